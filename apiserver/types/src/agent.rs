@@ -1,0 +1,83 @@
+//! What the controller and the agent tell each other: the agent's configuration file and its HTTP answers.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::{AppendOnly, EvictionPolicy, Mode, SavePoint};
+
+/// `agent.json` of the cluster's ConfigMap; the same for all members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct AgentConfig {
+    /// Namespace of the RedisCluster.
+    pub namespace: String,
+    /// Name of the RedisCluster.
+    pub cluster: String,
+    /// Cluster or Standalone.
+    pub mode: Mode,
+    /// cluster-node-timeout in milliseconds.
+    pub node_timeout_millis: u64,
+    /// min-replicas-to-write.
+    pub min_replicas_to_write: u32,
+    /// maxmemory in bytes; absent: `max_memory_percent` of the container's limit (`KUN_MEMORY_LIMIT`), if it has one.
+    pub max_memory_bytes: Option<u64>,
+    /// maxmemory in percent of the container's limit.
+    pub max_memory_percent: u32,
+    /// maxmemory-policy.
+    pub max_memory_policy: EvictionPolicy,
+    /// appendonly and appendfsync.
+    pub append_only: AppendOnly,
+    /// `save` lines.
+    pub snapshots: Vec<SavePoint>,
+    /// The user's redis.conf parameters, already validated.
+    pub parameters: BTreeMap<String, String>,
+}
+
+/// Answer of `GET /v1/report`: what the agent knows about its Redis, also when Redis does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentReport {
+    /// Pod name.
+    pub pod: String,
+    /// What the agent is doing.
+    pub phase: AgentPhase,
+    /// Why it holds, as a sentence; only in phase Held.
+    pub held_because: Option<String>,
+    /// Node ID found in nodes.conf, if it is legible.
+    pub node_id: Option<String>,
+    /// Whether the data directory holds a data set (an RDB file or append-only files that are not empty).
+    pub holds_data: bool,
+    /// Restarts of redis-server seen by this agent process.
+    pub starts: u32,
+}
+
+/// What an agent is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AgentPhase {
+    /// Preparing files.
+    Starting,
+    /// Refuses to start Redis until the controller says how (`POST /v1/release`).
+    Held,
+    /// redis-server runs.
+    Running,
+    /// Handing over and stopping.
+    Stopping,
+}
+
+/// Body of `POST /v1/release`: the controller's word on a held member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Release {
+    /// How to start.
+    pub how: ReleaseHow,
+}
+
+/// How a held member starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReleaseHow {
+    /// With the files as they are.
+    AsIs,
+    /// Its files are quarantined (renamed, kept); it starts as a blank node with a new identity.
+    Blank,
+}

@@ -1,0 +1,88 @@
+//! Names: labels, annotations, ports and the names of the children a RedisCluster gets.
+//!
+//! Both sides of every name live here, so that the controller that writes one and the reader that looks for it agree.
+
+/// Label on every child: the RedisCluster's name.
+pub const LABEL_CLUSTER: &str = "redis.kun.io/cluster";
+/// Label on every child of a shard: the shard's index.
+pub const LABEL_SHARD: &str = "redis.kun.io/shard";
+/// Label on a backup's worker pods, and on a RedisBackup: its cluster / its name.
+pub const LABEL_BACKUP: &str = "redis.kun.io/backup";
+/// Value of `app.kubernetes.io/managed-by` on every child.
+pub const MANAGED_BY: &str = "kun";
+/// Finalizer on a RedisCluster: its children are removed by the controller, in its order.
+pub const FINALIZER: &str = "redis.kun.io/teardown";
+/// Annotation on a StatefulSet: what is needed to rebuild its owner (spec as last applied, uid, generation), JSON.
+pub const ANNOTATION_OWNER: &str = "redis.kun.io/owner";
+/// Annotation on a RedisCluster in a supervised update: `"<generation>:<shard>,…"` or `"<generation>:*"`.
+pub const ANNOTATION_APPROVE: &str = "redis.kun.io/approve";
+/// Annotation on a pod template: changes when a restart is due (hash of restart-class configuration).
+pub const ANNOTATION_RESTART: &str = "redis.kun.io/restart";
+
+/// Client port of Redis.
+pub const PORT_REDIS: u16 = 6379;
+/// Cluster bus port.
+pub const PORT_BUS: u16 = 16379;
+/// HTTPS port of the agent.
+pub const PORT_AGENT: u16 = 16443;
+/// Name on every agent's certificate: the controller dials an address and verifies this name.
+pub const AGENT_SERVER_NAME: &str = "agent.redis.kun.io";
+/// Common name of the controller's client certificate, the only one an agent obeys (besides its own cluster's).
+pub const CONTROLLER_USER: &str = "kun:controller";
+
+/// ACL user of the controller.
+pub const USER_OPERATOR: &str = "kun-operator";
+/// ACL user of the agents.
+pub const USER_AGENT: &str = "kun-agent";
+/// ACL user of replication (`masteruser`).
+pub const USER_REPLICA: &str = "kun-replica";
+
+/// Longest name of a RedisCluster: a StatefulSet's pods carry `<cluster>-<shard>-<hash>` as a label (63 at most).
+pub const CLUSTER_NAME_MAX: usize = 40;
+
+/// StatefulSet and PodDisruptionBudget of one shard.
+#[must_use]
+pub fn shard(cluster: &str, index: u16) -> String {
+    format!("{cluster}-{index}")
+}
+/// Pod of one member.
+#[must_use]
+pub fn pod(cluster: &str, shard: u16, ordinal: u16) -> String {
+    format!("{cluster}-{shard}-{ordinal}")
+}
+/// Claim of one member.
+#[must_use]
+pub fn claim(cluster: &str, shard: u16, ordinal: u16) -> String {
+    format!("data-{cluster}-{shard}-{ordinal}")
+}
+/// Service that reaches any node.
+#[must_use]
+pub fn service(cluster: &str) -> String {
+    cluster.to_owned()
+}
+/// Headless Service of all members.
+#[must_use]
+pub fn headless_service(cluster: &str) -> String {
+    format!("{cluster}-nodes")
+}
+/// ConfigMap with the agent's configuration (key `agent.json`, see [`crate::agent::AgentConfig`]).
+#[must_use]
+pub fn config_map(cluster: &str) -> String {
+    format!("{cluster}-config")
+}
+/// Secret with the application's generated password (key `password`).
+#[must_use]
+pub fn auth_secret(cluster: &str) -> String {
+    format!("{cluster}-auth")
+}
+/// Secret with the internal users' passwords (keys `operator`, `agent`, `replica`) and the agent's certificate
+/// (`ca.crt`, `tls.crt`, `tls.key`).
+#[must_use]
+pub fn internal_secret(cluster: &str) -> String {
+    format!("{cluster}-internal")
+}
+/// Worker pod that stores one shard of one backup; `attempt` counts from 0.
+#[must_use]
+pub fn backup_pod(backup: &str, shard: u16, attempt: u16) -> String {
+    format!("{backup}-{shard}-{attempt}")
+}
