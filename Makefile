@@ -1,0 +1,33 @@
+# What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.PHONY: help demo test bench lint soak build setup
+
+help: ## list the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+setup: ## redis-server and kubectl
+	@tests/setup.sh redis kubectl
+
+build: ## the kun binary, debug
+	cargo build --quiet -p kun
+
+demo: setup build ## the whole story, on this machine, against real redis-server
+	cargo run --quiet -p tests --bin demo
+
+test: setup build ## every test
+	cargo test --workspace --no-fail-fast
+
+bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl
+	cargo build --release --quiet -p kun --features jemalloc
+	cargo run --release --quiet -p bench
+
+soak: setup build ## the long campaigns, seeded; SOAK multiplies their size
+	KUN_SOAK=$${SOAK:-20} cargo test --workspace --no-fail-fast
+
+lint: ## fmt, clippy, cargo-deny, docs
+	@tests/setup.sh cargo-deny
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- -D warnings
+	cargo deny --log-level error check bans licenses sources
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
