@@ -1,0 +1,106 @@
+//! The seam between the verbs and admission: what is asked, and the trait that answers.
+//!
+//! The verbs call it in the right order (mutate → prepare → validate → admission validate → store); the real chain,
+//! with webhooks and NamespaceLifecycle, lives in `admit`. This module must not know how an answer is found.
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use serde_json::Value;
+
+use crate::{
+    error::Result,
+    request::{Annotations, User, Warnings},
+};
+
+/// What admission is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// A new object.
+    Create,
+    /// A changed object.
+    Update,
+    /// An object that goes away.
+    Delete,
+    /// A connection to a subresource.
+    Connect,
+}
+
+impl Operation {
+    /// The word of AdmissionReview and of webhook rules.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// Group, version and a kind or a resource.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GroupVersion {
+    /// Group; empty for the core group.
+    pub group: String,
+    /// Version.
+    pub version: String,
+    /// Kind (CamelCase) or resource (plural), as the field says that holds it.
+    pub name: String,
+}
+
+/// Everything about the operation but the object under change.
+#[derive(Clone, Debug)]
+pub struct Attributes {
+    /// CREATE, UPDATE, DELETE or CONNECT.
+    pub operation: Operation,
+    /// Kind of `object` (for `scale`: autoscaling/v1 Scale).
+    pub kind: GroupVersion,
+    /// The resource in the URL.
+    pub resource: GroupVersion,
+    /// The subresource in the URL.
+    pub subresource: Option<String>,
+    /// Name of the object; empty on create with `generateName` until a name was made.
+    pub name: String,
+    /// Namespace; absent for cluster-scoped resources.
+    pub namespace: Option<String>,
+    /// Who asks.
+    pub user: User,
+    /// Nothing will be stored.
+    pub dry_run: bool,
+    /// CreateOptions, UpdateOptions, PatchOptions or DeleteOptions of meta.k8s.io/v1, with apiVersion and kind.
+    pub options: Value,
+    /// The new object, in the request's version. Absent on DELETE, and while it is being mutated (it is the argument then).
+    pub object: Option<Arc<Value>>,
+    /// The live object on UPDATE and DELETE.
+    pub old_object: Option<Arc<Value>>,
+    /// Warnings for the client.
+    pub warnings: Warnings,
+    /// Audit annotations.
+    pub annotations: Annotations,
+}
+
+/// Decides whether an operation may proceed, and may change the object on the way.
+pub trait Admission: Send + Sync {
+    /// Asks everything that may change the object, one after the other. On DELETE `object` is `Value::Null` and must
+    /// be answered unchanged.
+    fn mutate<'a>(&'a self, attributes: &'a Attributes, object: Value) -> BoxFuture<'a, Result<Value>>;
+
+    /// Asks everything that only judges. `attributes.object` is what is going to be stored.
+    fn validate<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Result<()>>;
+}
+
+/// Admits everything unchanged: for tests, and for parts run alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AdmitAll;
+
+impl Admission for AdmitAll {
+    fn mutate<'a>(&'a self, _: &'a Attributes, object: Value) -> BoxFuture<'a, Result<Value>> {
+        Box::pin(async move { Ok(object) })
+    }
+
+    fn validate<'a>(&'a self, _: &'a Attributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}

@@ -1,0 +1,263 @@
+//! What the server knows about one request before it looks at a body: who asks, what for, until when.
+//!
+//! These are the words every filter, verb and admission step shares. This module must not know HTTP bodies,
+//! storage or any kind by name.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use tokio::time::Instant;
+
+/// What a request does, in the words of RBAC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verb {
+    /// Reads one object.
+    Get,
+    /// Reads a collection.
+    List,
+    /// Follows a collection or one object.
+    Watch,
+    /// Makes an object, or calls a create-only subresource.
+    Create,
+    /// Replaces an object.
+    Update,
+    /// Changes a part of an object.
+    Patch,
+    /// Deletes one object.
+    Delete,
+    /// Deletes a collection.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The word used in RBAC rules, discovery and messages.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+
+    /// True if the verb may change something; false for the three reading verbs.
+    #[must_use]
+    pub fn is_mutating(self) -> bool {
+        match self {
+            Self::Get | Self::List | Self::Watch => false,
+            Self::Create | Self::Update | Self::Patch | Self::Delete | Self::DeleteCollection => true,
+        }
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Coordinates of a resource request. Purely what the path says: the resource need not exist.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResourcePath {
+    /// API group; empty for the core group.
+    pub group: String,
+    /// API version.
+    pub version: String,
+    /// Plural name of the resource.
+    pub resource: String,
+    /// Subresource, such as `status`.
+    pub subresource: Option<String>,
+    /// Namespace of the request; for `/api/v1/namespaces/x` it is `x`, as in Kubernetes.
+    pub namespace: Option<String>,
+    /// Name of the object; also filled from `fieldSelector=metadata.name=…` of a list or watch.
+    pub name: Option<String>,
+}
+
+/// One request, parsed from method, path and query (see [`crate::route`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// What is done. For paths that are no resource: the verb nearest to the method.
+    pub verb: Verb,
+    /// The HTTP method in lower case: what RBAC calls the verb of a non-resource path.
+    pub method: String,
+    /// The path, percent-decoded.
+    pub path: String,
+    /// The resource; absent for paths such as `/version` or `/apis`.
+    pub resource: Option<ResourcePath>,
+    /// Query parameters in order of appearance, percent-decoded.
+    pub query: Query,
+}
+
+impl Call {
+    /// True for requests that may legitimately last: no deadline, not counted against the in-flight limits.
+    #[must_use]
+    pub fn is_long_running(&self) -> bool {
+        self.verb == Verb::Watch
+    }
+}
+
+/// Decoded query parameters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(pub Vec<(String, String)>);
+
+impl Query {
+    /// The first value of a parameter.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// All values of a parameter.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// Who asks, as authenticated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// Name, such as `kun:admin`.
+    pub name: String,
+    /// Unique id, if the authenticator knows one.
+    pub uid: String,
+    /// Groups, `system:authenticated` or `system:unauthenticated` included.
+    pub groups: Vec<String>,
+    /// Further attributes.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    /// True if the user is a member of `group`.
+    #[must_use]
+    pub fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|have| have == group)
+    }
+}
+
+/// Everything a verb may know about the request besides its body.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// Who asks.
+    pub user: User,
+    /// What for.
+    pub call: Call,
+    /// When the answer is due; absent for long-running requests.
+    pub deadline: Option<Instant>,
+    /// Sent back as `Warning` headers.
+    pub warnings: Warnings,
+    /// Written to the audit line.
+    pub annotations: Annotations,
+    /// Value of `User-Agent`; the default field manager is taken from it.
+    pub user_agent: String,
+    /// Identifies the request in logs, audit and the `Audit-Id` header.
+    pub audit_id: String,
+}
+
+impl Context {
+    /// A context for `call` by `user`, with nothing else known.
+    #[must_use]
+    pub fn new(user: User, call: Call) -> Self {
+        Self {
+            user,
+            call,
+            deadline: None,
+            warnings: Warnings::default(),
+            annotations: Annotations::default(),
+            user_agent: String::new(),
+            audit_id: String::new(),
+        }
+    }
+}
+
+/// Most characters of all warnings of one response together; past it each is cut, then dropped (as Kubernetes does).
+const WARNINGS_TOTAL: usize = 4096;
+/// Length a warning is cut to once the total is reached.
+const WARNING_CUT: usize = 256;
+
+/// Warnings for the client, collected from anywhere in the request, without duplicates, in order.
+#[derive(Clone, Debug, Default)]
+pub struct Warnings(Arc<Mutex<Vec<String>>>);
+
+impl Warnings {
+    /// Adds a warning unless it is there already.
+    pub fn add(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !text.is_empty() && !list.contains(&text) {
+            list.push(text);
+        }
+    }
+
+    /// The warnings, bounded: once their sum passes 4096 characters each is cut to 256, then the rest is dropped.
+    #[must_use]
+    pub fn bounded(&self) -> Vec<String> {
+        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let total: usize = list.iter().map(|text| text.chars().count()).sum();
+        if total <= WARNINGS_TOTAL {
+            return list.clone();
+        }
+        let mut sum = 0;
+        list.iter()
+            .map(|text| text.chars().take(WARNING_CUT).collect::<String>())
+            .take_while(|text| {
+                sum += text.chars().count();
+                sum <= WARNINGS_TOTAL
+            })
+            .collect()
+    }
+}
+
+/// Audit annotations, collected from anywhere in the request. The first value of a key stays.
+#[derive(Clone, Debug, Default)]
+pub struct Annotations(Arc<Mutex<BTreeMap<String, String>>>);
+
+impl Annotations {
+    /// Sets a key that is not set yet.
+    pub fn set(&self, key: impl Into<String>, value: impl Into<String>) {
+        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        map.entry(key.into()).or_insert_with(|| value.into());
+    }
+
+    /// A copy of what was collected so far.
+    #[must_use]
+    pub fn snapshot(&self) -> BTreeMap<String, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_warning_is_sent_once_and_long_ones_are_cut_then_dropped() {
+        let warnings = Warnings::default();
+        warnings.add("a");
+        warnings.add("a");
+        assert_eq!(warnings.bounded(), ["a"]);
+
+        let warnings = Warnings::default();
+        for index in 0..20 {
+            warnings.add(format!("{index:04}{}", "x".repeat(400)));
+        }
+        let sent = warnings.bounded();
+        assert_eq!(sent.len(), 16);
+        assert!(sent.iter().all(|text| text.len() == 256));
+    }
+
+    #[test]
+    fn the_first_audit_annotation_of_a_key_stays() {
+        let annotations = Annotations::default();
+        annotations.set("k", "first");
+        annotations.set("k", "second");
+        assert_eq!(annotations.snapshot().get("k").map(String::as_str), Some("first"));
+    }
+}
