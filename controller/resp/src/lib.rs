@@ -1,1 +1,19 @@
-//! Being built.
+//! The Redis wire: RESP2 frames, one connection, typed replies, key slots, and a small cluster-aware client.
+//!
+//! Shared by the controller, the agent and the tests. It must not know Kubernetes, our API kinds or any policy: it says
+//! what Redis said. [`frame`], [`reply`] and [`slot`] are pure; [`connection`] and [`cluster`] do I/O.
+
+pub mod cluster;
+pub mod connection;
+pub mod frame;
+pub mod info;
+pub mod nodes;
+pub mod reply;
+pub mod slot;
+
+pub use cluster::{ClusterClient, Outcome};
+pub use connection::{Connection, Credentials, Error, Options};
+pub use frame::{Command, Limits, Reply};
+pub use info::{ClusterInfo, Info};
+pub use nodes::{Node, NodeId, SlotRange};
+pub use reply::{ErrorKind, ErrorReply, Role};

@@ -1,0 +1,199 @@
+//! `INFO` and `CLUSTER INFO`. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::reply::Error;
+
+/// The fields of `INFO`, of whichever sections were asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    fields: BTreeMap<String, String>,
+}
+
+impl Info {
+    /// Reads `name:value` lines; headings and empty lines are skipped. Never fails: what is not there is asked for later.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let fields = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .filter_map(|line| line.trim_end().split_once(':'))
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        Self { fields }
+    }
+
+    /// A field as text.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.fields.get(name).map(String::as_str)
+    }
+
+    /// A field as an integer.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<i64> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// A field as a number with a fraction.
+    #[must_use]
+    pub fn fraction(&self, name: &str) -> Option<f64> {
+        self.get(name)?.parse().ok()
+    }
+
+    /// A field that is 0 or 1.
+    #[must_use]
+    pub fn flag(&self, name: &str) -> Option<bool> {
+        self.number(name).map(|value| value != 0)
+    }
+
+    /// All fields.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Keys of database 0, from the section Keyspace (`db0:keys=3,expires=0,avg_ttl=0`); 0 when it is not listed.
+    #[must_use]
+    pub fn keys(&self) -> i64 {
+        self.get("db0")
+            .and_then(|text| text.split(',').find_map(|pair| pair.strip_prefix("keys=")))
+            .and_then(|count| count.parse().ok())
+            .unwrap_or_default()
+    }
+
+    /// The lines `slave0:ip=…,port=…,state=online,offset=…,lag=0` of the section Replication.
+    #[must_use]
+    pub fn replicas(&self) -> Vec<ReplicaLine> {
+        let count = self.number("connected_slaves").unwrap_or_default().clamp(0, MAX_REPLICAS);
+        (0..count).filter_map(|index| ReplicaLine::parse(self.get(&format!("slave{index}"))?)).collect()
+    }
+}
+
+/// Most replica lines that are read; a shard has a handful.
+const MAX_REPLICAS: i64 = 64;
+
+/// A replica as `INFO replication` of its primary shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaLine {
+    /// Address, as the replica announced it.
+    pub host: String,
+    /// Port.
+    pub port: u16,
+    /// `online`, `wait_bgsave` or `send_bulk`.
+    pub state: String,
+    /// Acknowledged offset.
+    pub offset: i64,
+    /// Seconds since the last acknowledgement.
+    pub lag: i64,
+}
+
+impl ReplicaLine {
+    fn parse(text: &str) -> Option<Self> {
+        let fields: BTreeMap<&str, &str> = text.split(',').filter_map(|pair| pair.split_once('=')).collect();
+        Some(Self {
+            host: (*fields.get("ip")?).to_owned(),
+            port: fields.get("port")?.parse().ok()?,
+            state: (*fields.get("state")?).to_owned(),
+            offset: fields.get("offset")?.parse().ok()?,
+            lag: fields.get("lag")?.parse().ok()?,
+        })
+    }
+}
+
+/// The reply of `CLUSTER INFO`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterInfo {
+    /// cluster_state is ok, in this node's own view.
+    pub ok: bool,
+    /// cluster_slots_assigned
+    pub slots_assigned: u32,
+    /// cluster_slots_ok
+    pub slots_ok: u32,
+    /// cluster_slots_pfail
+    pub slots_suspected: u32,
+    /// cluster_slots_fail
+    pub slots_failed: u32,
+    /// cluster_known_nodes
+    pub known_nodes: u32,
+    /// cluster_size: primaries with slots.
+    pub size: u32,
+    /// cluster_current_epoch
+    pub current_epoch: u64,
+    /// cluster_my_epoch
+    pub my_epoch: u64,
+}
+
+impl ClusterInfo {
+    /// Reads the reply of `CLUSTER INFO`.
+    ///
+    /// # Errors
+    /// When a field is missing or not a number.
+    pub fn parse(text: &str) -> Result<Self, Error> {
+        let info = Info::parse(text);
+        fn field<N: std::str::FromStr>(info: &Info, name: &str) -> Result<N, Error> {
+            info.get(name)
+                .and_then(|value| value.parse().ok())
+                .ok_or_else(|| Error::new("CLUSTER INFO", format!("{name} is missing or not a number")))
+        }
+        let state = info.get("cluster_state").ok_or_else(|| Error::new("CLUSTER INFO", "no cluster_state"))?;
+        Ok(Self {
+            ok: state == "ok",
+            slots_assigned: field(&info, "cluster_slots_assigned")?,
+            slots_ok: field(&info, "cluster_slots_ok")?,
+            slots_suspected: field(&info, "cluster_slots_pfail")?,
+            slots_failed: field(&info, "cluster_slots_fail")?,
+            known_nodes: field(&info, "cluster_known_nodes")?,
+            size: field(&info, "cluster_size")?,
+            current_epoch: field(&info, "cluster_current_epoch")?,
+            my_epoch: field(&info, "cluster_my_epoch")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn sections_are_flattened_and_numbers_are_read() {
+        let info = Info::parse(
+            "# Replication\r\nrole:master\r\nconnected_slaves:1\r\n\
+             slave0:ip=127.0.0.2,port=6379,state=online,offset=14,lag=1\r\nloading:0\r\n\r\n\
+             # Keyspace\r\ndb0:keys=3,expires=1,avg_ttl=0\r\nmem_fragmentation_ratio:1.25\r\n",
+        );
+        assert_eq!(info.get("role"), Some("master"));
+        assert_eq!(info.flag("loading"), Some(false));
+        assert_eq!(info.number("absent"), None);
+        assert_eq!(info.fraction("mem_fragmentation_ratio"), Some(1.25));
+        assert_eq!(info.keys(), 3);
+        assert_eq!(
+            info.replicas(),
+            vec![ReplicaLine { host: "127.0.0.2".into(), port: 6379, state: "online".into(), offset: 14, lag: 1 }]
+        );
+        assert_eq!(Info::parse("nonsense").keys(), 0);
+    }
+
+    #[test]
+    fn cluster_info_needs_every_field() {
+        let text = "cluster_state:ok\r\ncluster_slots_assigned:16384\r\ncluster_slots_ok:16384\r\n\
+            cluster_slots_pfail:0\r\ncluster_slots_fail:0\r\ncluster_known_nodes:6\r\ncluster_size:3\r\n\
+            cluster_current_epoch:6\r\ncluster_my_epoch:2\r\ncluster_stats_messages_sent:1\r\n";
+        assert_eq!(
+            ClusterInfo::parse(text),
+            Ok(ClusterInfo {
+                ok: true,
+                slots_assigned: 16384,
+                slots_ok: 16384,
+                slots_suspected: 0,
+                slots_failed: 0,
+                known_nodes: 6,
+                size: 3,
+                current_epoch: 6,
+                my_epoch: 2
+            })
+        );
+        assert!(ClusterInfo::parse(&text.replace("cluster_size:3", "")).is_err());
+        assert!(ClusterInfo::parse("").is_err());
+    }
+}
