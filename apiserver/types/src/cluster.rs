@@ -70,7 +70,8 @@ pub struct RedisClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage: Option<Storage>,
     /// Further redis.conf parameters. Those KUN owns are refused by name.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "crate::int_or_string::map")]
+    #[schemars(schema_with = "crate::int_or_string::map_schema")]
     pub config: BTreeMap<String, String>,
     /// Where the application's password comes from. Absent: one is generated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,10 +138,12 @@ pub enum Mode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Resources {
     /// The least the container gets: `cpu`, `memory` → quantity.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "crate::int_or_string::map")]
+    #[schemars(schema_with = "crate::int_or_string::map_schema")]
     pub requests: BTreeMap<String, String>,
     /// The most the container gets: `cpu`, `memory` → quantity.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "crate::int_or_string::map")]
+    #[schemars(schema_with = "crate::int_or_string::map_schema")]
     pub limits: BTreeMap<String, String>,
 }
 
@@ -152,7 +155,8 @@ pub struct Memory {
     #[serde(default = "default_max_percent")]
     pub max_percent: i32,
     /// maxmemory as a quantity; wins over `maxPercent`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub max_bytes: Option<String>,
     /// What Redis does when maxmemory is reached.
     #[serde(default)]
@@ -231,6 +235,8 @@ pub struct SavePoint {
 #[serde(rename_all = "camelCase")]
 pub struct Storage {
     /// Size as a quantity. May grow, never shrink.
+    #[serde(deserialize_with = "crate::int_or_string::one")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub size: String,
     /// StorageClass; absent: the cluster's default. Immutable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,13 +292,15 @@ fn default_node_timeout() -> String {
 #[serde(rename_all = "camelCase")]
 pub struct Migration {
     /// Upper bound of moved bytes per second, as a quantity. Absent: no bound.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub max_bytes_per_second: Option<String>,
     /// Most keys of one MIGRATE command.
     #[serde(default = "default_batch_keys")]
     pub batch_keys: i32,
     /// A slot that holds a larger key is not moved (MIGRATE blocks both ends while it copies).
-    #[serde(default = "default_max_key_bytes")]
+    #[serde(default = "default_max_key_bytes", deserialize_with = "crate::int_or_string::one")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub max_key_bytes: String,
     /// Stops before the next batch; what is half moved is finished first.
     #[serde(default)]

@@ -7,9 +7,18 @@ pub mod agent;
 pub mod backup;
 pub mod cluster;
 pub mod condition;
+pub mod defaults;
+pub mod duration;
+pub mod field;
+pub mod image;
+mod int_or_string;
 pub mod names;
 pub mod operation;
 pub mod policy;
+pub mod quantity;
+pub mod schema;
+mod sizing;
+pub mod version;
 
 pub use backup::RedisBackup;
 pub use cluster::RedisCluster;

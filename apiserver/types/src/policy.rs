@@ -58,7 +58,8 @@ pub struct RedisPolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_per_pod: Option<QuantityRange>,
     /// Most memory (limits × pods) of all RedisClusters of one namespace together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub namespace_memory: Option<String>,
     /// Obligations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -126,10 +127,12 @@ pub struct IntRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct QuantityRange {
     /// The least.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub min: Option<String>,
     /// The most.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
+    #[schemars(schema_with = "crate::int_or_string::schema")]
     pub max: Option<String>,
 }
 
