@@ -1,0 +1,142 @@
+//! What is wanted, as the planner understands it, and how much may be disturbed at once.
+
+use alloc::collections::BTreeSet;
+
+use crate::observed::NodeId;
+
+/// The wanted topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// Redis Cluster, or one single server.
+    pub mode: Mode,
+    /// Number of shards (1 in Standalone). At least 1.
+    pub shards: u16,
+    /// Replicas of each primary (0 in Standalone).
+    pub replicas: u16,
+    /// `cluster-node-timeout` when nothing special goes on.
+    pub node_timeout_millis: u64,
+    /// A restarted pod finds its data set again (a volume, and persistence is on). Without it a shard's only copy is never restarted.
+    pub restart_keeps_data: bool,
+    /// When every copy of a shard is gone for good, its slots are given to the shard's new, empty members instead of waiting for a
+    /// person. True for clusters that were never asked to keep anything (no volume or no persistence).
+    pub adopt_lost_slots: bool,
+    /// No new slot moves; what is half moved is finished.
+    pub migration_paused: bool,
+    /// Whether a person approves each hand-over of a rolling restart.
+    pub approval: Approval,
+    /// A failover that somebody asked for.
+    pub failover: Option<FailoverRequest>,
+}
+
+impl Desired {
+    /// Members of each shard.
+    #[must_use]
+    pub fn members_per_shard(&self) -> u16 {
+        self.replicas.saturating_add(1)
+    }
+
+    /// A Redis Cluster of this size with everything else at its plainest.
+    #[must_use]
+    pub fn cluster(shards: u16, replicas: u16) -> Self {
+        Self {
+            mode: Mode::Cluster,
+            shards,
+            replicas,
+            node_timeout_millis: 5_000,
+            restart_keeps_data: true,
+            adopt_lost_slots: false,
+            migration_paused: false,
+            approval: Approval::Automatic,
+            failover: None,
+        }
+    }
+}
+
+/// The kinds of deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// 16384 hash slots over the shards.
+    Cluster,
+    /// One server without slots.
+    Standalone,
+}
+
+/// Whether a person approves each hand-over of a rolling restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Approval {
+    /// Nobody is asked.
+    Automatic,
+    /// Only the primaries of these shards may be handed over and restarted.
+    Supervised {
+        /// Shards a person approved.
+        approved: BTreeSet<u16>,
+    },
+}
+
+impl Approval {
+    /// Whether the primary of this shard may be restarted.
+    #[must_use]
+    pub fn covers(&self, shard: u16) -> bool {
+        match self {
+            Self::Automatic => true,
+            Self::Supervised { approved } => approved.contains(&shard),
+        }
+    }
+}
+
+/// A failover that somebody asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverRequest {
+    /// Shard index.
+    pub shard: u16,
+    /// The primary at the time of the request: the request is done when the shard's slots are owned by another member.
+    pub from: NodeId,
+    /// Ordinal of the member to promote; absent: the synced replica with the least lag.
+    pub candidate: Option<u16>,
+    /// How.
+    pub how: FailoverHow,
+}
+
+/// How the primary role moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FailoverHow {
+    /// The old primary holds writes until the replica has caught up.
+    Coordinated,
+    /// Without the old primary, with the votes of a majority.
+    Force,
+}
+
+/// How much one batch may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Slots of one [`crate::Step::Move`]. Bounds the time until the next look at the cluster.
+    pub slots_per_move: u16,
+    /// Moves that run at the same time, each with its own two primaries.
+    pub moves_at_once: u16,
+    /// Shards whose pods are restarted, released or failed over at the same time on purpose.
+    pub disturbed_shards: u16,
+    /// MEET commands of one batch. Above it the members hear of each other by gossip.
+    pub meets: u16,
+    /// `cluster-node-timeout` while an empty cluster is being created: Redis lets a primary rejoin only after
+    /// clamp(node timeout, 500 ms, 5 s), and 500 is the least it accepts there.
+    pub bootstrap_node_timeout_millis: u64,
+    /// A replica further behind than this is not handed the primary role on purpose.
+    pub lag_bytes: u64,
+    /// A failover that was asked for is not asked for again before this time: after one failover the primaries refuse to vote for the
+    /// same shard for twice the node timeout, and a manual failover expires by itself after 5 s.
+    pub failover_patience_millis: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            slots_per_move: 256,
+            moves_at_once: 4,
+            disturbed_shards: 1,
+            meets: 512,
+            bootstrap_node_timeout_millis: 500,
+            lag_bytes: 1 << 20,
+            failover_patience_millis: 6_000,
+        }
+    }
+}

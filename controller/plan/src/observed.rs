@@ -1,0 +1,267 @@
+//! What was seen, member by member. Plain data: no handles, no clock. *Unknown* is a state of its own.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::fmt;
+
+use crate::slots::SlotSet;
+
+/// A place: pod `<cluster>-<shard>-<ordinal>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pod {
+    /// Index of the shard.
+    pub shard: u16,
+    /// Ordinal inside the shard's StatefulSet.
+    pub ordinal: u16,
+}
+
+impl Pod {
+    /// The place with this shard and ordinal.
+    #[must_use]
+    pub const fn new(shard: u16, ordinal: u16) -> Self {
+        Self { shard, ordinal }
+    }
+}
+
+impl fmt::Display for Pod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.shard, self.ordinal)
+    }
+}
+
+/// Redis' own name of a node: 40 hex digits. It is the identity; addresses are hints.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId([u8; 20]);
+
+impl NodeId {
+    /// From its 20 bytes.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 20]) -> Self {
+        Self(bytes)
+    }
+
+    /// From 40 hex digits; `None` if it is anything else.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 40 {
+            return None;
+        }
+        let mut bytes = [0; 20];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            for digit in pair {
+                let value = char::from(*digit).to_digit(16)?;
+                *byte = *byte << 4 | u8::try_from(value).ok()?;
+            }
+        }
+        Some(Self(bytes))
+    }
+
+    /// The first eight digits, for sentences.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let [a, b, c, d, ..] = self.0;
+        alloc::format!("{a:02x}{b:02x}{c:02x}{d:02x}")
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// `ip:port` of a Redis server.
+pub type Address = String;
+
+/// Everything seen in one look at the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// Every place of every StatefulSet that exists, also those whose pod does not, and also those that are no longer wanted.
+    /// A wanted place that is not listed counts as absent.
+    pub members: BTreeMap<Pod, Member>,
+    /// Failovers this controller asked for and has not seen the effect of yet: shard → milliseconds since.
+    pub failovers_asked: BTreeMap<u16, u64>,
+}
+
+/// One place and what was found there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The pod was made from an older template than the wanted one, or a restart was asked for since it started.
+    pub outdated: bool,
+    /// The node ID last seen at this place (from status), if any. What is unknown now may still be this node.
+    pub last_id: Option<NodeId>,
+    /// What was found.
+    pub seen: Seen,
+}
+
+/// What was found at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// There is no such pod: its Redis process is dead.
+    Absent,
+    /// The pod exists, its container is proven not to run (terminated, or never started): its Redis process is dead.
+    Stopped,
+    /// The agent runs and is about to start Redis, or Redis has started and does not answer queries yet.
+    Starting,
+    /// The agent refuses to start Redis until it is told how; no Redis process runs.
+    Held {
+        /// The data directory holds a data set.
+        holds_data: bool,
+        /// Identity found on disk, if legible.
+        id: Option<NodeId>,
+        /// The agent's reason, as a sentence.
+        reason: String,
+    },
+    /// It could not be seen. It may be alive and serving.
+    Unknown {
+        /// For how long.
+        since_millis: u64,
+    },
+    /// A Redis server that answered, with its identity checked on the same connection.
+    Node(Box<Node>),
+}
+
+/// A Redis server that answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Its identity.
+    pub id: NodeId,
+    /// Where its pod is now.
+    pub address: Address,
+    /// Its role as it says itself.
+    pub role: Role,
+    /// Marks of half-moved slots in its own table.
+    pub open: BTreeMap<u16, Open>,
+    /// Keys it holds in slots it does not own: slot → count. Filled in at least for every slot with a mark on any node; for all slots when
+    /// the controller starts, after a role changed, and while slots are being moved. Always empty for a replica.
+    pub foreign_keys: BTreeMap<u16, u64>,
+    /// Keys in database 0.
+    pub keys: u64,
+    /// Bytes of its data set.
+    pub bytes: u64,
+    /// Its configuration epoch.
+    pub epoch: u64,
+    /// `cluster_state:ok`.
+    pub state_ok: bool,
+    /// Reading its data set from disk; not serving.
+    pub loading: bool,
+    /// Its current `cluster-node-timeout`.
+    pub node_timeout_millis: u64,
+    /// The other nodes of its own table (`CLUSTER NODES` without `myself`).
+    pub peers: BTreeMap<NodeId, Peer>,
+}
+
+impl Node {
+    /// The slots it owns by its own table; none for a replica.
+    #[must_use]
+    pub fn slots(&self) -> &SlotSet {
+        const NONE: &SlotSet = &SlotSet::EMPTY;
+        match &self.role {
+            Role::Primary { slots } => slots,
+            Role::Replica { .. } => NONE,
+        }
+    }
+
+    /// Whether it calls itself a primary.
+    #[must_use]
+    pub fn is_primary(&self) -> bool {
+        matches!(self.role, Role::Primary { .. })
+    }
+}
+
+/// A node's role as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Takes writes for its slots.
+    Primary {
+        /// The slots it owns.
+        slots: SlotSet,
+    },
+    /// Follows a primary.
+    Replica {
+        /// Whom it follows.
+        of: NodeId,
+        /// It holds a complete copy: its first synchronisation has finished and none is running.
+        synced: bool,
+        /// The link to its primary is up.
+        link_up: bool,
+        /// Its replication offset.
+        offset: u64,
+        /// Bytes it is behind its primary, as far as both were seen.
+        lag_bytes: u64,
+    },
+}
+
+/// A mark of a half-moved slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Open {
+    /// Keys go to this node.
+    Migrating(NodeId),
+    /// Keys come from this node.
+    Importing(NodeId),
+}
+
+/// One line of a node's table about another node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where it believes the peer to be.
+    pub address: Address,
+    /// What it believes the peer to be.
+    pub role: PeerRole,
+    /// What it thinks of the peer's health.
+    pub health: Health,
+    /// Its link to the peer is up.
+    pub connected: bool,
+    /// The entry is not a member yet (`handshake`): its ID is made up.
+    pub handshake: bool,
+    /// The entry has no usable address (`noaddr`).
+    pub noaddr: bool,
+    /// The peer's configuration epoch as it knows it.
+    pub epoch: u64,
+}
+
+impl Peer {
+    /// The slots it is believed to own; none for a replica.
+    #[must_use]
+    pub fn slots(&self) -> &SlotSet {
+        const NONE: &SlotSet = &SlotSet::EMPTY;
+        match &self.role {
+            PeerRole::Primary { slots } => slots,
+            PeerRole::Replica { .. } => NONE,
+        }
+    }
+}
+
+/// What one node believes another to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PeerRole {
+    /// A primary with these slots.
+    Primary {
+        /// Its slots.
+        slots: SlotSet,
+    },
+    /// A replica of this node.
+    Replica {
+        /// Whom it follows.
+        of: NodeId,
+    },
+}
+
+/// What one node thinks of another's health.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    /// Answers.
+    Ok,
+    /// Does not answer this node (`fail?`).
+    Suspect,
+    /// A majority agrees that it is gone (`fail`).
+    Failed,
+}

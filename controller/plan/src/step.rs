@@ -1,0 +1,238 @@
+//! One thing to do, naming nodes by identity, with its own preconditions. The executor decides nothing.
+//!
+//! Rules for the executor:
+//! - check the node ID on the connection that carries the command, then the precondition written at the variant; if either does not
+//!   hold, send nothing and report the step as refused: the next look plans anew;
+//! - steps of a batch run in their order; neighbours of the same kind may run at the same time; the batch ends at the first step that
+//!   was not done. Every step is safe to repeat, and a batch may end anywhere.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::desired::FailoverHow;
+use crate::observed::{Address, NodeId, Pod};
+use crate::slots::SlotSet;
+
+/// A member by place and identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Who {
+    /// Its place.
+    pub pod: Pod,
+    /// The identity expected there.
+    pub id: NodeId,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.pod)
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// `CONFIG SET cluster-node-timeout`. No precondition.
+    NodeTimeout {
+        /// On this node.
+        node: Who,
+        /// The new value.
+        millis: u64,
+    },
+    /// `CLUSTER SET-CONFIG-EPOCH`. Precondition: the node's epoch is 0 and it knows no other node.
+    Epoch {
+        /// On this node.
+        node: Who,
+        /// The new epoch, above every epoch of the cluster.
+        epoch: u64,
+    },
+    /// `CLUSTER ADDSLOTSRANGE`. Precondition: the node is a primary and none of the slots has an owner in its table.
+    AddSlots {
+        /// On this node.
+        node: Who,
+        /// Contiguous where possible.
+        slots: SlotSet,
+    },
+    /// `CLUSTER MEET`. Precondition: `CLUSTER MYID` at `address` is the peer's identity.
+    Meet {
+        /// On this node.
+        node: Who,
+        /// The member to be met.
+        peer: Who,
+        /// Where the peer is now.
+        address: Address,
+    },
+    /// `CLUSTER REPLICATE`. Precondition: the node owns no slot, and is a replica or holds no key; the primary is in its table as a
+    /// primary.
+    Replicate {
+        /// On this node.
+        node: Who,
+        /// Its new primary.
+        primary: Who,
+    },
+    /// `CLUSTER FAILOVER [FORCE]`. Precondition: the replica follows `primary`, has finished its first synchronisation and runs none.
+    /// An OK means "scheduled": the effect is what the next look shows.
+    Failover {
+        /// The member to promote.
+        replica: Who,
+        /// Whom it follows now.
+        primary: NodeId,
+        /// With or without the old primary.
+        how: FailoverHow,
+    },
+    /// Takes slots nobody alive owns: `SETSLOT IMPORTING <owner>` if an owner is known, then `SETSLOT NODE <self>`, which raises the
+    /// node's epoch; `ADDSLOTS` where its table knows no owner. Precondition: the node is a primary; in its table each slot is owned by
+    /// itself, by nobody, or by `owner`.
+    Adopt {
+        /// On this node.
+        node: Who,
+        /// The dead node the tables still name as the owner.
+        owner: Option<NodeId>,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// Moves slots with their keys: `IMPORTING` on the target, `MIGRATING` on the source, the keys with MIGRATE … REPLACE, then
+    /// `SETSLOT NODE` on the target, on the source and on the other primaries. Also resumes a half-moved slot. Precondition: both are
+    /// primaries; in the source's table each slot is owned by the source, or already by the target.
+    Move {
+        /// The owner.
+        from: Who,
+        /// The new owner.
+        to: Who,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// `SETSLOT STABLE`. Precondition per slot: the node owns it and no other node holds keys of it, or it does not own it and holds no
+    /// key of it.
+    Stabilise {
+        /// On this node.
+        node: Who,
+        /// The slots.
+        slots: SlotSet,
+    },
+    /// `CLUSTER FORGET` on all these nodes, at the same time (a node that is not told brings the entry back after 60 s). Precondition, on
+    /// each node that still lists it: the entry owns no slot, has no link, and nobody replicates it; and no pod answers with that ID.
+    Forget {
+        /// The dead node.
+        id: NodeId,
+        /// Everyone who is to forget it.
+        by: Vec<Who>,
+    },
+    /// Tells a held agent to start Redis. Precondition: the agent is still held.
+    Release {
+        /// At this place.
+        pod: Pod,
+        /// How.
+        how: ReleaseHow,
+    },
+    /// Deletes the pod; its StatefulSet makes it anew. Precondition: what `expect` says is still so.
+    Restart {
+        /// This pod.
+        pod: Pod,
+        /// What it must still be.
+        expect: RestartAs,
+    },
+    /// Lowers the StatefulSet of the shard. Precondition: none of those who leave owns a slot.
+    RetireMembers {
+        /// The shard.
+        shard: u16,
+        /// Members that stay: the new size of the StatefulSet.
+        keep: u16,
+        /// Those who leave.
+        leaving: Vec<Leaver>,
+    },
+    /// Deletes the StatefulSet of the shard. Precondition: none of its members owns a slot or holds keys outside its slots.
+    RetireShard {
+        /// The shard.
+        shard: u16,
+        /// Those who leave.
+        leaving: Vec<Leaver>,
+    },
+}
+
+/// Somebody who leaves for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaver {
+    /// Its place.
+    pub pod: Pod,
+    /// Its identity, if a node answered there.
+    pub id: Option<NodeId>,
+}
+
+/// How a held member starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ReleaseHow {
+    /// With the files as they are.
+    AsIs,
+    /// As a blank node with a new identity; its files are set aside, not deleted.
+    Blank,
+}
+
+/// What a pod must still be when it is restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RestartAs {
+    /// A node with this identity that owns no slot.
+    Replica(NodeId),
+    /// A node with this identity that is its shard's only copy, and whose data survives a restart.
+    OnlyCopy(NodeId),
+    /// A pod whose Redis does not run.
+    NotRunning,
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NodeTimeout { node, millis } => write!(f, "set the node timeout of {node} to {millis} ms"),
+            Self::Epoch { node, epoch } => write!(f, "give {node} the epoch {epoch}"),
+            Self::AddSlots { node, slots } => write!(f, "assign {} slots to {node}: {slots}", slots.len()),
+            Self::Meet { node, peer, address } => write!(f, "introduce {peer} at {address} to {node}"),
+            Self::Replicate { node, primary } => write!(f, "make {node} a replica of {primary}"),
+            Self::Failover { replica, primary, how: FailoverHow::Coordinated } => {
+                write!(f, "hand the primary role over from {} to {replica}", primary.short())
+            }
+            Self::Failover { replica, primary, how: FailoverHow::Force } => {
+                write!(f, "promote {replica} in place of the dead primary {}", primary.short())
+            }
+            Self::Adopt { node, owner: Some(owner), slots } => {
+                write!(f, "give {} slots of the lost node {} to {node}: {slots}", slots.len(), owner.short())
+            }
+            Self::Adopt { node, owner: None, slots } => {
+                write!(f, "let {node} own {} slots it holds keys of: {slots}", slots.len())
+            }
+            Self::Move { from, to, slots } => write!(f, "move {} slots from {from} to {to}: {slots}", slots.len()),
+            Self::Stabilise { node, slots } => write!(f, "clear the marks of {} slots on {node}: {slots}", slots.len()),
+            Self::Forget { id, by } => write!(f, "forget the dead node {} on {} nodes", id.short(), by.len()),
+            Self::Release { pod, how: ReleaseHow::AsIs } => write!(f, "let {pod} start with its files as they are"),
+            Self::Release { pod, how: ReleaseHow::Blank } => write!(f, "let {pod} start blank, its files set aside"),
+            Self::Restart { pod, expect: _ } => write!(f, "restart {pod}"),
+            Self::RetireMembers { shard, keep, leaving } => {
+                write!(f, "remove {} members of shard {shard}, {keep} stay", leaving.len())
+            }
+            Self::RetireShard { shard, leaving } => {
+                write!(f, "remove shard {shard} with its {} members", leaving.len())
+            }
+        }
+    }
+}
+
+impl Step {
+    /// The kind of the step, in one word.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::NodeTimeout { .. } => "NodeTimeout",
+            Self::Epoch { .. } => "Epoch",
+            Self::AddSlots { .. } => "AddSlots",
+            Self::Meet { .. } => "Meet",
+            Self::Replicate { .. } => "Replicate",
+            Self::Failover { .. } => "Failover",
+            Self::Adopt { .. } => "Adopt",
+            Self::Move { .. } => "Move",
+            Self::Stabilise { .. } => "Stabilise",
+            Self::Forget { .. } => "Forget",
+            Self::Release { .. } => "Release",
+            Self::Restart { .. } => "Restart",
+            Self::RetireMembers { .. } => "RetireMembers",
+            Self::RetireShard { .. } => "RetireShard",
+        }
+    }
+}
