@@ -1,1 +1,14 @@
-//! Being built.
+//! The harness of the whole-system tests and the demo: a real `kun standalone`, real kubectl, real redis-server.
+//!
+//! It must not know how KUN works inside: it sees what a user sees (kubectl, Redis clients, processes, files).
+
+#![allow(
+    clippy::indexing_slicing,
+    reason = "indexing a JSON value yields null where something is absent, it does not panic"
+)]
+
+pub mod kubectl;
+pub mod oracle;
+pub mod standalone;
+pub mod story;
+pub mod writer;

@@ -1,5 +1,7 @@
 //! The house rules that a machine can check: who leans on whom, one TLS provider, no unsafe code.
 
+#![allow(clippy::expect_used, reason = "a test ends where something it needs is missing")]
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     process::Command,
@@ -107,7 +109,9 @@ fn aws_lc_rs_is_the_only_tls_provider() {
 #[test]
 fn crates_that_belong_together_are_there_once() {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).expect("Cargo.lock");
-    for name in ["kube", "k8s-openapi", "schemars", "jiff", "json-patch", "tower-http", "serde-saphyr", "rustls", "hyper"] {
+    for name in
+        ["kube", "k8s-openapi", "schemars", "jiff", "json-patch", "tower-http", "serde-saphyr", "rustls", "hyper"]
+    {
         let times = lock.lines().filter(|line| *line == format!("name = \"{name}\"")).count();
         assert!(times <= 1, "{name} is in the lock file {times} times");
     }

@@ -1,0 +1,259 @@
+//! One `kun standalone` under test: started, killed, restarted, stopped; nothing of it outlives the test.
+
+use std::{
+    fs,
+    net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
+    process::Stdio,
+    sync::atomic::{AtomicU16, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use tokio::{
+    io::{AsyncBufReadExt, BufReader},
+    process::{Child, Command},
+};
+
+use crate::kubectl::Kubectl;
+
+/// Longest time from start to `ready:`.
+const READY: Duration = Duration::from_secs(60);
+/// Longest time from SIGTERM to exit: the pods' grace period and some more.
+const STOP: Duration = Duration::from_secs(60);
+
+/// Second byte of the next pod network in this process: tests of one process run side by side.
+static NEXT_NET: AtomicU16 = AtomicU16::new(0);
+
+/// One `kun standalone`.
+#[derive(Debug)]
+pub struct Standalone {
+    folder: tempfile::TempDir,
+    listen: SocketAddr,
+    pod_cidr: String,
+    extra: Vec<String>,
+    environment: Vec<(String, String)>,
+    child: Option<Child>,
+}
+
+impl Standalone {
+    /// Starts on an empty data directory and waits until it is ready.
+    pub async fn start() -> Result<Self> {
+        Self::start_with(&[], &[]).await
+    }
+
+    /// The same with further flags and environment variables.
+    pub async fn start_with(flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        let mut standalone = Self::prepare(flags, environment)?;
+        standalone.resume().await?;
+        Ok(standalone)
+    }
+
+    /// Chooses a folder, a port and a pod network, and starts nothing yet.
+    pub fn prepare(flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        let listen = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        // Test processes run one after another or side by side; the process id keeps their networks apart.
+        let salt = u16::try_from(std::process::id() % 60)?;
+        let net = 100 + (salt + NEXT_NET.fetch_add(1, Ordering::Relaxed)) % 100;
+        Ok(Self {
+            folder: tempfile::Builder::new().prefix("kun-").tempdir()?,
+            listen,
+            pod_cidr: format!("127.{net}.0.0/16"),
+            extra: flags.iter().map(|flag| (*flag).to_owned()).collect(),
+            environment: environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            child: None,
+        })
+    }
+
+    /// Starts the process (again) on the same data directory and waits until it is ready.
+    pub async fn resume(&mut self) -> Result<()> {
+        let environment = self.environment.clone();
+        self.resume_with(&environment).await
+    }
+
+    /// Starts the process (again) with these environment variables, and waits until it is ready.
+    pub async fn resume_with(&mut self, environment: &[(String, String)]) -> Result<()> {
+        let log = fs::OpenOptions::new().create(true).append(true).open(self.folder.path().join("kun.log"))?;
+        let mut child = Command::new(kun_binary()?)
+            .arg("standalone")
+            .arg("--data")
+            .arg(self.data())
+            .arg("--listen")
+            .arg(self.listen.to_string())
+            .arg("--pod-cidr")
+            .arg(&self.pod_cidr)
+            .args(&self.extra)
+            .envs(environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .context("start kun standalone")?;
+        let stdout = child.stdout.take().context("standard output of kun")?;
+        self.child = Some(child);
+        let mut lines = BufReader::new(stdout).lines();
+        let ready = async {
+            while let Some(line) = lines.next_line().await? {
+                if line.starts_with("ready: ") {
+                    return Ok(true);
+                }
+            }
+            anyhow::Ok(false)
+        };
+        match tokio::time::timeout(READY, ready).await {
+            Ok(Ok(true)) => Ok(()),
+            Ok(Ok(false)) => bail!("kun standalone ended before it was ready:\n{}", self.log_tail()),
+            Ok(Err(error)) => Err(error.context("read standard output of kun")),
+            Err(_) => bail!("kun standalone was not ready after {READY:?}:\n{}", self.log_tail()),
+        }
+    }
+
+    /// The data directory.
+    #[must_use]
+    pub fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// A folder of this test that is not kun's, for example for backups.
+    pub fn scratch(&self, name: &str) -> Result<PathBuf> {
+        let path = self.folder.path().join(name);
+        fs::create_dir_all(&path)?;
+        Ok(path)
+    }
+
+    /// kubectl with the administrator's kubeconfig.
+    #[must_use]
+    pub fn kubectl(&self) -> Kubectl {
+        Kubectl::new(&self.data().join("kubeconfig"), self.folder.path())
+    }
+
+    /// SIGKILL to `kun` itself; its pods go on.
+    pub async fn kill(&mut self) -> Result<()> {
+        if let Some(mut child) = self.child.take() {
+            child.start_kill()?;
+            child.wait().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `kun` has ended by itself, as a failpoint makes it; returns whether it did within `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> Result<bool> {
+        let Some(child) = &mut self.child else { return Ok(true) };
+        let ended = tokio::time::timeout(limit, child.wait()).await.is_ok();
+        if ended {
+            self.child = None;
+        }
+        Ok(ended)
+    }
+
+    /// SIGTERM, then waits for the clean end; returns the exit code.
+    pub async fn stop(&mut self) -> Result<i32> {
+        let Some(mut child) = self.child.take() else { bail!("kun is not running") };
+        let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("pid of kun")?;
+        kill_process(pid, Signal::TERM)?;
+        let status = tokio::time::timeout(STOP, child.wait()).await.context("kun did not stop on SIGTERM")??;
+        status.code().context("kun was ended by a signal")
+    }
+
+    /// The last lines of kun's own log, for failure messages.
+    #[must_use]
+    pub fn log_tail(&self) -> String {
+        let text = fs::read_to_string(self.folder.path().join("kun.log")).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines.get(lines.len().saturating_sub(60)..).unwrap_or_default().join("\n")
+    }
+
+    /// kun's whole log.
+    pub fn log(&self) -> Result<String> {
+        Ok(fs::read_to_string(self.folder.path().join("kun.log"))?)
+    }
+
+    /// Processes of this instance's pods: those whose environment names our data directory, and every redis-server on an
+    /// address of our pod network (redis-server writes over its own environment).
+    #[must_use]
+    pub fn pod_processes(&self) -> Vec<Process> {
+        let marker = self.data().display().to_string();
+        let server = format!("redis-server {}", self.pod_cidr.trim_end_matches("0.0/16"));
+        let ours = |process: &Process| process.environment.contains(&marker) || process.command.contains(&server);
+        processes().into_iter().filter(|process| ours(process) && !process.command.contains(" standalone ")).collect()
+    }
+
+    /// The redis-server process of the pod with this address.
+    pub fn redis_server(&self, address: SocketAddr) -> Result<Process> {
+        let title = format!("redis-server {address}");
+        let found = processes().into_iter().find(|process| process.command.contains(&title));
+        found.with_context(|| format!("no process {title}"))
+    }
+}
+
+impl Drop for Standalone {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            child.start_kill().ok();
+        }
+        if std::thread::panicking() || std::env::var_os("KUN_KEEP").is_some() {
+            eprintln!("--- end of kun.log ---\n{}", self.log_tail());
+        }
+        // Agents restart nothing once kun is gone, but a pod may be starting at this moment: look more than once.
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(5) {
+            let left = self.pod_processes();
+            if left.is_empty() {
+                break;
+            }
+            for process in left {
+                if let Some(pid) = Pid::from_raw(process.pid) {
+                    kill_process(pid, Signal::KILL).ok();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+/// One process of this machine.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// Process id.
+    pub pid: i32,
+    /// Program and arguments, joined by blanks.
+    pub command: String,
+    /// Environment, joined by blanks.
+    pub environment: String,
+}
+
+impl Process {
+    /// Sends SIGKILL to this process alone.
+    pub fn kill(&self) -> Result<()> {
+        Ok(kill_process(Pid::from_raw(self.pid).context("pid")?, Signal::KILL)?)
+    }
+
+    /// Sends SIGKILL to the process and its group, as a machine that goes away.
+    pub fn kill_group(&self) -> Result<()> {
+        Ok(kill_process_group(Pid::from_raw(self.pid).context("pid")?, Signal::KILL)?)
+    }
+}
+
+fn processes() -> Vec<Process> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let mut found: Vec<Process> = entries.flatten().filter_map(|entry| process(&entry.path())).collect();
+    found.sort_by_key(|process| process.pid);
+    found
+}
+
+fn process(folder: &Path) -> Option<Process> {
+    let pid = folder.file_name()?.to_str()?.parse().ok()?;
+    let joined = |file: &str| {
+        let bytes = fs::read(folder.join(file)).ok()?;
+        Some(String::from_utf8_lossy(&bytes).replace('\0', " "))
+    };
+    Some(Process { pid, command: joined("cmdline")?, environment: joined("environ")? })
+}
+
+/// The `kun` binary that cargo built beside the running test or demo.
+pub fn kun_binary() -> Result<PathBuf> {
+    let this = std::env::current_exe()?;
+    let beside = this.ancestors().skip(1).take(3).map(|folder| folder.join("kun")).find(|path| path.is_file());
+    beside.context("there is no `kun` beside this program: build it first (cargo build -p kun), as `make test` does")
+}

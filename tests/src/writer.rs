@@ -1,0 +1,181 @@
+//! A cluster-aware writer that keeps every acknowledged write and afterwards reads every one of them back.
+//!
+//! Half of its writes make new keys (a lost write is a missing key), half overwrite a small ring of keys with growing
+//! numbers (a key served stale is a number that is too small).
+
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use resp::{ClusterClient, Credentials, Outcome};
+use tokio::task::JoinHandle;
+
+/// Concurrent closed loops. Few: the machine's two cores also run everything under test.
+const LOOPS: u64 = 3;
+/// Pause between two writes of one loop.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Keys that are overwritten, of each loop.
+const RING: u64 = 500;
+/// One attempt at one node; a node that is gone must not hide the others for long.
+const ATTEMPT: Duration = Duration::from_millis(1000);
+/// How long one write is retried while it is surely not executed.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A running writer.
+#[derive(Debug)]
+pub struct Writer {
+    stop: Arc<AtomicBool>,
+    acks: Arc<AtomicU64>,
+    loops: Vec<JoinHandle<Ledger>>,
+    seeds: Vec<SocketAddr>,
+    credentials: Option<Credentials>,
+}
+
+/// What was acknowledged: key → the last acknowledged number, and later numbers whose outcome is unknown.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    keys: BTreeMap<String, Expected>,
+    /// Acknowledged writes.
+    pub acked: u64,
+    /// Writes with an unknown outcome.
+    pub unknown: u64,
+    /// Writes that were refused for longer than the writer's patience, with the first reason.
+    pub refused: Vec<String>,
+    /// The longest time between two acknowledgements of one loop.
+    pub worst_gap: Duration,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Expected {
+    /// Last acknowledged number and when; `None` when only unknown outcomes exist.
+    acked: Option<(u64, Instant)>,
+    /// Largest number whose outcome is unknown.
+    unknown: Option<u64>,
+}
+
+/// What reading back showed.
+#[derive(Clone, Debug, Default)]
+pub struct Verdict {
+    /// Acknowledged writes.
+    pub acked: u64,
+    /// Keys read back.
+    pub keys: usize,
+    /// Acknowledged writes that do not read back.
+    pub lost: Vec<Lost>,
+    /// Writes without an answer (neither acknowledged nor refused).
+    pub unknown: u64,
+    /// The longest time between two acknowledgements of one loop.
+    pub worst_gap: Duration,
+}
+
+/// One acknowledged write that does not read back.
+#[derive(Clone, Debug)]
+pub struct Lost {
+    /// Key, acknowledged number and what is there now, as a sentence.
+    pub what: String,
+    /// When it was acknowledged.
+    pub acked_at: Instant,
+}
+
+impl Writer {
+    /// Starts writing through these nodes.
+    #[must_use]
+    pub fn start(seeds: Vec<SocketAddr>, credentials: Option<Credentials>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let acks = Arc::new(AtomicU64::new(0));
+        let loops = (0..LOOPS)
+            .map(|index| {
+                let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(ATTEMPT, PATIENCE);
+                tokio::spawn(write(index, client, stop.clone(), acks.clone()))
+            })
+            .collect();
+        Self { stop, acks, loops, seeds, credentials }
+    }
+
+    /// Acknowledged writes so far.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.acks.load(Ordering::Relaxed)
+    }
+
+    /// Waits until `more` further writes were acknowledged.
+    pub async fn progress(&self, more: u64, limit: Duration) -> Result<()> {
+        let goal = self.acked() + more;
+        let begin = Instant::now();
+        while self.acked() < goal {
+            if begin.elapsed() > limit {
+                bail!("the writer got {} of {more} acknowledgements within {limit:?}", self.acked() + more - goal);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+
+    /// Stops writing, reads every acknowledged write back, and says what is missing.
+    pub async fn verify(self, extra_seeds: &[SocketAddr]) -> Result<Verdict> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut verdict = Verdict::default();
+        let seeds: Vec<SocketAddr> = extra_seeds.iter().chain(&self.seeds).copied().collect();
+        let mut client = ClusterClient::new(seeds, self.credentials.clone()).timeouts(ATTEMPT, PATIENCE);
+        for handle in self.loops {
+            let ledger = handle.await.context("a writer loop panicked")?;
+            if let Some(first) = ledger.refused.first() {
+                bail!("{} writes were refused for longer than {PATIENCE:?}; first: {first}", ledger.refused.len());
+            }
+            verdict.acked += ledger.acked;
+            verdict.unknown += ledger.unknown;
+            verdict.keys += ledger.keys.len();
+            verdict.worst_gap = verdict.worst_gap.max(ledger.worst_gap);
+            for (key, expected) in &ledger.keys {
+                verdict.lost.extend(read_back(&mut client, key, *expected).await?);
+            }
+        }
+        Ok(verdict)
+    }
+}
+
+async fn read_back(client: &mut ClusterClient, key: &str, expected: Expected) -> Result<Option<Lost>> {
+    let Some((acked, acked_at)) = expected.acked else { return Ok(None) };
+    let lost = |now: &str| Lost { what: format!("{key}: acknowledged {acked}, now {now}"), acked_at };
+    let value = client.get(key).await.map_err(|why| anyhow::anyhow!("GET {key}: {why}"))?;
+    let Some(value) = value else { return Ok(Some(lost("absent"))) };
+    let number: u64 = std::str::from_utf8(&value)?.parse().with_context(|| format!("value of {key}"))?;
+    // A write without an answer may have been executed; anything older than the last acknowledgement is a loss.
+    let newest = expected.unknown.unwrap_or(acked).max(acked);
+    Ok((number < acked || number > newest).then(|| lost(&number.to_string())))
+}
+
+async fn write(index: u64, mut client: ClusterClient, stop: Arc<AtomicBool>, acks: Arc<AtomicU64>) -> Ledger {
+    let mut ledger = Ledger::default();
+    let mut last_ack = Instant::now();
+    for number in 1.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let key =
+            if number % 2 == 0 { format!("new:{index}:{number}") } else { format!("ring:{index}:{}", number % RING) };
+        match client.set(&key, number.to_string()).await {
+            Outcome::Acked(_) => {
+                ledger.acked += 1;
+                acks.fetch_add(1, Ordering::Relaxed);
+                ledger.worst_gap = ledger.worst_gap.max(last_ack.elapsed());
+                last_ack = Instant::now();
+                ledger.keys.entry(key).or_default().acked = Some((number, last_ack));
+            }
+            Outcome::Unknown(_) => {
+                ledger.unknown += 1;
+                ledger.keys.entry(key).or_default().unknown = Some(number);
+            }
+            Outcome::Refused(why) => ledger.refused.push(why),
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    ledger
+}
