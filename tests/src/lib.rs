@@ -7,6 +7,7 @@
     reason = "indexing a JSON value yields null where something is absent, it does not panic"
 )]
 
+pub mod fixture;
 pub mod kubectl;
 pub mod oracle;
 pub mod standalone;

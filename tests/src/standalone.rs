@@ -109,6 +109,11 @@ impl Standalone {
         }
     }
 
+    /// Further starts use no extra flags.
+    pub fn forget_flags(&mut self) {
+        self.extra.clear();
+    }
+
     /// The data directory.
     #[must_use]
     pub fn data(&self) -> PathBuf {

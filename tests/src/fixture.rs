@@ -1,0 +1,121 @@
+//! A running cluster under a writer: where most whole-system tests begin, and how all of them end.
+
+use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    kubectl::Kubectl,
+    oracle::{self, Shape},
+    standalone::Standalone,
+    story,
+    writer::{Verdict, Writer},
+};
+
+/// Longest time a test waits for one change.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A RedisCluster `orders` with volumes, in the namespace `default`, and a writer on it.
+#[derive(Debug)]
+pub struct Fixture {
+    /// The instance under test.
+    pub kun: Standalone,
+    /// kubectl of its administrator.
+    pub kubectl: Kubectl,
+    writer: Option<Writer>,
+}
+
+/// A manifest of the cluster `orders`, with fields of its spec replaced or added.
+#[must_use]
+pub fn manifest(shards: u16, replicas: u16, spec: &Value) -> String {
+    let mut object = json!({
+        "apiVersion": types::API_VERSION, "kind": "RedisCluster",
+        "metadata": {"name": "orders", "namespace": "default"},
+        "spec": {"shards": shards, "replicasPerShard": replicas, "storage": {"size": "1Gi"},
+                 "failover": {"nodeTimeout": "2s"}},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        object["spec"][field] = value.clone();
+    }
+    object.to_string()
+}
+
+impl Fixture {
+    /// Starts `kun standalone`, creates the cluster, waits until it is Ready and a writer writes.
+    pub async fn start(shards: u16, replicas: u16, spec: &Value) -> Result<Self> {
+        Self::on(Standalone::start().await?, shards, replicas, spec).await
+    }
+
+    /// The same on an instance that runs already.
+    pub async fn on(kun: Standalone, shards: u16, replicas: u16, spec: &Value) -> Result<Self> {
+        let kubectl = kun.kubectl();
+        kubectl.feed(&["apply", "-f", "-"], &manifest(shards, replicas, spec)).await?;
+        story::ready(&kubectl, "orders", shards).await?;
+        let mut fixture = Self { kun, kubectl, writer: None };
+        fixture.write().await?;
+        Ok(fixture)
+    }
+
+    /// Starts the writer.
+    pub async fn write(&mut self) -> Result<()> {
+        let credentials = oracle::credentials(&self.kubectl, "default", "orders", "default").await?;
+        let seeds = self.addresses().await?.into_values().collect();
+        let writer = Writer::start(seeds, Some(credentials));
+        writer.progress(300, PATIENCE).await?;
+        self.writer = Some(writer);
+        Ok(())
+    }
+
+    /// Client addresses by pod name.
+    pub async fn addresses(&self) -> Result<BTreeMap<String, SocketAddr>> {
+        oracle::addresses(&self.kubectl, "default", "orders").await
+    }
+
+    /// The object `orders`.
+    pub async fn cluster(&self) -> Result<Value> {
+        self.kubectl.get("rdc", "orders").await
+    }
+
+    /// Waits until Ready with so many shards.
+    pub async fn ready(&self, shards: u16) -> Result<Value> {
+        story::ready(&self.kubectl, "orders", shards).await
+    }
+
+    /// Pod that is primary of a shard, and its address, as status tells.
+    pub async fn primary(&self, shard: usize) -> Result<(String, SocketAddr)> {
+        let cluster = self.cluster().await?;
+        let pod = cluster["status"]["shards"][shard]["primary"].as_str().context("primary")?.to_owned();
+        let address = *self.addresses().await?.get(&pod).with_context(|| format!("address of {pod}"))?;
+        Ok((pod, address))
+    }
+
+    /// Creates an action through its subresource and waits until it ended; it must end in `phase`.
+    pub async fn act(&self, subresource: &str, resource: &str, body: &Value, phase: &str) -> Result<Value> {
+        let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{subresource}");
+        let answer = self.kubectl.feed(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
+        let created: Value = serde_json::from_str(&answer)?;
+        let name = created["metadata"]["name"].as_str().context("name")?;
+        let done = story::finished(&self.kubectl, resource, name).await?;
+        ensure!(done["status"]["phase"] == phase, "{name} ended with {:#}", done["status"]);
+        Ok(done)
+    }
+
+    /// The writer under this cluster.
+    pub fn writer(&self) -> Result<&Writer> {
+        self.writer.as_ref().context("no writer runs")
+    }
+
+    /// The end of a test: nothing acknowledged is lost, and the invariants T1–T6 hold.
+    pub async fn verify(mut self, shards: u16, replicas: u16) -> Result<(Verdict, Standalone)> {
+        let writer = self.writer.take().context("no writer runs")?;
+        writer.progress(100, PATIENCE).await.context("the writer writes at the end")?;
+        let seeds: Vec<SocketAddr> = self.addresses().await?.into_values().collect();
+        let verdict = writer.verify(&seeds).await?;
+        ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
+        ensure!(verdict.acked > 0, "nothing was written");
+        self.ready(shards).await?;
+        oracle::check(&self.kubectl, "default", "orders", Shape { shards, replicas }).await?;
+        Ok((verdict, self.kun))
+    }
+}

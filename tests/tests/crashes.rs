@@ -1,0 +1,65 @@
+//! kun is killed after each of its API writes; every next start goes on from what can be observed.
+#![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+use tests::{
+    fixture::{Fixture, manifest},
+    oracle::{self, Shape},
+    standalone::Standalone,
+    story,
+};
+
+/// More writes than a create or a scale-out may need: beyond this the controller writes without end.
+const MOST_WRITES: u32 = 120;
+/// How long one life of kun may last: it ends by its next write, or has nothing left to write and is Ready.
+const LIFE: Duration = Duration::from_secs(60);
+
+/// Lets kun die after each single API write of the controller until the cluster is Ready; returns how often it died.
+async fn die_after_each_write(kun: &mut Standalone, shards: u16) -> Result<u32> {
+    let environment = vec![("KUN_FAILPOINT".to_owned(), "1".to_owned())];
+    for deaths in 0..MOST_WRITES {
+        // It may die before it says ready: that is a death like any other.
+        kun.resume_with(&environment).await.ok();
+        let begin = Instant::now();
+        loop {
+            if kun.ended(Duration::from_millis(100)).await? {
+                break;
+            }
+            let object = kun.kubectl().get("rdc", "orders").await;
+            if object.is_ok_and(|object| story::is_ready(&object, shards)) && !kun.ended(Duration::from_secs(2)).await?
+            {
+                return Ok(deaths);
+            }
+            ensure!(begin.elapsed() < LIFE, "after {deaths} deaths: neither Ready nor a write within {LIFE:?}");
+        }
+    }
+    anyhow::bail!("not Ready after {MOST_WRITES} writes")
+}
+
+#[tokio::test]
+async fn a_create_that_dies_after_each_api_write_ends_like_an_undisturbed_one() -> Result<()> {
+    let mut kun = Standalone::start_with(&["--roles", "apiserver,webhook,node"], &[]).await?;
+    kun.kubectl().feed(&["apply", "-f", "-"], &manifest(3, 1, &json!({}))).await?;
+    kun.stop().await?;
+    kun.forget_flags();
+    let deaths = die_after_each_write(&mut kun, 3).await?;
+    ensure!(deaths >= 8, "only {deaths} deaths: the failpoint did not bite");
+    kun.stop().await?;
+    kun.resume().await?;
+    story::ready(&kun.kubectl(), "orders", 3).await?;
+    oracle::check(&kun.kubectl(), "default", "orders", Shape { shards: 3, replicas: 1 }).await
+}
+
+#[tokio::test]
+async fn a_scale_out_that_dies_after_each_api_write_loses_nothing() -> Result<()> {
+    let mut fixture = Fixture::start(3, 1, &json!({})).await?;
+    fixture.kubectl.run(&["scale", "rdc", "orders", "--replicas=5"]).await?;
+    fixture.kun.kill().await?;
+    let deaths = die_after_each_write(&mut fixture.kun, 5).await?;
+    ensure!(deaths >= 3, "only {deaths} deaths: the failpoint did not bite");
+    fixture.verify(5, 1).await?;
+    Ok(())
+}

@@ -1,0 +1,117 @@
+//! What an operator does on purpose: nothing acknowledged is lost by it.
+#![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::fixture::{Fixture, PATIENCE};
+
+/// The spec's promise for planned moves: write gap p99 ≤ 1 s; a loaded machine of two cores gets some slack in tests (the
+/// exact figure is measured by `make bench`).
+const PLANNED_GAP: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_primary() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    for round in 0..12 {
+        let shard = round % 3;
+        let (before, _) = fixture.primary(shard).await?;
+        let body = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisOperation",
+                          "spec": {"failover": {"shard": shard}}});
+        fixture.act("failover", "rop", &body, "Succeeded").await?;
+        fixture.ready(3).await?;
+        let (after, _) = fixture.primary(shard).await?;
+        assert_ne!(before, after, "round {round}");
+    }
+    let (verdict, _) = fixture.verify(3, 1).await?;
+    assert!(verdict.worst_gap < PLANNED_GAP, "{verdict:?}");
+    assert_eq!(verdict.unknown, 0, "a planned failover leaves no write without an answer");
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rolling_restart_replaces_every_pod_replicas_first_and_loses_nothing() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    let before = pod_uids(&fixture).await?;
+    let patch = r#"{"spec":{"resources":{"limits":{"memory":"300Mi"}}}}"#;
+    fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", patch]).await?;
+    let all_new =
+        |cluster: &Value| condition(cluster, "UpToDate") == Some("True") && tests::story::is_ready(cluster, 3);
+    fixture.kubectl.until("rdc", "orders", PATIENCE, "rolled", all_new).await?;
+    let after = pod_uids(&fixture).await?;
+    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+    for (pod, uid) in &before {
+        assert_ne!(after.get(pod), Some(uid), "{pod} was not restarted");
+    }
+    let (verdict, _) = fixture.verify(3, 1).await?;
+    assert!(verdict.worst_gap < PLANNED_GAP, "{verdict:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn replicas_are_added_and_taken_away_without_touching_the_primaries() -> Result<()> {
+    let fixture = Fixture::start(3, 0, &json!({})).await?;
+    for replicas in [1, 2, 1] {
+        let patch = json!({"spec": {"replicasPerShard": replicas}}).to_string();
+        fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", &patch]).await?;
+        let done = |cluster: &Value| {
+            tests::story::is_ready(cluster, 3)
+                && cluster["status"]["shards"].as_array().is_some_and(|shards| {
+                    shards.iter().all(|s| s["members"].as_array().is_some_and(|members| members.len() == replicas + 1))
+                })
+        };
+        fixture.kubectl.until("rdc", "orders", PATIENCE, "replicated", done).await?;
+    }
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn shards_go_from_three_to_five_and_back_under_load() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    for shards in [5, 3] {
+        fixture.kubectl.run(&["scale", "rdc", "orders", &format!("--replicas={shards}")]).await?;
+        fixture.ready(shards).await?;
+    }
+    let (verdict, _) = fixture.verify(3, 1).await?;
+    assert!(verdict.worst_gap < PLANNED_GAP, "{verdict:?}");
+    Ok(())
+}
+
+#[tokio::test]
+async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> Result<()> {
+    let fixture = Fixture::start(3, 0, &json!({"storage": {"size": "1Gi", "retain": "Retain"}})).await?;
+    let other = tests::fixture::manifest(3, 0, &json!({})).replace("\"orders\"", "\"other\"");
+    fixture.kubectl.feed(&["apply", "-f", "-"], &other).await?;
+    tests::story::ready(&fixture.kubectl, "other", 3).await?;
+    fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=60s"]).await?;
+    for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "pods"] {
+        let left = fixture.kubectl.run(&["get", kind, "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
+        assert_eq!(left.trim(), "", "{kind} are left");
+    }
+    let claims = fixture.kubectl.run(&["get", "pvc", "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
+    assert_eq!(claims.lines().count(), 3, "retained volumes stay");
+    tests::story::ready(&fixture.kubectl, "other", 3).await?;
+    Ok(())
+}
+
+async fn pod_uids(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
+    let text = fixture.kubectl.run(&["get", "pods", "-l", "redis.kun.io/cluster=orders", "-o", "json"]).await?;
+    let list: Value = serde_json::from_str(&text)?;
+    let mut uids = BTreeMap::new();
+    for pod in list["items"].as_array().context("items")? {
+        let metadata = &pod["metadata"];
+        uids.insert(
+            metadata["name"].as_str().context("name")?.to_owned(),
+            metadata["uid"].as_str().context("uid")?.to_owned(),
+        );
+    }
+    ensure!(!uids.is_empty(), "no pods");
+    Ok(uids)
+}
+
+fn condition<'a>(cluster: &'a Value, kind: &str) -> Option<&'a str> {
+    let conditions = cluster["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
+}
