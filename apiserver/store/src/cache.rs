@@ -1,0 +1,300 @@
+//! The watch cache: what requests read, for every resource the server knows.
+//!
+//! Use: [`Cache::start`] once, with the resources of the registry; [`Cache::write`] for every write; for a read that
+//! must see every acknowledged write [`Cache::fresh`], for one "not older than N" [`Cache::wait_for`], for "any"
+//! nothing; then [`Resource::get`], [`Resource::list`], [`Resource::watch`] or [`Resource::list_and_watch`].
+//!
+//! One task, the pump, follows the store's feed and applies each batch to the resources it touches, then raises the
+//! applied revision. Reads never lock anything the pump holds for long; the pump never waits for a reader.
+//!
+//! What it must not know: HTTP, selectors' grammar, kinds. What an object's uid, labels and selectable fields are comes
+//! from the [`Describe`] each resource brings.
+
+mod header;
+mod history;
+mod notice;
+mod object;
+mod resource;
+mod snapshot;
+mod splice;
+mod watcher;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+pub use header::{Describe, Header, Pairs, Paths};
+pub use history::Window;
+pub use notice::{Delivery, Filter, Notice, Selector};
+pub use object::{Kind, Object};
+pub use resource::{Resource, WATCHERS_LIMIT};
+pub use snapshot::{Listed, Query};
+pub use splice::{SpliceError, with_revision};
+pub use watcher::{End, MAILBOX_BYTES, MAILBOX_EVENTS, Watcher};
+
+use crate::{Clock, Error as StoreError, Event, Feed, Key, ListOptions, Range, Revision, Store, Write, Written};
+
+/// How long a read waits for a revision that has not arrived: what kube-apiserver waits.
+pub const WAIT_LIMIT: Duration = Duration::from_secs(3);
+
+/// How many objects are loaded at once, so that loading holds no second copy of everything.
+const LOAD_PAGE: usize = 500;
+
+/// How long the pump pauses after the store failed to answer.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Why the cache did not answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The revision asked for is no longer remembered.
+    #[error("reading at revision {requested}: the oldest one still readable is {oldest}, the newest {current}")]
+    Expired {
+        /// What was asked for.
+        requested: Revision,
+        /// The oldest revision that would have been possible.
+        oldest: Revision,
+        /// The newest revision.
+        current: Revision,
+    },
+    /// The revision asked for has not arrived within [`WAIT_LIMIT`].
+    #[error("waiting for revision {requested}: the newest one is {current}")]
+    Future {
+        /// What was asked for.
+        requested: Revision,
+        /// The newest revision.
+        current: Revision,
+    },
+    /// A stored value cannot be read.
+    #[error("reading {key}: {reason}")]
+    Undecodable {
+        /// The key.
+        key: Key,
+        /// What is wrong with the value.
+        reason: String,
+    },
+    /// Too many watches of one resource are open.
+    #[error("opening a watch: {limit} watches of this resource are open")]
+    TooManyWatchers {
+        /// How many may be open.
+        limit: usize,
+    },
+    /// The store was closed.
+    #[error("reading: the store is closed")]
+    Closed,
+    /// The store could not be asked.
+    #[error("asking the store: {0}")]
+    Store(#[from] StoreError),
+}
+
+/// How the cache is set up.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// How much of each resource's past is kept.
+    pub window: Window,
+    /// The time by which it ages.
+    pub clock: Clock,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { window: Window::default(), clock: Clock::system() }
+    }
+}
+
+/// The watch cache of a store.
+pub struct Cache {
+    shared: Arc<Shared>,
+    pump: JoinHandle<()>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    resources: BTreeMap<String, Arc<Resource>>,
+    applied: watch::Sender<Revision>,
+}
+
+impl Cache {
+    /// Loads every named resource from `store` and follows it from then on. Returns when all are complete.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub async fn start(
+        store: Arc<dyn Store>,
+        resources: impl IntoIterator<Item = (String, Arc<dyn Describe>)>,
+        options: Options,
+    ) -> Result<Cache, Error> {
+        let applied = watch::Sender::new(Revision::default());
+        let entry = |(name, describe): (String, Arc<dyn Describe>)| {
+            let Options { window, clock } = options.clone();
+            let resource = Resource::new(&name, describe, applied.subscribe(), clock, window);
+            (name, resource)
+        };
+        let resources = resources.into_iter().map(entry).collect();
+        let shared = Arc::new(Shared { store, resources, applied });
+        let feed = shared.load().await?;
+        let pump = tokio::spawn(Arc::clone(&shared).pump(feed));
+        Ok(Cache { shared, pump })
+    }
+
+    /// One resource's cache; none for a resource it was not started with.
+    #[must_use]
+    pub fn resource(&self, name: &str) -> Option<&Arc<Resource>> {
+        self.shared.resources.get(name)
+    }
+
+    /// The store behind the cache.
+    #[must_use]
+    pub fn store(&self) -> &Arc<dyn Store> {
+        &self.shared.store
+    }
+
+    /// Writes, and returns once the write is durable and every later read from this cache sees it. A value the cache
+    /// could not show is refused before it reaches the store.
+    ///
+    /// # Errors
+    /// The store's, in particular [`StoreError::Refused`].
+    pub async fn write(&self, write: Write) -> Result<Written, StoreError> {
+        if let (Some(value), Some(resource)) = (write.value(), self.resource(write.key.resource())) {
+            resource.check(&write.key, value).map_err(|reason| StoreError::Undecodable { reason })?;
+        }
+        let key = write.key.clone();
+        let written = self.shared.store.write(write).await?;
+        if let Err(error) = self.wait_for(written.revision).await {
+            // The write is durable, so it is acknowledged; only the cache is behind, and `fresh` reads will wait.
+            tracing::warn!(%key, revision = %written.revision, %error, "a write is durable but the cache does not show it yet");
+        }
+        Ok(written)
+    }
+
+    /// The revision up to which everything is visible here.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        *self.shared.applied.borrow()
+    }
+
+    /// Waits until reads see at least every write acknowledged before this call; returns the revision they see.
+    ///
+    /// # Errors
+    /// When the store cannot be asked, or the cache does not catch up within [`WAIT_LIMIT`].
+    pub async fn fresh(&self) -> Result<Revision, Error> {
+        let revision = self.shared.store.current_revision().await?;
+        self.wait_for(revision).await
+    }
+
+    /// Waits until reads see `revision`; returns the revision they see.
+    ///
+    /// # Errors
+    /// `Future` when that does not happen within [`WAIT_LIMIT`].
+    pub async fn wait_for(&self, revision: Revision) -> Result<Revision, Error> {
+        let mut applied = self.shared.applied.subscribe();
+        let reached = |applied: &Revision| *applied >= revision;
+        if reached(&applied.borrow()) {
+            return Ok(*applied.borrow());
+        }
+        match tokio::time::timeout(WAIT_LIMIT, applied.wait_for(reached)).await {
+            Ok(Ok(applied)) => Ok(*applied),
+            Ok(Err(_)) => Err(Error::Closed),
+            Err(_) => Err(Error::Future { requested: revision, current: self.revision() }),
+        }
+    }
+
+    /// Closes the store; what was acknowledged stays, watches end.
+    pub async fn close(&self) {
+        self.shared.store.close().await;
+        self.shared.close();
+    }
+}
+
+impl Drop for Cache {
+    fn drop(&mut self) {
+        self.pump.abort();
+        self.shared.close();
+    }
+}
+
+impl std::fmt::Debug for Cache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache").field("revision", &self.revision()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Reads every resource, and returns the feed of what happens after.
+    async fn load(&self) -> Result<Feed, StoreError> {
+        // Taken before the lists: what is written meanwhile comes again by the feed, and is passed over by revision.
+        let from = self.store.current_revision().await?;
+        for resource in self.resources.values() {
+            self.load_resource(resource).await?;
+        }
+        let feed = self.store.watch(from).await?;
+        self.applied.send_replace(from);
+        Ok(feed)
+    }
+
+    async fn load_resource(&self, resource: &Resource) -> Result<(), StoreError> {
+        let mut snapshot = resource.blank();
+        let range = Range::of(resource.name(), None);
+        let mut options = ListOptions { limit: Some(LOAD_PAGE), ..ListOptions::all(range) };
+        loop {
+            let page = self.store.list(options.clone()).await?;
+            for (key, stored) in page.items {
+                snapshot.load(key, &stored, resource.describe());
+            }
+            options = ListOptions { at: Some(page.revision), after: page.next, ..options };
+            if options.after.is_none() {
+                snapshot.loaded(page.revision);
+                resource.reset(snapshot);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Follows the store until it is closed.
+    async fn pump(self: Arc<Self>, mut feed: Feed) {
+        loop {
+            match feed.next().await {
+                Ok(batch) => self.apply(&batch.events, batch.revision),
+                Err(StoreError::Closed) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "the cache lost the store's feed and loads everything again");
+                    match self.reload().await {
+                        Some(again) => feed = again,
+                        None => break,
+                    }
+                }
+            }
+        }
+        self.close();
+    }
+
+    fn apply(&self, events: &[Event], revision: Revision) {
+        for run in events.chunk_by(|a, b| a.key.resource() == b.key.resource()) {
+            let resource = run.first().and_then(|event| self.resources.get(event.key.resource()));
+            if let Some(resource) = resource {
+                resource.publish(run);
+            }
+        }
+        self.applied.send_replace(revision);
+    }
+
+    /// Loads until it succeeds. None when the store is closed.
+    async fn reload(&self) -> Option<Feed> {
+        loop {
+            match self.load().await {
+                Ok(feed) => return Some(feed),
+                Err(StoreError::Closed) => return None,
+                Err(error) => tracing::error!(%error, "loading the cache from the store failed; trying again"),
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    fn close(&self) {
+        for resource in self.resources.values() {
+            resource.close();
+        }
+    }
+}
