@@ -7,6 +7,7 @@ pub mod agent;
 pub mod backup;
 pub mod cluster;
 pub mod condition;
+pub mod config;
 pub mod defaults;
 pub mod duration;
 pub mod field;
@@ -18,6 +19,7 @@ pub mod policy;
 pub mod quantity;
 pub mod schema;
 mod sizing;
+pub mod validate;
 pub mod version;
 
 pub use backup::RedisBackup;

@@ -1,0 +1,136 @@
+//! What must hold between an object and what replaces it, and before it is deleted.
+
+use serde_json::Value;
+
+use crate::{
+    backup::{RedisBackup, RedisBackupSpec},
+    cluster::{RedisCluster, RedisClusterSpec, Storage},
+    field::{Fault, Path},
+    operation::{RedisOperation, RedisOperationSpec},
+    quantity::Quantity,
+    version::Version,
+};
+
+/// Faults of replacing `old` by `new`, both with defaults applied: immutable fields, shrinking, downgrades.
+#[must_use]
+pub fn cluster_update(new: &RedisCluster, old: &RedisCluster) -> Vec<Fault> {
+    let path = Path::new("spec");
+    let mut faults = Vec::new();
+    if new.spec.mode != old.spec.mode {
+        let why = format!("is immutable: it is {:?}, and data does not carry over", old.spec.mode);
+        faults.push(Fault::invalid(path.child("mode"), format!("{:?}", new.spec.mode), why));
+    }
+    faults.extend(downgrade(&path.child("version"), new, old));
+    storage(&mut faults, &path.child("storage"), &new.spec, &old.spec);
+    faults
+}
+
+/// A lower version than the old spec's or than what runs cannot read the files of the higher one.
+fn downgrade(path: &Path, new: &RedisCluster, old: &RedisCluster) -> Option<Fault> {
+    if new.spec.version == old.spec.version {
+        return None;
+    }
+    let wanted: Version = new.spec.version.parse().ok()?;
+    let running = old.status.as_ref().and_then(|status| status.version.as_deref());
+    let present = [("spec", Some(old.spec.version.as_str())), ("the running Redis", running)];
+    present.into_iter().find_map(|(whose, version)| {
+        let version: Version = version?.parse().ok()?;
+        // A version that leaves the minor open says nothing about the minor that runs.
+        let is_lower = if whose == "spec" || wanted.minor.is_some() {
+            version.is_downgrade_to(wanted)
+        } else {
+            wanted.major < version.major
+        };
+        is_lower.then(|| {
+            let why = format!("must not go below {version}, the version of {whose}: Redis does not read files of a later minor version");
+            Fault::invalid(path.clone(), new.spec.version.as_str(), why)
+        })
+    })
+}
+
+fn storage(faults: &mut Vec<Fault>, path: &Path, new: &RedisClusterSpec, old: &RedisClusterSpec) {
+    match (&new.storage, &old.storage) {
+        (None, None) => {}
+        (None, Some(_)) => {
+            faults.push(Fault::forbidden(
+                path.clone(),
+                "may not be removed: the data lies on its volumes; make a new cluster",
+            ));
+        }
+        (Some(_), None) => {
+            faults.push(Fault::forbidden(
+                path.clone(),
+                "may not be added: the pods' data lies elsewhere; make a new cluster",
+            ));
+        }
+        (Some(new), Some(old)) => volumes(faults, path, new, old),
+    }
+}
+
+fn volumes(faults: &mut Vec<Fault>, path: &Path, new: &Storage, old: &Storage) {
+    if new.class_name != old.class_name {
+        let value = new.class_name.clone().map_or(Value::Null, Value::String);
+        let was = old.class_name.as_deref().unwrap_or("the cluster's default");
+        faults.push(Fault::invalid(path.child("className"), value, format!("is immutable: it is {was}")));
+    }
+    let sizes = (Quantity::parse(&new.size), Quantity::parse(&old.size));
+    if let (Ok(wanted), Ok(present)) = sizes
+        && wanted.bytes() < present.bytes()
+    {
+        let why = format!("must be at least {present}: a volume cannot shrink");
+        faults.push(Fault::invalid(path.child("size"), new.size.as_str(), why));
+    }
+}
+
+/// Faults of replacing a RedisBackup.
+#[must_use]
+pub fn backup_update(new: &RedisBackup, old: &RedisBackup) -> Vec<Fault> {
+    let RedisBackupSpec { cluster_name, target, deletion_policy: _, ttl_after_finished: _ } = &new.spec;
+    let path = Path::new("spec");
+    let mut faults = Vec::new();
+    if *cluster_name != old.spec.cluster_name {
+        faults.push(immutable(path.child("clusterName"), cluster_name.as_str()));
+    }
+    if *target != old.spec.target {
+        faults.push(Fault::forbidden(path.child("target"), "is immutable"));
+    }
+    faults
+}
+
+/// Faults of replacing a RedisOperation.
+#[must_use]
+pub fn operation_update(new: &RedisOperation, old: &RedisOperation) -> Vec<Fault> {
+    let RedisOperationSpec { cluster_name, failover, restart, cancel, ttl_after_finished: _ } = &new.spec;
+    let path = Path::new("spec");
+    let mut faults = Vec::new();
+    if *cluster_name != old.spec.cluster_name {
+        faults.push(immutable(path.child("clusterName"), cluster_name.as_str()));
+    }
+    if *failover != old.spec.failover {
+        faults.push(Fault::forbidden(path.child("failover"), "is immutable"));
+    }
+    if *restart != old.spec.restart {
+        faults.push(Fault::forbidden(path.child("restart"), "is immutable"));
+    }
+    if old.spec.cancel && !*cancel {
+        faults
+            .push(Fault::forbidden(path.child("cancel"), "cannot be taken back: the controller may have acted on it"));
+    }
+    faults
+}
+
+fn immutable(path: Path, value: &str) -> Fault {
+    Fault::invalid(path, value, "is immutable")
+}
+
+/// Whether the cluster may be deleted.
+///
+/// # Errors
+/// The fault to answer with, when it is protected.
+pub fn deletable(cluster: &RedisCluster) -> Result<(), Fault> {
+    if cluster.spec.deletion.protected {
+        let why = "the RedisCluster is protected from deletion; set spec.deletion.protected to false first";
+        return Err(Fault::forbidden(Path::new("spec.deletion.protected"), why));
+    }
+    Ok(())
+}
