@@ -16,6 +16,7 @@ pub mod slots;
 pub mod step;
 
 mod phase;
+mod safety;
 mod scene;
 
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode};

@@ -2,9 +2,10 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::desired::{Desired, Limits};
-use crate::observed::{Member, Node, NodeId, Observed, Pod, Seen};
+use crate::observed::{Health, Member, Node, NodeId, Observed, Peer, Pod, Role, Seen};
 use crate::slots::SlotSet;
 use crate::step::Who;
 
@@ -19,6 +20,23 @@ impl Live<'_> {
     pub(crate) fn who(&self) -> Who {
         Who { pod: self.pod, id: self.node.id }
     }
+
+    /// It lists the other as a full member at the address where the other is.
+    pub(crate) fn knows(&self, other: &Live<'_>) -> bool {
+        let entry = self.node.peers.get(&other.node.id);
+        entry.is_some_and(|peer| peer.address == other.node.address && !peer.handshake && !peer.noaddr)
+    }
+
+    /// It follows this primary and could take its place: its copy is complete.
+    pub(crate) fn is_copy_of(&self, primary: NodeId) -> bool {
+        matches!(&self.node.role, Role::Replica { of, synced: true, .. } if *of == primary) && !self.node.loading
+    }
+}
+
+/// An owner of slots that does not answer.
+pub(crate) struct Lost {
+    pub(crate) id: NodeId,
+    pub(crate) slots: SlotSet,
 }
 
 /// The question and everything the phases need to answer it.
@@ -28,22 +46,49 @@ pub(crate) struct Scene<'a> {
     pub(crate) limits: &'a Limits,
     /// Live nodes by place.
     pub(crate) live: Vec<Live<'a>>,
-    /// Slots without a live owner.
-    pub(crate) unserved: SlotSet,
+    /// What each live node owns once all claims are compared by epoch, as Redis does. Nodes that own nothing are not listed.
+    pub(crate) owned: BTreeMap<Pod, SlotSet>,
+    /// Slots whose newest claim is that of a node that does not answer.
+    pub(crate) lost: Vec<Lost>,
+    /// Slots nobody claims.
+    pub(crate) unowned: SlotSet,
+    /// Nodes that are alive in somebody's table and belong to no place: ID → the member that lists it.
+    pub(crate) strangers: BTreeMap<NodeId, Pod>,
+}
+
+struct Claim {
+    epoch: u64,
+    id: NodeId,
+    pod: Option<Pod>,
+    slots: SlotSet,
 }
 
 impl<'a> Scene<'a> {
     pub(crate) fn of(desired: &'a Desired, observed: &'a Observed, limits: &'a Limits) -> Self {
-        let live: Vec<Live<'a>> = observed
-            .members
-            .iter()
-            .filter_map(|(pod, member)| match &member.seen {
-                Seen::Node(node) => Some(Live { pod: *pod, node }),
-                Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-            })
-            .collect();
-        let unserved = live.iter().fold(SlotSet::EMPTY, |owned, live| owned.union(live.node.slots())).complement();
-        Self { desired, observed, limits, live, unserved }
+        let live: Vec<Live<'a>> = observed.members.iter().filter_map(|(pod, member)| live_at(*pod, member)).collect();
+        let mut scene = Self {
+            desired,
+            observed,
+            limits,
+            owned: BTreeMap::new(),
+            lost: Vec::new(),
+            unowned: SlotSet::all(),
+            strangers: strangers(observed, &live),
+            live,
+        };
+        let mut claims = claims(&scene.live);
+        claims.sort_by_key(|claim| (Reverse(claim.epoch), claim.id));
+        for claim in claims {
+            let slots = claim.slots.intersection(&scene.unowned);
+            scene.unowned = scene.unowned.difference(&slots);
+            match claim.pod {
+                _ if slots.is_empty() => {}
+                Some(pod) => drop(scene.owned.insert(pod, slots)),
+                None => scene.lost.push(Lost { id: claim.id, slots }),
+            }
+        }
+        scene.lost.sort_by_key(|lost| lost.slots.ranges().next());
+        scene
     }
 
     /// The places that are wanted.
@@ -52,41 +97,127 @@ impl<'a> Scene<'a> {
         (0..self.desired.shards).flat_map(move |shard| (0..members).map(move |ordinal| Pod::new(shard, ordinal)))
     }
 
-    pub(crate) fn member(&self, pod: Pod) -> Option<&'a Member> {
-        self.observed.members.get(&pod)
+    pub(crate) fn is_wanted(&self, pod: Pod) -> bool {
+        pod.shard < self.desired.shards && pod.ordinal < self.desired.members_per_shard()
+    }
+
+    /// Every place that exists or shall exist, with what was found there. A wanted place without a record is absent.
+    pub(crate) fn places(&self) -> BTreeMap<Pod, Option<&'a Member>> {
+        let recorded = self.observed.members.iter().map(|(pod, member)| (*pod, Some(member)));
+        self.wanted().map(|pod| (pod, None)).chain(recorded).collect()
     }
 
     pub(crate) fn live_of(&self, shard: u16) -> impl Iterator<Item = Live<'a>> + '_ {
         self.live.iter().copied().filter(move |live| live.pod.shard == shard)
     }
 
-    /// The member that owns, or shall own, the shard's slots: the primary with most slots, else the first primary.
-    pub(crate) fn lead(&self, shard: u16) -> Option<Live<'a>> {
-        self.live_of(shard)
-            .filter(|live| live.node.is_primary())
-            .max_by_key(|live| (live.node.slots().len(), core::cmp::Reverse(live.pod.ordinal)))
+    pub(crate) fn by_id(&self, id: NodeId) -> Option<Live<'a>> {
+        self.live.iter().copied().find(|live| live.node.id == id)
     }
 
-    /// No node owns a slot, holds a key or has heard of an owner: there is nothing yet.
-    pub(crate) fn is_blank(&self) -> bool {
-        self.live.iter().all(|live| {
-            live.node.slots().is_empty()
-                && live.node.keys == 0
-                && live.node.peers.values().all(|peer| peer.slots().is_empty())
+    pub(crate) fn owned_by(&self, pod: Pod) -> &SlotSet {
+        const NONE: &SlotSet = &SlotSet::EMPTY;
+        self.owned.get(&pod).unwrap_or(NONE)
+    }
+
+    /// The member that owns, or shall own, the shard's slots: the primary with most slots; among equals the one most members follow,
+    /// then one that stays, then the lowest ordinal.
+    pub(crate) fn lead(&self, shard: u16) -> Option<Live<'a>> {
+        self.live_of(shard).filter(|live| live.node.is_primary()).max_by_key(|live| {
+            let followers = self.live_of(shard).filter(|other| follows(other, live.node.id)).count();
+            (self.owned_by(live.pod).len(), followers, self.is_wanted(live.pod), Reverse(live.pod.ordinal))
         })
     }
 
-    pub(crate) fn ids(&self) -> BTreeMap<NodeId, Live<'a>> {
-        self.live.iter().map(|live| (live.node.id, *live)).collect()
+    /// The member that owns the shard's slots.
+    pub(crate) fn owner(&self, shard: u16) -> Option<Live<'a>> {
+        self.lead(shard).filter(|lead| !self.owned_by(lead.pod).is_empty())
     }
 
-    /// Every slot some live node believes to be owned by somebody.
-    pub(crate) fn believed(&self) -> BTreeSet<NodeId> {
-        self.live
-            .iter()
-            .flat_map(|live| live.node.peers.iter())
-            .filter(|(_, peer)| !peer.slots().is_empty())
-            .map(|(id, _)| *id)
-            .collect()
+    /// The leads of all wanted shards that have one.
+    pub(crate) fn leads(&self) -> Vec<Live<'a>> {
+        (0..self.desired.shards).filter_map(|shard| self.lead(shard)).collect()
+    }
+
+    pub(crate) fn is_lead(&self, pod: Pod) -> bool {
+        self.lead(pod.shard).is_some_and(|lead| lead.pod == pod)
+    }
+
+    pub(crate) fn highest_epoch(&self) -> u64 {
+        let peers = self.live.iter().flat_map(|live| live.node.peers.values()).map(|peer| peer.epoch);
+        self.live.iter().map(|live| live.node.epoch).chain(peers).max().unwrap_or(0)
+    }
+
+    /// No slot is owned, no key is held: there is nothing yet.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.owned.is_empty() && self.lost.is_empty() && self.live.iter().all(|live| live.node.keys == 0)
+    }
+}
+
+fn live_at(pod: Pod, member: &Member) -> Option<Live<'_>> {
+    match &member.seen {
+        Seen::Node(node) => Some(Live { pod, node }),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+    }
+}
+
+pub(crate) fn follows(live: &Live<'_>, primary: NodeId) -> bool {
+    matches!(&live.node.role, Role::Replica { of, .. } if *of == primary)
+}
+
+/// What live primaries claim, and what tables say of nodes that do not answer: their newest word counts.
+fn claims(live: &[Live<'_>]) -> Vec<Claim> {
+    let own = live.iter().filter(|live| !live.node.slots().is_empty()).map(|live| Claim {
+        epoch: live.node.epoch,
+        id: live.node.id,
+        pod: Some(live.pod),
+        slots: live.node.slots().clone(),
+    });
+    let alive: BTreeSet<NodeId> = live.iter().map(|live| live.node.id).collect();
+    let mut silent: BTreeMap<NodeId, Claim> = BTreeMap::new();
+    let entries = live.iter().flat_map(|live| live.node.peers.iter());
+    for (id, peer) in entries.filter(|(id, peer)| !alive.contains(id) && !peer.handshake) {
+        let claim = silent.entry(*id).or_insert_with(|| Claim { epoch: 0, id: *id, pod: None, slots: SlotSet::EMPTY });
+        if peer.epoch > claim.epoch {
+            claim.slots = SlotSet::EMPTY;
+            claim.epoch = peer.epoch;
+        }
+        if peer.epoch == claim.epoch {
+            claim.slots = claim.slots.union(peer.slots());
+        }
+    }
+    own.chain(silent.into_values()).collect()
+}
+
+/// IDs that tables show as alive and that belong to no place, unless a place whose identity is not known may be theirs.
+fn strangers(observed: &Observed, live: &[Live<'_>]) -> BTreeMap<NodeId, Pod> {
+    let homes: BTreeSet<NodeId> = observed.members.values().filter_map(identity).collect();
+    let nameless = observed.members.values().any(|member| identity(member).is_none() && may_run(member));
+    if nameless {
+        return BTreeMap::new();
+    }
+    let alive = |peer: &Peer| peer.health == Health::Ok && peer.connected && !peer.handshake && !peer.noaddr;
+    let entries = live.iter().flat_map(|live| live.node.peers.iter().map(|(id, peer)| (live.pod, *id, peer)));
+    let mut found = BTreeMap::new();
+    for (pod, id, _) in entries.filter(|(_, id, peer)| alive(peer) && !homes.contains(id)) {
+        found.entry(id).or_insert(pod);
+    }
+    found
+}
+
+/// The identity at a place, as far as it is known.
+pub(crate) fn identity(member: &Member) -> Option<NodeId> {
+    match &member.seen {
+        Seen::Node(node) => Some(node.id),
+        Seen::Held { id, .. } => id.or(member.last_id),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => member.last_id,
+    }
+}
+
+/// A Redis process may run at this place.
+pub(crate) fn may_run(member: &Member) -> bool {
+    match &member.seen {
+        Seen::Node(_) | Seen::Starting | Seen::Unknown { .. } => true,
+        Seen::Absent | Seen::Stopped | Seen::Held { .. } => false,
     }
 }

@@ -1,17 +1,83 @@
-//! The phases, in order of danger. The first that has work, or must wait, ends the round.
+//! The phases, in order of danger. A phase that has work, or must wait before anything more dangerous may be done, ends the round.
 
+mod admit;
+mod agree;
+mod balance;
+mod cover;
 mod create;
+mod finish;
+mod heal;
+mod operate;
+mod replicate;
+mod roll;
+mod standalone;
+mod tidy;
 
-use crate::desired::{Desired, Limits};
+use alloc::vec::Vec;
+
+use crate::desired::{Desired, Limits, Mode};
 use crate::observed::Observed;
-use crate::plan::Plan;
+use crate::plan::{Plan, Refused};
 use crate::scene::Scene;
+
+/// Whether the round goes on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// The next phase may look.
+    On,
+    /// What was found must be dealt with first.
+    Stop,
+}
+
+type Phase = fn(&Scene<'_>, &mut Plan) -> Flow;
+
+/// Most urgent first. `agree` looks at what all before it have left, and `roll` disturbs only what is calm.
+const CLUSTER: [Phase; 11] = [
+    admit::admit,
+    create::create,
+    heal::heal,
+    cover::cover,
+    finish::finish,
+    operate::operate,
+    replicate::replicate,
+    balance::balance,
+    tidy::tidy,
+    agree::agree,
+    roll::roll,
+];
 
 /// The next safe batch, what is waited for, and what cannot be done.
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
     let scene = Scene::of(desired, observed, limits);
-    let mut plan = Plan::default();
-    create::create(&scene, &mut plan);
+    let mut plan = Plan { operation: operate::before(desired), ..Plan::default() };
+    match desired.mode {
+        _ if desired.shards == 0 => plan.refused.push(Refused::NoShards),
+        Mode::Standalone => standalone::standalone(&scene, &mut plan),
+        Mode::Cluster => {
+            let _ = CLUSTER.iter().try_for_each(|phase| match phase(&scene, &mut plan) {
+                Flow::On => Ok(()),
+                Flow::Stop => Err(()),
+            });
+        }
+    }
+    tell_once(&mut plan.waiting);
+    tell_once(&mut plan.refused);
     plan
+}
+
+/// Several phases may have the same reason; it is told once, where it was told first.
+fn tell_once<T: PartialEq>(reasons: &mut Vec<T>) {
+    let mut kept: Vec<T> = Vec::with_capacity(reasons.len());
+    for reason in reasons.drain(..) {
+        if !kept.contains(&reason) {
+            kept.push(reason);
+        }
+    }
+    *reasons = kept;
+}
+
+/// A count for a sentence; cut off where it no longer fits.
+fn count(items: usize) -> u16 {
+    u16::try_from(items).unwrap_or(u16::MAX)
 }

@@ -1,0 +1,69 @@
+//! Who is not there: says so, releases held members where nothing can be lost by it, and frees pods stuck on an old template.
+
+use crate::observed::{Member, NodeId, Pod, Seen};
+use crate::phase::Flow;
+use crate::plan::{Plan, Refused, Waiting};
+use crate::safety;
+use crate::scene::Scene;
+use crate::step::{ReleaseHow, RestartAs, Step};
+
+pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    for (pod, member) in scene.places() {
+        match member.map(|member| &member.seen) {
+            None | Some(Seen::Absent) if !scene.is_wanted(pod) => {}
+            None | Some(Seen::Absent) => plan.waiting.push(Waiting::Start { pod }),
+            Some(Seen::Stopped | Seen::Starting) => plan.waiting.push(Waiting::Start { pod }),
+            Some(Seen::Unknown { since_millis }) => {
+                plan.waiting.push(Waiting::Unknown { pod, since_millis: *since_millis })
+            }
+            Some(Seen::Held { holds_data, id, reason }) => match release(scene, pod, *holds_data, *id) {
+                Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
+                Answer::Wait(reason) => plan.waiting.push(reason),
+                Answer::Refuse => plan.refused.push(Refused::Held { pod, reason: reason.clone() }),
+            },
+            Some(Seen::Node(node)) if node.loading => plan.waiting.push(Waiting::Loading { pod }),
+            Some(Seen::Node(_)) => {}
+        }
+        if member.is_some_and(|member| is_stuck(scene, pod, member)) {
+            plan.steps.push(Step::Restart { pod, expect: RestartAs::NotRunning });
+        }
+    }
+    Flow::On
+}
+
+enum Answer {
+    Release(ReleaseHow),
+    Wait(Waiting),
+    Refuse,
+}
+
+/// Data with a known identity always comes back as it is: if its claims are stale, newer ones overrule them. Data without an identity is
+/// set aside only when the shard is served by somebody else: Redis would drop the keys of every slot it cannot claim. A member without
+/// data waits until everybody who may hold the shard's data has been seen.
+fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) -> Answer {
+    let as_known = if id.is_some() { ReleaseHow::AsIs } else { ReleaseHow::Blank };
+    let served = scene.owner(pod.shard).is_some() && scene.lost.is_empty();
+    if holds_data {
+        return if id.is_some() || served { Answer::Release(as_known) } else { Answer::Refuse };
+    }
+    if served {
+        return Answer::Release(as_known);
+    }
+    let copy = scene.live_of(pod.shard).find(|live| scene.lost.iter().any(|lost| live.is_copy_of(lost.id)));
+    match copy.map(|live| live.pod).or_else(|| safety::may_hold_data(scene, pod)) {
+        Some(until_seen) => Answer::Wait(Waiting::Held { pod, until_seen }),
+        None => Answer::Release(as_known),
+    }
+}
+
+/// A pod made from an old template that does not come up would never be replaced by a roll that waits for it. It is freed if nothing
+/// can be lost by it.
+fn is_stuck(scene: &Scene<'_>, pod: Pod, member: &Member) -> bool {
+    let down = match &member.seen {
+        Seen::Stopped | Seen::Held { .. } => true,
+        Seen::Starting => scene.owner(pod.shard).is_some(),
+        Seen::Absent | Seen::Unknown { .. } | Seen::Node(_) => false,
+    };
+    let safe = scene.desired.restart_keeps_data || scene.owner(pod.shard).is_some() && scene.lost.is_empty();
+    down && safe && member.outdated && scene.is_wanted(pod)
+}

@@ -1,0 +1,151 @@
+//! Every slot is to have one living owner: dead primaries are replaced by their synced replicas, slots without an owner get one.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::desired::FailoverHow;
+use crate::observed::{Pod, Role};
+use crate::phase::{Flow, create};
+use crate::plan::{Plan, Refused, Waiting};
+use crate::safety;
+use crate::scene::{Live, Lost, Scene};
+use crate::slots::SlotSet;
+use crate::step::Step;
+
+pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let mut flow = settle_conflicts(scene, plan);
+    for lost in scene.lost.iter().filter(|lost| !scene.strangers.contains_key(&lost.id)) {
+        flow = Flow::Stop;
+        replace(scene, plan, lost);
+    }
+    if flow == Flow::On && !scene.unowned.is_empty() {
+        flow = Flow::Stop;
+        assign(scene, plan);
+    }
+    flow
+}
+
+/// Two live nodes that claim the same slots sort it out by epoch within a few messages.
+fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let mut flow = Flow::On;
+    for one in &scene.live {
+        let overruled = one.node.slots().difference(scene.owned_by(one.pod));
+        let winner = scene.live.iter().find(|other| !scene.owned_by(other.pod).intersection(&overruled).is_empty());
+        if let Some(other) = winner {
+            let slots = scene.owned_by(other.pod).intersection(&overruled).len();
+            plan.waiting.push(Waiting::Conflict { one: one.pod, other: other.pod, slots });
+            flow = Flow::Stop;
+        }
+    }
+    flow
+}
+
+fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
+    let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
+    let best = copies.iter().max_by_key(|live| (offset(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod)));
+    match best {
+        Some(best) => promote(scene, plan, lost, best),
+        None => match safety::may_return(scene, lost.id) {
+            Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
+            None => give_up(scene, plan, lost),
+        },
+    }
+}
+
+/// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that.
+fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
+    let shard = best.pod.shard;
+    let ordered = scene.desired.failover.as_ref();
+    let ordered = ordered.is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == lost.id);
+    if !ordered && safety::may_be_alive(scene, lost.id).is_some() {
+        return plan.waiting.push(Waiting::Election { shard, primary: lost.id });
+    }
+    let alive = super::count(scene.owned.len());
+    let of = alive.saturating_add(super::count(scene.lost.len()));
+    if alive <= of / 2 {
+        return plan.refused.push(Refused::NoQuorum { alive, of, shard });
+    }
+    match scene.observed.failovers_asked.get(&shard) {
+        Some(since) if *since < scene.limits.failover_patience_millis => {
+            plan.waiting.push(Waiting::Failover { shard, since_millis: *since });
+        }
+        Some(_) | None => {
+            plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how: FailoverHow::Force });
+        }
+    }
+}
+
+fn offset(live: &Live<'_>) -> u64 {
+    match &live.node.role {
+        Role::Replica { offset, .. } => *offset,
+        Role::Primary { .. } => 0,
+    }
+}
+
+/// No place can bring the owner back. Its slots go to a lead that owns none (the shard's new member), if losing them was accepted.
+fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
+    let taken: Vec<Pod> = plan.steps.iter().filter_map(adopter).collect();
+    let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
+    let heir = leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod));
+    match heir {
+        Some(heir) if scene.desired.adopt_lost_slots => {
+            plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots: lost.slots.clone() });
+        }
+        Some(_) | None => plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len() }),
+    }
+}
+
+fn adopter(step: &Step) -> Option<Pod> {
+    if let Step::Adopt { node, .. } = step { Some(node.pod) } else { None }
+}
+
+/// Nobody claims these slots. Whoever is named by others or holds keys of them comes first; the rest goes where a new cluster has it.
+fn assign(scene: &Scene<'_>, plan: &mut Plan) {
+    let hidden = scene.places().into_iter().find(|(pod, member)| {
+        member.is_none_or(|member| !matches!(member.seen, crate::observed::Seen::Node(_))) && scene.is_wanted(*pod)
+    });
+    if let Some((pod, _)) = hidden {
+        return plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: scene.unowned.len() });
+    }
+    let leads = scene.leads();
+    let mut gifts: BTreeMap<Pod, SlotSet> = BTreeMap::new();
+    let mut left = scene.unowned.clone();
+    let mut give = |lead: &Live<'_>, slots: SlotSet, left: &mut SlotSet| {
+        *left = left.difference(&slots);
+        let sum = gifts.get(&lead.pod).map_or_else(|| slots.clone(), |have| have.union(&slots));
+        if !sum.is_empty() {
+            gifts.insert(lead.pod, sum);
+        }
+    };
+    for lead in &leads {
+        let entries = scene.live.iter().filter_map(|live| live.node.peers.get(&lead.node.id));
+        let named = entries.fold(SlotSet::EMPTY, |named, peer| named.union(peer.slots()));
+        give(lead, named.intersection(&left), &mut left);
+    }
+    for (slot, lead) in holders(&leads, &left) {
+        give(&lead, SlotSet::range(slot, slot), &mut left);
+    }
+    for lead in &leads {
+        give(lead, create::ideal(lead.pod.shard, scene.desired.shards).intersection(&left), &mut left);
+    }
+    for lead in leads {
+        let slots = gifts.remove(&lead.pod);
+        plan.steps.extend(slots.map(|slots| Step::AddSlots { node: lead.who(), slots }));
+    }
+    if plan.steps.is_empty() {
+        plan.waiting.push(Waiting::Primary { shard: 0, slots: scene.unowned.len() });
+    }
+}
+
+/// For each of these slots that somebody holds keys of: the lead with the most.
+fn holders<'a>(leads: &[Live<'a>], slots: &SlotSet) -> BTreeMap<u16, Live<'a>> {
+    let mut best: BTreeMap<u16, (u64, Live<'a>)> = BTreeMap::new();
+    for lead in leads {
+        for (slot, keys) in lead.node.foreign_keys.iter().filter(|(slot, keys)| **keys > 0 && slots.contains(**slot)) {
+            if best.get(slot).is_none_or(|(most, _)| keys > most) {
+                best.insert(*slot, (*keys, *lead));
+            }
+        }
+    }
+    best.into_iter().map(|(slot, (_, lead))| (slot, lead)).collect()
+}

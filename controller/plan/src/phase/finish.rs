@@ -1,0 +1,98 @@
+//! Half-moved slots are always finished toward the side that does not own them yet: keys that have left the owner are found by clients
+//! only while the slot is open, and moving them back would show them as missing meanwhile. Which side the plan wants comes later.
+
+use alloc::collections::BTreeMap;
+
+use crate::observed::{NodeId, Open, Pod};
+use crate::phase::{Flow, balance};
+use crate::plan::{Plan, Waiting};
+use crate::safety;
+use crate::scene::{Live, Scene};
+use crate::slots::SlotSet;
+use crate::step::Step;
+
+/// What is to be done about open slots.
+#[derive(Default)]
+struct Findings {
+    moves: BTreeMap<(Pod, Pod), SlotSet>,
+    clear: BTreeMap<Pod, SlotSet>,
+}
+
+impl Findings {
+    fn finish(&mut self, from: Pod, to: Pod, slot: u16) {
+        self.moves.entry((from, to)).or_default().insert(slot);
+    }
+
+    fn stabilise(&mut self, pod: Pod, slot: u16) {
+        self.clear.entry(pod).or_default().insert(slot);
+    }
+}
+
+pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let (mut found, mut slots) = (Findings::default(), SlotSet::EMPTY);
+    for live in &scene.live {
+        slots = live.node.open.keys().chain(live.node.foreign_keys.keys()).copied().collect::<SlotSet>().union(&slots);
+    }
+    let waited = plan.waiting.len();
+    for owner in &scene.live {
+        for slot in slots.intersection(scene.owned_by(owner.pod)).iter() {
+            judge(scene, owner, slot, &mut found, plan);
+        }
+    }
+    let work = !found.moves.is_empty() || !found.clear.is_empty();
+    for (pod, slots) in found.clear {
+        let node = scene.live.iter().find(|live| live.pod == pod);
+        plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
+    }
+    plan.steps.extend(balance::batch(scene, found.moves));
+    if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
+}
+
+/// Decides one slot from all its ends. A slot whose keys are at two places, or that the owner already sends away, is finished; any other
+/// mark is cleared.
+fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, plan: &mut Plan) {
+    let mark = owner.node.open.get(&slot);
+    let target = match mark {
+        Some(Open::Migrating(to)) => successor(scene, *to).filter(|live| live.pod != owner.pod),
+        Some(Open::Importing(_)) | None => None,
+    };
+    if let Some(to) = holder(scene, owner, slot).or(target) {
+        return found.finish(owner.pod, to.pod, slot);
+    }
+    match mark {
+        Some(Open::Migrating(to)) => match safety::may_return(scene, *to) {
+            Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: 1 }),
+            None => found.stabilise(owner.pod, slot),
+        },
+        Some(Open::Importing(_)) => found.stabilise(owner.pod, slot),
+        None => {}
+    }
+    for other in scene.live.iter().filter(|other| other.pod != owner.pod && other.node.open.contains_key(&slot)) {
+        found.stabilise(other.pod, slot);
+    }
+}
+
+/// The lead of another shard that holds keys of the slot without owning it: the one with the most. A member that leads nothing holds
+/// only what is left of a role it has lost.
+fn holder<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<'a>> {
+    let keys = |live: &Live<'_>| live.node.foreign_keys.get(&slot).copied().unwrap_or(0);
+    let others = scene.live.iter().copied().filter(|live| live.pod.shard != owner.pod.shard && keys(live) > 0);
+    others.filter(|live| scene.is_lead(live.pod)).max_by_key(|live| (keys(live), core::cmp::Reverse(live.pod)))
+}
+
+/// Who stands for the node a slot was sent to: itself, or whoever has taken its place.
+fn successor<'a>(scene: &Scene<'a>, id: NodeId) -> Option<Live<'a>> {
+    let live = scene.by_id(id);
+    let home = scene
+        .observed
+        .members
+        .iter()
+        .find(|(_, member)| crate::scene::identity(member) == Some(id))
+        .map(|(pod, _)| *pod);
+    let shard = live.map(|live| live.pod).or(home)?.shard;
+    match live {
+        Some(live) if live.node.is_primary() => Some(live),
+        Some(_) => scene.lead(shard),
+        None => scene.owner(shard),
+    }
+}

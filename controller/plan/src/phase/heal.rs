@@ -1,0 +1,75 @@
+//! Members that do not know each other, or know each other at an old address, are introduced. Two clusters are never joined.
+
+use alloc::vec::Vec;
+
+use crate::phase::Flow;
+use crate::plan::{Plan, Refused, Waiting};
+use crate::scene::{Live, Scene};
+use crate::step::Step;
+
+pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let foreign_owner = report_strangers(scene, plan);
+    let right: usize = scene.live.iter().map(|one| scene.live.iter().filter(|other| one.knows(other)).count()).sum();
+    let of = scene.live.len() * scene.live.len().saturating_sub(1);
+    if right < of {
+        let right = u32::try_from(right).unwrap_or(u32::MAX);
+        plan.waiting.push(Waiting::Introductions { right, of: u32::try_from(of).unwrap_or(u32::MAX) });
+        plan.steps.extend(epochs(scene));
+        plan.steps.extend(introductions(scene));
+    }
+    if foreign_owner || !leads_know_each_other(scene) { Flow::Stop } else { Flow::On }
+}
+
+/// Everything that moves slots needs the leads to know each other; a replica that is cut off must not stop the rest.
+fn leads_know_each_other(scene: &Scene<'_>) -> bool {
+    let leading: Vec<&Live<'_>> = scene.live.iter().filter(|live| scene.is_lead(live.pod)).collect();
+    leading.iter().all(|one| leading.iter().all(|other| one.pod == other.pod || one.knows(other)))
+}
+
+/// True if a stranger owns slots: then nothing about slots may be decided here.
+fn report_strangers(scene: &Scene<'_>, plan: &mut Plan) -> bool {
+    let mut owns = false;
+    for (id, seen_by) in &scene.strangers {
+        let listed = scene.live.iter().find(|live| live.pod == *seen_by).and_then(|live| live.node.peers.get(id));
+        let slots = scene.lost.iter().find(|lost| lost.id == *id).map_or(0, |lost| lost.slots.len());
+        let address = listed.map(|peer| peer.address.clone()).unwrap_or_default();
+        plan.refused.push(Refused::Stranger { seen_by: *seen_by, id: *id, address, slots });
+        owns |= slots > 0;
+    }
+    owns
+}
+
+/// New primaries get an epoch above all others before they meet anybody: at epoch 0 they would lose their slots to gossip about dead
+/// nodes, and equal epochs would have to be sorted out by the nodes.
+pub(crate) fn epochs(scene: &Scene<'_>) -> Vec<Step> {
+    let is_new = |live: &&Live<'_>| live.node.epoch == 0 && live.node.peers.is_empty() && live.node.is_primary();
+    let new = scene.live.iter().filter(is_new).filter(|live| scene.is_lead(live.pod));
+    let next = scene.highest_epoch().saturating_add(1);
+    new.zip(next..).map(|(lead, epoch)| Step::Epoch { node: lead.who(), epoch }).collect()
+}
+
+/// One MEET for each pair that is not right both ways. Pairs with the hub come first, so that a large cluster hears the rest by gossip.
+pub(crate) fn introductions(scene: &Scene<'_>) -> Vec<Step> {
+    let mut pairs = Vec::new();
+    for (index, one) in scene.live.iter().enumerate() {
+        for other in scene.live.iter().skip(index + 1) {
+            let strange = lists_strangers(scene, one) != lists_strangers(scene, other);
+            if !strange && !(one.knows(other) && other.knows(one)) {
+                pairs.push((one, other));
+            }
+        }
+    }
+    // The hub is the node the most others are wrong about, or that is wrong about the most others: one round with it joins them all.
+    let wrong =
+        |live: &Live<'_>| pairs.iter().filter(|(one, other)| one.pod == live.pod || other.pod == live.pod).count();
+    let hub = scene.live.iter().rev().max_by_key(|live| wrong(live)).map(|live| live.pod);
+    pairs.sort_by_key(|(one, other)| Some(one.pod) != hub && Some(other.pod) != hub);
+    let kept = pairs.into_iter().take(usize::from(scene.limits.meets));
+    kept.map(|(one, other)| Step::Meet { node: one.who(), peer: other.who(), address: other.node.address.clone() })
+        .collect()
+}
+
+/// Whether its table holds nodes of another cluster. Introducing such a member to one that does not would join the two clusters.
+fn lists_strangers(scene: &Scene<'_>, live: &Live<'_>) -> bool {
+    scene.strangers.keys().any(|id| live.node.peers.contains_key(id))
+}

@@ -1,0 +1,38 @@
+//! Every member that does not lead follows its shard's lead.
+
+use crate::observed::Role;
+use crate::phase::Flow;
+use crate::plan::{Plan, Waiting};
+use crate::scene::{Live, Scene};
+use crate::step::Step;
+
+pub(crate) fn replicate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let before = plan.steps.len();
+    for live in scene.live.iter().filter(|live| scene.is_wanted(live.pod) && !live.node.loading) {
+        match scene.lead(live.pod.shard) {
+            Some(lead) if lead.pod != live.pod => follow(scene, plan, live, &lead),
+            Some(_) => {}
+            // Nobody in the shard is a primary: its replicas follow somebody of another shard, and the shard's own lead has to come.
+            None => plan.waiting.push(Waiting::Primary { shard: live.pod.shard, slots: 0 }),
+        }
+    }
+    if plan.steps.len() > before { Flow::Stop } else { Flow::On }
+}
+
+fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) {
+    let join = Step::Replicate { node: live.who(), primary: lead.who() };
+    match &live.node.role {
+        Role::Replica { of, synced, link_up, lag_bytes, offset: _ } if *of == lead.node.id => {
+            if !synced || !link_up {
+                plan.waiting.push(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes });
+            }
+        }
+        // Introductions that are under way have been reported.
+        Role::Replica { .. } | Role::Primary { .. } if !live.knows(lead) => {}
+        Role::Replica { .. } => plan.steps.push(join),
+        // Slots it still owns are drained first.
+        Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}
+        Role::Primary { slots } if slots.is_empty() && live.node.keys == 0 => plan.steps.push(join),
+        Role::Primary { .. } => plan.waiting.push(Waiting::Leftover { pod: live.pod, keys: live.node.keys }),
+    }
+}

@@ -1,0 +1,64 @@
+//! Rolling restart: one shard at a time, replicas first, then a planned hand-over, then the old primary; each only when all is calm.
+
+use crate::observed::{Pod, Seen};
+use crate::phase::{Flow, operate};
+use crate::plan::{Plan, Refused, Waiting};
+use crate::scene::{Live, Scene};
+use crate::step::{RestartAs, Step};
+
+pub(crate) fn roll(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let shards = (0..scene.desired.shards).filter(|shard| is_outdated(scene, *shard));
+    let mut disturbed = 0;
+    for shard in shards {
+        if disturbed >= scene.limits.disturbed_shards.max(1) || !is_calm(plan) {
+            break;
+        }
+        let before = (plan.steps.len(), plan.refused.len());
+        next(scene, plan, shard);
+        disturbed += u16::from(plan.steps.len() > before.0);
+    }
+    Flow::On
+}
+
+/// What a person has to decide, and moves that are paused, do not stand in the way; whatever else is waited for does.
+fn is_calm(plan: &Plan) -> bool {
+    plan.waiting.iter().all(|reason| matches!(reason, Waiting::MigrationPaused { .. } | Waiting::Approval { .. }))
+}
+
+fn is_outdated(scene: &Scene<'_>, shard: u16) -> bool {
+    let mut members = scene.observed.members.iter();
+    members.any(|(pod, member)| pod.shard == shard && member.outdated && matches!(member.seen, Seen::Node(_)))
+}
+
+fn outdated(scene: &Scene<'_>, pod: Pod) -> bool {
+    scene.observed.members.get(&pod).is_some_and(|member| member.outdated)
+}
+
+/// The next restart or hand-over of one shard, whose members are all in sync.
+fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
+    let Some(lead) = scene.lead(shard) else { return };
+    let members = || scene.live_of(shard).filter(|live| live.pod != lead.pod);
+    let replica = members().filter(|live| outdated(scene, live.pod)).max_by_key(|live| live.pod);
+    if let Some(replica) = replica {
+        let expect = RestartAs::Replica(replica.node.id);
+        return plan.steps.push(Step::Restart { pod: replica.pod, expect });
+    }
+    if !scene.desired.approval.covers(shard) {
+        return plan.waiting.push(Waiting::Approval { shard, pod: lead.pod });
+    }
+    if scene.desired.replicas > 0 {
+        let among: alloc::vec::Vec<Live<'_>> = members().collect();
+        operate::hand_over(scene, plan, &lead, &among);
+    } else {
+        restart_alone(scene, plan, &lead);
+    }
+}
+
+/// A primary without a replica is restarted only if it finds its data again, or has none.
+pub(crate) fn restart_alone(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>) {
+    if scene.desired.restart_keeps_data {
+        plan.steps.push(Step::Restart { pod: lead.pod, expect: RestartAs::OnlyCopy(lead.node.id) });
+    } else {
+        plan.refused.push(Refused::OnlyCopy { pod: lead.pod, keys: lead.node.keys });
+    }
+}

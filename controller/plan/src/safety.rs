@@ -1,0 +1,80 @@
+//! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
+
+use crate::observed::{Member, NodeId, Pod, Role, Seen};
+use crate::scene::{Live, Scene, follows, identity, may_run};
+
+/// A member, other than a live one, where this node's process may still run. `None` is proof of death.
+pub(crate) fn may_be_alive(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    let home = home_of(scene, id);
+    let mut members = scene.observed.members.iter();
+    let found = members.find(|(pod, member)| !is_live(member) && may_run(member) && may_be(**pod, member, id, home));
+    found.map(|(pod, _)| *pod)
+}
+
+/// A place from which this node may come back with what it holds.
+pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    let home = home_of(scene, id);
+    let found = scene.places().into_iter().find(|(pod, member)| match member {
+        None => home.is_none_or(|home| home == *pod),
+        Some(member) => match &member.seen {
+            Seen::Node(_) => false,
+            Seen::Held { id: Some(held), .. } => *held == id,
+            Seen::Held { id: None, holds_data, .. } => *holds_data && may_be(*pod, member, id, home),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => may_be(*pod, member, id, home),
+        },
+    });
+    found.map(|(pod, _)| pod)
+}
+
+/// Another member of the shard that is not seen now and may hold the shard's data.
+pub(crate) fn may_hold_data(scene: &Scene<'_>, except: Pod) -> Option<Pod> {
+    let mut places = scene.places().into_iter().filter(|(pod, _)| pod.shard == except.shard && *pod != except);
+    let found = places.find(|(_, member)| match member.map(|member| &member.seen) {
+        Some(Seen::Node(_)) => false,
+        Some(Seen::Held { holds_data, .. }) => *holds_data,
+        None | Some(Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. }) => true,
+    });
+    found.map(|(pod, _)| pod)
+}
+
+/// A dead node may be forgotten only when no place can be its home, nobody has a link to it, nobody follows it, and everybody who could
+/// bring it back can be told. Gives the member that stands in the way.
+pub(crate) fn keeps_from_forgetting(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    let linked = scene.live.iter().find(|live| {
+        let entry = live.node.peers.get(&id);
+        follows(live, id) || entry.is_some_and(|peer| peer.connected && !peer.noaddr)
+    });
+    let unseen =
+        || scene.observed.members.iter().find(|(_, member)| !is_live(member) && may_run(member)).map(|(pod, _)| *pod);
+    linked.map(|live| live.pod).or_else(unseen).or_else(|| may_return_to_stay(scene, id))
+}
+
+/// As [`may_return`], but a place that is no longer wanted and has no pod does not count: it will not come back.
+fn may_return_to_stay(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    may_return(scene, id).filter(|pod| {
+        let gone = scene.observed.members.get(pod).is_none_or(|member| matches!(member.seen, Seen::Absent));
+        scene.is_wanted(*pod) || !gone
+    })
+}
+
+/// A member whose primary role can be taken over without loss: complete copy, link up, close enough.
+pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool {
+    let near = matches!(&replica.node.role, Role::Replica { link_up: true, lag_bytes, .. } if *lag_bytes <= scene.limits.lag_bytes);
+    near && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
+}
+
+/// The place known to be this node's.
+fn home_of(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    scene.observed.members.iter().find(|(_, member)| identity(member) == Some(id)).map(|(pod, _)| *pod)
+}
+
+fn may_be(pod: Pod, member: &Member, id: NodeId, home: Option<Pod>) -> bool {
+    match home {
+        Some(home) => home == pod,
+        None => identity(member).is_none_or(|known| known == id),
+    }
+}
+
+fn is_live(member: &Member) -> bool {
+    matches!(member.seen, Seen::Node(_))
+}
