@@ -1,0 +1,218 @@
+//! The one seam through which the controller writes to the API server.
+//!
+//! It counts every write (metrics, and the failpoint that lets a test kill the process after exactly the n-th one),
+//! refuses to write without a valid lease, and shows each answer to the caches. It must not know why something is
+//! written. The lease and Events are not written through it: they change nothing a reconcile reads.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+
+use crate::cache::{Cached, Caches};
+use crate::lease::Guard;
+
+/// Field manager of everything we write.
+pub const FIELD_MANAGER: &str = "kun-controller";
+
+/// Exit code of a failpoint: what a shell reports for a process killed with SIGKILL.
+const FAILPOINT_EXIT: i32 = 137;
+
+/// Why a request to the API server did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Another controller may lead by now.
+    #[error("{verb} {kind} {name}: this controller does not hold the lease")]
+    NotLeading {
+        /// What was being done.
+        verb: &'static str,
+        /// To which kind.
+        kind: String,
+        /// To which object.
+        name: String,
+    },
+    /// The object changed (or appeared, or went) since it was read: look again.
+    #[error("{verb} {kind} {name}: it changed since it was read")]
+    Changed {
+        /// What was being done.
+        verb: &'static str,
+        /// To which kind.
+        kind: String,
+        /// To which object.
+        name: String,
+    },
+    /// The API server refused or did not answer.
+    #[error("{verb} {kind} {name}")]
+    Request {
+        /// What was being done.
+        verb: &'static str,
+        /// To which kind.
+        kind: String,
+        /// To which object.
+        name: String,
+        /// Its answer.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+/// The API server as the controller sees it.
+#[derive(Clone, Debug)]
+pub struct Kubernetes {
+    client: Handle,
+    /// What the watches have delivered.
+    pub caches: Arc<Caches>,
+    guard: Guard,
+    writes: Arc<AtomicU64>,
+    failpoint: Option<u64>,
+}
+
+/// The client; its own Debug would print nothing useful.
+#[derive(Clone)]
+struct Handle(kube::Client);
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Client")
+    }
+}
+
+impl Kubernetes {
+    /// A view through `client`. With a failpoint the process exits right after that many writes were answered.
+    #[must_use]
+    pub fn new(client: kube::Client, caches: Arc<Caches>, guard: Guard, failpoint: Option<u64>) -> Self {
+        Self { client: Handle(client), caches, guard, writes: Arc::default(), failpoint }
+    }
+
+    /// Whether this controller may act now.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// The lease guard, for those who write to Redis.
+    #[must_use]
+    pub fn guard(&self) -> &Guard {
+        &self.guard
+    }
+
+    /// Writes so far.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+
+    fn api<K: Cached>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.0.clone(), namespace)
+    }
+
+    /// Reads one object from the API server itself, not from a cache.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses.
+    pub async fn live<K: Cached>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        self.api::<K>(namespace).get_opt(name).await.map_err(|source| request::<K>("reading", name, source))
+    }
+
+    /// Creates an object.
+    ///
+    /// # Errors
+    /// `Changed` when one of that name exists.
+    pub async fn create<K: Cached>(&self, object: &K) -> Result<K, Error> {
+        let (namespace, name) = self.begin("creating", object)?;
+        let answer = self.api::<K>(&namespace).create(&params(), object).await;
+        self.end("creating", &name, answer)
+    }
+
+    /// Replaces an object; its resourceVersion says which state it was computed from.
+    ///
+    /// # Errors
+    /// `Changed` when it has another version by now.
+    pub async fn replace<K: Cached>(&self, object: &K) -> Result<K, Error> {
+        let (namespace, name) = self.begin("replacing", object)?;
+        let answer = self.api::<K>(&namespace).replace(&name, &params(), object).await;
+        self.end("replacing", &name, answer)
+    }
+
+    /// Replaces the status of an object; its resourceVersion says which state it was computed from.
+    ///
+    /// # Errors
+    /// `Changed` when it has another version by now.
+    pub async fn replace_status<K: Cached>(&self, object: &K) -> Result<K, Error> {
+        let (namespace, name) = self.begin("writing the status of", object)?;
+        let answer = self.api::<K>(&namespace).replace_status(&name, &params(), object).await;
+        self.end("writing the status of", &name, answer)
+    }
+
+    /// Deletes exactly this object (by uid). That it is gone already is no error.
+    ///
+    /// # Errors
+    /// `Changed` when another object has that name by now.
+    pub async fn delete<K: Cached>(&self, object: &K) -> Result<(), Error> {
+        let (namespace, name) = self.begin("deleting", object)?;
+        let meta: &ObjectMeta = object.meta();
+        let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: None };
+        let delete = DeleteParams::background().preconditions(preconditions);
+        let answer = self.api::<K>(&namespace).delete(&name, &delete).await;
+        self.count();
+        match answer {
+            Ok(either) => {
+                // An object with finalizers or a grace period is answered as it now is; else only a Status.
+                if let Some(left) = either.left() {
+                    K::cache(&self.caches).put(left);
+                } else {
+                    K::cache(&self.caches).remove(object);
+                }
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                K::cache(&self.caches).remove(object);
+                Ok(())
+            }
+            Err(source) => Err(failed::<K>("deleting", &name, source)),
+        }
+    }
+
+    fn begin<K: Cached>(&self, verb: &'static str, object: &K) -> Result<(String, String), Error> {
+        let meta = object.meta();
+        let name = meta.name.clone().unwrap_or_default();
+        if !self.guard.is_valid() {
+            return Err(Error::NotLeading { verb, kind: K::kind(&()).into_owned(), name });
+        }
+        Ok((meta.namespace.clone().unwrap_or_default(), name))
+    }
+
+    fn end<K: Cached>(&self, verb: &'static str, name: &str, answer: Result<K, kube::Error>) -> Result<K, Error> {
+        self.count();
+        let object = answer.map_err(|source| failed::<K>(verb, name, source))?;
+        K::cache(&self.caches).put(object.clone());
+        Ok(object)
+    }
+
+    /// Counts a write that was answered, and ends the process at the failpoint: as abruptly as SIGKILL would.
+    fn count(&self) {
+        let writes = self.writes.fetch_add(1, Ordering::SeqCst).saturating_add(1);
+        if self.failpoint == Some(writes) {
+            tracing::error!(writes, "failpoint: the process ends here");
+            std::process::exit(FAILPOINT_EXIT);
+        }
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { dry_run: false, field_manager: Some(FIELD_MANAGER.to_owned()) }
+}
+
+fn failed<K: Cached>(verb: &'static str, name: &str, source: kube::Error) -> Error {
+    match source {
+        kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() || status.is_not_found() => {
+            Error::Changed { verb, kind: K::kind(&()).into_owned(), name: name.to_owned() }
+        }
+        source => request::<K>(verb, name, source),
+    }
+}
+
+fn request<K: Cached>(verb: &'static str, name: &str, source: kube::Error) -> Error {
+    Error::Request { verb, kind: K::kind(&()).into_owned(), name: name.to_owned(), source }
+}

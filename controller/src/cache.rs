@@ -1,0 +1,367 @@
+//! What the API server holds, as far as the controller needs it: one cache per kind, indexed by RedisCluster.
+//!
+//! Filled by watches and by our own writes: what a write answered is visible at once, and a late watch event that
+//! carries an older version of it is ignored, so a reconcile never acts on a state older than its own last write.
+//! Looking up one cluster costs nothing that grows with the number of clusters. Knows nothing of what is reconciled.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, RwLock};
+
+use futures::StreamExt;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Resource;
+use kube::api::Api;
+use kube::core::NamespaceResourceScope;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use types::{RedisBackup, RedisCluster, RedisOperation, names};
+
+use crate::queue::Key;
+
+/// A kind the controller reads or writes, and the cache that holds it.
+pub trait Cached:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + DeserializeOwned
+    + Serialize
+    + Send
+    + Sync
+    + 'static
+{
+    /// The cache of this kind.
+    fn cache(caches: &Caches) -> &Cache<Self>;
+    /// Name of the RedisCluster this object belongs to.
+    fn cluster(&self) -> Option<&str> {
+        self.meta().labels.as_ref()?.get(names::LABEL_CLUSTER).map(String::as_str)
+    }
+    /// Which objects are watched: for children those we made, so that foreign objects cost nothing.
+    fn selector() -> Option<String> {
+        Some(format!("app.kubernetes.io/managed-by={}", names::MANAGED_BY))
+    }
+}
+
+macro_rules! cached {
+    ($kind:ty, $field:ident) => {
+        impl Cached for $kind {
+            fn cache(caches: &Caches) -> &Cache<Self> {
+                &caches.$field
+            }
+        }
+    };
+}
+cached!(StatefulSet, stateful_sets);
+cached!(Pod, pods);
+cached!(Service, services);
+cached!(ConfigMap, config_maps);
+cached!(Secret, secrets);
+cached!(PersistentVolumeClaim, claims);
+cached!(PodDisruptionBudget, budgets);
+
+impl Cached for RedisCluster {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.clusters
+    }
+    fn cluster(&self) -> Option<&str> {
+        self.metadata.name.as_deref()
+    }
+    fn selector() -> Option<String> {
+        None
+    }
+}
+impl Cached for RedisOperation {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.operations
+    }
+    fn cluster(&self) -> Option<&str> {
+        Some(&self.spec.cluster_name)
+    }
+    fn selector() -> Option<String> {
+        None
+    }
+}
+impl Cached for RedisBackup {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.backups
+    }
+    fn cluster(&self) -> Option<&str> {
+        Some(&self.spec.cluster_name)
+    }
+    fn selector() -> Option<String> {
+        None
+    }
+}
+
+/// One cache per kind.
+#[derive(Debug, Default)]
+pub struct Caches {
+    /// RedisClusters.
+    pub clusters: Cache<RedisCluster>,
+    /// RedisOperations.
+    pub operations: Cache<RedisOperation>,
+    /// RedisBackups.
+    pub backups: Cache<RedisBackup>,
+    /// StatefulSets of shards.
+    pub stateful_sets: Cache<StatefulSet>,
+    /// Pods of shards and of backups.
+    pub pods: Cache<Pod>,
+    /// Services.
+    pub services: Cache<Service>,
+    /// ConfigMaps.
+    pub config_maps: Cache<ConfigMap>,
+    /// Secrets.
+    pub secrets: Cache<Secret>,
+    /// Claims of members.
+    pub claims: Cache<PersistentVolumeClaim>,
+    /// PodDisruptionBudgets.
+    pub budgets: Cache<PodDisruptionBudget>,
+}
+
+impl Caches {
+    /// Whether every watch has delivered its first complete state.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.clusters.complete()
+            && self.operations.complete()
+            && self.backups.complete()
+            && self.stateful_sets.complete()
+            && self.pods.complete()
+            && self.services.complete()
+            && self.config_maps.complete()
+            && self.secrets.complete()
+            && self.claims.complete()
+            && self.budgets.complete()
+    }
+}
+
+/// Objects of one kind, by cluster and name.
+#[derive(Debug)]
+pub struct Cache<K> {
+    inner: RwLock<Inner<K>>,
+}
+
+type ByName<K> = BTreeMap<String, Arc<K>>;
+
+#[derive(Debug)]
+struct Inner<K> {
+    objects: BTreeMap<Key, ByName<K>>,
+    /// Collects a new complete state between `Init` and `InitDone`.
+    incoming: BTreeMap<Key, ByName<K>>,
+    complete: bool,
+}
+
+impl<K> Default for Cache<K> {
+    fn default() -> Self {
+        let inner = Inner { objects: BTreeMap::new(), incoming: BTreeMap::new(), complete: false };
+        Self { inner: RwLock::new(inner) }
+    }
+}
+
+/// A version as a number; those of etcd and of our own store are decimal and grow.
+fn version<K: Resource>(object: &K) -> Option<u128> {
+    object.meta().resource_version.as_deref()?.parse().ok()
+}
+
+/// Whether `new` should replace `old`: it is another object of the same name, or not an older version of it.
+fn supersedes<K: Resource>(new: &K, old: &K) -> bool {
+    new.meta().uid != old.meta().uid
+        || match (version(new), version(old)) {
+            (Some(new), Some(old)) => new >= old,
+            (None, _) | (_, None) => true,
+        }
+}
+
+impl<K: Cached> Cache<K> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner<K>> {
+        // A panic while writing cannot leave the maps half changed in a way that matters: each change is one insert.
+        self.inner.read().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner<K>> {
+        self.inner.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Whether the first complete state has arrived.
+    #[must_use]
+    pub fn complete(&self) -> bool {
+        self.read().complete
+    }
+
+    /// The objects of one cluster, by name.
+    #[must_use]
+    pub fn of(&self, key: &Key) -> BTreeMap<String, Arc<K>> {
+        self.read().objects.get(key).cloned().unwrap_or_default()
+    }
+
+    /// One object of a cluster.
+    #[must_use]
+    pub fn get(&self, key: &Key, name: &str) -> Option<Arc<K>> {
+        self.read().objects.get(key)?.get(name).cloned()
+    }
+
+    /// Every cluster that has an object here.
+    #[must_use]
+    pub fn keys(&self) -> Vec<Key> {
+        self.read().objects.keys().cloned().collect()
+    }
+
+    /// Puts an object in, unless a newer version of it is there. Says which cluster it belongs to.
+    pub fn put(&self, object: K) -> Option<Key> {
+        put(&mut self.write().objects, object)
+    }
+
+    /// Takes an object out, if it is still the one with this uid.
+    pub fn remove(&self, object: &K) -> Option<Key> {
+        let (key, name) = place(object)?;
+        let mut inner = self.write();
+        let of_cluster = inner.objects.get_mut(&key)?;
+        if of_cluster.get(&name).is_some_and(|held| held.meta().uid == object.meta().uid) {
+            of_cluster.remove(&name);
+            if of_cluster.is_empty() {
+                inner.objects.remove(&key);
+            }
+        }
+        Some(key)
+    }
+
+    /// Takes in one watch event and says which clusters it touches.
+    fn take_in(&self, event: Event<K>) -> Vec<Key> {
+        match event {
+            Event::Apply(object) => self.put(object).into_iter().collect(),
+            Event::Delete(object) => self.remove(&object).into_iter().collect(),
+            Event::Init => {
+                self.write().incoming.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                put(&mut self.write().incoming, object);
+                Vec::new()
+            }
+            Event::InitDone => self.swap(),
+        }
+    }
+
+    /// A complete state has arrived: what it lacks is gone, what our own writes made newer stays.
+    fn swap(&self) -> Vec<Key> {
+        let mut inner = self.write();
+        let mut incoming = std::mem::take(&mut inner.incoming);
+        for (key, held) in &inner.objects {
+            for (name, old) in held {
+                if let Some(new) = incoming.get_mut(key).and_then(|objects| objects.get_mut(name))
+                    && !supersedes(&**new, &**old)
+                {
+                    *new = Arc::clone(old);
+                }
+            }
+        }
+        let touched = inner.objects.keys().chain(incoming.keys()).cloned().collect();
+        inner.objects = incoming;
+        inner.complete = true;
+        touched
+    }
+}
+
+fn place<K: Cached>(object: &K) -> Option<(Key, String)> {
+    let meta = object.meta();
+    let key = Key { namespace: meta.namespace.clone()?, name: object.cluster()?.to_owned() };
+    Some((key, meta.name.clone()?))
+}
+
+fn put<K: Cached>(objects: &mut BTreeMap<Key, ByName<K>>, mut object: K) -> Option<Key> {
+    // Nobody here reads managedFields, and they are often half of an object.
+    object.meta_mut().managed_fields = None;
+    let (key, name) = place(&object)?;
+    let of_cluster = objects.entry(key.clone()).or_default();
+    if of_cluster.get(&name).is_none_or(|old| supersedes(&object, &**old)) {
+        of_cluster.insert(name, Arc::new(object));
+    }
+    Some(key)
+}
+
+/// Follows one kind for as long as the process lives (or until the task is aborted), waking what an event touches.
+/// A slow consumer is waited for: the channel is bounded, and the API server closes a watcher that falls behind.
+pub async fn follow<K: Cached>(client: kube::Client, caches: Arc<Caches>, wake: mpsc::Sender<Key>) {
+    let config = watcher::Config { label_selector: K::selector(), ..watcher::Config::default() };
+    let mut events = std::pin::pin!(watcher::watcher(Api::<K>::all(client), config).default_backoff());
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                for key in K::cache(&caches).take_in(event) {
+                    if wake.send(key).await.is_err() {
+                        return;
+                    }
+                }
+            }
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), error = %crate::chain(&error), "the watch broke and is made anew");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+    use super::*;
+
+    fn pod(name: &str, uid: &str, version: u32) -> Pod {
+        Pod {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some("ns".to_owned()),
+                uid: Some(uid.to_owned()),
+                resource_version: Some(version.to_string()),
+                labels: Some([(names::LABEL_CLUSTER.to_owned(), "orders".to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            ..Pod::default()
+        }
+    }
+    fn key() -> Key {
+        Key { namespace: "ns".to_owned(), name: "orders".to_owned() }
+    }
+    fn held(cache: &Cache<Pod>, name: &str) -> Option<String> {
+        cache.get(&key(), name).and_then(|pod| pod.metadata.resource_version.clone())
+    }
+
+    #[test]
+    fn an_older_version_never_replaces_our_own_newer_write() {
+        let cache = Cache::<Pod>::default();
+        cache.put(pod("a", "u1", 10));
+        cache.take_in(Event::Apply(pod("a", "u1", 9)));
+        assert_eq!(held(&cache, "a").as_deref(), Some("10"));
+        cache.take_in(Event::Apply(pod("a", "u2", 3)));
+        assert_eq!(held(&cache, "a").as_deref(), Some("3"));
+    }
+
+    #[test]
+    fn a_late_deletion_of_a_predecessor_does_not_remove_its_successor() {
+        let cache = Cache::<Pod>::default();
+        cache.put(pod("a", "u2", 20));
+        cache.take_in(Event::Delete(pod("a", "u1", 19)));
+        assert_eq!(held(&cache, "a").as_deref(), Some("20"));
+        assert_eq!(cache.take_in(Event::Delete(pod("a", "u2", 21))), [key()]);
+        assert!(cache.keys().is_empty());
+    }
+
+    #[test]
+    fn a_complete_state_removes_what_it_lacks_and_wakes_everything() {
+        let cache = Cache::<Pod>::default();
+        assert!(!cache.complete());
+        cache.put(pod("a", "u1", 10));
+        cache.put(pod("b", "u3", 30));
+        cache.take_in(Event::Init);
+        cache.take_in(Event::InitApply(pod("b", "u3", 29)));
+        assert_eq!(cache.take_in(Event::InitDone), [key(), key()]);
+        assert!(cache.complete());
+        assert_eq!(held(&cache, "a"), None);
+        assert_eq!(held(&cache, "b").as_deref(), Some("30"));
+    }
+}

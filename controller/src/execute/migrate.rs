@@ -1,0 +1,314 @@
+//! Moves hash slots with their keys from one primary to another, while clients use them.
+//!
+//! # Why nothing is lost, and no key is served stale
+//!
+//! 1. Marks: IMPORTING on the target first, MIGRATING on the source second. From then on the source serves exactly the
+//!    keys it has and answers ASK for those it lacks. It *cannot create* a key of a marked slot: every command on a
+//!    missing key is sent on. So under the mark the source's keys of the slot only become fewer, and a key that is there
+//!    was there when the mark was set, and no client was ever sent to the target for it.
+//! 2. Keys: MIGRATE copies, waits for the target's acknowledgement, and deletes, in one atomic command of the source.
+//!    Before the deletion only the source's copy is served, after it only the target's.
+//! 3. A MIGRATE that broke off (IOERR, or our own crash) may leave a copy at the target although the source kept its
+//!    own. By (1) no client was sent to that copy: it is a leftover, older or equal, and the source's copy is the truth.
+//!    It is replaced, never merged. That is the only case in which REPLACE is sent: the first attempt is always without,
+//!    and a key that is found at both ends is replaced only over the connection on which the mark was set or seen, with
+//!    the source still a primary and still marked. (What remains: a client that deletes the very key between IOERR and
+//!    the second attempt, some milliseconds, may see it again. Redis offers nothing that closes this.)
+//! 4. A slot whose target already held keys when *we* set the mark has lost an earlier mark: its source failed over in
+//!    the middle of a move. The new source has served the slot since, so its copies win, as everywhere after a failover
+//!    of asynchronous replication; how many were replaced is reported.
+//! 5. Ownership: only slots that the source itself counts as empty, on the marked connection, are handed over (by (1)
+//!    they stay empty): target first, which raises its epoch so that its claim wins, then source, then the others. The
+//!    order matters: told first, the source would send clients to a target that sends them back.
+//!
+//! After a crash anywhere nothing is needed but what the nodes themselves show: marks are set again where they are
+//! missing, keys at the source are moved, empty slots are handed over, handed-over slots are announced again.
+
+mod keys;
+mod pace;
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use plan::{NodeId, Open, SlotSet};
+use resp::{Command, Connection, Role, nodes};
+
+use crate::lease::Guard;
+use crate::redis::{self, Access, Error as RedisError};
+use crate::resolve::Moving;
+
+pub use keys::BigKey;
+use keys::{Ends, Stream};
+pub use pace::Bucket;
+
+/// Slots handed over at once: often enough that clients are not redirected twice for long, seldom enough that the
+/// bus is not busy with ownership.
+const HAND_OVER: usize = 64;
+/// A move returns after this time even if slots are left, so that the status shows progress and a changed limit or
+/// pause is noticed; what is open is resumed by the next round.
+const SLICE: Duration = Duration::from_secs(4);
+
+/// Why slots did not move.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A precondition does not hold; nothing was sent.
+    #[error("not moved: {0}")]
+    Precondition(String),
+    /// The lease ran out.
+    #[error("stopped moving: this controller does not hold the lease")]
+    NotLeading,
+    /// A node failed, or refused.
+    #[error("moving slots: {0}")]
+    Node(#[from] RedisError),
+    /// The source could not hand keys to the target.
+    #[error("the source could not hand keys of slot {slot} to the target: {text}")]
+    Migrate {
+        /// The slot.
+        slot: u16,
+        /// Redis' words.
+        text: String,
+    },
+}
+
+/// One end of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Its identity.
+    pub id: NodeId,
+    /// Where it is.
+    pub address: SocketAddr,
+}
+
+/// What to move, and between whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Move<'a> {
+    /// The owner.
+    pub from: End,
+    /// The new owner.
+    pub to: End,
+    /// The slots.
+    pub slots: &'a SlotSet,
+    /// All other primaries: they are told, too.
+    pub others: &'a [End],
+    /// cluster-node-timeout: no command may block a node for a large part of it.
+    pub node_timeout: Duration,
+    /// Limits the user set.
+    pub moving: Moving,
+}
+
+/// What was moved.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Slots handed over.
+    pub slots: SlotSet,
+    /// Keys moved.
+    pub keys: u64,
+    /// Their size, by the source's estimate.
+    pub bytes: u64,
+    /// Keys found at both ends whose copy at the target was replaced.
+    pub replaced: u64,
+    /// Keys too large to be moved; their slots stay.
+    pub refused: Vec<BigKey>,
+}
+
+/// Moves slots until all are handed over or the time slice is used up.
+///
+/// # Errors
+/// At the first thing that fails. What was done stays done; the next call goes on from there.
+pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &mut Bucket) -> Result<Moved, Error> {
+    let deadline = Instant::now() + SLICE;
+    let mut ends = open(order, access).await?;
+    let sorted = sort(&mut ends, order).await?;
+    let mut moved = Moved::default();
+    announce(&mut ends, order, access, guard, &sorted.handed_over, &mut moved).await?;
+    mark(&mut ends, order, guard, &sorted).await?;
+    let mut stream = Stream::new(&sorted.to_move, order.moving, order.node_timeout, access.credentials().clone());
+    let mut empty = Vec::new();
+    while let Some(round) = stream.round(&mut ends, guard, bucket).await? {
+        moved.keys = moved.keys.saturating_add(round.keys);
+        moved.bytes = moved.bytes.saturating_add(round.bytes);
+        moved.replaced = moved.replaced.saturating_add(round.replaced);
+        moved.refused.extend(round.refused);
+        empty.extend(round.empty);
+        if empty.len() >= HAND_OVER {
+            hand_over(&mut ends, order, access, guard, &std::mem::take(&mut empty), &mut moved).await?;
+        }
+        if Instant::now() > deadline {
+            stream.stop();
+        }
+    }
+    hand_over(&mut ends, order, access, guard, &empty, &mut moved).await?;
+    unmark_refused(&mut ends, guard, &moved.refused).await?;
+    Ok(moved)
+}
+
+/// Connections to both ends, their identities checked, both primaries.
+async fn open(order: Move<'_>, access: &Access) -> Result<Ends, Error> {
+    let (source, target) = tokio::try_join!(
+        access.open_node(order.from.address, order.from.id),
+        access.open_node(order.to.address, order.to.id)
+    )?;
+    let mut ends = Ends { source, target, to: order.to.address };
+    for (name, connection) in [("source", &mut ends.source), ("target", &mut ends.target)] {
+        if !matches!(connection.role().await.map_err(RedisError::from)?, Role::Primary { .. }) {
+            return Err(Error::Precondition(format!("the {name} is not a primary")));
+        }
+    }
+    Ok(ends)
+}
+
+/// The slots, by how far they are.
+struct Sorted {
+    /// Already owned by the target, in its own table.
+    handed_over: Vec<u16>,
+    /// Owned by the source.
+    to_move: Vec<u16>,
+    /// Of those, the ones without the right mark on the target.
+    unmarked_target: Vec<u16>,
+    /// Of those, the ones without the right mark on the source.
+    unmarked_source: Vec<u16>,
+}
+
+/// Looks at both tables. A slot of a third owner is a precondition that does not hold.
+async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
+    let source = table(&mut ends.source).await?;
+    let target = table(&mut ends.target).await?;
+    let mut sorted = Sorted {
+        handed_over: Vec::new(),
+        to_move: Vec::new(),
+        unmarked_target: Vec::new(),
+        unmarked_source: Vec::new(),
+    };
+    for slot in order.slots.iter() {
+        if target.mine.contains(slot) {
+            sorted.handed_over.push(slot);
+        } else if source.mine.contains(slot) {
+            sorted.to_move.push(slot);
+            if target.open.get(&slot) != Some(&Open::Importing(order.from.id)) {
+                sorted.unmarked_target.push(slot);
+            }
+            if source.open.get(&slot) != Some(&Open::Migrating(order.to.id)) {
+                sorted.unmarked_source.push(slot);
+            }
+        } else {
+            return Err(Error::Precondition(format!("slot {slot} is owned by neither end of the move")));
+        }
+    }
+    Ok(sorted)
+}
+
+/// What a node says about itself.
+struct Table {
+    mine: SlotSet,
+    open: std::collections::BTreeMap<u16, Open>,
+}
+
+async fn table(connection: &mut Connection) -> Result<Table, Error> {
+    let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
+    let mut table = Table { mine: SlotSet::EMPTY, open: std::collections::BTreeMap::new() };
+    let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
+    for node in lines.iter().filter(|node| node.flags.myself) {
+        node.slots.iter().for_each(|range| table.mine.insert_range(range.first, range.last));
+        let migrating = node.migrating.iter().filter_map(|(slot, to)| Some((*slot, Open::Migrating(id(to)?))));
+        let importing = node.importing.iter().filter_map(|(slot, from)| Some((*slot, Open::Importing(id(from)?))));
+        table.open.extend(migrating.chain(importing));
+    }
+    Ok(table)
+}
+
+/// Marks what is not marked yet: the target first.
+async fn mark(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<(), Error> {
+    leading(guard)?;
+    let importing = set_slot(&sorted.unmarked_target, "IMPORTING", order.from.id);
+    redis::all_in_turns(&mut ends.target, &importing).await?;
+    leading(guard)?;
+    let migrating = set_slot(&sorted.unmarked_source, "MIGRATING", order.to.id);
+    redis::all_in_turns(&mut ends.source, &migrating).await?;
+    Ok(())
+}
+
+fn set_slot(slots: &[u16], what: &str, id: NodeId) -> Vec<Command> {
+    let command = |slot: &u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, &id.to_string()]);
+    slots.iter().map(command).collect()
+}
+
+fn leading(guard: &Guard) -> Result<(), Error> {
+    if guard.is_valid() { Ok(()) } else { Err(Error::NotLeading) }
+}
+
+/// Hands over slots that the source itself counts as empty.
+async fn hand_over(
+    ends: &mut Ends,
+    order: Move<'_>,
+    access: &Access,
+    guard: &Guard,
+    empty: &[u16],
+    moved: &mut Moved,
+) -> Result<(), Error> {
+    if empty.is_empty() {
+        return Ok(());
+    }
+    let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
+    let counts = redis::all_in_turns(&mut ends.source, &empty.iter().map(count).collect::<Vec<_>>()).await?;
+    let truly = |(slot, reply): (&u16, &resp::Reply)| (reply.integer() == Some(0)).then_some(*slot);
+    let truly_empty: Vec<u16> = empty.iter().zip(&counts).filter_map(truly).collect();
+    leading(guard)?;
+    redis::all_in_turns(&mut ends.target, &set_slot(&truly_empty, "NODE", order.to.id)).await?;
+    announce(ends, order, access, guard, &truly_empty, moved).await
+}
+
+/// Tells the source and then everybody else whose these slots are. The target has said so already.
+async fn announce(
+    ends: &mut Ends,
+    order: Move<'_>,
+    access: &Access,
+    guard: &Guard,
+    slots: &[u16],
+    moved: &mut Moved,
+) -> Result<(), Error> {
+    if slots.is_empty() {
+        return Ok(());
+    }
+    leading(guard)?;
+    let commands = set_slot(slots, "NODE", order.to.id);
+    redis::all_in_turns(&mut ends.source, &commands).await?;
+    slots.iter().for_each(|slot| moved.slots.insert(*slot));
+    leading(guard)?;
+    let tell = order.others.iter().map(|other| {
+        let commands = &commands;
+        async move {
+            let told = async {
+                let mut connection = access.open_node(other.address, other.id).await?;
+                redis::all_in_turns(&mut connection, commands).await
+            };
+            // They would hear it by gossip: a node that cannot be told now does not hold up the move.
+            if let Err(error) = told.await {
+                tracing::debug!(address = %other.address, error = %crate::chain(&error), "not told about moved slots");
+            }
+        }
+    });
+    futures::future::join_all(tell).await;
+    Ok(())
+}
+
+/// A slot that may not be moved is closed again, if nothing of it has moved.
+async fn unmark_refused(ends: &mut Ends, guard: &Guard, refused: &[BigKey]) -> Result<(), Error> {
+    let slots: BTreeSet<u16> = refused.iter().map(|key| key.slot).collect();
+    for slot in slots {
+        let count = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
+        let at_target = ends.target.call(&count).await.map_err(RedisError::from)?;
+        if at_target.integer() != Some(0) {
+            continue;
+        }
+        let stable = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+        leading(guard)?;
+        ends.source.call(&stable).await.map_err(RedisError::from)?;
+        ends.target.call(&stable).await.map_err(RedisError::from)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[path = "migrate_tests.rs"]
+mod tests;

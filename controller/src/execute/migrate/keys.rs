@@ -1,0 +1,372 @@
+//! The keys of the slots of a move, streamed through three stages on one connection to the source.
+//!
+//! Every exchange carries the MIGRATEs of keys whose size is known, the size questions of keys whose name is known, and
+//! the name questions of the next slots: one round trip for three stages. Sizes are asked of every key, because one
+//! large key among a million small ones would block both ends for seconds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use resp::{Command, Connection, Credentials, Reply};
+
+use super::pace::{BYTES_MOST, Bucket, Budget};
+use super::{Error, leading};
+use crate::lease::Guard;
+use crate::redis::Error as RedisError;
+use crate::resolve::Moving;
+
+/// Keys asked of one slot at a time.
+const NAMES: usize = 1000;
+/// Slots whose names are asked for in one exchange.
+const SLOTS_AHEAD: usize = 64;
+/// Keys whose names are held: bounds memory; names of one slot come in one answer of at most [`NAMES`].
+const HELD: usize = 4000;
+/// Second attempts of one batch before the move is given up for this round.
+const ATTEMPTS: u8 = 4;
+/// A source or target that is blocked longer than this by one MIGRATE is in trouble; its own limit below is shorter.
+const EXCHANGE_DEADLINE: Duration = Duration::from_secs(30);
+/// Sampled elements of a collection when its size is estimated.
+const SAMPLES: &str = "5";
+
+/// Connections to both ends of a move.
+pub(super) struct Ends {
+    pub(super) source: Connection,
+    pub(super) target: Connection,
+    pub(super) to: SocketAddr,
+}
+
+/// A key that is too large to be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BigKey {
+    /// Its slot.
+    pub slot: u16,
+    /// Its size, by Redis' estimate.
+    pub bytes: u64,
+    /// The limit.
+    pub most: u64,
+}
+
+/// What one exchange did.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    pub(super) keys: u64,
+    pub(super) bytes: u64,
+    pub(super) replaced: u64,
+    /// Slots in which the source has no key left.
+    pub(super) empty: Vec<u16>,
+    pub(super) refused: Vec<BigKey>,
+}
+
+/// Keys of one slot that go in one MIGRATE.
+#[derive(Clone, Debug)]
+struct Batch {
+    slot: u16,
+    keys: Vec<Bytes>,
+    bytes: u64,
+    attempt: u8,
+}
+
+/// What is known of a slot that is under way.
+#[derive(Debug, Default)]
+struct Slot {
+    /// Named keys whose size is not known yet.
+    named: VecDeque<Bytes>,
+    /// Keys asked for or sent and not answered, and those in batches.
+    under_way: usize,
+    /// The last answer held all names there were.
+    complete: bool,
+    /// A key of it is too large.
+    refused: bool,
+}
+
+/// The keys of a move.
+pub(super) struct Stream {
+    waiting: VecDeque<u16>,
+    slots: BTreeMap<u16, Slot>,
+    ready: VecDeque<Batch>,
+    budget: Budget,
+    moving: Moving,
+    /// Keys of a slot, learned from the answers; tells how many slots to ask about.
+    per_slot: usize,
+    /// The source could not reach the target: it is asked whether it lives before the source is blocked again.
+    doubt: bool,
+    /// How long one MIGRATE may wait for the target: a fraction of the node timeout, for the source serves nobody else.
+    patience: Duration,
+    credentials: Credentials,
+}
+
+/// What was asked, in the order of the replies.
+enum Asked {
+    Migrate(Batch),
+    Size(u16, Bytes),
+    Names(u16),
+}
+
+impl Stream {
+    pub(super) fn new(slots: &[u16], moving: Moving, node_timeout: Duration, credentials: Credentials) -> Self {
+        Self {
+            waiting: slots.iter().copied().collect(),
+            slots: BTreeMap::new(),
+            ready: VecDeque::new(),
+            budget: Budget::default(),
+            moving,
+            per_slot: NAMES / 4,
+            doubt: false,
+            patience: (node_timeout / 2).clamp(Duration::from_millis(250), Duration::from_secs(5)),
+            credentials,
+        }
+    }
+
+    /// Begins no further slot; those under way are finished.
+    pub(super) fn stop(&mut self) {
+        self.waiting.clear();
+    }
+
+    /// One exchange with the source; `None` when nothing is left.
+    pub(super) async fn round(
+        &mut self,
+        ends: &mut Ends,
+        guard: &Guard,
+        bucket: &mut Bucket,
+    ) -> Result<Option<Round>, Error> {
+        let asked = self.next_exchange();
+        if asked.is_empty() {
+            return Ok(None);
+        }
+        bucket.rate(self.moving.max_bytes_per_second);
+        tokio::time::sleep(bucket.wait(Instant::now())).await;
+        if std::mem::take(&mut self.doubt) {
+            ends.target.call(&["PING"]).await.map_err(RedisError::from)?;
+        }
+        leading(guard)?;
+        ends.source.set_deadline(EXCHANGE_DEADLINE);
+        let commands: Vec<Command> = asked.iter().map(|asked| self.command(asked, ends.to)).collect();
+        let begun = Instant::now();
+        let replies = ends.source.pipeline(&commands).await.map_err(RedisError::from)?;
+        self.learn(&asked, begun.elapsed());
+        let mut round = Round::default();
+        for (asked, reply) in asked.into_iter().zip(replies) {
+            self.take_in(asked, reply, ends.source.address(), &mut round)?;
+        }
+        bucket.spend(round.bytes, Instant::now());
+        self.collect_empty(&mut round);
+        Ok(Some(round))
+    }
+
+    fn next_exchange(&mut self) -> Vec<Asked> {
+        let mut asked = Vec::new();
+        self.take_batches(&mut asked);
+        let sizes = self.budget.keys().saturating_mul(2);
+        for (slot, state) in &mut self.slots {
+            while asked.len() < sizes
+                && let Some(key) = state.named.pop_front()
+            {
+                state.under_way += 1;
+                asked.push(Asked::Size(*slot, key));
+            }
+        }
+        self.ask_names(&mut asked);
+        asked
+    }
+
+    /// Batches as far as the budget goes, at least one.
+    fn take_batches(&mut self, asked: &mut Vec<Asked>) {
+        let (mut keys, mut bytes) = (0_usize, 0_u64);
+        while let Some(batch) = self.ready.front() {
+            keys = keys.saturating_add(batch.keys.len());
+            bytes = bytes.saturating_add(batch.bytes);
+            if !asked.is_empty() && (keys > self.budget.keys() || bytes > BYTES_MOST) {
+                return;
+            }
+            if let Some(batch) = self.ready.pop_front() {
+                asked.push(Asked::Migrate(batch));
+            }
+        }
+    }
+
+    /// Names of slots that have none left, and of new slots as long as few enough names are held.
+    fn ask_names(&mut self, asked: &mut Vec<Asked>) {
+        let held: usize = self.slots.values().map(|slot| slot.named.len() + slot.under_way).sum();
+        let drained = |slot: &Slot| slot.named.is_empty() && slot.under_way == 0 && !slot.complete && !slot.refused;
+        let mut names: Vec<u16> =
+            self.slots.iter().filter(|(_, slot)| drained(slot)).map(|(number, _)| *number).collect();
+        let room = if held >= HELD { 0 } else { SLOTS_AHEAD.saturating_sub(names.len()) };
+        let wanted = self.budget.keys().saturating_mul(4).saturating_sub(held).div_ceil(self.per_slot.max(1));
+        for slot in self.waiting.drain(..room.min(wanted).min(self.waiting.len())) {
+            self.slots.insert(slot, Slot::default());
+            names.push(slot);
+        }
+        asked.extend(names.into_iter().map(Asked::Names));
+    }
+
+    fn command(&self, asked: &Asked, to: SocketAddr) -> Command {
+        match asked {
+            Asked::Names(slot) => {
+                Command::new("CLUSTER").arg("GETKEYSINSLOT").arg(slot.to_string()).arg(NAMES.to_string())
+            }
+            Asked::Size(_, key) => Command::new("MEMORY").arg("USAGE").arg(key).args(["SAMPLES", SAMPLES]),
+            Asked::Migrate(batch) => {
+                let mut command = Command::new("MIGRATE")
+                    .arg(to.ip().to_string())
+                    .arg(to.port().to_string())
+                    .args(["", "0"])
+                    .arg(self.patience.as_millis().to_string());
+                if batch.attempt > 0 {
+                    command.push("REPLACE");
+                }
+                command
+                    .arg("AUTH2")
+                    .arg(self.credentials.user())
+                    .arg(self.credentials.password())
+                    .arg("KEYS")
+                    .args(&batch.keys)
+            }
+        }
+    }
+
+    fn learn(&mut self, asked: &[Asked], elapsed: Duration) {
+        let keys: usize = asked
+            .iter()
+            .map(|asked| match asked {
+                Asked::Migrate(batch) => batch.keys.len(),
+                Asked::Size(..) | Asked::Names(_) => 0,
+            })
+            .sum();
+        if keys > 0 {
+            self.budget.learn(keys, elapsed);
+        }
+    }
+
+    fn take_in(&mut self, asked: Asked, reply: Reply, at: SocketAddr, round: &mut Round) -> Result<(), Error> {
+        match asked {
+            Asked::Names(slot) => self.take_names(slot, reply, at),
+            Asked::Size(slot, key) => self.take_size(slot, key, reply, at, round),
+            Asked::Migrate(batch) => self.take_migrated(batch, reply, at, round),
+        }
+    }
+
+    fn take_names(&mut self, slot: u16, reply: Reply, at: SocketAddr) -> Result<(), Error> {
+        let names = match reply {
+            Reply::Array(names) => names,
+            other => return Err(unexpected("CLUSTER GETKEYSINSLOT", at, &other)),
+        };
+        self.per_slot = (self.per_slot.saturating_mul(3).saturating_add(names.len())) / 4;
+        let state = self.slots.entry(slot).or_default();
+        state.complete = names.len() < NAMES;
+        state.named.extend(names.into_iter().filter_map(|name| match name {
+            Reply::Bulk(name) => Some(name),
+            Reply::Status(_) | Reply::Error(_) | Reply::Integer(_) | Reply::Nil | Reply::Array(_) => None,
+        }));
+        Ok(())
+    }
+
+    fn take_size(
+        &mut self,
+        slot: u16,
+        key: Bytes,
+        reply: Reply,
+        at: SocketAddr,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        let state = self.slots.entry(slot).or_default();
+        let bytes = match &reply {
+            // It has been deleted, or has expired.
+            Reply::Nil => {
+                state.under_way = state.under_way.saturating_sub(1);
+                return Ok(());
+            }
+            other => other.integer().and_then(|n| u64::try_from(n).ok()),
+        };
+        let Some(bytes) = bytes else { return Err(unexpected("MEMORY USAGE", at, &reply)) };
+        let most = self.moving.max_key_bytes;
+        if bytes > most || state.refused {
+            if bytes > most {
+                round.refused.push(BigKey { slot, bytes, most });
+            }
+            self.refuse(slot);
+            return Ok(());
+        }
+        let batch_keys = usize::try_from(self.moving.batch_keys).unwrap_or(usize::MAX);
+        let fits = |batch: &&mut Batch| {
+            batch.slot == slot
+                && batch.attempt == 0
+                && batch.keys.len() < batch_keys
+                && batch.bytes.saturating_add(bytes) <= BYTES_MOST
+        };
+        match self.ready.back_mut().filter(fits) {
+            Some(batch) => {
+                batch.keys.push(key);
+                batch.bytes = batch.bytes.saturating_add(bytes);
+            }
+            None => self.ready.push_back(Batch { slot, keys: vec![key], bytes, attempt: 0 }),
+        }
+        Ok(())
+    }
+
+    /// Nothing more of this slot is sent.
+    fn refuse(&mut self, slot: u16) {
+        self.ready.retain(|batch| batch.slot != slot);
+        self.slots.insert(slot, Slot { refused: true, complete: true, ..Slot::default() });
+    }
+
+    fn take_migrated(
+        &mut self,
+        mut batch: Batch,
+        reply: Reply,
+        at: SocketAddr,
+        round: &mut Round,
+    ) -> Result<(), Error> {
+        let keys = batch.keys.len();
+        match reply {
+            // NOKEY: all of them have been deleted or have expired since they were named.
+            Reply::Status(_) => {
+                let count = u64::try_from(keys).unwrap_or(u64::MAX);
+                round.keys = round.keys.saturating_add(count);
+                round.bytes = round.bytes.saturating_add(batch.bytes);
+                if let Some(state) = self.slots.get_mut(&batch.slot) {
+                    state.under_way = state.under_way.saturating_sub(keys);
+                }
+                Ok(())
+            }
+            Reply::Error(text) => {
+                let busy = text.contains("BUSYKEY");
+                if !(busy || text.starts_with("IOERR")) || batch.attempt >= ATTEMPTS {
+                    return Err(Error::Migrate { slot: batch.slot, text });
+                }
+                // Keys that did arrive are gone from the source, and MIGRATE passes over them. Those found at both
+                // ends are leftovers (see the head of `migrate`), so from now on the source's copy replaces them.
+                if busy {
+                    round.replaced = round.replaced.saturating_add(1);
+                }
+                self.doubt = true;
+                batch.attempt = batch.attempt.saturating_add(1);
+                self.ready.push_front(batch);
+                Ok(())
+            }
+            other => Err(unexpected("MIGRATE", at, &other)),
+        }
+    }
+
+    /// Slots of which every name was told and every key has gone.
+    fn collect_empty(&mut self, round: &mut Round) {
+        let finished =
+            |slot: &Slot| slot.complete && !slot.refused && slot.named.is_empty() && slot.under_way == 0;
+        let done: Vec<u16> = self.slots.iter().filter(|(_, slot)| finished(slot)).map(|(n, _)| *n).collect();
+        for slot in done {
+            self.slots.remove(&slot);
+            round.empty.push(slot);
+        }
+    }
+}
+
+fn unexpected(what: &'static str, address: SocketAddr, reply: &Reply) -> Error {
+    let why = match reply {
+        Reply::Error(text) => text.clone(),
+        Reply::Status(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Nil | Reply::Array(_) => {
+            "an answer of another form".to_owned()
+        }
+    };
+    Error::Node(RedisError::Answer { what, address, why })
+}

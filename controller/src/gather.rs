@@ -1,0 +1,129 @@
+//! What exists in Kubernetes of one RedisCluster: a snapshot of the caches, taken once per reconcile.
+//!
+//! The caches contain our own last writes (see `cache`), so a reconcile never works on a state older than what it
+//! did itself. Knows nothing of Redis.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use types::operation::OperationPhase;
+use types::{RedisBackup, RedisCluster, RedisOperation, names};
+
+use crate::cache::Caches;
+use crate::queue::Key;
+
+/// Why nothing can be gathered.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The watches have not delivered their first complete state.
+    #[error("the caches are not complete yet")]
+    Incomplete,
+}
+
+/// What exists of one RedisCluster.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    /// The object itself.
+    pub cluster: Arc<RedisCluster>,
+    /// One per shard, also of shards that are being retired.
+    pub stateful_sets: BTreeMap<String, Arc<StatefulSet>>,
+    /// Members, by pod name.
+    pub pods: BTreeMap<String, Arc<Pod>>,
+    /// Worker pods of backups.
+    pub workers: BTreeMap<String, Arc<Pod>>,
+    /// Services.
+    pub services: BTreeMap<String, Arc<Service>>,
+    /// ConfigMaps.
+    pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
+    /// Secrets we made.
+    pub secrets: BTreeMap<String, Arc<Secret>>,
+    /// Claims of members.
+    pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    /// PodDisruptionBudgets.
+    pub budgets: BTreeMap<String, Arc<PodDisruptionBudget>>,
+    /// Operations on it, oldest first, ended ones included.
+    pub operations: Vec<Arc<RedisOperation>>,
+    /// Backups of it, oldest first, ended ones included.
+    pub backups: Vec<Arc<RedisBackup>>,
+}
+
+/// Takes the snapshot. `None`: there is no such object; what carries its labels is in [`orphans`].
+///
+/// # Errors
+/// When the caches are not complete: absence would mean nothing.
+pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
+    if !caches.complete() {
+        return Err(Error::Incomplete);
+    }
+    let Some(cluster) = caches.clusters.get(key, &key.name) else { return Ok(None) };
+    let (workers, pods) = caches.pods.of(key).into_iter().partition(|(_, pod)| is_worker(pod));
+    let mut operations: Vec<_> = caches.operations.of(key).into_values().collect();
+    operations.sort_by_key(|o| (o.metadata.creation_timestamp.clone(), o.metadata.name.clone()));
+    let mut backups: Vec<_> = caches.backups.of(key).into_values().collect();
+    backups.sort_by_key(|b| (b.metadata.creation_timestamp.clone(), b.metadata.name.clone()));
+    Ok(Some(Gathered {
+        cluster,
+        stateful_sets: caches.stateful_sets.of(key),
+        pods,
+        workers,
+        services: caches.services.of(key),
+        config_maps: caches.config_maps.of(key),
+        secrets: caches.secrets.of(key),
+        claims: caches.claims.of(key),
+        budgets: caches.budgets.of(key),
+        operations,
+        backups,
+    }))
+}
+
+/// Names of StatefulSets that carry the labels of a cluster that does not exist: touched by nobody, reported.
+#[must_use]
+pub fn orphans(caches: &Caches, key: &Key) -> Vec<String> {
+    caches.stateful_sets.of(key).into_keys().collect()
+}
+
+fn is_worker(pod: &Pod) -> bool {
+    pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(names::LABEL_BACKUP))
+}
+
+impl Gathered {
+    /// The StatefulSet of a shard.
+    #[must_use]
+    pub fn stateful_set(&self, shard: u16) -> Option<&StatefulSet> {
+        self.stateful_sets.get(&names::shard(&self.key().name, shard)).map(|set| &**set)
+    }
+
+    /// Namespace and name.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        Key {
+            namespace: self.cluster.metadata.namespace.clone().unwrap_or_default(),
+            name: self.cluster.metadata.name.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Shards that have a StatefulSet, wanted or not.
+    #[must_use]
+    pub fn shards(&self) -> Vec<u16> {
+        let mut shards: Vec<u16> = self.stateful_sets.values().filter_map(|set| shard_of(&set.metadata)).collect();
+        shards.sort_unstable();
+        shards
+    }
+
+    /// The operation that runs, or the oldest that waits: one at a time.
+    #[must_use]
+    pub fn current_operation(&self) -> Option<&Arc<RedisOperation>> {
+        let phase = |operation: &RedisOperation| operation.status.as_ref().map(|s| s.phase).unwrap_or_default();
+        let of = |wanted| self.operations.iter().find(|operation| phase(operation) == wanted);
+        of(OperationPhase::Running).or_else(|| of(OperationPhase::Pending))
+    }
+}
+
+/// The shard an object belongs to, by label.
+#[must_use]
+pub fn shard_of(meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> Option<u16> {
+    meta.labels.as_ref()?.get(names::LABEL_SHARD)?.parse().ok()
+}

@@ -1,0 +1,257 @@
+//! Asks every member what it is: Redis itself first, its agent where Redis does not answer.
+//!
+//! All at once, each with a deadline of a second, never more than [`AT_ONCE`]. Whoever answers is asked for its
+//! identity on the same connection. What could not be seen is Unknown, never absent: absence and death are only what
+//! Kubernetes proves. Decides nothing.
+
+pub mod agent;
+mod node;
+mod place;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use plan::{Member, NodeId, Observed, Open, Pod, Seen};
+use types::agent::AgentPhase;
+use types::cluster::Mode;
+
+pub use node::Facts;
+pub use place::{Container, Marks, Place, marks, places};
+
+use crate::redis::Access;
+
+/// Members asked at the same time: bounds sockets and memory; a thousand members take 16 rounds.
+const AT_ONCE: usize = 64;
+/// How long one member may take to answer.
+const DEADLINE: Duration = Duration::from_secs(1);
+/// How often slots are searched for keys of other owners without any sign of them.
+const DEEP_EVERY: Duration = Duration::from_secs(300);
+
+/// What one process remembers of a cluster between looks. Losing it costs nothing but time: waits begin anew, and the
+/// first look is a deep one.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Members that could not be seen, and since when.
+    unknown: BTreeMap<Pod, Instant>,
+    /// Failovers asked for, and when.
+    failovers: BTreeMap<u16, Instant>,
+    /// Replication IDs by node, as last seen: tells a replica that had finished its first sync when its primary died.
+    replication: BTreeMap<NodeId, String>,
+    /// Roles at the last deep look, and when it was.
+    deep: Option<(BTreeMap<NodeId, bool>, Instant)>,
+}
+
+impl Memory {
+    /// A failover of this shard has been asked for.
+    pub fn failover_asked(&mut self, shard: u16) {
+        self.failovers.insert(shard, Instant::now());
+    }
+
+    /// The failover that was asked for has been seen, or is not wanted any more.
+    pub fn failover_over(&mut self, shard: u16) {
+        self.failovers.remove(&shard);
+    }
+
+    /// The next look searches all slots for keys of other owners.
+    pub fn look_deep(&mut self) {
+        self.deep = None;
+    }
+}
+
+/// What was seen.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Probed {
+    /// For the planner.
+    pub observed: Observed,
+    /// What else the nodes said, for the report and for backups.
+    pub facts: BTreeMap<Pod, Facts>,
+}
+
+/// Who is asked, and how.
+#[derive(Clone, Copy)]
+pub struct Question<'a> {
+    /// Cluster or Standalone.
+    pub mode: Mode,
+    /// Where everybody should be.
+    pub places: &'a BTreeMap<Pod, Place>,
+    /// How Redis is reached.
+    pub access: &'a Access,
+    /// How agents are reached.
+    pub agents: &'a agent::Agents,
+}
+
+/// Asks everybody. Never fails: who does not answer is Unknown.
+pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
+    let asked = question.places.iter().map(|(pod, place)| async move { (*pod, ask(question, place).await) });
+    let answers: BTreeMap<Pod, Answer> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let mut probed = assemble(question, &answers, memory);
+    count_foreign_keys(question, &mut probed, memory).await;
+    probed
+}
+
+/// What one member answered.
+enum Answer {
+    /// Kubernetes proves that no Redis runs there.
+    Dead(Seen),
+    /// Redis answered.
+    Redis(Box<node::Raw>),
+    /// Redis did not; its agent did.
+    Agent(types::agent::AgentReport),
+    /// Nobody did.
+    Nobody,
+}
+
+async fn ask(question: Question<'_>, place: &Place) -> Answer {
+    let address = match &place.container {
+        Container::None => return Answer::Dead(Seen::Absent),
+        Container::Stopped => return Answer::Dead(Seen::Stopped),
+        Container::Running { address } => *address,
+        Container::Unreported => return Answer::Nobody,
+    };
+    let raw = node::ask(question.mode, question.access, address, place);
+    match tokio::time::timeout(DEADLINE, raw).await {
+        Ok(Ok(raw)) => return Answer::Redis(Box::new(raw)),
+        Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
+        Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
+    }
+    match tokio::time::timeout(DEADLINE, question.agents.report(address.ip())).await {
+        Ok(Ok(report)) if report.pod == place.name => Answer::Agent(report),
+        Ok(Ok(report)) => {
+            tracing::debug!(%address, pod = %report.pod, expected = %place.name, "another pod's agent answers");
+            Answer::Nobody
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(%address, error = %crate::chain(&error), "the agent does not answer");
+            Answer::Nobody
+        }
+        Err(_) => Answer::Nobody,
+    }
+}
+
+/// From answers to what the planner reads. Pure but for the clock inside `memory`.
+fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mut Memory) -> Probed {
+    let now = Instant::now();
+    let mut primaries = BTreeMap::new();
+    for answer in answers.values() {
+        if let Answer::Redis(raw) = answer {
+            primaries.insert(raw.id, (raw.facts.replication_id.clone(), raw.facts.offset));
+        }
+    }
+    memory.replication.extend(primaries.iter().map(|(id, (replication, _))| (*id, replication.clone())));
+    let mut probed = Probed::default();
+    for (pod, place) in question.places {
+        let seen = match answers.get(pod) {
+            Some(Answer::Dead(seen)) => seen.clone(),
+            Some(Answer::Redis(raw)) => {
+                probed.facts.insert(*pod, raw.facts.clone());
+                Seen::Node(Box::new(node::read(raw, &primaries, &memory.replication)))
+            }
+            Some(Answer::Agent(report)) => of_agent(report),
+            Some(Answer::Nobody) | None => {
+                let since = *memory.unknown.entry(*pod).or_insert(now);
+                Seen::Unknown { since_millis: millis(now.saturating_duration_since(since)) }
+            }
+        };
+        if !matches!(seen, Seen::Unknown { .. }) {
+            memory.unknown.remove(pod);
+        }
+        probed.observed.members.insert(*pod, Member { outdated: place.outdated, last_id: place.last_id, seen });
+    }
+    memory.unknown.retain(|pod, _| question.places.contains_key(pod));
+    let asked = memory.failovers.iter().map(|(shard, at)| (*shard, millis(now.saturating_duration_since(*at))));
+    probed.observed.failovers_asked = asked.collect();
+    probed
+}
+
+fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What an agent says about a Redis that does not answer.
+fn of_agent(report: &types::agent::AgentReport) -> Seen {
+    match report.phase {
+        AgentPhase::Held => Seen::Held {
+            holds_data: report.holds_data,
+            id: report.node_id.as_deref().and_then(NodeId::parse),
+            reason: report.held_because.clone().unwrap_or_else(|| "no reason given".to_owned()),
+        },
+        AgentPhase::Starting | AgentPhase::Running => Seen::Starting,
+        // On its way down: what it still serves is not known, and its pod's end will be seen in Kubernetes.
+        AgentPhase::Stopping => Seen::Unknown { since_millis: 0 },
+    }
+}
+
+/// Counts the keys that primaries hold in slots they do not own: for every slot with a mark, and for all slots when
+/// nothing is known yet, when a role changed, and now and then.
+async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory: &mut Memory) {
+    if question.mode == Mode::Standalone {
+        return;
+    }
+    let roles = roles(&probed.observed);
+    let deep = memory.deep.as_ref().is_none_or(|(then, at)| *then != roles || at.elapsed() > DEEP_EVERY);
+    let marked = marked(&probed.observed);
+    let questions: Vec<(Pod, SocketAddr, NodeId, Vec<u16>)> = probed
+        .observed
+        .members
+        .iter()
+        .filter_map(|(pod, member)| {
+            let Seen::Node(node) = &member.seen else { return None };
+            // A node without any key holds none of others; a replica holds its primary's.
+            let worth = node.is_primary() && node.keys > 0;
+            let slots: Vec<u16> = if deep { (0..plan::SLOTS).collect() } else { marked.iter().copied().collect() };
+            let foreign: Vec<u16> = slots.into_iter().filter(|slot| !node.slots().contains(*slot)).collect();
+            let address = node.address.parse().ok()?;
+            (worth && !foreign.is_empty()).then_some((*pod, address, node.id, foreign))
+        })
+        .collect();
+    let counted = questions.into_iter().map(|(pod, address, id, slots)| async move {
+        let counts = node::count_keys(question.access, address, id, &slots);
+        (pod, tokio::time::timeout(DEADLINE, counts).await)
+    });
+    let counted: Vec<_> = futures::stream::iter(counted).buffer_unordered(AT_ONCE).collect().await;
+    let mut complete = true;
+    for (pod, counts) in counted {
+        let member = probed.observed.members.get_mut(&pod);
+        match (counts, member.map(|member| &mut member.seen)) {
+            (Ok(Ok(counts)), Some(Seen::Node(node))) => node.foreign_keys = counts,
+            // What cannot be counted is not known to be zero, so the node counts as not seen.
+            (Ok(Err(_)) | Err(_), Some(seen)) => {
+                *seen = Seen::Unknown { since_millis: 0 };
+                complete = false;
+            }
+            (Ok(Ok(_)), Some(_)) | (_, None) => {}
+        }
+    }
+    if deep && complete {
+        memory.deep = Some((roles, Instant::now()));
+    }
+}
+
+/// Who is a primary.
+fn roles(observed: &Observed) -> BTreeMap<NodeId, bool> {
+    nodes(observed).map(|node| (node.id, node.is_primary())).collect()
+}
+
+/// Every slot with a mark on any node.
+fn marked(observed: &Observed) -> BTreeSet<u16> {
+    nodes(observed)
+        .flat_map(|node| node.open.iter())
+        .map(|(slot, mark)| match mark {
+            Open::Migrating(_) | Open::Importing(_) => *slot,
+        })
+        .collect()
+}
+
+/// The nodes that answered.
+pub fn nodes(observed: &Observed) -> impl Iterator<Item = &plan::Node> {
+    observed.members.values().filter_map(|member| match &member.seen {
+        Seen::Node(node) => Some(&**node),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+    })
+}
+
+#[cfg(test)]
+#[path = "probe_tests.rs"]
+mod tests;

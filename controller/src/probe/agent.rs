@@ -1,0 +1,201 @@
+//! The agents' HTTPS side: their report, and the controller's word to a held member.
+//!
+//! An agent is dialled by address and must present a certificate of the agents' authority for
+//! [`AGENT_SERVER_NAME`](types::names::AGENT_SERVER_NAME); we present one of the same authority.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_util::task::AbortOnDropHandle;
+use types::agent::{AgentReport, Release};
+use types::names;
+
+/// A report is a few hundred bytes.
+const ANSWER_MOST: usize = 64 << 10;
+/// How long one exchange may take.
+const DEADLINE: Duration = Duration::from_secs(2);
+/// Life of our own certificate towards the agents.
+const CERTIFICATE_LIFE: Duration = Duration::from_secs(30 * 24 * 3600);
+/// When a new one is issued: far before the old one ends, and cheap.
+const CERTIFICATE_RENEWAL: Duration = Duration::from_secs(24 * 3600);
+
+/// Why an agent could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Our own certificate could not be issued.
+    #[error("issuing the controller's certificate for the agents")]
+    Certificate(#[source] certs::Error),
+    /// No connection.
+    #[error("connecting to the agent at {address}")]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// Why not.
+        #[source]
+        source: std::io::Error,
+    },
+    /// HTTP failed.
+    #[error("asking the agent at {address}")]
+    Http {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: hyper::Error,
+    },
+    /// The answer is too long, or broke off.
+    #[error("reading the answer of the agent at {address}: {why}")]
+    Body {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+    },
+    /// The agent refused.
+    #[error("the agent at {address} answered {status}: {text}")]
+    Refused {
+        /// Where.
+        address: SocketAddr,
+        /// Its status.
+        status: StatusCode,
+        /// Its words.
+        text: String,
+    },
+    /// The answer is not what an agent says.
+    #[error("reading the report of the agent at {address}")]
+    Report {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// No answer in time.
+    #[error("the agent at {address} did not answer within {DEADLINE:?}")]
+    Deadline {
+        /// Where.
+        address: SocketAddr,
+    },
+    /// The request or the server's name is malformed: a fault of this program.
+    #[error("building a request to the agent at {address}")]
+    Request {
+        /// Where.
+        address: SocketAddr,
+    },
+}
+
+/// Reaches agents.
+pub struct Agents {
+    authority: Arc<certs::Authority>,
+    config: Mutex<Option<(Arc<rustls::ClientConfig>, Instant)>>,
+}
+
+impl std::fmt::Debug for Agents {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Agents")
+    }
+}
+
+impl Agents {
+    /// With certificates of this authority, on both sides.
+    #[must_use]
+    pub fn new(authority: Arc<certs::Authority>) -> Self {
+        Self { authority, config: Mutex::new(None) }
+    }
+
+    /// `GET /v1/report`.
+    ///
+    /// # Errors
+    /// When the agent does not answer.
+    pub async fn report(&self, ip: IpAddr) -> Result<AgentReport, Error> {
+        let address = SocketAddr::new(ip, names::PORT_AGENT);
+        let body = self.exchange(address, "GET", "/v1/report", Bytes::new()).await?;
+        serde_json::from_slice(&body).map_err(|source| Error::Report { address, source })
+    }
+
+    /// `POST /v1/release`.
+    ///
+    /// # Errors
+    /// When the agent does not answer, or is not held.
+    pub async fn release(&self, ip: IpAddr, release: Release) -> Result<(), Error> {
+        let address = SocketAddr::new(ip, names::PORT_AGENT);
+        let body = serde_json::to_vec(&release).map_err(|source| Error::Report { address, source })?;
+        self.exchange(address, "POST", "/v1/release", Bytes::from(body)).await.map(|_| ())
+    }
+
+    async fn exchange(
+        &self,
+        address: SocketAddr,
+        method: &'static str,
+        path: &'static str,
+        body: Bytes,
+    ) -> Result<Bytes, Error> {
+        let config = self.config()?;
+        let exchange = exchange(config, address, method, path, body);
+        tokio::time::timeout(DEADLINE, exchange).await.map_err(|_| Error::Deadline { address })?
+    }
+
+    /// The TLS configuration, with a certificate that is renewed every day.
+    fn config(&self) -> Result<Arc<rustls::ClientConfig>, Error> {
+        let mut held = self.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some((config, since)) = held.as_ref()
+            && since.elapsed() < CERTIFICATE_RENEWAL
+        {
+            return Ok(Arc::clone(config));
+        }
+        let leaf = certs::Leaf {
+            common_name: names::CONTROLLER_USER.to_owned(),
+            organizations: Vec::new(),
+            dns_names: Vec::new(),
+            ips: Vec::new(),
+            usage: certs::Usage::CLIENT,
+            lifetime: CERTIFICATE_LIFE,
+        };
+        let issued = self.authority.issue(&leaf).map_err(Error::Certificate)?;
+        let roots = self.authority.certificate_pem();
+        let config = certs::client_config(roots, Some(&issued), &[certs::ALPN_H1]).map_err(Error::Certificate)?;
+        *held = Some((Arc::clone(&config), Instant::now()));
+        Ok(config)
+    }
+}
+
+async fn exchange(
+    config: Arc<rustls::ClientConfig>,
+    address: SocketAddr,
+    method: &'static str,
+    path: &'static str,
+    body: Bytes,
+) -> Result<Bytes, Error> {
+    let name = ServerName::try_from(names::AGENT_SERVER_NAME).map_err(|_| Error::Request { address })?;
+    let connect = |source| Error::Connect { address, source };
+    let stream = TcpStream::connect(address).await.map_err(connect)?;
+    let stream = TlsConnector::from(config).connect(name, stream).await.map_err(connect)?;
+    let http = |source| Error::Http { address, source };
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", names::AGENT_SERVER_NAME)
+        .header("content-type", "application/json")
+        .body(Full::new(body))
+        .map_err(|_| Error::Request { address })?;
+    // The connection is driven beside the exchange and ends with it, whichever way that ends.
+    let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
+    let response = sender.send_request(request).await.map_err(http)?;
+    let status = response.status();
+    let body = Limited::new(response.into_body(), ANSWER_MOST).collect().await;
+    let body = body.map_err(|error| Error::Body { address, why: error.to_string() })?.to_bytes();
+    if status.is_success() {
+        return Ok(body);
+    }
+    let text = String::from_utf8_lossy(&body).chars().take(300).collect();
+    Err(Error::Refused { address, status, text })
+}

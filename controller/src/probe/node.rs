@@ -1,0 +1,243 @@
+//! One Redis server: what is asked, and what the answers mean.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
+use resp::{ClusterInfo, Command, Connection, Info, Reply, nodes};
+use types::cluster::Mode;
+
+use super::Place;
+use crate::redis::{self, Access, Error};
+
+/// What a node says beyond what the planner reads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Its version.
+    pub version: String,
+    /// Its replication ID.
+    pub replication_id: String,
+    /// Its replication offset.
+    pub offset: u64,
+    /// A synchronisation with its primary runs.
+    pub syncing: bool,
+    /// maxmemory; 0: unlimited.
+    pub max_memory: u64,
+    /// Whether values are compressed in snapshots and in MIGRATE.
+    pub compresses: bool,
+    /// The last append-only write or snapshot failed, so Redis refuses writes.
+    pub persistence_failed: bool,
+}
+
+/// What a node answered, before it is compared with the others.
+#[derive(Clone, Debug)]
+pub struct Raw {
+    /// Its identity, asked on the same connection as everything else.
+    pub id: NodeId,
+    /// Beyond what the planner reads.
+    pub facts: Facts,
+    info: Info,
+    /// Its table and its view of the whole; none in Standalone.
+    cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,
+    node_timeout_millis: u64,
+}
+
+/// Asks one node everything, in one pipeline.
+pub(super) async fn ask(mode: Mode, access: &Access, address: SocketAddr, place: &Place) -> Result<Raw, Error> {
+    let mut connection = access.open(address).await?;
+    match mode {
+        Mode::Cluster => ask_member(&mut connection).await,
+        Mode::Standalone => ask_standalone(&mut connection, place).await,
+    }
+}
+
+fn info_command() -> Command {
+    Command::new("INFO")
+}
+
+
+async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
+    let commands = [
+        Command::new("CLUSTER").arg("MYID"),
+        Command::new("CLUSTER").arg("NODES"),
+        Command::new("CLUSTER").arg("INFO"),
+        info_command(),
+        // Parameters one by one, because versions before 7.0 take only one.
+        Command::new("CONFIG").args(["GET", "cluster-node-timeout"]),
+        Command::new("CONFIG").args(["GET", "maxmemory"]),
+        Command::new("CONFIG").args(["GET", "rdbcompression"]),
+    ];
+    let address = connection.address();
+    let replies = redis::all(connection, &commands).await?;
+    let wrong = |what: &'static str| move |why: String| Error::Answer { what, address, why };
+    let [id, table, view, info, configs @ ..] = replies.as_slice() else {
+        return Err(wrong("a pipeline")("too few answers".to_owned()));
+    };
+    let id = NodeId::parse(id.text().unwrap_or_default())
+        .ok_or_else(|| wrong("CLUSTER MYID")("it is no node ID".to_owned()))?;
+    let table = nodes::parse(table.text().unwrap_or_default()).map_err(|e| wrong("CLUSTER NODES")(e.to_string()))?;
+    let view = ClusterInfo::parse(view.text().unwrap_or_default()).map_err(|e| wrong("CLUSTER INFO")(e.to_string()))?;
+    let info = Info::parse(info.text().unwrap_or_default());
+    let config = configs_of(configs, address)?;
+    let node_timeout_millis = config.get("cluster-node-timeout").and_then(|v| v.parse().ok()).unwrap_or(0);
+    Ok(Raw { id, facts: facts(address, &info, &config), info, cluster: Some((table, view)), node_timeout_millis })
+}
+
+async fn ask_standalone(connection: &mut Connection, place: &Place) -> Result<Raw, Error> {
+    let commands = [
+        info_command(),
+        Command::new("CONFIG").args(["GET", "maxmemory"]),
+        Command::new("CONFIG").args(["GET", "rdbcompression"]),
+    ];
+    let address = connection.address();
+    let replies = redis::all(connection, &commands).await?;
+    let [info, configs @ ..] = replies.as_slice() else {
+        return Err(Error::Answer { what: "INFO", address, why: "too few answers".to_owned() });
+    };
+    let info = Info::parse(info.text().unwrap_or_default());
+    let config = configs_of(configs, address)?;
+    let facts = facts(address, &info, &config);
+    Ok(Raw { id: standalone_id(place), facts, info, cluster: None, node_timeout_millis: 0 })
+}
+
+/// A server without a cluster has no node ID; its pod's uid stands for it.
+fn standalone_id(place: &Place) -> NodeId {
+    let uid = place.uid.as_deref().unwrap_or(&place.name);
+    let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, uid.as_bytes());
+    let mut bytes = [0; 20];
+    bytes.iter_mut().zip(sum.as_ref()).for_each(|(byte, from)| *byte = *from);
+    NodeId::from_bytes(bytes)
+}
+
+fn configs_of(replies: &[Reply], address: SocketAddr) -> Result<BTreeMap<String, String>, Error> {
+    let mut all = BTreeMap::new();
+    for reply in replies {
+        let some = resp::reply::config_get(reply);
+        all.extend(some.map_err(|error| Error::Answer { what: "CONFIG GET", address, why: error.to_string() })?);
+    }
+    Ok(all)
+}
+
+fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) -> Facts {
+    let is_replica = info.get("role") == Some("slave");
+    let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" });
+    Facts {
+        address,
+        version: info.get("redis_version").unwrap_or_default().to_owned(),
+        replication_id: info.get("master_replid").unwrap_or_default().to_owned(),
+        offset: unsigned(offset),
+        syncing: info.flag("master_sync_in_progress").unwrap_or(false),
+        max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
+        compresses: config.get("rdbcompression").is_none_or(|v| v == "yes"),
+        persistence_failed: info.get("aof_last_write_status") == Some("err"),
+    }
+}
+
+fn unsigned(number: Option<i64>) -> u64 {
+    number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
+}
+
+/// Replication IDs and offsets of the nodes that answered now.
+type Streams = BTreeMap<NodeId, (String, u64)>;
+
+/// The node as the planner reads it. `remembered` are replication IDs of nodes that may have gone since.
+pub(super) fn read(raw: &Raw, streams: &Streams, remembered: &BTreeMap<NodeId, String>) -> Node {
+    let myself = raw.cluster.as_ref().and_then(|(table, _)| table.iter().find(|node| node.flags.myself));
+    let role = match myself.and_then(|me| me.primary.as_ref()).and_then(|id| NodeId::parse(id.as_str())) {
+        Some(of) => replica(raw, of, streams, remembered),
+        None => Role::Primary { slots: myself.map(slots).unwrap_or_default() },
+    };
+    Node {
+        id: raw.id,
+        address: raw.facts.address.to_string(),
+        role,
+        open: myself.map(open).unwrap_or_default(),
+        foreign_keys: BTreeMap::new(),
+        keys: u64::try_from(raw.info.keys()).unwrap_or(0),
+        bytes: unsigned(raw.info.number("used_memory_dataset")),
+        epoch: myself.map_or(0, |me| me.config_epoch),
+        state_ok: raw.cluster.as_ref().is_none_or(|(_, view)| view.ok),
+        loading: raw.info.flag("loading").unwrap_or(false),
+        node_timeout_millis: raw.node_timeout_millis,
+        peers: raw.cluster.iter().flat_map(|(table, _)| table).filter_map(peer).collect(),
+    }
+}
+
+/// Synced: its first synchronisation has finished and none runs. While the link is up Redis says so; while it is down
+/// the copy is complete if its replication ID is the one its primary had, which it takes over only at the end of a
+/// synchronisation.
+fn replica(raw: &Raw, of: NodeId, streams: &Streams, remembered: &BTreeMap<NodeId, String>) -> Role {
+    let link_up = raw.info.get("master_link_status") == Some("up");
+    let known = streams.get(&of).map(|(id, _)| id).or_else(|| remembered.get(&of));
+    let was_synced = match known {
+        Some(id) => *id == raw.facts.replication_id,
+        // This process never saw the primary: Redis counts seconds since the link went down only if it was up.
+        None => raw.info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 0),
+    };
+    let ahead = streams.get(&of).map_or(0, |(_, offset)| *offset);
+    Role::Replica {
+        of,
+        synced: !raw.facts.syncing && (link_up || was_synced),
+        link_up,
+        offset: raw.facts.offset,
+        lag_bytes: ahead.saturating_sub(raw.facts.offset),
+    }
+}
+
+fn slots(node: &nodes::Node) -> SlotSet {
+    let mut slots = SlotSet::EMPTY;
+    node.slots.iter().for_each(|range| slots.insert_range(range.first, range.last));
+    slots
+}
+
+fn open(myself: &nodes::Node) -> BTreeMap<u16, Open> {
+    let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
+    let migrating = myself.migrating.iter().filter_map(|(slot, to)| Some((*slot, Open::Migrating(id(to)?))));
+    let importing = myself.importing.iter().filter_map(|(slot, from)| Some((*slot, Open::Importing(id(from)?))));
+    migrating.chain(importing).collect()
+}
+
+fn peer(node: &nodes::Node) -> Option<(NodeId, Peer)> {
+    if node.flags.myself {
+        return None;
+    }
+    let id = NodeId::parse(node.id.as_str())?;
+    let role = match node.primary.as_ref().and_then(|id| NodeId::parse(id.as_str())) {
+        Some(of) => PeerRole::Replica { of },
+        None => PeerRole::Primary { slots: slots(node) },
+    };
+    let health = if node.flags.failed {
+        Health::Failed
+    } else if node.flags.suspected {
+        Health::Suspect
+    } else {
+        Health::Ok
+    };
+    let peer = Peer {
+        address: node.address.map(|address| address.to_string()).unwrap_or_default(),
+        role,
+        health,
+        connected: node.connected,
+        handshake: node.flags.handshake,
+        noaddr: node.flags.no_address,
+        epoch: node.config_epoch,
+    };
+    Some((id, peer))
+}
+
+/// Counts keys per slot at exactly this node; slots without keys are left out.
+pub(super) async fn count_keys(
+    access: &Access,
+    address: SocketAddr,
+    id: NodeId,
+    slots: &[u16],
+) -> Result<BTreeMap<u16, u64>, Error> {
+    let mut connection = access.open_node(address, id).await?;
+    let commands: Vec<Command> =
+        slots.iter().map(|slot| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string())).collect();
+    let replies = redis::all_in_turns(&mut connection, &commands).await?;
+    let counts = slots.iter().zip(&replies).map(|(slot, reply)| (*slot, unsigned(reply.integer())));
+    Ok(counts.filter(|(_, count)| *count > 0).collect())
+}

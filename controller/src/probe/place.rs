@@ -1,0 +1,131 @@
+//! Where members should be, by what Kubernetes says: which pods exist, which containers are proven not to run.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod as KubePod;
+use plan::{NodeId, Pod};
+use types::names;
+
+use crate::build::stateful_set::{self, CONTAINER};
+use crate::gather::{Gathered, shard_of};
+
+/// What a pod made from today's template carries, per wanted shard: (restart digest, restarted by).
+pub type Marks = BTreeMap<u16, (Option<String>, Option<String>)>;
+
+/// One place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Name of the pod that belongs there.
+    pub name: String,
+    /// The pod was made from an older template than the wanted one.
+    pub outdated: bool,
+    /// Node ID last seen there.
+    pub last_id: Option<NodeId>,
+    /// uid of the pod, if there is one.
+    pub uid: Option<String>,
+    /// What Kubernetes says about its Redis container.
+    pub container: Container,
+}
+
+/// What Kubernetes says about a Redis container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Container {
+    /// There is no such pod.
+    None,
+    /// It is proven not to run: terminated, or never started.
+    Stopped,
+    /// It runs, as far as the kubelet last said.
+    Running {
+        /// Where its Redis listens.
+        address: SocketAddr,
+    },
+    /// Nothing was reported about it: it may run.
+    Unreported,
+}
+
+/// Every place of every StatefulSet that exists.
+#[must_use]
+pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
+    let last = last_ids(gathered);
+    let mut places = BTreeMap::new();
+    for set in gathered.stateful_sets.values() {
+        let Some(shard) = shard_of(&set.metadata) else { continue };
+        let size = set.spec.as_ref().and_then(|spec| spec.replicas).and_then(|n| u16::try_from(n).ok()).unwrap_or(0);
+        // Pods beyond the size are on their way out and still members.
+        let beyond = gathered.pods.values().filter(|pod| shard_of(&pod.metadata) == Some(shard)).filter_map(ordinal);
+        for ordinal in (0..size).chain(beyond) {
+            let name = names::pod(&gathered.key().name, shard, ordinal);
+            let pod = gathered.pods.get(&name).map(|pod| &**pod);
+            let place = place(name, pod, marks.get(&shard), &last);
+            places.insert(Pod::new(shard, ordinal), place);
+        }
+    }
+    places
+}
+
+/// The marks of wanted StatefulSets.
+#[must_use]
+pub fn marks(sets: &[StatefulSet]) -> Marks {
+    sets.iter()
+        .filter_map(|set| {
+            let template = set.spec.as_ref()?.template.metadata.as_ref()?;
+            let (digest, by) = stateful_set::restart_marks(template.annotations.as_ref());
+            Some((shard_of(&set.metadata)?, (digest.cloned(), by.cloned())))
+        })
+        .collect()
+}
+
+fn ordinal(pod: &std::sync::Arc<KubePod>) -> Option<u16> {
+    pod.metadata.name.as_deref()?.rsplit_once('-')?.1.parse().ok()
+}
+
+fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
+    let status = gathered.cluster.status.as_ref();
+    let members = status.into_iter().flat_map(|status| &status.shards).flat_map(|shard| &shard.members);
+    members.filter_map(|m| Some((m.pod.as_str(), NodeId::parse(m.node_id.as_deref()?)?))).collect()
+}
+
+fn place(
+    name: String,
+    pod: Option<&KubePod>,
+    marks: Option<&(Option<String>, Option<String>)>,
+    last: &BTreeMap<&str, NodeId>,
+) -> Place {
+    let outdated = match (pod, marks) {
+        (Some(pod), Some((digest, by))) => {
+            stateful_set::restart_marks(pod.metadata.annotations.as_ref()) != (digest.as_ref(), by.as_ref())
+        }
+        (None, _) | (_, None) => false,
+    };
+    Place {
+        outdated,
+        last_id: last.get(name.as_str()).copied(),
+        uid: pod.and_then(|pod| pod.metadata.uid.clone()),
+        container: pod.map_or(Container::None, container),
+        name,
+    }
+}
+
+fn container(pod: &KubePod) -> Container {
+    let Some(status) = &pod.status else { return Container::Unreported };
+    // A pod that has ended keeps its object: none of its containers runs.
+    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+        return Container::Stopped;
+    }
+    let state = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|container| container.name == CONTAINER)
+        .and_then(|container| container.state.as_ref());
+    let Some(state) = state else { return Container::Unreported };
+    if state.running.is_some() {
+        let ip: Option<IpAddr> = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
+        return ip.map_or(Container::Unreported, |ip| Container::Running {
+            address: SocketAddr::new(ip, names::PORT_REDIS),
+        });
+    }
+    if state.terminated.is_some() || state.waiting.is_some() { Container::Stopped } else { Container::Unreported }
+}

@@ -1,0 +1,125 @@
+//! How the controller reaches Redis: its own user, short deadlines, and the identity checked on the very connection
+//! that carries the next command. It must not know why it talks to a node.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use plan::NodeId;
+use resp::{Command, Connection, Options, Reply};
+use types::names;
+
+/// How long connecting and authenticating may take.
+const CONNECT: Duration = Duration::from_millis(800);
+/// How long a question may take before the node counts as not seen.
+pub const DEADLINE: Duration = Duration::from_secs(1);
+
+/// Why a node could not be asked or told.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The wire failed, or Redis refused.
+    #[error(transparent)]
+    Redis(#[from] resp::Error),
+    /// Somebody else answers at this address.
+    #[error("the node at {address} is {found}, not {expected}")]
+    Identity {
+        /// Where.
+        address: SocketAddr,
+        /// Who was expected.
+        expected: NodeId,
+        /// Who answered.
+        found: String,
+    },
+    /// The answer is not of the documented form.
+    #[error("{what} at {address}: {why}")]
+    Answer {
+        /// What was asked.
+        what: &'static str,
+        /// Where.
+        address: SocketAddr,
+        /// What is wrong with the answer.
+        why: String,
+    },
+    /// Redis refused one command of several.
+    #[error("{command} at {address}: Redis refused: {text}")]
+    Refused {
+        /// Which command.
+        command: String,
+        /// Where.
+        address: SocketAddr,
+        /// Its words.
+        text: String,
+    },
+}
+
+/// Reaches the nodes of one cluster.
+#[derive(Clone, Debug)]
+pub struct Access {
+    credentials: resp::Credentials,
+}
+
+impl Access {
+    /// With the password of `kun-operator`.
+    #[must_use]
+    pub fn new(password: &str) -> Self {
+        Self { credentials: resp::Credentials::new(names::USER_OPERATOR, password) }
+    }
+
+    /// Who we are, for MIGRATE … AUTH2.
+    #[must_use]
+    pub fn credentials(&self) -> &resp::Credentials {
+        &self.credentials
+    }
+
+    /// Connects and authenticates. Whoever answers is not known yet.
+    ///
+    /// # Errors
+    /// When nobody answers, or the password is refused.
+    pub async fn open(&self, address: SocketAddr) -> Result<Connection, Error> {
+        let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(DEADLINE);
+        options.connect_timeout = CONNECT;
+        Ok(Connection::open(&options).await?)
+    }
+
+    /// Connects to exactly this node: `CLUSTER MYID` is asked on the connection that is returned.
+    ///
+    /// # Errors
+    /// When another node answers there.
+    pub async fn open_node(&self, address: SocketAddr, id: NodeId) -> Result<Connection, Error> {
+        let mut connection = self.open(address).await?;
+        let found = connection.my_id().await?;
+        if NodeId::parse(found.as_str()) == Some(id) {
+            return Ok(connection);
+        }
+        Err(Error::Identity { address, expected: id, found: found.as_str().to_owned() })
+    }
+}
+
+/// Sends commands at once and wants a good answer to each of them.
+///
+/// # Errors
+/// At the first command that was refused; those after it may have been executed.
+pub async fn all(connection: &mut Connection, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+    let replies = connection.pipeline(commands).await?;
+    for (command, reply) in commands.iter().zip(&replies) {
+        if let Reply::Error(text) = reply {
+            let address = connection.address();
+            return Err(Error::Refused { command: command.name().to_owned(), address, text: text.clone() });
+        }
+    }
+    Ok(replies)
+}
+
+/// Commands of one pipeline at most: a node serves nobody else while it works through what it has read of one.
+pub const PIPELINE: usize = 512;
+
+/// As [`all`], in pipelines of at most [`PIPELINE`] commands.
+///
+/// # Errors
+/// As [`all`].
+pub async fn all_in_turns(connection: &mut Connection, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+    let mut replies = Vec::with_capacity(commands.len());
+    for turn in commands.chunks(PIPELINE) {
+        replies.extend(all(connection, turn).await?);
+    }
+    Ok(replies)
+}
