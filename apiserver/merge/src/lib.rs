@@ -1,1 +1,20 @@
-//! Being built.
+//! Objects over a schema: what a structural OpenAPI v3 schema says about a JSON value, and how patches change one.
+//!
+//! Everything is a pure function on `serde_json::Value`. It must not know any kind, HTTP, storage, a clock or a task
+//! runtime. Server-side apply (field sets, managedFields) will stand beside these modules on the same [`Schema`].
+
+mod check;
+mod decode;
+mod default;
+mod metadata;
+mod patch;
+mod path;
+mod prune;
+mod schema;
+
+pub use check::{Fault, FaultKind, check};
+pub use decode::{Decoded, Error as DecodeError, Limits, decode, duplicates};
+pub use default::default;
+pub use patch::{Error as PatchError, JSON_PATCH_OPERATIONS_MAX, json_patch, merge_patch};
+pub use prune::prune;
+pub use schema::{Array, Error as SchemaError, ListType, MapType, Node, Object, Schema, Shape};

@@ -1,0 +1,74 @@
+//! Merge patches (RFC 7396) and JSON patches (RFC 6902), bounded in number of operations and growth.
+
+use json_patch::{Patch, PatchOperation};
+use serde::Deserialize as _;
+use serde_json::Value;
+
+/// Most operations of one JSON patch, as in Kubernetes.
+pub const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
+/// Most bytes that the copies of one JSON patch may add, as in Kubernetes: a few hundred copies of an object into
+/// itself would otherwise fill any memory.
+const JSON_PATCH_COPIED_MAX: usize = 3 << 20;
+
+/// Why a patch is not applied; the object may then be half changed and must be dropped.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It is not a patch.
+    #[error("the patch is malformed: {0}")]
+    Malformed(String),
+    /// It has too many operations.
+    #[error("the patch has {0} operations, more than the limit of {JSON_PATCH_OPERATIONS_MAX}")]
+    TooManyOperations(usize),
+    /// An operation does not apply to this object.
+    #[error("applying operation {at} of the patch: {why}")]
+    Failed {
+        /// Which, from 0.
+        at: usize,
+        /// Why not.
+        why: String,
+    },
+}
+
+/// Applies a merge patch: null removes, objects merge, all else replaces.
+pub fn merge_patch(object: &mut Value, patch: &Value) {
+    let Value::Object(changes) = patch else {
+        *object = patch.clone();
+        return;
+    };
+    if !object.is_object() {
+        *object = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(fields) = object else { return };
+    for (name, change) in changes {
+        if change.is_null() {
+            fields.remove(name);
+        } else {
+            merge_patch(fields.entry(name.clone()).or_insert(Value::Null), change);
+        }
+    }
+}
+
+/// Applies a JSON patch, operation by operation.
+///
+/// # Errors
+/// `Malformed` and `TooManyOperations` speak about the patch alone, `Failed` about the patch on this object.
+pub fn json_patch(object: &mut Value, patch: &Value) -> Result<(), Error> {
+    if let Some(count) = patch.as_array().map(Vec::len).filter(|count| *count > JSON_PATCH_OPERATIONS_MAX) {
+        return Err(Error::TooManyOperations(count));
+    }
+    let Patch(operations) = Patch::deserialize(patch).map_err(|error| Error::Malformed(error.to_string()))?;
+    let mut copied = 0;
+    for (at, operation) in operations.into_iter().enumerate() {
+        if let PatchOperation::Copy(copy) = &operation {
+            let source = object.pointer(copy.from.as_str());
+            copied += source.map_or(0, |value| value.to_string().len());
+            if copied > JSON_PATCH_COPIED_MAX {
+                let why = format!("copies add more than {JSON_PATCH_COPIED_MAX} bytes");
+                return Err(Error::Failed { at, why });
+            }
+        }
+        json_patch::patch(object, std::slice::from_ref(&operation))
+            .map_err(|error| Error::Failed { at, why: error.kind.to_string() })?;
+    }
+    Ok(())
+}
