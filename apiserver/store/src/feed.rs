@@ -4,7 +4,7 @@
 //! A follower has a cursor and no queue: it reads shared history at its own pace, and one that falls out of the history
 //! is told so. Nothing ever waits for a follower.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
@@ -14,12 +14,18 @@ use tokio::sync::watch;
 use crate::lock::lock;
 use crate::{Change, Error, Event, Revision};
 
-/// How many events are remembered. The follower that matters, the cache, applies more than 50,000 per second, so this
-/// is more than a second behind.
+/// How many events are remembered for followers that have not taken them yet. The follower that matters, the cache,
+/// applies more than 50,000 per second, so this is a second behind.
 const EVENTS_LIMIT: usize = 65_536;
 
 /// How many bytes of values the remembered events may hold.
-const BYTES_LIMIT: usize = 32 << 20;
+const BYTES_LIMIT: usize = 64 << 20;
+
+/// How many events are remembered although every follower has taken them, for one that is about to begin.
+const TAIL_EVENTS: usize = 1024;
+
+/// How many bytes of values that tail may hold.
+const TAIL_BYTES: usize = 1 << 20;
 
 /// How many events a follower takes at once, so that it holds the lock for microseconds.
 const TAKE_LIMIT: usize = 256;
@@ -71,13 +77,31 @@ struct Recent {
     bytes: usize,
     /// Every event after this revision is in `events`.
     floor: Revision,
+    /// How far each follower has come.
+    followers: BTreeMap<u64, Revision>,
+    next_id: u64,
     closed: bool,
+}
+
+/// One follower's place in the log.
+struct Follower {
+    log: Arc<Log>,
+    changed: watch::Receiver<Revision>,
+    id: u64,
+    cursor: Revision,
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        lock(&self.log.recent).followers.remove(&self.id);
+    }
 }
 
 impl Log {
     /// A log that begins after `revision`.
     pub(crate) fn new(revision: Revision) -> Arc<Log> {
-        let recent = Recent { events: VecDeque::new(), bytes: 0, floor: revision, closed: false };
+        let (events, followers) = (VecDeque::new(), BTreeMap::new());
+        let recent = Recent { events, bytes: 0, floor: revision, followers, next_id: 0, closed: false };
         Arc::new(Log { recent: Mutex::new(recent), published: watch::Sender::new(revision) })
     }
 
@@ -102,27 +126,28 @@ impl Log {
     /// Follows the events after `from`.
     pub(crate) fn feed(self: &Arc<Self>, from: Revision) -> Result<Feed, Error> {
         let changed = self.published.subscribe();
-        lock(&self.recent).check(from, self.revision())?;
-        let start = Some((Arc::clone(self), changed, from));
-        Ok(Feed::new(stream::unfold(start, |state| async move {
-            let (log, mut changed, cursor) = state?;
-            match log.follow(&mut changed, cursor).await {
-                Ok(batch) => {
-                    let cursor = batch.revision;
-                    Some((Ok(batch), Some((log, changed, cursor))))
-                }
+        let id = lock(&self.recent).join(from, self.revision())?;
+        let follower = Follower { log: Arc::clone(self), changed, id, cursor: from };
+        Ok(Feed::new(stream::unfold(Some(follower), |follower| async move {
+            let mut follower = follower?;
+            match follower.next().await {
+                Ok(batch) => Some((Ok(batch), Some(follower))),
                 Err(error) => Some((Err(error), None)),
             }
         })))
     }
+}
 
-    async fn follow(&self, changed: &mut watch::Receiver<Revision>, cursor: Revision) -> Result<Batch, Error> {
+impl Follower {
+    async fn next(&mut self) -> Result<Batch, Error> {
         loop {
-            let published = *changed.borrow_and_update();
-            if let Some(batch) = lock(&self.recent).take(cursor, published)? {
+            let published = *self.changed.borrow_and_update();
+            let taken = lock(&self.log.recent).take(self.id, self.cursor, published)?;
+            if let Some(batch) = taken {
+                self.cursor = batch.revision;
                 return Ok(batch);
             }
-            if changed.changed().await.is_err() {
+            if self.changed.changed().await.is_err() {
                 return Err(Error::Closed);
             }
         }
@@ -133,11 +158,25 @@ impl Recent {
     fn append(&mut self, events: Vec<Event>) {
         self.bytes += events.iter().map(size).sum::<usize>();
         self.events.extend(events);
-        while self.events.len() > EVENTS_LIMIT || self.bytes > BYTES_LIMIT {
-            let Some(event) = self.events.pop_front() else { break };
-            self.bytes -= size(&event);
+        let slowest = self.followers.values().min().copied();
+        while let Some(event) = self.events.front() {
+            let full = self.events.len() > EVENTS_LIMIT || self.bytes > BYTES_LIMIT;
+            let taken = slowest.is_none_or(|slowest| event.revision <= slowest);
+            let spare = self.events.len() > TAIL_EVENTS || self.bytes > TAIL_BYTES;
+            if !full && !(taken && spare) {
+                break;
+            }
+            self.bytes -= size(event);
             self.floor = event.revision;
+            self.events.pop_front();
         }
+    }
+
+    fn join(&mut self, cursor: Revision, current: Revision) -> Result<u64, Error> {
+        self.check(cursor, current)?;
+        self.next_id += 1;
+        self.followers.insert(self.next_id, cursor);
+        Ok(self.next_id)
     }
 
     fn check(&self, cursor: Revision, current: Revision) -> Result<(), Error> {
@@ -148,7 +187,7 @@ impl Recent {
     }
 
     /// What follows `cursor`, if anything does yet.
-    fn take(&self, cursor: Revision, published: Revision) -> Result<Option<Batch>, Error> {
+    fn take(&mut self, id: u64, cursor: Revision, published: Revision) -> Result<Option<Batch>, Error> {
         self.check(cursor, published)?;
         let start = self.events.partition_point(|e| e.revision <= cursor);
         let is_published = |e: &&Event| e.revision <= published;
@@ -156,7 +195,10 @@ impl Recent {
             self.events.iter().skip(start).take_while(is_published).take(TAKE_LIMIT).cloned().collect();
         let reached = if events.len() < TAKE_LIMIT { Some(published) } else { events.last().map(|e| e.revision) };
         match reached.filter(|r| *r > cursor) {
-            Some(revision) => Ok(Some(Batch { events, revision })),
+            Some(revision) => {
+                self.followers.insert(id, revision);
+                Ok(Some(Batch { events, revision }))
+            }
             None if self.closed => Err(Error::Closed),
             None => Ok(None),
         }

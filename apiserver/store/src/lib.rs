@@ -4,7 +4,7 @@
 //!
 //! * [`Store`] is the durable layer. It knows keys, bytes and revisions. One counter, the *revision*, orders every
 //!   write of the whole store; it never goes back, not even over a crash. Two back ends: [`Memory`] for tests and
-//!   [`Embedded`] on one file with group commit. Both pass the same conformance suite.
+//!   [[`Embedded`]] on one file with group commit. Both pass the same conformance suite.
 //! * [`cache::Cache`] is what requests read. It holds every object once, encoded, with `metadata.resourceVersion`
 //!   spliced in, in immutable snapshots; it pages lists through them and feeds watchers with shared bytes.
 //!
@@ -27,7 +27,10 @@ use futures::future::BoxFuture;
 
 pub mod cache;
 mod clock;
+#[cfg(test)]
+mod conformance;
 mod decide;
+mod embedded;
 mod feed;
 mod key;
 mod lock;
@@ -35,6 +38,7 @@ mod memory;
 mod pins;
 
 pub use clock::Clock;
+pub use embedded::{Embedded, EmbeddedOptions, OpenError};
 pub use feed::{Batch, Feed};
 pub use key::{Key, KeyError, Range};
 pub use memory::Memory;

@@ -1,7 +1,7 @@
 //! A store in memory, for tests. It forgets everything when dropped and otherwise behaves as a durable one does.
 
 use std::ops::Bound;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -43,12 +43,14 @@ impl Memory {
         Memory { state: Mutex::default(), log: Log::new(Revision::FIRST), clock }
     }
 
+    fn open(&self) -> Result<MutexGuard<'_, State>, Error> {
+        let state = lock(&self.state);
+        if state.closed { Err(Error::Closed) } else { Ok(state) }
+    }
+
     fn write_now(&self, write: &Write) -> Result<Written, Error> {
         check_size(write)?;
-        let mut state = lock(&self.state);
-        if state.closed {
-            return Err(Error::Closed);
-        }
+        let mut state = self.open()?;
         let change = decide(write, state.objects.get(&write.key).cloned())?;
         let revision = self.log.revision().next();
         match &change {
@@ -64,7 +66,7 @@ impl Memory {
     }
 
     fn list_now(&self, options: &ListOptions) -> Result<Page, Error> {
-        let mut state = lock(&self.state);
+        let mut state = self.open()?;
         let current = self.log.revision();
         let revision = options.at.unwrap_or(current);
         let now = self.clock.now();
@@ -98,7 +100,7 @@ fn page(objects: &Objects, options: &ListOptions) -> (Vec<(Key, Stored)>, Option
 
 impl Store for Memory {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Stored>, Error>> {
-        async move { Ok(lock(&self.state).objects.get(key).cloned()) }.boxed()
+        async move { Ok(self.open()?.objects.get(key).cloned()) }.boxed()
     }
 
     fn list(&self, options: ListOptions) -> BoxFuture<'_, Result<Page, Error>> {
@@ -124,4 +126,14 @@ impl Store for Memory {
         }
         .boxed()
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Memory;
+    use crate::conformance::{Subject, conformance};
+
+    conformance!(Subject::new(|clock| (Arc::new(Memory::new(clock)), None)));
 }

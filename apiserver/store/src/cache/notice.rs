@@ -79,9 +79,16 @@ pub struct Notice {
     kind: Kind,
     object: Arc<Object>,
     previous: Option<Arc<Object>>,
-    /// The object as it looks to those it leaves: the previous content at this revision. Made when first needed.
+    /// Other ways to show it, made when first needed; boxed, because most notices never need them.
+    views: OnceLock<Box<Views>>,
+}
+
+/// How a notice looks to those whose selection its object enters or leaves.
+#[derive(Debug, Default)]
+struct Views {
+    /// The previous content at this revision.
     left: OnceLock<Object>,
-    /// The frame for those it enters when it is not new. Made when first needed.
+    /// The frame that adds an object which is not new.
     entered: OnceLock<Bytes>,
 }
 
@@ -89,14 +96,14 @@ impl Notice {
     /// `object` was put where `previous` was.
     pub(super) fn put(object: Arc<Object>, previous: Option<Arc<Object>>) -> Notice {
         let kind = if previous.is_some() { Kind::Modified } else { Kind::Added };
-        Notice { kind, object, previous, left: OnceLock::new(), entered: OnceLock::new() }
+        Notice { kind, object, previous, views: OnceLock::new() }
     }
 
     /// `previous` was deleted at `revision`.
     pub(super) fn deleted(previous: Arc<Object>, revision: Revision) -> Notice {
         let object = Arc::new(previous.restamp(Kind::Deleted, revision));
         let kind = Kind::Deleted;
-        Notice { kind, object, previous: Some(previous), left: OnceLock::new(), entered: OnceLock::new() }
+        Notice { kind, object, previous: Some(previous), views: OnceLock::new() }
     }
 
     /// What happened, unfiltered.
@@ -123,9 +130,13 @@ impl Notice {
         self.previous.as_ref()
     }
 
+    fn views(&self) -> &Views {
+        self.views.get_or_init(Box::default)
+    }
+
     /// Bytes it keeps alive, about, not counting what the notice before it keeps alive.
     pub(super) fn size(&self) -> usize {
-        self.object.size() + 150
+        self.object.size() + 100
     }
 }
 
@@ -158,10 +169,10 @@ impl Delivery {
     /// The object to show: the new one, or what was last seen of it, at this event's revision.
     #[must_use]
     pub fn object(&self) -> &Object {
-        let Notice { kind, object, previous, left, .. } = &*self.notice;
+        let Notice { kind, object, previous, views: _ } = &*self.notice;
         match (self.kind, kind, previous) {
             (Kind::Deleted, Kind::Added | Kind::Modified, Some(previous)) => {
-                left.get_or_init(|| previous.restamp(Kind::Deleted, object.revision()))
+                self.notice.views().left.get_or_init(|| previous.restamp(Kind::Deleted, object.revision()))
             }
             (Kind::Added | Kind::Modified | Kind::Deleted, Kind::Added | Kind::Modified | Kind::Deleted, _) => object,
         }
@@ -172,7 +183,7 @@ impl Delivery {
     pub fn frame(&self) -> Bytes {
         match (self.kind, self.notice.kind) {
             (Kind::Added, Kind::Modified) => {
-                self.notice.entered.get_or_init(|| self.notice.object.frame(Kind::Added)).clone()
+                self.notice.views().entered.get_or_init(|| self.notice.object.frame(Kind::Added)).clone()
             }
             (kind, _) => self.object().frame(kind),
         }

@@ -1,0 +1,239 @@
+//! The durable store: the conformance suite, and what only it can get wrong: files, locks, failing and dying disks.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod disk;
+
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+use redb::Builder;
+use tempfile::TempDir;
+
+use self::disk::Disk;
+use super::*;
+use crate::conformance::{Model, Subject, conformance, steps};
+use crate::{Range, VALUE_LIMIT};
+
+conformance!(Subject::new(|clock| {
+    let directory = TempDir::new().unwrap();
+    let options = EmbeddedOptions { clock, ..EmbeddedOptions::default() };
+    (Arc::new(Embedded::open(&directory.path().join("store"), options).unwrap()), Some(directory))
+}));
+
+fn key(name: &str) -> Key {
+    Key::new("pods", Some("a"), name).unwrap()
+}
+
+fn open(path: &Path) -> Result<Embedded, OpenError> {
+    Embedded::open(path, EmbeddedOptions::default())
+}
+
+fn open_on(disk: &Disk) -> Result<Embedded, OpenError> {
+    let path = Path::new("disk");
+    let database = Builder::new().create_with_backend(disk.clone()).map_err(|error| file::refused(path, error))?;
+    Embedded::start(database, path, EmbeddedOptions::default())
+}
+
+async fn create(store: &Embedded, name: &str) -> Result<Revision, Error> {
+    store.write(Write::create(key(name), "x".into())).await.map(|written| written.revision)
+}
+
+async fn contents(store: &Embedded) -> Vec<(Key, Stored)> {
+    store.list(ListOptions::all(Range::All)).await.unwrap().items
+}
+
+#[tokio::test]
+async fn what_was_written_is_there_after_reopening_and_revisions_go_on() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    let store = open(&path).unwrap();
+    let revision = create(&store, "a").await.unwrap();
+    let gone = create(&store, "b").await.unwrap();
+    let deleted = store.write(Write::delete(key("b"), gone)).await.unwrap().revision;
+    let before = contents(&store).await;
+    store.close().await;
+    drop(store);
+    let store = open(&path).unwrap();
+    assert_eq!((contents(&store).await, before[0].1.revision), (before, revision));
+    assert_eq!(store.current_revision().await, Ok(deleted));
+    assert_eq!(create(&store, "c").await, Ok(deleted.next()));
+}
+
+#[tokio::test]
+async fn the_file_is_for_its_owner_only_and_for_one_process() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    let store = open(&path).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let refused = open(&path).unwrap_err();
+    assert!(matches!(&refused, OpenError::InUse { path: p } if *p == path), "{refused}");
+    store.close().await;
+    open(&path).expect("closing releases the file");
+}
+
+#[tokio::test]
+async fn a_file_of_an_unknown_format_is_refused_with_both_numbers() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    drop(open(&path).unwrap());
+    let database = Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(file::META).unwrap().insert("format", 2).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let message = open(&path).unwrap_err().to_string();
+    let expected = format!("opening {}: its format is 2, this version reads format 1", path.display());
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn a_file_that_is_not_a_store_is_refused_and_left_alone() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    std::fs::write(&path, "precious".repeat(1000)).unwrap();
+    assert!(open(&path).is_err());
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious".repeat(1000));
+}
+
+#[tokio::test]
+async fn a_file_whose_counter_is_behind_its_content_is_refused() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    let store = open(&path).unwrap();
+    create(&store, "a").await.unwrap();
+    create(&store, "b").await.unwrap();
+    drop(store);
+    let database = Database::open(&path).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(file::META).unwrap().insert(file::REVISION, 2).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let error = open(&path).unwrap_err();
+    let OpenError::Damaged { reason, .. } = &error else { panic!("{error}") };
+    assert_eq!(reason, "pods/a/b was written at revision 3, but the newest revision is 2");
+}
+
+#[tokio::test]
+async fn a_restored_file_can_be_told_where_revisions_must_go_on() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    let options = EmbeddedOptions { minimum_revision: Revision(1000), ..EmbeddedOptions::default() };
+    let store = Embedded::open(&path, options.clone()).unwrap();
+    assert_eq!(create(&store, "a").await, Ok(Revision(1001)));
+    drop(store);
+    let store = Embedded::open(&path, options).unwrap();
+    assert_eq!(store.current_revision().await, Ok(Revision(1001)));
+}
+
+#[tokio::test]
+async fn a_failed_sync_stops_all_writes_until_the_store_is_opened_again() {
+    let disk = Disk::default();
+    let store = open_on(&disk).unwrap();
+    let mut feed = store.watch(Revision::FIRST).await.unwrap();
+    let first = create(&store, "a").await.unwrap();
+    assert_eq!(feed.next().await.unwrap().revision, first);
+    disk.fail_syncs(true);
+    let failed = create(&store, "b").await.unwrap_err();
+    assert!(matches!(&failed, Error::Poisoned { reason } if reason.contains("failed to sync")), "{failed}");
+    disk.fail_syncs(false);
+    let syncs = disk.syncs();
+    assert!(matches!(create(&store, "c").await, Err(Error::Poisoned { .. })));
+    assert!(matches!(store.write(Write::delete(key("a"), first)).await, Err(Error::Poisoned { .. })));
+    assert_eq!((disk.syncs(), store.current_revision().await), (syncs, Ok(first)));
+    assert_eq!(futures::FutureExt::now_or_never(feed.next()), None);
+    drop(store);
+    let store = open_on(&disk.after_power_cut(|| false)).unwrap();
+    assert_eq!(contents(&store).await.iter().map(|(key, _)| key.name()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(create(&store, "d").await, Ok(first.next()));
+}
+
+#[tokio::test]
+async fn writes_that_wait_together_share_one_sync() {
+    let disk = Disk::default();
+    let store = open_on(&disk).unwrap();
+    let before = disk.syncs();
+    let names: Vec<String> = (0..100).map(|n| format!("p{n}")).collect();
+    let written = futures::future::join_all(names.iter().map(|name| create(&store, name))).await;
+    assert_eq!(written, (2..102).map(|n| Ok(Revision(n))).collect::<Vec<_>>());
+    let syncs = disk.syncs() - before;
+    assert!(syncs <= 20, "{syncs} syncs for 100 writes");
+}
+
+#[tokio::test]
+async fn a_full_queue_says_busy_at_once() {
+    let disk = Disk::default();
+    let store = open_on(&disk).unwrap();
+    // The thread takes batches of some; what waits is bounded all the same.
+    let waiting: Vec<_> = (0..20 * commit::QUEUE_LIMIT)
+        .map_while(|n| store.queue.push(Write::create(key(&format!("p{n}")), vec![0; 4096].into())).ok())
+        .collect();
+    assert!(waiting.len() >= commit::QUEUE_LIMIT && waiting.len() < 20 * commit::QUEUE_LIMIT, "{}", waiting.len());
+    let all = futures::future::join_all(waiting).await;
+    assert!(all.iter().all(Result::is_ok));
+}
+
+#[tokio::test]
+async fn closing_finishes_what_is_queued() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("store");
+    let store = open(&path).unwrap();
+    let big = vec![7_u8; VALUE_LIMIT / 4];
+    let waiting: Vec<_> =
+        (0..40).map(|n| store.queue.push(Write::create(key(&format!("p{n}")), big.clone().into())).unwrap()).collect();
+    store.close().await;
+    assert!(futures::future::join_all(waiting).await.iter().all(Result::is_ok));
+    assert_eq!(contents(&open(&path).unwrap()).await.len(), 40);
+}
+
+/// A small generator for what survives a power cut, so that a failing case can be repeated.
+fn coin(mut seed: u64) -> impl FnMut() -> bool {
+    move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed.is_multiple_of(2)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn a_power_cut_at_any_moment_loses_nothing_that_was_acknowledged(
+        history in steps(),
+        power in 0..400_usize,
+        seed in 1..u64::MAX,
+    ) {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        runtime.block_on(async {
+            let disk = Disk::default();
+            let store = open_on(&disk).unwrap();
+            disk.cut_power_after(power);
+            // What was acknowledged, and what it may have become by the one write whose outcome is unknown.
+            let mut sure = Model::new();
+            let mut maybe = sure.clone();
+            for step in &history {
+                let Some(write) = sure.write(step) else { continue };
+                maybe = sure.clone();
+                let expected = maybe.apply(&write);
+                match store.write(write).await {
+                    Ok(written) => {
+                        assert_eq!(Ok(written.revision), expected);
+                        sure = maybe.clone();
+                    }
+                    Err(Error::Refused(refusal)) => assert_eq!(Err(refusal), expected),
+                    Err(Error::Poisoned { .. }) => break,
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            drop(store);
+            let store = open_on(&disk.after_power_cut(coin(seed))).unwrap();
+            let revision = store.current_revision().await.unwrap();
+            let found = contents(&store).await;
+            let as_acknowledged = (sure.revision, sure.in_range(&Range::All));
+            let with_the_last = (maybe.revision, maybe.in_range(&Range::All));
+            let found = (revision, found);
+            assert!(found == as_acknowledged || found == with_the_last, "{found:?}\n{as_acknowledged:?}");
+            create(&store, "after").await.unwrap();
+        });
+    }
+}
