@@ -1,0 +1,185 @@
+//! What every request passes before a verb sees it, and what every answer passes on its way out: the order, only.
+//!
+//! The order decides which of several possible answers wins, and is the one of Kubernetes: audit id, panics, readiness,
+//! deadline, warnings, authentication, audit, in-flight limits, authorization. Each filter is a file of its own. Nothing
+//! here knows TLS or sockets (see [`crate::serve`]), and nothing here reads a body.
+
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use certs::Identity;
+use futures::FutureExt;
+use http::{Method, Request, Response, StatusCode};
+use tokio::time::Instant;
+
+use crate::error::Result;
+use crate::handler::Handler;
+use crate::request::{Annotations, Call, Context, User, Warnings};
+use crate::route;
+use crate::wire::body::{RequestBody, ResponseBody, full, respond};
+use crate::wire::status;
+
+pub mod audit;
+pub mod authn;
+pub mod authz;
+pub mod body;
+pub mod deadline;
+pub mod headers;
+pub mod health;
+pub mod lifecycle;
+pub mod limit;
+pub mod metrics;
+pub mod rights;
+
+use authz::Authorizer;
+use health::Health;
+use lifecycle::Lifecycle;
+use limit::InFlight;
+use metrics::Metrics;
+
+/// Who is on the other end of a connection, as TLS established it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Where the connection comes from.
+    pub address: SocketAddr,
+    /// The verified client certificate's identity, if one was shown.
+    pub identity: Option<Identity>,
+}
+
+/// The edge of the server: every filter, then the handler.
+pub struct Edge {
+    handler: Arc<dyn Handler>,
+    authorizer: Arc<dyn Authorizer>,
+    limits: InFlight,
+    metrics: Arc<Metrics>,
+    /// Starting, serving, stopping.
+    pub lifecycle: Arc<Lifecycle>,
+    health: Health,
+}
+
+/// What is known about one request, from its arrival to its audit line.
+struct Exchange {
+    started: Instant,
+    audit_id: String,
+    user_agent: String,
+    peer: Arc<Peer>,
+    method: Method,
+    path: String,
+    call: Option<Call>,
+    user: Option<User>,
+    warnings: Warnings,
+    annotations: Annotations,
+}
+
+impl Edge {
+    /// An edge around `handler`.
+    #[must_use]
+    pub fn new(handler: Arc<dyn Handler>, authorizer: Arc<dyn Authorizer>, metrics: Arc<Metrics>) -> Arc<Self> {
+        Self::with_limits(handler, authorizer, metrics, InFlight::default())
+    }
+
+    /// An edge with other limits on what is in flight.
+    #[must_use]
+    pub fn with_limits(
+        handler: Arc<dyn Handler>,
+        authorizer: Arc<dyn Authorizer>,
+        metrics: Arc<Metrics>,
+        limits: InFlight,
+    ) -> Arc<Self> {
+        let lifecycle = Arc::new(Lifecycle::default());
+        let health = Health::new(handler.clone(), lifecycle.clone());
+        Arc::new(Self { handler, authorizer, limits, metrics, lifecycle, health })
+    }
+
+    /// Answers one request. There is always an answer, also to a panic.
+    ///
+    /// A request that may change something runs to its end, and to its audit line, even if the client hangs up.
+    pub async fn answer(self: Arc<Self>, peer: Arc<Peer>, request: Request<RequestBody>) -> Response<ResponseBody> {
+        let exchange = Exchange::begin(peer, &request);
+        if matches!(exchange.method, Method::GET | Method::HEAD) {
+            return self.run(exchange, request).await;
+        }
+        tokio::spawn(self.run(exchange, request)).await.unwrap_or_else(|_stopped| broken())
+    }
+
+    async fn run(self: Arc<Self>, mut exchange: Exchange, request: Request<RequestBody>) -> Response<ResponseBody> {
+        let passed = AssertUnwindSafe(self.pass(&mut exchange, request)).catch_unwind().await;
+        let response = match passed {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => status::response(&error),
+            Err(_panic) => {
+                tracing::error!(audit_id = %exchange.audit_id, path = %exchange.path, "a request panicked");
+                broken()
+            }
+        };
+        self.finish(exchange, response)
+    }
+
+    /// The filters, in order.
+    async fn pass(&self, exchange: &mut Exchange, request: Request<RequestBody>) -> Result<Response<ResponseBody>> {
+        body::refuse_upgrade(&request)?;
+        let call = route::parse(request.method().as_str(), request.uri().path(), request.uri().query())?;
+        exchange.call = Some(call.clone());
+        if let Some(answer) = self.health.answer(&call) {
+            return Ok(answer);
+        }
+        self.health.refuse_until_ready()?;
+        let deadline = deadline::of(&call, exchange.started)?;
+        let mut request = body::limited(request)?;
+        let user = authn::authenticate(&exchange.peer, request.headers())?;
+        exchange.user = Some(user.clone());
+        authn::strip(request.headers_mut());
+        let _in_flight = self.limits.enter(&user, &call, &self.metrics)?;
+        authz::authorize(self.authorizer.as_ref(), &user, &call, &exchange.annotations).await?;
+        if call.path == metrics::PATH && call.resource.is_none() {
+            return self.metrics.answer();
+        }
+        let context = Context {
+            user,
+            call,
+            deadline,
+            warnings: exchange.warnings.clone(),
+            annotations: exchange.annotations.clone(),
+            user_agent: exchange.user_agent.clone(),
+            audit_id: exchange.audit_id.clone(),
+        };
+        deadline::bounded(deadline, self.handler.clone().handle(context, request)).await
+    }
+
+    /// What every answer gets: 503 instead of a 404 that is not to be believed, headers, a body that ends when the
+    /// server drains, and a line in the books.
+    fn finish(&self, exchange: Exchange, response: Response<ResponseBody>) -> Response<ResponseBody> {
+        let mut response = self.health.doubt_not_found(response);
+        headers::finish(&mut response, &exchange.audit_id, &exchange.warnings);
+        self.metrics.count(exchange.call.as_ref(), response.status(), exchange.started.elapsed());
+        audit::record(&exchange, response.status());
+        if exchange.call.as_ref().is_some_and(Call::is_long_running) && response.status() == StatusCode::OK {
+            return response.map(|body| self.lifecycle.until_drained(body, self.metrics.long_running()));
+        }
+        response
+    }
+}
+
+impl Exchange {
+    fn begin(peer: Arc<Peer>, request: &Request<RequestBody>) -> Self {
+        Self {
+            started: Instant::now(),
+            audit_id: audit::id(request.headers()),
+            user_agent: headers::user_agent(request.headers()),
+            peer,
+            method: request.method().clone(),
+            path: request.uri().path().to_owned(),
+            call: None,
+            user: None,
+            warnings: Warnings::default(),
+            annotations: Annotations::default(),
+        }
+    }
+}
+
+/// The answer to a panic: plain text, as Kubernetes gives it.
+fn broken() -> Response<ResponseBody> {
+    let text = "This request caused the API server to panic. Look in the logs for details.\n";
+    respond(StatusCode::INTERNAL_SERVER_ERROR, "text/plain; charset=utf-8", full(text))
+}

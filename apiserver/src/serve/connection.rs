@@ -1,0 +1,161 @@
+//! One connection that speaks HTTP: its limits, its first request, its goodbye.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::Service;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::Limits;
+use crate::filter::{Edge, Peer};
+use crate::wire::body::ResponseBody;
+
+/// What an HTTP/2 client may send on one stream, and on one connection, before we have taken it: enough for one object
+/// in one round trip, little enough for a thousand streams.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 2 * 1024 * 1024;
+/// What is buffered of answers per HTTP/2 stream before the handler must wait.
+const SEND_BUFFER: usize = 128 * 1024;
+/// Streams a client may have opened and reset before we accepted them (rapid reset); hyper's default, stated.
+const RESETS_MAX: usize = 20;
+/// Most header fields of one request; kubectl sends about eight.
+const HEADERS_MAX: usize = 100;
+/// Smallest read buffer hyper takes.
+const BUFFER_MIN: usize = 8 * 1024;
+
+/// What one connection needs to know.
+pub(super) struct Connection {
+    pub(super) peer: Arc<Peer>,
+    pub(super) edge: Arc<Edge>,
+    pub(super) limits: Limits,
+    pub(super) goodbye: CancellationToken,
+}
+
+/// Why a connection ended before its time.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Error {
+    /// It never spoke.
+    #[error("no request came in time")]
+    Silent,
+    /// HTTP itself failed.
+    #[error("speaking HTTP")]
+    Http(#[from] hyper::Error),
+}
+
+impl Connection {
+    /// Serves requests until the client leaves, breaks a limit, or the server says goodbye and the last one is done.
+    pub(super) async fn run(self, stream: TlsStream<TcpStream>, is_h2: bool) -> Result<(), Error> {
+        let begun = Arc::new(Notify::new());
+        let service = Answer { edge: self.edge, peer: self.peer, begun: begun.clone() };
+        let io = TokioIo::new(stream);
+        let mut conversation = if is_h2 {
+            Conversation::Two(Box::pin(http2_builder(&self.limits).serve_connection(io, service)))
+        } else {
+            Conversation::One(Box::pin(http1_builder(&self.limits).serve_connection(io, service)))
+        };
+        // Without a time for the first request, a connection that never speaks would stay for ever. Afterwards the
+        // limits of HTTP itself apply.
+        let mut first_due = pin!(sleep(self.limits.head));
+        let mut goodbye = pin!(self.goodbye.cancelled_owned());
+        let (mut has_begun, mut said_goodbye) = (false, false);
+        loop {
+            tokio::select! {
+                ended = &mut conversation => return Ok(ended?),
+                () = begun.notified(), if !has_begun => has_begun = true,
+                () = &mut first_due, if !has_begun => return Err(Error::Silent),
+                () = &mut goodbye, if !said_goodbye => {
+                    conversation.say_goodbye();
+                    said_goodbye = true;
+                }
+            }
+        }
+    }
+}
+
+/// A connection in either version of HTTP.
+enum Conversation {
+    One(Pin<Box<http1::Connection<TokioIo<TlsStream<TcpStream>>, Answer>>>),
+    Two(Pin<Box<http2::Connection<TokioIo<TlsStream<TcpStream>>, Answer, TokioExecutor>>>),
+}
+
+impl Conversation {
+    /// No new requests (HTTP/2: GOAWAY); those in progress are finished.
+    fn say_goodbye(&mut self) {
+        match self {
+            Self::One(connection) => connection.as_mut().graceful_shutdown(),
+            Self::Two(connection) => connection.as_mut().graceful_shutdown(),
+        }
+    }
+}
+
+impl Future for Conversation {
+    type Output = hyper::Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::One(connection) => connection.as_mut().poll(cx),
+            Self::Two(connection) => connection.as_mut().poll(cx),
+        }
+    }
+}
+
+/// Hands a connection's requests to the edge.
+struct Answer {
+    edge: Arc<Edge>,
+    peer: Arc<Peer>,
+    begun: Arc<Notify>,
+}
+
+impl Service<Request<Incoming>> for Answer {
+    type Response = Response<ResponseBody>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        self.begun.notify_one();
+        let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
+        let answered = self.edge.clone().answer(self.peer.clone(), request);
+        Box::pin(async move { Ok(answered.await) })
+    }
+}
+
+fn http1_builder(limits: &Limits) -> http1::Builder {
+    let mut builder = http1::Builder::new();
+    let head_bytes = usize::try_from(limits.head_bytes).unwrap_or(BUFFER_MIN).max(BUFFER_MIN);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_headers(HEADERS_MAX)
+        .max_header_size(head_bytes)
+        .max_buf_size(head_bytes)
+        .keep_alive(true);
+    builder
+}
+
+fn http2_builder(limits: &Limits) -> http2::Builder<TokioExecutor> {
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(limits.streams)
+        .max_header_list_size(limits.head_bytes)
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
+        .keep_alive_interval(limits.ping)
+        .keep_alive_timeout(limits.ping);
+    builder
+}
