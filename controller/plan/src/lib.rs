@@ -10,6 +10,8 @@
 extern crate alloc;
 
 pub mod desired;
+pub mod goal;
+pub mod model;
 pub mod observed;
 pub mod plan;
 pub mod slots;

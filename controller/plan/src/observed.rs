@@ -189,7 +189,8 @@ pub enum Role {
     Replica {
         /// Whom it follows.
         of: NodeId,
-        /// It holds a complete copy: its first synchronisation has finished and none is running.
+        /// It holds a complete copy: since its process started its link was up once (`master_link_down_since_seconds` is not -1 while
+        /// the link is down), and no synchronisation is running.
         synced: bool,
         /// The link to its primary is up.
         link_up: bool,

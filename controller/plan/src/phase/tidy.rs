@@ -19,7 +19,10 @@ pub(crate) fn tidy(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         }
     }
     retire_shards(scene, plan);
-    forget(scene, plan);
+    // Who leaves in this batch cannot be told in it; next time there is nobody to be told.
+    if plan.steps.len() == before {
+        forget(scene, plan);
+    }
     if plan.steps.len() > before { Flow::Stop } else { Flow::On }
 }
 

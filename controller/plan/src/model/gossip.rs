@@ -1,0 +1,339 @@
+//! What the servers do by themselves in one tick: talk, notice failures, elect, replicate.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::{Luck, Process, Server, World, disown};
+use crate::observed::{Health, NodeId, Open, Peer, PeerRole, Pod, Role};
+use crate::slots::SlotSet;
+
+/// What a node says of itself in every message.
+#[derive(Clone)]
+struct Word {
+    id: NodeId,
+    address: alloc::string::String,
+    role: PeerRole,
+    epoch: u64,
+    current_epoch: u64,
+    members: Vec<(NodeId, Peer)>,
+}
+
+impl World {
+    /// One tick of everything that happens by itself.
+    pub fn tick(&mut self, luck: &mut Luck) {
+        self.now = self.now.saturating_add(1);
+        let starting: Vec<Pod> =
+            self.homes.iter().filter(|(_, home)| home.process == Process::Starting).map(|(pod, _)| *pod).collect();
+        for pod in starting {
+            if !luck.fails(3) {
+                self.start(pod, luck);
+            }
+        }
+        let down: Vec<Pod> =
+            self.homes.iter().filter(|(_, home)| home.process == Process::Down).map(|(pod, _)| *pod).collect();
+        for pod in down {
+            if let Some(home) = self.homes.get_mut(&pod).filter(|_| !luck.fails(3)) {
+                home.process = Process::Starting;
+            }
+        }
+        self.introduce(luck);
+        self.talk(luck);
+        self.notice();
+        self.elect(luck);
+        self.replicate(luck);
+    }
+
+    fn introduce(&mut self, luck: &mut Luck) {
+        for (one, other) in core::mem::take(&mut self.meets) {
+            if luck.fails(4) || !self.linked(one, other) {
+                continue;
+            }
+            let (Some(first), Some(second)) = (self.word(one), self.word(other)) else { continue };
+            self.add(one, &second);
+            self.add(other, &first);
+        }
+    }
+
+    fn add(&mut self, at: Pod, word: &Word) {
+        let Some(server) = self.up_mut(at) else { return };
+        let role = match &word.role {
+            PeerRole::Primary { .. } => PeerRole::Primary { slots: SlotSet::EMPTY },
+            PeerRole::Replica { of } => PeerRole::Replica { of: *of },
+        };
+        let entry = server.table.entry(word.id).or_insert_with(|| entry(role, word));
+        entry.address.clone_from(&word.address);
+        entry.noaddr = false;
+    }
+
+    fn word(&self, pod: Pod) -> Option<Word> {
+        let home = self.homes.get(&pod)?;
+        let server = self.up(pod)?;
+        let role = match &server.role {
+            Role::Primary { slots } => PeerRole::Primary { slots: slots.clone() },
+            Role::Replica { of, .. } => PeerRole::Replica { of: *of },
+        };
+        Some(Word {
+            id: server.id,
+            address: home.address.clone(),
+            role,
+            epoch: server.epoch,
+            current_epoch: server.current_epoch,
+            members: server.table.iter().map(|(id, peer)| (*id, peer.clone())).collect(),
+        })
+    }
+
+    /// Each pair that can talk, talks once, unless chance has it otherwise.
+    fn talk(&mut self, luck: &mut Luck) {
+        let running = self.running();
+        for from in &running {
+            for to in &running {
+                if from == to || !self.linked(*from, *to) || luck.fails(4) {
+                    continue;
+                }
+                let (Some(question), Some(answer)) = (self.word(*from), self.word(*to)) else { continue };
+                let Some(asker) = self.up(*from) else { continue };
+                if asker.table.get(&answer.id).is_none_or(|peer| peer.address != answer.address) {
+                    continue;
+                }
+                self.hear(*to, &question);
+                self.hear(*from, &answer);
+            }
+        }
+    }
+
+    /// `at` takes in what somebody said; a stranger's word is ignored.
+    fn hear(&mut self, at: Pod, word: &Word) {
+        let now = self.now;
+        let Some(me) = self.up_mut(at) else { return };
+        if !me.table.contains_key(&word.id) {
+            return;
+        }
+        me.current_epoch = me.current_epoch.max(word.current_epoch).max(word.epoch);
+        me.banned.retain(|_, until| *until > now);
+        for (id, peer) in &word.members {
+            if *id != me.id && !me.table.contains_key(id) && !me.banned.contains_key(id) && !peer.noaddr {
+                let heard = Peer { role: PeerRole::Primary { slots: SlotSet::EMPTY }, epoch: 0, ..peer.clone() };
+                me.table.insert(*id, heard);
+            }
+        }
+        if let Some(entry) = me.table.get_mut(&word.id) {
+            entry.address.clone_from(&word.address);
+            entry.epoch = entry.epoch.max(word.epoch);
+            if let PeerRole::Replica { of } = word.role {
+                entry.role = PeerRole::Replica { of };
+            } else if matches!(entry.role, PeerRole::Replica { .. }) {
+                entry.role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            }
+        }
+        let stale = match &word.role {
+            PeerRole::Primary { slots } => me.believe(word.id, word.epoch, slots),
+            PeerRole::Replica { .. } => Vec::new(),
+        };
+        let collides = me.epoch == word.epoch && me.id < word.id && matches!(word.role, PeerRole::Primary { .. });
+        if collides && matches!(me.role, Role::Primary { .. }) {
+            me.bump();
+        }
+        me.leave_a_chain();
+        // Whoever claims what somebody newer owns is told so.
+        if let Some(teller) = self.place_of(word.id) {
+            for (id, epoch, slots) in stale {
+                self.update(teller, id, epoch, &slots);
+            }
+        }
+    }
+
+    fn update(&mut self, at: Pod, owner: NodeId, epoch: u64, slots: &SlotSet) {
+        let Some(server) = self.up_mut(at) else { return };
+        if server.table.get(&owner).is_none_or(|peer| peer.epoch > epoch) {
+            return;
+        }
+        if let Some(peer) = server.table.get_mut(&owner) {
+            peer.epoch = epoch;
+            if matches!(peer.role, PeerRole::Replica { .. }) {
+                peer.role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            }
+        }
+        let _ = server.believe(owner, epoch, slots);
+    }
+
+    /// Failures are noticed: at once that a link is down, later that a node does not answer, then that most think so.
+    fn notice(&mut self) {
+        for pod in self.running() {
+            let addresses: Vec<(NodeId, bool)> = self.up(pod).map_or_else(Vec::new, |server| {
+                server.table.iter().map(|(id, peer)| (*id, self.reaches(pod, *id, peer))).collect()
+            });
+            let Some(server) = self.up_mut(pod) else { continue };
+            for (id, reachable) in addresses {
+                let Some(peer) = server.table.get_mut(&id) else { continue };
+                peer.connected = reachable;
+                peer.health = match (reachable, peer.health) {
+                    (true, _) => Health::Ok,
+                    (false, Health::Ok) => Health::Suspect,
+                    (false, Health::Suspect | Health::Failed) => Health::Failed,
+                };
+            }
+        }
+    }
+
+    fn reaches(&self, from: Pod, id: NodeId, peer: &Peer) -> bool {
+        self.place_of(id).is_some_and(|to| {
+            self.linked(from, to) && self.homes.get(&to).is_some_and(|home| home.address == peer.address)
+        })
+    }
+
+    /// A synced replica of a primary that most believe dead asks for votes.
+    fn elect(&mut self, luck: &mut Luck) {
+        for pod in self.running() {
+            let Some(server) = self.up(pod).filter(|server| server.is_synced()) else { continue };
+            let Some(primary) = server.follows() else { continue };
+            let entry = server.table.get(&primary);
+            let dead = entry.is_some_and(|peer| peer.health == Health::Failed && !peer.slots().is_empty());
+            if dead && !luck.fails(2) && self.has_votes(pod) {
+                self.promote(pod);
+            }
+        }
+    }
+
+    /// A majority of the primaries that own slots hears this replica and votes for it.
+    pub(crate) fn has_votes(&self, replica: Pod) -> bool {
+        let Some(server) = self.up(replica) else { return false };
+        let owners: BTreeSet<NodeId> =
+            server.table.iter().filter(|(_, peer)| !peer.slots().is_empty()).map(|(id, _)| *id).collect();
+        let votes = owners.iter().filter(|id| {
+            self.place_of(**id).is_some_and(|pod| {
+                let knows =
+                    self.up(pod).is_some_and(|voter| voter.table.contains_key(&server.id) && !voter.slots().is_empty());
+                knows && self.linked(pod, replica)
+            })
+        });
+        votes.count() > owners.len() / 2
+    }
+
+    /// The replica takes its primary's slots with a new epoch: voters give their vote only to an epoch above all they know.
+    pub(crate) fn promote(&mut self, replica: Pod) {
+        let voters = self.running().into_iter().filter(|pod| self.linked(*pod, replica));
+        let known = voters
+            .filter_map(|pod| self.up(pod))
+            .map(|server| server.current_epoch.max(server.epoch))
+            .max()
+            .unwrap_or(0);
+        let Some(server) = self.up_mut(replica) else { return };
+        server.current_epoch = server.current_epoch.max(known);
+        let Some(primary) = server.follows() else { return };
+        let slots = server.table.get(&primary).map(|peer| peer.slots().clone()).unwrap_or_default();
+        server.role = Role::Primary { slots: SlotSet::EMPTY };
+        server.bump();
+        server.claim(&slots);
+        server.holds_writes = false;
+    }
+
+    /// Replicas copy what their primaries have.
+    fn replicate(&mut self, luck: &mut Luck) {
+        for pod in self.running() {
+            let Some(primary) = self.up(pod).and_then(Server::follows) else { continue };
+            let reachable = self
+                .up(pod)
+                .and_then(|server| server.table.get(&primary))
+                .is_some_and(|peer| self.reaches(pod, primary, peer));
+            let source = self.place_of(primary).filter(|_| reachable);
+            let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset));
+            let slow = luck.fails(3);
+            let Some(server) = self.up_mut(pod) else { continue };
+            let Role::Replica { synced, link_up, offset, lag_bytes, .. } = &mut server.role else { continue };
+            match copy {
+                None => *link_up = false,
+                Some((_, newest)) if slow => *lag_bytes = newest.saturating_sub(*offset),
+                Some((data, newest)) => {
+                    (*synced, *link_up, *offset, *lag_bytes) = (true, true, newest, 0);
+                    server.data = data;
+                    server.offset = newest;
+                }
+            }
+        }
+    }
+}
+
+fn entry(role: PeerRole, word: &Word) -> Peer {
+    Peer {
+        address: word.address.clone(),
+        role,
+        health: Health::Ok,
+        connected: true,
+        handshake: false,
+        noaddr: false,
+        epoch: word.epoch,
+    }
+}
+
+impl Server {
+    /// Takes in a claim to slots, as Redis compares epochs. Gives the claims that are overruled by somebody newer.
+    fn believe(&mut self, sender: NodeId, epoch: u64, slots: &SlotSet) -> Vec<(NodeId, u64, SlotSet)> {
+        let importing: SlotSet =
+            self.open.iter().filter(|(_, mark)| matches!(mark, Open::Importing(_))).map(|(slot, _)| *slot).collect();
+        let mut stale = Vec::new();
+        let mut granted = slots.difference(&importing);
+        let mut from_primary = SlotSet::EMPTY;
+        let primary = self.follows();
+        for (id, peer) in self.table.iter().filter(|(id, _)| **id != sender) {
+            let shared = peer.slots().intersection(&granted);
+            if shared.is_empty() {
+                continue;
+            }
+            if peer.epoch >= epoch {
+                granted = granted.difference(&shared);
+                if peer.epoch > epoch {
+                    stale.push((*id, peer.epoch, peer.slots().clone()));
+                }
+            } else if Some(*id) == primary {
+                from_primary = shared;
+            }
+        }
+        let mine = self.slots().intersection(&granted);
+        if !mine.is_empty() && self.epoch >= epoch {
+            granted = granted.difference(&mine);
+        }
+        let ceded = self.slots().intersection(&granted);
+        let whole = slots.len();
+        for (id, peer) in &mut self.table {
+            if *id == sender {
+                if let PeerRole::Primary { slots } = &mut peer.role {
+                    *slots = slots.union(&granted);
+                }
+            } else {
+                disown(peer, &granted);
+            }
+        }
+        self.cede(sender, &ceded, &from_primary, whole);
+        stale
+    }
+
+    /// A primary whose slots have all gone to one node follows it; keys of slots that went elsewhere are dropped. A replica moves with
+    /// its primary's slots.
+    fn cede(&mut self, sender: NodeId, ceded: &SlotSet, from_primary: &SlotSet, whole: u16) {
+        self.drop_claim(ceded);
+        let primary = self.follows();
+        let bare = primary.map_or_else(
+            || self.slots().is_empty(),
+            |primary| self.table.get(&primary).is_none_or(|peer| peer.slots().is_empty()),
+        );
+        let went = if primary.is_some() { from_primary } else { ceded };
+        if !went.is_empty() && bare && went.len() == whole {
+            self.follow(sender);
+        } else if !ceded.is_empty() {
+            self.data.retain(|slot, _| !ceded.contains(*slot));
+            self.open.retain(|slot, _| !ceded.contains(*slot));
+        }
+        self.holds_writes &= ceded.is_empty();
+    }
+
+    /// A replica of a replica follows the latter's primary.
+    fn leave_a_chain(&mut self) {
+        let grand = self.follows().and_then(|primary| self.table.get(&primary)).and_then(|peer| match peer.role {
+            PeerRole::Replica { of } => Some(of),
+            PeerRole::Primary { .. } => None,
+        });
+        if let Some(grand) = grand.filter(|grand| *grand != self.id && self.table.contains_key(grand)) {
+            self.follow(grand);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! What can be seen of the world, and what is true of it.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
+
+use super::{Data, Home, Process, Server, World};
+use crate::observed::{Health, Member, Node, Observed, Open, Pod, Role, Seen};
+use crate::slots::SlotSet;
+
+/// What clients would find, for comparing before and after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Truth {
+    /// Keys a client can read: at the owner of the slot, or where an open slot sends it.
+    pub readable: BTreeSet<(u16, u64)>,
+    /// Slots with a running owner.
+    pub covered: SlotSet,
+    /// Slots whose newest claim is made by two running servers with the same epoch.
+    pub disputed: SlotSet,
+}
+
+impl World {
+    /// What the controller sees now. It remembers identities.
+    pub fn observe(&mut self) -> Observed {
+        let mut members = BTreeMap::new();
+        let servers: BTreeMap<Pod, Seen> = self.homes.iter().map(|(pod, home)| (*pod, self.seen(home))).collect();
+        for (pod, seen) in servers {
+            let Some(home) = self.homes.get_mut(&pod) else { continue };
+            if let Seen::Node(node) = &seen {
+                home.last_id = Some(node.id);
+            }
+            members.insert(pod, Member { outdated: home.outdated, last_id: home.last_id, seen });
+        }
+        let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
+        Observed { members, failovers_asked }
+    }
+
+    fn seen(&self, home: &Home) -> Seen {
+        if home.hidden && home.process != Process::NoPod {
+            return Seen::Unknown { since_millis: 1_000 };
+        }
+        match (home.process, &home.server) {
+            (Process::NoPod, _) => Seen::Absent,
+            (Process::Down, _) => Seen::Stopped,
+            (Process::Starting, _) | (Process::Up, None) => Seen::Starting,
+            (Process::Held, files) => Seen::Held {
+                holds_data: files.as_ref().is_some_and(|server| !server.data.is_empty()),
+                id: files.as_ref().map(|server| server.id),
+                reason: String::from("it would come back as an empty primary"),
+            },
+            (Process::Up, Some(server)) => Seen::Node(Box::new(self.node(home, server))),
+        }
+    }
+
+    fn node(&self, home: &Home, server: &Server) -> Node {
+        let claims = server.slots();
+        let primary = matches!(server.role, Role::Primary { .. });
+        let foreign = server.data.iter().filter(|(slot, keys)| primary && !claims.contains(**slot) && !keys.is_empty());
+        let mut role = server.role.clone();
+        if let Role::Replica { of, offset, lag_bytes, .. } = &mut role {
+            let newest = self.place_of(*of).and_then(|pod| self.up(pod)).map_or(*offset, |primary| primary.offset);
+            *lag_bytes = newest.saturating_sub(*offset);
+        }
+        Node {
+            id: server.id,
+            address: home.address.clone(),
+            role,
+            open: server.open.clone(),
+            foreign_keys: foreign.map(|(slot, keys)| (*slot, keys.len() as u64)).collect(),
+            keys: server.data.values().map(|keys| keys.len() as u64).sum(),
+            bytes: 0,
+            epoch: server.epoch,
+            state_ok: is_ok(server),
+            loading: false,
+            node_timeout_millis: server.node_timeout_millis,
+            peers: server.table.clone(),
+        }
+    }
+
+    /// What is true now.
+    #[must_use]
+    pub fn truth(&self) -> Truth {
+        let mut claims: alloc::vec::Vec<(u64, Pod, SlotSet)> = self
+            .running()
+            .into_iter()
+            .filter_map(|pod| self.up(pod).map(|server| (server.epoch, pod, server.slots())))
+            .filter(|(_, _, slots)| !slots.is_empty())
+            .collect();
+        claims.sort_by_key(|(epoch, pod, _)| (core::cmp::Reverse(*epoch), *pod));
+        let mut truth = Truth { readable: BTreeSet::new(), covered: SlotSet::EMPTY, disputed: SlotSet::EMPTY };
+        let mut by_epoch: BTreeMap<u64, SlotSet> = BTreeMap::new();
+        for (epoch, pod, slots) in claims {
+            let equals = by_epoch.entry(epoch).or_default();
+            truth.disputed = truth.disputed.union(&equals.intersection(&slots));
+            *equals = equals.union(&slots.difference(&truth.covered));
+            let owned = slots.difference(&truth.covered);
+            truth.covered = truth.covered.union(&owned);
+            if let Some(server) = self.up(pod) {
+                self.read(server, &owned, &mut truth.readable);
+            }
+        }
+        truth
+    }
+
+    /// Keys a client finds that asks this owner and goes where it is sent.
+    fn read(&self, owner: &Server, owned: &SlotSet, readable: &mut BTreeSet<(u16, u64)>) {
+        collect(&owner.data, owned, readable);
+        for (slot, mark) in owner.open.iter().filter(|(slot, _)| owned.contains(**slot)) {
+            let target = match mark {
+                Open::Migrating(to) => self.place_of(*to).and_then(|pod| self.up(pod)),
+                Open::Importing(_) => None,
+            };
+            if let Some(target) = target {
+                collect(&target.data, &SlotSet::range(*slot, *slot), readable);
+            }
+        }
+    }
+
+    /// Keys that exist at a place that can still bring them back: a primary, a complete replica, or the files of a place that stays.
+    #[must_use]
+    pub fn existing(&self, except: Option<Pod>) -> BTreeSet<(u16, u64)> {
+        let mut keys = BTreeSet::new();
+        for (_, home) in self.homes.iter().filter(|(pod, _)| Some(**pod) != except) {
+            let Some(server) = &home.server else { continue };
+            if matches!(server.role, Role::Primary { .. }) || server.is_synced() {
+                collect(&server.data, &SlotSet::all(), &mut keys);
+            }
+        }
+        keys
+    }
+}
+
+fn collect(data: &Data, slots: &SlotSet, into: &mut BTreeSet<(u16, u64)>) {
+    for (slot, keys) in data.iter().filter(|(slot, _)| slots.contains(**slot)) {
+        into.extend(keys.iter().map(|key| (*slot, *key)));
+    }
+}
+
+/// `cluster_state:ok` without full coverage: most primaries that own slots answer.
+fn is_ok(server: &Server) -> bool {
+    let owners = server.table.values().filter(|peer| !peer.slots().is_empty());
+    let reachable =
+        owners.clone().filter(|peer| peer.health == Health::Ok).count() + usize::from(!server.slots().is_empty());
+    let all = owners.count() + usize::from(!server.slots().is_empty());
+    all > 0 && reachable > all / 2
+}
+
+/// A server as a node was seen. Of its keys only those are known that stand where they do not belong; one more stands for the rest.
+pub(super) fn server(node: &Node) -> Server {
+    let mut server = Server::blank(node.id);
+    server.role = node.role.clone();
+    server.open = node.open.clone();
+    server.epoch = node.epoch;
+    server.current_epoch = node.peers.values().map(|peer| peer.epoch).max().unwrap_or(0).max(node.epoch);
+    server.table = node.peers.clone();
+    server.node_timeout_millis = node.node_timeout_millis;
+    for slot in node.foreign_keys.iter().filter(|(_, keys)| **keys > 0).map(|(slot, _)| *slot) {
+        server.data.entry(slot).or_default().insert(u64::from(slot));
+    }
+    if node.keys > 0 {
+        if let Some((first, _)) = node.slots().ranges().next() {
+            server.data.entry(first).or_default().insert(u64::from(first));
+        }
+    }
+    server
+}
+
+impl core::fmt::Display for Truth {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let (readable, covered) = (self.readable.len(), self.covered.len());
+        write!(f, "{readable} keys readable, {covered} slots covered, disputed [{}]", self.disputed.to_string())
+    }
+}

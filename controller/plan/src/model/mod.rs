@@ -1,0 +1,460 @@
+//! What Redis, its agents and the pods would do: a small world on which plans are tried, for tests and for previews.
+//!
+//! It models what the planner relies on and what hurts: gossip takes time, replication is asynchronous, commands answer OK and do
+//! nothing, moves stop half way, processes die, tables are stale. It must not know how plans are made.
+
+mod gossip;
+mod look;
+mod obey;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::desired::Desired;
+use crate::observed::{Address, NodeId, Observed, Open, Peer, Pod, Role, Seen};
+use crate::slots::SlotSet;
+
+pub use look::Truth;
+pub use obey::Outcome;
+
+/// Keys by slot. A key is a number that is never used twice.
+pub type Data = BTreeMap<u16, BTreeSet<u64>>;
+
+/// A seeded source of chance, or none: then everything succeeds at the first try.
+#[derive(Clone, Debug)]
+pub struct Luck(Option<u64>);
+
+impl Luck {
+    /// Nothing ever goes wrong.
+    #[must_use]
+    pub const fn good() -> Self {
+        Self(None)
+    }
+
+    /// Things go wrong, the same way for the same seed.
+    #[must_use]
+    pub const fn seeded(seed: u64) -> Self {
+        Self(Some(seed))
+    }
+
+    /// A number below `limit`; 0 without chance.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        let Some(state) = &mut self.0 else { return 0 };
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = *state;
+        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ mixed >> 31) % limit.max(1)
+    }
+
+    /// True once in so many times; never without chance.
+    pub fn fails(&mut self, once_in: u64) -> bool {
+        self.0.is_some() && self.below(once_in) == 0
+    }
+}
+
+/// A Redis server, running or as its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Identity.
+    pub id: NodeId,
+    /// Role with slots or primary.
+    pub role: Role,
+    /// Marks of half-moved slots.
+    pub open: BTreeMap<u16, Open>,
+    /// Its own epoch.
+    pub epoch: u64,
+    /// The highest epoch it has heard of.
+    pub current_epoch: u64,
+    /// The other nodes of its table.
+    pub table: BTreeMap<NodeId, Peer>,
+    /// Its data set.
+    pub data: Data,
+    /// Writes it has seen.
+    pub offset: u64,
+    /// `cluster-node-timeout`.
+    pub node_timeout_millis: u64,
+    /// Forgotten nodes gossip may not bring back, with the time the ban ends.
+    pub banned: BTreeMap<NodeId, u64>,
+    /// It holds writes back for a manual failover.
+    pub holds_writes: bool,
+}
+
+impl Server {
+    /// A blank server.
+    #[must_use]
+    pub fn blank(id: NodeId) -> Self {
+        Self {
+            id,
+            role: Role::Primary { slots: SlotSet::EMPTY },
+            open: BTreeMap::new(),
+            epoch: 0,
+            current_epoch: 0,
+            table: BTreeMap::new(),
+            data: Data::new(),
+            offset: 0,
+            node_timeout_millis: 5_000,
+            banned: BTreeMap::new(),
+            holds_writes: false,
+        }
+    }
+
+    /// The slots it claims.
+    #[must_use]
+    pub fn slots(&self) -> SlotSet {
+        match &self.role {
+            Role::Primary { slots } => slots.clone(),
+            Role::Replica { .. } => SlotSet::EMPTY,
+        }
+    }
+
+    /// Whom it follows.
+    #[must_use]
+    pub fn follows(&self) -> Option<NodeId> {
+        match &self.role {
+            Role::Primary { .. } => None,
+            Role::Replica { of, .. } => Some(*of),
+        }
+    }
+
+    /// It follows somebody and has all of its data.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        matches!(self.role, Role::Replica { synced: true, .. })
+    }
+
+    /// Keys of this slot.
+    #[must_use]
+    pub fn keys_in(&self, slot: u16) -> usize {
+        self.data.get(&slot).map_or(0, BTreeSet::len)
+    }
+
+    pub(crate) fn claim(&mut self, gained: &SlotSet) {
+        if let Role::Primary { slots } = &mut self.role {
+            *slots = slots.union(gained);
+        }
+        for peer in self.table.values_mut() {
+            disown(peer, gained);
+        }
+    }
+
+    pub(crate) fn drop_claim(&mut self, lost: &SlotSet) {
+        if let Role::Primary { slots } = &mut self.role {
+            *slots = slots.difference(lost);
+        }
+    }
+
+    /// Raises its epoch above all it has heard of, without asking.
+    pub(crate) fn bump(&mut self) {
+        self.current_epoch = self.current_epoch.max(self.epoch).saturating_add(1);
+        self.epoch = self.current_epoch;
+    }
+
+    pub(crate) fn follow(&mut self, primary: NodeId) {
+        self.role = Role::Replica { of: primary, synced: false, link_up: false, offset: 0, lag_bytes: 0 };
+        self.open.clear();
+    }
+}
+
+pub(crate) fn disown(peer: &mut Peer, lost: &SlotSet) {
+    if let crate::observed::PeerRole::Primary { slots } = &mut peer.role {
+        *slots = slots.difference(lost);
+    }
+}
+
+/// What runs at a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// There is no pod.
+    NoPod,
+    /// The container is down.
+    Down,
+    /// About to start.
+    Starting,
+    /// The agent holds it.
+    Held,
+    /// Redis runs.
+    Up,
+}
+
+/// A place: its pod, its process, its files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Home {
+    /// What runs.
+    pub process: Process,
+    /// The controller cannot see it.
+    pub hidden: bool,
+    /// The other members cannot reach it, nor it them.
+    pub cut_off: bool,
+    /// Made from an old template.
+    pub outdated: bool,
+    /// The running server, or what its files hold.
+    pub server: Option<Server>,
+    /// Where it is.
+    pub address: Address,
+    /// The identity status remembers.
+    pub last_id: Option<NodeId>,
+}
+
+/// The whole world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct World {
+    /// Places.
+    pub homes: BTreeMap<Pod, Home>,
+    /// Files of places that are gone; they come back with them.
+    pub attic: BTreeMap<Pod, Server>,
+    /// Pods have volumes; without, files go with the pod.
+    pub volumes: bool,
+    /// Data is written to disk.
+    pub persistent: bool,
+    /// Ticks so far.
+    pub now: u64,
+    /// Introductions under way: who was told of whom.
+    pub meets: Vec<(Pod, Pod)>,
+    /// Acknowledged writes that must be found in the end.
+    pub acked: BTreeSet<(u16, u64)>,
+    /// Acknowledged writes that asynchronous replication allows to be lost.
+    pub excused: BTreeSet<(u16, u64)>,
+    /// Failovers asked for: shard → tick.
+    pub asked: BTreeMap<u16, u64>,
+    counter: u64,
+}
+
+impl World {
+    /// An empty world.
+    #[must_use]
+    pub fn new(volumes: bool, persistent: bool) -> Self {
+        Self {
+            homes: BTreeMap::new(),
+            attic: BTreeMap::new(),
+            volumes,
+            persistent,
+            now: 0,
+            meets: Vec::new(),
+            acked: BTreeSet::new(),
+            excused: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            counter: 0,
+        }
+    }
+
+    /// A world that looks like what was seen.
+    #[must_use]
+    pub fn of(observed: &Observed, volumes: bool) -> Self {
+        let mut world = Self::new(volumes, true);
+        for (pod, member) in &observed.members {
+            let (process, server, address) = match &member.seen {
+                Seen::Absent => (Process::NoPod, None, None),
+                Seen::Stopped => (Process::Down, None, None),
+                Seen::Starting => (Process::Starting, None, None),
+                Seen::Held { .. } => (Process::Held, None, None),
+                Seen::Unknown { .. } => (Process::Up, None, None),
+                Seen::Node(node) => (Process::Up, Some(look::server(node)), Some(node.address.clone())),
+            };
+            let hidden = matches!(member.seen, Seen::Unknown { .. });
+            let address = address.unwrap_or_else(|| world.fresh_address());
+            let (outdated, last_id) = (member.outdated, member.last_id);
+            world.homes.insert(*pod, Home { process, hidden, cut_off: hidden, outdated, server, address, last_id });
+        }
+        world
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.counter = self.counter.saturating_add(1);
+        self.counter
+    }
+
+    fn fresh_address(&mut self) -> Address {
+        let number = self.fresh();
+        alloc::format!("10.{}.{}.{}:6379", number >> 16 & 255, number >> 8 & 255, number & 255)
+    }
+
+    fn fresh_id(&mut self) -> NodeId {
+        let number = self.fresh();
+        // Mixed, so that the order of IDs says nothing about age.
+        let mixed = Luck::seeded(number).below(u64::MAX);
+        let mut bytes = [0; 20];
+        for (byte, from) in bytes.iter_mut().zip(mixed.to_be_bytes().into_iter().chain(number.to_be_bytes())) {
+            *byte = from;
+        }
+        NodeId::from_bytes(bytes)
+    }
+
+    /// The controller makes pods for every wanted place; those that came down with a node are made anew.
+    pub fn provide(&mut self, desired: &Desired) {
+        for shard in 0..desired.shards {
+            for ordinal in 0..desired.members_per_shard() {
+                let pod = Pod::new(shard, ordinal);
+                if self.homes.get(&pod).is_none_or(|home| home.process == Process::NoPod) {
+                    self.make_pod(pod);
+                }
+            }
+        }
+    }
+
+    fn make_pod(&mut self, pod: Pod) {
+        let address = self.fresh_address();
+        let kept = self.homes.remove(&pod);
+        let last_id = kept.as_ref().and_then(|home| home.last_id);
+        let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
+        let server = files.filter(|_| self.volumes);
+        let process = Process::Starting;
+        self.homes
+            .insert(pod, Home { process, hidden: false, cut_off: false, outdated: false, server, address, last_id });
+    }
+
+    /// Agents start Redis, or hold it: a member that would come back as an empty primary is held.
+    pub(crate) fn start(&mut self, pod: Pod, luck: &mut Luck) {
+        let id = self.fresh_id();
+        let neighbours = self.homes.iter().any(|(other, home)| {
+            other.shard == pod.shard
+                && *other != pod
+                && home.server.as_ref().is_some_and(|server| !server.data.is_empty())
+        });
+        let Some(home) = self.homes.get_mut(&pod) else { return };
+        let blank = home.server.is_none();
+        let server = home.server.get_or_insert_with(|| Server::blank(id));
+        let empty_owner = server.data.is_empty() && !server.slots().is_empty();
+        if empty_owner || blank && neighbours && luck.fails(2) {
+            home.process = Process::Held;
+            if blank {
+                home.server = None;
+            }
+            return;
+        }
+        self.come_up(pod);
+    }
+
+    fn come_up(&mut self, pod: Pod) {
+        let id = self.fresh_id();
+        let Some(home) = self.homes.get_mut(&pod) else { return };
+        home.process = Process::Up;
+        let server = home.server.get_or_insert_with(|| Server::blank(id));
+        server.holds_writes = false;
+        server.banned.clear();
+        if let Role::Replica { link_up, synced, .. } = &mut server.role {
+            *link_up = false;
+            // What was missed while it was down is not known until it has talked to its primary again.
+            *synced = false;
+        }
+    }
+
+    /// The process ends; what its files keep stays.
+    pub fn crash(&mut self, pod: Pod, with_pod: bool) {
+        let (persistent, volumes) = (self.persistent, self.volumes);
+        let Some(home) = self.homes.get_mut(&pod) else { return };
+        home.process = if with_pod { Process::NoPod } else { Process::Down };
+        home.hidden = false;
+        home.cut_off = false;
+        if with_pod && !volumes {
+            home.server = None;
+        }
+        if let Some(server) = home.server.as_mut().filter(|_| !persistent) {
+            server.data.clear();
+            server.offset = 0;
+            if let Role::Replica { synced, .. } = &mut server.role {
+                *synced = false;
+            }
+        }
+    }
+
+    /// The files at a place are lost, and so is its process.
+    pub fn wipe(&mut self, pod: Pod) {
+        self.crash(pod, true);
+        if let Some(home) = self.homes.get_mut(&pod) {
+            home.server = None;
+        }
+    }
+
+    /// The server that runs at a place.
+    #[must_use]
+    pub fn up(&self, pod: Pod) -> Option<&Server> {
+        self.homes.get(&pod).filter(|home| home.process == Process::Up)?.server.as_ref()
+    }
+
+    pub(crate) fn up_mut(&mut self, pod: Pod) -> Option<&mut Server> {
+        self.homes.get_mut(&pod).filter(|home| home.process == Process::Up)?.server.as_mut()
+    }
+
+    /// The places where a server runs.
+    #[must_use]
+    pub fn running(&self) -> Vec<Pod> {
+        self.homes
+            .iter()
+            .filter(|(_, home)| home.process == Process::Up && home.server.is_some())
+            .map(|(pod, _)| *pod)
+            .collect()
+    }
+
+    pub(crate) fn place_of(&self, id: NodeId) -> Option<Pod> {
+        self.running().into_iter().find(|pod| self.up(*pod).is_some_and(|server| server.id == id))
+    }
+
+    /// Two members reach each other.
+    pub(crate) fn linked(&self, one: Pod, other: Pod) -> bool {
+        let cut = |pod: Pod| self.homes.get(&pod).is_none_or(|home| home.cut_off);
+        !cut(one) && !cut(other)
+    }
+
+    /// A client writes one key. True if it was acknowledged.
+    pub fn write(&mut self, slot: u16) -> bool {
+        let Some(owner) = self.authority(slot) else { return false };
+        let Some(server) = self.up(owner) else { return false };
+        if self.homes.get(&owner).is_none_or(|home| home.cut_off) || server.holds_writes {
+            return false;
+        }
+        let place = match server.open.get(&slot) {
+            Some(Open::Migrating(to)) => {
+                let target = self.place_of(*to);
+                let importing = target.and_then(|pod| self.up(pod)).and_then(|target| target.open.get(&slot));
+                match (target, importing) {
+                    (Some(pod), Some(Open::Importing(_))) => pod,
+                    (Some(_), Some(Open::Migrating(_)) | None) | (None, _) => return false,
+                }
+            }
+            Some(Open::Importing(_)) | None => owner,
+        };
+        let key = self.fresh();
+        let Some(server) = self.up_mut(place) else { return false };
+        server.data.entry(slot).or_default().insert(key);
+        server.offset += 1;
+        self.acked.insert((slot, key));
+        true
+    }
+
+    /// The running primary with the newest claim to a slot.
+    #[must_use]
+    pub fn authority(&self, slot: u16) -> Option<Pod> {
+        let claimers =
+            self.running().into_iter().filter(|pod| self.up(*pod).is_some_and(|server| server.slots().contains(slot)));
+        claimers.max_by_key(|pod| self.up(*pod).map(|server| (server.epoch, core::cmp::Reverse(server.id))))
+    }
+
+    /// A sentence for a failed check.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for (pod, home) in &self.homes {
+            let line = match &home.server {
+                None => String::from("no files"),
+                Some(server) => alloc::format!(
+                    "{} epoch {} {:?} open {:?} keys {} peers {:?}",
+                    server.id.short(),
+                    server.epoch,
+                    server.role,
+                    server.open,
+                    server.data.values().map(BTreeSet::len).sum::<usize>(),
+                    server
+                        .table
+                        .iter()
+                        .map(|(id, peer)| (id.short(), &peer.role, peer.health, peer.connected))
+                        .collect::<Vec<_>>()
+                ),
+            };
+            let flags = (home.hidden, home.cut_off, home.outdated);
+            text.push_str(&alloc::format!("{pod} {:?} (hidden, cut off, outdated) {flags:?} {line}\n", home.process));
+        }
+        text
+    }
+}

@@ -1,0 +1,314 @@
+//! What a step does to the world, as an executor would carry it out: preconditions first, then the commands, any of which may fail.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::{Home, Luck, Process, Server, World, disown};
+use crate::desired::FailoverHow;
+use crate::observed::{NodeId, Open, PeerRole, Pod, Role};
+use crate::slots::SlotSet;
+use crate::step::{ReleaseHow, RestartAs, Step, Who};
+
+/// How a step went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Carried out; what it starts may still take time, or come to nothing.
+    Done,
+    /// Stopped half way.
+    Failed,
+    /// A precondition did not hold; nothing was sent.
+    Refused(String),
+}
+
+/// How long a forgotten node stays banned, in ticks.
+const BAN: u64 = 60;
+
+type Check = Result<(), String>;
+
+impl World {
+    /// Carries out one step.
+    pub fn obey(&mut self, step: &Step, luck: &mut Luck) -> Outcome {
+        match self.try_step(step, luck) {
+            Err(reason) => Outcome::Refused(reason),
+            Ok(true) => Outcome::Done,
+            Ok(false) => Outcome::Failed,
+        }
+    }
+
+    /// `Ok(false)`: begun, not finished.
+    fn try_step(&mut self, step: &Step, luck: &mut Luck) -> Result<bool, String> {
+        match step {
+            Step::NodeTimeout { node, millis } => self.at(*node)?.node_timeout_millis = *millis,
+            Step::Epoch { node, epoch } => {
+                let server = self.at(*node)?;
+                require(server.epoch == 0 && server.table.is_empty(), "it has an epoch or knows others")?;
+                (server.epoch, server.current_epoch) = (*epoch, *epoch);
+            }
+            Step::AddSlots { node, slots } => self.add_slots(*node, slots)?,
+            Step::Meet { node, peer, address } => {
+                self.at(*peer)?;
+                let there = self.homes.get(&peer.pod).is_some_and(|home| home.address == *address);
+                require(there, "nobody answers at that address")?;
+                self.at(*node)?;
+                self.meets.push((node.pod, peer.pod));
+            }
+            Step::Replicate { node, primary } => self.make_replica(*node, *primary)?,
+            Step::Failover { replica, primary, how } => self.fail_over(*replica, *primary, *how, luck)?,
+            Step::Adopt { node, owner, slots } => self.adopt(*node, *owner, slots)?,
+            Step::Move { from, to, slots } => return self.move_slots(*from, *to, slots, luck),
+            Step::Stabilise { node, slots } => self.stabilise(*node, slots)?,
+            Step::Forget { id, by } => return self.forget(*id, by, luck),
+            Step::Release { pod, how } => self.release(*pod, *how)?,
+            Step::Restart { pod, expect } => self.restart(*pod, *expect)?,
+            Step::RetireMembers { shard, keep, leaving: _ } => {
+                self.retire(|pod| pod.shard == *shard && pod.ordinal >= *keep)?
+            }
+            Step::RetireShard { shard, leaving: _ } => self.retire(|pod| pod.shard == *shard)?,
+        }
+        Ok(true)
+    }
+
+    /// The server with this identity at this place, as checked on the connection.
+    fn at(&mut self, who: Who) -> Result<&mut Server, String> {
+        let reachable = self.homes.get(&who.pod).is_some_and(|home| !home.hidden);
+        let server = self.up_mut(who.pod).filter(|server| reachable && server.id == who.id);
+        server.ok_or_else(|| alloc::format!("{who} does not answer with its identity"))
+    }
+
+    fn add_slots(&mut self, node: Who, slots: &SlotSet) -> Check {
+        let server = self.at(node)?;
+        require(matches!(server.role, Role::Primary { .. }), "it is a replica")?;
+        let taken = server.table.values().any(|peer| !peer.slots().intersection(slots).is_empty());
+        require(!taken && server.slots().intersection(slots).is_empty(), "a slot has an owner")?;
+        server.claim(slots);
+        Ok(())
+    }
+
+    fn make_replica(&mut self, node: Who, primary: Who) -> Check {
+        let server = self.at(node)?;
+        let empty = match &server.role {
+            Role::Primary { slots } => {
+                slots.is_empty() && server.data.values().all(alloc::collections::BTreeSet::is_empty)
+            }
+            Role::Replica { .. } => true,
+        };
+        require(empty, "a primary that is not empty cannot become a replica")?;
+        let known = server.table.get(&primary.id).is_some_and(|peer| matches!(peer.role, PeerRole::Primary { .. }));
+        require(known, "it does not know the primary")?;
+        server.follow(primary.id);
+        Ok(())
+    }
+
+    /// A coordinated failover waits for the last byte; with FORCE the replica goes ahead with what it has. Both need votes, both may
+    /// come to nothing after an OK.
+    fn fail_over(&mut self, replica: Who, primary: NodeId, how: FailoverHow, luck: &mut Luck) -> Check {
+        let server = self.at(replica)?;
+        require(server.follows() == Some(primary) && server.is_synced(), "it is no synced replica of that primary")?;
+        self.asked.insert(replica.pod.shard, self.now);
+        if luck.fails(4) || !self.has_votes(replica.pod) {
+            return Ok(());
+        }
+        if how == FailoverHow::Coordinated {
+            let Some(old) = self.place_of(primary).filter(|old| self.linked(*old, replica.pod)) else { return Ok(()) };
+            let Some(old) = self.up_mut(old) else { return Ok(()) };
+            old.holds_writes = true;
+            let (data, offset) = (old.data.clone(), old.offset);
+            let server = self.at(replica)?;
+            (server.data, server.offset) = (data, offset);
+        }
+        self.promote(replica.pod);
+        Ok(())
+    }
+
+    fn adopt(&mut self, node: Who, owner: Option<NodeId>, slots: &SlotSet) -> Check {
+        let server = self.at(node)?;
+        require(matches!(server.role, Role::Primary { .. }), "it is a replica")?;
+        let others = server.table.iter().filter(|(id, _)| Some(**id) != owner);
+        let taken = others.fold(SlotSet::EMPTY, |taken, (_, peer)| taken.union(peer.slots())).intersection(slots);
+        require(taken.is_empty(), "somebody else owns a slot")?;
+        server.claim(slots);
+        server.bump();
+        Ok(())
+    }
+
+    fn move_slots(&mut self, from: Who, to: Who, slots: &SlotSet, luck: &mut Luck) -> Result<bool, String> {
+        let source = self.at(from)?;
+        let theirs = source.table.get(&to.id).map(|peer| peer.slots().clone()).unwrap_or_default();
+        let known = source.table.contains_key(&to.id) && matches!(source.role, Role::Primary { .. });
+        require(known, "the source is no primary that knows the target")?;
+        require(slots.difference(&source.slots().union(&theirs)).is_empty(), "a slot is owned by somebody else")?;
+        let target = self.at(to)?;
+        let known = target.table.contains_key(&from.id) && matches!(target.role, Role::Primary { .. });
+        require(known, "the target is no primary that knows the source")?;
+        let (mut whole, bad) = (slots.clone(), luck.fails(4));
+        if bad {
+            let done = luck.below(u64::from(slots.len()) + 1);
+            whole = slots.lowest(u16::try_from(done).unwrap_or(u16::MAX));
+        }
+        self.move_whole(from, to, &whole)?;
+        let rest = slots.difference(&whole);
+        if bad {
+            let some: SlotSet = rest.iter().take(3).collect();
+            for slot in some.iter() {
+                self.move_partly(from, to, slot, luck)?;
+            }
+        }
+        Ok(rest.is_empty())
+    }
+
+    fn move_whole(&mut self, from: Who, to: Who, slots: &SlotSet) -> Check {
+        for slot in slots
+            .iter()
+            .filter(|slot| self.up(from.pod).is_some_and(|server| server.data.contains_key(slot)))
+            .collect::<Vec<_>>()
+        {
+            let keys = self.at(from)?.data.remove(&slot).unwrap_or_default();
+            self.at(to)?.data.entry(slot).or_default().extend(keys);
+        }
+        let target = self.at(to)?;
+        let gained = slots.difference(&target.slots());
+        target.open.retain(|slot, _| !slots.contains(*slot));
+        if !gained.is_empty() {
+            target.claim(slots);
+            target.bump();
+        }
+        target.offset += 1;
+        let (epoch, pods) = (target.epoch, self.running());
+        for pod in pods.into_iter().filter(|pod| *pod != to.pod) {
+            let told = self.up(pod).is_some_and(|server| server.id == from.id || !server.slots().is_empty());
+            let Some(server) = self.up_mut(pod).filter(|server| told && server.table.contains_key(&to.id)) else {
+                continue;
+            };
+            server.drop_claim(slots);
+            server.open.retain(|slot, _| !slots.contains(*slot));
+            for peer in server.table.values_mut() {
+                disown(peer, slots);
+            }
+            if let Some(PeerRole::Primary { slots: theirs }) = server.table.get_mut(&to.id).map(|peer| &mut peer.role) {
+                *theirs = theirs.union(slots);
+            }
+            server.current_epoch = server.current_epoch.max(epoch);
+        }
+        Ok(())
+    }
+
+    /// The executor dies at one of the points between the commands that move a slot.
+    fn move_partly(&mut self, from: Who, to: Who, slot: u16, luck: &mut Luck) -> Check {
+        let point = luck.below(4);
+        let owns = self.at(to)?.slots().contains(slot);
+        if owns || point == 0 {
+            return Ok(());
+        }
+        self.at(to)?.open.insert(slot, Open::Importing(from.id));
+        if point == 1 {
+            return Ok(());
+        }
+        self.at(from)?.open.insert(slot, Open::Migrating(to.id));
+        let keys: Vec<u64> = self.at(from)?.data.get(&slot).into_iter().flatten().copied().collect();
+        for key in keys {
+            if point == 2 && luck.fails(2) {
+                continue;
+            }
+            if let Some(set) = self.at(from)?.data.get_mut(&slot) {
+                set.remove(&key);
+            }
+            self.at(to)?.data.entry(slot).or_default().insert(key);
+        }
+        if point == 3 {
+            let target = self.at(to)?;
+            target.open.remove(&slot);
+            target.claim(&SlotSet::range(slot, slot));
+            target.bump();
+        }
+        Ok(())
+    }
+
+    fn stabilise(&mut self, node: Who, slots: &SlotSet) -> Check {
+        let server = self.at(node)?;
+        let owned = server.slots();
+        let strange = slots.iter().any(|slot| !owned.contains(slot) && server.keys_in(slot) > 0);
+        require(!strange, "it holds keys of a slot it does not own")?;
+        let pods = self.running();
+        let elsewhere = slots.iter().any(|slot| {
+            let others = pods.iter().filter(|pod| pod.shard != node.pod.shard).filter_map(|pod| self.up(*pod));
+            let keys = others
+                .filter(|server| matches!(server.role, Role::Primary { .. }))
+                .any(|server| server.keys_in(slot) > 0);
+            owned.contains(slot) && keys
+        });
+        require(!elsewhere, "another node holds keys of the slot")?;
+        self.at(node)?.open.retain(|slot, _| !slots.contains(*slot));
+        Ok(())
+    }
+
+    fn forget(&mut self, id: NodeId, by: &[Who], luck: &mut Luck) -> Result<bool, String> {
+        require(
+            self.place_of(id).is_none_or(|pod| self.homes.get(&pod).is_some_and(|home| home.hidden)),
+            "a pod answers with that ID",
+        )?;
+        for who in by {
+            let server = self.at(*who)?;
+            let entry = server.table.get(&id);
+            let fine = entry.is_none_or(|peer| peer.slots().is_empty() && !peer.connected);
+            require(fine && server.follows() != Some(id), "it is not gone for everyone")?;
+        }
+        let until = self.now + BAN;
+        for who in by {
+            if luck.fails(10) {
+                return Ok(false);
+            }
+            let server = self.at(*who)?;
+            server.table.remove(&id);
+            server.banned.insert(id, until);
+        }
+        Ok(true)
+    }
+
+    fn release(&mut self, pod: Pod, how: ReleaseHow) -> Check {
+        let held = self.homes.get_mut(&pod).filter(|home| home.process == Process::Held && !home.hidden);
+        let home = held.ok_or("it is not held")?;
+        if how == ReleaseHow::Blank {
+            home.server = None;
+        }
+        self.come_up(pod);
+        Ok(())
+    }
+
+    fn restart(&mut self, pod: Pod, expect: RestartAs) -> Check {
+        let home = self.homes.get(&pod).ok_or("there is no such pod")?;
+        let running = self.up(pod);
+        let holds = match expect {
+            RestartAs::Replica(id) => running.is_some_and(|server| server.id == id && server.slots().is_empty()),
+            RestartAs::OnlyCopy(id) => running.is_some_and(|server| server.id == id),
+            RestartAs::NotRunning => running.is_none(),
+        };
+        require(holds && !home.hidden, "it is no longer what it was")?;
+        let held = home.process == Process::Held;
+        if !held {
+            self.crash(pod, true);
+        } else if let Some(home) = self.homes.get_mut(&pod) {
+            home.process = Process::NoPod;
+            home.server = home.server.take().filter(|_| self.volumes);
+        }
+        self.make_pod(pod);
+        Ok(())
+    }
+
+    fn retire(&mut self, leaves: impl Fn(Pod) -> bool) -> Check {
+        let leaving: Vec<Pod> = self.homes.keys().copied().filter(|pod| leaves(*pod)).collect();
+        let owns = leaving.iter().any(|pod| self.up(*pod).is_some_and(|server| !server.slots().is_empty()));
+        require(!owns, "one of them owns slots")?;
+        for pod in leaving {
+            self.crash(pod, true);
+            let files = self.homes.remove(&pod).and_then(|home: Home| home.server);
+            if let Some(files) = files {
+                self.attic.insert(pod, files);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn require(holds: bool, otherwise: &str) -> Check {
+    if holds { Ok(()) } else { Err(String::from(otherwise)) }
+}

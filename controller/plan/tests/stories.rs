@@ -1,0 +1,100 @@
+//! What a user does, and what becomes of it, without any trouble and with one.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use plan::model::{Luck, World};
+use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod};
+use support::Run;
+
+fn settle(run: &mut Run) -> plan::Plan {
+    let plan = run.settle(150).unwrap_or_else(|reason| panic!("{reason}"));
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+    plan
+}
+
+#[test]
+fn a_cluster_is_created_with_the_first_ordinals_as_primaries() {
+    let mut run = Run::new(Desired::cluster(3, 1), World::new(true, true), Luck::good());
+    assert!(settle(&mut run).is_satisfied());
+    for shard in 0..3 {
+        assert!(run.world.up(Pod::new(shard, 0)).unwrap().follows().is_none());
+    }
+    let slots: Vec<String> =
+        (0..3).map(|shard| run.world.up(Pod::new(shard, 0)).unwrap().slots().to_string()).collect();
+    assert_eq!(slots, ["0-5460", "5461-10921", "10922-16383"]);
+}
+
+#[test]
+fn scaling_out_and_in_moves_as_little_as_possible_and_loses_nothing() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    for shards in [5, 3, 4, 1, 2, 3] {
+        run.desired.shards = shards;
+        run.write_everywhere();
+        assert!(settle(&mut run).is_satisfied(), "{shards} shards");
+        assert_eq!(run.world.homes.len(), usize::from(shards) * 2);
+    }
+}
+
+#[test]
+fn replicas_come_and_go() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    for replicas in [2, 0, 1, 3, 1] {
+        run.desired.replicas = replicas;
+        assert!(settle(&mut run).is_satisfied(), "{replicas} replicas");
+    }
+}
+
+#[test]
+fn a_primary_that_is_to_leave_hands_over_first() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let from = run.world.up(Pod::new(1, 0)).unwrap().id;
+    run.desired.failover = Some(FailoverRequest { shard: 1, from, candidate: Some(1), how: FailoverHow::Coordinated });
+    assert_eq!(settle(&mut run).operation, Some(Operation::Done));
+    run.desired.failover = None;
+    run.desired.replicas = 0;
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.up(Pod::new(1, 0)).unwrap().follows().is_none());
+}
+
+#[test]
+fn a_rolling_restart_replaces_every_pod_and_keeps_every_key() {
+    for (replicas, volumes) in [(1, true), (1, false), (2, false), (0, true)] {
+        let mut desired = Desired::cluster(3, replicas);
+        desired.restart_keeps_data = volumes;
+        let mut run = Run::created(desired, volumes);
+        let before: Vec<String> = run.world.homes.values().map(|home| home.address.clone()).collect();
+        run.world.homes.values_mut().for_each(|home| home.outdated = true);
+        assert!(settle(&mut run).is_satisfied(), "{replicas} replicas, volumes {volumes}");
+        assert!(run.world.homes.values().all(|home| !before.contains(&home.address)));
+    }
+}
+
+#[test]
+fn a_dead_primary_is_replaced_or_comes_back() {
+    for with_pod in [false, true] {
+        for volumes in [false, true] {
+            let mut desired = Desired::cluster(3, 1);
+            desired.restart_keeps_data = volumes;
+            let mut run = Run::created(desired, volumes);
+            run.crash(Pod::new(0, 0), with_pod);
+            assert!(settle(&mut run).is_satisfied());
+            assert!(
+                run.world.up(Pod::new(0, 1)).unwrap().follows().is_none(),
+                "with pod {with_pod}, volumes {volumes}"
+            );
+            assert_eq!(run.world.excused.len(), 0);
+        }
+    }
+}
+
+#[test]
+fn all_pods_come_back_with_new_addresses() {
+    for ends_with_pod in [true, false] {
+        let mut run = Run::created(Desired::cluster(3, 1), true);
+        for pod in run.world.running() {
+            run.world.crash(pod, ends_with_pod);
+        }
+        assert!(settle(&mut run).is_satisfied());
+    }
+}

@@ -1,0 +1,227 @@
+//! What may never happen, judged with full knowledge of the world and without the planner's own reasoning.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plan::model::{Process, Server, Truth, World};
+use plan::{
+    Desired, FailoverHow, Limits, NodeId, Observed, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, SlotSet, Step,
+    Waiting, Who,
+};
+
+/// Malformed or immoderate plans.
+pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) -> Result<(), String> {
+    let mut moving: BTreeSet<Pod> = BTreeSet::new();
+    let mut disturbed: BTreeSet<u16> = BTreeSet::new();
+    let mut given = SlotSet::EMPTY;
+    for (index, step) in plan.steps.iter().enumerate() {
+        if plan.steps[..index].contains(step) {
+            return Err(format!("{step}: twice in one batch"));
+        }
+        for who in names(step) {
+            let known = seen
+                .members
+                .get(&who.pod)
+                .is_some_and(|member| matches!(&member.seen, Seen::Node(node) if node.id == who.id));
+            check(known, || format!("{step}: names {who}, which was not seen there"))?;
+        }
+        match step {
+            Step::Move { from, to, slots } => {
+                check(moving.insert(from.pod) && moving.insert(to.pod), || format!("{step}: a node moves twice"))?;
+                check(!slots.is_empty() && slots.len() <= limits.slots_per_move, || {
+                    format!("{step}: too much or nothing")
+                })?;
+            }
+            Step::AddSlots { slots, .. } | Step::Adopt { slots, .. } => {
+                check(!slots.is_empty() && given.intersection(slots).is_empty(), || format!("{step}: given twice"))?;
+                given = given.union(slots);
+            }
+            Step::Stabilise { slots, .. } => check(!slots.is_empty(), || format!("{step}: nothing"))?,
+            Step::Failover { how: FailoverHow::Coordinated, replica, .. } => disturbed.extend([replica.pod.shard]),
+            Step::Restart { pod, expect: RestartAs::Replica(_) | RestartAs::OnlyCopy(_) } => {
+                disturbed.extend([pod.shard])
+            }
+            Step::Restart { expect: RestartAs::NotRunning, .. } | Step::Failover { how: FailoverHow::Force, .. } => {}
+            Step::Meet { node, peer, address } => {
+                check(node != peer && !address.is_empty(), || format!("{step}: meets itself or nobody"))?;
+            }
+            Step::Forget { by, .. } => check(!by.is_empty(), || format!("{step}: by nobody"))?,
+            Step::RetireMembers { keep, leaving, shard } => {
+                let right = leaving.iter().all(|leaver| leaver.pod.shard == *shard && leaver.pod.ordinal >= *keep);
+                check(right && *keep == desired.replicas + 1 && !leaving.is_empty(), || {
+                    format!("{step}: wrong members")
+                })?;
+            }
+            Step::RetireShard { shard, .. } => check(*shard >= desired.shards, || format!("{step}: a wanted shard"))?,
+            Step::NodeTimeout { .. } | Step::Epoch { .. } | Step::Replicate { .. } | Step::Release { .. } => {}
+        }
+        check(!step.to_string().is_empty() && !step.kind().is_empty(), || "a step without words".to_owned())?;
+    }
+    check(moving.len() <= 2 * usize::from(limits.moves_at_once), || "too many moves".to_owned())?;
+    check(disturbed.len() <= usize::from(limits.disturbed_shards), || format!("{} shards disturbed", disturbed.len()))?;
+    let words: Vec<String> =
+        plan.waiting.iter().map(ToString::to_string).chain(plan.refused.iter().map(ToString::to_string)).collect();
+    check(words.iter().all(|words| words.len() > 10), || format!("a reason without words: {words:?}"))
+}
+
+fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(otherwise()) }
+}
+
+fn names(step: &Step) -> Vec<Who> {
+    match step {
+        Step::NodeTimeout { node, .. }
+        | Step::Epoch { node, .. }
+        | Step::AddSlots { node, .. }
+        | Step::Adopt { node, .. }
+        | Step::Stabilise { node, .. } => vec![*node],
+        Step::Meet { node, peer, .. } => vec![*node, *peer],
+        Step::Replicate { node, primary } => vec![*node, *primary],
+        Step::Failover { replica, .. } => vec![*replica],
+        Step::Move { from, to, .. } => vec![*from, *to],
+        Step::Forget { by, .. } => by.clone(),
+        Step::Release { .. } | Step::Restart { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => {
+            Vec::new()
+        }
+    }
+}
+
+/// A step that was carried out was allowed to be.
+pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> Result<(), String> {
+    match step {
+        Step::Failover { replica, primary, how } => {
+            let server = world.up(replica.pod).ok_or("nobody there")?;
+            check(server.is_synced() && server.follows() == Some(*primary), || {
+                "promotes what is no complete copy".to_owned()
+            })?;
+            let asked = desired
+                .failover
+                .as_ref()
+                .is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard);
+            let alive = running(world, *primary);
+            check(*how == FailoverHow::Coordinated || asked || stale || !alive, || {
+                "forces out a living primary".to_owned()
+            })
+        }
+        Step::Forget { id, .. } => {
+            check(!running(world, *id), || "forgets a living node".to_owned())?;
+            let pods = world.running();
+            let owns = pods.iter().filter_map(|pod| world.up(*pod)).any(|server| {
+                server.table.get(id).is_some_and(|peer| !peer.slots().is_empty()) || server.follows() == Some(*id)
+            });
+            check(!owns, || "forgets a node that owns slots or leads".to_owned())
+        }
+        Step::Replicate { node, .. } => remains(world, |pod| pod == node.pod),
+        Step::Release { pod, how: ReleaseHow::Blank } => remains(world, |other| other == *pod),
+        Step::Release { pod, how: ReleaseHow::AsIs } => not_wiping(world, *pod),
+        Step::Restart { pod, expect } => {
+            let keeps = world.volumes && world.persistent;
+            check(keeps || !matches!(expect, RestartAs::OnlyCopy(_)), || "restarts an only copy".to_owned())?;
+            if keeps { Ok(()) } else { remains(world, |other| other == *pod) }
+        }
+        Step::RetireMembers { shard, keep, .. } => remains(world, |pod| pod.shard == *shard && pod.ordinal >= *keep),
+        Step::RetireShard { shard, .. } => remains(world, |pod| pod.shard == *shard),
+        Step::Stabilise { node, slots } => {
+            let server = world.up(node.pod).ok_or("nobody there")?;
+            let stranded = slots.iter().any(|slot| !server.slots().contains(slot) && server.keys_in(slot) > 0);
+            check(!stranded, || "closes a slot with keys inside".to_owned())
+        }
+        Step::Adopt { owner, .. } => {
+            let owner = owner.filter(|id| {
+                world.homes.values().any(|home| home.server.as_ref().is_some_and(|server| server.id == *id))
+            });
+            check(owner.is_none(), || "takes slots from somebody who may come back".to_owned())
+        }
+        Step::NodeTimeout { .. }
+        | Step::Epoch { .. }
+        | Step::AddSlots { .. }
+        | Step::Meet { .. }
+        | Step::Move { .. } => Ok(()),
+    }
+}
+
+fn running(world: &World, id: NodeId) -> bool {
+    world.running().into_iter().any(|pod| world.up(pod).is_some_and(|server| server.id == id))
+}
+
+/// Everything that must be kept is also somewhere else than where it is about to go away.
+fn remains(world: &World, goes: impl Fn(Pod) -> bool) -> Result<(), String> {
+    let kept: BTreeSet<(u16, u64)> =
+        holders(world).filter(|(pod, _)| !goes(*pod)).flat_map(|(_, server)| keys(server)).collect();
+    let only: Vec<(u16, u64)> = holders(world)
+        .filter(|(pod, _)| goes(*pod))
+        .flat_map(|(_, server)| keys(server))
+        .filter(|key| world.acked.contains(key) && !world.excused.contains(key) && !kept.contains(key))
+        .collect();
+    check(only.is_empty(), || format!("the last copy goes: {only:?}"))
+}
+
+fn holders(world: &World) -> impl Iterator<Item = (Pod, &Server)> {
+    world.homes.iter().filter_map(|(pod, home)| home.server.as_ref().map(|server| (*pod, server)))
+}
+
+fn keys(server: &Server) -> impl Iterator<Item = (u16, u64)> + '_ {
+    server.data.iter().flat_map(|(slot, keys)| keys.iter().map(|key| (*slot, *key)))
+}
+
+/// An empty primary that comes back under its old identity empties everybody who still follows it.
+fn not_wiping(world: &World, pod: Pod) -> Result<(), String> {
+    let Some(server) = world.homes.get(&pod).and_then(|home| home.server.as_ref()) else { return Ok(()) };
+    let followers = holders(world).filter(|(_, other)| other.follows() == Some(server.id) && other.is_synced());
+    let lost: Vec<(u16, u64)> = followers
+        .flat_map(|(_, other)| keys(other))
+        .filter(|key| world.acked.contains(key) && !world.excused.contains(key) && !server.data.contains_key(&key.0))
+        .collect();
+    check(server.follows().is_some() || lost.is_empty(), || format!("an empty primary returns over {lost:?}"))
+}
+
+/// What clients could read and write before a step, they can after it.
+pub fn kept(step: &Step, before: &Truth, after: &Truth) -> Result<(), String> {
+    check(before.disputed.union(&after.disputed) == before.disputed, || format!("two owners: {after}"))?;
+    if matches!(step, Step::Restart { .. }) {
+        // An only copy that is restarted comes back with its data; that is checked where it is permitted.
+        return Ok(());
+    }
+    let uncovered = before.covered.difference(&after.covered);
+    check(uncovered.is_empty(), || format!("slots lost their owner: {uncovered}"))?;
+    let hidden: Vec<_> = before.readable.difference(&after.readable).collect();
+    check(hidden.is_empty(), || format!("keys became unreadable: {hidden:?}"))
+}
+
+/// A wait that is still there when nothing moves any more has a reason outside the planner.
+pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), String> {
+    let up = |pod: &Pod| world.up(*pod).is_some() && world.homes.get(pod).is_some_and(|home| !home.hidden);
+    let homes: BTreeMap<Pod, Process> = world.homes.iter().map(|(pod, home)| (*pod, home.process)).collect();
+    let troubled = world.homes.values().any(|home| home.process != Process::Up || home.hidden || home.cut_off);
+    for reason in &plan.waiting {
+        let fine = match reason {
+            Waiting::Members { .. }
+            | Waiting::Introductions { .. }
+            | Waiting::Agreement { .. }
+            | Waiting::Ghost { .. } => troubled,
+            Waiting::Start { pod } | Waiting::Unknown { pod, .. } | Waiting::Leaving { pod } => !up(pod),
+            Waiting::Held { pod, .. } => homes.get(pod) == Some(&Process::Held) && troubled,
+            Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
+                troubled || !plan.refused.is_empty()
+            }
+            Waiting::Approval { shard, .. } => !desired.approval.covers(*shard),
+            Waiting::MigrationPaused { .. } => desired.migration_paused,
+            Waiting::Loading { .. }
+            | Waiting::Conflict { .. }
+            | Waiting::Failover { .. }
+            | Waiting::Leftover { .. } => false,
+        };
+        check(fine, || format!("waits without need: {reason}"))?;
+    }
+    for reason in &plan.refused {
+        let fine = match reason {
+            Refused::LostSlots { .. } => !desired.adopt_lost_slots,
+            Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
+            Refused::NoQuorum { .. } | Refused::Held { .. } => true,
+            Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
+            Refused::NoCandidate { .. } => true,
+            Refused::Stranger { .. } | Refused::NotInStandalone | Refused::NoShards => false,
+        };
+        check(fine, || format!("refuses without need: {reason}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,228 @@
+//! A run: a world, what is wanted of it, and everything that is checked at every step.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
+
+pub mod guard;
+
+use plan::model::{Luck, Outcome, Process, Server, World};
+use plan::{Desired, Limits, Observed, Plan, Pod, Step, goal};
+
+/// The planner under test: broken variants wrap the real one.
+pub type Planner = fn(&Desired, &Observed, &Limits) -> Plan;
+
+pub struct Run {
+    pub world: World,
+    pub desired: Desired,
+    pub limits: Limits,
+    pub luck: Luck,
+    pub planner: Planner,
+    /// The look before the last one, for planning on stale observations.
+    pub older: Option<Observed>,
+    pub log: Vec<String>,
+}
+
+impl Run {
+    pub fn new(desired: Desired, world: World, luck: Luck) -> Self {
+        let limits = Limits { slots_per_move: 2_000, failover_patience_millis: 2_000, ..Limits::default() };
+        Self { world, desired, limits, luck, planner: plan::plan, older: None, log: Vec::new() }
+    }
+
+    /// A cluster that has been created without any trouble and holds some keys.
+    pub fn created(desired: Desired, volumes: bool) -> Self {
+        let mut run = Self::new(desired, World::new(volumes, volumes), Luck::good());
+        run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+        run.write_everywhere();
+        run.tick(1);
+        run
+    }
+
+    pub fn write_everywhere(&mut self) {
+        for slot in SAMPLE {
+            self.world.write(slot);
+        }
+    }
+
+    pub fn tick(&mut self, times: u32) {
+        for _ in 0..times {
+            self.world.tick(&mut self.luck);
+        }
+    }
+
+    /// One look, one plan, and the first `most` of its steps.
+    pub fn round(&mut self, most: usize, stale: bool) -> Result<Plan, String> {
+        self.world.provide(&self.desired);
+        let now = self.world.observe();
+        let before = self.older.replace(now.clone());
+        let seen = before.filter(|_| stale).unwrap_or(now);
+        let plan = (self.planner)(&self.desired, &seen, &self.limits);
+        if plan != (self.planner)(&self.desired, &seen, &self.limits) {
+            return Err("the same input gave another plan".to_owned());
+        }
+        self.note(&plan);
+        guard::lint(&plan, &seen, &self.desired, &self.limits).map_err(|fault| self.fail(&fault, &plan))?;
+        for step in plan.steps.iter().take(most) {
+            if !self.carry_out(step, stale).map_err(|fault| self.fail(&fault, &plan))? {
+                break;
+            }
+        }
+        Ok(plan)
+    }
+
+    fn carry_out(&mut self, step: &Step, stale: bool) -> Result<bool, String> {
+        let before = (self.world.clone(), self.world.truth());
+        let outcome = self.world.obey(step, &mut self.luck);
+        self.log.push(format!("  {step} → {outcome:?}"));
+        if let Outcome::Refused(reason) = &outcome {
+            return if stale || self.luck_is_bad() { Ok(false) } else { Err(format!("{step}: refused: {reason}")) };
+        }
+        guard::permitted(step, &before.0, &self.desired, stale).map_err(|fault| format!("{step}: {fault}"))?;
+        guard::kept(step, &before.1, &self.world.truth()).map_err(|fault| format!("{step}: {fault}"))?;
+        Ok(outcome == Outcome::Done)
+    }
+
+    /// A step may be overtaken by what an earlier step of the batch did half; never when nothing goes wrong.
+    fn luck_is_bad(&self) -> bool {
+        let mut luck = self.luck.clone();
+        (0..64).any(|_| luck.fails(2))
+    }
+
+    fn note(&mut self, plan: &Plan) {
+        self.log.push(format!("round at {}: {} steps", self.world.now, plan.steps.len()));
+        self.log.extend(plan.waiting.iter().map(|reason| format!("  waits: {reason}")));
+        self.log.extend(plan.refused.iter().map(|reason| format!("  refuses: {reason}")));
+    }
+
+    pub fn fail(&self, fault: &str, plan: &Plan) -> String {
+        let tail = self.log.len().saturating_sub(80);
+        format!(
+            "{fault}\nwanted: {:?}\nplan: {plan:?}\nworld:\n{}\nlog:\n{}",
+            self.desired,
+            self.world.describe(),
+            self.log[tail..].join("\n")
+        )
+    }
+
+    /// Rounds until nothing changes any more. Fails if the goal and the planner disagree, or if it takes too long.
+    pub fn settle(&mut self, most: usize) -> Result<Plan, String> {
+        let mut still = 0;
+        let mut last = None;
+        for _ in 0..most {
+            let before = self.world.homes.clone();
+            let plan = self.round(usize::MAX, false)?;
+            self.tick(2);
+            if plan.steps.is_empty() && before == self.world.homes {
+                still += 1
+            } else {
+                still = 0
+            }
+            if still == 4 {
+                return self.judge(plan);
+            }
+            last = Some(plan);
+        }
+        Err(self.fail("no rest is found", &last.unwrap_or_default()))
+    }
+
+    /// Quiet if and only if the goal is met; a wait only if it is justified.
+    fn judge(&mut self, plan: Plan) -> Result<Plan, String> {
+        let unmet = goal::unmet(&self.desired, &self.world.observe());
+        if plan.is_satisfied() != unmet.is_empty() {
+            return Err(self.fail(&format!("satisfied {} but unmet {unmet:?}", plan.is_satisfied()), &plan));
+        }
+        guard::justified(&plan, &self.world, &self.desired).map_err(|fault| self.fail(&fault, &plan))?;
+        Ok(plan)
+    }
+
+    /// All acknowledged writes that had to survive are readable.
+    pub fn everything_reads_back(&self) -> Result<(), String> {
+        let readable = self.world.truth().readable;
+        let lost: Vec<_> =
+            self.world.acked.difference(&self.world.excused).filter(|key| !readable.contains(key)).collect();
+        if lost.is_empty() { Ok(()) } else { Err(self.fail(&format!("lost: {lost:?}"), &Plan::default())) }
+    }
+
+    /// What the environment does to a place. Writes that nothing obliges to survive it are excused.
+    pub fn crash(&mut self, pod: Pod, with_pod: bool) {
+        self.log.push(format!("event: {pod} crashes, pod gone: {with_pod}"));
+        self.world.crash(pod, with_pod);
+        self.excuse();
+    }
+
+    pub fn wipe(&mut self, pod: Pod) {
+        self.log.push(format!("event: {pod} is wiped"));
+        self.world.wipe(pod);
+        self.excuse();
+    }
+
+    pub fn cut_off(&mut self, pod: Pod) {
+        self.log.push(format!("event: {pod} is cut off"));
+        if let Some(home) = self.world.homes.get_mut(&pod).filter(|home| home.process == Process::Up) {
+            home.cut_off = true;
+        }
+        self.excuse();
+    }
+
+    pub fn rejoin_all(&mut self) {
+        for home in self.world.homes.values_mut() {
+            home.cut_off = false;
+            home.hidden = false;
+        }
+    }
+
+    /// Asynchronous replication: a write survives for sure only if every server that may end up as the owner of its slot has it.
+    pub fn excuse(&mut self) {
+        let open: Vec<(u16, u64)> = self.world.acked.difference(&self.world.excused).copied().collect();
+        for (slot, key) in open {
+            if !self.survives(slot, key) {
+                self.world.excused.insert((slot, key));
+            }
+        }
+    }
+
+    fn survives(&self, slot: u16, key: u64) -> bool {
+        let servers: Vec<(&Pod, &Server)> = self
+            .world
+            .homes
+            .iter()
+            .filter_map(|(pod, home)| home.server.as_ref().map(|server| (pod, server)))
+            .collect();
+        let claimers = servers.iter().filter(|(_, server)| server.slots().contains(slot));
+        let owner = claimers.max_by_key(|(_, server)| server.epoch);
+        let has = |server: &Server| server.data.get(&slot).is_some_and(|keys| keys.contains(&key));
+        let sure = |pod: &Pod, server: &Server| {
+            let steady = self.world.up(*pod).is_some() && self.world.homes.get(pod).is_some_and(|home| !home.cut_off);
+            let heirs = servers.iter().filter(|(_, other)| other.follows() == Some(server.id) && other.is_synced());
+            has(server) && (steady || heirs.into_iter().all(|(_, heir)| has(heir)))
+                || !has(server) && !steady && {
+                    let mut heirs =
+                        servers.iter().filter(|(_, other)| other.follows() == Some(server.id) && other.is_synced());
+                    // Its files do not have it: it must not come back before a replica has taken over.
+                    heirs.clone().next().is_some() && heirs.all(|(_, heir)| has(heir)) && server.data.is_empty()
+                }
+        };
+        let Some((home, owner)) = owner else {
+            return self.survives_without_owner(slot, key);
+        };
+        let foreign = servers.iter().filter(|(pod, server)| pod.shard != home.shard && server.follows().is_none());
+        sure(home, owner) || foreign.into_iter().any(|(pod, server)| has(server) && sure(pod, server))
+    }
+
+    /// The owner's files are gone: its complete replicas must have it.
+    fn survives_without_owner(&self, slot: u16, key: u64) -> bool {
+        let heirs: Vec<&Server> = self
+            .world
+            .running()
+            .into_iter()
+            .filter_map(|pod| self.world.up(pod))
+            .filter(|server| server.is_synced())
+            .filter(|server| {
+                let primary = server.follows().and_then(|id| server.table.get(&id));
+                primary.is_some_and(|peer| peer.slots().contains(slot))
+            })
+            .collect();
+        !heirs.is_empty() && heirs.iter().all(|server| server.data.get(&slot).is_some_and(|keys| keys.contains(&key)))
+    }
+}
+
+/// Slots that are written to: corners, and enough others for every shard to have some.
+pub const SAMPLE: [u16; 16] =
+    [0, 1, 1_000, 2_730, 4_095, 4_096, 5_460, 5_461, 5_462, 8_191, 8_192, 10_922, 10_923, 13_000, 16_382, 16_383];
