@@ -1,0 +1,124 @@
+#![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::admission::Operation;
+use crate::request::{Annotations, User, Warnings};
+
+fn attributes() -> Attributes {
+    let named = |group: &str, name: &str| GroupVersion {
+        group: group.to_owned(),
+        version: "v1".to_owned(),
+        name: name.to_owned(),
+    };
+    Attributes {
+        operation: Operation::Update,
+        kind: named("autoscaling", "Scale"),
+        resource: named("redis.kun.io", "redisclusters"),
+        subresource: Some("scale".to_owned()),
+        name: "orders".to_owned(),
+        namespace: Some("prod".to_owned()),
+        user: User { name: "jane".to_owned(), groups: vec!["team".to_owned()], ..User::default() },
+        dry_run: true,
+        options: json!({"apiVersion": "meta.k8s.io/v1", "kind": "UpdateOptions"}),
+        object: None,
+        old_object: Some(Arc::new(json!({"old": 1}))),
+        warnings: Warnings::default(),
+        annotations: Annotations::default(),
+    }
+}
+
+#[test]
+fn the_question_says_everything_kubernetes_says() {
+    let bytes = question("u1", &attributes(), &json!({"new": 2})).unwrap();
+    let kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
+    let resource = json!({"group": "redis.kun.io", "version": "v1", "resource": "redisclusters"});
+    assert_eq!(
+        serde_json::from_slice::<Value>(&bytes).unwrap(),
+        json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": {
+            "uid": "u1", "kind": kind, "resource": resource, "subResource": "scale",
+            "requestKind": kind, "requestResource": resource, "requestSubResource": "scale",
+            "name": "orders", "namespace": "prod", "operation": "UPDATE",
+            "userInfo": {"username": "jane", "groups": ["team"]},
+            "object": {"new": 2}, "oldObject": {"old": 1}, "dryRun": true,
+            "options": {"apiVersion": "meta.k8s.io/v1", "kind": "UpdateOptions"}
+        }})
+    );
+}
+
+fn answer(response: Value) -> Vec<u8> {
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        .to_string()
+        .into_bytes()
+}
+
+#[test]
+fn a_plain_yes_is_a_yes() {
+    let verdict = verdict(Kind::Validating, "u1", &answer(json!({"uid": "u1", "allowed": true}))).unwrap();
+    let expected = Verdict {
+        allowed: true,
+        status: Refusal::default(),
+        patch: None,
+        annotations: BTreeMap::new(),
+        warnings: Vec::new(),
+    };
+    assert_eq!(verdict, expected);
+}
+
+#[test]
+fn patch_warnings_and_annotations_are_read_and_bounded() {
+    let response = json!({
+        "uid": "u1", "allowed": true, "patchType": "JSONPatch", "patch": BASE64_STANDARD.encode("[]"),
+        "warnings": vec!["w".repeat(5000); 40], "auditAnnotations": {"k": "v"}
+    });
+    let told = verdict(Kind::Mutating, "u1", &answer(response.clone())).unwrap();
+    assert_eq!(told.patch.as_deref(), Some(b"[]".as_slice()));
+    assert_eq!((told.warnings.len(), told.warnings[0].len()), (32, 1024));
+    assert_eq!(told.annotations, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+    assert_eq!(verdict(Kind::Validating, "u1", &answer(response)).unwrap().patch, None);
+}
+
+#[test]
+fn an_answer_that_is_none_says_why() {
+    let refused = |bytes: &[u8]| verdict(Kind::Mutating, "u1", bytes).unwrap_err();
+    assert!(refused(b"<html>").starts_with("the answer is no AdmissionReview: "));
+    assert_eq!(
+        refused(br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#),
+        "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1beta1, Kind=AdmissionReview"
+    );
+    assert_eq!(
+        refused(br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#),
+        "webhook response was absent"
+    );
+    assert_eq!(refused(&answer(json!({"uid": "u2", "allowed": true}))), "expected response.uid=\"u1\", got \"u2\"");
+    let patched = |patch_type: Value, patch: &str| {
+        answer(json!({"uid": "u1", "allowed": true, "patch": patch, "patchType": patch_type}))
+    };
+    assert_eq!(refused(&patched(Value::Null, "W10=")), "webhook returned response.patch but not response.patchType");
+    assert_eq!(refused(&patched(json!("Merge"), "W10=")), "webhook returned invalid response.patchType of \"Merge\"");
+    assert_eq!(refused(&patched(json!("JSONPatch"), "%%")), "webhook returned a response.patch that is not base64");
+}
+
+#[test]
+fn a_refusal_reads_as_kubernetes_writes_it() {
+    let said = |status: Value| denied("redis.kun.io", serde_json::from_value(status).unwrap());
+    let text = |status: Value| said(status).to_string();
+    assert_eq!(text(json!({"message": "too big"})), "admission webhook \"redis.kun.io\" denied the request: too big");
+    assert_eq!(
+        text(json!({"reason": "Forbidden"})),
+        "admission webhook \"redis.kun.io\" denied the request: Forbidden"
+    );
+    assert_eq!(text(json!({})), "admission webhook \"redis.kun.io\" denied the request without explanation");
+    let status = json!({"message": "m", "reason": "Invalid", "code": 422, "details": {"causes": []}});
+    assert_eq!(
+        said(status),
+        Error::Denied {
+            message: "admission webhook \"redis.kun.io\" denied the request: m".to_owned(),
+            reason: "Invalid".to_owned(),
+            code: Some(422),
+            details: Some(json!({"causes": []})),
+        }
+    );
+}
