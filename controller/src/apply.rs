@@ -116,7 +116,8 @@ async fn one<K: Cached>(
     Ok(())
 }
 
-fn owner_uid<K: Cached>(object: &K) -> Option<&str> {
+/// uid of the RedisCluster an object belongs to.
+pub fn owner_uid<K: Cached>(object: &K) -> Option<&str> {
     object.meta().annotations.as_ref()?.get(ANNOTATION_OWNER_UID).map(String::as_str)
 }
 

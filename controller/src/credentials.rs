@@ -4,6 +4,7 @@
 //! here: pods and clients use it. The agent's certificate is renewed after two thirds of its life.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
@@ -104,14 +105,14 @@ pub trait Issuer: Send + Sync {
 
 /// The issuer in service: the system's randomness and the agents' authority.
 pub struct SystemIssuer {
-    authority: certs::Authority,
+    authority: Arc<certs::Authority>,
     random: SystemRandom,
 }
 
 impl SystemIssuer {
     /// An issuer that signs with `authority`.
     #[must_use]
-    pub fn new(authority: certs::Authority) -> Self {
+    pub fn new(authority: Arc<certs::Authority>) -> Self {
         Self { authority, random: SystemRandom::new() }
     }
 }
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn what_exists_is_kept_and_a_certificate_is_renewed_before_it_ends() {
-        let issuer = SystemIssuer::new(certs::Authority::create("agents").unwrap());
+        let issuer = SystemIssuer::new(Arc::new(certs::Authority::create("agents").unwrap()));
         let now = Timestamp::now();
         let none = Existing {
             namespace: "ns",

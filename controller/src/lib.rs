@@ -6,15 +6,27 @@
 
 pub mod api;
 pub mod apply;
+pub mod backup;
 pub mod build;
 pub mod cache;
 pub mod credentials;
+pub mod delete;
+pub mod events;
+pub mod execute;
 pub mod gather;
 pub mod lease;
+pub mod metrics;
+pub mod operate;
 pub mod probe;
 pub mod queue;
+pub mod reconcile;
 pub mod redis;
+pub mod report;
 pub mod resolve;
+pub mod run;
+
+pub use metrics::Metrics;
+pub use run::{Options, run};
 
 /// An error with its causes, in one line. Each error says only its own part; this is the one place that joins them.
 #[must_use]

@@ -18,7 +18,7 @@ use types::agent::AgentPhase;
 use types::cluster::Mode;
 
 pub use node::Facts;
-pub use place::{Container, Marks, Place, marks, places};
+pub use place::{Container, Marks, Place, container_of, marks, places};
 
 use crate::redis::Access;
 
@@ -84,7 +84,8 @@ pub struct Question<'a> {
 
 /// Asks everybody. Never fails: who does not answer is Unknown.
 pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
-    let asked = question.places.iter().map(|(pod, place)| async move { (*pod, ask(question, place).await) });
+    let asked: Vec<_> =
+        question.places.iter().map(|(pod, place)| async move { (*pod, ask(question, place).await) }).collect();
     let answers: BTreeMap<Pod, Answer> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     let mut probed = assemble(question, &answers, memory);
     count_foreign_keys(question, &mut probed, memory).await;
@@ -206,10 +207,11 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
             (worth && !foreign.is_empty()).then_some((*pod, address, node.id, foreign))
         })
         .collect();
-    let counted = questions.into_iter().map(|(pod, address, id, slots)| async move {
+    let count = |(pod, address, id, slots): (Pod, SocketAddr, NodeId, Vec<u16>)| async move {
         let counts = node::count_keys(question.access, address, id, &slots);
         (pod, tokio::time::timeout(DEADLINE, counts).await)
-    });
+    };
+    let counted: Vec<_> = questions.into_iter().map(count).collect();
     let counted: Vec<_> = futures::stream::iter(counted).buffer_unordered(AT_ONCE).collect().await;
     let mut complete = true;
     for (pod, counts) in counted {

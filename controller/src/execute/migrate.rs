@@ -29,6 +29,7 @@ mod pace;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use plan::{NodeId, Open, SlotSet};
@@ -116,7 +117,7 @@ pub struct Moved {
 ///
 /// # Errors
 /// At the first thing that fails. What was done stays done; the next call goes on from there.
-pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &mut Bucket) -> Result<Moved, Error> {
+pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &Mutex<Bucket>) -> Result<Moved, Error> {
     let deadline = Instant::now() + SLICE;
     let mut ends = open(order, access).await?;
     let sorted = sort(&mut ends, order).await?;

@@ -33,11 +33,11 @@ pub struct Facts {
 
 /// What a node answered, before it is compared with the others.
 #[derive(Clone, Debug)]
-pub struct Raw {
+pub(super) struct Raw {
     /// Its identity, asked on the same connection as everything else.
-    pub id: NodeId,
+    pub(super) id: NodeId,
     /// Beyond what the planner reads.
-    pub facts: Facts,
+    pub(super) facts: Facts,
     info: Info,
     /// Its table and its view of the whole; none in Standalone.
     cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,

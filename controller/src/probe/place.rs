@@ -11,8 +11,17 @@ use types::names;
 use crate::build::stateful_set::{self, CONTAINER};
 use crate::gather::{Gathered, shard_of};
 
-/// What a pod made from today's template carries, per wanted shard: (restart digest, restarted by).
-pub type Marks = BTreeMap<u16, (Option<String>, Option<String>)>;
+/// What a pod made from today's template carries, per wanted shard.
+pub type Marks = BTreeMap<u16, Mark>;
+
+/// What a pod made from today's template carries.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Digest of everything that needs a restart.
+    digest: Option<String>,
+    /// The restart that runs, if one does.
+    restart: Option<String>,
+}
 
 /// One place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +74,16 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
     places
 }
 
-/// The marks of wanted StatefulSets.
+/// The marks of wanted StatefulSets. Who asked for the last restart counts only while that restart runs: one that was
+/// cancelled, or whose record is gone, restarts nobody any more.
 #[must_use]
-pub fn marks(sets: &[StatefulSet]) -> Marks {
+pub fn marks(sets: &[StatefulSet], running_restart: Option<&str>) -> Marks {
     sets.iter()
         .filter_map(|set| {
             let template = set.spec.as_ref()?.template.metadata.as_ref()?;
             let (digest, by) = stateful_set::restart_marks(template.annotations.as_ref());
-            Some((shard_of(&set.metadata)?, (digest.cloned(), by.cloned())))
+            let by = by.filter(|by| running_restart == Some(by.as_str()));
+            Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned() }))
         })
         .collect()
 }
@@ -90,12 +101,13 @@ fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
 fn place(
     name: String,
     pod: Option<&KubePod>,
-    marks: Option<&(Option<String>, Option<String>)>,
+    mark: Option<&Mark>,
     last: &BTreeMap<&str, NodeId>,
 ) -> Place {
-    let outdated = match (pod, marks) {
-        (Some(pod), Some((digest, by))) => {
-            stateful_set::restart_marks(pod.metadata.annotations.as_ref()) != (digest.as_ref(), by.as_ref())
+    let outdated = match (pod, mark) {
+        (Some(pod), Some(Mark { digest, restart })) => {
+            let (has, by) = stateful_set::restart_marks(pod.metadata.annotations.as_ref());
+            has != digest.as_ref() || (restart.is_some() && by != restart.as_ref())
         }
         (None, _) | (_, None) => false,
     };
@@ -103,12 +115,14 @@ fn place(
         outdated,
         last_id: last.get(name.as_str()).copied(),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),
-        container: pod.map_or(Container::None, container),
+        container: pod.map_or(Container::None, container_of),
         name,
     }
 }
 
-fn container(pod: &KubePod) -> Container {
+/// What Kubernetes says about a pod's Redis container.
+#[must_use]
+pub fn container_of(pod: &KubePod) -> Container {
     let Some(status) = &pod.status else { return Container::Unreported };
     // A pod that has ended keeps its object: none of its containers runs.
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {

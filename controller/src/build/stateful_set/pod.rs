@@ -60,7 +60,7 @@ pub(super) fn spec(resolved: &Resolved, shard: u16) -> PodSpec {
     }
 }
 
-fn copy_agent(resolved: &Resolved) -> Container {
+pub(crate) fn copy_agent(resolved: &Resolved) -> Container {
     Container {
         name: "agent".to_owned(),
         image: Some(resolved.kun_image.clone()),

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -129,14 +130,13 @@ impl Stream {
         &mut self,
         ends: &mut Ends,
         guard: &Guard,
-        bucket: &mut Bucket,
+        bucket: &Mutex<Bucket>,
     ) -> Result<Option<Round>, Error> {
         let asked = self.next_exchange();
         if asked.is_empty() {
             return Ok(None);
         }
-        bucket.rate(self.moving.max_bytes_per_second);
-        tokio::time::sleep(bucket.wait(Instant::now())).await;
+        tokio::time::sleep(self.wait(bucket)).await;
         if std::mem::take(&mut self.doubt) {
             ends.target.call(&["PING"]).await.map_err(RedisError::from)?;
         }
@@ -150,9 +150,16 @@ impl Stream {
         for (asked, reply) in asked.into_iter().zip(replies) {
             self.take_in(asked, reply, ends.source.address(), &mut round)?;
         }
-        bucket.spend(round.bytes, Instant::now());
+        locked(bucket).spend(round.bytes, Instant::now());
         self.collect_empty(&mut round);
         Ok(Some(round))
+    }
+
+    /// How long the user's limit makes us wait. The limit is shared by all moves of a cluster.
+    fn wait(&self, bucket: &Mutex<Bucket>) -> Duration {
+        let mut bucket = locked(bucket);
+        bucket.rate(self.moving.max_bytes_per_second);
+        bucket.wait(Instant::now())
     }
 
     fn next_exchange(&mut self) -> Vec<Asked> {
@@ -359,6 +366,11 @@ impl Stream {
             round.empty.push(slot);
         }
     }
+}
+
+fn locked(bucket: &Mutex<Bucket>) -> MutexGuard<'_, Bucket> {
+    // Every change of it is one assignment: a panic elsewhere cannot have left it half changed.
+    bucket.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn unexpected(what: &'static str, address: SocketAddr, reply: &Reply) -> Error {

@@ -12,11 +12,11 @@ const TOO_LONG: Duration = Duration::from_millis(5);
 const KEYS: (usize, usize) = (8, 1000);
 /// Most bytes of one exchange and of one MIGRATE: at 50 MB/s a megabyte takes 20 ms, so this is a ceiling for single
 /// large keys, not the usual size.
-pub const BYTES_MOST: u64 = 256 << 10;
+pub(super) const BYTES_MOST: u64 = 256 << 10;
 
 /// How many keys the next exchange may carry, learned from how long the last ones took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub(super) struct Budget {
     keys: usize,
 }
 
@@ -30,12 +30,12 @@ impl Default for Budget {
 impl Budget {
     /// Keys of the next exchange.
     #[must_use]
-    pub fn keys(self) -> usize {
+    pub(super) fn keys(self) -> usize {
         self.keys
     }
 
     /// The last exchange carried `keys` and took `elapsed`.
-    pub fn learn(&mut self, keys: usize, elapsed: Duration) {
+    pub(super) fn learn(&mut self, keys: usize, elapsed: Duration) {
         if elapsed > TOO_LONG {
             self.keys = (self.keys / 2).max(KEYS.0);
         } else if elapsed < GOAL && keys.saturating_mul(2) >= self.keys {

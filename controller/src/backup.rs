@@ -1,0 +1,357 @@
+//! The life of a RedisBackup: one worker pod per shard pulls a snapshot from a member's agent, writes it to the target
+//! and reads it back. Deciding is pure ([`decide`]); the rest carries it out.
+//!
+//! A backup is Completed only when every artifact was read back and checked, and together they hold every slot exactly
+//! once. While one runs no slot begins to move (the planner is told so), or a key could be in no artifact, or in two.
+
+mod worker;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use plan::{Role, Seen, SlotSet};
+use types::RedisBackup;
+use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
+use types::cluster::{BackupTarget, Mode};
+use types::condition::{Condition, Status};
+use types::names;
+
+use crate::api::{self, Kubernetes};
+use crate::gather::Gathered;
+use crate::probe::Probed;
+use crate::queue::Key;
+use crate::resolve::Resolved;
+
+/// Workers started for one shard before the backup is given up.
+const ATTEMPTS: u16 = 3;
+
+/// Why a backup could not be looked after.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or did not answer.
+    #[error("looking after backup {backup}")]
+    Api {
+        /// Which.
+        backup: String,
+        /// Why.
+        #[source]
+        source: api::Error,
+    },
+}
+
+/// The backup that runs, or the oldest that waits: one at a time.
+#[must_use]
+pub fn current(backups: &[Arc<RedisBackup>]) -> Option<&Arc<RedisBackup>> {
+    let of = |wanted| backups.iter().find(|backup| phase(backup) == wanted);
+    of(BackupPhase::Running).or_else(|| of(BackupPhase::Pending))
+}
+
+/// Whether slots may not begin to move because of a backup, also of one that waits for those that move now.
+#[must_use]
+pub fn holds_slots(backups: &[Arc<RedisBackup>]) -> bool {
+    current(backups).is_some()
+}
+
+fn phase(backup: &RedisBackup) -> BackupPhase {
+    backup.status.as_ref().map(|status| status.phase).unwrap_or_default()
+}
+
+/// What is known when a decision about a backup is due.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// What should be.
+    pub resolved: &'a Resolved,
+    /// What was seen.
+    pub probed: &'a Probed,
+    /// Slots are half moved, so nothing is begun.
+    pub slots_moving: bool,
+    /// Worker pods of this cluster.
+    pub workers: &'a BTreeMap<String, Arc<Pod>>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// What is to be done for a backup.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Its next status.
+    pub status: RedisBackupStatus,
+    /// Workers to be made, after the status is written.
+    pub create: Vec<Pod>,
+}
+
+/// Carries out what is due for the current backup, and for records that have outlived their time.
+///
+/// # Errors
+/// When the API server does not take it; the next reconcile goes on from there.
+pub async fn backup(kubernetes: &Kubernetes, gathered: &Gathered, round: Round<'_>) -> Result<(), Error> {
+    if let Some(backup) = current(&gathered.backups) {
+        let decision = decide(backup, round);
+        write_status(kubernetes, backup, decision.status).await?;
+        for pod in &decision.create {
+            match kubernetes.create(pod).await {
+                // It was made before the last crash: its label will show it.
+                Ok(_) | Err(api::Error::Changed { .. }) => {}
+                Err(source) => return Err(failed(backup)(source)),
+            }
+        }
+    }
+    tidy(kubernetes, gathered, round.now).await
+}
+
+/// Removes workers of backups that have ended, and records that have outlived their time.
+///
+/// # Errors
+/// When the API server does not take it.
+pub async fn tidy(kubernetes: &Kubernetes, gathered: &Gathered, now: Timestamp) -> Result<(), Error> {
+    tidy_all(kubernetes, gathered.backups.iter(), &gathered.workers, now).await
+}
+
+/// As [`tidy`], for a cluster that does not exist (any more).
+///
+/// # Errors
+/// When the API server does not take it.
+pub async fn tidy_without_cluster(kubernetes: &Kubernetes, key: &Key, now: Timestamp) -> Result<(), Error> {
+    let backups = kubernetes.caches.backups.of(key);
+    tidy_all(kubernetes, backups.values(), &kubernetes.caches.pods.of(key), now).await
+}
+
+async fn tidy_all(
+    kubernetes: &Kubernetes,
+    backups: impl Iterator<Item = &Arc<RedisBackup>>,
+    pods: &BTreeMap<String, Arc<Pod>>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    for backup in backups {
+        let status = backup.status.clone().unwrap_or_default();
+        if status.completion_time.is_none() {
+            continue;
+        }
+        for worker in workers_of(backup, pods) {
+            if worker.metadata.deletion_timestamp.is_none() {
+                kubernetes.delete(&**worker).await.map_err(failed(backup))?;
+            }
+        }
+        if crate::operate::expired(status.completion_time, backup.spec.ttl_after_finished.as_deref(), false, now) {
+            kubernetes.delete(&**backup).await.map_err(failed(backup))?;
+        }
+    }
+    Ok(())
+}
+
+async fn write_status(
+    kubernetes: &Kubernetes,
+    backup: &RedisBackup,
+    status: RedisBackupStatus,
+) -> Result<(), Error> {
+    if backup.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let next = RedisBackup { status: Some(status), ..backup.clone() };
+    kubernetes.replace_status(&next).await.map_err(failed(backup))?;
+    Ok(())
+}
+
+fn failed(backup: &RedisBackup) -> impl Fn(api::Error) -> Error + use<> {
+    let name = backup.metadata.name.clone().unwrap_or_default();
+    move |source| Error::Api { backup: name.clone(), source }
+}
+
+fn workers_of<'a>(
+    backup: &'a RedisBackup,
+    workers: &'a BTreeMap<String, Arc<Pod>>,
+) -> impl Iterator<Item = &'a Arc<Pod>> + 'a {
+    let name = backup.metadata.name.as_deref();
+    workers.values().filter(move |pod| label(pod, names::LABEL_BACKUP) == name)
+}
+
+fn label<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+/// The next status of the current backup and the workers it needs. Pure.
+#[must_use]
+pub fn decide(backup: &RedisBackup, round: Round<'_>) -> Decision {
+    let status = backup.status.clone().unwrap_or_default();
+    match status.phase {
+        BackupPhase::Pending => begin(backup, status, round),
+        BackupPhase::Running => go_on(backup, status, round),
+        BackupPhase::Completed | BackupPhase::Failed => Decision { status, create: Vec::new() },
+    }
+}
+
+/// Where the artifacts go.
+fn target(backup: &RedisBackup, round: Round<'_>) -> Option<BackupTarget> {
+    backup.spec.target.clone().or_else(|| round.resolved.backup_target.clone())
+}
+
+fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
+    if target(backup, round).is_none() {
+        let why = "neither the backup nor the cluster names a target".to_owned();
+        return Decision { status: fail(status, "NoTarget", why, round.now), create: Vec::new() };
+    }
+    // What moves now is finished first; every shard must have somebody to ask.
+    if round.slots_moving || (0..round.resolved.shards).any(|shard| worker::source(round.probed, shard).is_none()) {
+        return Decision { status, create: Vec::new() };
+    }
+    let uid = backup.metadata.uid.as_deref().unwrap_or_default();
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    status.phase = BackupPhase::Running;
+    status.start_time = Some(round.now);
+    // The uid keeps two backups of one name apart.
+    let short: String = uid.chars().take(8).collect();
+    status.location = Some(format!("{}_{}_{name}_{short}", round.resolved.key.namespace, round.resolved.key.name));
+    status.engine_version = round.probed.facts.values().map(|facts| facts.version.clone()).min();
+    go_on(backup, status, round)
+}
+
+fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
+    let mut create = Vec::new();
+    for shard in 0..round.resolved.shards {
+        if status.shards.iter().any(|artifact| artifact.index == i32::from(shard)) {
+            continue;
+        }
+        match shard_state(backup, shard, round) {
+            State::Begin { attempt } => create.extend(start(backup, &status, shard, attempt, round)),
+            State::Runs => {}
+            State::Stored(artifact) => status.shards.push(*artifact),
+            State::GivenUp(why) => {
+                let why = format!("shard {shard} could not be stored in {ATTEMPTS} attempts: {why}");
+                return Decision { status: fail(status, "WorkerFailed", why, round.now), create: Vec::new() };
+            }
+        }
+    }
+    status.shards.sort_by_key(|artifact| artifact.index);
+    if status.shards.len() == usize::from(round.resolved.shards) {
+        status = complete(status, round);
+    }
+    Decision { status, create }
+}
+
+/// How far one shard is.
+enum State {
+    /// A worker is to be made.
+    Begin { attempt: u16 },
+    /// A worker is at it.
+    Runs,
+    /// It is stored and checked.
+    Stored(Box<ArtifactStatus>),
+    /// Too many workers failed.
+    GivenUp(String),
+}
+
+fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
+    let name = backup.metadata.name.as_deref().unwrap_or_default();
+    let mut last = String::new();
+    for attempt in 0..ATTEMPTS {
+        let Some(pod) = round.workers.get(&names::backup_pod(name, shard, attempt)) else {
+            return State::Begin { attempt };
+        };
+        match worker::outcome(pod, shard) {
+            worker::Outcome::Runs => return State::Runs,
+            worker::Outcome::Stored(artifact) => return State::Stored(artifact),
+            worker::Outcome::Failed(why) => last = why,
+        }
+    }
+    State::GivenUp(last)
+}
+
+fn start(
+    backup: &RedisBackup,
+    status: &RedisBackupStatus,
+    shard: u16,
+    attempt: u16,
+    round: Round<'_>,
+) -> Option<Pod> {
+    let target = target(backup, round)?;
+    let source = worker::source(round.probed, shard)?;
+    let order = worker::Order {
+        backup: backup.metadata.name.as_deref()?,
+        location: status.location.as_deref()?,
+        target: &target,
+        shard,
+        attempt,
+        source,
+    };
+    Some(worker::pod(round.resolved, order))
+}
+
+/// Everything is stored; does it hold everything exactly once?
+fn complete(mut status: RedisBackupStatus, round: Round<'_>) -> RedisBackupStatus {
+    if round.resolved.mode == Mode::Cluster {
+        let mut all = SlotSet::EMPTY;
+        let mut count = 0_u32;
+        for artifact in &status.shards {
+            let Some(slots) = SlotSet::parse(&artifact.slots) else {
+                let why = format!("artifact of shard {} says it holds the slots {:?}", artifact.index, artifact.slots);
+                return fail(status, "Inconsistent", why, round.now);
+            };
+            count = count.saturating_add(u32::from(slots.len()));
+            all = all.union(&slots);
+        }
+        if all != SlotSet::all() || count != u32::from(plan::SLOTS) {
+            let why = format!("the artifacts hold {} of {} slots, {count} with repetitions", all.len(), plan::SLOTS);
+            return fail(status, "Inconsistent", why, round.now);
+        }
+    }
+    let cuts = || status.shards.iter().map(|artifact| artifact.cut_time.as_millisecond());
+    status.cut_spread_millis = cuts().max().zip(cuts().min()).map(|(last, first)| last.saturating_sub(first));
+    status.verified = true;
+    status.phase = BackupPhase::Completed;
+    status.completion_time = Some(round.now);
+    let bytes: i64 = status.shards.iter().map(|artifact| artifact.bytes).sum();
+    let keys: i64 = status.shards.iter().map(|artifact| artifact.keys).sum();
+    let text = format!("{} artifacts with {keys} keys ({bytes} bytes) were read back", status.shards.len());
+    status.conditions = conditions(true, "Verified", &text, round.now);
+    status
+}
+
+fn fail(mut status: RedisBackupStatus, reason: &str, why: String, now: Timestamp) -> RedisBackupStatus {
+    status.phase = BackupPhase::Failed;
+    status.completion_time = Some(now);
+    status.conditions = conditions(false, reason, &why, now);
+    status
+}
+
+fn conditions(complete: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+    let condition = |kind: &str, holds: bool| Condition {
+        kind: kind.to_owned(),
+        status: if holds { Status::True } else { Status::False },
+        observed_generation: None,
+        last_transition_time: crate::report::seconds(now),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    vec![condition("Complete", complete), condition("Failed", !complete)]
+}
+
+/// A backup of a cluster that does not exist.
+#[must_use]
+pub fn without_cluster(backup: &RedisBackup, now: Timestamp) -> Option<RedisBackupStatus> {
+    let status = backup.status.clone().unwrap_or_default();
+    let ended = status.completion_time.is_some();
+    let why = format!("there is no RedisCluster {:?} in this namespace", backup.spec.cluster_name);
+    (!ended).then(|| fail(status, "NoCluster", why, now))
+}
+
+/// The member of a shard to copy from: a replica in sync, which spares the primary the fork; else the primary.
+fn best_source(probed: &Probed, shard: u16) -> Option<(plan::Pod, std::net::SocketAddr)> {
+    let candidates = probed.observed.members.iter().filter(|(pod, _)| pod.shard == shard);
+    let ranked = candidates.filter_map(|(pod, member)| {
+        let Seen::Node(node) = &member.seen else { return None };
+        let rank = match &node.role {
+            Role::Replica { synced: true, link_up: true, lag_bytes, .. } => (0, *lag_bytes),
+            Role::Primary { .. } => (1, 0),
+            Role::Replica { .. } => return None,
+        };
+        let address = probed.facts.get(pod)?.address;
+        (!node.loading).then_some((rank, *pod, address))
+    });
+    ranked.min_by_key(|(rank, pod, _)| (*rank, *pod)).map(|(_, pod, address)| (pod, address))
+}
+
+#[cfg(test)]
+#[path = "backup_tests.rs"]
+mod tests;

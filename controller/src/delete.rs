@@ -1,0 +1,170 @@
+//! Takes a RedisCluster away, behind its finalizer and in an order it knows: pods first (they get their grace period
+//! and hand their data to disk), then what pointed at them, then volumes as the specification says, then the object.
+//!
+//! Only for an object whose deletion has been seen, and only children that carry its labels *and* its uid. Children of
+//! an object that is merely absent are never touched: absence may be a lost store (architecture.md).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use types::cluster::{DeletionPolicy, Retain};
+use types::{RedisCluster, names};
+
+use crate::api::{self, Kubernetes};
+use crate::apply::owner_uid;
+use crate::cache::Cached;
+use crate::gather::Gathered;
+use crate::resolve::Resolved;
+
+/// Why deletion does not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or did not answer.
+    #[error("deleting the children of a RedisCluster")]
+    Api(#[from] api::Error),
+    /// A backup could not be ended.
+    #[error("ending the backups of a RedisCluster")]
+    Backup(#[from] crate::backup::Error),
+}
+
+/// How far deletion is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Something has been deleted and is waited for.
+    Waiting(String),
+    /// Nothing of ours is left.
+    Done,
+}
+
+/// One step of deletion; called until it is done.
+///
+/// # Errors
+/// When the API server does not take it; the next call goes on from there.
+pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Progress, Error> {
+    let uid = gathered.cluster.metadata.uid.as_deref().unwrap_or_default();
+    let ours = !uid.is_empty() && gathered.cluster.metadata.deletion_timestamp.is_some();
+    if !ours {
+        return Ok(Progress::Waiting("the deletion of this very object has not been seen".to_owned()));
+    }
+    end_records(kubernetes, gathered).await?;
+    let sets = all(kubernetes, &gathered.stateful_sets, uid).await?;
+    if sets > 0 || !gathered.pods.is_empty() {
+        let pods = gathered.pods.len();
+        return Ok(Progress::Waiting(format!("{sets} StatefulSets and {pods} pods are stopping")));
+    }
+    let mut left = all(kubernetes, &gathered.services, uid).await?;
+    left = left.saturating_add(all(kubernetes, &gathered.budgets, uid).await?);
+    left = left.saturating_add(all(kubernetes, &gathered.config_maps, uid).await?);
+    // A volume that stays is of no use without the passwords of the users in it.
+    if retain(&gathered.cluster) == Retain::Delete || gathered.claims.is_empty() {
+        left = left.saturating_add(all(kubernetes, &gathered.secrets, uid).await?);
+    }
+    if retain(&gathered.cluster) == Retain::Delete {
+        left = left.saturating_add(claims(kubernetes, &gathered.claims, |_, _| true).await?);
+    }
+    if left > 0 {
+        return Ok(Progress::Waiting(format!("{left} objects are being deleted")));
+    }
+    remove_finalizer(kubernetes, &gathered.cluster).await?;
+    Ok(Progress::Done)
+}
+
+/// Whether volumes and Secrets outlive the object.
+fn retain(cluster: &RedisCluster) -> Retain {
+    match cluster.spec.deletion.policy {
+        DeletionPolicy::Retain => Retain::Retain,
+        DeletionPolicy::Delete => cluster.spec.storage.as_ref().map_or(Retain::Delete, |storage| storage.retain),
+    }
+}
+
+/// Operations end; backups that run end as failed, completed ones are untouched: they outlive the cluster.
+async fn end_records(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<(), Error> {
+    let now = jiff::Timestamp::now();
+    for operation in &gathered.operations {
+        if let Some(status) = crate::operate::without_cluster(operation, now) {
+            let next = types::RedisOperation { status: Some(status), ..(**operation).clone() };
+            kubernetes.replace_status(&next).await?;
+        }
+    }
+    for backup in &gathered.backups {
+        if let Some(status) = crate::backup::without_cluster(backup, now) {
+            let next = types::RedisBackup { status: Some(status), ..(**backup).clone() };
+            kubernetes.replace_status(&next).await?;
+        }
+    }
+    Ok(crate::backup::tidy(kubernetes, gathered, now).await?)
+}
+
+/// Deletes every object of this owner; says how many are still there.
+async fn all<K: Cached>(
+    kubernetes: &Kubernetes,
+    objects: &BTreeMap<String, Arc<K>>,
+    uid: &str,
+) -> Result<usize, Error> {
+    let mut left = 0_usize;
+    for object in objects.values().filter(|object| owner_uid(&***object) == Some(uid)) {
+        if object.meta().deletion_timestamp.is_none() {
+            kubernetes.delete(&**object).await?;
+        }
+        left = left.saturating_add(1);
+    }
+    Ok(left)
+}
+
+/// Deletes the claims that `which` names by shard and ordinal; says how many are still there. Claims are made by the
+/// StatefulSet controller and carry our labels, but not our annotation.
+async fn claims(
+    kubernetes: &Kubernetes,
+    claims: &BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    which: impl Fn(u16, u16) -> bool,
+) -> Result<usize, Error> {
+    let mut left = 0_usize;
+    for (name, claim) in claims {
+        let Some(shard) = crate::gather::shard_of(&claim.metadata) else { continue };
+        let Some(ordinal) = name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok()) else { continue };
+        let cluster = claim.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_CLUSTER));
+        let ours = cluster.is_some_and(|cluster| *name == names::claim(cluster, shard, ordinal));
+        if ours && which(shard, ordinal) {
+            if claim.metadata.deletion_timestamp.is_none() {
+                kubernetes.delete(&**claim).await?;
+            }
+            left = left.saturating_add(1);
+        }
+    }
+    Ok(left)
+}
+
+async fn remove_finalizer(kubernetes: &Kubernetes, cluster: &RedisCluster) -> Result<(), Error> {
+    let mut next = cluster.clone();
+    let finalizers = next.metadata.finalizers.get_or_insert_default();
+    let before = finalizers.len();
+    finalizers.retain(|name| name != names::FINALIZER);
+    if finalizers.len() < before {
+        kubernetes.replace(&next).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the claims of members that have been scaled away, where the specification says so: of shards and ordinals
+/// that are not wanted, whose StatefulSet does not want them and whose pod is gone. The planner has moved their slots
+/// before it let them go.
+///
+/// # Errors
+/// When the API server does not take it.
+pub async fn sweep_claims(kubernetes: &Kubernetes, gathered: &Gathered, resolved: &Resolved) -> Result<(), Error> {
+    if resolved.retain_claims == Retain::Retain {
+        return Ok(());
+    }
+    let size = |shard: u16| {
+        let set = gathered.stateful_set(shard)?;
+        set.spec.as_ref()?.replicas.and_then(|size| u16::try_from(size).ok())
+    };
+    let unwanted = |shard: u16, ordinal: u16| {
+        (shard >= resolved.shards || ordinal >= resolved.members)
+            && size(shard).is_none_or(|size| ordinal >= size)
+            && !gathered.pods.contains_key(&names::pod(&resolved.key.name, shard, ordinal))
+    };
+    claims(kubernetes, &gathered.claims, unwanted).await?;
+    Ok(())
+}

@@ -1,0 +1,208 @@
+//! Carries out the steps of a plan. One arm per step, no decisions: check the step's precondition on the connection
+//! that carries the command, check the lease, send, and say what became of it.
+//!
+//! Steps run in their order, neighbours of the same kind side by side, and the batch ends at the first step that was
+//! not done: the next look plans anew. Every step is safe to repeat, also by two controllers at once.
+
+pub mod migrate;
+mod member;
+mod nodes;
+mod restart;
+mod settings;
+mod slots;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use futures::StreamExt;
+use plan::{NodeId, Plan, Seen, Step, Who};
+
+use crate::api::{self, Kubernetes};
+use crate::gather::Gathered;
+use crate::lease::Guard;
+use crate::probe::agent::{self, Agents};
+use crate::probe::{Memory, Place, Probed};
+use crate::redis::{self, Access};
+use crate::resolve::Resolved;
+
+use nodes::Nodes;
+pub use settings::{COMPRESSION, NODE_TIMEOUT, settle, temporary};
+
+/// Steps of one kind that run at the same time: bounds sockets; the planner bounds what may be disturbed.
+const AT_ONCE: usize = 32;
+
+/// Why a step was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A precondition does not hold (any more): nothing was sent.
+    #[error("{0}")]
+    Refused(String),
+    /// Another controller may lead by now: nothing was sent.
+    #[error("this controller does not hold the lease")]
+    NotLeading,
+    /// A node failed or refused.
+    #[error(transparent)]
+    Node(#[from] redis::Error),
+    /// Slots could not be moved.
+    #[error(transparent)]
+    Migrate(#[from] migrate::Error),
+    /// An agent failed or refused.
+    #[error(transparent)]
+    Agent(#[from] agent::Error),
+    /// The API server failed or refused.
+    #[error(transparent)]
+    Api(#[from] api::Error),
+}
+
+impl From<resp::Error> for Error {
+    fn from(error: resp::Error) -> Self {
+        Self::Node(error.into())
+    }
+}
+
+/// What a step achieved, beyond being done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// A sentence worth an event, where the step's own is not enough.
+    pub note: Option<String>,
+    /// Keys moved.
+    pub keys: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Slots handed over.
+    pub slots: u64,
+}
+
+/// What became of a batch.
+#[derive(Debug, Default)]
+pub struct Executed {
+    /// Steps that were done, in order.
+    pub done: Vec<(Step, Done)>,
+    /// Steps that were not, with the reason. Steps after them were not begun.
+    pub failed: Vec<(Step, Error)>,
+}
+
+/// Everything a step may need. Nothing in it is decided here.
+#[derive(Clone, Copy)]
+pub struct World<'a> {
+    /// What should be.
+    pub resolved: &'a Resolved,
+    /// What exists in Kubernetes.
+    pub gathered: &'a Gathered,
+    /// Where members are.
+    pub places: &'a BTreeMap<plan::Pod, Place>,
+    /// What was seen.
+    pub probed: &'a Probed,
+    /// How Redis is reached.
+    pub access: &'a Access,
+    /// How agents are reached.
+    pub agents: &'a Agents,
+    /// The API server.
+    pub kubernetes: &'a Kubernetes,
+    /// Bytes per second, shared by all moves of this cluster.
+    pub bucket: &'a std::sync::Mutex<migrate::Bucket>,
+}
+
+impl World<'_> {
+    /// The lease.
+    fn guard(&self) -> &Guard {
+        self.kubernetes.guard()
+    }
+
+    /// Asked immediately before every Redis write.
+    fn leading(&self) -> Result<(), Error> {
+        if self.guard().is_valid() { Ok(()) } else { Err(Error::NotLeading) }
+    }
+
+    /// Where a member was when it was seen.
+    fn address(&self, who: Who) -> Result<SocketAddr, Error> {
+        let member = self.probed.observed.members.get(&who.pod).map(|member| &member.seen);
+        match member {
+            Some(Seen::Node(node)) if node.id == who.id => {
+                node.address.parse().map_err(|_| Error::Refused(format!("member {who} has no legible address")))
+            }
+            _ => Err(Error::Refused(format!("member {who} was not seen with the expected identity"))),
+        }
+    }
+
+    /// All primaries that were seen, but for these.
+    fn other_primaries(&self, except: &[NodeId]) -> Vec<migrate::End> {
+        crate::probe::nodes(&self.probed.observed)
+            .filter(|node| node.is_primary() && !except.contains(&node.id))
+            .filter_map(|node| Some(migrate::End { id: node.id, address: node.address.parse().ok()? }))
+            .collect()
+    }
+}
+
+/// Carries out one batch.
+pub async fn execute(plan: &Plan, world: World<'_>, memory: &mut Memory) -> Executed {
+    let mut executed = Executed::default();
+    let nodes = Nodes::new(world.access.clone());
+    for group in plan.steps.chunk_by(|one, next| one.kind() == next.kind()) {
+        let nodes = &nodes;
+        let run: Vec<_> =
+            group.iter().map(|step| async move { (step.clone(), one(step, world, nodes).await) }).collect();
+        // Unordered in time, ordered in the result.
+        let results: Vec<_> = futures::stream::iter(run).buffered(AT_ONCE).collect().await;
+        for (step, result) in results {
+            remember(&step, result.is_ok(), memory);
+            match result {
+                Ok(done) => executed.done.push((step, done)),
+                Err(error) => executed.failed.push((step, error)),
+            }
+        }
+        if !executed.failed.is_empty() {
+            break;
+        }
+    }
+    executed
+}
+
+/// What the next look has to know.
+fn remember(step: &Step, done: bool, memory: &mut Memory) {
+    match step {
+        Step::Failover { replica, .. } => {
+            if done {
+                memory.failover_over(replica.pod.shard);
+            } else {
+                memory.failover_asked(replica.pod.shard);
+            }
+        }
+        // Keys may lie where their slot is not any more.
+        Step::Adopt { .. } | Step::Stabilise { .. } => memory.look_deep(),
+        Step::Move { .. } if !done => memory.look_deep(),
+        Step::Move { .. }
+        | Step::NodeTimeout { .. }
+        | Step::Epoch { .. }
+        | Step::AddSlots { .. }
+        | Step::Meet { .. }
+        | Step::Replicate { .. }
+        | Step::Forget { .. }
+        | Step::Release { .. }
+        | Step::Restart { .. }
+        | Step::RetireMembers { .. }
+        | Step::RetireShard { .. } => {}
+    }
+}
+
+/// One step.
+async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error> {
+    match step {
+        Step::NodeTimeout { node, millis } => member::node_timeout(world, nodes, *node, *millis).await,
+        Step::Epoch { node, epoch } => member::epoch(world, nodes, *node, *epoch).await,
+        Step::AddSlots { node, slots } => slots::add(world, nodes, *node, slots).await,
+        Step::Meet { node, peer, address } => member::meet(world, nodes, *node, *peer, address).await,
+        Step::Replicate { node, primary } => member::replicate(world, nodes, *node, *primary).await,
+        Step::Failover { replica, primary, how } => member::failover(world, nodes, *replica, *primary, *how).await,
+        Step::Adopt { node, owner, slots } => slots::adopt(world, nodes, *node, *owner, slots).await,
+        Step::Move { from, to, slots } => slots::move_slots(world, *from, *to, slots).await,
+        Step::Stabilise { node, slots } => slots::stabilise(world, nodes, *node, slots).await,
+        Step::Forget { id, by } => member::forget(world, nodes, *id, by).await,
+        Step::Release { pod, how } => restart::release(world, *pod, *how).await,
+        Step::Restart { pod, expect } => restart::restart(world, nodes, *pod, *expect).await,
+        Step::RetireMembers { shard, keep, leaving } => {
+            restart::retire_members(world, nodes, *shard, *keep, leaving).await
+        }
+        Step::RetireShard { shard, leaving } => restart::retire_shard(world, nodes, *shard, leaving).await,
+    }
+}

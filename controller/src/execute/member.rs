@@ -1,0 +1,144 @@
+//! Steps that concern who belongs to the cluster and in which role.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use plan::{FailoverHow, NodeId, Who};
+use resp::Role;
+
+use super::{Done, Error, Nodes, World};
+
+/// How long the effect of a failover is watched for. Measured: 9-50 ms when all is well; a manual failover gives up
+/// by itself after 5 s.
+const FAILOVER_WATCH: Duration = Duration::from_millis(2500);
+/// How often the role is asked meanwhile.
+const FAILOVER_LOOK: Duration = Duration::from_millis(5);
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused(why.into())
+}
+
+pub(super) async fn node_timeout(world: World<'_>, nodes: &Nodes, node: Who, millis: u64) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    world.leading()?;
+    redis.send(&["CONFIG", "SET", "cluster-node-timeout", &millis.to_string()]).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn epoch(world: World<'_>, nodes: &Nodes, node: Who, epoch: u64) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let view = redis.connection()?.cluster_info().await?;
+    if view.my_epoch == epoch {
+        return Ok(Done::default());
+    }
+    if view.my_epoch != 0 || view.known_nodes != 1 {
+        let (mine, known) = (view.my_epoch, view.known_nodes);
+        return Err(refused(format!("{node} has epoch {mine} and knows {known} nodes; only a new node is given one")));
+    }
+    world.leading()?;
+    redis.send(&["CLUSTER", "SET-CONFIG-EPOCH", &epoch.to_string()]).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn meet(
+    world: World<'_>,
+    nodes: &Nodes,
+    node: Who,
+    peer: Who,
+    address: &str,
+) -> Result<Done, Error> {
+    let at: SocketAddr = address.parse().map_err(|_| refused(format!("{address:?} is no address")))?;
+    // The identity at that very address is checked before anybody is sent there, or two clusters could be joined.
+    drop(nodes.at(at, peer.id).await?);
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    world.leading()?;
+    redis.send(&["CLUSTER", "MEET", &at.ip().to_string(), &at.port().to_string()]).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primary: Who) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let table = redis.table().await?;
+    if table.follows() == Some(primary.id) {
+        return Ok(Done::default());
+    }
+    if !table.mine().is_empty() {
+        return Err(refused(format!("{node} owns {} slots", table.mine().len())));
+    }
+    if !table.of(primary.id).is_some_and(|line| line.flags.primary) {
+        return Err(refused(format!("{node} does not know {primary} as a primary")));
+    }
+    if table.is_primary() {
+        let keys = redis.send(&["DBSIZE"]).await?.integer();
+        if keys != Some(0) {
+            let keys = keys.unwrap_or(-1);
+            return Err(refused(format!("{node} is a primary and holds {keys} keys, which replicating would discard")));
+        }
+    }
+    world.leading()?;
+    redis.send(&["CLUSTER", "REPLICATE", &primary.id.to_string()]).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn failover(
+    world: World<'_>,
+    nodes: &Nodes,
+    replica: Who,
+    primary: NodeId,
+    how: FailoverHow,
+) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(replica)?, replica.id).await?;
+    let table = redis.table().await?;
+    if table.follows() != Some(primary) {
+        return Err(refused(format!("{replica} does not follow {}", primary.short())));
+    }
+    let info = redis.connection()?.info(&["replication"]).await?;
+    let link_up = info.get("master_link_status") == Some("up");
+    if info.flag("master_sync_in_progress") != Some(false) || (how == FailoverHow::Coordinated && !link_up) {
+        return Err(refused(format!("{replica} is not in sync with its primary")));
+    }
+    world.leading()?;
+    match how {
+        FailoverHow::Coordinated => redis.send(&["CLUSTER", "FAILOVER"]).await?,
+        FailoverHow::Force => redis.send(&["CLUSTER", "FAILOVER", "FORCE"]).await?,
+    };
+    // OK means "scheduled": done is when the role has changed.
+    let begun = Instant::now();
+    while begun.elapsed() < FAILOVER_WATCH {
+        if matches!(redis.connection()?.role().await?, Role::Primary { .. }) {
+            let millis = begun.elapsed().as_millis();
+            let note = format!("{replica} became the primary of its shard within {millis} ms");
+            return Ok(Done { note: Some(note), ..Done::default() });
+        }
+        tokio::time::sleep(FAILOVER_LOOK).await;
+    }
+    Err(refused(format!("{replica} was asked to take over and has not within {} ms", FAILOVER_WATCH.as_millis())))
+}
+
+pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Who]) -> Result<Done, Error> {
+    if crate::probe::nodes(&world.probed.observed).any(|node| node.id == id) {
+        return Err(refused(format!("a pod answers with the identity {}", id.short())));
+    }
+    let mut tell = Vec::new();
+    for who in by {
+        let mut redis = nodes.at(world.address(*who)?, who.id).await?;
+        let table = redis.table().await?;
+        let Some(entry) = table.of(id) else { continue };
+        let followed = table.others().any(|node| {
+            node.primary.as_ref().and_then(|primary| NodeId::parse(primary.as_str())) == Some(id)
+        });
+        if entry.slot_count() > 0 || (entry.connected && !entry.flags.no_address) || followed {
+            return Err(refused(format!("in the table of {who} the node {} is still of use", id.short())));
+        }
+        tell.push(redis);
+    }
+    world.leading()?;
+    // At the same time: who is told late brings the entry back to those who were told first.
+    let id = id.to_string();
+    let told = futures::future::join_all(tell.iter_mut().map(|redis| {
+        let id = id.as_str();
+        async move { redis.send(&["CLUSTER", "FORGET", id]).await }
+    }));
+    told.await.into_iter().collect::<Result<Vec<_>, _>>()?;
+    Ok(Done::default())
+}

@@ -1,0 +1,167 @@
+//! Steps that concern pods: letting a held one start, restarting one, taking members away. Before each of them the
+//! live object is read from the API server, not from a cache, and what is deleted is named by its uid.
+
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::Pod as KubePod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use plan::{Leaver, ReleaseHow, RestartAs, Seen, Who};
+use types::agent::{AgentPhase, Release};
+use types::names;
+
+use super::nodes::count_keys;
+use super::{Done, Error, Nodes, World};
+use crate::probe::{Container, container_of};
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused(why.into())
+}
+
+pub(super) async fn release(world: World<'_>, pod: plan::Pod, how: ReleaseHow) -> Result<Done, Error> {
+    let Some(Container::Running { address }) = world.places.get(&pod).map(|place| &place.container) else {
+        return Err(refused(format!("{pod} does not run")));
+    };
+    let report = world.agents.report(address.ip()).await?;
+    if report.phase != AgentPhase::Held {
+        return Err(refused(format!("{pod} is not held any more")));
+    }
+    let how = match how {
+        ReleaseHow::AsIs => types::agent::ReleaseHow::AsIs,
+        ReleaseHow::Blank => types::agent::ReleaseHow::Blank,
+    };
+    world.leading()?;
+    world.agents.release(address.ip(), Release { how }).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn restart(
+    world: World<'_>,
+    nodes: &Nodes,
+    pod: plan::Pod,
+    expect: RestartAs,
+) -> Result<Done, Error> {
+    let place = world.places.get(&pod).ok_or_else(|| refused(format!("{pod} is no place of this cluster")))?;
+    let namespace = &world.resolved.key.namespace;
+    let live: KubePod = world
+        .kubernetes
+        .live(namespace, &place.name)
+        .await?
+        .ok_or_else(|| refused(format!("the pod {} is gone already", place.name)))?;
+    if live.metadata.uid != place.uid {
+        return Err(refused(format!("the pod {} has been replaced already", place.name)));
+    }
+    if live.metadata.deletion_timestamp.is_some() {
+        return Err(refused(format!("the pod {} is being deleted already", place.name)));
+    }
+    match expect {
+        RestartAs::Replica(id) => owns_nothing(world, nodes, Who { pod, id }).await?,
+        RestartAs::OnlyCopy(id) => still_there(world, nodes, Who { pod, id }).await?,
+        RestartAs::NotRunning => {
+            if container_of(&live) != Container::Stopped {
+                return Err(refused(format!("the pod {} runs", place.name)));
+            }
+        }
+    }
+    world.kubernetes.delete(&live).await?;
+    Ok(Done { note: Some(format!("restarting pod {}", place.name)), ..Done::default() })
+}
+
+async fn owns_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
+    let mut redis = nodes.at(world.address(who)?, who.id).await?;
+    let table = redis.table().await?;
+    let mine = table.mine();
+    if mine.is_empty() { Ok(()) } else { Err(refused(format!("{who} owns {} slots", mine.len()))) }
+}
+
+async fn still_there(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
+    match world.resolved.mode {
+        types::cluster::Mode::Cluster => drop(nodes.at(world.address(who)?, who.id).await?),
+        // Its identity is its pod's uid, which has just been compared.
+        types::cluster::Mode::Standalone => {}
+    }
+    Ok(())
+}
+
+/// Nobody who leaves owns a slot; who was not seen as a node does not run.
+async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver], with_keys: bool) -> Result<(), Error> {
+    for leaver in leaving {
+        let Some(id) = leaver.id else {
+            let seen = world.probed.observed.members.get(&leaver.pod).map(|member| &member.seen);
+            match seen {
+                None | Some(Seen::Absent | Seen::Stopped | Seen::Held { .. } | Seen::Starting) => continue,
+                Some(Seen::Unknown { .. } | Seen::Node(_)) => {
+                    return Err(refused(format!("what {} owns is not known", leaver.pod)));
+                }
+            }
+        };
+        let who = Who { pod: leaver.pod, id };
+        let Ok(address) = world.address(who) else {
+            // Named by the last status only: it may leave if its process is dead.
+            let seen = world.probed.observed.members.get(&leaver.pod).map(|member| &member.seen);
+            match seen {
+                None | Some(Seen::Absent | Seen::Stopped | Seen::Held { .. }) => continue,
+                Some(Seen::Unknown { .. } | Seen::Starting | Seen::Node(_)) => {
+                    return Err(refused(format!("what {who} owns is not known")));
+                }
+            }
+        };
+        owns_nothing(world, nodes, who).await?;
+        let mut redis = nodes.at(address, id).await?;
+        // A replica's keys are its primary's; a primary's would be lost.
+        if with_keys && redis.table().await?.is_primary() {
+            let held = count_keys(&mut redis, &plan::SlotSet::all()).await?;
+            let keys: u64 = held.values().sum();
+            if keys > 0 {
+                return Err(refused(format!("{who} still holds {keys} keys")));
+            }
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn retire_members(
+    world: World<'_>,
+    nodes: &Nodes,
+    shard: u16,
+    keep: u16,
+    leaving: &[Leaver],
+) -> Result<Done, Error> {
+    may_leave(world, nodes, leaving, true).await?;
+    let Some(mut set) = live_set(world, shard).await? else {
+        return Err(refused(format!("shard {shard} has no StatefulSet")));
+    };
+    let Some(spec) = set.spec.as_mut() else { return Err(refused(format!("shard {shard} has no specification"))) };
+    if spec.replicas.is_some_and(|size| size <= i32::from(keep)) {
+        return Ok(Done::default());
+    }
+    spec.replicas = Some(i32::from(keep));
+    world.kubernetes.replace(&set).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn retire_shard(
+    world: World<'_>,
+    nodes: &Nodes,
+    shard: u16,
+    leaving: &[Leaver],
+) -> Result<Done, Error> {
+    may_leave(world, nodes, leaving, true).await?;
+    let name = names::shard(&world.resolved.key.name, shard);
+    if let Some(budget) = world.gathered.budgets.get(&name) {
+        world.kubernetes.delete::<PodDisruptionBudget>(budget).await?;
+    }
+    let Some(set) = live_set(world, shard).await? else { return Ok(Done::default()) };
+    world.kubernetes.delete(&set).await?;
+    Ok(Done::default())
+}
+
+/// The StatefulSet of a shard as the API server has it, if it is of this very cluster.
+async fn live_set(world: World<'_>, shard: u16) -> Result<Option<StatefulSet>, Error> {
+    let key = &world.resolved.key;
+    let name = names::shard(&key.name, shard);
+    let Some(set) = world.kubernetes.live::<StatefulSet>(&key.namespace, &name).await? else { return Ok(None) };
+    let owner = crate::apply::owner_uid(&set);
+    if owner != Some(world.resolved.uid.as_str()) {
+        return Err(refused(format!("the StatefulSet {name} belongs to another RedisCluster")));
+    }
+    Ok(Some(set))
+}

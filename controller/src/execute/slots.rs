@@ -1,0 +1,132 @@
+//! Steps that concern who owns which slot.
+
+use plan::{NodeId, SlotSet, Who};
+use resp::Command;
+
+use super::nodes::{Node, count_keys};
+use super::{Done, Error, Nodes, World, migrate};
+use crate::redis;
+
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused(why.into())
+}
+
+pub(super) async fn add(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let table = redis.table().await?;
+    if !table.is_primary() {
+        return Err(refused(format!("{node} is not a primary")));
+    }
+    let missing = slots.difference(&table.mine());
+    let taken = missing.difference(&table.unowned());
+    if !taken.is_empty() {
+        return Err(refused(format!("in the table of {node} these slots have an owner: {taken}")));
+    }
+    add_unowned(world, &mut redis, &missing).await
+}
+
+async fn add_unowned(world: World<'_>, redis: &mut Node, slots: &SlotSet) -> Result<Done, Error> {
+    if slots.is_empty() {
+        return Ok(Done::default());
+    }
+    let bounds = slots.ranges().flat_map(|(first, last)| [first.to_string(), last.to_string()]);
+    let command = Command::new("CLUSTER").arg("ADDSLOTSRANGE").args(bounds);
+    world.leading()?;
+    redis::all(redis.connection()?, &[command]).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn adopt(
+    world: World<'_>,
+    nodes: &Nodes,
+    node: Who,
+    owner: Option<NodeId>,
+    slots: &SlotSet,
+) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let table = redis.table().await?;
+    if !table.is_primary() {
+        return Err(refused(format!("{node} is not a primary")));
+    }
+    let allowed: Vec<NodeId> = owner.into_iter().collect();
+    let others = slots.intersection(&table.owned_by_others_than(&allowed));
+    if !others.is_empty() {
+        return Err(refused(format!("in the table of {node} somebody else owns these slots: {others}")));
+    }
+    let missing = slots.difference(&table.mine());
+    let unowned = missing.intersection(&table.unowned());
+    let named = missing.difference(&unowned);
+    if let Some(owner) = owner.filter(|_| !named.is_empty()) {
+        // IMPORTING first: only then does Redis raise the node's epoch, so that its claim wins.
+        let set = |slot: u16, what: &str, id: NodeId| {
+            Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, &id.to_string()])
+        };
+        let importing: Vec<Command> = named.iter().map(|slot| set(slot, "IMPORTING", owner)).collect();
+        let taking: Vec<Command> = named.iter().map(|slot| set(slot, "NODE", node.id)).collect();
+        world.leading()?;
+        redis::all_in_turns(redis.connection()?, &importing).await?;
+        world.leading()?;
+        redis::all_in_turns(redis.connection()?, &taking).await?;
+    }
+    add_unowned(world, &mut redis, &unowned).await
+}
+
+pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
+    let source = migrate::End { id: from.id, address: world.address(from)? };
+    let target = migrate::End { id: to.id, address: world.address(to)? };
+    let others = world.other_primaries(&[from.id, to.id]);
+    super::settings::quicken(world, source).await?;
+    let order = migrate::Move {
+        from: source,
+        to: target,
+        slots,
+        others: &others,
+        node_timeout: world.resolved.node_timeout,
+        moving: world.resolved.migration,
+    };
+    let moved = migrate::migrate(order, world.access, world.guard(), world.bucket).await?;
+    if let Some(big) = moved.refused.first() {
+        return Err(refused(format!(
+            "slot {} stays on {from}: it holds a key of {} bytes, more than spec.migration.maxKeyBytes ({})",
+            big.slot, big.bytes, big.most
+        )));
+    }
+    Ok(done(from, to, &moved))
+}
+
+fn done(from: Who, to: Who, moved: &migrate::Moved) -> Done {
+    let (slots, keys, bytes) = (moved.slots.len(), moved.keys, moved.bytes);
+    let mut note = format!("moved {slots} slots with {keys} keys ({bytes} bytes) from {from} to {to}");
+    if moved.replaced > 0 {
+        let more = format!("; {} batches found copies at {to} that {from} had kept; {from}'s were taken", moved.replaced);
+        note.push_str(&more);
+    }
+    Done { note: Some(note), keys, bytes, slots: u64::from(slots) }
+}
+
+/// Clears marks that no longer mean anything. A mark hides keys from clients only as long as it stands, so it is
+/// cleared only where the slot's keys are all in one place.
+pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let mine = redis.table().await?.mine();
+    let foreign = slots.difference(&mine);
+    let held = count_keys(&mut redis, &foreign).await?;
+    if let Some((slot, keys)) = held.first_key_value() {
+        return Err(refused(format!("{node} does not own slot {slot} and holds {keys} keys of it")));
+    }
+    let owned = slots.intersection(&mine);
+    if !owned.is_empty() {
+        for other in world.other_primaries(&[node.id]) {
+            let mut other_redis = nodes.at(other.address, other.id).await?;
+            if let Some((slot, keys)) = count_keys(&mut other_redis, &owned).await?.first_key_value() {
+                let other = other.id.short();
+                return Err(refused(format!("{node} owns slot {slot}, but {other} holds {keys} keys of it")));
+            }
+        }
+    }
+    let stable = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
+    let commands: Vec<Command> = slots.iter().map(stable).collect();
+    world.leading()?;
+    redis::all_in_turns(redis.connection()?, &commands).await?;
+    Ok(Done::default())
+}

@@ -1,0 +1,247 @@
+//! The life of a RedisOperation: Pending → Running → Succeeded, Failed or Cancelled. Pure: from the record, the plan and
+//! what was seen to the next record.
+//!
+//! The record is written before anything is done for it, and what must survive a crash is in it: for a failover, who
+//! the primary was when it began. One operation of a cluster runs at a time.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Role, Seen};
+use types::RedisOperation;
+use types::condition::{Condition, Status};
+use types::operation::{FailoverAction, FailoverMode, OperationPhase, Progress, RedisOperationStatus};
+
+use crate::resolve::Resolved;
+
+/// A failover that has not happened by then is given up: nobody who asked for it still waits.
+const FAILOVER_PATIENCE: Duration = Duration::from_secs(300);
+/// How long a finished operation is kept if it does not say.
+const DEFAULT_TTL: Duration = Duration::from_secs(3600);
+/// Steps kept in a record: the first (it says who the primary was) and the latest.
+const STEPS_MOST: usize = 64;
+/// The first step of a failover, before the node ID. Read back after a crash.
+const PRIMARY_WAS: &str = "the primary was ";
+
+/// What the record and the round know.
+#[derive(Clone, Copy, Debug)]
+pub struct Round<'a> {
+    /// What should be.
+    pub resolved: &'a Resolved,
+    /// What was seen.
+    pub observed: &'a Observed,
+    /// What the planner says.
+    pub plan: &'a Plan,
+    /// Steps done in this round, as sentences.
+    pub done: &'a [String],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The failover the planner is asked for, if this operation runs and is one.
+#[must_use]
+pub fn request(operation: &RedisOperation) -> Option<FailoverRequest> {
+    let status = operation.status.as_ref().filter(|status| status.phase == OperationPhase::Running)?;
+    let action = operation.spec.failover.as_ref().filter(|_| !operation.spec.cancel)?;
+    let FailoverAction { shard, candidate, mode, reason: _ } = action;
+    Some(FailoverRequest {
+        shard: u16::try_from(*shard).ok()?,
+        from: from_steps(&status.steps)?,
+        candidate: candidate.as_deref().and_then(ordinal),
+        how: match mode {
+            FailoverMode::Coordinated => FailoverHow::Coordinated,
+            FailoverMode::Force => FailoverHow::Force,
+        },
+    })
+}
+
+/// uid of the restart that runs.
+#[must_use]
+pub fn running_restart(operation: &RedisOperation) -> Option<&str> {
+    let runs = operation.status.as_ref().is_some_and(|status| status.phase == OperationPhase::Running);
+    let restarts = operation.spec.restart.is_some() && !operation.spec.cancel;
+    (runs && restarts).then_some(operation.metadata.uid.as_deref()).flatten()
+}
+
+fn ordinal(pod: &str) -> Option<u16> {
+    pod.rsplit_once('-')?.1.parse().ok()
+}
+
+fn from_steps(steps: &[String]) -> Option<NodeId> {
+    NodeId::parse(steps.first()?.strip_prefix(PRIMARY_WAS)?.get(..40)?)
+}
+
+/// The next record of the current operation; the same one if nothing changed.
+#[must_use]
+pub fn advance(operation: &RedisOperation, round: Round<'_>) -> RedisOperationStatus {
+    let status = operation.status.clone().unwrap_or_default();
+    match status.phase {
+        OperationPhase::Pending if operation.spec.cancel => {
+            end(status, OperationPhase::Cancelled, "Cancelled", "cancelled before it began".to_owned(), round.now)
+        }
+        OperationPhase::Pending => begin(operation, status, round),
+        OperationPhase::Running => go_on(operation, status, round),
+        OperationPhase::Succeeded | OperationPhase::Failed | OperationPhase::Cancelled => status,
+    }
+}
+
+fn begin(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
+    let fail = |status, why: String| end(status, OperationPhase::Failed, "Impossible", why, round.now);
+    if let Some(action) = &operation.spec.failover {
+        let Some(shard) = u16::try_from(action.shard).ok().filter(|shard| *shard < round.resolved.shards) else {
+            let (shard, shards) = (action.shard, round.resolved.shards);
+            return fail(status, format!("there is no shard {shard}: the cluster has {shards}, counted from 0"));
+        };
+        let Some((id, whose)) = primary_of(round.observed, shard) else {
+            return fail(status, format!("no member of shard {shard} that answers knows its primary"));
+        };
+        status.steps = vec![format!("{PRIMARY_WAS}{id} ({whose})")];
+        status.progress = Some(Progress { done: 0, total: 1, unit: "shards".to_owned() });
+    } else if operation.spec.restart.is_some() {
+        status.progress = Some(pods(operation, round));
+    } else {
+        return fail(status, "it asks for nothing".to_owned());
+    }
+    status.phase = OperationPhase::Running;
+    status.start_time = Some(round.now);
+    status
+}
+
+/// Who the shard's members say is their primary.
+fn primary_of(observed: &Observed, shard: u16) -> Option<(NodeId, String)> {
+    let nodes = || {
+        observed.members.iter().filter(|(pod, _)| pod.shard == shard).filter_map(|(pod, member)| match &member.seen {
+            Seen::Node(node) => Some((*pod, &**node)),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        })
+    };
+    let owner = nodes().filter(|(_, node)| node.is_primary()).max_by_key(|(_, node)| node.slots().len());
+    owner.map(|(pod, node)| (node.id, format!("member {pod}"))).or_else(|| {
+        nodes().find_map(|(pod, node)| match &node.role {
+            Role::Replica { of, .. } => Some((*of, format!("as member {pod} says"))),
+            Role::Primary { .. } => None,
+        })
+    })
+}
+
+fn go_on(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
+    note(&mut status.steps, round.done);
+    if operation.spec.failover.is_some() {
+        failover(operation, status, round)
+    } else {
+        restart(operation, status, round)
+    }
+}
+
+fn failover(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
+    let why = || sentences(round.plan).unwrap_or_else(|| "nothing stands in its way".to_owned());
+    match round.plan.operation {
+        Some(plan::Operation::Done) => {
+            status.progress = Some(Progress { done: 1, total: 1, unit: "shards".to_owned() });
+            let text = "another member is the primary, and every node says so".to_owned();
+            end(status, OperationPhase::Succeeded, "Done", text, round.now)
+        }
+        _ if operation.spec.cancel => {
+            end(status, OperationPhase::Cancelled, "Cancelled", "cancelled on request".to_owned(), round.now)
+        }
+        Some(plan::Operation::Refused) => end(status, OperationPhase::Failed, "Refused", why(), round.now),
+        Some(plan::Operation::Running) | None if is_late(&status, round.now) => {
+            let text = format!("given up after {} s: {}", FAILOVER_PATIENCE.as_secs(), why());
+            end(status, OperationPhase::Failed, "Timeout", text, round.now)
+        }
+        Some(plan::Operation::Running) | None => status,
+    }
+}
+
+fn is_late(status: &RedisOperationStatus, now: Timestamp) -> bool {
+    let limit = i64::try_from(FAILOVER_PATIENCE.as_secs()).unwrap_or(i64::MAX);
+    status.start_time.is_some_and(|start| now.as_second().saturating_sub(start.as_second()) > limit)
+}
+
+fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
+    let progress = pods(operation, round);
+    let (done, total) = (progress.done, progress.total);
+    status.progress = Some(progress);
+    if operation.spec.cancel {
+        let text = format!("cancelled on request after {done} of {total} pods");
+        return end(status, OperationPhase::Cancelled, "Cancelled", text, round.now);
+    }
+    if done == total && round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
+        let text = format!("{total} pods were restarted and are in sync");
+        return end(status, OperationPhase::Succeeded, "Done", text, round.now);
+    }
+    status
+}
+
+/// Restarted members of the named shards that answer again.
+fn pods(operation: &RedisOperation, round: Round<'_>) -> Progress {
+    let named = operation.spec.restart.as_ref().map(|restart| restart.shards.as_slice()).unwrap_or_default();
+    let concerned = |shard: u16| named.is_empty() || named.contains(&i32::from(shard));
+    let shards = (0..round.resolved.shards).filter(|shard| concerned(*shard)).count();
+    let members = round.observed.members.iter().filter(|(pod, _)| concerned(pod.shard));
+    let begun = operation.status.as_ref().is_some_and(|status| status.phase == OperationPhase::Running);
+    let done = members.filter(|(_, member)| begun && !member.outdated && matches!(member.seen, Seen::Node(_))).count();
+    let total = shards.saturating_mul(usize::from(round.resolved.members));
+    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    Progress { done: number(done.min(total)), total: number(total), unit: "pods".to_owned() }
+}
+
+/// What is waited for or refused, as one text.
+fn sentences(plan: &Plan) -> Option<String> {
+    let refused = plan.refused.iter().map(ToString::to_string);
+    let all: Vec<String> = refused.chain(plan.waiting.iter().map(ToString::to_string)).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// Adds steps; the first entry stays, the oldest others go when there are too many.
+fn note(steps: &mut Vec<String>, done: &[String]) {
+    steps.extend(done.iter().cloned());
+    if steps.len() > STEPS_MOST {
+        let surplus = steps.len().saturating_sub(STEPS_MOST);
+        steps.drain(1..=surplus);
+    }
+}
+
+fn end(
+    mut status: RedisOperationStatus,
+    phase: OperationPhase,
+    reason: &str,
+    message: String,
+    now: Timestamp,
+) -> RedisOperationStatus {
+    status.phase = phase;
+    status.completion_time = Some(now);
+    let condition = |kind: &str, holds: bool| Condition {
+        kind: kind.to_owned(),
+        status: if holds { Status::True } else { Status::False },
+        observed_generation: None,
+        last_transition_time: now,
+        reason: reason.to_owned(),
+        message: message.clone(),
+    };
+    let succeeded = phase == OperationPhase::Succeeded;
+    status.conditions = vec![condition("Complete", succeeded), condition("Failed", !succeeded)];
+    status
+}
+
+/// An operation on a cluster that does not exist.
+#[must_use]
+pub fn without_cluster(operation: &RedisOperation, now: Timestamp) -> Option<RedisOperationStatus> {
+    let status = operation.status.clone().unwrap_or_default();
+    let ended = status.completion_time.is_some();
+    let text = format!("there is no RedisCluster {:?} in this namespace", operation.spec.cluster_name);
+    (!ended).then(|| end(status, OperationPhase::Failed, "NoCluster", text, now))
+}
+
+/// Whether a finished record has outlived its time.
+#[must_use]
+pub fn expired(completion: Option<Timestamp>, ttl: Option<&str>, default: bool, now: Timestamp) -> bool {
+    let ttl = ttl.and_then(|text| types::duration::parse(text).ok()).or(default.then_some(DEFAULT_TTL));
+    match (completion, ttl) {
+        (Some(completion), Some(ttl)) => {
+            let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+            now.as_second().saturating_sub(completion.as_second()) >= seconds
+        }
+        (None, _) | (_, None) => false,
+    }
+}

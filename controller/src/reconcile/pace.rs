@@ -1,0 +1,43 @@
+//! When to look again. Kubernetes wakes us by events; Redis does not, so while something is under way it is looked at
+//! often, less often the longer nothing moves, and at rest every few seconds, so that the status tells the truth.
+
+use std::time::{Duration, Instant};
+
+use super::{Local, Round};
+use crate::queue::Next;
+
+/// At rest: a violation shows within ten seconds. Costs Redis one pipeline per node and the API server nothing.
+const AT_REST: Duration = Duration::from_secs(5);
+/// Right after a step.
+const AFTER_STEP: Duration = Duration::from_millis(5);
+/// While waiting: a twentieth of the time nothing has moved, within these bounds.
+const WAITING: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// After failed steps: a fifth of that time, within these bounds.
+const FAILING: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(15));
+/// Deletion is woken by events; this is for those that got lost.
+pub(super) const WHILE_LEAVING: Duration = Duration::from_secs(1);
+/// Finished records of clusters that do not exist are looked at for their time to live.
+pub(super) const RECORDS: Duration = Duration::from_secs(60);
+
+/// When to look again; `rewrite`: the status is worth a write after that time.
+pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) -> Next {
+    let now = Instant::now();
+    let repeated = local.steps == round.plan.steps;
+    let moved = !round.executed.done.is_empty() && round.executed.failed.is_empty() && !repeated;
+    if moved || !round.applied.created.is_empty() || round.plan.is_satisfied() {
+        local.progress_at = now;
+    }
+    local.steps.clone_from(&round.plan.steps);
+    let still = now.saturating_duration_since(local.progress_at);
+    let pause = if !round.troubles.is_empty() {
+        (still / 5).clamp(FAILING.0, FAILING.1)
+    } else if moved {
+        AFTER_STEP
+    } else if round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
+        // A setting that was put back must be seen before the status may say so.
+        if round.temporary.is_empty() { AT_REST } else { WAITING.0 }
+    } else {
+        (still / 20).clamp(WAITING.0, WAITING.1)
+    };
+    Next::After(rewrite.map_or(pause, |rewrite| rewrite.min(pause)))
+}

@@ -1,0 +1,258 @@
+//! The status of a RedisCluster: what was seen and planned, in words and numbers. Pure.
+//!
+//! What it says about health is computed from what the nodes said, by [`verdict`], and not from the planner's opinion:
+//! two independent looks have to agree before it says Ready.
+
+mod conditions;
+mod members;
+mod verdict;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plan::{Plan, Seen, Step};
+use types::cluster::{LastBackup, Mode, Phase, PlanStatus, RedisClusterStatus};
+use types::condition::{Condition, Status};
+use types::{RedisBackup, RedisCluster, names};
+
+use crate::probe::Probed;
+use crate::resolve::Resolved;
+
+pub use conditions::ConditionOf;
+pub use verdict::{Verdict, verdict};
+
+/// Steps listed in the status.
+const STEPS_MOST: usize = 20;
+/// Keys and memory may change all the time; alone they are written this often at most.
+const FIGURES_EVERY: Duration = Duration::from_secs(10);
+/// Sentences change with every look while something is under way; alone they are written this often at most.
+const TEXTS_EVERY: Duration = Duration::from_secs(1);
+
+/// Everything a status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Seeing<'a> {
+    /// The object.
+    pub cluster: &'a RedisCluster,
+    /// What should be; absent if the specification cannot be worked with.
+    pub resolved: Option<&'a Resolved>,
+    /// What was seen.
+    pub probed: &'a Probed,
+    /// What the planner says.
+    pub plan: &'a Plan,
+    /// Settings that differ for the time of a step.
+    pub temporary: &'a BTreeMap<String, String>,
+    /// What went wrong in this round, as sentences.
+    pub troubles: &'a [String],
+    /// Name of the operation that runs.
+    pub operation: Option<&'a str>,
+    /// Backups of this cluster, oldest first.
+    pub backups: &'a [std::sync::Arc<RedisBackup>],
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// The status that tells all this.
+#[must_use]
+pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
+    let previous = seeing.cluster.status.clone().unwrap_or_default();
+    let Some(resolved) = seeing.resolved else { return unusable(seeing, previous) };
+    let verdict = verdict(resolved, seeing.probed);
+    let shards = members::shards(resolved, seeing.probed);
+    let conditions = conditions::conditions(seeing, resolved, &verdict, &previous);
+    let serving = shards.iter().filter(|shard| shard.primary.is_some()).count();
+    let sum = |of: fn(&types::cluster::ShardStatus) -> i64| shards.iter().map(of).sum();
+    let max_memory = seeing.probed.facts.values().map(|facts| facts.max_memory).filter(|bytes| *bytes > 0).min();
+    RedisClusterStatus {
+        phase: Some(phase(seeing, resolved, &verdict, &conditions, previous.phase)),
+        observed_generation: seeing.cluster.metadata.generation,
+        conditions,
+        replicas: i32::try_from(serving).unwrap_or(i32::MAX),
+        selector: Some(selector(&resolved.key.name)),
+        keys: Some(sum(|shard| shard.keys)),
+        used_memory: Some(sum(|shard| shard.used_memory)),
+        max_memory: max_memory.and_then(|bytes| i64::try_from(bytes).ok()),
+        shards,
+        plan: plan_status(seeing.plan),
+        operation: seeing.operation.map(str::to_owned),
+        endpoints: vec![endpoint(resolved)],
+        version: lowest_version(seeing.probed).or(previous.version),
+        last_backup: last_backup(seeing.backups).or(previous.last_backup),
+        temporary_config: seeing.temporary.clone(),
+    }
+}
+
+/// A specification nobody can work with: what was known stays, the conditions say why nothing happens.
+fn unusable(seeing: Seeing<'_>, previous: RedisClusterStatus) -> RedisClusterStatus {
+    let text = seeing.troubles.join("; ");
+    let degraded = ConditionOf { kind: types::condition::cluster::DEGRADED, status: Status::True };
+    let ready = ConditionOf { kind: types::condition::cluster::READY, status: Status::False };
+    let conditions = [ready, degraded]
+        .map(|of| of.with("SpecNotUsable", &text, seeing, &previous))
+        .into_iter()
+        .chain(previous.conditions.iter().filter(|c| !["Ready", "Degraded"].contains(&c.kind.as_str())).cloned());
+    RedisClusterStatus {
+        phase: Some(Phase::Degraded),
+        observed_generation: seeing.cluster.metadata.generation,
+        conditions: conditions.collect(),
+        ..previous
+    }
+}
+
+/// Pods of ordinal 0, one for each shard: scale counts shards.
+fn selector(cluster: &str) -> String {
+    format!("{}={cluster},app.kubernetes.io/name=redis,apps.kubernetes.io/pod-index=0", names::LABEL_CLUSTER)
+}
+
+fn endpoint(resolved: &Resolved) -> String {
+    format!("{}.{}.svc:{}", names::service(&resolved.key.name), resolved.key.namespace, names::PORT_REDIS)
+}
+
+fn plan_status(plan: &Plan) -> Option<PlanStatus> {
+    let waiting: Vec<String> = plan.waiting.iter().map(ToString::to_string).collect();
+    let status = PlanStatus {
+        steps: plan.steps.iter().take(STEPS_MOST).map(ToString::to_string).collect(),
+        slots_left: i32::from(plan.slots_left),
+        waiting: (!waiting.is_empty()).then(|| waiting.join("; ")),
+    };
+    (status != PlanStatus::default()).then_some(status)
+}
+
+fn lowest_version(probed: &Probed) -> Option<String> {
+    let parts = |version: &str| version.split('.').map(|part| part.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
+    let versions = probed.facts.values().map(|facts| facts.version.as_str()).filter(|version| !version.is_empty());
+    versions.min_by_key(|version| parts(version)).map(str::to_owned)
+}
+
+fn last_backup(backups: &[std::sync::Arc<RedisBackup>]) -> Option<LastBackup> {
+    let completed = backups.iter().filter_map(|backup| {
+        let status = backup.status.as_ref()?;
+        (status.phase == types::backup::BackupPhase::Completed).then_some(())?;
+        Some(LastBackup { name: backup.metadata.name.clone()?, completion_time: status.completion_time? })
+    });
+    completed.max_by_key(|backup| backup.completion_time)
+}
+
+/// One word for people: the first that applies.
+fn phase(
+    seeing: Seeing<'_>,
+    resolved: &Resolved,
+    verdict: &Verdict,
+    conditions: &[Condition],
+    previous: Option<Phase>,
+) -> Phase {
+    let holds = |kind: &str| conditions.iter().any(|c| c.kind == kind && c.status == Status::True);
+    if resolved.paused {
+        Phase::Paused
+    } else if holds(types::condition::cluster::READY) {
+        Phase::Ready
+    } else if matches!(previous, None | Some(Phase::Pending | Phase::Creating)) {
+        Phase::Creating
+    } else if !seeing.plan.refused.is_empty() && seeing.plan.steps.is_empty() {
+        Phase::Degraded
+    } else if is_scaling(seeing.plan, resolved, seeing.probed) {
+        Phase::Scaling
+    } else if verdict.outdated > 0 {
+        Phase::Updating
+    } else if previous == Some(Phase::Updating) && verdict.serving {
+        // Between two restarts of an update nothing is outdated for a moment that is not in sync either.
+        Phase::Updating
+    } else {
+        Phase::Healing
+    }
+}
+
+/// Slots move, or there are more or fewer members than wanted.
+fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
+    let moves = plan.slots_left > 0
+        || plan.steps.iter().any(|step| match step {
+            Step::Move { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => true,
+            Step::NodeTimeout { .. }
+            | Step::Epoch { .. }
+            | Step::AddSlots { .. }
+            | Step::Meet { .. }
+            | Step::Replicate { .. }
+            | Step::Failover { .. }
+            | Step::Adopt { .. }
+            | Step::Stabilise { .. }
+            | Step::Forget { .. }
+            | Step::Release { .. }
+            | Step::Restart { .. } => false,
+        });
+    let members = &probed.observed.members;
+    let is_wanted = |pod: &plan::Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
+    let surplus = members.keys().any(|pod| !is_wanted(pod));
+    let never_seen = members.iter().any(|(_, member)| {
+        member.last_id.is_none() && !matches!(member.seen, Seen::Node(_))
+    });
+    resolved.mode == Mode::Cluster && (moves || surplus || never_seen)
+}
+
+/// A time as metav1.Time keeps it: whole seconds.
+#[must_use]
+pub fn seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
+}
+
+/// Whether a status is worth a write, given how long ago the last one was. At rest nothing is written.
+#[must_use]
+pub fn urgency(old: Option<&RedisClusterStatus>, new: &RedisClusterStatus, since_last: Duration) -> Urgency {
+    let Some(old) = old else { return Urgency::Now };
+    if facts(old) != facts(new) {
+        return Urgency::Now;
+    }
+    let figures = by_much(old.keys, new.keys, 0) || by_much(old.used_memory, new.used_memory, 1 << 20);
+    let wait = match (texts(old) != texts(new), figures) {
+        (true, _) => TEXTS_EVERY,
+        (false, true) => FIGURES_EVERY,
+        (false, false) => return Urgency::Never,
+    };
+    let left = wait.saturating_sub(since_last);
+    if left.is_zero() { Urgency::Now } else { Urgency::In(left) }
+}
+
+/// When a status is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// Nothing worth a write has changed.
+    Never,
+    /// At once.
+    Now,
+    /// Unless more happens, after this time.
+    In(Duration),
+}
+
+fn by_much(old: Option<i64>, new: Option<i64>, slack: u64) -> bool {
+    match (old, new) {
+        (Some(old), Some(new)) => {
+            let difference = old.abs_diff(new);
+            difference > slack && difference > old.unsigned_abs() / 20
+        }
+        (None, None) => false,
+        (Some(_), None) | (None, Some(_)) => true,
+    }
+}
+
+/// A status without the numbers that change by themselves while clients work, and without sentences, which carry
+/// numbers that change while something is waited for.
+fn facts(status: &RedisClusterStatus) -> RedisClusterStatus {
+    let mut status = texts(status);
+    status.conditions.iter_mut().for_each(|condition| condition.message.clear());
+    status.plan = None;
+    status
+}
+
+/// A status without the numbers that change by themselves while clients work.
+fn texts(status: &RedisClusterStatus) -> RedisClusterStatus {
+    let mut status = status.clone();
+    (status.keys, status.used_memory) = (None, None);
+    for shard in &mut status.shards {
+        (shard.keys, shard.used_memory) = (0, 0);
+        shard.members.iter_mut().for_each(|member| member.lag_bytes = member.lag_bytes.map(|_| 0));
+    }
+    status
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,234 @@
+//! The conditions: each a word for programs and a sentence with numbers for people.
+
+use types::RedisBackup;
+use types::backup::BackupPhase;
+use types::cluster::{Mode, RedisClusterStatus};
+use types::condition::{Condition, Status, cluster as kind};
+
+use super::{Seeing, Verdict};
+use crate::resolve::Resolved;
+
+/// Longest message: `kubectl describe` and events stay readable.
+const MESSAGE_MOST: usize = 1024;
+
+/// A condition's type and value.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionOf {
+    /// Its type.
+    pub kind: &'static str,
+    /// Its value.
+    pub status: Status,
+}
+
+impl ConditionOf {
+    /// With reason and message; the transition time changes only with the value.
+    pub(super) fn with(
+        self,
+        reason: &str,
+        message: &str,
+        seeing: Seeing<'_>,
+        previous: &RedisClusterStatus,
+    ) -> Condition {
+        let before = previous.conditions.iter().find(|c| c.kind == self.kind && c.status == self.status);
+        let mut message: String = message.chars().take(MESSAGE_MOST).collect();
+        if message.is_empty() {
+            message.push_str("no further reason");
+        }
+        Condition {
+            kind: self.kind.to_owned(),
+            status: self.status,
+            observed_generation: seeing.cluster.metadata.generation,
+            // Seconds, as every metav1.Time: what is read back must equal what was written.
+            last_transition_time: before.map_or_else(|| super::seconds(seeing.now), |c| c.last_transition_time),
+            reason: reason.to_owned(),
+            message,
+        }
+    }
+}
+
+/// All seven.
+pub(super) fn conditions(
+    seeing: Seeing<'_>,
+    resolved: &Resolved,
+    verdict: &Verdict,
+    previous: &RedisClusterStatus,
+) -> Vec<Condition> {
+    let of = |kind, (status, reason, message): (Status, &str, String)| {
+        ConditionOf { kind, status }.with(reason, &message, seeing, previous)
+    };
+    vec![
+        of(kind::READY, ready(seeing, resolved, verdict)),
+        of(kind::AVAILABLE, available(resolved, verdict)),
+        of(kind::PROGRESSING, progressing(seeing, resolved)),
+        of(kind::DEGRADED, degraded(seeing, verdict)),
+        of(kind::DATA_AT_RISK, at_risk(resolved, verdict)),
+        of(kind::BACKUP_HEALTHY, backup_healthy(seeing.backups)),
+        of(kind::UP_TO_DATE, up_to_date(resolved, verdict)),
+    ]
+}
+
+type Said = (Status, &'static str, String);
+
+/// What stands between this cluster and being ready, most telling first.
+fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
+    let no = |reason, message| (Status::False, reason, message);
+    let why = || waited_for(seeing).map(|why| format!(": {why}")).unwrap_or_default();
+    if verdict.answering < verdict.wanted {
+        let (have, want) = (verdict.answering, verdict.wanted);
+        return no("MembersMissing", format!("{have} of {want} members answer{}", why()));
+    }
+    if !verdict.serving {
+        let message = match resolved.mode {
+            Mode::Standalone => format!("the server does not serve yet{}", why()),
+            Mode::Cluster => format!("{} of {} slots are served{}", verdict.covered, plan::SLOTS, why()),
+        };
+        return no("NotServing", message);
+    }
+    if verdict.open > 0 || seeing.plan.slots_left > 0 {
+        let left = seeing.plan.slots_left;
+        return no("SlotsMoving", format!("{left} slots still have to move; {} nodes have open slots", verdict.open));
+    }
+    if verdict.surplus > 0 {
+        return no("MembersLeaving", format!("{} members are still to leave{}", verdict.surplus, why()));
+    }
+    if !verdict.thin.is_empty() {
+        let (have, want) = (verdict.in_sync, verdict.replicas_wanted);
+        return no("ReplicasNotInSync", format!("{have} of {want} replicas are in sync{}", why()));
+    }
+    if !verdict.healthy {
+        let (have, of) = (verdict.agreeing, verdict.wanted);
+        return no("NodesDisagree", format!("{have} of {of} nodes agree on who is who and owns what{}", why()));
+    }
+    if let Some(trouble) = seeing.troubles.first() {
+        return no("Trouble", trouble.clone());
+    }
+    if !seeing.temporary.is_empty() {
+        return no("SettingUp", format!("{} settings are still to be put back", seeing.temporary.len()));
+    }
+    if !seeing.plan.is_satisfied() && !only_waits_for_people(seeing) {
+        return no("WorkLeft", waited_for(seeing).unwrap_or_else(|| "steps are left".to_owned()));
+    }
+    let message = match resolved.mode {
+        Mode::Standalone => "the server answers".to_owned(),
+        Mode::Cluster => format!(
+            "all {} slots are served, {} nodes agree, {} replicas are in sync",
+            plan::SLOTS,
+            verdict.agreeing,
+            verdict.in_sync
+        ),
+    };
+    (Status::True, "AllAgree", message)
+}
+
+/// Nothing is to be done but what waits for an approval, or is paused.
+fn only_waits_for_people(seeing: Seeing<'_>) -> bool {
+    use plan::Waiting;
+    seeing.plan.steps.is_empty()
+        && seeing.plan.refused.is_empty()
+        && seeing.plan.waiting.iter().all(|reason| matches!(reason, Waiting::Approval { .. }))
+}
+
+/// Steps, reasons to wait and refusals in one sentence.
+fn waited_for(seeing: Seeing<'_>) -> Option<String> {
+    let waiting = seeing.plan.waiting.iter().map(ToString::to_string);
+    let refused = seeing.plan.refused.iter().map(ToString::to_string);
+    let steps = seeing.plan.steps.iter().take(3).map(|step| format!("next: {step}"));
+    let all: Vec<String> = refused.chain(waiting).chain(steps).chain(seeing.troubles.iter().cloned()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+fn available(resolved: &Resolved, verdict: &Verdict) -> Said {
+    match resolved.mode {
+        Mode::Standalone if verdict.serving => (Status::True, "Serving", "the server answers".to_owned()),
+        Mode::Standalone => (Status::False, "NotServing", "the server does not answer".to_owned()),
+        Mode::Cluster => {
+            let message = format!("{} of {} slots have a primary that serves them", verdict.covered, plan::SLOTS);
+            if verdict.serving {
+                (Status::True, "AllSlotsServed", message)
+            } else {
+                (Status::False, "SlotsNotServed", message)
+            }
+        }
+    }
+}
+
+fn progressing(seeing: Seeing<'_>, resolved: &Resolved) -> Said {
+    if resolved.paused {
+        return (Status::False, "Paused", "spec.paused is set: nothing is changed".to_owned());
+    }
+    let plan = seeing.plan;
+    if plan.steps.is_empty() && plan.waiting.is_empty() {
+        return (Status::False, "NothingToDo", "no step is left and nothing is waited for".to_owned());
+    }
+    let left = waited_for(seeing).unwrap_or_default();
+    let reason = if plan.steps.is_empty() { "Waiting" } else { "Working" };
+    (Status::True, reason, left)
+}
+
+fn degraded(seeing: Seeing<'_>, verdict: &Verdict) -> Said {
+    if !seeing.plan.refused.is_empty() {
+        let refused: Vec<String> = seeing.plan.refused.iter().map(ToString::to_string).collect();
+        return (Status::True, "NeedsAPerson", refused.join("; "));
+    }
+    if !seeing.troubles.is_empty() {
+        return (Status::True, "Trouble", seeing.troubles.join("; "));
+    }
+    if let Some(pod) = verdict.failing_disks.first() {
+        let count = verdict.failing_disks.len();
+        let text = format!("{count} members cannot write to their disk, so Redis refuses writes; the first is {pod}");
+        return (Status::True, "DiskFailing", text);
+    }
+    (Status::False, "NothingWrong", "nothing is wrong that needs a person".to_owned())
+}
+
+fn at_risk(resolved: &Resolved, verdict: &Verdict) -> Said {
+    if resolved.mode == Mode::Standalone || resolved.members <= 1 {
+        return (Status::False, "AsAsked", "as many copies as were asked for".to_owned());
+    }
+    match verdict.thin.first() {
+        None => {
+            let text = format!("every shard has {} copies in sync", resolved.members);
+            (Status::False, "AllCopiesInSync", text)
+        }
+        Some((shard, copies, wanted)) => {
+            let shards = verdict.thin.len();
+            let text = format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}");
+            (Status::True, "TooFewCopies", text)
+        }
+    }
+}
+
+/// The newest backup that has ended speaks.
+fn backup_healthy(backups: &[std::sync::Arc<RedisBackup>]) -> Said {
+    let ended = backups.iter().filter_map(|backup| {
+        let status = backup.status.as_ref()?;
+        let at = status.completion_time.or(status.start_time)?;
+        matches!(status.phase, BackupPhase::Completed | BackupPhase::Failed).then_some((at, backup, status))
+    });
+    match ended.max_by_key(|(at, _, _)| *at) {
+        None => (Status::Unknown, "NoBackup", "no backup has ended yet".to_owned()),
+        Some((at, backup, status)) => {
+            let name = backup.metadata.name.as_deref().unwrap_or_default();
+            if status.phase == BackupPhase::Completed {
+                let bytes: i64 = status.shards.iter().map(|shard| shard.bytes).sum();
+                let text = format!("backup {name} completed at {at}: {} shards, {bytes} bytes", status.shards.len());
+                return (Status::True, "Completed", text);
+            }
+            let why = status.conditions.iter().find(|c| c.kind == "Failed").map(|c| c.message.as_str());
+            (Status::False, "Failed", format!("backup {name} failed: {}", why.unwrap_or("no reason given")))
+        }
+    }
+}
+
+fn up_to_date(resolved: &Resolved, verdict: &Verdict) -> Said {
+    if verdict.outdated > 0 {
+        let (old, of) = (verdict.outdated, verdict.wanted);
+        let text = format!("{old} of {of} pods still run an older version, configuration or template");
+        return (Status::False, "PodsOutdated", text);
+    }
+    if verdict.answering < verdict.wanted {
+        let (have, of) = (verdict.answering, verdict.wanted);
+        return (Status::Unknown, "MembersMissing", format!("{have} of {of} members answer"));
+    }
+    (Status::True, "AllCurrent", format!("every pod runs version {} as specified", resolved.version))
+}

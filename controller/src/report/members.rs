@@ -1,0 +1,81 @@
+//! The shards and members in the status.
+
+use plan::{Member, Pod, Role as PlanRole, Seen};
+use types::cluster::{MemberState, MemberStatus, Mode, Role, ShardStatus};
+use types::names;
+
+use crate::probe::Probed;
+use crate::resolve::Resolved;
+
+/// Every shard that is wanted or has members, by index.
+pub(super) fn shards(resolved: &Resolved, probed: &Probed) -> Vec<ShardStatus> {
+    let members = &probed.observed.members;
+    let beyond = members.keys().map(|pod| pod.shard.saturating_add(1)).max().unwrap_or(0);
+    (0..resolved.shards.max(beyond))
+        .filter(|shard| *shard < resolved.shards || members.keys().any(|pod| pod.shard == *shard))
+        .map(|shard| one(resolved, probed, shard))
+        .collect()
+}
+
+fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
+    let cluster = &resolved.key.name;
+    let mut status = ShardStatus { index: i32::from(shard), ..ShardStatus::default() };
+    let places = (0..resolved.members).map(|ordinal| Pod::new(shard, ordinal)).filter(|_| shard < resolved.shards);
+    let mut pods: Vec<Pod> =
+        places.chain(probed.observed.members.keys().copied().filter(|pod| pod.shard == shard)).collect();
+    pods.sort_unstable();
+    pods.dedup();
+    for pod in pods {
+        let name = names::pod(cluster, shard, pod.ordinal);
+        let member = probed.observed.members.get(&pod);
+        if let Some(Seen::Node(node)) = member.map(|member| &member.seen) {
+            let owns = resolved.mode == Mode::Standalone || !node.slots().is_empty();
+            if node.is_primary() && owns {
+                status.slots = node.slots().to_string();
+                status.keys = signed(node.keys);
+                status.used_memory = signed(node.bytes);
+                status.primary = Some(name.clone());
+            }
+        }
+        status.members.push(of_member(name, member, probed.facts.get(&pod).is_some_and(|facts| facts.syncing)));
+    }
+    status
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn of_member(pod: String, member: Option<&Member>, syncing: bool) -> MemberStatus {
+    let mut status = MemberStatus {
+        pod,
+        node_id: member.and_then(|member| member.last_id).map(|id| id.to_string()),
+        address: None,
+        role: None,
+        lag_bytes: None,
+        state: MemberState::Absent,
+    };
+    status.state = match member.map(|member| &member.seen) {
+        None | Some(Seen::Absent | Seen::Stopped) => MemberState::Absent,
+        Some(Seen::Starting) => MemberState::Joining,
+        Some(Seen::Held { id, .. }) => {
+            status.node_id = id.map(|id| id.to_string()).or(status.node_id);
+            MemberState::Held
+        }
+        Some(Seen::Unknown { .. }) => MemberState::Unknown,
+        Some(Seen::Node(node)) => {
+            status.node_id = Some(node.id.to_string());
+            status.address = Some(node.address.clone());
+            let (role, lag, state) = match &node.role {
+                PlanRole::Primary { .. } => (Role::Primary, None, MemberState::Online),
+                PlanRole::Replica { link_up, lag_bytes, .. } => {
+                    let state = if *link_up && !syncing { MemberState::Online } else { MemberState::Syncing };
+                    (Role::Replica, Some(signed(*lag_bytes)), state)
+                }
+            };
+            (status.role, status.lag_bytes) = (Some(role), lag);
+            if node.loading { MemberState::Syncing } else { state }
+        }
+    };
+    status
+}

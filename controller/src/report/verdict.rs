@@ -1,0 +1,137 @@
+//! Whether the cluster is as it should be, judged from what every node says itself. Written without the planner, so
+//! that a fault in one of the two shows as a disagreement and not as a false "Ready".
+
+use std::collections::BTreeMap;
+
+use plan::{Node, NodeId, PeerRole, Pod, Role, SLOTS, Seen, SlotSet};
+use types::cluster::Mode;
+
+use crate::probe::Probed;
+use crate::resolve::Resolved;
+
+/// What the nodes' words amount to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// Members that answered with a checked identity.
+    pub answering: usize,
+    /// Members wanted.
+    pub wanted: usize,
+    /// Slots with a primary that answers and serves them.
+    pub covered: u16,
+    /// Nodes whose own table agrees with what every owner says of itself, with every member in it, and nobody else.
+    pub agreeing: usize,
+    /// Nodes with a half-moved slot.
+    pub open: usize,
+    /// Replicas that are in sync with their primary.
+    pub in_sync: usize,
+    /// Replicas wanted.
+    pub replicas_wanted: usize,
+    /// Shards with fewer copies in sync than wanted: (shard, copies, wanted).
+    pub thin: Vec<(u16, u16, u16)>,
+    /// Members made from an older template.
+    pub outdated: usize,
+    /// Members that answer although nobody wants them any more, or pods on their way out.
+    pub surplus: usize,
+    /// Members whose last write to disk failed.
+    pub failing_disks: Vec<Pod>,
+    /// Every slot is served (in Standalone: the server answers).
+    pub serving: bool,
+    /// Everything is as it should be.
+    pub healthy: bool,
+}
+
+/// Judges.
+#[must_use]
+pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
+    let members = &probed.observed.members;
+    let is_wanted = |pod: &Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
+    let nodes: BTreeMap<Pod, &Node> = members
+        .iter()
+        .filter_map(|(pod, member)| match &member.seen {
+            Seen::Node(node) => Some((*pod, &**node)),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        })
+        .collect();
+    let shards = usize::from(resolved.shards);
+    let mut verdict = Verdict {
+        answering: nodes.keys().filter(|pod| is_wanted(pod)).count(),
+        wanted: shards.saturating_mul(usize::from(resolved.members)),
+        replicas_wanted: shards.saturating_mul(usize::from(resolved.members.saturating_sub(1))),
+        outdated: members.values().filter(|member| member.outdated).count(),
+        surplus: members.keys().filter(|pod| !is_wanted(pod)).count(),
+        failing_disks: probed.facts.iter().filter(|(_, f)| f.persistence_failed).map(|(pod, _)| *pod).collect(),
+        ..Verdict::default()
+    };
+    match resolved.mode {
+        Mode::Standalone => {
+            verdict.serving = verdict.answering == 1 && nodes.values().all(|node| !node.loading);
+            verdict.agreeing = verdict.answering;
+            verdict.healthy = verdict.serving && verdict.surplus == 0;
+        }
+        Mode::Cluster => judge_cluster(resolved, &nodes, &mut verdict),
+    }
+    verdict
+}
+
+fn judge_cluster(resolved: &Resolved, nodes: &BTreeMap<Pod, &Node>, verdict: &mut Verdict) {
+    let owners: BTreeMap<NodeId, &SlotSet> =
+        nodes.values().filter(|node| !node.slots().is_empty()).map(|node| (node.id, node.slots())).collect();
+    let claimed: u32 = owners.values().map(|slots| u32::from(slots.len())).sum();
+    let serving = nodes.values().filter(|node| node.is_primary() && node.state_ok && !node.loading);
+    verdict.covered = serving.fold(SlotSet::EMPTY, |all, node| all.union(node.slots())).len();
+    // Twice claimed slots have no agreed owner.
+    verdict.serving = verdict.covered == SLOTS && claimed == u32::from(SLOTS);
+    verdict.agreeing = nodes.values().filter(|node| agrees(node, nodes, &owners)).count();
+    verdict.open = nodes.values().filter(|node| !node.open.is_empty()).count();
+    for shard in 0..resolved.shards {
+        let copies = copies(shard, nodes);
+        let wanted = resolved.members;
+        verdict.in_sync = verdict.in_sync.saturating_add(usize::from(copies.saturating_sub(1)));
+        if copies < wanted {
+            verdict.thin.push((shard, copies, wanted));
+        }
+    }
+    verdict.healthy = verdict.serving
+        && verdict.answering == verdict.wanted
+        && verdict.agreeing == nodes.len()
+        && verdict.surplus == 0
+        && verdict.open == 0
+        && verdict.thin.is_empty();
+}
+
+/// Whether this node's own table says of everybody what they say of themselves, lists every member where it is, and
+/// nobody else.
+fn agrees(node: &Node, nodes: &BTreeMap<Pod, &Node>, owners: &BTreeMap<NodeId, &SlotSet>) -> bool {
+    let nothing = SlotSet::EMPTY;
+    let others = || nodes.values().filter(|other| other.id != node.id);
+    node.state_ok
+        && node.peers.len() == others().count()
+        && others().all(|other| {
+            node.peers.get(&other.id).is_some_and(|peer| {
+                let same_role = match (&peer.role, &other.role) {
+                    (PeerRole::Primary { slots }, Role::Primary { .. }) => {
+                        slots == *owners.get(&other.id).unwrap_or(&&nothing)
+                    }
+                    (PeerRole::Replica { of }, Role::Replica { of: really, .. }) => of == really,
+                    (PeerRole::Primary { .. }, Role::Replica { .. })
+                    | (PeerRole::Replica { .. }, Role::Primary { .. }) => false,
+                };
+                same_role
+                    && peer.health == plan::Health::Ok
+                    && peer.address == other.address
+                    && !peer.handshake
+                    && !peer.noaddr
+            })
+        })
+}
+
+/// Complete copies of a shard's data: its owning primary, and the replicas of that primary that are in sync.
+fn copies(shard: u16, nodes: &BTreeMap<Pod, &Node>) -> u16 {
+    let of_shard = || nodes.iter().filter(move |(pod, _)| pod.shard == shard).map(|(_, node)| *node);
+    let Some(primary) = of_shard().find(|node| node.is_primary() && !node.slots().is_empty()) else { return 0 };
+    let synced = of_shard().filter(|node| match &node.role {
+        Role::Replica { of, synced, link_up, .. } => *of == primary.id && *synced && *link_up && !node.loading,
+        Role::Primary { .. } => false,
+    });
+    u16::try_from(synced.count().saturating_add(1)).unwrap_or(u16::MAX)
+}
