@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backup::ArtifactStatus;
 use crate::cluster::{AppendOnly, EvictionPolicy, Mode, SavePoint};
 
 /// `agent.json` of the cluster's ConfigMap; the same for all members.
@@ -80,4 +81,23 @@ pub enum ReleaseHow {
     AsIs,
     /// Its files are quarantined (renamed, kept); it starts as a blank node with a new identity.
     Blank,
+}
+
+/// What a backup worker (`kun agent backup`) leaves in its termination message, as JSON: `{"stored":{…}}` or
+/// `{"failed":{"message":…}}`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum WorkerReport {
+    /// The artifact is on disk, was read back and its checksum agreed.
+    Stored {
+        /// What was stored.
+        artifact: ArtifactStatus,
+        /// Redis version of the member it came from.
+        engine_version: String,
+    },
+    /// Nothing under the artifact's name was stored.
+    Failed {
+        /// Why, as a sentence.
+        message: String,
+    },
 }

@@ -1,1 +1,201 @@
-//! Being built.
+//! The agent: PID 1 of every Redis pod. It prepares files, decides whether and how redis-server may start, answers probes,
+//! streams backups, hands the primary role over before it stops.
+//!
+//! It knows one member and asks its peers; it must not know Kubernetes and never plans topology. What is decided is pure
+//! ([`start`], [`identity`], [`render`], [`ready`], [`rdb`]); the rest is the shell around it.
+//!
+//! **When redis-server dies, so does the agent**, with a code that is not zero: whoever runs the container starts it again,
+//! and the start guard judges the new situation. **When the agent is killed** redis-server may go on alone (see
+//! [`process`]); the next agent hands over from it and takes it down before anything else.
+
+pub mod backup;
+pub mod config;
+pub mod crc64;
+pub mod digest;
+pub mod disk;
+pub mod guard;
+pub mod handover;
+pub mod identity;
+pub mod local;
+pub mod metrics;
+pub mod peers;
+pub mod process;
+pub mod rdb;
+pub mod ready;
+pub mod render;
+pub mod serve;
+pub mod shared;
+pub mod snapshot;
+pub mod start;
+pub mod upkeep;
+
+use std::{sync::Arc, time::Duration};
+
+use rustix::process::Signal;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::{Instant, sleep},
+};
+use types::agent::AgentPhase;
+
+use crate::{
+    config::{Inputs, Options},
+    handover::Outcome,
+    process::{Exit, Record, Running},
+    shared::Shared,
+};
+
+/// Part of the grace period of 30 s that stopping may take; the rest is for the kernel and the kubelet.
+const STOP: Duration = Duration::from_secs(25);
+/// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
+const AFTER_TERM: Duration = Duration::from_secs(5);
+/// Exit code when redis-server ended by itself.
+const REDIS_ENDED: u8 = 2;
+/// Exit code when the agent could not do its work.
+const FAILED: u8 = 1;
+
+/// Why the agent gives up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An input is wrong.
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    /// A directory cannot be used.
+    #[error(transparent)]
+    Disk(#[from] disk::Error),
+    /// redis-server cannot be run.
+    #[error(transparent)]
+    Process(#[from] process::Error),
+    /// The HTTPS door cannot be opened.
+    #[error(transparent)]
+    Serve(#[from] serve::Error),
+    /// The configuration cannot be written.
+    #[error(transparent)]
+    Upkeep(#[from] upkeep::Error),
+    /// Signals cannot be listened to.
+    #[error("listen to signals: {0}")]
+    Signals(std::io::Error),
+}
+
+/// `kun agent [backup …]`: runs the agent, or a backup worker. Returns the exit code.
+pub async fn main(args: &[String], env: &dyn Fn(&str) -> Option<String>) -> u8 {
+    match args.split_first() {
+        None => match Options::from_env(env) {
+            Ok(options) => run(options).await,
+            Err(error) => {
+                tracing::error!(%error, "the agent cannot start");
+                FAILED
+            }
+        },
+        Some((word, rest)) if word == "backup" => match backup::Job::from_args(rest, env) {
+            Ok(job) if backup::run(&job).await => 0,
+            Ok(_) => FAILED,
+            Err(error) => {
+                tracing::error!(%error, "the worker cannot start");
+                FAILED
+            }
+        },
+        Some((word, _)) => {
+            tracing::error!(word, "unknown: `kun agent` takes nothing, or `backup` and its arguments");
+            FAILED
+        }
+    }
+}
+
+/// Runs the agent until redis-server ends or a signal asks it to stop. Returns the exit code.
+pub async fn run(options: Options) -> u8 {
+    match supervise(options).await {
+        Ok(code) => code,
+        Err(error) => {
+            tracing::error!(%error, "the agent gives up");
+            FAILED
+        }
+    }
+}
+
+async fn supervise(options: Options) -> Result<u8, Error> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+    let inputs = Inputs::read(&options)?;
+    let shared = Shared::new(options, inputs);
+    serve::serve(Arc::clone(&shared)).await?;
+    let stop = async move {
+        tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
+    };
+    tokio::pin!(stop);
+
+    let running = tokio::select! {
+        running = start(&shared) => running?,
+        // Nothing runs yet, or a predecessor that was being taken down: there is nothing to hand over.
+        () = &mut stop => return Ok(0),
+    };
+    let mut exit = running.exit.clone();
+    tokio::select! {
+        _ = exit.wait_for(Option::is_some) => {
+            let how = *running.exit.borrow();
+            tracing::error!(?how, "redis-server ended by itself");
+            Ok(REDIS_ENDED)
+        }
+        () = upkeep::run(Arc::clone(&shared)) => Ok(FAILED),
+        () = &mut stop => Ok(stop_running(&shared, &running).await),
+    }
+}
+
+/// Takes a predecessor down, waits for the guard's word and starts redis-server.
+async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
+    let options = &shared.options;
+    if let Some(left) = process::left_running(&options.run_dir)? {
+        tracing::warn!("an earlier agent left redis-server running; it is taken down first");
+        take_down(shared, &left, Instant::now()).await;
+    }
+    let admission = guard::admit(shared).await?;
+    let conf = upkeep::write_files(options, &shared.inputs(), Some(&admission.survey))?;
+    let running = process::spawn(&options.redis_server, &conf, &options.run_dir)?;
+    shared.report.send_modify(|report| report.starts = report.starts.saturating_add(1));
+    shared.enter(AgentPhase::Running, None);
+    Ok(running)
+}
+
+async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
+    shared.enter(AgentPhase::Stopping, None);
+    take_down(shared, &running.record, Instant::now()).await;
+    let mut exit = running.exit.clone();
+    let ended = tokio::time::timeout(AFTER_TERM, exit.wait_for(Option::is_some)).await.is_ok();
+    match *running.exit.borrow() {
+        Some(Exit::Code(0)) => 0,
+        Some(Exit::Code(_) | Exit::Signal(_)) => REDIS_ENDED,
+        None if ended => 0,
+        None => REDIS_ENDED,
+    }
+}
+
+/// Hands over, shuts down, and makes sure that the process is gone.
+async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
+    let outcome = match handover::hand_over(&shared.local, &shared.asker()).await {
+        Ok(outcome) => outcome,
+        Err(error) => Outcome::Failed { why: error.to_string() },
+    };
+    match &outcome {
+        Outcome::NotNeeded => {}
+        Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
+        Outcome::Failed { why } => tracing::warn!(why, "stopping without a hand-over"),
+    }
+    let keys = handover::keys(&shared.local).await;
+    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys);
+    let left = |now: Instant| STOP.saturating_sub(now.duration_since(began));
+    if let Err(error) = handover::shut_down(&shared.local, mode, left(Instant::now())).await {
+        // Redis refuses when it cannot save. SIGTERM lets it try its own way, with its own log line about why.
+        tracing::warn!(mode, %error, "SHUTDOWN did not work");
+        process.signal(Signal::TERM);
+    }
+    if process.gone_within(left(Instant::now())).await {
+        return;
+    }
+    process.signal(Signal::TERM);
+    if !process.gone_within(AFTER_TERM.min(left(Instant::now()))).await {
+        tracing::error!("redis-server did not stop in time and is killed");
+        process.signal(Signal::KILL);
+        process.gone_within(AFTER_TERM).await;
+    }
+    sleep(Duration::ZERO).await;
+}

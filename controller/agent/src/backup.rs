@@ -1,0 +1,370 @@
+//! The worker of one artifact, `kun agent backup`: pulls a member's snapshot, makes it durable, reads it back, reports.
+//!
+//! It runs in a pod of its own with the target mounted, and does nothing else. The artifact takes its name only when every
+//! byte is on disk; what it reports as stored was read back from there and hashed.
+
+use std::{
+    fs, io,
+    io::{Read as _, Write as _},
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use certs::{ALPN_H1, MaterialPaths, Reloading};
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper::{body::Incoming, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use tokio_rustls::TlsConnector;
+use types::{agent::WorkerReport, backup::ArtifactStatus, names::AGENT_SERVER_NAME};
+
+use crate::{digest::Sha256, disk};
+
+/// How long connecting and the handshake may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the member may take to begin, and the stream may stand still: a little more than the member's own bounds.
+const STILL: Duration = Duration::from_secs(75);
+/// Chunks between network and disk.
+const CHUNKS: usize = 16;
+/// Read back in pieces of this size.
+const READ_BACK: usize = 1 << 20;
+/// Longest file name.
+const NAME_MAX: usize = 200;
+/// Kubernetes keeps this much of a termination message.
+const MESSAGE_MAX: usize = 4096;
+
+/// Why an artifact could not be stored.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The arguments do not say what to do.
+    #[error("read the arguments: {0}")]
+    Arguments(String),
+    /// The worker's certificate cannot be used.
+    #[error("load the worker's certificate: {0}")]
+    Certificate(#[from] certs::Error),
+    /// The member cannot be reached.
+    #[error("connect to the agent at {address}: {source}")]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else answers at the address.
+    #[error("the agent at {address} is {found:?}, not {expected:?}")]
+    Stranger {
+        /// Where.
+        address: SocketAddr,
+        /// Who should be there.
+        expected: String,
+        /// Who is.
+        found: String,
+    },
+    /// The member refuses.
+    #[error("the agent refused: {status}: {message}")]
+    Refused {
+        /// Status.
+        status: StatusCode,
+        /// Its words.
+        message: String,
+    },
+    /// The stream broke.
+    #[error("receive the snapshot: {0}")]
+    Stream(String),
+    /// The artifact cannot be written.
+    #[error("write {path}: {source}")]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What lies on disk is not what was sent.
+    #[error(
+        "read back {path}: {bytes} bytes with SHA-256 {sha256}, the member sent {sent_bytes} bytes with {sent_sha256}"
+    )]
+    Differs {
+        /// Which.
+        path: PathBuf,
+        /// Bytes found.
+        bytes: u64,
+        /// Hash found.
+        sha256: String,
+        /// Bytes sent.
+        sent_bytes: String,
+        /// Hash sent.
+        sent_sha256: String,
+    },
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// The agent to pull from.
+    pub source: SocketAddr,
+    /// Common name that the agent must have.
+    pub expect_cn: String,
+    /// Node ID that the member must have, if it matters.
+    pub expect_node: Option<String>,
+    /// Directory of the artifact; made if absent.
+    pub out: PathBuf,
+    /// File name of the artifact.
+    pub file: String,
+    /// Holds `tls.crt`, `tls.key`, `ca.crt`.
+    pub internal_dir: PathBuf,
+    /// Where the report goes.
+    pub termination_log: PathBuf,
+}
+
+impl Job {
+    /// Reads `--source IP:PORT --expect-cn NAME [--expect-node ID] --out DIR --file NAME` and the environment.
+    ///
+    /// # Errors
+    /// Names what is missing, unknown or not legal.
+    pub fn from_args(args: &[String], env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let bad = |why: String| Error::Arguments(why);
+        let mut found = std::collections::BTreeMap::new();
+        let mut words = args.iter();
+        while let Some(name) = words.next() {
+            let known = ["--source", "--expect-cn", "--expect-node", "--out", "--file"].contains(&name.as_str());
+            let value = words.next().filter(|_| known);
+            let value = value.ok_or_else(|| bad(format!("{name:?} is unknown or has no value")))?;
+            found.insert(name.as_str(), value.clone());
+        }
+        let mut need = |name: &str| found.remove(name).ok_or_else(|| bad(format!("{name} is missing")));
+        let (source, expect_cn) = (need("--source")?, need("--expect-cn")?);
+        let (out, file) = (need("--out")?, need("--file")?);
+        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+        if file.is_empty() || file.len() > NAME_MAX || file.starts_with('.') || !file.bytes().all(legal) {
+            return Err(bad(format!("--file {file:?} is not a plain file name")));
+        }
+        Ok(Self {
+            source: source.parse().map_err(|_| bad(format!("--source {source:?} is not an address with a port")))?,
+            expect_cn,
+            expect_node: need("--expect-node").ok(),
+            out: out.into(),
+            file,
+            internal_dir: env("KUN_INTERNAL_DIR").ok_or_else(|| bad("KUN_INTERNAL_DIR is not set".to_owned()))?.into(),
+            termination_log: env("KUN_TERMINATION_LOG").unwrap_or_else(|| "/dev/termination-log".to_owned()).into(),
+        })
+    }
+}
+
+/// Does the job and leaves its report in the termination message. Returns whether the artifact is stored.
+pub async fn run(job: &Job) -> bool {
+    let outcome = store(job).await;
+    let report = match outcome {
+        Ok(report) => report,
+        Err(error) => {
+            tracing::error!(%error, "the artifact was not stored");
+            WorkerReport::Failed { message: error.to_string() }
+        }
+    };
+    leave(&job.termination_log, &report);
+    matches!(report, WorkerReport::Stored { .. })
+}
+
+/// Writes the report where Kubernetes (or the node) picks it up.
+pub fn leave(termination_log: &Path, report: &WorkerReport) {
+    let text = serde_json::to_string(report).unwrap_or_default();
+    let written = if text.len() > MESSAGE_MAX {
+        let message = "the reason is too long to be reported; it is in the worker's log".to_owned();
+        serde_json::to_string(&WorkerReport::Failed { message }).unwrap_or_default()
+    } else {
+        text
+    };
+    if let Err(error) = fs::write(termination_log, written) {
+        tracing::error!(path = %termination_log.display(), %error, "the report could not be written");
+    }
+}
+
+async fn store(job: &Job) -> Result<WorkerReport, Error> {
+    let response = request(job).await?;
+    let head = response.headers().clone();
+    if let Some(expected) = job.expect_node.as_ref().filter(|id| text(&head, "kun-node-id") != id.as_str()) {
+        return Err(Error::Stranger {
+            address: job.source,
+            expected: expected.clone(),
+            found: text(&head, "kun-node-id"),
+        });
+    }
+    fs::create_dir_all(&job.out).map_err(|source| Error::Write { path: job.out.clone(), source })?;
+    let partial = job.out.join(format!(".{}.part", job.file));
+    let trailers = receive(response.into_body(), &partial).await?;
+    let target = job.out.join(&job.file);
+    let (bytes, sha256) = keep(partial, target.clone(), job.out.clone()).await?;
+    if text(&trailers, "kun-sha256") != sha256 || text(&trailers, "kun-bytes") != bytes.to_string() {
+        let _ = fs::remove_file(&target);
+        return Err(Error::Differs {
+            path: target,
+            bytes,
+            sha256,
+            sent_bytes: text(&trailers, "kun-bytes"),
+            sent_sha256: text(&trailers, "kun-sha256"),
+        });
+    }
+    report(job, &head, &trailers, bytes, sha256)
+}
+
+/// Connects, makes sure who answers, and asks for the snapshot.
+async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
+    let failed = |source| Error::Connect { address: job.source, source };
+    let late = |_| Error::Connect { address: job.source, source: io::ErrorKind::TimedOut.into() };
+    let broken = |error: hyper::Error| Error::Stream(error.to_string());
+    let dir = &job.internal_dir;
+    let paths = MaterialPaths {
+        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
+        authorities: Some(dir.join("ca.crt")),
+    };
+    let connector = TlsConnector::from(Reloading::new(paths.read()?)?.client_config(&[ALPN_H1])?);
+    let name = ServerName::try_from(AGENT_SERVER_NAME).map_err(|error| failed(io::Error::other(error)))?;
+    let stream = timeout(CONNECT, TcpStream::connect(job.source)).await.map_err(late)?.map_err(failed)?;
+    let stream = timeout(CONNECT, connector.connect(name, stream)).await.map_err(late)?.map_err(failed)?;
+    // The agents' authority serves all clusters: the name on the certificate tells them apart.
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let found = certificate.and_then(certs::identity_of).map(|identity| identity.common_name).unwrap_or_default();
+    if found != job.expect_cn {
+        return Err(Error::Stranger { address: job.source, expected: job.expect_cn.clone(), found });
+    }
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+    tokio::spawn(connection);
+    let request = Request::get("/v1/snapshot")
+        .header("host", AGENT_SERVER_NAME)
+        .header("te", "trailers")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| Error::Stream(error.to_string()))?;
+    let response = timeout(STILL, sender.send_request(request)).await.map_err(late)?.map_err(broken)?;
+    if response.status() == StatusCode::OK {
+        return Ok(response);
+    }
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), MESSAGE_MAX / 2).collect().await;
+    let message = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
+    Err(Error::Refused { status, message })
+}
+
+/// Writes the stream into a file and returns the trailers. The file is on disk when this returns.
+async fn receive(mut body: Incoming, partial: &Path) -> Result<HeaderMap, Error> {
+    let (chunks, mut receiver) = mpsc::channel::<Bytes>(CHUNKS);
+    let path = partial.to_owned();
+    let writer = tokio::task::spawn_blocking(move || {
+        let failed = |source| Error::Write { path: path.clone(), source };
+        let mut file = fs::File::create(&path).map_err(failed)?;
+        while let Some(chunk) = receiver.blocking_recv() {
+            file.write_all(&chunk).map_err(failed)?;
+        }
+        file.sync_all().map_err(failed)
+    });
+    let mut trailers = None;
+    let still = |_| Error::Stream(format!("nothing came for {} s", STILL.as_secs()));
+    while let Some(frame) = timeout(STILL, body.frame()).await.map_err(still)? {
+        let frame = frame.map_err(|error| Error::Stream(error.to_string()))?;
+        match frame.into_data() {
+            Ok(data) => {
+                if chunks.send(data).await.is_err() {
+                    // The writing thread ended early; joining it says why.
+                    break;
+                }
+            }
+            Err(frame) => trailers = frame.into_trailers().ok(),
+        }
+    }
+    drop(chunks);
+    writer.await.map_err(|error| Error::Stream(format!("the writing thread ended: {error}")))??;
+    trailers.ok_or_else(|| Error::Stream("it ended without its checksum".to_owned()))
+}
+
+/// Gives the file its name, durably, and reads it back from the disk.
+async fn keep(partial: PathBuf, target: PathBuf, dir: PathBuf) -> Result<(u64, String), Error> {
+    let work = move || {
+        let failed = |source| Error::Write { path: target.clone(), source };
+        fs::rename(&partial, &target).map_err(failed)?;
+        disk::sync_dir(&dir).map_err(|error| failed(io::Error::other(error)))?;
+        let mut file = fs::File::open(&target).map_err(failed)?;
+        // Ask the kernel to forget its copy, so that the disk is read; a file system that cannot is read as it can.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        let mut sum = Sha256::default();
+        let mut buffer = vec![0; READ_BACK];
+        let mut bytes: u64 = 0;
+        loop {
+            let size = file.read(&mut buffer).map_err(failed)?;
+            if size == 0 {
+                return Ok((bytes, sum.hex()));
+            }
+            sum.update(buffer.get(..size).unwrap_or_default());
+            bytes = bytes.saturating_add(size as u64);
+        }
+    };
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| Error::Stream(format!("the reading thread ended: {error}")))?
+}
+
+fn report(
+    job: &Job,
+    head: &HeaderMap,
+    trailers: &HeaderMap,
+    bytes: u64,
+    sha256: String,
+) -> Result<WorkerReport, Error> {
+    let illegible = |name: &str| Error::Stream(format!("its header {name} is not legible"));
+    fn number<N: std::str::FromStr>(from: &HeaderMap, name: &str) -> Option<N> {
+        text(from, name).parse().ok()
+    }
+    let artifact = ArtifactStatus {
+        index: number(head, "kun-shard").ok_or_else(|| illegible("kun-shard"))?,
+        slots: text(head, "kun-slots"),
+        pod: text(head, "kun-pod"),
+        node_id: text(head, "kun-node-id"),
+        replication_id: text(head, "kun-replication-id"),
+        offset: number(head, "kun-offset").ok_or_else(|| illegible("kun-offset"))?,
+        keys: number(trailers, "kun-keys").ok_or_else(|| illegible("kun-keys"))?,
+        bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+        sha256,
+        file: job.file.clone(),
+        cut_time: number(head, "kun-cut-time").ok_or_else(|| illegible("kun-cut-time"))?,
+    };
+    Ok(WorkerReport::Stored { artifact, engine_version: text(head, "kun-engine-version") })
+}
+
+fn text(headers: &HeaderMap, name: &str) -> String {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    fn read(line: &str) -> Result<Job, String> {
+        let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        Job::from_args(&args, &|name| (name == "KUN_INTERNAL_DIR").then(|| "/i".to_owned())).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_job_is_read_and_paths_cannot_leave_the_target() {
+        let good = "--source 127.84.0.1:16443 --expect-cn kun:agent:d:c --out /t/x --file 0.rdb";
+        assert_eq!(
+            read(good),
+            Ok(Job {
+                source: "127.84.0.1:16443".parse().unwrap(),
+                expect_cn: "kun:agent:d:c".into(),
+                expect_node: None,
+                out: "/t/x".into(),
+                file: "0.rdb".into(),
+                internal_dir: "/i".into(),
+                termination_log: "/dev/termination-log".into(),
+            })
+        );
+        for bad in ["../0.rdb", ".0.rdb", "a/b", "a\nb", ""] {
+            assert!(read(&good.replace("0.rdb", bad)).unwrap_err().contains("plain file name"), "{bad}");
+        }
+        assert!(read(&good.replace("--out", "--outt")).is_err());
+        assert!(read("--source 127.84.0.1:1").unwrap_err().contains("--expect-cn is missing"));
+        assert!(read("--source").is_err());
+    }
+}

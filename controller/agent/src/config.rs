@@ -1,0 +1,274 @@
+//! Where the agent's inputs come from: environment, agent.json, password files. Every error says which.
+//!
+//! It must not know Redis. Passwords live in [`Secret`], which never prints itself.
+
+use std::{
+    fmt,
+    net::IpAddr,
+    path::{Path, PathBuf},
+};
+
+use resp::Credentials;
+use types::{
+    agent::AgentConfig,
+    names::{USER_AGENT, USER_OPERATOR},
+};
+
+/// Longest password; ACL rules are hashed, but `masterauth` and AUTH carry it whole.
+const PASSWORD_MAX: usize = 512;
+/// Largest agent.json; a real one has a few KB.
+const CONFIG_MAX: u64 = 1 << 20;
+
+/// What is wrong with an input.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A variable is absent.
+    #[error("read the environment: {0} is not set")]
+    Unset(&'static str),
+    /// A variable does not parse.
+    #[error("read the environment: {name}={value:?} is not {wanted}")]
+    Variable {
+        /// Which.
+        name: &'static str,
+        /// What it holds; none of ours holds a secret.
+        value: String,
+        /// What it should be.
+        wanted: &'static str,
+    },
+    /// A file cannot be read.
+    #[error("read {path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file is longer than any legal one.
+    #[error("read {path}: {bytes} bytes are more than the {limit} allowed")]
+    TooLong {
+        /// Which.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// The bound.
+        limit: u64,
+    },
+    /// agent.json is not an AgentConfig.
+    #[error("parse {path}: {source}")]
+    Json {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// A password file holds what cannot be a password.
+    #[error("read the password in {path}: it {why}")]
+    Password {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong, without the content.
+        why: &'static str,
+    },
+}
+
+/// A password. Its `Debug` shows stars.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Wraps a password.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// The password itself; only for what goes to Redis or into a 0600 file.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// What the environment says; fixed for the life of the process.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of this pod.
+    pub pod_name: String,
+    /// Its namespace.
+    pub pod_namespace: String,
+    /// Its address, at which Redis and the agent listen.
+    pub pod_ip: IpAddr,
+    /// Shard index, as text, for answers.
+    pub shard: String,
+    /// The container's memory limit in bytes, if it has one.
+    pub memory_limit: Option<u64>,
+    /// Redis' working directory.
+    pub data_dir: PathBuf,
+    /// For rendered files and records; in memory.
+    pub run_dir: PathBuf,
+    /// Holds agent.json.
+    pub config_dir: PathBuf,
+    /// Holds the application's password.
+    pub auth_dir: PathBuf,
+    /// Holds internal passwords and the agent's certificate.
+    pub internal_dir: PathBuf,
+    /// Program to start, looked up on PATH.
+    pub redis_server: PathBuf,
+}
+
+impl Options {
+    /// Reads the environment through `get`.
+    ///
+    /// # Errors
+    /// Names the variable that is absent or does not parse.
+    pub fn from_env(get: &dyn Fn(&str) -> Option<String>) -> Result<Self, Error> {
+        let need = |name: &'static str| get(name).filter(|value| !value.is_empty()).ok_or(Error::Unset(name));
+        let ip = need("POD_IP")?;
+        let pod_ip = ip.parse().map_err(|_| Error::Variable { name: "POD_IP", value: ip, wanted: "an IP address" })?;
+        let limit = get("KUN_MEMORY_LIMIT").filter(|value| !value.is_empty());
+        let memory_limit = limit
+            .map(|value| {
+                let bad =
+                    Error::Variable { name: "KUN_MEMORY_LIMIT", value: value.clone(), wanted: "a number of bytes" };
+                value.parse().map_err(|_| bad)
+            })
+            .transpose()?
+            // Kubernetes writes 0 when the container has no limit and the node's size is unknown.
+            .filter(|bytes| *bytes > 0);
+        Ok(Self {
+            pod_name: need("POD_NAME")?,
+            pod_namespace: need("POD_NAMESPACE")?,
+            pod_ip,
+            shard: get("KUN_SHARD").unwrap_or_default(),
+            memory_limit,
+            data_dir: need("KUN_DATA_DIR")?.into(),
+            run_dir: need("KUN_RUN_DIR")?.into(),
+            config_dir: need("KUN_CONFIG_DIR")?.into(),
+            auth_dir: need("KUN_AUTH_DIR")?.into(),
+            internal_dir: need("KUN_INTERNAL_DIR")?.into(),
+            redis_server: get("KUN_REDIS_SERVER").unwrap_or_else(|| "redis-server".to_owned()).into(),
+        })
+    }
+}
+
+/// The passwords of all users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passwords {
+    /// Of the application.
+    pub application: Secret,
+    /// Of the controller.
+    pub operator: Secret,
+    /// Of the agents.
+    pub agent: Secret,
+    /// Of replication.
+    pub replica: Secret,
+}
+
+/// Everything that may change while the agent runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    /// agent.json.
+    pub config: AgentConfig,
+    /// The passwords.
+    pub passwords: Passwords,
+}
+
+impl Inputs {
+    /// Reads agent.json and the password files. They are small; this blocks.
+    ///
+    /// # Errors
+    /// Names the file.
+    pub fn read(options: &Options) -> Result<Self, Error> {
+        let path = options.config_dir.join("agent.json");
+        let text = bounded(&path, CONFIG_MAX)?;
+        let config = serde_json::from_slice(&text).map_err(|source| Error::Json { path, source })?;
+        Ok(Self {
+            config,
+            passwords: Passwords {
+                application: password(&options.auth_dir.join("password"))?,
+                operator: password(&options.internal_dir.join("operator"))?,
+                agent: password(&options.internal_dir.join("agent"))?,
+                replica: password(&options.internal_dir.join("replica"))?,
+            },
+        })
+    }
+
+    /// How the agent logs in to any member.
+    #[must_use]
+    pub fn agent_credentials(&self) -> Credentials {
+        Credentials::new(USER_AGENT, self.passwords.agent.expose())
+    }
+
+    /// How the controller logs in; used by tests of the ACL.
+    #[must_use]
+    pub fn operator_credentials(&self) -> Credentials {
+        Credentials::new(USER_OPERATOR, self.passwords.operator.expose())
+    }
+}
+
+fn bounded(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
+    let failed = |source| Error::Read { path: path.to_owned(), source };
+    let bytes = std::fs::metadata(path).map_err(failed)?.len();
+    if bytes > limit {
+        return Err(Error::TooLong { path: path.to_owned(), bytes, limit });
+    }
+    std::fs::read(path).map_err(failed)
+}
+
+/// Reads a password. One line end after it is dropped: `echo secret > file` is how people make Secrets.
+fn password(path: &Path) -> Result<Secret, Error> {
+    let bad = |why| Error::Password { path: path.to_owned(), why };
+    let bytes = bounded(path, CONFIG_MAX)?;
+    let text = std::str::from_utf8(&bytes).map_err(|_| bad("is not UTF-8"))?;
+    let text = text.strip_suffix('\n').unwrap_or(text);
+    let text = text.strip_suffix('\r').unwrap_or(text);
+    if text.is_empty() {
+        return Err(bad("is empty"));
+    }
+    if text.len() > PASSWORD_MAX {
+        return Err(bad("is longer than 512 bytes"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(bad("contains a control character"));
+    }
+    Ok(Secret::new(text))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn passwords_are_read_whole_and_hostile_ones_are_refused_without_being_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("password");
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            password(&path)
+        };
+        assert_eq!(read(b"a b\"'\\#>x\n").unwrap().expose(), "a b\"'\\#>x");
+        assert_eq!(read(b"canary\r\n").unwrap().expose(), "canary");
+        for hostile in [&b""[..], b"\n", b"canary\nuser evil on nopass", b"canary\0", b"\xff\xfe", &[b'c'; 513]] {
+            let error = read(hostile).unwrap_err().to_string();
+            assert!(error.contains("password") && !error.contains("canary"), "{error}");
+        }
+        assert_eq!(format!("{:?}", Secret::new("canary")), "***");
+    }
+
+    #[test]
+    fn a_missing_variable_or_file_is_named() {
+        let error = Options::from_env(&|_| None).unwrap_err().to_string();
+        assert_eq!(error, "read the environment: POD_IP is not set");
+        let error = Options::from_env(&|name| Some(if name == "POD_IP" { "x".into() } else { "/y".into() }));
+        assert_eq!(error.unwrap_err().to_string(), "read the environment: POD_IP=\"x\" is not an IP address");
+        let error = password(Path::new("/nowhere/agent")).unwrap_err().to_string();
+        assert!(error.starts_with("read /nowhere/agent: "), "{error}");
+    }
+}

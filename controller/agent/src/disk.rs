@@ -1,0 +1,205 @@
+//! The data directory: what lies there, and moving it out of the way without ever deleting a data set.
+//!
+//! It must not decide anything: [`crate::start`] does.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime},
+};
+
+use jiff::Timestamp;
+
+/// Redis' record of the cluster.
+pub const NODES_FILE: &str = "nodes.conf";
+/// The snapshot file.
+pub const RDB_FILE: &str = "dump.rdb";
+/// The directory of append-only files.
+pub const AOF_DIR: &str = "appendonlydir";
+/// Beginning of the names of quarantine directories.
+pub const QUARANTINE: &str = "quarantine-";
+/// Largest nodes.conf that is read: a thousand nodes with scattered slots take about 1 MB.
+const NODES_MAX: u64 = 16 << 20;
+
+/// What could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file or directory cannot be read.
+    #[error("read {path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file or directory cannot be written or moved.
+    #[error("write {path}: {source}")]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// What lies in the data directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// Content of nodes.conf, if there is one.
+    pub nodes: Option<Vec<u8>>,
+    /// There is a snapshot file that is not empty.
+    pub rdb: bool,
+    /// There are append-only files with a manifest, and not all are empty.
+    pub aof: bool,
+    /// How long ago the newest of those files was written.
+    pub written: Option<Duration>,
+}
+
+impl Survey {
+    /// Whether there is a data set.
+    #[must_use]
+    pub fn holds_data(&self) -> bool {
+        self.rdb || self.aof
+    }
+}
+
+/// Looks at the data directory.
+///
+/// # Errors
+/// When something in it cannot be read: unknown is not absent.
+pub fn survey(dir: &Path) -> Result<Survey, Error> {
+    let now = SystemTime::now();
+    let nodes = nodes(&dir.join(NODES_FILE))?;
+    let snapshot = metadata(&dir.join(RDB_FILE))?.filter(|file| file.len() > 0);
+    let appended = append_only(&dir.join(AOF_DIR))?;
+    let times = snapshot.iter().chain(&appended).filter_map(|file| file.modified().ok());
+    // A file from the future (the clock was set back) was written just now, as far as anybody can tell.
+    let written = times.map(|time| now.duration_since(time).unwrap_or_default()).min();
+    Ok(Survey { nodes, rdb: snapshot.is_some(), aof: !appended.is_empty(), written })
+}
+
+fn nodes(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match metadata(path)? {
+        None => Ok(None),
+        Some(file) if file.len() > NODES_MAX => {
+            let source = io::Error::other(format!("{} bytes are more than the {NODES_MAX} allowed", file.len()));
+            Err(Error::Read { path: path.to_owned(), source })
+        }
+        Some(_) => fs::read(path).map(Some).map_err(|source| Error::Read { path: path.to_owned(), source }),
+    }
+}
+
+fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// The append-only files that are not empty; none when there is no manifest, because Redis then ignores them.
+fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
+    let failed = |source| Error::Read { path: dir.to_owned(), source };
+    let entries = match fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(failed(source)),
+    };
+    let mut manifest = false;
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(failed)?;
+        let file = entry.metadata().map_err(failed)?;
+        if entry.file_name().to_string_lossy().ends_with(".manifest") {
+            manifest |= file.len() > 0;
+        } else if file.is_file() && file.len() > 0 {
+            files.push(file);
+        }
+    }
+    Ok(if manifest { files } else { Vec::new() })
+}
+
+/// Moves nodes.conf, the snapshot and the append-only files into a new directory beside them, where they stay until a
+/// person removes them. Returns that directory; `None` when there was nothing to move.
+///
+/// # Errors
+/// When a file cannot be moved; what was moved before stays moved, and the next attempt moves the rest.
+pub fn quarantine(dir: &Path, now: Timestamp, names: &[&str]) -> Result<Option<PathBuf>, Error> {
+    let present: Vec<&&str> = names.iter().filter(|name| dir.join(name).exists()).collect();
+    if present.is_empty() {
+        return Ok(None);
+    }
+    let target = dir.join(format!("{QUARANTINE}{}", now.as_millisecond()));
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| Error::Write { path, source }
+    };
+    fs::create_dir_all(&target).map_err(failed(&target))?;
+    for name in present {
+        let from = dir.join(name);
+        fs::rename(&from, target.join(name)).map_err(failed(&from))?;
+    }
+    sync_dir(dir)?;
+    Ok(Some(target))
+}
+
+/// Makes renames and new names in a directory durable.
+///
+/// # Errors
+/// When the directory cannot be opened or synced.
+pub fn sync_dir(dir: &Path) -> Result<(), Error> {
+    let failed = |source| Error::Write { path: dir.to_owned(), source };
+    fs::File::open(dir).map_err(failed)?.sync_all().map_err(failed)
+}
+
+/// Removes the snapshot file of a member that keeps nothing on disk: it was loaded, and from now on it would be a stale copy.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub fn forget_snapshot(dir: &Path) -> Result<(), Error> {
+    let path = dir.join(RDB_FILE);
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(source) => Err(Error::Write { path, source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn only_files_that_redis_would_load_count_as_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        let holds = || survey(dir.path()).unwrap().holds_data();
+        assert_eq!(survey(dir.path()).unwrap(), Survey { nodes: None, rdb: false, aof: false, written: None });
+        fs::write(at(RDB_FILE), "").unwrap();
+        assert!(!holds());
+        fs::create_dir(at(AOF_DIR)).unwrap();
+        fs::write(at("appendonlydir/appendonly.aof.1.incr.aof"), "x").unwrap();
+        assert!(!holds(), "Redis ignores append-only files without a manifest");
+        fs::write(at("appendonlydir/appendonly.aof.manifest"), "x").unwrap();
+        assert!(survey(dir.path()).unwrap().aof);
+        fs::write(at(RDB_FILE), "x").unwrap();
+        assert!(survey(dir.path()).unwrap().rdb);
+        assert!(survey(dir.path()).unwrap().written.unwrap() < Duration::from_secs(60));
+    }
+
+    #[test]
+    fn quarantine_keeps_every_byte() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Timestamp::from_millisecond(5).unwrap();
+        assert_eq!(quarantine(dir.path(), now, &[NODES_FILE]).unwrap(), None);
+        fs::write(dir.path().join(NODES_FILE), "broken").unwrap();
+        fs::create_dir(dir.path().join(AOF_DIR)).unwrap();
+        fs::write(dir.path().join(AOF_DIR).join("a"), "data").unwrap();
+        let moved = quarantine(dir.path(), now, &[NODES_FILE, RDB_FILE, AOF_DIR]).unwrap().unwrap();
+        assert_eq!(moved, dir.path().join("quarantine-5"));
+        assert_eq!(fs::read_to_string(moved.join(NODES_FILE)).unwrap(), "broken");
+        assert_eq!(fs::read_to_string(moved.join(AOF_DIR).join("a")).unwrap(), "data");
+        assert!(!dir.path().join(NODES_FILE).exists());
+    }
+}

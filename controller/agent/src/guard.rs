@@ -1,0 +1,112 @@
+//! The start guard: gathers facts and asks [`crate::start`] until redis-server may be started. I/O around that decision.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use tokio::time::{Instant, sleep};
+use types::{agent::AgentPhase, cluster::AppendOnly};
+
+use crate::{
+    disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
+    identity::{self, Verdict},
+    shared::Shared,
+    start::{self, Asked, Facts, Start},
+};
+
+/// Pause between two looks while something is expected to change at once.
+const SOON: Duration = Duration::from_millis(100);
+/// Pause between two looks while held.
+const LATER: Duration = Duration::from_millis(1000);
+
+/// How redis-server is to be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// What lies on disk now.
+    pub survey: Survey,
+}
+
+/// Waits until redis-server may be started, and makes room for it.
+///
+/// # Errors
+/// When the data directory cannot be read or written.
+pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
+    let began = Instant::now();
+    let mut asked: Option<(resp::NodeId, Instant)> = None;
+    loop {
+        let facts = gather(shared, began, asked.as_ref()).await?;
+        let decision = start::decide_start(&facts);
+        tracing::debug!(?decision, "start");
+        let pause = match decision {
+            Start::AsIs { why } => {
+                tracing::info!(why, "redis-server starts with its files as they are");
+                return Ok(Admission { survey: disk::survey(&shared.options.data_dir)? });
+            }
+            Start::Blank { quarantine } => return blank(shared, quarantine),
+            Start::AskFailover { replica, address } => {
+                shared.enter(AgentPhase::Starting, None);
+                tracing::info!(%replica, %address, "asking a replica to take over: this process is dead");
+                if let Err(error) = shared.asker().force_failover(&replica, address).await {
+                    tracing::warn!(%replica, %error, "the replica did not accept");
+                }
+                asked = Some((replica, Instant::now()));
+                SOON
+            }
+            Start::Wait { reason } => {
+                tracing::debug!(reason, "waiting");
+                shared.enter(AgentPhase::Starting, None);
+                SOON
+            }
+            Start::Hold { reason } => {
+                shared.enter(AgentPhase::Held, Some(reason));
+                LATER
+            }
+        };
+        let mut released = shared.released.subscribe();
+        tokio::select! {
+            () = sleep(pause) => {}
+            _ = released.changed() => {}
+        }
+    }
+}
+
+async fn gather(
+    shared: &Arc<Shared>,
+    began: Instant,
+    asked: Option<&(resp::NodeId, Instant)>,
+) -> Result<Facts, disk::Error> {
+    let inputs = shared.inputs();
+    let survey = disk::survey(&shared.options.data_dir)?;
+    let verdict = identity::judge(survey.nodes.as_deref());
+    let holds_data = survey.holds_data();
+    shared.report.send_modify(|report| {
+        report.node_id = verdict.node_id().map(ToString::to_string);
+        report.holds_data = holds_data;
+    });
+    // Only an owner's start depends on what peers say.
+    let peers = match &verdict {
+        Verdict::Intact(me) if me.owned_slots() => shared.asker().gather(&me.peers, &me.id).await,
+        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => std::collections::BTreeMap::new(),
+    };
+    Ok(Facts {
+        mode: inputs.config.mode,
+        holds_data,
+        written: survey.written,
+        append_only: inputs.config.append_only != AppendOnly::Off,
+        verdict,
+        peers,
+        waited: began.elapsed(),
+        asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
+        released: *shared.released.borrow(),
+        node_timeout: Duration::from_millis(inputs.config.node_timeout_millis),
+    })
+}
+
+fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Error> {
+    let dir = &shared.options.data_dir;
+    fs::create_dir_all(dir).map_err(|source| disk::Error::Write { path: dir.clone(), source })?;
+    if quarantine {
+        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR])?;
+        tracing::warn!(to = ?moved, "files were moved away and are kept; redis-server starts as a blank node");
+    }
+    Ok(Admission { survey: disk::survey(dir)? })
+}

@@ -1,0 +1,216 @@
+//! Stopping without loss: the primary role goes to a replica first, then Redis shuts down. I/O around two pure choices.
+//!
+//! A signalled primary is replaced only after the node timeout, and politely stopped ones even later than killed ones
+//! (reliability.md A3); a planned hand-over costs 50 ms and no write. `OK` to CLUSTER FAILOVER means "scheduled" and may
+//! expire silently (performance.md T2), so only the own changed role counts. Each candidate is asked once, two at most:
+//! never a loop, a member that must stop stops.
+
+use std::time::Duration;
+
+use resp::{Command, Connection, Error, Info, Node, NodeId, Reply, Role, info::ReplicaLine};
+use tokio::time::{Instant, sleep};
+use types::{agent::AgentConfig, cluster::AppendOnly};
+
+use crate::{local::Local, peers::Asker};
+
+/// How long one replica has to take over; Redis itself gives up after 5 s.
+const TAKE_OVER: Duration = Duration::from_millis(5200);
+/// How often the own role is looked at meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// Replicas that are asked, one after the other: with the shutdown it must fit into the grace period of 30 s.
+const CANDIDATES: usize = 2;
+/// A replica that has not acknowledged for longer is not in sync.
+const LAG_SECONDS: i64 = 2;
+
+/// How a hand-over went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// There was nothing to hand over.
+    NotNeeded,
+    /// This member is a replica now.
+    Done {
+        /// Who took over.
+        to: NodeId,
+    },
+    /// It is still the primary.
+    Failed {
+        /// Why, as a sentence.
+        why: String,
+    },
+}
+
+/// Hands the primary role over, if this member has it and a replica is in sync.
+///
+/// # Errors
+/// When the own Redis does not answer.
+pub async fn hand_over(local: &Local, asker: &Asker) -> Result<Outcome, Error> {
+    let mut connection = local.open(Duration::from_secs(2)).await?;
+    let table = match connection.cluster_nodes().await {
+        Ok(table) => table,
+        Err(error) if error.refusal().is_some() => {
+            return Ok(Outcome::Failed { why: "a single server has no replica that could take over".to_owned() });
+        }
+        Err(error) => return Err(error),
+    };
+    let owns = |node: &Node| node.flags.myself && node.flags.primary && !node.slots.is_empty();
+    if !table.iter().any(owns) {
+        return Ok(Outcome::NotNeeded);
+    }
+    let info = connection.info(&["replication"]).await?;
+    let candidates = successors(&table, &info.replicas());
+    let mut why = format!("it has no replica in sync ({} attached)", info.replicas().len());
+    for (id, address) in candidates.into_iter().take(CANDIDATES) {
+        match ask_to_take_over(&mut connection, asker, &id, address).await {
+            Ok(()) => return Ok(Outcome::Done { to: id }),
+            Err(reason) => why = format!("replica {id}: {reason}"),
+        }
+    }
+    Ok(Outcome::Failed { why })
+}
+
+async fn ask_to_take_over(
+    own: &mut Connection,
+    asker: &Asker,
+    id: &NodeId,
+    address: std::net::SocketAddr,
+) -> Result<(), String> {
+    let opened = asker.open(id, address).await.map_err(|error| error.to_string())?;
+    let mut replica = opened.ok_or_else(|| format!("somebody else answers at {address}"))?;
+    replica.call(&["CLUSTER", "FAILOVER"]).await.map_err(|error| error.to_string())?;
+    let began = Instant::now();
+    while began.elapsed() < TAKE_OVER {
+        // A reply that cannot be had now (writes are paused, reads are not) is asked for again until time is up.
+        if let Ok(Role::Replica { .. }) = own.role().await {
+            return Ok(());
+        }
+        if own.is_broken() {
+            return Err("the own Redis stopped answering".to_owned());
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    Err(format!("it did not take over within {} ms", TAKE_OVER.as_millis()))
+}
+
+/// Replicas that may take over: known members whose stream is up to date, furthest first. Pure.
+fn successors(table: &[Node], attached: &[ReplicaLine]) -> Vec<(NodeId, std::net::SocketAddr)> {
+    let mut fit: Vec<&ReplicaLine> =
+        attached.iter().filter(|line| line.state == "online" && (0..=LAG_SECONDS).contains(&line.lag)).collect();
+    fit.sort_by_key(|line| std::cmp::Reverse(line.offset));
+    fit.iter()
+        .filter_map(|line| {
+            // A backup's reader also shows up as a replica; it has no port and is in no table.
+            let address = std::net::SocketAddr::new(line.host.parse().ok()?, line.port);
+            let node = table.iter().find(|node| node.address == Some(address) && node.flags.replica)?;
+            (!node.flags.failed).then(|| (node.id.clone(), address))
+        })
+        .collect()
+}
+
+/// How to shut down. Pure.
+///
+/// With an append-only file everything is written and synced anyway. With save points Redis saves. A member that keeps
+/// nothing on disk saves only when it goes away as the holder of keys that no replica has taken over.
+#[must_use]
+pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: i64) -> &'static str {
+    let last_holder = match outcome {
+        Outcome::Failed { .. } => keys > 0,
+        Outcome::NotNeeded | Outcome::Done { .. } => false,
+    };
+    match config.append_only {
+        AppendOnly::EverySec | AppendOnly::Always => "NOSAVE",
+        AppendOnly::Off if !config.snapshots.is_empty() || last_holder => "SAVE",
+        AppendOnly::Off => "NOSAVE",
+    }
+}
+
+/// Sends SHUTDOWN. Success is a connection that ends without a reply.
+///
+/// # Errors
+/// When Redis refuses (it cannot save) or does not answer at all.
+pub async fn shut_down(local: &Local, mode: &str, limit: Duration) -> Result<(), Error> {
+    let mut connection = local.open(limit).await?;
+    match connection.command(&Command::new("SHUTDOWN").arg(mode)).await {
+        Err(Error::Io { .. }) | Ok(_) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keys of the own Redis; 0 if it does not say.
+pub async fn keys(local: &Local) -> i64 {
+    let replies = local.ask(&[Command::new("DBSIZE")]).await;
+    replies.ok().and_then(|replies| replies.first().and_then(Reply::integer)).unwrap_or_default()
+}
+
+/// What `INFO` says in one go; for those who only have the shared connection.
+///
+/// # Errors
+/// When Redis does not answer.
+pub async fn info(local: &Local, sections: &[&str]) -> Result<Info, Error> {
+    let replies = local.ask(&[Command::new("INFO").args(sections)]).await?;
+    Ok(replies.first().and_then(Reply::text).map(Info::parse).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use std::collections::BTreeMap;
+
+    use types::cluster::{EvictionPolicy, Mode, SavePoint};
+
+    use super::*;
+
+    fn line(last: u8, state: &str, offset: i64, lag: i64) -> ReplicaLine {
+        ReplicaLine { host: format!("127.84.0.{last}"), port: 6379, state: state.into(), offset, lag }
+    }
+
+    fn table() -> Vec<Node> {
+        resp::nodes::parse(&format!(
+            "{:040x} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460\n\
+             {:040x} 127.84.0.2:6379@16379 slave {:040x} 0 1 3 connected\n\
+             {:040x} 127.84.0.3:6379@16379 slave {:040x} 0 1 3 connected\n\
+             {:040x} 127.84.0.4:6379@16379 slave,fail {:040x} 0 1 3 connected\n",
+            1, 2, 1, 3, 1, 4, 1
+        ))
+        .unwrap()
+    }
+
+    fn order(attached: &[ReplicaLine]) -> Vec<String> {
+        successors(&table(), attached).into_iter().map(|(_, address)| address.ip().to_string()).collect()
+    }
+
+    #[test]
+    fn the_furthest_replica_in_sync_comes_first_and_others_never() {
+        assert_eq!(order(&[line(2, "online", 10, 0), line(3, "online", 11, 1)]), ["127.84.0.3", "127.84.0.2"]);
+        assert_eq!(order(&[line(2, "wait_bgsave", 10, 0), line(3, "online", 11, 3)]), [""; 0]);
+        assert_eq!(order(&[line(4, "online", 10, 0), line(9, "online", 10, 0)]), [""; 0]);
+        let reader = ReplicaLine { port: 0, ..line(2, "online", 99, 0) };
+        assert_eq!(order(&[reader]), [""; 0]);
+    }
+
+    #[test]
+    fn shutdown_saves_where_saving_was_asked_for_or_nobody_else_has_the_keys() {
+        let mut config = AgentConfig {
+            namespace: "d".into(),
+            cluster: "c".into(),
+            mode: Mode::Cluster,
+            node_timeout_millis: 1,
+            min_replicas_to_write: 0,
+            max_memory_bytes: None,
+            max_memory_percent: 75,
+            max_memory_policy: EvictionPolicy::NoEviction,
+            append_only: AppendOnly::EverySec,
+            snapshots: vec![],
+            parameters: BTreeMap::new(),
+        };
+        let failed = Outcome::Failed { why: String::new() };
+        let done = Outcome::Done { to: table()[1].id.clone() };
+        assert_eq!(shutdown_mode(&config, &failed, 5), "NOSAVE");
+        config.append_only = AppendOnly::Off;
+        assert_eq!(shutdown_mode(&config, &failed, 5), "SAVE");
+        assert_eq!(shutdown_mode(&config, &failed, 0), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &done, 5), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, 5), "NOSAVE");
+        config.snapshots = vec![SavePoint { seconds: 1, changes: 1 }];
+        assert_eq!(shutdown_mode(&config, &done, 5), "SAVE");
+    }
+}

@@ -1,0 +1,233 @@
+//! Who this member is, by its nodes.conf. Pure: text to verdict.
+//!
+//! Redis exits with code 1 on every start when the file is cut or its own line is missing, and silently takes a new identity
+//! (and every slot it finds keys for) when the file is empty (reliability.md A3). So the file is judged before the start.
+
+use resp::{Node, NodeId, SlotRange};
+
+/// What nodes.conf says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// There is no file: a member that was never started here.
+    Blank,
+    /// Redis would start with this identity.
+    Intact(Identity),
+    /// Redis would not start, or would start as somebody else.
+    Damaged {
+        /// What is wrong with the file, as a clause: "nodes.conf …".
+        why: String,
+    },
+}
+
+/// An identity as recorded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Node ID.
+    pub id: NodeId,
+    /// Recorded role.
+    pub role: Role,
+    /// Own configuration epoch.
+    pub config_epoch: u64,
+    /// Slots it owned.
+    pub slots: Vec<SlotRange>,
+    /// Everybody else.
+    pub peers: Vec<Node>,
+}
+
+/// Recorded role.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A primary, with or without slots.
+    Primary,
+    /// A replica of this node.
+    Replica(NodeId),
+}
+
+impl Identity {
+    /// Whether it was a primary that owned slots.
+    #[must_use]
+    pub fn owned_slots(&self) -> bool {
+        self.role == Role::Primary && !self.slots.is_empty()
+    }
+
+    /// Replicas of this member that the file knows.
+    pub fn replicas(&self) -> impl Iterator<Item = &Node> {
+        self.peers.iter().filter(|peer| peer.primary.as_ref() == Some(&self.id))
+    }
+}
+
+impl Verdict {
+    /// The node ID, if the file is legible.
+    #[must_use]
+    pub fn node_id(&self) -> Option<&NodeId> {
+        match self {
+            Self::Intact(identity) => Some(&identity.id),
+            Self::Blank | Self::Damaged { .. } => None,
+        }
+    }
+}
+
+/// Judges the file's content; `None`: there is no file.
+#[must_use]
+pub fn judge(file: Option<&[u8]>) -> Verdict {
+    let Some(bytes) = file else { return Verdict::Blank };
+    match read(bytes) {
+        Ok(identity) => Verdict::Intact(identity),
+        Err(why) => Verdict::Damaged { why },
+    }
+}
+
+fn read(bytes: &[u8]) -> Result<Identity, String> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Err("nodes.conf is empty".to_owned());
+    }
+    let text = std::str::from_utf8(bytes).map_err(|_| "nodes.conf is not text".to_owned())?;
+    if text.contains('\0') {
+        return Err("nodes.conf contains NUL bytes".to_owned());
+    }
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    // Redis writes the epochs last: a file without them was cut, and its owner could vote twice in one epoch.
+    let Some((vars, table)) = lines.split_last().filter(|(last, _)| last.starts_with("vars ")) else {
+        return Err("nodes.conf is cut: its last line, the epochs, is missing".to_owned());
+    };
+    check_vars(vars)?;
+    if !text.ends_with('\n') {
+        return Err("nodes.conf is cut: its last line is not complete".to_owned());
+    }
+    let mut myself = None;
+    let mut peers = Vec::new();
+    for line in table {
+        let node = Node::parse(line).map_err(|error| format!("nodes.conf is damaged: {error}"))?;
+        if !node.flags.myself {
+            peers.push(node);
+        } else if myself.replace(node).is_some() {
+            return Err("nodes.conf has two lines about itself".to_owned());
+        }
+    }
+    let myself = myself.ok_or("nodes.conf has no line about itself")?;
+    identity(myself, peers)
+}
+
+fn check_vars(line: &str) -> Result<(), String> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let number = |text: &str| text.parse::<u64>().is_ok();
+    match words.as_slice() {
+        ["vars", "currentEpoch", current, "lastVoteEpoch", vote] if number(current) && number(vote) => Ok(()),
+        _ => Err("nodes.conf is damaged: its last line, the epochs, is not legible".to_owned()),
+    }
+}
+
+fn identity(myself: Node, peers: Vec<Node>) -> Result<Identity, String> {
+    let mut ids: Vec<&NodeId> = peers.iter().map(|peer| &peer.id).chain([&myself.id]).collect();
+    ids.sort();
+    if ids.windows(2).any(|pair| pair.first() == pair.last()) {
+        return Err("nodes.conf names a node twice".to_owned());
+    }
+    let mut owners = vec![false; usize::from(resp::slot::SLOTS)];
+    for slot in
+        peers.iter().chain([&myself]).flat_map(|node| node.slots.iter().flat_map(|range| range.first..=range.last))
+    {
+        if owners.get_mut(usize::from(slot)).is_none_or(|owned| std::mem::replace(owned, true)) {
+            return Err(format!("nodes.conf gives slot {slot} to two nodes"));
+        }
+    }
+    let role = match (myself.flags.replica, myself.primary) {
+        (true, Some(primary)) => Role::Replica(primary),
+        (false, None) => Role::Primary,
+        (true, None) | (false, Some(_)) => return Err("nodes.conf contradicts itself about its own role".to_owned()),
+    };
+    let mut slots = myself.slots;
+    slots.sort();
+    Ok(Identity { id: myself.id, role, config_epoch: myself.config_epoch, slots, peers })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    pub(crate) fn id(last: u8) -> NodeId {
+        NodeId::parse(&format!("{:040x}", u32::from(last))).unwrap()
+    }
+
+    fn file() -> String {
+        format!(
+            "{} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460 [7->-{}]\n\
+             {} 127.84.0.2:6379@16379 slave {} 0 1 3 connected\n\
+             {} 127.84.0.3:6379@16379 master - 0 1 2 connected 5461-10922\n\
+             vars currentEpoch 6 lastVoteEpoch 0\n",
+            id(1),
+            id(3),
+            id(2),
+            id(1),
+            id(3)
+        )
+    }
+
+    fn why(text: &str) -> String {
+        match judge(Some(text.as_bytes())) {
+            Verdict::Damaged { why } => why,
+            other => panic!("{other:?} for {text}"),
+        }
+    }
+
+    #[test]
+    fn an_intact_file_tells_identity_role_slots_and_peers() {
+        let Verdict::Intact(identity) = judge(Some(file().as_bytes())) else { panic!() };
+        assert_eq!((identity.id.clone(), identity.role.clone(), identity.config_epoch), (id(1), Role::Primary, 3));
+        assert_eq!(identity.slots, vec![SlotRange { first: 0, last: 5460 }]);
+        assert!(identity.owned_slots());
+        assert_eq!(identity.replicas().map(|node| node.id.clone()).collect::<Vec<_>>(), vec![id(2)]);
+        assert_eq!(identity.peers.len(), 2);
+        assert_eq!(judge(None), Verdict::Blank);
+    }
+
+    #[test]
+    fn a_replica_knows_its_primary_and_owns_nothing() {
+        let text = format!(
+            "{} 127.84.0.2:6379@16379,, myself,slave {} 0 0 3 connected\n{} 127.84.0.1:6379@16379 master - 0 0 3 connected 0-5\n\nvars currentEpoch 6 lastVoteEpoch 0\n",
+            id(2),
+            id(1),
+            id(1)
+        );
+        let Verdict::Intact(identity) = judge(Some(text.as_bytes())) else { panic!() };
+        assert_eq!(identity.role, Role::Replica(id(1)));
+        assert!(!identity.owned_slots());
+    }
+
+    #[test]
+    fn each_kind_of_damage_is_named() {
+        let file = file();
+        assert_eq!(why(""), "nodes.conf is empty");
+        assert_eq!(why("\n\n"), "nodes.conf is empty");
+        assert_eq!(why(&file.replace("myself,", "")), "nodes.conf has no line about itself");
+        let own_line_removed: String = file.lines().skip(1).map(|line| format!("{line}\n")).collect();
+        assert_eq!(why(&own_line_removed), "nodes.conf has no line about itself");
+        assert_eq!(why(file.trim_end()), "nodes.conf is cut: its last line is not complete");
+        assert_eq!(
+            why(&file.replace("lastVoteEpoch 0", "lastVote")),
+            "nodes.conf is damaged: its last line, the epochs, is not legible"
+        );
+        assert_eq!(why(&file.replace("5461-", "5460-")), "nodes.conf gives slot 5460 to two nodes");
+        assert_eq!(why("garbage\u{1}\u{2}"), "nodes.conf is cut: its last line, the epochs, is missing");
+        assert_eq!(why("\0\0\0"), "nodes.conf contains NUL bytes");
+        assert_eq!(judge(Some(b"\xff\xfe\x00")), Verdict::Damaged { why: "nodes.conf is not text".to_owned() });
+    }
+
+    proptest! {
+        #[test]
+        fn a_file_cut_anywhere_is_damaged(cut in 1usize..400) {
+            let file = file();
+            prop_assume!(cut < file.len());
+            let damaged = matches!(judge(Some(&file.as_bytes()[..cut])), Verdict::Damaged { .. });
+            prop_assert!(damaged);
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+            let _ = judge(Some(&bytes));
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! The agent's HTTPS door: probes and metrics for anybody, `/v1/*` for the controller, the snapshot also for backup workers of
+//! the same cluster.
+//!
+//! A client certificate is optional because the kubelet's probes bring none; what it does not bring it may not ask for.
+
+use std::{net::SocketAddr, sync::Arc, time::Duration};
+
+use axum::{
+    Extension, Json, Router,
+    extract::{DefaultBodyLimit, State},
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use certs::{ALPN_H1, ALPN_H2, ClientAuth, Identity, MaterialPaths, Reloading};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo, TokioTimer},
+    server::conn::auto,
+    service::TowerToHyperService,
+};
+use resp::{Command, Info, Node, Reply};
+use rustls::ServerConfig;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_rustls::TlsAcceptor;
+use types::{
+    agent::{AgentPhase, Release},
+    cluster::Mode,
+    names::{CONTROLLER_USER, PORT_AGENT},
+};
+
+use crate::{handover, metrics, ready, shared::Shared, snapshot};
+
+/// Connections served at the same time; a probe, a scrape, the controller and one backup are four.
+const CONNECTIONS: usize = 64;
+/// How long a TLS handshake, or the head of a request, may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest request body: a Release has 20 bytes.
+const BODY_MAX: usize = 4096;
+/// How often certificate files are looked at.
+const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
+/// How long Redis may be silent (not even an error) before the container is killed. Long: a busy script is not death.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// Why the door cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The agent's certificate cannot be used.
+    #[error("load the agent's certificate from {dir}: {source}")]
+    Certificate {
+        /// Where.
+        dir: std::path::PathBuf,
+        /// Why.
+        source: certs::Error,
+    },
+    /// The port cannot be listened on.
+    #[error("listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Opens the door; serves until the runtime ends.
+///
+/// # Errors
+/// When certificate or port cannot be had.
+pub async fn serve(shared: Arc<Shared>) -> Result<(), Error> {
+    let dir = shared.options.internal_dir.clone();
+    let failed = |source| Error::Certificate { dir: dir.clone(), source };
+    let paths = MaterialPaths {
+        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
+        authorities: Some(dir.join("ca.crt")),
+    };
+    let certificates = Reloading::new(paths.read().map_err(failed)?).map_err(failed)?;
+    let tls = certificates.server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).map_err(failed)?;
+    tokio::spawn(async move { certificates.watch_files(paths, CERTIFICATES_EVERY).await });
+    let address = SocketAddr::new(shared.options.pod_ip, PORT_AGENT);
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    tokio::spawn(accept(listener, tls, router(shared)));
+    Ok(())
+}
+
+fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/startupz", get(startupz))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(serve_metrics))
+        .route("/v1/report", get(report))
+        .route("/v1/release", post(release))
+        .route("/v1/snapshot", get(serve_snapshot))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(shared)
+}
+
+async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, router: Router) {
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let acceptor = TlsAcceptor::from(tls);
+    loop {
+        // The semaphore is never closed; an error here would mean there is nothing left to serve.
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let (acceptor, router) = (acceptor.clone(), router.clone());
+                tokio::spawn(async move {
+                    serve_connection(stream, acceptor, router).await;
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
+    // Without it the small last frames of a snapshot wait for an acknowledgement.
+    let _ = stream.set_nodelay(true);
+    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
+    let caller = Caller(certs::peer_identity(stream.get_ref().1));
+    let service = TowerToHyperService::new(router.layer(Extension(caller)));
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(16);
+    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
+        tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Who called, by certificate; `None`: anonymous. The TLS layer has verified it against the agents' authority.
+#[derive(Clone, Debug)]
+struct Caller(Option<Identity>);
+
+/// Who may call a path under /v1.
+#[derive(Clone, Copy)]
+enum Allowed {
+    Controller,
+    ControllerOrOwnCluster,
+}
+
+impl Caller {
+    /// The refusal, if there is one.
+    fn refusal(&self, allowed: Allowed, shared: &Shared) -> Option<Response> {
+        let config = &shared.inputs().config;
+        let own = format!("kun:agent:{}:{}", config.namespace, config.cluster);
+        match &self.0 {
+            None => Some(text(StatusCode::UNAUTHORIZED, "a client certificate is needed".to_owned())),
+            Some(caller) if permits(&caller.common_name, allowed, &own) => None,
+            Some(caller) => Some(text(StatusCode::FORBIDDEN, format!("{:?} may not do this", caller.common_name))),
+        }
+    }
+}
+
+fn permits(common_name: &str, allowed: Allowed, own: &str) -> bool {
+    match allowed {
+        Allowed::Controller => common_name == CONTROLLER_USER,
+        Allowed::ControllerOrOwnCluster => common_name == CONTROLLER_USER || common_name == own,
+    }
+}
+
+fn text(status: StatusCode, sentence: String) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{sentence}\n")).into_response()
+}
+
+fn probe(outcome: Result<(), String>) -> Response {
+    match outcome {
+        Ok(()) => text(StatusCode::OK, "ok".to_owned()),
+        Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
+    }
+}
+
+/// Started: the agent serves. A held member waits for the controller and a loading one for its disk; neither must be killed.
+async fn startupz() -> Response {
+    probe(Ok(()))
+}
+
+/// Alive: Redis answers anything at all, or has not been silent for long.
+async fn livez(State(shared): State<Arc<Shared>>) -> Response {
+    if shared.phase() != AgentPhase::Running || shared.local.ask(&[Command::new("PING")]).await.is_ok() {
+        return probe(Ok(()));
+    }
+    let silent = shared.local.last_answer().await.elapsed();
+    probe(if silent < SILENCE { Ok(()) } else { Err(format!("Redis has not answered for {} s", silent.as_secs())) })
+}
+
+async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
+    let reason = match shared.phase() {
+        AgentPhase::Running => unready(&shared).await,
+        AgentPhase::Starting => Some("redis-server is not started yet".to_owned()),
+        AgentPhase::Held => shared.report.borrow().held_because.clone(),
+        AgentPhase::Stopping => Some("stopping".to_owned()),
+    };
+    probe(reason.map_or(Ok(()), Err))
+}
+
+async fn unready(shared: &Shared) -> Option<String> {
+    let mode = shared.inputs().config.mode;
+    let mut commands = vec![Command::new("INFO").arg("replication").arg("persistence")];
+    if mode == Mode::Cluster {
+        commands.push(Command::new("CLUSTER").arg("NODES"));
+    }
+    let replies = match shared.local.ask(&commands).await {
+        Ok(replies) => replies,
+        Err(error) => return Some(format!("Redis does not answer: {error}")),
+    };
+    let words = |index: usize| replies.get(index).and_then(Reply::text).unwrap_or_default();
+    let info = Info::parse(words(0));
+    // While it loads Redis refuses CLUSTER; the loading itself is then the reason.
+    let table: Vec<Node> = resp::nodes::parse(words(1)).unwrap_or_default();
+    ready::unready(mode, &info, &table)
+}
+
+async fn serve_metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let info = match shared.phase() {
+        AgentPhase::Running | AgentPhase::Stopping => handover::info(&shared.local, &["everything"]).await.ok(),
+        AgentPhase::Starting | AgentPhase::Held => None,
+    };
+    let body = metrics::encode_metrics(info.as_ref(), &format!("{:?}", shared.phase()));
+    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], body).into_response()
+}
+
+async fn report(State(shared): State<Arc<Shared>>, Extension(caller): Extension<Caller>) -> Response {
+    if let Some(refusal) = caller.refusal(Allowed::Controller, &shared) {
+        return refusal;
+    }
+    let report = shared.report.borrow().clone();
+    Json(report).into_response()
+}
+
+async fn release(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    body: axum::body::Bytes,
+) -> Response {
+    if let Some(refusal) = caller.refusal(Allowed::Controller, &shared) {
+        return refusal;
+    }
+    let release: Release = match serde_json::from_slice(&body) {
+        Ok(release) => release,
+        Err(error) => return text(StatusCode::BAD_REQUEST, format!("the body is no Release: {error}")),
+    };
+    if shared.phase() != AgentPhase::Held {
+        return text(StatusCode::CONFLICT, format!("this member is not held, it is {:?}", shared.phase()));
+    }
+    tracing::info!(how = ?release.how, "the controller releases this member");
+    shared.released.send_replace(Some(release.how));
+    text(StatusCode::ACCEPTED, "released".to_owned())
+}
+
+async fn serve_snapshot(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    _headers: HeaderMap,
+) -> Response {
+    if let Some(refusal) = caller.refusal(Allowed::ControllerOrOwnCluster, &shared) {
+        return refusal;
+    }
+    if shared.phase() != AgentPhase::Running {
+        return text(StatusCode::CONFLICT, format!("Redis does not run: {:?}", shared.phase()));
+    }
+    match snapshot::stream(&shared).await {
+        Ok(response) => response,
+        Err(error @ snapshot::Error::Busy) => {
+            ([(header::RETRY_AFTER, "5")], text(StatusCode::TOO_MANY_REQUESTS, error.to_string())).into_response()
+        }
+        Err(error) => text(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_controller_commands_and_only_the_own_cluster_reads() {
+        let own = "kun:agent:default:orders";
+        let table = [
+            ("kun:controller", true, true),
+            ("kun:agent:default:orders", false, true),
+            ("kun:agent:default:other", false, false),
+            ("kun:agent:default:orders2", false, false),
+            ("kun:admin", false, false),
+            ("", false, false),
+        ];
+        for (name, commands, reads) in table {
+            assert_eq!(permits(name, Allowed::Controller, own), commands, "{name}");
+            assert_eq!(permits(name, Allowed::ControllerOrOwnCluster, own), reads, "{name}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the parts of one agent share: its options, its phase, its Redis, and the controller's word.
+
+use std::sync::Arc;
+
+use tokio::sync::{Semaphore, watch};
+use types::agent::{AgentPhase, AgentReport, ReleaseHow};
+
+use crate::{
+    config::{Inputs, Options},
+    local::Local,
+    peers::Asker,
+};
+
+/// Backups stream one at a time: each costs Redis a fork.
+const SNAPSHOTS_AT_ONCE: usize = 1;
+
+/// Shared by all tasks.
+#[derive(Debug)]
+pub struct Shared {
+    /// The environment.
+    pub options: Options,
+    /// What may change: agent.json and passwords.
+    pub inputs: watch::Sender<Arc<Inputs>>,
+    /// The own Redis.
+    pub local: Local,
+    /// What is reported.
+    pub report: watch::Sender<AgentReport>,
+    /// The controller's word on a held member.
+    pub released: watch::Sender<Option<ReleaseHow>>,
+    /// Permits to stream a snapshot.
+    pub snapshots: Arc<Semaphore>,
+}
+
+impl Shared {
+    /// An agent that is about to begin.
+    #[must_use]
+    pub fn new(options: Options, inputs: Inputs) -> Arc<Self> {
+        let inputs = watch::Sender::new(Arc::new(inputs));
+        let address = std::net::SocketAddr::new(options.pod_ip, types::names::PORT_REDIS);
+        Arc::new(Self {
+            local: Local::new(address, inputs.subscribe()),
+            report: watch::Sender::new(AgentReport {
+                pod: options.pod_name.clone(),
+                phase: AgentPhase::Starting,
+                held_because: None,
+                node_id: None,
+                holds_data: false,
+                starts: 0,
+            }),
+            released: watch::Sender::new(None),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
+            inputs,
+            options,
+        })
+    }
+
+    /// The inputs of now.
+    #[must_use]
+    pub fn inputs(&self) -> Arc<Inputs> {
+        self.inputs.borrow().clone()
+    }
+
+    /// The phase of now.
+    #[must_use]
+    pub fn phase(&self) -> AgentPhase {
+        self.report.borrow().phase
+    }
+
+    /// Enters a phase; a reason belongs to Held only.
+    pub fn enter(&self, phase: AgentPhase, held_because: Option<String>) {
+        self.report.send_if_modified(|report| {
+            let changed = report.phase != phase || report.held_because != held_because;
+            if changed {
+                tracing::info!(?phase, reason = held_because.as_deref().unwrap_or_default(), "phase");
+                (report.phase, report.held_because) = (phase, held_because);
+            }
+            changed
+        });
+    }
+
+    /// How this agent reaches other members.
+    #[must_use]
+    pub fn asker(&self) -> Asker {
+        Asker { source: self.options.pod_ip, credentials: self.local.credentials() }
+    }
+}
