@@ -1,0 +1,108 @@
+//! Whether the measured data set fits what a change leaves, and whether it stays on disk.
+
+use types::{
+    RedisCluster,
+    cluster::{AppendOnly, EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus},
+    field::{Fault, Path},
+    quantity::Quantity,
+};
+
+use super::{Objection, Verdict};
+
+/// What must stay free after a change, in percent of the data set: hash slots differ in size, and moving a slot holds
+/// its keys twice for a moment.
+const HEADROOM_PERCENT: u128 = 10;
+
+/// Refuses what would not fit, and what would leave data without a copy on disk.
+pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster) {
+    let Some(status) = &old.status else { return };
+    fits(verdict, new, old, status);
+    keeps_persistence(verdict, &new.spec, &old.spec, status);
+}
+
+fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &RedisClusterStatus) {
+    let (shards, before) = (u128::from(new.spec.shards()), u128::from(old.spec.shards()));
+    let measured = status.max_memory.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
+    // Where the limits do not tell, the members' own maxmemory does; without any, Redis takes what it needs.
+    let old_memory = old.spec.max_memory_bytes().or(measured);
+    let Some(memory) = new.spec.max_memory_bytes().or(old_memory) else { return };
+    let room = shards * u128::from(memory);
+    let shrinks = old_memory.is_none_or(|old_memory| room < before * u128::from(old_memory));
+    if !shrinks {
+        return;
+    }
+    let path = Path::new(if shards < before { "spec.shards" } else { "spec.memory" });
+    let Some(used) = status.used_memory.and_then(|bytes| u128::try_from(bytes).ok()) else {
+        let known_empty = matches!(status.phase, None | Some(Phase::Pending | Phase::Creating));
+        if !known_empty {
+            let why = "the data set has not been measured, so it is not known whether it would fit; try again in a few seconds";
+            verdict.refuse(Objection::Unknown, Fault::forbidden(path, why));
+        }
+        return;
+    };
+    let needed = used + used * HEADROOM_PERCENT / 100;
+    if needed <= room {
+        return;
+    }
+    let why = format!(
+        "the data set of {} with {HEADROOM_PERCENT}% headroom needs {}, but {shards} shards of {} hold {}; at least {} shards are needed",
+        amount(used),
+        amount(needed),
+        amount(u128::from(memory)),
+        amount(room),
+        needed.div_ceil(u128::from(memory).max(1)),
+    );
+    if evicts(new.spec.memory.policy) {
+        verdict.warn(format!("{path}: {why}; keys will be evicted"));
+    } else {
+        verdict.refuse(Objection::Invalid, Fault::forbidden(path, why));
+    }
+}
+
+/// Whether Redis may drop any key to make room: such a cluster is a cache by its owner's own word.
+const fn evicts(policy: EvictionPolicy) -> bool {
+    match policy {
+        EvictionPolicy::AllkeysLru | EvictionPolicy::AllkeysLfu | EvictionPolicy::AllkeysRandom => true,
+        EvictionPolicy::NoEviction
+        | EvictionPolicy::VolatileLru
+        | EvictionPolicy::VolatileLfu
+        | EvictionPolicy::VolatileRandom
+        | EvictionPolicy::VolatileTtl => false,
+    }
+}
+
+fn keeps_persistence(
+    verdict: &mut Verdict,
+    new: &RedisClusterSpec,
+    old: &RedisClusterSpec,
+    status: &RedisClusterStatus,
+) {
+    if !persists(old) || persists(new) || status.keys == Some(0) || matches!(status.phase, None | Some(Phase::Pending))
+    {
+        return;
+    }
+    let held = status.keys.map_or_else(|| "may hold data".to_owned(), |keys| format!("holds {keys} keys"));
+    let why = format!(
+        "the cluster {held} that would no longer be written to disk; keep an append-only file or at least one snapshot"
+    );
+    verdict.refuse(Objection::Invalid, Fault::forbidden(Path::new("spec.persistence"), why));
+}
+
+/// Whether anything is written to disk.
+pub(super) fn persists(spec: &RedisClusterSpec) -> bool {
+    let writes = match spec.persistence.append_only {
+        AppendOnly::EverySec | AppendOnly::Always => true,
+        AppendOnly::Off => false,
+    };
+    writes || !spec.persistence.snapshots.is_empty()
+}
+
+/// A number of bytes for people: three digits and a binary suffix, rounded up.
+fn amount(bytes: u128) -> String {
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let mut unit = 1_u64;
+    while bytes / unit >= 10_000 {
+        unit <<= 10;
+    }
+    Quantity::from_bytes(bytes.div_ceil(unit).saturating_mul(unit)).to_string()
+}

@@ -1,0 +1,55 @@
+//! Creating, changing and scaling a RedisCluster.
+
+use types::{
+    RedisCluster,
+    field::{Fault, Path},
+    validate,
+};
+
+use super::{Objection, Verdict, capacity, disruption, policy, worse};
+use crate::{facts::Facts, review::Request};
+
+/// A new cluster: its shape, and the policies of its namespace.
+pub(super) fn create(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, facts: &Facts) {
+    verdict.refuse_all(Objection::Invalid, validate::cluster(new));
+    policy::apply(verdict, namespace, new, None, facts);
+}
+
+/// A changed cluster. One that is being deleted is never held up, nor a change that leaves the spec as it is.
+pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, old: &RedisCluster, facts: &Facts) {
+    if new.metadata.deletion_timestamp.is_some() || new.spec == old.spec {
+        return;
+    }
+    worse::shape(verdict, validate::cluster(new), &validate::cluster(old));
+    verdict.refuse_all(Objection::Invalid, validate::cluster_update(new, old));
+    capacity::check(verdict, new, old);
+    disruption::check(verdict, new, old);
+    policy::apply(verdict, namespace, new, Some(old), facts);
+}
+
+/// The scale subresource: the same as changing `spec.shards` of the live cluster, in the words of a Scale.
+pub(super) fn scale(verdict: &mut Verdict, request: &Request<'_>, wanted: i32, before: Option<i32>, facts: &Facts) {
+    let Some(live) = facts.clusters.get(&request.namespace, &request.name) else {
+        // Without the cluster nothing can be measured; only growth is harmless then.
+        if before.is_none_or(|before| wanted < before) {
+            let why = format!("RedisCluster {:?} has not been observed yet; try again in a second", request.name);
+            verdict.refuse(Objection::Unknown, Fault::forbidden(Path::new("spec.replicas"), why));
+        }
+        return;
+    };
+    let mut old = live.as_ref().clone();
+    // The request's own old object is later than what was watched.
+    if let Some(before) = before {
+        old.spec.shards = Some(before);
+    }
+    let mut new = old.clone();
+    new.spec.shards = Some(wanted);
+    update(verdict, &request.namespace, &new, &old, facts);
+    if let Some(denial) = &mut verdict.denial {
+        for (_, fault) in &mut denial.0 {
+            if fault.path.as_str() == "spec.shards" {
+                fault.path = Path::new("spec.replicas");
+            }
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Only-if-worse for shape: a fault that the old object had identically is a warning, a new or changed one a refusal.
+
+use types::field::Fault;
+
+use super::{Objection, Verdict};
+
+/// Refuses what is new among `faults` and warns of the rest.
+pub(super) fn shape(verdict: &mut Verdict, faults: Vec<Fault>, before: &[Fault]) {
+    for fault in faults {
+        if before.contains(&fault) {
+            verdict.warn(format!("{fault} (as before)"));
+        } else {
+            verdict.refuse(Objection::Invalid, fault);
+        }
+    }
+}

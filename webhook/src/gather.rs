@@ -1,0 +1,181 @@
+//! Keeps [`Facts`] current by watching the API; requests only ever read memory.
+//!
+//! One watch per kind. A list that is being read again replaces the old one only when it is complete, so that nothing
+//! known is forgotten in between. Nobody is called ready before every first list is complete.
+
+use std::{
+    fmt::Debug,
+    sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
+    time::Duration,
+};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Resource, ResourceExt as _,
+    runtime::{
+        WatchStreamExt as _,
+        watcher::{self, Event},
+    },
+};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use types::{RedisCluster, RedisOperation, RedisPolicy};
+
+use crate::{
+    decide::policy::Policy,
+    facts::{Facts, Table},
+    lean,
+};
+
+/// Objects per page of a first list; at 10 KB each a page takes about 5 MB.
+const PAGE: u32 = 500;
+
+/// The kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Clusters,
+    Operations,
+    Policies,
+    Namespaces,
+}
+
+/// How far the first lists are, and how often anything changed.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    waiting_for: Vec<Kind>,
+    changes: u64,
+}
+
+/// Facts that follow the API.
+#[derive(Debug)]
+pub struct Gathered {
+    facts: RwLock<Facts>,
+    progress: watch::Sender<Progress>,
+}
+
+impl Gathered {
+    /// Facts that nothing is known of yet.
+    #[must_use]
+    pub fn unsynced() -> Arc<Self> {
+        let waiting_for = vec![Kind::Clusters, Kind::Operations, Kind::Policies, Kind::Namespaces];
+        let (progress, _) = watch::channel(Progress { waiting_for, changes: 0 });
+        Arc::new(Self { facts: RwLock::default(), progress })
+    }
+
+    /// Facts that stay as they are.
+    #[must_use]
+    pub fn fixed(facts: Facts) -> Arc<Self> {
+        let (progress, _) = watch::channel(Progress::default());
+        Arc::new(Self { facts: RwLock::new(facts), progress })
+    }
+
+    /// The facts as they are now. Held only while deciding; nothing is awaited under it.
+    pub fn read(&self) -> RwLockReadGuard<'_, Facts> {
+        // A writer that panicked left whole tables behind: each change is one insert or one swap.
+        self.facts.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether every first list is complete.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        self.progress.borrow().waiting_for.is_empty()
+    }
+
+    /// Waits until `enough` is satisfied with the facts, at most for `patience`. Says whether it is.
+    pub async fn wait(&self, patience: Duration, enough: impl Fn(&Facts) -> bool) -> bool {
+        if enough(&self.read()) {
+            return true;
+        }
+        let mut changes = self.progress.subscribe();
+        let satisfied = async {
+            while !enough(&self.read()) {
+                if changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::time::timeout(patience, satisfied).await.is_ok() && enough(&self.read())
+    }
+
+    /// Watches until cancelled by being dropped.
+    pub async fn follow(self: Arc<Self>, client: Client) {
+        futures::join!(
+            self.watch(
+                Api::all(client.clone()),
+                Kind::Clusters,
+                |facts| &mut facts.clusters,
+                |mut cluster: RedisCluster| {
+                    lean::trim(&mut cluster);
+                    cluster
+                }
+            ),
+            self.watch(
+                Api::all(client.clone()),
+                Kind::Operations,
+                |facts| &mut facts.operations,
+                |operation: RedisOperation| { operation }
+            ),
+            self.watch(
+                Api::all(client.clone()),
+                Kind::Policies,
+                |facts| &mut facts.policies,
+                |policy: RedisPolicy| { Policy::from(&policy) }
+            ),
+            self.watch(
+                Api::all(client),
+                Kind::Namespaces,
+                |facts| &mut facts.namespaces,
+                |namespace: Namespace| { namespace.metadata.labels.unwrap_or_default() }
+            ),
+        );
+    }
+
+    async fn watch<K, T>(&self, api: Api<K>, kind: Kind, table: fn(&mut Facts) -> &mut Table<T>, keep: fn(K) -> T)
+    where
+        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+        T: Send,
+    {
+        let mut listed: Option<Table<T>> = None;
+        let config = watcher::Config::default().page_size(PAGE);
+        let mut events = watcher::watcher(api, config).default_backoff().boxed();
+        loop {
+            match events.try_next().await {
+                Ok(Some(Event::Init)) => listed = Some(Table::default()),
+                Ok(Some(Event::InitApply(object))) => {
+                    let (namespace, name) = place(&object);
+                    listed.get_or_insert_default().put(&namespace, &name, keep(object));
+                }
+                Ok(Some(Event::InitDone)) => {
+                    let complete = listed.take().unwrap_or_default();
+                    self.change(kind, true, |facts| *table(facts) = complete);
+                }
+                Ok(Some(Event::Apply(object))) => {
+                    let (namespace, name) = place(&object);
+                    self.change(kind, false, |facts| table(facts).put(&namespace, &name, keep(object)));
+                }
+                Ok(Some(Event::Delete(object))) => {
+                    let (namespace, name) = place(&object);
+                    self.change(kind, false, |facts| table(facts).remove(&namespace, &name));
+                }
+                // The watcher lists again after its backoff; what is known stays known until then.
+                Err(error) => tracing::warn!(?kind, %error, "watching failed, will be repeated"),
+                Ok(None) => return,
+            }
+        }
+    }
+
+    fn change(&self, kind: Kind, complete: bool, how: impl FnOnce(&mut Facts)) {
+        how(&mut self.facts.write().unwrap_or_else(PoisonError::into_inner));
+        self.progress.send_modify(|progress| {
+            progress.changes += 1;
+            if complete {
+                progress.waiting_for.retain(|one| *one != kind);
+            }
+        });
+    }
+}
+
+fn place<K: Resource>(object: &K) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}

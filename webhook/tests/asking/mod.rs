@@ -1,0 +1,84 @@
+//! Asking for a verdict in the words of an AdmissionReview.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, dead_code)]
+
+use serde_json::{Value, json};
+use types::{RedisCluster, RedisOperation, RedisPolicy};
+use webhook::{
+    Facts, Stage,
+    decide::{Verdict, decide, policy::Policy},
+    review,
+};
+
+/// A review of one operation; null objects are absent.
+pub fn a_review(operation: &str, resource: &str, object: &Value, old: &Value) -> Value {
+    let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+    let named = if object.is_null() { old } else { object };
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5", "operation": operation, "subResource": subresource, "dryRun": false,
+            "kind": {"group": "redis.kun.io", "version": "v1", "kind": named["kind"].as_str().unwrap_or("")},
+            "resource": {"group": "redis.kun.io", "version": "v1", "resource": resource},
+            "requestKind": {"group": "redis.kun.io", "version": "v1", "kind": ""},
+            "name": named.pointer("/metadata/name").and_then(Value::as_str).unwrap_or(""), "namespace": "shop",
+            "userInfo": {"username": "anna", "groups": ["system:authenticated"]},
+            "object": object, "oldObject": old, "options": {"kind": "CreateOptions"}
+        }
+    })
+}
+
+pub fn ask_at(stage: Stage, review: &Value, facts: &Facts) -> Verdict {
+    let body = serde_json::to_vec(review).unwrap();
+    decide(&review::read(&body, stage).unwrap(), facts)
+}
+
+pub fn ask(operation: &str, resource: &str, object: &Value, old: &Value, facts: &Facts) -> Verdict {
+    ask_at(Stage::Validate, &a_review(operation, resource, object, old), facts)
+}
+
+/// A RedisCluster `orders` as the API server sends it, defaults applied.
+pub fn a_cluster(spec: &Value, status: &Value) -> Value {
+    let mut object = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "metadata": {"name": "orders", "namespace": "shop"}, "spec": spec});
+    types::defaults::cluster_value(&mut object);
+    if !status.is_null() {
+        object["status"] = status.clone();
+    }
+    object
+}
+
+pub fn created(spec: &Value, facts: &Facts) -> Verdict {
+    ask("CREATE", "redisclusters", &a_cluster(spec, &Value::Null), &Value::Null, facts)
+}
+
+pub fn updated(old: &Value, new: &Value, status: &Value, facts: &Facts) -> Verdict {
+    ask("UPDATE", "redisclusters", &a_cluster(new, status), &a_cluster(old, status), facts)
+}
+
+pub fn denial(verdict: &Verdict) -> String {
+    verdict.denial.as_ref().map(webhook::decide::Denial::message).unwrap_or_default()
+}
+
+pub fn with_cluster(mut facts: Facts, name: &str, object: &Value) -> Facts {
+    let mut cluster: RedisCluster = serde_json::from_value(object.clone()).unwrap();
+    cluster.metadata.name = Some(name.to_owned());
+    facts.clusters.put("shop", name, cluster);
+    facts
+}
+
+pub fn with_policy(mut facts: Facts, name: &str, spec: &Value) -> Facts {
+    let policy: RedisPolicy = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+    facts.policies.put("", name, Policy::from(&policy));
+    facts
+}
+
+pub fn with_operation(mut facts: Facts, name: &str, spec: &Value, phase: &str) -> Facts {
+    let object = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": {"phase": phase}});
+    let operation: RedisOperation = serde_json::from_value(object).unwrap();
+    facts.operations.put("shop", name, operation);
+    facts
+}
+
+pub fn with_namespace(mut facts: Facts, labels: &Value) -> Facts {
+    facts.namespaces.put("", "shop", serde_json::from_value(labels.clone()).unwrap());
+    facts
+}

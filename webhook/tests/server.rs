@@ -1,0 +1,230 @@
+//! The server on a loopback address: TLS, callers, limits, readiness, watches, draining.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod asking;
+
+use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+
+use asking::{a_cluster, a_review, with_policy};
+use bytes::Bytes;
+use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Leaf, Usage};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Method, Request, Response, StatusCode, client::conn::http1::SendRequest};
+use hyper_util::rt::TokioIo;
+use kube::client::Body;
+use rustls::ClientConfig;
+use serde_json::{Value, json};
+use tokio::{net::TcpListener, net::TcpStream, task::JoinHandle};
+use tokio_util::sync::CancellationToken;
+use webhook::{Callers, Facts, Gathered, Options};
+
+/// One authority, one server, and what is needed to ask it.
+struct World {
+    authority: Authority,
+    address: SocketAddr,
+    shutdown: CancellationToken,
+    serving: JoinHandle<Result<(), webhook::Error>>,
+}
+
+fn leaf(name: &str, usage: Usage) -> Leaf {
+    Leaf {
+        common_name: name.to_owned(),
+        organizations: vec![],
+        dns_names: vec!["webhook".to_owned()],
+        ips: vec![],
+        usage,
+        lifetime: Duration::from_secs(3600),
+    }
+}
+
+async fn listening(authority: &Authority) -> (TcpListener, SocketAddr, Arc<rustls::ServerConfig>) {
+    let listener = TcpListener::bind("127.81.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let identity = authority.issue(&leaf("kun:webhook", Usage::SERVER)).unwrap();
+    let tls = certs::server_config(&identity, authority.certificate_pem(), ClientAuth::Requested, &[ALPN_H2, ALPN_H1])
+        .unwrap();
+    (listener, address, tls)
+}
+
+async fn serving(gathered: Arc<Gathered>) -> World {
+    let authority = Authority::create("test").unwrap();
+    let (listener, address, tls) = listening(&authority).await;
+    let shutdown = CancellationToken::new();
+    let callers = Callers::Named(vec!["kun:apiserver".to_owned()]);
+    let serving = tokio::spawn(webhook::serve(listener, tls, callers, gathered, shutdown.clone()));
+    World { authority, address, shutdown, serving }
+}
+
+impl World {
+    fn client(&self, name: Option<&str>) -> Arc<ClientConfig> {
+        let identity = name.map(|name| self.authority.issue(&leaf(name, Usage::CLIENT)).unwrap());
+        certs::client_config(self.authority.certificate_pem(), identity.as_ref(), &[ALPN_H1]).unwrap()
+    }
+
+    async fn connect(&self, name: Option<&str>) -> SendRequest<Full<Bytes>> {
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(self.client(name));
+        let stream = connector.connect("webhook".try_into().unwrap(), stream).await.unwrap();
+        let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        tokio::spawn(connection);
+        sender
+    }
+
+    async fn ask(
+        &self,
+        name: Option<&str>,
+        method: Method,
+        path: &str,
+        body: impl Into<Bytes>,
+    ) -> (StatusCode, String) {
+        let mut sender = self.connect(name).await;
+        send(&mut sender, method, path, body).await
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(Duration::from_secs(15), self.serving).await.unwrap().unwrap().unwrap();
+    }
+}
+
+async fn send(
+    sender: &mut SendRequest<Full<Bytes>>,
+    method: Method,
+    path: &str,
+    body: impl Into<Bytes>,
+) -> (StatusCode, String) {
+    let request =
+        Request::builder().method(method).uri(path).header("host", "webhook").body(Full::new(body.into())).unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    let code = response.status();
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    (code, String::from_utf8(body.to_vec()).unwrap())
+}
+
+fn a_create(spec: &Value) -> String {
+    a_review("CREATE", "redisclusters", &a_cluster(spec, &Value::Null), &Value::Null).to_string()
+}
+
+#[tokio::test]
+async fn a_review_goes_out_over_tls_and_the_verdict_comes_back() {
+    let facts = with_policy(Facts::default(), "platform", &json!({"shards": {"max": 9}}));
+    let world = serving(Gathered::fixed(facts)).await;
+    let api_server = Some("kun:apiserver");
+    let (code, body) =
+        world.ask(api_server, Method::POST, "/validate?timeout=5s", a_create(&json!({"shards": 12}))).await;
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (code, &answer["response"]["uid"], &answer["response"]["allowed"]),
+        (StatusCode::OK, &json!("705ab4f5"), &json!(false))
+    );
+    assert_eq!(answer["response"]["status"]["code"], json!(403));
+    let (_, body) = world.ask(api_server, Method::POST, "/validate", a_create(&json!({}))).await;
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"], json!({"uid": "705ab4f5", "allowed": true}));
+    let (_, body) = world.ask(api_server, Method::POST, "/mutate", a_create(&json!({"shards": 12}))).await;
+    assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"]["allowed"], json!(true));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn only_the_api_server_may_ask_and_health_is_open() {
+    let world = serving(Gathered::fixed(Facts::default())).await;
+    for caller in [None, Some("kun:node")] {
+        assert_eq!(world.ask(caller, Method::POST, "/validate", a_create(&json!({}))).await.0, StatusCode::FORBIDDEN);
+        assert_eq!(world.ask(caller, Method::GET, "/healthz", "").await, (StatusCode::OK, "ok".to_owned()));
+        assert_eq!(world.ask(caller, Method::GET, "/readyz", "").await.0, StatusCode::OK);
+    }
+    let (code, metrics) = world.ask(None, Method::GET, "/metrics", "").await;
+    assert_eq!(code, StatusCode::OK);
+    assert!(metrics.contains("kun_webhook_rejected_requests_total 2"), "{metrics}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_a_review_gets_a_4xx_and_the_next_request_is_served() {
+    let world = serving(Gathered::fixed(Facts::default())).await;
+    let mut sender = world.connect(Some("kun:apiserver")).await;
+    let table = [
+        (Method::POST, "/validate", "{".to_owned(), StatusCode::BAD_REQUEST),
+        (Method::POST, "/validate", "[".repeat(100_000), StatusCode::BAD_REQUEST),
+        (Method::GET, "/validate", String::new(), StatusCode::METHOD_NOT_ALLOWED),
+        (Method::POST, "/elsewhere", String::new(), StatusCode::NOT_FOUND),
+        (Method::POST, "/validate", a_create(&json!({})), StatusCode::OK),
+    ];
+    for (method, path, body, code) in table {
+        assert_eq!(send(&mut sender, method, path, body).await.0, code, "{path}");
+    }
+    let large = "x".repeat((3 << 20) + 1);
+    assert_eq!(
+        world.ask(Some("kun:apiserver"), Method::POST, "/validate", large).await.0,
+        StatusCode::PAYLOAD_TOO_LARGE
+    );
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_is_answered_before_the_first_lists_are_complete() {
+    let world = serving(Gathered::unsynced()).await;
+    let (code, why) = world.ask(None, Method::GET, "/readyz", "").await;
+    assert_eq!((code, why.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete"));
+    let (code, _) = world.ask(Some("kun:apiserver"), Method::POST, "/validate", a_create(&json!({}))).await;
+    assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+    world.stop().await;
+}
+
+/// An API server of four lists; every watch tells of one policy that came later, and then stays open.
+async fn api(request: Request<Body>) -> Result<Response<Body>, Infallible> {
+    let uri = request.uri().clone();
+    let watches = uri.query().unwrap_or_default().contains("watch=true");
+    let kind = match uri.path().rsplit('/').next().unwrap() {
+        "redisclusters" => "RedisCluster",
+        "redisoperations" => "RedisOperation",
+        "redispolicies" => "RedisPolicy",
+        "namespaces" => "Namespace",
+        other => panic!("{other}"),
+    };
+    let policy = |name: &str, max: i32, version: &str| json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisPolicy", "metadata": {"name": name, "resourceVersion": version}, "spec": {"shards": {"max": max}}});
+    if watches {
+        let event = json!({"type": "ADDED", "object": policy("later", 5, "8")});
+        let first = if kind == "RedisPolicy" { format!("{event}\n") } else { String::new() };
+        let stream = futures::StreamExt::chain(
+            futures::stream::once(async move { Ok::<_, Infallible>(hyper::body::Frame::data(Bytes::from(first))) }),
+            futures::stream::pending(),
+        );
+        return Ok(Response::new(Body::wrap_body(http_body_util::StreamBody::new(stream))));
+    }
+    let items = if kind == "RedisPolicy" { vec![policy("first", 9, "7")] } else { vec![] };
+    let list = json!({"apiVersion": "v1", "kind": format!("{kind}List"), "metadata": {"resourceVersion": "7"}, "items": items});
+    Ok(Response::new(Body::from(list.to_string().into_bytes())))
+}
+
+#[tokio::test]
+async fn watched_policies_decide_and_later_ones_too() {
+    let authority = Authority::create("test").unwrap();
+    let (listener, address, tls) = listening(&authority).await;
+    let shutdown = CancellationToken::new();
+    let client = kube::Client::new(tower::service_fn(api), "default");
+    let options = Options { listener, tls, callers: Callers::Anyone, client };
+    let serving = tokio::spawn(webhook::run(options, shutdown.clone()));
+    let world = World { authority, address, shutdown, serving };
+    let mut told = String::new();
+    for _ in 0..100 {
+        let (code, body) = world.ask(None, Method::POST, "/validate", a_create(&json!({"shards": 12}))).await;
+        told = body;
+        if code == StatusCode::OK && told.contains("later") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(told.contains("allows at most 9 shards") && told.contains("allows at most 5 shards"), "{told}");
+    assert_eq!(world.ask(None, Method::GET, "/readyz", "").await.0, StatusCode::OK);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn stopping_closes_idle_connections_and_ends() {
+    let world = serving(Gathered::fixed(Facts::default())).await;
+    let mut sender = world.connect(Some("kun:apiserver")).await;
+    assert_eq!(send(&mut sender, Method::POST, "/validate", a_create(&json!({}))).await.0, StatusCode::OK);
+    world.stop().await;
+    assert!(sender.ready().await.is_err());
+}

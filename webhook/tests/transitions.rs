@@ -1,0 +1,233 @@
+//! What the webhook decides about changes of a RedisCluster.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod asking;
+
+use asking::{a_cluster, ask, created, denial, updated, with_cluster};
+use serde_json::{Value, json};
+use webhook::{Facts, decide::Objection};
+
+/// Three shards of 1 GiB (maxmemory 768 MiB) that hold 1.5 GiB in 1000 keys.
+fn holding() -> (Value, Value) {
+    let spec = json!({"shards": 3, "resources": {"limits": {"memory": "1Gi"}}});
+    let status = json!({"phase": "Ready", "keys": 1000, "usedMemory": 1_610_612_736, "maxMemory": 805_306_368, "version": "7.0.15"});
+    (spec, status)
+}
+
+fn with(base: &Value, changes: &Value) -> Value {
+    let mut spec = base.clone();
+    for (name, value) in changes.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    spec
+}
+
+#[test]
+fn a_fine_cluster_is_allowed_without_a_word() {
+    let verdict = created(&json!({}), &Facts::default());
+    assert_eq!(verdict, webhook::decide::Verdict::default());
+}
+
+#[test]
+fn all_faults_of_a_new_cluster_are_told_at_once() {
+    let verdict = created(&json!({"shards": 2, "version": "6.0", "config": {"dir": "/etc"}}), &Facts::default());
+    let paths: Vec<String> = verdict.denial.as_ref().unwrap().faults().map(|fault| fault.path.to_string()).collect();
+    assert_eq!(paths, ["spec.shards", "spec.version", "spec.config[dir]"]);
+    assert_eq!(verdict.denial.unwrap().objection(), Objection::Invalid);
+}
+
+#[test]
+fn an_immutable_field_and_a_downgrade_are_refused() {
+    let verdict = updated(
+        &json!({"version": "7.2"}),
+        &json!({"version": "7.0", "mode": "Standalone"}),
+        &Value::Null,
+        &Facts::default(),
+    );
+    let text = denial(&verdict);
+    assert!(text.contains("spec.mode: Invalid value: \"Standalone\": is immutable"), "{text}");
+    assert!(text.contains("spec.version: Invalid value: \"7.0\": must not go below 7.2"), "{text}");
+}
+
+#[test]
+fn a_scale_in_that_would_not_fit_is_refused_with_the_numbers() {
+    let (spec, mut status) = holding();
+    let spec = with(&spec, &json!({"shards": 5}));
+    status["usedMemory"] = json!(3_006_477_107_u64); // 2.8 GiB
+    let verdict = updated(&spec, &with(&spec, &json!({"shards": 3})), &status, &Facts::default());
+    assert_eq!(
+        denial(&verdict),
+        "spec.shards: Forbidden: the data set of 2868Mi with 10% headroom needs 3154Mi, but 3 shards of 768Mi hold 2304Mi; at least 5 shards are needed"
+    );
+    let verdict = updated(&spec, &with(&spec, &json!({"shards": 6})), &status, &Facts::default());
+    assert!(verdict.is_allowed());
+}
+
+#[test]
+fn a_scale_in_that_fits_is_allowed() {
+    let (spec, mut status) = holding();
+    status["usedMemory"] = json!(1 << 30);
+    let five = with(&spec, &json!({"shards": 5}));
+    assert!(updated(&five, &spec, &status, &Facts::default()).is_allowed());
+}
+
+#[test]
+fn a_scale_in_of_data_that_was_not_measured_waits_for_the_measurement() {
+    let (spec, _) = holding();
+    let five = with(&spec, &json!({"shards": 5}));
+    let verdict = updated(&five, &spec, &json!({"phase": "Ready"}), &Facts::default());
+    assert_eq!(verdict.denial.unwrap().objection(), Objection::Unknown);
+    assert!(updated(&five, &spec, &json!({"phase": "Creating"}), &Facts::default()).is_allowed());
+    assert!(updated(&five, &spec, &Value::Null, &Facts::default()).is_allowed());
+}
+
+#[test]
+fn less_memory_than_the_data_set_needs_is_refused_and_a_cache_is_only_warned() {
+    let (spec, status) = holding();
+    let less = with(&spec, &json!({"memory": {"maxBytes": "512Mi"}}));
+    let text = denial(&updated(&spec, &less, &status, &Facts::default()));
+    assert!(text.starts_with("spec.memory: Forbidden: the data set of 1536Mi"), "{text}");
+    let cache = with(&spec, &json!({"memory": {"maxBytes": "512Mi", "policy": "allkeys-lru"}}));
+    let verdict = updated(&spec, &cache, &status, &Facts::default());
+    assert!(verdict.is_allowed());
+    assert!(verdict.warnings[0].ends_with("keys will be evicted"), "{:?}", verdict.warnings);
+}
+
+#[test]
+fn more_room_is_always_allowed_even_if_it_is_not_enough_yet() {
+    let (spec, mut status) = holding();
+    status["usedMemory"] = json!(10_u64 << 30);
+    let verdict = updated(&spec, &with(&spec, &json!({"shards": 4})), &status, &Facts::default());
+    assert!(verdict.is_allowed(), "{}", denial(&verdict));
+}
+
+#[test]
+fn persistence_is_not_taken_from_a_cluster_that_holds_data() {
+    let (spec, mut status) = holding();
+    let off = with(&spec, &json!({"persistence": {"appendOnly": "Off"}}));
+    assert_eq!(
+        denial(&updated(&spec, &off, &status, &Facts::default())),
+        "spec.persistence: Forbidden: the cluster holds 1000 keys that would no longer be written to disk; keep an append-only file or at least one snapshot"
+    );
+    let snapshots =
+        with(&spec, &json!({"persistence": {"appendOnly": "Off", "snapshots": [{"seconds": 60, "changes": 1}]}}));
+    assert!(updated(&spec, &snapshots, &status, &Facts::default()).is_allowed());
+    status["keys"] = json!(0);
+    assert!(updated(&spec, &off, &status, &Facts::default()).is_allowed());
+}
+
+#[test]
+fn two_disruptive_changes_in_one_update_are_refused() {
+    let (spec, status) = holding();
+    let both = with(&spec, &json!({"shards": 5, "version": "7.2", "config": {"databases": "1"}}));
+    let verdict = updated(&spec, &both, &status, &Facts::default());
+    assert_eq!(
+        denial(&verdict),
+        "spec.version: Forbidden: changing shards moves data and changing spec.version, spec.config restarts every member; make one change, wait for Ready, then the other"
+    );
+    assert_eq!(verdict.denial.unwrap().objection(), Objection::Conflict);
+    let live = with(&spec, &json!({"shards": 5, "config": {"maxclients": "500"}}));
+    assert!(updated(&spec, &live, &status, &Facts::default()).is_allowed());
+    assert!(updated(&spec, &both, &json!({"phase": "Creating"}), &Facts::default()).is_allowed());
+}
+
+#[test]
+fn a_reshard_is_not_joined_by_a_rollout_or_by_another_reshard() {
+    let (spec, mut status) = holding();
+    let five = with(&spec, &json!({"shards": 5}));
+    status["phase"] = json!("Scaling");
+    status["plan"] = json!({"steps": ["move"], "slotsLeft": 2100});
+    let text = denial(&updated(&five, &with(&five, &json!({"version": "7.2"})), &status, &Facts::default()));
+    let expected = "spec.version: Forbidden: would restart members while 2100 hash slots are still moving to make 5 shards; wait for Ready, or stop it with spec.migration.paused";
+    assert_eq!(text, expected);
+    let text = denial(&updated(&five, &with(&five, &json!({"shards": 6})), &status, &Facts::default()));
+    assert!(text.starts_with("spec.shards: Forbidden: 2100 hash slots are still moving to make 5 shards"), "{text}");
+    status["plan"] = json!({"slotsLeft": 2100, "waiting": "slot 5 holds a key of 600Mi, above maxKeyBytes"});
+    assert!(updated(&five, &with(&five, &json!({"shards": 4})), &status, &Facts::default()).is_allowed());
+}
+
+#[test]
+fn a_rollout_is_not_joined_by_a_reshard() {
+    let (spec, mut status) = holding();
+    status["phase"] = json!("Updating");
+    let five = with(&spec, &json!({"shards": 5}));
+    let text = denial(&updated(&spec, &five, &status, &Facts::default()));
+    assert_eq!(
+        text,
+        "spec.shards: Forbidden: would move data while members are being restarted on a new template; wait for Ready"
+    );
+    status["phase"] = json!("Ready");
+    let next = with(&spec, &json!({"version": "7.2"}));
+    let text = denial(&updated(&next, &with(&next, &json!({"shards": 5})), &status, &Facts::default()));
+    assert!(text.contains("members are being restarted to go from version 7.0.15 to 7.2"), "{text}");
+    assert!(updated(&next, &with(&next, &json!({"version": "7.4"})), &status, &Facts::default()).is_allowed());
+}
+
+#[test]
+fn the_repair_of_a_sick_cluster_gets_through_with_a_warning() {
+    let (spec, mut status) = holding();
+    status["phase"] = json!("Updating");
+    status["conditions"] = json!([{"type": "Available", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "X", "message": "2 of 3 shards serve"}]);
+    let bigger = with(&spec, &json!({"shards": 5, "resources": {"limits": {"memory": "2Gi"}}}));
+    let verdict = updated(&spec, &bigger, &status, &Facts::default());
+    assert!(verdict.is_allowed(), "{}", denial(&verdict));
+    assert!(
+        verdict.warnings[0].ends_with("(accepted because the cluster is not available: 2 of 3 shards serve)"),
+        "{:?}",
+        verdict.warnings
+    );
+}
+
+#[test]
+fn a_fault_that_was_there_before_is_a_warning_and_a_new_one_a_refusal() {
+    let old = json!({"shards": 2, "config": {"hz": "10"}});
+    let verdict = updated(&old, &json!({"shards": 2, "config": {"hz": "20"}}), &Value::Null, &Facts::default());
+    assert!(verdict.is_allowed());
+    assert!(verdict.warnings[0].ends_with("(as before)"));
+    assert!(
+        !updated(&old, &json!({"shards": 1, "config": {"hz": "10"}}), &Value::Null, &Facts::default()).is_allowed()
+    );
+    assert!(updated(&old, &json!({"shards": 3}), &Value::Null, &Facts::default()).is_allowed());
+}
+
+#[test]
+fn scaling_is_judged_against_the_live_cluster() {
+    let scale = |replicas: i32| json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": {"name": "orders"}, "spec": {"replicas": replicas}});
+    let (spec, mut status) = holding();
+    let spec = with(&spec, &json!({"shards": 5}));
+    status["usedMemory"] = json!(3_006_477_107_u64);
+    let facts = with_cluster(Facts::default(), "orders", &a_cluster(&spec, &status));
+    let asked = |to: i32| ask("UPDATE", "redisclusters/scale", &scale(to), &scale(5), &facts);
+    assert!(denial(&asked(3)).starts_with("spec.replicas: Forbidden: the data set of 2868Mi"), "{}", denial(&asked(3)));
+    assert!(denial(&asked(2)).contains("spec.replicas: Invalid value: 2: must be from 3 to 1000"));
+    assert!(asked(5).is_allowed());
+    assert!(asked(7).is_allowed());
+}
+
+#[test]
+fn scaling_in_a_cluster_that_is_not_known_yet_waits_and_scaling_out_does_not() {
+    let scale =
+        |replicas: i32| json!({"kind": "Scale", "metadata": {"name": "orders"}, "spec": {"replicas": replicas}});
+    let asked = |from: i32, to: i32| ask("UPDATE", "redisclusters/scale", &scale(to), &scale(from), &Facts::default());
+    assert_eq!(asked(5, 3).denial.unwrap().objection(), Objection::Unknown);
+    assert!(asked(3, 5).is_allowed());
+}
+
+#[test]
+fn only_a_protected_cluster_is_kept_from_deletion() {
+    let delete =
+        |spec: &Value| ask("DELETE", "redisclusters", &Value::Null, &a_cluster(spec, &Value::Null), &Facts::default());
+    assert!(delete(&json!({"shards": 1})).is_allowed());
+    let verdict = delete(&json!({"deletion": {"protected": true}}));
+    assert!(denial(&verdict).contains("set spec.deletion.protected to false first"));
+    assert_eq!(verdict.denial.unwrap().objection(), Objection::Forbidden);
+}
+
+#[test]
+fn a_cluster_that_is_being_deleted_is_never_held_up() {
+    let mut old = a_cluster(&json!({"deletion": {"protected": true}}), &Value::Null);
+    old["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let mut new = old.clone();
+    new["spec"]["shards"] = json!(1);
+    assert!(ask("UPDATE", "redisclusters", &new, &old, &Facts::default()).is_allowed());
+}
