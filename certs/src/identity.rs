@@ -41,6 +41,15 @@ pub fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     Some(Identity { common_name, organizations: organizations.ok()? })
 }
 
+/// Until when the client's certificate is valid, in seconds since the epoch. TLS looked at it once, when the connection
+/// began; a connection may outlive it.
+#[must_use]
+pub fn peer_good_until(connection: &rustls::ServerConnection) -> Option<i64> {
+    let certificate = connection.peer_certificates()?.first()?;
+    let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
+    Some(parsed.validity().not_after.timestamp())
+}
+
 /// Whether the first certificate of a PEM text has used up two thirds of its life (or all of it).
 pub fn renewal_due(certificate_pem: &str, now: &Timestamp) -> Result<bool> {
     let validity = validity(certificate_pem)?;

@@ -13,6 +13,6 @@ mod tls;
 pub use authority::{Authority, Issued, Leaf, Usage};
 pub use error::{Error, Result};
 pub use files::write_private;
-pub use identity::{Identity, identity_of, peer_identity, renewal_due};
+pub use identity::{Identity, identity_of, peer_good_until, peer_identity, renewal_due};
 pub use reload::{Material, MaterialPaths, Reloading};
 pub use tls::{ALPN_H1, ALPN_H2, ClientAuth, client_config, provider, server_config};

@@ -10,6 +10,8 @@ use certs::{
     client_config, peer_identity, server_config, write_private,
 };
 use jiff::{SignedDuration, Timestamp};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -145,6 +147,22 @@ async fn a_client_believes_only_its_own_authority_and_the_name_it_dialled() {
     let elsewhere = authority.issue(&Leaf { dns_names: vec!["other.test".to_owned()], ..server_leaf() }).unwrap();
     let address = serve(server_config(&elsewhere, "", ClientAuth::Off, &[]).unwrap()).await;
     assert!(connect(address, client_config(ca, None, &[]).unwrap()).await.is_err());
+}
+
+#[tokio::test]
+async fn tools_that_only_know_tls_1_2_are_let_in_too() {
+    let Pair { authority, server } = pair();
+    let ca = authority.certificate_pem();
+    let address = serve(server_config(&server, ca, ClientAuth::Requested, &[]).unwrap()).await;
+    let admin = authority.issue(&client_leaf("admin")).unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(ca.as_bytes()).unwrap()).unwrap();
+    let builder = ClientConfig::builder_with_provider(certs::provider());
+    let builder = builder.with_protocol_versions(&[&rustls::version::TLS12]).unwrap().with_root_certificates(roots);
+    let chain = vec![CertificateDer::from_pem_slice(admin.certificate_pem.as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(admin.key_pem.as_bytes()).unwrap();
+    let config = Arc::new(builder.with_client_auth_cert(chain, key).unwrap());
+    assert_eq!(connect(address, config).await.unwrap().1, "admin/team");
 }
 
 #[tokio::test]
