@@ -12,6 +12,7 @@ fn under(policy: &Value) -> Facts {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "one row per rule of a policy")]
 fn each_rule_refuses_what_breaks_it_and_says_so() {
     let limits = |memory: &str| json!({"resources": {"limits": {"memory": memory}}});
     let table = [

@@ -87,6 +87,27 @@ pub struct LabelSelector {
     pub match_expressions: Vec<LabelRequirement>,
 }
 
+impl LabelSelector {
+    /// Whether the labels satisfy every requirement; an empty selector matches everything.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels.iter().all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|requirement| requirement.matches(labels))
+    }
+}
+
+impl LabelRequirement {
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let found = labels.get(&self.key);
+        match self.operator {
+            LabelOperator::In => found.is_some_and(|value| self.values.contains(value)),
+            LabelOperator::NotIn => found.is_none_or(|value| !self.values.contains(value)),
+            LabelOperator::Exists => found.is_some(),
+            LabelOperator::DoesNotExist => found.is_none(),
+        }
+    }
+}
+
 /// metav1.LabelSelectorRequirement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LabelRequirement {
@@ -159,4 +180,34 @@ pub enum PolicyAction {
     Warn,
     /// The request is accepted with an audit annotation.
     Audit,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_matches_when_every_requirement_does() {
+        let labels = BTreeMap::from([("env".to_owned(), "prod".to_owned())]);
+        let table = [
+            (json!({}), true),
+            (json!({"matchLabels": {"env": "prod"}}), true),
+            (json!({"matchLabels": {"env": "test"}}), false),
+            (json!({"matchExpressions": [{"key": "env", "operator": "In", "values": ["prod", "x"]}]}), true),
+            (json!({"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]}), false),
+            (json!({"matchExpressions": [{"key": "team", "operator": "NotIn", "values": ["a"]}]}), true),
+            (json!({"matchExpressions": [{"key": "env", "operator": "Exists"}]}), true),
+            (
+                json!({"matchLabels": {"env": "prod"}, "matchExpressions": [{"key": "env", "operator": "DoesNotExist"}]}),
+                false,
+            ),
+        ];
+        for (selector, expected) in table {
+            let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap();
+            assert_eq!(parsed.matches(&labels), expected, "{selector}");
+        }
+    }
 }

@@ -10,7 +10,7 @@ use webhook::{
 };
 
 /// A review of one operation; null objects are absent.
-pub fn a_review(operation: &str, resource: &str, object: &Value, old: &Value) -> Value {
+pub(crate) fn a_review(operation: &str, resource: &str, object: &Value, old: &Value) -> Value {
     let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
     let named = if object.is_null() { old } else { object };
     json!({
@@ -27,17 +27,17 @@ pub fn a_review(operation: &str, resource: &str, object: &Value, old: &Value) ->
     })
 }
 
-pub fn ask_at(stage: Stage, review: &Value, facts: &Facts) -> Verdict {
+pub(crate) fn ask_at(stage: Stage, review: &Value, facts: &Facts) -> Verdict {
     let body = serde_json::to_vec(review).unwrap();
     decide(&review::read(&body, stage).unwrap(), facts)
 }
 
-pub fn ask(operation: &str, resource: &str, object: &Value, old: &Value, facts: &Facts) -> Verdict {
+pub(crate) fn ask(operation: &str, resource: &str, object: &Value, old: &Value, facts: &Facts) -> Verdict {
     ask_at(Stage::Validate, &a_review(operation, resource, object, old), facts)
 }
 
 /// A RedisCluster `orders` as the API server sends it, defaults applied.
-pub fn a_cluster(spec: &Value, status: &Value) -> Value {
+pub(crate) fn a_cluster(spec: &Value, status: &Value) -> Value {
     let mut object = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "metadata": {"name": "orders", "namespace": "shop"}, "spec": spec});
     types::defaults::cluster_value(&mut object);
     if !status.is_null() {
@@ -46,39 +46,39 @@ pub fn a_cluster(spec: &Value, status: &Value) -> Value {
     object
 }
 
-pub fn created(spec: &Value, facts: &Facts) -> Verdict {
+pub(crate) fn created(spec: &Value, facts: &Facts) -> Verdict {
     ask("CREATE", "redisclusters", &a_cluster(spec, &Value::Null), &Value::Null, facts)
 }
 
-pub fn updated(old: &Value, new: &Value, status: &Value, facts: &Facts) -> Verdict {
+pub(crate) fn updated(old: &Value, new: &Value, status: &Value, facts: &Facts) -> Verdict {
     ask("UPDATE", "redisclusters", &a_cluster(new, status), &a_cluster(old, status), facts)
 }
 
-pub fn denial(verdict: &Verdict) -> String {
+pub(crate) fn denial(verdict: &Verdict) -> String {
     verdict.denial.as_ref().map(webhook::decide::Denial::message).unwrap_or_default()
 }
 
-pub fn with_cluster(mut facts: Facts, name: &str, object: &Value) -> Facts {
+pub(crate) fn with_cluster(mut facts: Facts, name: &str, object: &Value) -> Facts {
     let mut cluster: RedisCluster = serde_json::from_value(object.clone()).unwrap();
     cluster.metadata.name = Some(name.to_owned());
     facts.clusters.put("shop", name, cluster);
     facts
 }
 
-pub fn with_policy(mut facts: Facts, name: &str, spec: &Value) -> Facts {
+pub(crate) fn with_policy(mut facts: Facts, name: &str, spec: &Value) -> Facts {
     let policy: RedisPolicy = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
     facts.policies.put("", name, Policy::from(&policy));
     facts
 }
 
-pub fn with_operation(mut facts: Facts, name: &str, spec: &Value, phase: &str) -> Facts {
+pub(crate) fn with_operation(mut facts: Facts, name: &str, spec: &Value, phase: &str) -> Facts {
     let object = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": {"phase": phase}});
     let operation: RedisOperation = serde_json::from_value(object).unwrap();
     facts.operations.put("shop", name, operation);
     facts
 }
 
-pub fn with_namespace(mut facts: Facts, labels: &Value) -> Facts {
+pub(crate) fn with_namespace(mut facts: Facts, labels: &Value) -> Facts {
     facts.namespaces.put("", "shop", serde_json::from_value(labels.clone()).unwrap());
     facts
 }
