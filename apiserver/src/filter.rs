@@ -11,6 +11,7 @@ use std::sync::Arc;
 use certs::Identity;
 use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::error::Result;
@@ -45,6 +46,8 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The verified client certificate's identity, if one was shown.
     pub identity: Option<Identity>,
+    /// Until when that certificate is valid, in seconds since the epoch.
+    pub good_until: Option<i64>,
 }
 
 /// The edge of the server: every filter, then the handler.
@@ -127,7 +130,7 @@ impl Edge {
         self.health.refuse_until_ready()?;
         let deadline = deadline::of(&call, exchange.started)?;
         let mut request = body::limited(request)?;
-        let user = authn::authenticate(&exchange.peer, request.headers())?;
+        let user = authn::authenticate(&exchange.peer, request.headers(), Timestamp::now())?;
         exchange.user = Some(user.clone());
         authn::strip(request.headers_mut());
         let _in_flight = self.limits.enter(&user, &call, &self.metrics)?;
@@ -153,7 +156,9 @@ impl Edge {
         let mut response = self.health.doubt_not_found(response);
         headers::finish(&mut response, &exchange.audit_id, &exchange.warnings);
         self.metrics.count(exchange.call.as_ref(), response.status(), exchange.started.elapsed());
-        audit::record(&exchange, response.status());
+        if audit::record(&exchange, response.status()) {
+            self.metrics.audited();
+        }
         if exchange.call.as_ref().is_some_and(Call::is_long_running) && response.status() == StatusCode::OK {
             return response.map(|body| self.lifecycle.until_drained(body, self.metrics.long_running()));
         }

@@ -77,8 +77,10 @@ pub struct ResourcePath {
     pub subresource: Option<String>,
     /// Namespace of the request; for `/api/v1/namespaces/x` it is `x`, as in Kubernetes.
     pub namespace: Option<String>,
-    /// Name of the object; also filled from `fieldSelector=metadata.name=…` of a list or watch.
+    /// Name of the object in the path.
     pub name: Option<String>,
+    /// The one name that `fieldSelector=metadata.name=…` of a list or watch admits; authorization may use it.
+    pub selected_name: Option<String>,
 }
 
 /// One request, parsed from method, path and query (see [`crate::route`]).

@@ -44,9 +44,15 @@ pub struct StoreSources {
     validating: Parsed,
 }
 
-/// Webhooks parsed from the objects at these revisions; parsed again when one of them changes.
+/// Webhooks as last parsed; parsed again when one of their objects changes.
 #[derive(Default)]
-struct Parsed(ArcSwapOption<(Vec<Arc<Object>>, Arc<[Webhook]>)>);
+struct Parsed(ArcSwapOption<Memory>);
+
+/// Webhooks, and the objects they were parsed from.
+struct Memory {
+    objects: Vec<Arc<Object>>,
+    webhooks: Arc<[Webhook]>,
+}
 
 impl StoreSources {
     /// Reads from `storage`.
@@ -89,11 +95,9 @@ impl Sources for StoreSources {
 impl Parsed {
     fn of(&self, kind: Kind, resource: &Resource) -> Result<Arc<[Webhook]>> {
         let listed = resource.list(&Query::default()).map_err(|_| not_ready(kind))?;
-        if let Some(parsed) = &*self.0.load() {
-            let (objects, webhooks) = parsed.as_ref();
-            if objects.len() == listed.items.len() && objects.iter().zip(&listed.items).all(|(a, b)| Arc::ptr_eq(a, b))
-            {
-                return Ok(webhooks.clone());
+        if let Some(memory) = &*self.0.load() {
+            if memory.is_of(&listed.items) {
+                return Ok(memory.webhooks.clone());
             }
         }
         let mut webhooks = Vec::new();
@@ -103,8 +107,14 @@ impl Parsed {
         }
         report_faults(&webhooks);
         let webhooks: Arc<[Webhook]> = webhooks.into();
-        self.0.store(Some(Arc::new((listed.items, webhooks.clone()))));
+        self.0.store(Some(Arc::new(Memory { objects: listed.items, webhooks: webhooks.clone() })));
         Ok(webhooks)
+    }
+}
+
+impl Memory {
+    fn is_of(&self, objects: &[Arc<Object>]) -> bool {
+        self.objects.len() == objects.len() && self.objects.iter().zip(objects).all(|(a, b)| Arc::ptr_eq(a, b))
     }
 }
 

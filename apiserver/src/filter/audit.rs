@@ -28,8 +28,8 @@ pub(crate) fn id(headers: &HeaderMap) -> String {
     }
 }
 
-/// Writes the line of a request that may have changed something.
-pub(super) fn record(exchange: &Exchange, code: StatusCode) {
+/// Writes the line of a request that may have changed something; true if it did.
+pub(super) fn record(exchange: &Exchange, code: StatusCode) -> bool {
     let is_mutating = match &exchange.call {
         Some(call) => call.verb.is_mutating(),
         // Refused before it was understood: the method is all there is.
@@ -38,6 +38,7 @@ pub(super) fn record(exchange: &Exchange, code: StatusCode) {
     if is_mutating {
         tracing::info!(target: TARGET, "{}", line(exchange, code));
     }
+    is_mutating
 }
 
 fn line(exchange: &Exchange, code: StatusCode) -> Value {
@@ -92,9 +93,73 @@ fn millis(exchange: &Exchange) -> f64 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use http::HeaderValue;
+    use std::sync::Arc;
 
+    use http::{HeaderValue, Method};
+    use tokio::time::Instant;
+
+    use super::super::Peer;
     use super::*;
+    use crate::request::{Annotations, User, Warnings};
+    use crate::route;
+
+    fn exchange(method: Method, path: &str, query: &str) -> Exchange {
+        let user = User { name: "jane".to_owned(), groups: vec!["team".to_owned()], ..User::default() };
+        Exchange {
+            started: Instant::now(),
+            audit_id: "a1".to_owned(),
+            user_agent: "kubectl".to_owned(),
+            peer: Arc::new(Peer { address: ([127, 83, 0, 1], 1).into(), identity: None, good_until: None }),
+            call: Some(route::parse(method.as_str(), path, Some(query)).unwrap()),
+            method,
+            path: path.to_owned(),
+            user: Some(user),
+            warnings: Warnings::default(),
+            annotations: Annotations::default(),
+        }
+    }
+
+    #[test]
+    fn a_line_says_who_did_what_to_which_object_and_what_came_of_it() {
+        let path = "/apis/redis.kun.io/v1/namespaces/prod/redisclusters/orders/scale";
+        let exchange = exchange(Method::PATCH, path, "dryRun=All");
+        exchange.annotations.set("authorization.k8s.io/decision", "allow");
+        let mut line = line(&exchange, StatusCode::OK);
+        assert!(line.as_object_mut().unwrap().remove("latencyMillis").unwrap().is_f64());
+        assert_eq!(
+            line,
+            json!({
+                "auditID": "a1", "user": "jane", "groups": ["team"], "sourceIP": "127.83.0.1", "userAgent": "kubectl",
+                "method": "PATCH", "path": path, "verb": "patch", "group": "redis.kun.io", "version": "v1",
+                "resource": "redisclusters", "subresource": "scale", "namespace": "prod", "name": "orders",
+                "code": 200, "dryRun": true, "annotations": {"authorization.k8s.io/decision": "allow"}
+            })
+        );
+    }
+
+    #[test]
+    fn admission_tells_the_name_of_what_is_created_and_a_dry_run_asked_for_in_the_body() {
+        let exchange = exchange(Method::POST, "/apis/g/v1/namespaces/n/things", "");
+        exchange.annotations.set(ANNOTATION_NAME, "made-up");
+        exchange.annotations.set(ANNOTATION_DRY_RUN, "true");
+        let line = line(&exchange, StatusCode::CREATED);
+        assert_eq!(
+            (line.get("name"), line.get("dryRun"), line.get("annotations")),
+            (Some(&json!("made-up")), Some(&json!(true)), None)
+        );
+    }
+
+    #[test]
+    fn only_what_may_change_something_has_a_line() {
+        let recorded = |method: Method, path: &str| record(&exchange(method, path, ""), StatusCode::OK);
+        assert!(recorded(Method::DELETE, "/apis/g/v1/namespaces/n/things"));
+        assert!(!recorded(Method::GET, "/apis/g/v1/namespaces/n/things"));
+        let refused = Exchange { call: None, user: None, ..exchange(Method::POST, "/x", "") };
+        assert!(
+            record(&refused, StatusCode::BAD_REQUEST),
+            "a request refused before it was understood is told by its method"
+        );
+    }
 
     #[test]
     fn an_audit_id_is_echoed_only_if_it_is_short_and_harmless() {

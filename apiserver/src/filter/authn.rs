@@ -2,6 +2,7 @@
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use jiff::Timestamp;
 
 use super::Peer;
 use crate::error::{Error, Qualified, Result};
@@ -16,10 +17,13 @@ const PROXY_PREFIX: &str = "x-remote-";
 /// Headers with which a client asks to act as somebody else.
 const IMPERSONATE_PREFIX: &str = "impersonate-";
 
-/// The user behind a request. The certificate is the connection's; what the headers claim is ignored, save for
+/// The user behind a request. The certificate is the connection's, and must still be valid: connections last long; what the headers claim is ignored, save for
 /// impersonation: that is refused, because ignoring it would act with more rights than the client asked for.
-pub(super) fn authenticate(peer: &Peer, headers: &HeaderMap) -> Result<User> {
+pub(super) fn authenticate(peer: &Peer, headers: &HeaderMap, now: Timestamp) -> Result<User> {
     let identity = peer.identity.as_ref().ok_or(Error::Unauthorized)?;
+    if peer.good_until.is_none_or(|end| end < now.as_second()) {
+        return Err(Error::Unauthorized);
+    }
     let mut groups = identity.organizations.clone();
     if !groups.iter().any(|group| group == AUTHENTICATED) {
         groups.push(AUTHENTICATED.to_owned());
@@ -62,17 +66,28 @@ mod tests {
             common_name: name.to_owned(),
             organizations: groups.iter().map(|group| (*group).to_owned()).collect(),
         });
-        Peer { address: ([127, 83, 0, 1], 1).into(), identity }
+        Peer { address: ([127, 83, 0, 1], 1).into(), identity, good_until: Some(100) }
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_certificate_that_expired_on_an_open_connection_counts_no_more() {
+        let jane = peer(Some(("jane", &[])));
+        assert!(authenticate(&jane, &HeaderMap::new(), at(100)).is_ok());
+        assert_eq!(authenticate(&jane, &HeaderMap::new(), at(101)), Err(Error::Unauthorized));
     }
 
     #[test]
     fn the_certificate_says_who_asks_and_everybody_known_is_authenticated() {
-        let user = authenticate(&peer(Some(("kun:admin", &[MASTERS]))), &HeaderMap::new()).unwrap();
+        let user = authenticate(&peer(Some(("kun:admin", &[MASTERS]))), &HeaderMap::new(), at(0)).unwrap();
         assert_eq!(
             (user.name.as_str(), user.groups),
             ("kun:admin", vec![MASTERS.to_owned(), AUTHENTICATED.to_owned()])
         );
-        let user = authenticate(&peer(Some(("x", &[AUTHENTICATED]))), &HeaderMap::new()).unwrap();
+        let user = authenticate(&peer(Some(("x", &[AUTHENTICATED]))), &HeaderMap::new(), at(0)).unwrap();
         assert_eq!(user.groups, [AUTHENTICATED]);
     }
 
@@ -82,7 +97,7 @@ mod tests {
         headers.insert("x-remote-user", HeaderValue::from_static("kun:admin"));
         headers.insert("x-remote-group", HeaderValue::from_static(MASTERS));
         headers.insert(AUTHORIZATION, HeaderValue::from_static("Bearer token"));
-        assert_eq!(authenticate(&peer(None), &headers), Err(Error::Unauthorized));
+        assert_eq!(authenticate(&peer(None), &headers, at(0)), Err(Error::Unauthorized));
         strip(&mut headers);
         assert!(headers.is_empty());
     }
@@ -91,7 +106,7 @@ mod tests {
     fn impersonation_is_refused_instead_of_ignored() {
         let mut headers = HeaderMap::new();
         headers.insert("impersonate-user", HeaderValue::from_static("jane"));
-        let refused = authenticate(&peer(Some(("kun:admin", &[MASTERS]))), &headers).unwrap_err();
+        let refused = authenticate(&peer(Some(("kun:admin", &[MASTERS]))), &headers, at(0)).unwrap_err();
         assert_eq!(
             refused.to_string(),
             "users \"jane\" is forbidden: User \"kun:admin\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope"

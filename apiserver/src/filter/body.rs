@@ -1,15 +1,12 @@
 //! How much a request may send, and in which form: decided before anything is parsed.
 
-use bytes::Bytes;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH, UPGRADE};
 use http::{HeaderMap, Request};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
+use http_body_util::{BodyExt, Limited};
 
 use crate::error::{Error, Result};
 use crate::wire::body::RequestBody;
-
-/// Largest body: the limit of Kubernetes, twice the largest object etcd takes, for the wrapping of patches and lists.
-pub const BODY_MAX: usize = 3 * 1024 * 1024;
+use crate::wire::decode::{BODY_MAX, too_large};
 
 /// Refuses every request to speak another protocol: nothing here needs one, and proxies have been tricked with it.
 pub(super) fn refuse_upgrade<B>(request: &Request<B>) -> Result<()> {
@@ -26,21 +23,6 @@ pub(super) fn limited(request: Request<RequestBody>) -> Result<Request<RequestBo
     }
     refuse_compressed(request.headers())?;
     Ok(request.map(|body| Limited::new(body, BODY_MAX).boxed_unsync()))
-}
-
-/// Reads a whole body that [`limited`] has capped.
-pub async fn read(body: RequestBody) -> Result<Bytes> {
-    match body.collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(too_large()),
-        Err(error) => Err(Error::bad_request(format!("the request body could not be read: {error}"))),
-    }
-}
-
-/// The answer to a body over the limit.
-#[must_use]
-pub fn too_large() -> Error {
-    Error::TooLarge(format!("limit is {BODY_MAX}"))
 }
 
 fn announced(headers: &HeaderMap) -> Option<u64> {

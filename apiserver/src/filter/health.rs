@@ -85,8 +85,10 @@ impl Health {
     }
 
     fn serving_checks(&self) -> Vec<Check> {
-        let own = [("ping", false), ("log", false)].into_iter();
-        own.chain(self.handler.checks().into_iter().map(|(name, outcome)| (name, failed(name, outcome)))).collect()
+        let own = [("ping", false), ("log", false)];
+        let handlers =
+            self.handler.checks().into_iter().filter(|(name, _)| !own.iter().any(|(taken, _)| taken == name));
+        own.into_iter().chain(handlers.map(|(name, outcome)| (name, failed(name, outcome)))).collect()
     }
 
     fn failing(&self) -> Vec<&'static str> {

@@ -73,6 +73,7 @@ pub struct Metrics {
     in_flight: Family<RequestKind, Gauge>,
     dropped: Family<RequestKind, Counter>,
     handshake_errors: Counter,
+    audited: Counter,
     connections: Gauge,
     webhooks: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     webhooks_failed_open: Counter,
@@ -99,6 +100,7 @@ impl Default for Metrics {
             in_flight: Family::default(),
             dropped: Family::default(),
             handshake_errors: Counter::default(),
+            audited: Counter::default(),
             connections: Gauge::default(),
             webhooks: Family::new_with_constructor(histogram),
             webhooks_failed_open: Counter::default(),
@@ -130,6 +132,7 @@ impl Metrics {
             "Connections that failed before they spoke HTTP",
             self.handshake_errors.clone(),
         );
+        registry.register("apiserver_audit_event", "Audit lines written", self.audited.clone());
         registry.register("apiserver_open_connections", "Connections open now", self.connections.clone());
         registry.register(
             "apiserver_admission_webhook_admission_duration_seconds",
@@ -174,6 +177,10 @@ impl Metrics {
 
     pub(super) fn dropped(&self, is_mutating: bool) {
         self.dropped.get_or_create(&kind(is_mutating)).inc();
+    }
+
+    pub(super) fn audited(&self) {
+        self.audited.inc();
     }
 
     pub(crate) fn connection_opened(&self) {

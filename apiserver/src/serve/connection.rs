@@ -85,10 +85,12 @@ impl Connection {
     }
 }
 
+type Io = TokioIo<TlsStream<TcpStream>>;
+
 /// A connection in either version of HTTP.
 enum Conversation {
-    One(Pin<Box<http1::Connection<TokioIo<TlsStream<TcpStream>>, Answer>>>),
-    Two(Pin<Box<http2::Connection<TokioIo<TlsStream<TcpStream>>, Answer, TokioExecutor>>>),
+    One(Pin<Box<http1::Connection<Io, Answer>>>),
+    Two(Pin<Box<http2::Connection<Io, Answer, TokioExecutor>>>),
 }
 
 impl Conversation {

@@ -1,0 +1,120 @@
+//! Cells of tables: text with paths in it, such as `{.status.replicas|0}/{.spec.shards}`.
+//!
+//! A path is a chain of fields, each optionally followed by `[type=Ready]`, which picks the first item of a list whose
+//! field equals the text. `|x` says what stands for an absent value; `~` before a path counts the items of a list.
+
+use serde_json::Value;
+
+/// A parsed cell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(&'static str),
+    Path { steps: Vec<Step>, absent: Option<&'static str>, count: bool },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Field(&'static str),
+    Item { field: &'static str, equals: &'static str },
+}
+
+impl Template {
+    /// Reads a template. What is no path is text.
+    #[must_use]
+    pub fn parse(text: &'static str) -> Self {
+        let mut pieces = Vec::new();
+        let mut rest = text;
+        while let Some((before, after)) = rest.split_once('{') {
+            if !before.is_empty() {
+                pieces.push(Piece::Text(before));
+            }
+            let (inside, tail) = after.split_once('}').unwrap_or((after, ""));
+            pieces.push(path(inside));
+            rest = tail;
+        }
+        if !rest.is_empty() {
+            pieces.push(Piece::Text(rest));
+        }
+        Self(pieces)
+    }
+
+    /// The cell of an object: the value itself if the template is one path, else text; null if nothing is there.
+    #[must_use]
+    pub fn render(&self, object: &Value) -> Value {
+        if let [Piece::Path { .. }] = self.0.as_slice() {
+            return self.0.first().and_then(|piece| piece.value(object)).unwrap_or(Value::Null);
+        }
+        let texts = self.0.iter().map(|piece| match piece.value(object) {
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+            None => "<none>".to_owned(),
+        });
+        Value::String(texts.collect())
+    }
+}
+
+impl Piece {
+    fn value(&self, object: &Value) -> Option<Value> {
+        match self {
+            Self::Text(text) => Some(Value::String((*text).to_owned())),
+            Self::Path { steps, absent, count } => {
+                let found = steps.iter().try_fold(object, |at, step| step.follow(at)).filter(|found| !found.is_null());
+                match (found, count) {
+                    (Some(Value::Array(items)), true) => Some(items.len().into()),
+                    (Some(found), _) => Some(found.clone()),
+                    (None, _) => absent.map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
+                }
+            }
+        }
+    }
+}
+
+impl Step {
+    fn follow<'a>(&self, value: &'a Value) -> Option<&'a Value> {
+        match self {
+            Self::Field(name) => value.get(name),
+            Self::Item { field, equals } => {
+                value.as_array()?.iter().find(|item| item.get(field).and_then(Value::as_str) == Some(equals))
+            }
+        }
+    }
+}
+
+fn path(inside: &'static str) -> Piece {
+    let (chain, absent) = match inside.split_once('|') {
+        Some((chain, absent)) => (chain, Some(absent)),
+        None => (inside, None),
+    };
+    let (chain, count) = chain.strip_prefix('~').map_or((chain, false), |chain| (chain, true));
+    let mut steps = Vec::new();
+    for part in chain.split('.').filter(|part| !part.is_empty()) {
+        let (field, pick) = part.split_once('[').unwrap_or((part, ""));
+        steps.push(Step::Field(field));
+        if let Some((field, equals)) = pick.trim_end_matches(']').split_once('=') {
+            steps.push(Step::Item { field, equals });
+        }
+    }
+    Piece::Path { steps, absent, count }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_single_path_keeps_the_type_and_a_mixture_is_text() {
+        let object = json!({"spec": {"shards": 3}, "status": {"replicas": 2, "conditions": [{"type": "Ready", "status": "True"}]}});
+        let cell = |text| Template::parse(text).render(&object);
+        assert_eq!(cell("{.spec.shards}"), json!(3));
+        assert_eq!(cell("{.status.replicas|0}/{.spec.shards}"), json!("2/3"));
+        assert_eq!(cell("{.status.conditions[type=Ready].status}"), json!("True"));
+        assert_eq!(cell("{~.status.conditions}"), json!(1));
+        assert_eq!(cell("{.status.phase}"), Value::Null);
+        assert_eq!(cell("{.status.phase|Pending}"), json!("Pending"));
+        assert_eq!(cell("{.status.keys|0}/{.spec.none}"), json!("0/<none>"));
+    }
+}

@@ -1,0 +1,238 @@
+//! The built-in kinds that standalone needs: what Kubernetes itself serves in a cluster.
+//!
+//! Their schemas keep unknown fields: they are documents of clients and the node, which the server stores faithfully.
+//! What the server itself knows about them (first status, immutability, graceful deletion) is in `resource/host.rs`.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::{Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource};
+use crate::resource::{Strategy, host};
+
+type Outcome = Result<Kind, merge::SchemaError>;
+
+/// Everything standalone serves besides redis.kun.io.
+pub fn registry() -> Result<Registry, merge::SchemaError> {
+    Ok(Registry::new(vec![
+        config_map()?,
+        event()?,
+        namespace()?,
+        claim()?,
+        pod()?,
+        secret()?,
+        service()?,
+        stateful_set()?,
+        disruption_budget()?,
+        lease()?,
+        webhooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "mutatingwebhookconfiguration")?,
+        webhooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "validatingwebhookconfiguration")?,
+    ]))
+}
+
+fn core(kind: &'static str, plural: &'static str, singular: &'static str, short: &'static [&'static str]) -> Names {
+    Names { group: "", version: "v1", kind, plural, singular, short_names: short }
+}
+
+/// An object whose named members are open objects.
+fn open(description: &str, members: &[&str]) -> Value {
+    let member = |name: &&str| {
+        let about = format!("{name} of the object, kept as sent.");
+        let schema = json!({"type": "object", "description": about, "x-kubernetes-preserve-unknown-fields": true});
+        ((*name).to_owned(), schema)
+    };
+    let properties: serde_json::Map<String, Value> = members.iter().map(member).collect();
+    json!({"type": "object", "description": description, "properties": properties, "x-kubernetes-preserve-unknown-fields": true})
+}
+
+fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
+    Kind::new(names, scope, schema, Arc::new(strategy))
+}
+
+fn config_map() -> Outcome {
+    let texts = json!({"type": "object", "additionalProperties": {"type": "string"}, "description": "Texts by key."});
+    let mut schema = open("ConfigMap holds configuration.", &[]);
+    set(&mut schema, "data", &texts);
+    set(&mut schema, "binaryData", &texts);
+    let kind = kind(core("ConfigMap", "configmaps", "configmap", &["cm"]), Scope::Namespaced, schema, host::Document)?;
+    Ok(Kind { columns: vec![Column::new("Data", "string", "{~.data|0}", "Number of keys.")], ..kind })
+}
+
+fn secret() -> Outcome {
+    let texts = json!({"type": "object", "additionalProperties": {"type": "string"}, "description": "Base64 by key."});
+    let mut schema = open("Secret holds secret data.", &[]);
+    set(&mut schema, "data", &texts);
+    set(&mut schema, "stringData", &texts);
+    set(&mut schema, "type", &json!({"type": "string", "description": "What the keys mean."}));
+    let kind = kind(core("Secret", "secrets", "secret", &[]), Scope::Namespaced, schema, host::Secret)?;
+    let columns = vec![
+        Column::new("Type", "string", "{.type}", "What the keys mean."),
+        Column::new("Data", "string", "{~.data|0}", "Number of keys."),
+    ];
+    Ok(Kind { columns, selectable: &["type"], ..kind })
+}
+
+fn set(schema: &mut Value, name: &str, property: &Value) {
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.insert(name.to_owned(), property.clone());
+    }
+}
+
+fn event() -> Outcome {
+    let schema = open("Event is a report of something that happened.", &["involvedObject", "source"]);
+    let kind = kind(core("Event", "events", "event", &["ev"]), Scope::Namespaced, schema, host::Document)?;
+    let object = "{.involvedObject.kind}/{.involvedObject.name}";
+    Ok(Kind {
+        columns: vec![
+            Column::new("Last Seen", "date", "{.lastTimestamp}", "Time since it was last seen."),
+            Column::new("Type", "string", "{.type}", "Normal or Warning."),
+            Column::new("Reason", "string", "{.reason}", "For programs."),
+            Column::new("Object", "string", object, "What it is about."),
+            Column::new("Message", "string", "{.message}", "For people."),
+        ],
+        selectable: &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ..kind
+    })
+}
+
+fn namespace() -> Outcome {
+    let schema = open("Namespace is a scope for names.", &["spec", "status"]);
+    let kind = kind(core("Namespace", "namespaces", "namespace", &["ns"]), Scope::Cluster, schema, host::Namespace)?;
+    Ok(Kind {
+        columns: vec![Column::new("Status", "string", "{.status.phase}", "Active or Terminating.")],
+        subresources: vec![Subresource::Finalize, Subresource::Status],
+        selectable: &["status.phase"],
+        ..kind
+    })
+}
+
+fn claim() -> Outcome {
+    let schema = open("PersistentVolumeClaim asks for storage.", &["spec", "status"]);
+    let names = core("PersistentVolumeClaim", "persistentvolumeclaims", "persistentvolumeclaim", &["pvc"]);
+    let kind = kind(names, Scope::Namespaced, schema, host::Claim)?;
+    Ok(Kind {
+        columns: vec![
+            Column::new("Status", "string", "{.status.phase}", "Pending, Bound or Lost."),
+            Column::new("Volume", "string", "{.spec.volumeName}", "The volume behind it."),
+            Column::new("Capacity", "string", "{.status.capacity.storage}", "Size it has."),
+            Column::new("StorageClass", "string", "{.spec.storageClassName}", "Class asked for."),
+        ],
+        subresources: vec![Subresource::Status],
+        ..kind
+    })
+}
+
+fn pod() -> Outcome {
+    let schema = open("Pod is a group of containers that run together.", &["spec", "status"]);
+    let kind = kind(core("Pod", "pods", "pod", &["po"]), Scope::Namespaced, schema, host::Pod)?;
+    Ok(Kind {
+        categories: &["all"],
+        columns: vec![
+            Column::new("Ready", "string", "{.status.conditions[type=Ready].status|Unknown}", "Whether it serves."),
+            Column::new("Status", "string", "{.status.phase|Unknown}", "What it is doing."),
+            Column::new("Restarts", "integer", "{.status.containerStatuses[name=redis].restartCount|0}", "Restarts."),
+            Column::new("IP", "string", "{.status.podIP}", "Its address.").wide(),
+            Column::new("Node", "string", "{.spec.nodeName}", "Where it runs.").wide(),
+        ],
+        subresources: vec![Subresource::Status],
+        selectable: &["spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "status.phase", "status.podIP"],
+        delete: DeletePolicy::Graceful,
+        ..kind
+    })
+}
+
+fn service() -> Outcome {
+    let schema = open("Service is a name for a set of pods.", &["spec", "status"]);
+    let kind = kind(core("Service", "services", "service", &["svc"]), Scope::Namespaced, schema, host::Service)?;
+    Ok(Kind {
+        categories: &["all"],
+        columns: vec![
+            Column::new("Type", "string", "{.spec.type}", "ClusterIP and others."),
+            Column::new("Cluster-IP", "string", "{.spec.clusterIP}", "Its address."),
+        ],
+        subresources: vec![Subresource::Status],
+        selectable: &["spec.clusterIP", "spec.type"],
+        ..kind
+    })
+}
+
+fn stateful_set() -> Outcome {
+    let names = Names {
+        group: "apps",
+        version: "v1",
+        kind: "StatefulSet",
+        plural: "statefulsets",
+        singular: "statefulset",
+        short_names: &["sts"],
+    };
+    let schema = open("StatefulSet is a set of pods with names that last.", &["spec", "status"]);
+    let kind = kind(names, Scope::Namespaced, schema, host::StatefulSet)?;
+    let scale = ScalePaths { spec: "/spec/replicas", status: "/status/replicas", selector: "/spec/selector" };
+    Ok(Kind {
+        categories: &["all"],
+        columns: vec![Column::new("Ready", "string", "{.status.readyReplicas|0}/{.spec.replicas}", "Ready pods of those asked for.")],
+        subresources: vec![Subresource::Scale(scale), Subresource::Status],
+        ..kind
+    })
+}
+
+fn disruption_budget() -> Outcome {
+    let names = Names {
+        group: "policy",
+        version: "v1",
+        kind: "PodDisruptionBudget",
+        plural: "poddisruptionbudgets",
+        singular: "poddisruptionbudget",
+        short_names: &["pdb"],
+    };
+    let schema = open("PodDisruptionBudget bounds how many pods may be taken away at once.", &["spec", "status"]);
+    let kind = kind(names, Scope::Namespaced, schema, host::Workload)?;
+    Ok(Kind {
+        columns: vec![
+            Column::new("Min Available", "string", "{.spec.minAvailable}", "Pods that must stay."),
+            Column::new("Max Unavailable", "string", "{.spec.maxUnavailable}", "Pods that may go."),
+            Column::new("Allowed Disruptions", "integer", "{.status.disruptionsAllowed|0}", "Pods that may go now."),
+        ],
+        subresources: vec![Subresource::Status],
+        ..kind
+    })
+}
+
+fn lease() -> Outcome {
+    let names = Names {
+        group: "coordination.k8s.io",
+        version: "v1",
+        kind: "Lease",
+        plural: "leases",
+        singular: "lease",
+        short_names: &[],
+    };
+    let kind = kind(names, Scope::Namespaced, open("Lease tells who leads.", &["spec"]), host::Document)?;
+    Ok(Kind { columns: vec![Column::new("Holder", "string", "{.spec.holderIdentity}", "Who holds it.")], ..kind })
+}
+
+fn webhooks(name: &'static str, plural: &'static str, singular: &'static str) -> Outcome {
+    let names = Names {
+        group: "admissionregistration.k8s.io",
+        version: "v1",
+        kind: name,
+        plural,
+        singular,
+        short_names: &[],
+    };
+    let schema = open("Which webhooks admission calls, and when.", &[]);
+    let kind = kind(names, Scope::Cluster, schema, host::WebhookConfiguration)?;
+    Ok(Kind { columns: vec![Column::new("Webhooks", "integer", "{~.webhooks|0}", "Number of webhooks.")], ..kind })
+}

@@ -1,0 +1,271 @@
+//! What an entry of the registry says about its kind.
+
+use std::{fmt, sync::Arc};
+
+use serde_json::Value;
+
+use crate::{
+    error::Qualified,
+    object::{shape::Shape, template::Template},
+    request::Verb,
+    resource::{Action, Strategy},
+};
+
+/// Whether objects live in a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In a namespace.
+    Namespaced,
+    /// In the cluster as a whole.
+    Cluster,
+}
+
+/// What a delete does when its options say nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeletePolicy {
+    /// The object goes at once unless it has finalizers.
+    Background,
+    /// As Background, and a grace period is honoured: the object stays, marked, until whoever runs it deletes it
+    /// with a grace period of 0 (pods).
+    Graceful,
+}
+
+/// One column of a table.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Header.
+    pub name: &'static str,
+    /// `string`, `integer`, `date`.
+    pub kind: &'static str,
+    /// `name` for the first column, else empty.
+    pub format: &'static str,
+    /// For `kubectl explain`-like readers.
+    pub description: &'static str,
+    /// 0: always shown; more: only with `-o wide`.
+    pub priority: u8,
+    /// Where the cell comes from.
+    pub cell: Template,
+}
+
+impl Column {
+    /// A column that is always shown. The template is written by us: a faulty one shows as empty cells and is
+    /// caught by the golden test of tables.
+    #[must_use]
+    pub fn new(name: &'static str, kind: &'static str, template: &'static str, description: &'static str) -> Self {
+        Self { name, kind, format: "", description, priority: 0, cell: Template::parse(template) }
+    }
+
+    /// The same column, shown with `-o wide` only.
+    #[must_use]
+    pub fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+}
+
+/// Where the numbers of `scale` lie in the parent, as JSON pointers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// What is asked for.
+    pub spec: &'static str,
+    /// What there is.
+    pub status: &'static str,
+    /// Label selector of what is counted, in string form. For a structured selector (StatefulSet): its pointer.
+    pub selector: &'static str,
+}
+
+/// One subresource.
+#[derive(Clone)]
+pub enum Subresource {
+    /// `/status`: the parent; only its status changes.
+    Status,
+    /// `/scale`: autoscaling/v1 Scale.
+    Scale(ScalePaths),
+    /// `/finalize` of a namespace: only `spec.finalizers` changes.
+    Finalize,
+    /// A create-only action.
+    Action(Arc<dyn Action>),
+}
+
+impl Subresource {
+    /// The last segment of its path.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Scale(_) => "scale",
+            Self::Finalize => "finalize",
+            Self::Action(action) => action.name(),
+        }
+    }
+
+    /// Its verbs, sorted by name.
+    #[must_use]
+    pub fn verbs(&self) -> &'static [Verb] {
+        match self {
+            Self::Status | Self::Scale(_) => &[Verb::Get, Verb::Patch, Verb::Update],
+            Self::Finalize => &[Verb::Update],
+            Self::Action(_) => &[Verb::Create],
+        }
+    }
+}
+
+impl fmt::Debug for Subresource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// One kind.
+#[derive(Clone)]
+pub struct Kind {
+    /// API group; empty for the core group.
+    pub group: &'static str,
+    /// Served and stored version.
+    pub version: &'static str,
+    /// CamelCase.
+    pub kind: &'static str,
+    /// Plural, as in paths.
+    pub plural: &'static str,
+    /// Singular.
+    pub singular: &'static str,
+    /// Short names.
+    pub short_names: &'static [&'static str],
+    /// Categories such as `all`.
+    pub categories: &'static [&'static str],
+    /// Namespaced or not.
+    pub scope: Scope,
+    /// Description and schema as published.
+    pub schema: Value,
+    /// The same schema, compiled: unknown fields, defaults, types.
+    pub shape: Arc<Shape>,
+    /// Columns after Name and before Age.
+    pub columns: Vec<Column>,
+    /// Subresources, by name.
+    pub subresources: Vec<Subresource>,
+    /// Dotted paths that a field selector may name besides `metadata.name` and `metadata.namespace`.
+    pub selectable: &'static [&'static str],
+    /// The rules.
+    pub strategy: Arc<dyn Strategy>,
+    /// What a delete does by default.
+    pub delete: DeletePolicy,
+}
+
+/// Sorted by their names, as discovery prints them.
+const VERBS: [Verb; 8] = [
+    Verb::Create,
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Update,
+    Verb::Watch,
+];
+
+impl Kind {
+    /// A kind with the given names and schema, and nothing else. Fails on a schema that is not structural.
+    pub fn new(
+        names: Names,
+        scope: Scope,
+        schema: Value,
+        strategy: Arc<dyn Strategy>,
+    ) -> Result<Self, merge::SchemaError> {
+        let Names { group, version, kind, plural, singular, short_names } = names;
+        let shape = Arc::new(Shape::new(&schema)?);
+        Ok(Self {
+            group,
+            version,
+            kind,
+            plural,
+            singular,
+            short_names,
+            categories: &[],
+            scope,
+            schema,
+            shape,
+            columns: Vec::new(),
+            subresources: Vec::new(),
+            selectable: &[],
+            strategy,
+            delete: DeletePolicy::Background,
+        })
+    }
+
+    /// The subresource of this name.
+    #[must_use]
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|sub| sub.name() == name)
+    }
+
+    /// True if `/status` is a subresource: then the status is written only there.
+    #[must_use]
+    pub fn has_status(&self) -> bool {
+        self.subresources.iter().any(|sub| matches!(sub, Subresource::Status))
+    }
+
+    /// The verbs of the resource, sorted by name. Every kind has all: clients rely on it (garbage collection, quota).
+    #[must_use]
+    pub fn verbs(&self) -> &'static [Verb] {
+        &VERBS
+    }
+
+    /// `apiVersion` of its objects.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        match self.group {
+            "" => self.version.to_owned(),
+            group => format!("{group}/{}", self.version),
+        }
+    }
+
+    /// Kind of its lists.
+    #[must_use]
+    pub fn list_kind(&self) -> String {
+        format!("{}List", self.kind)
+    }
+
+    /// The resource as messages and `details` name it.
+    #[must_use]
+    pub fn resource(&self) -> Qualified {
+        Qualified::new(self.group, self.plural)
+    }
+
+    /// The kind as messages and `details` of invalid objects name it.
+    #[must_use]
+    pub fn qualified(&self) -> Qualified {
+        Qualified::new(self.group, self.kind)
+    }
+
+    /// The resource as the store names it: `group/plural`, or `plural` for the core group.
+    #[must_use]
+    pub fn store_resource(&self) -> String {
+        match self.group {
+            "" => self.plural.to_owned(),
+            group => format!("{group}/{}", self.plural),
+        }
+    }
+}
+
+impl fmt::Debug for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Kind({}.{}/{})", self.kind, self.group, self.version)
+    }
+}
+
+/// The names of a kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// API group.
+    pub group: &'static str,
+    /// Version.
+    pub version: &'static str,
+    /// CamelCase.
+    pub kind: &'static str,
+    /// Plural.
+    pub plural: &'static str,
+    /// Singular.
+    pub singular: &'static str,
+    /// Short names.
+    pub short_names: &'static [&'static str],
+}

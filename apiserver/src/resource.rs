@@ -1,0 +1,96 @@
+//! What a kind may say about itself beyond its schema. The verbs are generic; everything particular is behind these
+//! two traits, and implemented in the files beside.
+
+use serde_json::Value;
+
+use crate::{
+    error::{Cause, Result},
+    object::{meta, name::NameRule},
+    request::User,
+};
+
+pub mod host;
+pub mod redis_action;
+pub mod redis_backup;
+pub mod redis_cluster;
+pub mod redis_failover;
+pub mod redis_operation;
+pub mod redis_policy;
+pub mod redis_restart;
+
+/// The rules of a kind. Everything is pure; the order in which the verbs call is: `default`, (admission),
+/// `default` again, `prepare_*`, `faults` or `update_faults`.
+pub trait Strategy: Send + Sync {
+    /// What its names may look like.
+    fn name_rule(&self) -> NameRule {
+        NameRule::Subdomain
+    }
+
+    /// Defaults that depend on other fields. Idempotent.
+    fn default(&self, _object: &mut Value) {}
+
+    /// What the server itself fills in on create, such as a first status. The client's status is gone by then.
+    fn prepare_create(&self, _object: &mut Value, _user: &User) {}
+
+    /// What the server carries over from the live object on an update of the object itself.
+    fn prepare_update(&self, _new: &mut Value, _old: &Value) {}
+
+    /// Every fault of a new object.
+    fn faults(&self, _object: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// Every fault of a changed object.
+    fn update_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
+        self.faults(new)
+    }
+
+    /// Every fault of a changed status.
+    fn status_faults(&self, _new: &Value, _old: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// Why this object may not be deleted now; none if it may.
+    fn delete_faults(&self, _object: &Value) -> Vec<Cause> {
+        Vec::new()
+    }
+
+    /// True while something must happen before the object may go.
+    fn is_held(&self, object: &Value) -> bool {
+        !meta::finalizers(object).is_empty()
+    }
+
+    /// What changes besides `metadata` when a deletion begins.
+    fn mark_terminating(&self, _object: &mut Value) {}
+
+    /// Seconds a deletion leaves the object to end by itself, if the options do not say. Only for kinds deleted
+    /// gracefully.
+    fn grace(&self, _object: &Value) -> i64 {
+        0
+    }
+
+    /// True if an update must name the version it is based on. Ours do; Kubernetes' own kinds may be overwritten.
+    fn needs_version(&self) -> bool {
+        true
+    }
+
+    /// True if `metadata.generation` counts changes.
+    fn has_generation(&self) -> bool {
+        true
+    }
+}
+
+/// A create-only subresource that leaves a record of another kind in the parent's namespace.
+pub trait Action: Send + Sync {
+    /// Name of the subresource.
+    fn name(&self) -> &'static str;
+
+    /// Kind of the record: what is sent and what is answered.
+    fn kind(&self) -> &'static str;
+
+    /// Makes the record from what was sent: fills in what the path says, refuses what contradicts it.
+    fn build(&self, parent: &Value, body: Value) -> Result<Value>;
+
+    /// Judges the record, with its defaults, against the live parent and the records that exist for it.
+    fn check(&self, parent: &Value, record: &Value, others: &[Value]) -> Result<()>;
+}

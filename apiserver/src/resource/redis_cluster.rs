@@ -1,0 +1,60 @@
+//! Rules of RedisCluster. Shape and transitions are judged by `types`, which the webhook shares.
+
+use serde::Deserialize;
+use serde_json::Value;
+use types::{RedisCluster, defaults, validate};
+
+use super::Strategy;
+use crate::{error::Cause, object::name::NameRule};
+
+/// RedisCluster.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules;
+
+impl Strategy for Rules {
+    fn name_rule(&self) -> NameRule {
+        NameRule::Own
+    }
+
+    fn default(&self, object: &mut Value) {
+        defaults::cluster_value(object);
+    }
+
+    fn faults(&self, object: &Value) -> Vec<Cause> {
+        typed(object).map_or_else(|fault| vec![fault], |cluster| causes(validate::cluster(&cluster)))
+    }
+
+    fn update_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        let (new, old) = match (typed::<RedisCluster>(new), typed::<RedisCluster>(old)) {
+            (Ok(new), Ok(old)) => (new, old),
+            (Err(fault), _) => return vec![fault],
+            // An old object that cannot be read any more must not keep a good one from replacing it.
+            (Ok(new), Err(_)) => return causes(validate::cluster(&new)),
+        };
+        let mut faults = validate::cluster(&new);
+        // The spec may have been accepted by laxer rules; only what changes is judged by the stricter ones.
+        if new.spec == old.spec {
+            faults.retain(|fault| !fault.path.as_str().starts_with("spec"));
+        }
+        faults.extend(validate::cluster_update(&new, &old));
+        causes(faults)
+    }
+
+    fn status_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
+        typed::<RedisCluster>(new).err().into_iter().collect()
+    }
+
+    fn delete_faults(&self, object: &Value) -> Vec<Cause> {
+        let refusal = typed::<RedisCluster>(object).ok().and_then(|cluster| validate::deletable(&cluster).err());
+        refusal.map(Cause::from).into_iter().collect()
+    }
+}
+
+/// The object in its type; a fault if the schema let something through that the type does not read.
+pub(super) fn typed<'a, T: Deserialize<'a>>(object: &'a Value) -> Result<T, Cause> {
+    T::deserialize(object).map_err(|error| Cause::invalid("", &"object", &error.to_string()))
+}
+
+pub(super) fn causes(faults: Vec<types::field::Fault>) -> Vec<Cause> {
+    faults.into_iter().map(Cause::from).collect()
+}

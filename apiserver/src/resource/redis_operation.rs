@@ -1,0 +1,95 @@
+//! Rules of RedisOperation, and which operations exclude each other.
+
+use serde_json::Value;
+use types::{
+    RedisOperation,
+    operation::{OperationPhase, RedisOperationStatus},
+    validate,
+};
+
+use super::{
+    Strategy, redis_action,
+    redis_cluster::{causes, typed},
+};
+use crate::{
+    error::{Cause, Error, Qualified, Result},
+    object::meta,
+    request::User,
+};
+
+/// Seconds after which a refused operation may be tried again: most failovers are over by then.
+const BUSY_SECONDS: u32 = 5;
+
+/// RedisOperation.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rules;
+
+impl Strategy for Rules {
+    fn prepare_create(&self, object: &mut Value, user: &User) {
+        redis_action::begin(object, user);
+    }
+
+    fn faults(&self, object: &Value) -> Vec<Cause> {
+        typed(object).map_or_else(|fault| vec![fault], |operation| causes(validate::operation(&operation)))
+    }
+
+    fn update_faults(&self, new: &Value, old: &Value) -> Vec<Cause> {
+        match (typed::<RedisOperation>(new), typed::<RedisOperation>(old)) {
+            (Ok(new), Ok(old)) => {
+                let mut faults = validate::operation(&new);
+                faults.extend(validate::operation_update(&new, &old));
+                causes(faults)
+            }
+            (Ok(new), Err(_)) => causes(validate::operation(&new)),
+            (Err(fault), _) => vec![fault],
+        }
+    }
+
+    fn status_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
+        typed::<RedisOperation>(new).err().into_iter().collect()
+    }
+}
+
+/// Refuses while another operation on the same cluster has not ended.
+pub fn check_idle(parent: &Value, others: &[Value]) -> Result<()> {
+    let cluster = meta::text(parent, "name");
+    let operations = others.iter().filter_map(|other| typed::<RedisOperation>(other).ok());
+    for other in operations.filter(|other| other.spec.cluster_name == cluster) {
+        let phase = other.status.as_ref().map_or(OperationPhase::Pending, |RedisOperationStatus { phase, .. }| *phase);
+        match phase {
+            OperationPhase::Succeeded | OperationPhase::Failed | OperationPhase::Cancelled => {}
+            OperationPhase::Pending | OperationPhase::Running => {
+                let name = other.metadata.name.unwrap_or_default();
+                return Err(Error::Conflict {
+                    resource: Qualified::new(types::GROUP, "redisclusters"),
+                    name: cluster.to_owned(),
+                    message: format!("operation {name:?} is {phase:?}; one operation runs at a time"),
+                    retry_after: Some(BUSY_SECONDS),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn one_operation_at_a_time_per_cluster() {
+        let parent = json!({"metadata": {"name": "a"}});
+        let other = |cluster: &str, phase: &str| {
+            json!({"metadata": {"name": "a-1"}, "spec": {"clusterName": cluster, "restart": {}}, "status": {"phase": phase}})
+        };
+        assert_eq!(check_idle(&parent, &[other("b", "Running"), other("a", "Succeeded"), other("a", "Failed")]), Ok(()));
+        let busy = check_idle(&parent, &[other("a", "Running")]);
+        assert_eq!(
+            busy.map_err(|error| error.to_string()),
+            Err("Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": operation \"a-1\" is Running; one \
+                 operation runs at a time"
+                .to_owned())
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! The verbs, one file each, generic over the entries of the registry. Every verb returns an [`Answer`] or an error;
+//! none writes to the response.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+use crate::{
+    admission::{Admission, Attributes, GroupVersion, Operation},
+    error::Result,
+    registry::{Kind, Registry},
+    request::Context,
+    route::Route,
+    storage::Storage,
+    wire::negotiate::Negotiated,
+    world::World,
+};
+
+pub mod action;
+pub mod change;
+pub mod create;
+pub mod delete;
+pub mod get;
+pub mod incoming;
+pub mod list;
+pub mod options;
+pub mod patch;
+pub mod scale;
+pub mod token;
+pub mod update;
+pub mod watch;
+
+/// Everything a verb works with.
+#[derive(Clone, Copy)]
+pub struct Work<'a> {
+    /// The kinds.
+    pub registry: &'a Registry,
+    /// The objects.
+    pub storage: &'a Arc<Storage>,
+    /// Who may object.
+    pub admission: &'a dyn Admission,
+    /// Time and chance.
+    pub world: &'a Arc<dyn World>,
+    /// Held while an action is checked and recorded, so that two cannot both find that none runs.
+    pub actions: &'a Mutex<()>,
+    /// The request.
+    pub context: &'a Context,
+    /// What it is about.
+    pub route: Route<'a>,
+    /// What it wants back.
+    pub form: Negotiated,
+}
+
+/// What a verb answers.
+pub enum Answer {
+    /// An object of a kind, encoded, with its resourceVersion.
+    Object {
+        /// 201 instead of 200.
+        created: bool,
+        /// Its kind is the route's unless an action made it.
+        kind_of: String,
+        /// JSON.
+        json: Bytes,
+    },
+    /// Anything that has no other view than itself: Status, Scale.
+    Plain(Value),
+    /// A list.
+    List(list::Listing),
+    /// A stream of events.
+    Watch(Box<watch::Stream>),
+}
+
+impl std::fmt::Debug for Answer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Object { json, .. } => f.debug_tuple("Object").field(json).finish(),
+            Self::Plain(value) => f.debug_tuple("Plain").field(value).finish(),
+            Self::List(_) => f.write_str("List"),
+            Self::Watch(_) => f.write_str("Watch"),
+        }
+    }
+}
+
+impl<'a> Work<'a> {
+    /// Attributes of an operation on `kind`; `shown` is the kind admission sees, if not the kind itself.
+    #[must_use]
+    pub fn attributes(&self, operation: Operation, kind: &Kind, shown: Option<GroupVersion>, options: Value) -> Attributes {
+        let of = |name: &str| GroupVersion {
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            name: name.to_owned(),
+        };
+        Attributes {
+            operation,
+            kind: shown.unwrap_or_else(|| of(kind.kind)),
+            resource: of(kind.plural),
+            subresource: self.route.subresource.map(|sub| sub.name().to_owned()),
+            name: self.route.name.unwrap_or_default().to_owned(),
+            namespace: self.route.namespace.map(str::to_owned),
+            user: self.context.user.clone(),
+            dry_run: options.get("dryRun").is_some(),
+            options,
+            object: None,
+            old_object: None,
+            warnings: self.context.warnings.clone(),
+            annotations: self.context.annotations.clone(),
+        }
+    }
+
+    /// The name in the path. Routing lets no call through to a verb on one object without a name.
+    pub fn name(&self) -> Result<&'a str> {
+        self.route.name.ok_or(crate::error::Error::MethodNotAllowed)
+    }
+
+    /// The key of the object in the path.
+    pub fn key(&self) -> Result<store::Key> {
+        Storage::key(self.route.kind, self.route.namespace, self.name()?)
+    }
+}

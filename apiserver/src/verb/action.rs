@@ -1,0 +1,95 @@
+//! POST on an action: checks against the live parent, then a durable record. The server writes the record; only the
+//! controller acts on it.
+
+use serde_json::Value;
+use store::cache::{Filter, Query};
+
+use super::{Answer, Work, create, get, incoming, options::WriteOptions};
+use crate::{
+    admission::{GroupVersion, Operation},
+    error::{Error, Result},
+    object::meta,
+    registry::Kind,
+    resource::Action,
+    storage,
+};
+
+/// POST on a create-only subresource.
+pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_type: &str) -> Result<Answer> {
+    let options = WriteOptions::parse(work.context, "CreateOptions")?;
+    let parent_kind = work.route.kind;
+    let kind = record_kind(work, parent_kind, action)?;
+    let body = incoming::object(work, kind, bytes, content_type, options.validation)?;
+    // One at a time: otherwise two requests could both find that no other operation runs.
+    let _turn = work.actions.lock().await;
+    let parent = work.storage.live(parent_kind, &work.key()?).await?;
+    check_parent(parent_kind, &parent.value, parent.object.revision().0, &body)?;
+    let mut record = action.build(&parent.value, without_preconditions(body))?;
+    incoming::default(kind, &mut record);
+    action.check(&parent.value, &record, &others(work, kind)?)?;
+    let record = admit_action(work, parent_kind, kind, record, &options).await?;
+    let mut attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
+    attributes.subresource = None;
+    let json = create::admit_and_store(work, kind, record, attributes).await?;
+    Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
+}
+
+fn record_kind<'a>(work: &Work<'a>, parent: &Kind, action: &dyn Action) -> Result<&'a Kind> {
+    let mut kinds = work.registry.kinds();
+    kinds
+        .find(|kind| kind.kind == action.kind() && kind.group == parent.group && kind.version == parent.version)
+        .ok_or_else(|| Error::internal(format!("the registry has no kind {}", action.kind())))
+}
+
+/// A parent on its way out starts nothing; uid and version in the body's metadata are preconditions on the parent.
+fn check_parent(kind: &Kind, parent: &Value, revision: u64, body: &Value) -> Result<()> {
+    let name = meta::text(parent, "name");
+    let conflict = |message: String| {
+        Err(Error::Conflict { resource: kind.resource(), name: name.to_owned(), message, retry_after: None })
+    };
+    if meta::is_terminating(parent) {
+        return conflict(format!("the {} is being deleted", kind.kind));
+    }
+    let have = revision.to_string();
+    for (what, field, have) in [("UID", "uid", meta::text(parent, "uid")), ("ResourceVersion", "resourceVersion", &have)] {
+        let wanted = meta::text(body, field);
+        if !wanted.is_empty() && wanted != have {
+            return conflict(format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"));
+        }
+    }
+    Ok(())
+}
+
+fn without_preconditions(mut body: Value) -> Value {
+    meta::remove(&mut body, "uid");
+    meta::remove(&mut body, "resourceVersion");
+    body
+}
+
+/// Every record of this kind in the parent's namespace.
+fn others(work: &Work<'_>, kind: &Kind) -> Result<Vec<Value>> {
+    let query = Query { filter: Filter::of(work.route.namespace), ..Query::default() };
+    let listed = work.storage.resource(kind)?.list(&query).map_err(storage::unavailable)?;
+    listed.items.iter().map(|object| get::value(object.as_bytes())).collect()
+}
+
+/// Admission of the call itself: CREATE on the parent's resource with this subresource and the record as object.
+async fn admit_action(
+    work: &Work<'_>,
+    parent: &Kind,
+    kind: &Kind,
+    record: Value,
+    options: &WriteOptions,
+) -> Result<Value> {
+    let shown = GroupVersion {
+        group: kind.group.to_owned(),
+        version: kind.version.to_owned(),
+        name: kind.kind.to_owned(),
+    };
+    let mut attributes = work.attributes(Operation::Create, parent, Some(shown), options.object("CreateOptions"));
+    let mut record = work.admission.mutate(&attributes, record).await?;
+    incoming::settle(kind, &mut record)?;
+    attributes.object = Some(std::sync::Arc::new(record.clone()));
+    work.admission.validate(&attributes).await?;
+    Ok(record)
+}

@@ -1,0 +1,278 @@
+//! What update, patch, scale and status have in common: read the live object, make the new one from it, admit, validate,
+//! write if it differs — and all of it again if somebody else was faster.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use store::{Refusal, Write};
+use tokio::time::Instant;
+
+use super::{
+    Work,
+    create::{encode, stamped},
+    incoming,
+    options::WriteOptions,
+    scale,
+};
+use crate::{
+    admission::Operation,
+    error::{Cause, Error, Result},
+    object::meta,
+    registry::{Kind, ScalePaths},
+    storage::{Live, WriteError},
+};
+
+/// Most attempts of one change. Each lost race means that another writer succeeded; a thousand of them within one
+/// request's time is a hot spot nobody is helped by serving further.
+const ATTEMPTS_MAX: usize = 1000;
+
+/// Which part of the object may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Everything but the status.
+    Main,
+    /// Only the status.
+    Status,
+    /// Only `spec.finalizers` (namespaces).
+    Finalize,
+}
+
+/// How admission sees the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Face {
+    /// As it is.
+    Object,
+    /// As a Scale.
+    Scale(ScalePaths),
+}
+
+/// One change.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Which part.
+    pub part: Part,
+    /// How admission sees it.
+    pub face: Face,
+    /// Options.
+    pub options: WriteOptions,
+    /// Their kind: `UpdateOptions` or `PatchOptions`.
+    pub options_kind: &'static str,
+    /// Another uid than the live one is an immutable field (patch), not a failed precondition (update).
+    pub uid_is_field: bool,
+}
+
+/// The outcome.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// As answered: encoded, with resourceVersion.
+    pub json: Bytes,
+}
+
+impl Change {
+    /// Runs the change. `make` makes the new object from the live one, which carries its resourceVersion; it runs again
+    /// on a newer one when a write is lost to another writer.
+    pub async fn run(&self, work: &Work<'_>, make: impl Fn(&Value) -> Result<Value> + Send + Sync) -> Result<Changed> {
+        let key = work.key()?;
+        let kind = work.route.kind;
+        for _ in 0..ATTEMPTS_MAX {
+            let live = work.storage.live(kind, &key).await?;
+            let mut shown = live.value.clone();
+            meta::set(&mut shown, "resourceVersion", live.object.revision().to_string());
+            let new = make(&shown)?;
+            self.check_preconditions(kind, &new, &live)?;
+            let new = self.admit(work, kind, new, &live).await?;
+            match self.write(work, &key, new, &live).await? {
+                Some(changed) => return Ok(changed),
+                None if work.context.deadline.is_some_and(|deadline| Instant::now() >= deadline) => break,
+                None => {}
+            }
+        }
+        Err(Error::Timeout("request did not complete within the allotted timeout".to_owned()))
+    }
+
+    /// A version or uid in the new object must be the live one's.
+    fn check_preconditions(&self, kind: &Kind, new: &Value, live: &Live) -> Result<()> {
+        let name = meta::text(&live.value, "name");
+        let (uid, live_uid) = (meta::text(new, "uid"), meta::text(&live.value, "uid"));
+        if !uid.is_empty() && uid != live_uid {
+            if self.uid_is_field {
+                let cause = Cause::invalid("metadata.uid", &meta::quoted(uid), "field is immutable");
+                return Err(Error::Invalid { kind: kind.qualified(), name: name.to_owned(), causes: vec![cause] });
+            }
+            let message = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {live_uid}");
+            return Err(conflict(kind, name, message));
+        }
+        let version = meta::text(new, "resourceVersion");
+        if !version.is_empty() && version != live.object.revision().to_string() {
+            let message = "the object has been modified; please apply your changes to the latest version and try again";
+            return Err(conflict(kind, name, message.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Defaults → mutating admission → defaults → prepare → validate → validating admission.
+    async fn admit(&self, work: &Work<'_>, kind: &Kind, mut new: Value, live: &Live) -> Result<Value> {
+        incoming::default(kind, &mut new);
+        let shown_kind = match self.face {
+            Face::Object => None,
+            Face::Scale(_) => Some(scale::group_version()),
+        };
+        let mut attributes = work.attributes(Operation::Update, kind, shown_kind, self.options.object(self.options_kind));
+        attributes.old_object = Some(Arc::new(self.show(&live.value, live)));
+        let shown = work.admission.mutate(&attributes, self.show(&new, live)).await?;
+        let mut new = self.take(shown, new)?;
+        incoming::settle(kind, &mut new)?;
+        let new = self.prepare(kind, new, &live.value);
+        self.validate(work, kind, &new, live)?;
+        attributes.object = Some(Arc::new(self.show(&new, live)));
+        work.admission.validate(&attributes).await?;
+        Ok(new)
+    }
+
+    /// What admission sees of an object. Versions are shown as the live object's.
+    fn show(&self, object: &Value, live: &Live) -> Value {
+        let mut object = object.clone();
+        meta::set(&mut object, "resourceVersion", live.object.revision().to_string());
+        match self.face {
+            Face::Object => object,
+            Face::Scale(paths) => scale::of(&paths, &object),
+        }
+    }
+
+    /// What admission made of it.
+    fn take(&self, shown: Value, new: Value) -> Result<Value> {
+        match self.face {
+            Face::Object => Ok(shown),
+            Face::Scale(paths) => scale::into(&paths, &shown, new),
+        }
+    }
+
+    /// Puts back what this part may not change, and counts the generation.
+    fn prepare(&self, kind: &Kind, mut new: Value, live: &Value) -> Value {
+        meta::remove(&mut new, "resourceVersion");
+        match self.part {
+            Part::Main => {
+                for field in IDENTITY {
+                    meta::keep(&mut new, field, live);
+                }
+                if kind.has_status() {
+                    keep_member(&mut new, "status", live);
+                }
+                kind.strategy.prepare_update(&mut new, live);
+                count_generation(kind, &mut new, live);
+                new
+            }
+            Part::Status => {
+                let mut object = live.clone();
+                keep_member(&mut object, "status", &new);
+                object
+            }
+            Part::Finalize => {
+                let mut object = live.clone();
+                let finalizers = new.pointer("/spec/finalizers").cloned().unwrap_or_else(|| json!([]));
+                if let Some(spec) = object.as_object_mut().map(|map| map.entry("spec").or_insert_with(|| json!({}))) {
+                    if let Some(spec) = spec.as_object_mut() {
+                        spec.insert("finalizers".to_owned(), finalizers);
+                    }
+                }
+                object
+            }
+        }
+    }
+
+    fn validate(&self, work: &Work<'_>, kind: &Kind, new: &Value, live: &Live) -> Result<()> {
+        let old = &live.value;
+        let mut causes = kind.shape.faults(new);
+        causes.extend(meta::faults(new, kind.strategy.name_rule()));
+        causes.extend(meta::update_faults(new, old));
+        if causes.is_empty() {
+            causes = match self.part {
+                Part::Main => kind.strategy.update_faults(new, old),
+                Part::Status => kind.strategy.status_faults(new, old),
+                Part::Finalize => Vec::new(),
+            };
+        }
+        if causes.is_empty() {
+            meta::warnings(new).into_iter().for_each(|text| work.context.warnings.add(text));
+            return Ok(());
+        }
+        Err(Error::Invalid { kind: kind.qualified(), name: meta::text(old, "name").to_owned(), causes })
+    }
+
+    /// Stores what differs. `None` if another writer was faster.
+    async fn write(&self, work: &Work<'_>, key: &store::Key, new: Value, live: &Live) -> Result<Option<Changed>> {
+        let expected = live.object.revision();
+        if new == live.value {
+            return Ok(Some(Changed { json: live.object.json() }));
+        }
+        let value = encode(&new)?;
+        if self.options.dry_run {
+            return Ok(Some(Changed { json: stamped(&value, expected)? }));
+        }
+        let write = if is_finished(work.route.kind, &new) {
+            Write::delete(key.clone(), expected)
+        } else {
+            Write::update(key.clone(), expected, value.clone())
+        };
+        match work.storage.write(write).await {
+            Ok(revision) => Ok(Some(Changed { json: stamped(&value, revision)? })),
+            Err(WriteError::Refused(Refusal::Absent | Refusal::Conflict { .. } | Refusal::Exists { .. })) => Ok(None),
+            Err(WriteError::Failed(error)) => Err(error),
+        }
+    }
+}
+
+/// What a client cannot change: kept from the live object without a word.
+const IDENTITY: [&str; 9] = [
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "selfLink",
+    "managedFields",
+];
+
+/// True if the object was to go and nothing holds it any more.
+#[must_use]
+pub fn is_finished(kind: &Kind, object: &Value) -> bool {
+    let grace = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
+    meta::is_terminating(object) && grace == 0 && !kind.strategy.is_held(object)
+}
+
+fn conflict(kind: &Kind, name: &str, message: String) -> Error {
+    Error::Conflict { resource: kind.resource(), name: name.to_owned(), message, retry_after: None }
+}
+
+fn keep_member(object: &mut Value, member: &str, from: &Value) {
+    if let Some(map) = object.as_object_mut() {
+        match from.get(member) {
+            Some(value) => map.insert(member.to_owned(), value.clone()),
+            None => map.remove(member),
+        };
+    }
+}
+
+/// +1 for any change outside of metadata and status.
+fn count_generation(kind: &Kind, new: &mut Value, live: &Value) {
+    if !kind.strategy.has_generation() {
+        return;
+    }
+    let is_content = |key: &str| key != "metadata" && key != "status";
+    let content = |object: &Value| -> Vec<(String, Value)> {
+        let members = object.as_object().into_iter().flatten();
+        members.filter(|(key, _)| is_content(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    };
+    if content(new) != content(live) {
+        meta::set(new, "generation", next_generation(live));
+    }
+}
+
+/// The generation after the live one.
+#[must_use]
+pub fn next_generation(live: &Value) -> i64 {
+    meta::get(live, "generation").and_then(Value::as_i64).unwrap_or(0).saturating_add(1)
+}

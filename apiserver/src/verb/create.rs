@@ -1,0 +1,147 @@
+//! Create, read as a story: decode → defaults → mutating admission → defaults → prepare → validate → validating
+//! admission → store.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use store::{Refusal, Revision, Write};
+
+use super::{Answer, Work, incoming, options::WriteOptions};
+use crate::{
+    admission::{Attributes, Operation},
+    error::{Error, Result},
+    object::{meta, name},
+    registry::Kind,
+    storage::{Storage, WriteError},
+    world,
+};
+
+/// How often a generated name that is taken is made anew.
+const NAME_TRIES: usize = 8;
+
+/// POST on a collection.
+pub async fn create(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result<Answer> {
+    let options = WriteOptions::parse(work.context, "CreateOptions")?;
+    let kind = work.route.kind;
+    let object = incoming::object(work, kind, bytes, content_type, options.validation)?;
+    let attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
+    let json = admit_and_store(work, kind, object, attributes).await?;
+    Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
+}
+
+/// Everything after decoding; also how actions leave their records. `attributes` say what admission is asked about.
+pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
+    if !meta::text(&object, "resourceVersion").is_empty() {
+        return Err(Error::Internal("resourceVersion should not be set on objects to be created".to_owned()));
+    }
+    let mut object = object;
+    incoming::default(kind, &mut object);
+    attributes.name = meta::text(&object, "name").to_owned();
+    let namespace = attributes.namespace.clone();
+    let mut object = work.admission.mutate(&attributes, object).await?;
+    incoming::settle(kind, &mut object)?;
+    let object = incoming::placed(kind, object, namespace.as_deref())?;
+    let is_generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
+    let tries = if is_generated { NAME_TRIES } else { 1 };
+    let mut last = Err(Error::internal("no name was tried"));
+    for _ in 0..tries {
+        let prepared = prepare(work, kind, object.clone());
+        last = validate_and_write(work, kind, prepared, &mut attributes).await;
+        if !matches!(last, Err(Error::AlreadyExists { .. })) {
+            break;
+        }
+    }
+    last.map_err(|error| if is_generated { generated(error) } else { error })
+}
+
+/// What only the server may say: identity, time, generation, first status.
+fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value) -> Value {
+    let base = meta::text(&object, "generateName").to_owned();
+    if meta::text(&object, "name").is_empty() && !base.is_empty() {
+        let name = name::generate(&base, work.world.uuid().as_bytes());
+        meta::set(&mut object, "name", name);
+    }
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"] {
+        meta::remove(&mut object, field);
+    }
+    meta::set(&mut object, "uid", work.world.uuid().to_string());
+    meta::set(&mut object, "creationTimestamp", world::rfc3339(work.world.now()));
+    if kind.strategy.has_generation() {
+        meta::set(&mut object, "generation", json!(1));
+    }
+    if meta::dedup_owners(&mut object) {
+        let text = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references";
+        work.context.warnings.add(text);
+    }
+    if let Some(map) = object.as_object_mut().filter(|_| kind.has_status()) {
+        map.remove("status");
+    }
+    kind.strategy.prepare_create(&mut object, &work.context.user);
+    object
+}
+
+async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attributes: &mut Attributes) -> Result<Bytes> {
+    let mut causes = kind.shape.faults(&object);
+    causes.extend(meta::faults(&object, kind.strategy.name_rule()));
+    if causes.is_empty() {
+        // Particular rules read typed objects; they have nothing to say about one whose types are wrong.
+        causes = kind.strategy.faults(&object);
+    }
+    let name = meta::text(&object, "name").to_owned();
+    if !causes.is_empty() {
+        return Err(Error::Invalid { kind: kind.qualified(), name, causes });
+    }
+    meta::warnings(&object).into_iter().for_each(|text| work.context.warnings.add(text));
+    attributes.name.clone_from(&name);
+    let object = Arc::new(object);
+    attributes.object = Some(Arc::clone(&object));
+    work.admission.validate(attributes).await?;
+    write(work, kind, &object, &name, attributes).await
+}
+
+async fn write(work: &Work<'_>, kind: &Kind, object: &Value, name: &str, attributes: &Attributes) -> Result<Bytes> {
+    let key = Storage::key(kind, attributes.namespace.as_deref(), name)?;
+    let value = encode(object)?;
+    if attributes.dry_run {
+        work.storage.fresh().await?;
+        return match work.storage.cached(kind, &key)? {
+            Some(current) => Err(exists(kind, name, current.as_bytes())),
+            None => Ok(value),
+        };
+    }
+    match work.storage.write(Write::create(key, value.clone())).await {
+        Ok(revision) => stamped(&value, revision),
+        Err(WriteError::Refused(Refusal::Exists { current } | Refusal::Conflict { current })) => {
+            Err(exists(kind, name, &current.value))
+        }
+        Err(WriteError::Refused(Refusal::Absent)) => Err(Error::internal("creating: the store answered Absent")),
+        Err(WriteError::Failed(error)) => Err(error),
+    }
+}
+
+fn exists(kind: &Kind, name: &str, current: &[u8]) -> Error {
+    let current: Value = serde_json::from_slice(current).unwrap_or_default();
+    let terminating = meta::is_terminating(&current);
+    Error::AlreadyExists { resource: kind.resource(), name: name.to_owned(), terminating, generated: false }
+}
+
+fn generated(error: Error) -> Error {
+    match error {
+        Error::AlreadyExists { resource, name, terminating, generated: _ } => {
+            Error::AlreadyExists { resource, name, terminating, generated: true }
+        }
+        other => other,
+    }
+}
+
+/// As stored.
+pub fn encode(object: &Value) -> Result<Bytes> {
+    serde_json::to_vec(object).map(Bytes::from).map_err(|error| Error::internal(format!("encoding the object: {error}")))
+}
+
+/// As answered: with its resourceVersion.
+pub fn stamped(value: &[u8], revision: Revision) -> Result<Bytes> {
+    let stamped = store::cache::with_revision(value, revision);
+    stamped.map(Bytes::from).map_err(|error| Error::internal(format!("stamping the object: {error}")))
+}

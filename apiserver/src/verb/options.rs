@@ -1,0 +1,456 @@
+//! Options of the verbs, from the query (and, for deletes, from the body). Pure.
+
+use serde_json::{Value, json};
+
+use crate::{
+    error::{Cause, Error, Qualified, Result},
+    object::meta,
+    request::{Call, Context, Query},
+};
+
+/// Longest field manager, as in Kubernetes.
+const FIELD_MANAGER_MAX: usize = 128;
+
+/// What unknown and duplicate fields cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldValidation {
+    /// Nothing.
+    Ignore,
+    /// A warning.
+    Warn,
+    /// A refusal.
+    Strict,
+}
+
+/// Options of create, update and patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WriteOptions {
+    /// Do everything but store.
+    pub dry_run: bool,
+    /// What unknown and duplicate fields cause.
+    pub validation: FieldValidation,
+    /// Who makes the change.
+    pub manager: String,
+}
+
+impl WriteOptions {
+    /// Reads the query. `kind` is the name of the options in messages: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
+    pub fn parse(context: &Context, kind: &str) -> Result<Self> {
+        let query = &context.call.query;
+        let mut causes = Vec::new();
+        let dry_run = dry_run(query.all("dryRun"), &mut causes);
+        let validation = match query.get("fieldValidation") {
+            None | Some("" | "Warn") => FieldValidation::Warn,
+            Some("Ignore") => FieldValidation::Ignore,
+            Some("Strict") => FieldValidation::Strict,
+            Some(other) => {
+                causes.push(Cause::not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]));
+                FieldValidation::Warn
+            }
+        };
+        let manager = query.get("fieldManager").unwrap_or_default();
+        if manager.len() > FIELD_MANAGER_MAX {
+            let message = format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes");
+            causes.push(Cause { reason: "FieldValueTooLong".into(), message, field: "fieldManager".into() });
+        }
+        if manager.chars().any(char::is_control) {
+            let detail = "should only contain printable characters";
+            causes.push(Cause::invalid("fieldManager", &meta::quoted(manager), detail));
+        }
+        if query.get("force").is_some() {
+            causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
+        }
+        refuse(kind, causes)?;
+        let manager = match manager {
+            "" => context.user_agent.split('/').next().unwrap_or_default().chars().take(FIELD_MANAGER_MAX).collect(),
+            given => given.to_owned(),
+        };
+        Ok(Self { dry_run, validation, manager })
+    }
+
+    /// As an options object for admission.
+    #[must_use]
+    pub fn object(&self, kind: &str) -> Value {
+        let mut object = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+        if let Some(map) = object.as_object_mut() {
+            if self.dry_run {
+                map.insert("dryRun".into(), json!(["All"]));
+            }
+            if !self.manager.is_empty() {
+                map.insert("fieldManager".into(), json!(self.manager));
+            }
+            let validation = match self.validation {
+                FieldValidation::Ignore => "Ignore",
+                FieldValidation::Warn => "Warn",
+                FieldValidation::Strict => "Strict",
+            };
+            map.insert("fieldValidation".into(), json!(validation));
+        }
+        object
+    }
+}
+
+fn dry_run<'a>(values: impl Iterator<Item = &'a str>, causes: &mut Vec<Cause>) -> bool {
+    let mut all = false;
+    for value in values.filter(|value| !value.is_empty()) {
+        if value == "All" {
+            all = true;
+        } else {
+            causes.push(Cause::not_supported("dryRun", value, &["All"]));
+        }
+    }
+    all
+}
+
+/// What happens to dependents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Propagation {
+    /// They lose their reference.
+    Orphan,
+    /// They are deleted afterwards.
+    Background,
+    /// They are deleted before.
+    Foreground,
+}
+
+/// Options of delete and deletecollection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Do everything but store.
+    pub dry_run: bool,
+    /// Seconds the object is given.
+    pub grace: Option<i64>,
+    /// What happens to dependents; absent: the garbage collector's finalizers stay as they are.
+    pub propagation: Option<Propagation>,
+    /// UID the object must have.
+    pub uid: Option<String>,
+    /// Version the object must have.
+    pub resource_version: Option<String>,
+}
+
+impl DeleteOptions {
+    /// Reads body and query; the body wins.
+    pub fn parse(query: &Query, body: Option<&Value>, api_version: &str) -> Result<Self> {
+        if let Some(body) = body {
+            check_type(body, api_version)?;
+        }
+        let from_body = |field: &str| body.and_then(|body| body.get(field)).filter(|value| !value.is_null());
+        let mut causes = Vec::new();
+        let listed = from_body("dryRun").and_then(Value::as_array);
+        let dry_run = match listed {
+            Some(list) => dry_run(list.iter().filter_map(Value::as_str), &mut causes),
+            None => dry_run(query.all("dryRun"), &mut causes),
+        };
+        let grace = match from_body("gracePeriodSeconds") {
+            Some(value) => Some(value.as_i64().ok_or_else(|| bad("gracePeriodSeconds"))?),
+            None => number(query, "gracePeriodSeconds")?,
+        };
+        let orphan = match from_body("orphanDependents") {
+            Some(value) => Some(value.as_bool().ok_or_else(|| bad("orphanDependents"))?),
+            None => flag(query, "orphanDependents")?,
+        };
+        let policy = from_body("propagationPolicy").and_then(Value::as_str).or_else(|| query.get("propagationPolicy"));
+        let propagation = propagation(policy.filter(|text| !text.is_empty()), orphan, &mut causes);
+        let precondition = |field: &str| {
+            let value = body.and_then(|body| body.get("preconditions")).and_then(|inner| inner.get(field));
+            value.and_then(Value::as_str).map(str::to_owned)
+        };
+        refuse("DeleteOptions", causes)?;
+        Ok(Self {
+            dry_run,
+            // A negative grace period is read as one second, as Kubernetes does.
+            grace: grace.map(|seconds| if seconds < 0 { 1 } else { seconds }),
+            propagation,
+            uid: precondition("uid"),
+            resource_version: precondition("resourceVersion"),
+        })
+    }
+
+    /// As an options object for admission.
+    #[must_use]
+    pub fn object(&self) -> Value {
+        let mut object = json!({"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"});
+        let Some(map) = object.as_object_mut() else { return object };
+        if self.dry_run {
+            map.insert("dryRun".into(), json!(["All"]));
+        }
+        if let Some(grace) = self.grace {
+            map.insert("gracePeriodSeconds".into(), json!(grace));
+        }
+        if let Some(policy) = self.propagation {
+            let word = match policy {
+                Propagation::Orphan => "Orphan",
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+            };
+            map.insert("propagationPolicy".into(), json!(word));
+        }
+        if self.uid.is_some() || self.resource_version.is_some() {
+            let mut preconditions = serde_json::Map::new();
+            for (field, value) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+                if let Some(value) = value {
+                    preconditions.insert(field.into(), json!(value));
+                }
+            }
+            map.insert("preconditions".into(), Value::Object(preconditions));
+        }
+        object
+    }
+}
+
+fn check_type(body: &Value, api_version: &str) -> Result<()> {
+    let part = |field: &str| body.get(field).and_then(Value::as_str).unwrap_or_default();
+    let kind = part("kind");
+    let version = part("apiVersion");
+    if !body.is_object() || !(kind.is_empty() || kind == "DeleteOptions") {
+        return Err(Error::bad_request(format!("the body of a delete is a DeleteOptions object, not {kind:?}")));
+    }
+    if !version.is_empty() && !["v1", "meta.k8s.io/v1", api_version].contains(&version) {
+        return Err(Error::bad_request(format!("DeleteOptions of version {version:?} are not known")));
+    }
+    Ok(())
+}
+
+fn propagation(policy: Option<&str>, orphan: Option<bool>, causes: &mut Vec<Cause>) -> Option<Propagation> {
+    if policy.is_some() && orphan.is_some() {
+        let detail = "orphanDependents and deletionPropagation cannot be both set";
+        causes.push(Cause::invalid("propagationPolicy", &meta::quoted(policy.unwrap_or_default()), detail));
+    }
+    match (policy, orphan) {
+        (Some("Orphan"), _) | (None, Some(true)) => Some(Propagation::Orphan),
+        (Some("Background"), _) | (None, Some(false)) => Some(Propagation::Background),
+        (Some("Foreground"), _) => Some(Propagation::Foreground),
+        (Some(other), _) => {
+            let known = ["Foreground", "Background", "Orphan", "nil"];
+            causes.push(Cause::not_supported("propagationPolicy", other, &known));
+            None
+        }
+        (None, None) => None,
+    }
+}
+
+/// How a list's resourceVersion is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// Exactly then.
+    Exact,
+    /// Then or later.
+    NotOlderThan,
+}
+
+/// Options of list and watch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListOptions {
+    /// `resourceVersion`; absent: at least as new as every acknowledged write.
+    pub version: Option<u64>,
+    /// How it is read.
+    pub version_match: Option<Match>,
+    /// Most items of one page; absent: all.
+    pub limit: Option<usize>,
+    /// Token of the page before.
+    pub continue_token: Option<String>,
+    /// A watch begins with the present state.
+    pub initial_events: Option<bool>,
+    /// A watch gets bookmarks.
+    pub bookmarks: bool,
+    /// Seconds a watch may last.
+    pub timeout: Option<u64>,
+}
+
+impl ListOptions {
+    /// Reads the query of a list.
+    pub fn list(call: &Call) -> Result<Self> {
+        let (options, mut causes) = Self::read(call)?;
+        let forbidden = |field: &str, detail: &str| Cause::forbidden(field, detail);
+        if options.version_match.is_some() {
+            const FIELD: &str = "resourceVersionMatch";
+            if options.version.is_none() {
+                causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            }
+            if options.continue_token.is_some() {
+                causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if options.version_match == Some(Match::Exact) && options.version == Some(0) {
+                let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
+                causes.push(forbidden(FIELD, detail));
+            }
+        }
+        if options.initial_events.is_some() {
+            causes.push(forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        }
+        refuse("ListOptions", causes)?;
+        if options.continue_token.is_some() && options.version.is_some_and(|version| version > 0) {
+            return Err(Error::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        Ok(options)
+    }
+
+    /// Reads the query of a watch.
+    pub fn watch(call: &Call) -> Result<Self> {
+        let (options, mut causes) = Self::read(call)?;
+        const FIELD: &str = "resourceVersionMatch";
+        match (options.initial_events, options.version_match) {
+            (None, Some(_)) => {
+                let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                causes.push(Cause::forbidden(FIELD, detail));
+            }
+            (Some(_), None) => {
+                let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                causes.push(Cause::forbidden(FIELD, detail));
+            }
+            (Some(_), Some(Match::Exact)) => causes.push(Cause::not_supported(FIELD, "Exact", &["NotOlderThan"])),
+            (Some(_), Some(Match::NotOlderThan)) | (None, None) => {}
+        }
+        if options.continue_token.is_some() {
+            causes.push(Cause::forbidden("continue", "continue is forbidden for watch"));
+        }
+        refuse("ListOptions", causes)?;
+        Ok(options)
+    }
+
+    fn read(call: &Call) -> Result<(Self, Vec<Cause>)> {
+        let query = &call.query;
+        let mut causes = Vec::new();
+        let version_match = match query.get("resourceVersionMatch") {
+            None | Some("") => None,
+            Some("Exact") => Some(Match::Exact),
+            Some("NotOlderThan") => Some(Match::NotOlderThan),
+            Some(other) => {
+                causes.push(Cause::not_supported("resourceVersionMatch", other, &["Exact", "NotOlderThan", ""]));
+                None
+            }
+        };
+        let positive = |value: Option<i64>| value.filter(|value| *value > 0);
+        let options = Self {
+            version: version(query.get("resourceVersion"))?,
+            version_match,
+            limit: positive(number(query, "limit")?).and_then(|value| usize::try_from(value).ok()),
+            continue_token: query.get("continue").filter(|token| !token.is_empty()).map(str::to_owned),
+            initial_events: flag(query, "sendInitialEvents")?,
+            bookmarks: flag(query, "allowWatchBookmarks")?.unwrap_or(false),
+            timeout: positive(number(query, "timeoutSeconds")?).and_then(|value| u64::try_from(value).ok()),
+        };
+        Ok((options, causes))
+    }
+}
+
+/// Reads a resourceVersion: a decimal number; absent or empty says nothing.
+pub fn version(text: Option<&str>) -> Result<Option<u64>> {
+    match text {
+        None | Some("") => Ok(None),
+        Some(text) => match text.parse() {
+            Ok(version) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(version)),
+            Ok(_) | Err(_) => Err(Error::bad_request(format!("invalid resource version {}", meta::quoted(text)))),
+        },
+    }
+}
+
+fn number(query: &Query, name: &str) -> Result<Option<i64>> {
+    match query.get(name) {
+        None | Some("") => Ok(None),
+        Some(text) => text.parse().map(Some).map_err(|_not_a_number| bad(name)),
+    }
+}
+
+fn flag(query: &Query, name: &str) -> Result<Option<bool>> {
+    match query.get(name) {
+        None => Ok(None),
+        // As Go reads it: present without a value means yes.
+        Some("" | "true" | "1") => Ok(Some(true)),
+        Some("false" | "0") => Ok(Some(false)),
+        Some(_) => Err(bad(name)),
+    }
+}
+
+fn bad(name: &str) -> Error {
+    Error::bad_request(format!("the parameter {name} has a value of the wrong type"))
+}
+
+fn refuse(kind: &str, causes: Vec<Cause>) -> Result<()> {
+    if causes.is_empty() {
+        return Ok(());
+    }
+    Err(Error::Invalid { kind: Qualified::new("meta.k8s.io", kind), name: String::new(), causes })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{request::User, route};
+
+    fn context(query: &str) -> Context {
+        let call = route::parse("GET", "/api/v1/pods", Some(query)).unwrap();
+        Context { user_agent: "kubectl/v1.32 (linux)".into(), ..Context::new(User::default(), call) }
+    }
+    fn write(query: &str) -> Result<WriteOptions> {
+        WriteOptions::parse(&context(query), "CreateOptions")
+    }
+    fn message<T: std::fmt::Debug>(result: Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_write_is_for_real_warns_and_is_managed_by_the_client_unless_said_otherwise() {
+        let plain = WriteOptions { dry_run: false, validation: FieldValidation::Warn, manager: "kubectl".into() };
+        assert_eq!(write(""), Ok(plain));
+        let said = WriteOptions { dry_run: true, validation: FieldValidation::Strict, manager: "me".into() };
+        assert_eq!(write("dryRun=All&fieldValidation=Strict&fieldManager=me"), Ok(said));
+    }
+
+    #[test]
+    fn every_bad_write_option_is_named_at_once() {
+        assert_eq!(
+            message(write("dryRun=x&fieldValidation=y&force=true")),
+            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: \"x\": supported values: \"All\", \
+             fieldValidation: Unsupported value: \"y\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\", \
+             force: Forbidden: may not be specified for non-apply patch]"
+        );
+        assert!(message(write(&format!("fieldManager={}", "x".repeat(129)))).contains("may not be more than 128 bytes"));
+    }
+
+    #[test]
+    fn the_body_of_a_delete_beats_its_query() {
+        let query = context("propagationPolicy=Orphan&gracePeriodSeconds=-3&dryRun=All").call.query;
+        let from_query = DeleteOptions::parse(&query, None, "g/v1").unwrap();
+        assert_eq!((from_query.grace, from_query.propagation, from_query.dry_run), (Some(1), Some(Propagation::Orphan), true));
+        let body = json!({"kind": "DeleteOptions", "apiVersion": "g/v1", "propagationPolicy": "Foreground", "dryRun": [],
+            "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}});
+        let from_body = DeleteOptions::parse(&query, Some(&body), "g/v1").unwrap();
+        let expected = DeleteOptions {
+            dry_run: false,
+            grace: Some(0),
+            propagation: Some(Propagation::Foreground),
+            uid: Some("u".into()),
+            resource_version: None,
+        };
+        assert_eq!(from_body, expected);
+        let both = json!({"orphanDependents": true, "propagationPolicy": "Foreground"});
+        assert!(message(DeleteOptions::parse(&query, Some(&both), "g/v1")).contains("cannot be both set"));
+        let odd = json!({"propagationPolicy": "Sideways"});
+        assert!(message(DeleteOptions::parse(&query, Some(&odd), "g/v1")).contains("Unsupported value: \"Sideways\""));
+        assert!(DeleteOptions::parse(&query, Some(&json!({"kind": "Pod"})), "g/v1").is_err());
+    }
+
+    #[test]
+    fn list_options_that_contradict_each_other_are_refused() {
+        let list = |query: &str| ListOptions::list(&context(query).call);
+        for (query, part) in [
+            ("resourceVersionMatch=Exact", "forbidden unless resourceVersion is provided"),
+            ("resourceVersionMatch=Exact&resourceVersion=0", "is forbidden for resourceVersion"),
+            ("resourceVersionMatch=Exact&resourceVersion=4&continue=x", "forbidden when continue is provided"),
+            ("resourceVersionMatch=Later&resourceVersion=4", "Unsupported value: \"Later\""),
+            ("sendInitialEvents=true", "sendInitialEvents is forbidden for list"),
+            ("resourceVersion=abc", "invalid resource version \"abc\""),
+            ("resourceVersion=%2B5", "invalid resource version"),
+            ("resourceVersion=5&continue=x", "not allowed when using continue"),
+            ("limit=x", "the parameter limit has a value of the wrong type"),
+        ] {
+            assert!(message(list(query)).contains(part), "{query}: {}", message(list(query)));
+        }
+        let watch = |query: &str| ListOptions::watch(&context(query).call);
+        assert!(message(watch("sendInitialEvents=true")).contains("requires setting resourceVersionMatch to NotOlderThan"));
+        assert!(message(watch("resourceVersionMatch=NotOlderThan&resourceVersion=1")).contains("unless sendInitialEvents"));
+        assert!(watch("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").unwrap().bookmarks);
+    }
+}

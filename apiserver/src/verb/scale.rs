@@ -1,0 +1,185 @@
+//! `/scale`: a view of the parent as autoscaling/v1 Scale, and the change it makes of it.
+
+use serde_json::{Map, Value, json};
+
+use super::{
+    Answer, Work,
+    change::{Change, Changed, Face, Part},
+    options::WriteOptions,
+    update,
+};
+use crate::{
+    admission::GroupVersion,
+    error::{Cause, Error, Qualified, Result},
+    object::meta,
+    registry::ScalePaths,
+    wire::decode,
+};
+
+/// autoscaling/v1 Scale, as admission names it.
+#[must_use]
+pub fn group_version() -> GroupVersion {
+    GroupVersion { group: "autoscaling".to_owned(), version: "v1".to_owned(), name: "Scale".to_owned() }
+}
+
+/// GET.
+pub async fn get(work: &Work<'_>, paths: ScalePaths) -> Result<Answer> {
+    let kind = work.route.kind;
+    let live = work.storage.live(kind, &work.key()?).await?;
+    let parent = serde_json::from_slice(live.object.as_bytes()).map_err(Error::internal)?;
+    Ok(Answer::Plain(of(&paths, &parent)))
+}
+
+/// PUT. The Content-Type may be absent: the horizontal autoscaler sends none.
+pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_type: &str) -> Result<Answer> {
+    let options = WriteOptions::parse(work.context, "UpdateOptions")?;
+    let sent = decode::decode(bytes, content_type, &|why| Error::bad_request(format!("error decoding Scale: {why}")))?;
+    let sent = update::named(work.name()?, check_type(sent.value)?)?;
+    if let (given, Some(namespace)) = (meta::text(&sent, "namespace"), work.route.namespace) {
+        if !given.is_empty() && given != namespace {
+            let text = "the namespace of the provided object does not match the namespace sent on the request";
+            return Err(Error::bad_request(text));
+        }
+    }
+    let face = Face::Scale(paths);
+    let change = Change { part: Part::Main, face, options, options_kind: "UpdateOptions", uid_is_field: false };
+    let changed = change.run(work, |live| into(&paths, &sent, live.clone())).await?;
+    answer(&paths, &changed)
+}
+
+/// The changed parent as Scale.
+pub fn answer(paths: &ScalePaths, changed: &Changed) -> Result<Answer> {
+    let parent = serde_json::from_slice(&changed.json).map_err(Error::internal)?;
+    Ok(Answer::Plain(of(paths, &parent)))
+}
+
+/// The parent seen as Scale.
+#[must_use]
+pub fn of(paths: &ScalePaths, parent: &Value) -> Value {
+    let mut metadata = Map::new();
+    for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
+        if let Some(value) = meta::get(parent, field) {
+            metadata.insert(field.to_owned(), value.clone());
+        }
+    }
+    let number = |pointer: &str| parent.pointer(pointer).and_then(Value::as_i64).unwrap_or(0);
+    let mut status = Map::new();
+    status.insert("replicas".to_owned(), json!(number(paths.status)));
+    if let Some(selector) = parent.pointer(paths.selector).and_then(selector_text) {
+        status.insert("selector".to_owned(), json!(selector));
+    }
+    json!({
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": metadata,
+        "spec": {"replicas": number(paths.spec)},
+        "status": status,
+    })
+}
+
+/// A selector in string form; `matchLabels` of a structured one are written out.
+fn selector_text(selector: &Value) -> Option<String> {
+    match selector {
+        Value::String(text) => Some(text.clone()),
+        Value::Object(map) => {
+            let labels = map.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+            let terms: Vec<String> = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+            (!terms.is_empty()).then(|| terms.join(","))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
+    }
+}
+
+/// The parent with the number a Scale asks for. Version and uid of the Scale become those of the parent, where they are
+/// preconditions.
+pub fn into(paths: &ScalePaths, scale: &Value, mut parent: Value) -> Result<Value> {
+    let asked = match scale.pointer("/spec/replicas") {
+        None | Some(Value::Null) => 0,
+        Some(value) => match value.as_i64() {
+            Some(number) if i32::try_from(number).is_ok() && number >= 0 => number,
+            _ => return Err(refused(scale, value)),
+        },
+    };
+    for field in ["resourceVersion", "uid"] {
+        match meta::text(scale, field) {
+            "" => meta::remove(&mut parent, field),
+            given => meta::set(&mut parent, field, given),
+        }
+    }
+    set_pointer(&mut parent, paths.spec, json!(asked));
+    Ok(parent)
+}
+
+fn refused(scale: &Value, value: &Value) -> Error {
+    let cause = Cause::invalid("spec.replicas", value, "must be a whole number greater than or equal to 0");
+    let name = meta::text(scale, "name").to_owned();
+    Error::Invalid { kind: Qualified::new("autoscaling", "Scale"), name, causes: vec![cause] }
+}
+
+/// Sets a member by JSON pointer, making the objects on the way.
+fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
+    let mut at = object;
+    for part in pointer.split('/').skip(1) {
+        if !at.is_object() {
+            *at = json!({});
+        }
+        let Some(map) = at.as_object_mut() else { return };
+        at = map.entry(part.to_owned()).or_insert(Value::Null);
+    }
+    *at = value;
+}
+
+fn check_type(mut scale: Value) -> Result<Value> {
+    let map = scale.as_object_mut().ok_or_else(|| Error::bad_request("error decoding Scale: it is not an object"))?;
+    for (field, expected, what) in [("kind", "Scale", "kind"), ("apiVersion", "autoscaling/v1", "API version")] {
+        match map.get(field).and_then(Value::as_str) {
+            None | Some("") => {
+                map.insert(field.to_owned(), json!(expected));
+            }
+            Some(given) if given == expected => {}
+            Some(given) => {
+                let text = format!("the {what} in the data ({given}) does not match the expected {what} ({expected})");
+                return Err(Error::bad_request(text));
+            }
+        }
+    }
+    Ok(scale)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const PATHS: ScalePaths = ScalePaths { spec: "/spec/shards", status: "/status/replicas", selector: "/status/selector" };
+
+    #[test]
+    fn a_scale_shows_the_numbers_and_the_selector_as_text() {
+        let parent = json!({"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": {"x": "y"}},
+            "spec": {"shards": 3}, "status": {"replicas": 2, "selector": "a=b"}});
+        assert_eq!(
+            of(&PATHS, &parent),
+            json!({"kind": "Scale", "apiVersion": "autoscaling/v1",
+                "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"},
+                "spec": {"replicas": 3}, "status": {"replicas": 2, "selector": "a=b"}})
+        );
+        assert_eq!(selector_text(&json!({"matchLabels": {"b": "2", "a": "1"}})), Some("a=1,b=2".to_owned()));
+    }
+
+    #[test]
+    fn a_scale_changes_one_number_and_nothing_else() {
+        let parent = json!({"metadata": {"name": "a", "uid": "u", "resourceVersion": "7"}, "spec": {"shards": 3, "mode": "Cluster"}});
+        let scale = json!({"metadata": {"name": "a"}, "spec": {"replicas": 5}});
+        let expected = json!({"metadata": {"name": "a"}, "spec": {"shards": 5, "mode": "Cluster"}});
+        assert_eq!(into(&PATHS, &scale, parent), Ok(expected));
+    }
+
+    #[test]
+    fn absurd_numbers_are_invalid_scales() {
+        for number in [json!(-1), json!(1.5), json!("3"), json!(4_294_967_296_i64)] {
+            let scale = json!({"metadata": {"name": "a"}, "spec": {"replicas": number}});
+            let error = into(&PATHS, &scale, json!({})).unwrap_err();
+            assert!(error.to_string().starts_with("Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: "), "{error}");
+        }
+    }
+}

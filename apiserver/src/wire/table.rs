@@ -1,0 +1,154 @@
+//! Objects as rows: `meta.k8s.io` Table and PartialObjectMetadata. Pure; time is an argument.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::negotiate::MetaVersion;
+use crate::{
+    error::{Error, Result},
+    object::meta,
+    registry::Kind,
+};
+
+/// What a row carries besides its cells (`includeObject`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Include {
+    /// Nothing.
+    None,
+    /// PartialObjectMetadata.
+    Metadata,
+    /// The object.
+    Object,
+}
+
+impl Include {
+    /// Reads the query parameter.
+    pub fn parse(text: Option<&str>) -> Result<Self> {
+        match text {
+            None | Some("" | "Metadata") => Ok(Self::Metadata),
+            Some("None") => Ok(Self::None),
+            Some("Object") => Ok(Self::Object),
+            Some(other) => Err(Error::bad_request(format!(
+                "unrecognized includeObject value: {other:?}, allowed: \"None\", \"Metadata\", \"Object\""
+            ))),
+        }
+    }
+}
+
+/// The head of a table: everything but its rows.
+#[must_use]
+pub fn table(kind: &Kind, version: MetaVersion, list_meta: Map<String, Value>, rows: Vec<Value>, with_columns: bool) -> Value {
+    json!({
+        "kind": "Table",
+        "apiVersion": version.api_version(),
+        "metadata": list_meta,
+        "columnDefinitions": if with_columns { columns(kind) } else { Value::Array(Vec::new()) },
+        "rows": rows,
+    })
+}
+
+fn columns(kind: &Kind) -> Value {
+    let column = |name: &str, of: &str, format: &str, about: &str, priority: u8| {
+        json!({"name": name, "type": of, "format": format, "description": about, "priority": priority})
+    };
+    let mut list = vec![column("Name", "string", "name", "Name must be unique within a namespace.", 0)];
+    for own in &kind.columns {
+        list.push(column(own.name, own.kind, own.format, own.description, own.priority));
+    }
+    let age = column("Age", "string", "", "Time since the object was created.", 0);
+    // Wide columns stand behind Age, where kubectl shows them.
+    let at = 1 + kind.columns.iter().take_while(|own| own.priority == 0).count();
+    list.insert(at, age);
+    Value::Array(list)
+}
+
+/// One row.
+#[must_use]
+pub fn row(kind: &Kind, version: MetaVersion, include: Include, object: &Value, now: Timestamp) -> Value {
+    let mut cells = vec![json!(meta::text(object, "name"))];
+    cells.extend(kind.columns.iter().map(|column| cell(column.kind, column.cell.render(object), now)));
+    let at = 1 + kind.columns.iter().take_while(|own| own.priority == 0).count();
+    cells.insert(at, json!(age(meta::text(object, "creationTimestamp"), now)));
+    let mut row = Map::new();
+    row.insert("cells".into(), Value::Array(cells));
+    match include {
+        Include::None => {}
+        Include::Metadata => {
+            row.insert("object".into(), metadata(version, object.get("metadata").cloned().unwrap_or_default()));
+        }
+        Include::Object => {
+            row.insert("object".into(), object.clone());
+        }
+    }
+    Value::Object(row)
+}
+
+fn cell(kind: &str, value: Value, now: Timestamp) -> Value {
+    match (kind, &value) {
+        ("date", Value::String(time)) => json!(age(time, now)),
+        _ => value,
+    }
+}
+
+/// PartialObjectMetadata of a `metadata`.
+#[must_use]
+pub fn metadata(version: MetaVersion, metadata: Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": version.api_version(), "metadata": metadata})
+}
+
+/// Time since a timestamp, as kubectl prints it.
+#[must_use]
+pub fn age(since: &str, now: Timestamp) -> String {
+    match since.parse::<Timestamp>() {
+        Ok(since) => human(now.as_second().saturating_sub(since.as_second())),
+        Err(_) => "<unknown>".to_owned(),
+    }
+}
+
+/// Seconds in the two units that matter at their size.
+fn human(seconds: i64) -> String {
+    const MINUTE: i64 = 60;
+    const HOUR: i64 = 60 * MINUTE;
+    const DAY: i64 = 24 * HOUR;
+    const YEAR: i64 = 365 * DAY;
+    let both = |big: i64, big_name: char, small: i64, small_name: char| match seconds % big / small {
+        0 => format!("{}{big_name}", seconds / big),
+        rest => format!("{}{big_name}{rest}{small_name}", seconds / big),
+    };
+    match seconds {
+        i64::MIN..=-2 => "<invalid>".to_owned(),
+        -1..=0 => "0s".to_owned(),
+        s if s < 2 * MINUTE => format!("{s}s"),
+        s if s < 10 * MINUTE => both(MINUTE, 'm', 1, 's'),
+        s if s < 3 * HOUR => format!("{}m", s / MINUTE),
+        s if s < 8 * HOUR => both(HOUR, 'h', MINUTE, 'm'),
+        s if s < 2 * DAY => format!("{}h", s / HOUR),
+        s if s < 8 * DAY => both(DAY, 'd', HOUR, 'h'),
+        s if s < 2 * YEAR => format!("{}d", s / DAY),
+        s if s < 8 * YEAR => both(YEAR, 'y', DAY, 'd'),
+        s => format!("{}y", s / YEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_read_as_kubectl_prints_them() {
+        for (seconds, text) in [
+            (-5, "<invalid>"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (600, "10m"), (10_799, "179m"),
+            (10_800, "3h"), (11_000, "3h3m"), (28_800, "8h"), (172_800, "2d"), (180_000, "2d2h"), (691_200, "8d"),
+            (63_072_000, "2y"), (63_172_000, "2y1d"), (252_288_000, "8y"),
+        ] {
+            assert_eq!(human(seconds), text, "{seconds}");
+        }
+        assert_eq!(age("not a time", Timestamp::UNIX_EPOCH), "<unknown>");
+    }
+
+    #[test]
+    fn include_object_takes_three_words() {
+        assert_eq!(Include::parse(None), Ok(Include::Metadata));
+        assert!(matches!(Include::parse(Some("Everything")), Err(Error::BadRequest(_))));
+    }
+}
