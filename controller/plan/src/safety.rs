@@ -1,7 +1,7 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
 use crate::observed::{Member, NodeId, Pod, Role, Seen};
-use crate::scene::{Live, Scene, follows, identity, may_run};
+use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 
 /// A member, other than a live one, where this node's process may still run. `None` is proof of death.
 pub(crate) fn may_be_alive(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
@@ -28,13 +28,21 @@ pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
 
 /// Another member of the shard that is not seen now and may hold the shard's data.
 pub(crate) fn may_hold_data(scene: &Scene<'_>, except: Pod) -> Option<Pod> {
-    let mut places = scene.places().into_iter().filter(|(pod, _)| pod.shard == except.shard && *pod != except);
-    let found = places.find(|(_, member)| match member.map(|member| &member.seen) {
+    unseen_with_data(scene).find(|pod| pod.shard == except.shard && *pod != except)
+}
+
+/// A place anywhere from which a copy of a lost node's slots may still come: from itself, or from a member that followed it.
+pub(crate) fn may_bring_back(scene: &Scene<'_>) -> Option<Pod> {
+    unseen_with_data(scene).next()
+}
+
+fn unseen_with_data(scene: &Scene<'_>) -> impl Iterator<Item = Pod> {
+    let places = scene.places().into_iter().filter(|(_, member)| match member.map(|member| &member.seen) {
         Some(Seen::Node(_)) => false,
         Some(Seen::Held { holds_data, .. }) => *holds_data,
         None | Some(Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. }) => true,
     });
-    found.map(|(pod, _)| pod)
+    places.map(|(pod, _)| pod)
 }
 
 /// A dead node may be forgotten only when no place can be its home, nobody has a link to it, nobody follows it, and everybody who could
@@ -57,10 +65,18 @@ fn may_return_to_stay(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     })
 }
 
-/// A member whose primary role can be taken over without loss: complete copy, link up, close enough.
+/// A member that can take over the primary role without loss: complete copy, link up, close enough, and both say the same about which
+/// slots that is. A replica whose table is behind would claim slots that have just been moved away.
 pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool {
     let near = matches!(&replica.node.role, Role::Replica { link_up: true, lag_bytes, .. } if *lag_bytes <= scene.limits.lag_bytes);
-    near && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
+    let known = replica.node.peers.get(&lead.node.id).is_some_and(|peer| peer.slots() == lead.node.slots());
+    near && known && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
+}
+
+/// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.
+pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
+    let entry = replica.node.peers.get(&lost.id);
+    replica.is_copy_of(lost.id) && entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
 }
 
 /// The place known to be this node's.

@@ -27,6 +27,11 @@ impl Live<'_> {
         entry.is_some_and(|peer| peer.address == other.node.address && !peer.handshake && !peer.noaddr)
     }
 
+    /// The highest epoch it has heard of: what it claims next has a higher one.
+    pub(crate) fn heard(&self) -> u64 {
+        self.node.peers.values().map(|peer| peer.epoch).fold(self.node.epoch, u64::max)
+    }
+
     /// It follows this primary and could take its place: its copy is complete.
     pub(crate) fn is_copy_of(&self, primary: NodeId) -> bool {
         matches!(&self.node.role, Role::Replica { of, synced: true, .. } if *of == primary) && !self.node.loading
@@ -37,6 +42,7 @@ impl Live<'_> {
 pub(crate) struct Lost {
     pub(crate) id: NodeId,
     pub(crate) slots: SlotSet,
+    pub(crate) epoch: u64,
 }
 
 /// The question and everything the phases need to answer it.
@@ -84,7 +90,7 @@ impl<'a> Scene<'a> {
             match claim.pod {
                 _ if slots.is_empty() => {}
                 Some(pod) => drop(scene.owned.insert(pod, slots)),
-                None => scene.lost.push(Lost { id: claim.id, slots }),
+                None => scene.lost.push(Lost { id: claim.id, slots, epoch: claim.epoch }),
             }
         }
         scene.lost.sort_by_key(|lost| lost.slots.ranges().next());

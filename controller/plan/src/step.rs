@@ -79,20 +79,22 @@ pub enum Step {
         /// With or without the old primary.
         how: FailoverHow,
     },
-    /// Takes slots nobody alive owns: `SETSLOT IMPORTING <owner>` if an owner is known, then `SETSLOT NODE <self>`, which raises the
+    /// Takes slots nobody alive claims: `SETSLOT IMPORTING <owner>` if an owner is known, then `SETSLOT NODE <self>`, which raises the
     /// node's epoch; `ADDSLOTS` where its table knows no owner. Precondition: the node is a primary; in its table each slot is owned by
     /// itself, by nobody, or by `owner`.
     Adopt {
         /// On this node.
         node: Who,
-        /// The dead node the tables still name as the owner.
+        /// The node its table still names as the owner: it is gone for good, or does not claim the slots.
         owner: Option<NodeId>,
         /// The slots.
         slots: SlotSet,
     },
     /// Moves slots with their keys: `IMPORTING` on the target, `MIGRATING` on the source, the keys with MIGRATE … REPLACE, then
     /// `SETSLOT NODE` on the target, on the source and on the other primaries. Also resumes a half-moved slot. Precondition: both are
-    /// primaries; in the source's table each slot is owned by the source, or already by the target.
+    /// primaries; in the source's table each slot is owned by the source, or already by the target; and the target's current epoch is not
+    /// below the source's own epoch: the target's new epoch would be the lower one, and gossip would take the slots away again, with
+    /// their keys.
     Move {
         /// The owner.
         from: Who,
@@ -131,7 +133,8 @@ pub enum Step {
         /// What it must still be.
         expect: RestartAs,
     },
-    /// Lowers the StatefulSet of the shard. Precondition: none of those who leave owns a slot.
+    /// Lowers the StatefulSet of the shard. Precondition: a member that stays answers as the primary of the shard's slots, and none of
+    /// those who leave owns a slot.
     RetireMembers {
         /// The shard.
         shard: u16,

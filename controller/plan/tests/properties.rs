@@ -1,7 +1,7 @@
 //! Random histories: what is wanted changes, members fail, looks are stale, batches stop anywhere. After every step nothing is lost; when
 //! the trouble ends, the cluster is what was asked for, or there is a reason.
 //!
-//! `KUN_PLAN_CASES` sets the number of histories (`make soak`); a failure prints the shortest history that fails.
+//! `KUN_PLAN_CASES` sets the number of histories and `KUN_PLAN_SEED` their seed (`make soak`); a failure prints the shortest history that fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod support;
@@ -9,6 +9,7 @@ mod support;
 use plan::model::{Luck, Process, World};
 use plan::{Approval, Desired, FailoverHow, FailoverRequest, Pod};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use support::Run;
 
 /// One thing that happens.
@@ -173,12 +174,18 @@ fn live_through(setting: &Setting, history: &[Event]) -> Result<(Run, plan::Plan
     Ok((run, plan))
 }
 
+/// The same histories each time, unless `KUN_PLAN_SEED` names another seed or says `random`.
 fn cases(share: u32) -> ProptestConfig {
-    let cases = std::env::var("KUN_PLAN_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400_u32);
+    let cases = std::env::var("KUN_PLAN_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(200_u32);
+    let rng_seed = match std::env::var("KUN_PLAN_SEED") {
+        Ok(text) => text.parse().map_or(RngSeed::Random, RngSeed::Fixed),
+        Err(_) => RngSeed::Fixed(20_261_121),
+    };
     ProptestConfig {
         cases: (cases / share).max(1),
         max_shrink_iters: 4_000,
         failure_persistence: None,
+        rng_seed,
         ..ProptestConfig::default()
     }
 }

@@ -194,17 +194,24 @@ impl World {
         }
     }
 
-    /// A majority of the primaries that own slots hears this replica and votes for it.
+    /// A majority of the primaries that own slots hears this replica and votes for it. Nobody votes for a claim to slots of which it
+    /// knows a newer owner.
     pub(crate) fn has_votes(&self, replica: Pod) -> bool {
         let Some(server) = self.up(replica) else { return false };
+        let Some((primary, old)) = server.follows().and_then(|id| server.table.get(&id).map(|peer| (id, peer))) else {
+            return false;
+        };
         let owners: BTreeSet<NodeId> =
             server.table.iter().filter(|(_, peer)| !peer.slots().is_empty()).map(|(id, _)| *id).collect();
         let votes = owners.iter().filter(|id| {
-            self.place_of(**id).is_some_and(|pod| {
-                let knows =
-                    self.up(pod).is_some_and(|voter| voter.table.contains_key(&server.id) && !voter.slots().is_empty());
-                knows && self.linked(pod, replica)
-            })
+            let Some((pod, voter)) = self.place_of(**id).and_then(|pod| self.up(pod).map(|voter| (pod, voter))) else {
+                return false;
+            };
+            let newer = voter.table.iter().filter(|(id, peer)| **id != primary && peer.epoch > old.epoch);
+            let newer = newer.fold(SlotSet::EMPTY, |all, (_, peer)| all.union(peer.slots()));
+            let mine = if voter.id != primary && voter.epoch > old.epoch { voter.slots() } else { SlotSet::EMPTY };
+            let overruled = !old.slots().intersection(&newer.union(&mine)).is_empty();
+            !overruled && voter.table.contains_key(&server.id) && !voter.slots().is_empty() && self.linked(pod, replica)
         });
         votes.count() > owners.len() / 2
     }

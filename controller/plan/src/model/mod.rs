@@ -420,6 +420,9 @@ impl World {
         server.data.entry(slot).or_default().insert(key);
         server.offset += 1;
         self.acked.insert((slot, key));
+        if self.is_overruled(owner, slot) {
+            self.excused.insert((slot, key));
+        }
         true
     }
 
@@ -429,6 +432,14 @@ impl World {
         let claimers =
             self.running().into_iter().filter(|pod| self.up(*pod).is_some_and(|server| server.slots().contains(slot)));
         claimers.max_by_key(|pod| self.up(*pod).map(|server| (server.epoch, core::cmp::Reverse(server.id))))
+    }
+
+    /// A server that does not run has a newer claim to the slot, of which its last moments told nobody. When it is back, it wins.
+    fn is_overruled(&self, owner: Pod, slot: u16) -> bool {
+        let epoch = self.up(owner).map_or(0, |server| server.epoch);
+        let silent =
+            self.homes.values().filter(|home| home.process != Process::Up).filter_map(|home| home.server.as_ref());
+        silent.into_iter().any(|server| server.epoch > epoch && server.slots().contains(slot))
     }
 
     /// A sentence for a failed check.

@@ -61,7 +61,10 @@ impl World {
             Step::Release { pod, how } => self.release(*pod, *how)?,
             Step::Restart { pod, expect } => self.restart(*pod, *expect)?,
             Step::RetireMembers { shard, keep, leaving: _ } => {
-                self.retire(|pod| pod.shard == *shard && pod.ordinal >= *keep)?
+                let mut stay = self.running().into_iter().filter(|pod| pod.shard == *shard && pod.ordinal < *keep);
+                let led = stay.any(|pod| self.up(pod).is_some_and(|server| !server.slots().is_empty()));
+                require(led, "none of those who stay owns the shard's slots")?;
+                self.retire(|pod| pod.shard == *shard && pod.ordinal >= *keep)?;
             }
             Step::RetireShard { shard, leaving: _ } => self.retire(|pod| pod.shard == *shard)?,
         }
@@ -133,6 +136,7 @@ impl World {
 
     fn move_slots(&mut self, from: Who, to: Who, slots: &SlotSet, luck: &mut Luck) -> Result<bool, String> {
         let source = self.at(from)?;
+        let epoch = source.epoch;
         let theirs = source.table.get(&to.id).map(|peer| peer.slots().clone()).unwrap_or_default();
         let known = source.table.contains_key(&to.id) && matches!(source.role, Role::Primary { .. });
         require(known, "the source is no primary that knows the target")?;
@@ -140,6 +144,7 @@ impl World {
         let target = self.at(to)?;
         let known = target.table.contains_key(&from.id) && matches!(target.role, Role::Primary { .. });
         require(known, "the target is no primary that knows the source")?;
+        require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;
         let (mut whole, bad) = (slots.clone(), luck.fails(4));
         if bad {
             let done = luck.below(u64::from(slots.len()) + 1);
@@ -173,21 +178,12 @@ impl World {
             target.bump();
         }
         target.offset += 1;
-        let (epoch, pods) = (target.epoch, self.running());
-        for pod in pods.into_iter().filter(|pod| *pod != to.pod) {
+        let epoch = target.epoch;
+        for pod in self.running().into_iter().filter(|pod| *pod != to.pod) {
             let told = self.up(pod).is_some_and(|server| server.id == from.id || !server.slots().is_empty());
-            let Some(server) = self.up_mut(pod).filter(|server| told && server.table.contains_key(&to.id)) else {
-                continue;
-            };
-            server.drop_claim(slots);
-            server.open.retain(|slot, _| !slots.contains(*slot));
-            for peer in server.table.values_mut() {
-                disown(peer, slots);
+            if let Some(server) = self.up_mut(pod).filter(|server| told && server.table.contains_key(&to.id)) {
+                server.take_word_for(to.id, epoch, slots);
             }
-            if let Some(PeerRole::Primary { slots: theirs }) = server.table.get_mut(&to.id).map(|peer| &mut peer.role) {
-                *theirs = theirs.union(slots);
-            }
-            server.current_epoch = server.current_epoch.max(epoch);
         }
         Ok(())
     }
@@ -311,4 +307,22 @@ impl World {
 
 fn require(holds: bool, otherwise: &str) -> Check {
     if holds { Ok(()) } else { Err(String::from(otherwise)) }
+}
+
+impl Server {
+    /// `SETSLOT NODE`: believed without comparing epochs, except of a slot it owns itself and still holds keys of.
+    fn take_word_for(&mut self, owner: NodeId, epoch: u64, slots: &SlotSet) {
+        let mine = self.slots();
+        let held: SlotSet = slots.iter().filter(|slot| mine.contains(*slot) && self.keys_in(*slot) > 0).collect();
+        let slots = slots.difference(&held);
+        self.drop_claim(&slots);
+        self.open.retain(|slot, _| !slots.contains(*slot));
+        for peer in self.table.values_mut() {
+            disown(peer, &slots);
+        }
+        if let Some(PeerRole::Primary { slots: theirs }) = self.table.get_mut(&owner).map(|peer| &mut peer.role) {
+            *theirs = theirs.union(&slots);
+        }
+        self.current_epoch = self.current_epoch.max(epoch);
+    }
 }

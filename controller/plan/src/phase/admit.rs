@@ -9,12 +9,16 @@ use crate::step::{ReleaseHow, RestartAs, Step};
 
 pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     for (pod, member) in scene.places() {
+        if member.is_some_and(|member| is_stuck(scene, pod, member)) {
+            plan.steps.push(Step::Restart { pod, expect: RestartAs::NotRunning });
+            plan.waiting.push(Waiting::Start { pod });
+            continue;
+        }
         match member.map(|member| &member.seen) {
             None | Some(Seen::Absent) if !scene.is_wanted(pod) => {}
-            None | Some(Seen::Absent) => plan.waiting.push(Waiting::Start { pod }),
-            Some(Seen::Stopped | Seen::Starting) => plan.waiting.push(Waiting::Start { pod }),
+            None | Some(Seen::Absent | Seen::Stopped | Seen::Starting) => plan.waiting.push(Waiting::Start { pod }),
             Some(Seen::Unknown { since_millis }) => {
-                plan.waiting.push(Waiting::Unknown { pod, since_millis: *since_millis })
+                plan.waiting.push(Waiting::Unknown { pod, since_millis: *since_millis });
             }
             Some(Seen::Held { holds_data, id, reason }) => match release(scene, pod, *holds_data, *id) {
                 Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
@@ -23,9 +27,6 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             },
             Some(Seen::Node(node)) if node.loading => plan.waiting.push(Waiting::Loading { pod }),
             Some(Seen::Node(_)) => {}
-        }
-        if member.is_some_and(|member| is_stuck(scene, pod, member)) {
-            plan.steps.push(Step::Restart { pod, expect: RestartAs::NotRunning });
         }
     }
     Flow::On
@@ -38,8 +39,11 @@ enum Answer {
 }
 
 /// Data with a known identity always comes back as it is: if its claims are stale, newer ones overrule them. Data without an identity is
-/// set aside only when the shard is served by somebody else: Redis would drop the keys of every slot it cannot claim. A member without
-/// data waits until everybody who may hold the shard's data has been seen.
+/// set aside only when the shard is served by somebody else: Redis would drop the keys of every slot it cannot claim.
+///
+/// A member without data starts blank where the shard is served: its files may hold a claim nobody has heard of, newer than that of the
+/// member that serves, which would then be emptied. Where the shard is not served, it waits until everybody who may hold the shard's data
+/// has been seen, and then comes back as the owner it was.
 fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) -> Answer {
     let as_known = if id.is_some() { ReleaseHow::AsIs } else { ReleaseHow::Blank };
     let served = scene.owner(pod.shard).is_some() && scene.lost.is_empty();
@@ -47,11 +51,13 @@ fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) ->
         return if id.is_some() || served { Answer::Release(as_known) } else { Answer::Refuse };
     }
     if served {
-        return Answer::Release(as_known);
+        return Answer::Release(ReleaseHow::Blank);
     }
     let copy = scene.live_of(pod.shard).find(|live| scene.lost.iter().any(|lost| live.is_copy_of(lost.id)));
     match copy.map(|live| live.pod).or_else(|| safety::may_hold_data(scene, pod)) {
         Some(until_seen) => Answer::Wait(Waiting::Held { pod, until_seen }),
+        // Somebody holds older data: an empty owner must not come back over it.
+        None if scene.live_of(pod.shard).any(|live| live.node.keys > 0) => Answer::Release(ReleaseHow::Blank),
         None => Answer::Release(as_known),
     }
 }

@@ -9,7 +9,7 @@ use crate::phase::Flow;
 use crate::plan::{Plan, Waiting};
 use crate::scene::{Live, Scene};
 use crate::slots::{SLOTS, SlotSet};
-use crate::step::{Step, Who};
+use crate::step::Step;
 
 pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let leads: Vec<Live<'_>> = scene.leads().into_iter().filter(|lead| !lead.node.loading).collect();
@@ -31,7 +31,7 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.waiting.push(Waiting::MigrationPaused { slots: plan.slots_left });
         return Flow::On;
     }
-    plan.steps.extend(batch(scene, moves));
+    batch(scene, plan, moves);
     Flow::Stop
 }
 
@@ -75,26 +75,28 @@ pub(crate) fn moves(layout: &BTreeMap<Pod, SlotSet>, receivers: &[Pod]) -> BTree
 
 /// The next moves: each primary takes part in one at a time, each move is bounded. Shards that shall go are emptied first. A primary
 /// without any slot gets a single one first: until it owns one, nobody would elect its replica if it died with keys it has received.
-pub(crate) fn batch(scene: &Scene<'_>, moves: BTreeMap<(Pod, Pod), SlotSet>) -> Vec<Step> {
+pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Pod), SlotSet>) {
     let mut order: Vec<((Pod, Pod), SlotSet)> = moves.into_iter().collect();
     order.sort_by_key(|((from, to), _)| (from.shard < scene.desired.shards, Reverse(from.shard), *from, *to));
     let mut busy: Vec<Pod> = Vec::new();
-    let mut steps = Vec::new();
     for ((from, to), slots) in order {
-        if steps.len() == usize::from(scene.limits.moves_at_once) {
-            break;
-        }
-        let (Some(source), Some(target)) = (who(scene, from), who(scene, to)) else { continue };
-        if busy.contains(&from) || busy.contains(&to) {
+        let (Some(source), Some(target)) = (live(scene, from), live(scene, to)) else { continue };
+        if busy.len() >= 2 * usize::from(scene.limits.moves_at_once) || busy.contains(&from) || busy.contains(&to) {
             continue;
         }
         busy.extend([from, to]);
+        // The target's claim would be the older one, and gossip would take the slots away again, with their keys.
+        if target.heard() < source.node.epoch {
+            let right = scene.live.iter().filter(|live| live.heard() >= source.node.epoch).count();
+            let (right, of) = (super::count(right), super::count(scene.live.len()));
+            plan.waiting.push(Waiting::Agreement { right, of });
+            continue;
+        }
         let most = if scene.owned_by(to).is_empty() { 1 } else { scene.limits.slots_per_move.max(1) };
-        steps.push(Step::Move { from: source, to: target, slots: slots.lowest(most) });
+        plan.steps.push(Step::Move { from: source.who(), to: target.who(), slots: slots.lowest(most) });
     }
-    steps
 }
 
-fn who(scene: &Scene<'_>, pod: Pod) -> Option<Who> {
-    scene.live.iter().find(|live| live.pod == pod).map(Live::who)
+fn live<'a>(scene: &Scene<'a>, pod: Pod) -> Option<Live<'a>> {
+    scene.live.iter().copied().find(|live| live.pod == pod)
 }

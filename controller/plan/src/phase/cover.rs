@@ -42,10 +42,12 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
-    let best = copies.iter().max_by_key(|live| (offset(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod)));
-    match best {
-        Some(best) => promote(scene, plan, lost, best),
-        None => match safety::may_return(scene, lost.id) {
+    let ready = copies.iter().filter(|live| safety::may_replace(live, lost));
+    let best = ready.max_by_key(|live| (offset(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod)));
+    match (best, copies.first()) {
+        (Some(best), _) => promote(scene, plan, lost, best),
+        (None, Some(behind)) => plan.waiting.push(Waiting::Election { shard: behind.pod.shard, primary: lost.id }),
+        (None, None) => match safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene)) {
             Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
             None => give_up(scene, plan, lost),
         },
@@ -60,9 +62,11 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     if !ordered && safety::may_be_alive(scene, lost.id).is_some() {
         return plan.waiting.push(Waiting::Election { shard, primary: lost.id });
     }
+    let voters =
+        scene.lost.iter().filter(|other| other.id != lost.id && safety::may_be_alive(scene, other.id).is_some());
     let alive = super::count(scene.owned.len());
     let of = alive.saturating_add(super::count(scene.lost.len()));
-    if alive <= of / 2 {
+    if alive.saturating_add(super::count(voters.count())) <= of / 2 {
         return plan.refused.push(Refused::NoQuorum { alive, of, shard });
     }
     match scene.observed.failovers_asked.get(&shard) {
@@ -82,17 +86,31 @@ fn offset(live: &Live<'_>) -> u64 {
     }
 }
 
-/// No place can bring the owner back. Its slots go to a lead that owns none (the shard's new member), if losing them was accepted.
+/// No place can bring the owner back. A living primary whose older claim the lost node had overruled holds the best that is left. Without
+/// one, the slots go to a lead that owns none (the shard's new member), if starting empty was accepted.
 fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
+    let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
+    let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), core::cmp::Reverse(live.pod)));
+    if let Some(rival) = rival.filter(|live| !claimed(live).is_empty()) {
+        return adopt(scene, plan, rival, lost, claimed(rival));
+    }
     let taken: Vec<Pod> = plan.steps.iter().filter_map(adopter).collect();
     let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
     let heir = leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod));
     match heir {
-        Some(heir) if scene.desired.adopt_lost_slots => {
-            plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots: lost.slots.clone() });
-        }
+        Some(heir) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
         Some(_) | None => plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len() }),
     }
+}
+
+/// A claim that does not overrule the lost node's would be taken back by gossip.
+fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
+    if heir.heard() < lost.epoch {
+        let right = scene.live.iter().filter(|live| live.heard() >= lost.epoch).count();
+        let (right, of) = (super::count(right), super::count(scene.live.len()));
+        return plan.waiting.push(Waiting::Agreement { right, of });
+    }
+    plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
 }
 
 fn adopter(step: &Step) -> Option<Pod> {
@@ -130,11 +148,27 @@ fn assign(scene: &Scene<'_>, plan: &mut Plan) {
     }
     for lead in leads {
         let slots = gifts.remove(&lead.pod);
-        plan.steps.extend(slots.map(|slots| Step::AddSlots { node: lead.who(), slots }));
+        plan.steps.extend(slots.into_iter().flat_map(|slots| take(&lead, slots)));
     }
     if plan.steps.is_empty() {
         plan.waiting.push(Waiting::Primary { shard: 0, slots: scene.unowned.len() });
     }
+}
+
+/// Its own table may still name a former owner, who is to be overruled.
+fn take(lead: &Live<'_>, mut slots: SlotSet) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for (id, peer) in &lead.node.peers {
+        let named = peer.slots().intersection(&slots);
+        slots = slots.difference(&named);
+        if !named.is_empty() {
+            steps.push(Step::Adopt { node: lead.who(), owner: Some(*id), slots: named });
+        }
+    }
+    if !slots.is_empty() {
+        steps.push(Step::AddSlots { node: lead.who(), slots });
+    }
+    steps
 }
 
 /// For each of these slots that somebody holds keys of: the lead with the most.

@@ -1,6 +1,6 @@
 //! Every member that does not lead follows its shard's lead.
 
-use crate::observed::Role;
+use crate::observed::{PeerRole, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Waiting};
 use crate::scene::{Live, Scene};
@@ -27,12 +27,17 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
                 plan.waiting.push(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes });
             }
         }
-        // Introductions that are under way have been reported.
-        Role::Replica { .. } | Role::Primary { .. } if !live.knows(lead) => {}
+        // Gossip that is under way has been reported, or will be: Redis refuses to follow whom it does not know as a primary.
+        Role::Replica { .. } | Role::Primary { .. } if !sees_primary(live, lead) => {}
         Role::Replica { .. } => plan.steps.push(join),
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}
         Role::Primary { slots } if slots.is_empty() && live.node.keys == 0 => plan.steps.push(join),
         Role::Primary { .. } => plan.waiting.push(Waiting::Leftover { pod: live.pod, keys: live.node.keys }),
     }
+}
+
+fn sees_primary(live: &Live<'_>, lead: &Live<'_>) -> bool {
+    let entry = live.node.peers.get(&lead.node.id);
+    live.knows(lead) && entry.is_some_and(|peer| matches!(peer.role, PeerRole::Primary { .. }))
 }

@@ -125,11 +125,11 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             let stranded = slots.iter().any(|slot| !server.slots().contains(slot) && server.keys_in(slot) > 0);
             check(!stranded, || "closes a slot with keys inside".to_owned())
         }
-        Step::Adopt { owner, .. } => {
-            let owner = owner.filter(|id| {
-                world.homes.values().any(|home| home.server.as_ref().is_some_and(|server| server.id == *id))
+        Step::Adopt { owner, slots, node } => {
+            let claimed = holders(world).any(|(pod, server)| {
+                pod != node.pod && Some(server.id) == *owner && !server.slots().intersection(slots).is_empty()
             });
-            check(owner.is_none(), || "takes slots from somebody who may come back".to_owned())
+            check(!claimed, || "takes slots from somebody who may come back".to_owned())
         }
         Step::NodeTimeout { .. }
         | Step::Epoch { .. }

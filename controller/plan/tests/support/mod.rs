@@ -3,7 +3,7 @@
 
 pub mod guard;
 
-use plan::model::{Luck, Outcome, Process, Server, World};
+use plan::model::{Luck, Outcome, Process, Server, Truth, World};
 use plan::{Desired, Limits, Observed, Plan, Pod, Step, goal};
 
 /// The planner under test: broken variants wrap the real one.
@@ -18,12 +18,14 @@ pub struct Run {
     /// The look before the last one, for planning on stale observations.
     pub older: Option<Observed>,
     pub log: Vec<String>,
+    /// What was true after the last step of the batch.
+    truth: Option<Truth>,
 }
 
 impl Run {
     pub fn new(desired: Desired, world: World, luck: Luck) -> Self {
         let limits = Limits { slots_per_move: 2_000, failover_patience_millis: 2_000, ..Limits::default() };
-        Self { world, desired, limits, luck, planner: plan::plan, older: None, log: Vec::new() }
+        Self { world, desired, limits, luck, planner: plan::plan, older: None, log: Vec::new(), truth: None }
     }
 
     /// A cluster that has been created without any trouble and holds some keys.
@@ -59,6 +61,7 @@ impl Run {
         }
         self.note(&plan);
         guard::lint(&plan, &seen, &self.desired, &self.limits).map_err(|fault| self.fail(&fault, &plan))?;
+        self.truth = None;
         for step in plan.steps.iter().take(most) {
             if !self.carry_out(step, stale).map_err(|fault| self.fail(&fault, &plan))? {
                 break;
@@ -68,14 +71,17 @@ impl Run {
     }
 
     fn carry_out(&mut self, step: &Step, stale: bool) -> Result<bool, String> {
-        let before = (self.world.clone(), self.world.truth());
+        let before = self.truth.take().unwrap_or_else(|| self.world.truth());
+        let permitted = guard::permitted(step, &self.world, &self.desired, stale);
         let outcome = self.world.obey(step, &mut self.luck);
         self.log.push(format!("  {step} → {outcome:?}"));
         if let Outcome::Refused(reason) = &outcome {
             return if stale || self.luck_is_bad() { Ok(false) } else { Err(format!("{step}: refused: {reason}")) };
         }
-        guard::permitted(step, &before.0, &self.desired, stale).map_err(|fault| format!("{step}: {fault}"))?;
-        guard::kept(step, &before.1, &self.world.truth()).map_err(|fault| format!("{step}: {fault}"))?;
+        permitted.map_err(|fault| format!("{step}: {fault}"))?;
+        let after = self.world.truth();
+        guard::kept(step, &before, &after).map_err(|fault| format!("{step}: {fault}"))?;
+        self.truth = Some(after);
         Ok(outcome == Outcome::Done)
     }
 
@@ -92,7 +98,7 @@ impl Run {
     }
 
     pub fn fail(&self, fault: &str, plan: &Plan) -> String {
-        let tail = self.log.len().saturating_sub(80);
+        let tail = self.log.len().saturating_sub(250);
         format!(
             "{fault}\nwanted: {:?}\nplan: {plan:?}\nworld:\n{}\nlog:\n{}",
             self.desired,
@@ -114,7 +120,8 @@ impl Run {
             } else {
                 still = 0
             }
-            if still == 4 {
+            // Chance may make everything wait for a while.
+            if still == if plan.is_satisfied() { 2 } else { 12 } {
                 return self.judge(plan);
             }
             last = Some(plan);
