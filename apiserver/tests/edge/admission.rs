@@ -1,0 +1,312 @@
+//! The admission chain against a real webhook server.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use apiserver::admission::{Admission, Operation};
+use apiserver::admit::source::Namespace;
+use apiserver::error::{Error, Qualified};
+use apiserver::wire::status;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use certs::{ALPN_H1, ALPN_H2, Authority};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+
+use crate::hooks::{Hooks, attributes, object};
+
+fn create() -> apiserver::admission::Attributes {
+    attributes(Operation::Create, Some("n"))
+}
+
+#[tokio::test]
+async fn mutating_webhooks_see_what_the_one_before_made_of_the_object() {
+    let hooks = Hooks::start(&[ALPN_H2, ALPN_H1]).await;
+    let (chain, _) =
+        hooks.chain(&[hooks.hook("a.test.io", "/label/a", |_| {}), hooks.hook("b.test.io", "/label/b", |_| {})], &[]);
+    let asked = create();
+    let mutated = chain.mutate(&asked, object()).await.unwrap();
+    assert_eq!(mutated["metadata"]["labels"], json!({"a": "set", "b": "set"}));
+    assert_eq!(hooks.seen.paths(), ["/label/a?timeout=10s", "/label/b?timeout=10s"]);
+    let reviews = hooks.seen.reviews.lock().unwrap().clone();
+    assert_eq!(reviews[1].1["object"]["metadata"]["labels"], json!({"a": "set"}));
+    assert_eq!((&reviews[0].1["operation"], &reviews[0].1["userInfo"]["username"]), (&json!("CREATE"), &json!("jane")));
+    assert_eq!(*hooks.seen.callers.lock().unwrap(), ["kun:apiserver"]);
+    assert_eq!(hooks.seen.connections.load(Ordering::SeqCst), 1, "one HTTP/2 connection for all calls");
+    let notes = asked.annotations.snapshot();
+    let note: Value = serde_json::from_str(&notes["mutation.webhook.admission.k8s.io/round_0_index_1"]).unwrap();
+    assert_eq!(note, json!({"configuration": "kun", "webhook": "b.test.io", "mutated": true}));
+}
+
+#[tokio::test]
+async fn a_webhook_that_asks_for_it_is_asked_again_once_after_a_later_change() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let again = |hook: &mut Value| hook["reinvocationPolicy"] = json!("IfNeeded");
+    let (chain, _) = hooks.chain(
+        &[
+            hooks.hook("a.test.io", "/label/a", again),
+            hooks.hook("b.test.io", "/label/b", |_| {}),
+            hooks.hook("c.test.io", "/label/c", again),
+        ],
+        &[],
+    );
+    chain.mutate(&create(), object()).await.unwrap();
+    let first_round = ["/label/a?timeout=10s", "/label/b?timeout=10s", "/label/c?timeout=10s"];
+    assert_eq!(hooks.seen.paths(), [first_round.as_slice(), &["/label/a?timeout=10s"]].concat());
+    let quiet = json!({"apiVersion": "v1", "kind": "K", "metadata": {"labels": {"a": "", "b": "", "c": ""}}});
+    chain.mutate(&create(), quiet).await.unwrap();
+    assert_eq!(hooks.seen.paths().len(), 7, "nobody is asked again when nothing changed");
+}
+
+#[tokio::test]
+async fn http1_webhooks_work_and_their_connection_is_kept() {
+    let hooks = Hooks::start(&[ALPN_H1]).await;
+    let (chain, _) =
+        hooks.chain(&[hooks.hook("a.test.io", "/allow", |_| {}), hooks.hook("b.test.io", "/allow", |_| {})], &[]);
+    for _ in 0..3 {
+        chain.mutate(&create(), object()).await.unwrap();
+    }
+    assert_eq!((hooks.seen.paths().len(), hooks.seen.connections.load(Ordering::SeqCst)), (6, 1));
+}
+
+#[tokio::test]
+async fn a_denial_carries_the_webhooks_words_code_and_reason() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let (chain, _) = hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", |_| {})]);
+    let refused = chain.validate(&create()).await.unwrap_err();
+    assert_eq!(
+        status::status(&refused),
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403, "reason": "Forbidden",
+            "message": "admission webhook \"a.test.io\" denied the request: no"
+        })
+    );
+    let (chain, _) = hooks.chain(&[hooks.hook("a.test.io", "/deny-as-success", |_| {})], &[]);
+    let refused = chain.mutate(&create(), object()).await.unwrap_err();
+    assert_eq!(status::code(&refused), 400);
+    assert_eq!(refused.to_string(), "admission webhook \"a.test.io\" denied the request without explanation");
+}
+
+#[tokio::test]
+async fn of_several_refusals_the_first_by_order_is_the_answer_and_all_are_asked_at_once() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let late: Vec<Value> =
+        (0..5).map(|number| hooks.hook(&format!("late{number}.test.io"), "/deny-late", |_| {})).collect();
+    let (chain, _) = hooks.chain(&[], &[late, vec![hooks.hook("quick.test.io", "/deny", |_| {})]].concat());
+    let started = Instant::now();
+    let refused = chain.validate(&create()).await.unwrap_err();
+    assert_eq!(refused.to_string(), "admission webhook \"late0.test.io\" denied the request: late");
+    assert!(started.elapsed() < Duration::from_millis(800), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn warnings_reach_the_client_and_annotations_the_audit() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let (chain, _) = hooks.chain(&[], &[hooks.hook("a.test.io", "/warn", |_| {})]);
+    let asked = create();
+    chain.validate(&asked).await.unwrap();
+    assert_eq!(asked.warnings.bounded(), ["mind the gap"]);
+    assert_eq!(asked.annotations.snapshot()["a.test.io/k"], "v");
+}
+
+#[tokio::test]
+async fn whatever_goes_wrong_fails_the_request_under_fail_and_is_noted_under_ignore() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let url = |path: &str| format!("https://{}{path}?timeout=1s", hooks.address);
+    let call = |path: &str, reason: &str| format!("failed to call webhook: Post \"{}\": {reason}", url(path));
+    let table = [
+        ("/hang", call("/hang", "context deadline exceeded")),
+        ("/error", call("/error", "the webhook answered 500 Internal Server Error")),
+        ("/redirect", call("/redirect", "the webhook answered 302 Found")),
+        ("/huge", call("/huge", "the answer is larger than 8388608 bytes")),
+        ("/garbage", "the answer is no AdmissionReview: expected value at line 1 column 1".to_owned()),
+    ];
+    let hook = |path: &'static str, policy: &str| {
+        hooks.hook("a.test.io", path, |hook| {
+            hook["timeoutSeconds"] = json!(1);
+            hook["failurePolicy"] = json!(policy);
+        })
+    };
+    for (path, reason) in table {
+        let (chain, _) = hooks.chain(&[hook(path, "Fail")], &[hook(path, "Fail")]);
+        let expected = Error::Internal(format!("failed calling webhook \"a.test.io\": {reason}"));
+        assert_eq!(chain.mutate(&create(), object()).await, Err(expected.clone()));
+        assert_eq!(chain.validate(&create()).await, Err(expected));
+        let (chain, _) = hooks.chain(&[hook(path, "Ignore")], &[hook(path, "Ignore")]);
+        let asked = create();
+        assert_eq!(chain.mutate(&asked, object()).await, Ok(object()));
+        assert_eq!(chain.validate(&asked).await, Ok(()));
+        let notes = asked.annotations.snapshot();
+        assert_eq!(notes["failed-open.mutation.webhook.admission.k8s.io/round_0_index_0"], "a.test.io");
+        assert_eq!(notes["failed-open.validating.webhook.admission.k8s.io/round_0_index_0"], "a.test.io");
+    }
+    let (chain, _) = hooks.chain(&[hook("/wrong-uid", "Fail")], &[]);
+    let refused = chain.mutate(&create(), object()).await.unwrap_err();
+    assert!(refused.to_string().contains("failed calling webhook \"a.test.io\": expected response.uid="), "{refused}");
+    assert_eq!((status::code(&refused), status::reason(&refused).as_str()), (500, "InternalError"));
+}
+
+#[tokio::test]
+async fn a_webhook_that_cannot_be_reached_or_believed_is_a_failed_call() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    // Nobody listens there.
+    let closed = TcpListener::bind("127.83.3.1:0").await.unwrap().local_addr().unwrap();
+    let nobody =
+        hooks.hook("a.test.io", "/allow", |hook| hook["clientConfig"]["url"] = json!(format!("https://{closed}/")));
+    // Somebody listens and never answers the handshake.
+    let silent = TcpListener::bind("127.83.3.1:0").await.unwrap();
+    let mute = hooks.hook("a.test.io", "/allow", |hook| {
+        hook["clientConfig"]["url"] = json!(format!("https://{}/", silent.local_addr().unwrap()));
+        hook["timeoutSeconds"] = json!(1);
+    });
+    let other = Authority::create("webhooks").unwrap();
+    let foreign = hooks.hook("a.test.io", "/allow", |hook| {
+        hook["clientConfig"]["caBundle"] = json!(BASE64_STANDARD.encode(other.certificate_pem()));
+    });
+    let distrustful = hooks.hook("a.test.io", "/allow", |hook| hook["clientConfig"]["caBundle"] = json!(""));
+    let conditional = hooks
+        .hook("a.test.io", "/allow", |hook| hook["matchConditions"] = json!([{"name": "x", "expression": "true"}]));
+    let table = [
+        (nobody, "Connection refused"),
+        (mute, "context deadline exceeded"),
+        (foreign, "invalid peer certificate"),
+        (distrustful, "clientConfig.caBundle: there is none"),
+        (conditional, "webhook.matchConditions: Forbidden: this server does not evaluate match conditions yet"),
+    ];
+    for (hook, reason) in table {
+        let (chain, _) = hooks.chain(&[hook], &[]);
+        let refused = chain.mutate(&create(), object()).await.unwrap_err().to_string();
+        let head = "Internal error occurred: failed calling webhook \"a.test.io\": ";
+        assert!(refused.starts_with(head) && refused.contains(reason), "{refused}");
+    }
+    assert_eq!(hooks.seen.paths(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn a_patch_that_cannot_be_applied_is_an_error_even_under_ignore() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    for path in ["/bad-patch", "/steal-kind"] {
+        let hook = hooks.hook("a.test.io", path, |hook| hook["failurePolicy"] = json!("Ignore"));
+        let (chain, _) = hooks.chain(&[hook], &[]);
+        let refused = chain.mutate(&create(), object()).await.unwrap_err();
+        assert_eq!(status::code(&refused), 500, "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_can_be_refused_and_not_rewritten() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let mut asked = attributes(Operation::Delete, Some("n"));
+    asked.object = None;
+    asked.old_object = Some(Arc::new(object()));
+    let (chain, _) =
+        hooks.chain(&[hooks.hook("a.test.io", "/label/a", |_| {})], &[hooks.hook("b.test.io", "/deny", |_| {})]);
+    let refused = chain.mutate(&asked, Value::Null).await.unwrap_err();
+    let message = "Internal error occurred: admission webhook \"a.test.io\" attempted to modify the object, \
+                   which is not supported for this operation";
+    assert_eq!(refused.to_string(), message);
+    assert!(chain.validate(&asked).await.is_err());
+    let reviews = hooks.seen.reviews.lock().unwrap().clone();
+    assert_eq!((&reviews[1].1["object"], &reviews[1].1["oldObject"]), (&Value::Null, &object()));
+}
+
+#[tokio::test]
+async fn webhooks_with_side_effects_are_not_asked_in_a_dry_run() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let old = |hook: &mut Value| hook["sideEffects"] = json!("Some");
+    let (chain, _) = hooks.chain(&[hooks.hook("a.test.io", "/allow", old)], &[]);
+    let mut asked = create();
+    asked.dry_run = true;
+    let refused = chain.mutate(&asked, object()).await.unwrap_err();
+    assert_eq!(refused, Error::bad_request("admission webhook \"a.test.io\" does not support dry run"));
+    let (chain, _) =
+        hooks.chain(&[hooks.hook("a.test.io", "/allow", |hook| hook["sideEffects"] = json!("NoneOnDryRun"))], &[]);
+    chain.mutate(&asked, object()).await.unwrap();
+    assert_eq!(hooks.seen.reviews.lock().unwrap()[0].1["dryRun"], json!(true));
+    assert!(asked.annotations.snapshot().contains_key("dryRun"));
+}
+
+#[tokio::test]
+async fn webhooks_of_other_namespaces_are_left_alone() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let selective = |hook: &mut Value| hook["namespaceSelector"] = json!({"matchLabels": {"team": "a"}});
+    let (chain, world) = hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", selective)]);
+    chain.validate(&create()).await.unwrap();
+    let labels = [("team".to_owned(), "a".to_owned())].into();
+    world.namespaces.lock().unwrap().insert("n".to_owned(), Namespace { labels, is_terminating: false });
+    assert!(chain.validate(&create()).await.is_err(), "labels are read at every request");
+}
+
+#[tokio::test]
+async fn nothing_is_created_in_a_namespace_that_is_absent_or_on_its_way_out() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let (chain, world) = hooks.chain(&[hooks.hook("a.test.io", "/allow", |_| {})], &[]);
+    let absent = attributes(Operation::Create, Some("gone"));
+    let refused = chain.mutate(&absent, object()).await.unwrap_err();
+    assert_eq!(refused, Error::NotFound { resource: Qualified::new("", "namespaces"), name: "gone".to_owned() });
+    world.namespaces.lock().unwrap().insert("n".to_owned(), Namespace { is_terminating: true, ..Namespace::default() });
+    let refused = chain.mutate(&create(), object()).await.unwrap_err();
+    let message = "redisclusters.redis.kun.io \"orders\" is forbidden: unable to create new content in namespace n because it is being terminated";
+    assert_eq!(
+        status::status(&refused),
+        json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 403, "reason": "Forbidden",
+            "message": message,
+            "details": {"name": "orders", "group": "redis.kun.io", "kind": "redisclusters", "causes": [{
+                "reason": "NamespaceTerminating", "message": "namespace n is being terminated", "field": "metadata.namespace"
+            }]}
+        })
+    );
+    assert_eq!(hooks.seen.paths(), [] as [&str; 0], "no webhook is asked about what cannot be");
+    for operation in [Operation::Update, Operation::Delete] {
+        let asked = attributes(operation, Some("n"));
+        let object = if operation == Operation::Delete { Value::Null } else { object() };
+        chain.mutate(&asked, object).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn the_first_namespaces_cannot_be_deleted() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let (chain, _) = hooks.chain(&[], &[]);
+    let delete = |name: &str| {
+        let mut asked = attributes(Operation::Delete, None);
+        (asked.resource.group, asked.resource.name, asked.name) =
+            (String::new(), "namespaces".to_owned(), name.to_owned());
+        asked
+    };
+    let refused = chain.mutate(&delete("default"), Value::Null).await.unwrap_err();
+    assert_eq!(refused.to_string(), "namespaces \"default\" is forbidden: this namespace may not be deleted");
+    chain.mutate(&delete("mine"), Value::Null).await.unwrap();
+}
+
+#[tokio::test]
+async fn webhooks_are_never_asked_about_webhooks_and_bad_ones_are_refused_when_written() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let deny = hooks.hook("a.test.io", "/deny", |_| {});
+    let (chain, _) = hooks.chain(std::slice::from_ref(&deny), std::slice::from_ref(&deny));
+    let write = |webhook: Value| {
+        let mut asked = attributes(Operation::Create, None);
+        asked.resource.group = "admissionregistration.k8s.io".to_owned();
+        asked.resource.name = "validatingwebhookconfigurations".to_owned();
+        asked.kind.group = asked.resource.group.clone();
+        asked.kind.name = "ValidatingWebhookConfiguration".to_owned();
+        asked.name = "mine".to_owned();
+        asked.object = Some(Arc::new(json!({"metadata": {"name": "mine"}, "webhooks": [webhook]})));
+        asked
+    };
+    let good = write(deny.clone());
+    chain.mutate(&good, object()).await.unwrap();
+    chain.validate(&good).await.unwrap();
+    let mut bad = deny;
+    bad["matchConditions"] = json!([{"name": "x", "expression": "true"}]);
+    let refused = chain.validate(&write(bad)).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "ValidatingWebhookConfiguration.admissionregistration.k8s.io \"mine\" is invalid: \
+         webhooks[0].matchConditions: Forbidden: this server does not evaluate match conditions yet"
+    );
+    assert_eq!(hooks.seen.paths(), [] as [&str; 0]);
+}

@@ -1,0 +1,203 @@
+//! Too much, too many, too slow.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use apiserver::filter::limit::InFlight;
+use apiserver::serve::Limits;
+use bytes::Bytes;
+use certs::{ALPN_H1, ALPN_H2};
+use http::Method;
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use crate::client::{Body, Client, dial, full, read, request};
+use crate::stage::{Server, Setting, THINGS};
+
+const MIB: usize = 1024 * 1024;
+
+/// A body of `pieces` pieces of one MiB, of no announced length.
+fn chunked(pieces: usize) -> Body {
+    let piece = Bytes::from(vec![b'x'; MIB]);
+    StreamBody::new(futures::stream::iter((0..pieces).map(move |_| Ok(Frame::data(piece.clone()))))).boxed_unsync()
+}
+
+#[tokio::test]
+async fn three_mebibytes_are_read_and_one_byte_more_is_a_413() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let mut client = Client::h2(&server, Some(&jane)).await;
+    let answer = client.ask(Method::POST, THINGS, &[], vec![b'x'; 3 * MIB]).await;
+    assert_eq!((answer.code, answer.text.as_str()), (200, "3145728"));
+    let answer = client.ask(Method::POST, THINGS, &[], vec![b'x'; 3 * MIB + 1]).await;
+    assert_eq!((answer.code, answer.json()["reason"].as_str()), (413, Some("RequestEntityTooLarge")));
+    assert_eq!(answer.json()["message"], "Request entity too large: limit is 3145728");
+    assert_eq!(server.stage.seen.load(Ordering::SeqCst), 1, "an announced length is refused unread");
+}
+
+#[tokio::test]
+async fn a_body_of_unknown_length_is_cut_at_the_limit() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    for client in [Client::h1(&server, Some(&jane)).await, Client::h2(&server, Some(&jane)).await] {
+        let mut client = client;
+        let fits = client.send(request(Method::POST, THINGS, &[], chunked(3))).await.unwrap();
+        assert_eq!(read(fits).await.text, "3145728");
+        // A gigabyte, unless it is stopped.
+        let outcome = client.send(request(Method::POST, THINGS, &[], chunked(1024))).await;
+        // The client may see the answer or, still writing, the closed connection; never success.
+        if let Ok(response) = outcome {
+            assert_eq!(response.status().as_u16(), 413);
+        }
+    }
+    assert_eq!(server.stage.seen.load(Ordering::SeqCst), 4);
+}
+
+#[tokio::test]
+async fn compressed_bodies_are_refused_unread() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let mut client = Client::h2(&server, Some(&jane)).await;
+    let answer = client.ask(Method::POST, THINGS, &[("content-encoding", "gzip")], "bomb").await;
+    assert_eq!((answer.code, server.stage.seen.load(Ordering::SeqCst)), (400, 0));
+    assert_eq!(answer.json()["message"], "Content-Encoding \"gzip\" is not supported: send the body as it is");
+    assert_eq!(client.ask(Method::POST, THINGS, &[("content-encoding", "identity")], "x").await.code, 200);
+}
+
+#[tokio::test]
+async fn more_than_the_limit_in_flight_is_a_429_for_all_but_watches_and_administrators() {
+    let server = Server::start(Setting { in_flight: InFlight::new(1, 1), ..Setting::default() }).await;
+    let (admin, jane) = (server.client("root", &["system:masters"]), server.client("jane", &["team"]));
+    let gate = format!("{THINGS}/gate");
+    let hold = |method: Method| {
+        let (server, jane, gate) = (&server, &jane, &gate);
+        async move { Client::h2(server, Some(jane)).await.ask(method, gate, &[], "").await.code }
+    };
+    let beyond = async {
+        while server.stage.seen.load(Ordering::SeqCst) < 2 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let mut client = Client::h2(&server, Some(&jane)).await;
+        for method in [Method::GET, Method::PUT] {
+            let answer = client.ask(method, &format!("{THINGS}/x"), &[], "").await;
+            assert_eq!((answer.code, answer.header("retry-after")), (429, "1"));
+            assert_eq!(answer.json()["details"]["retryAfterSeconds"], 1);
+        }
+        let watch = client.send(request(Method::GET, &format!("{THINGS}?watch=1"), &[], full(""))).await.unwrap();
+        assert_eq!(watch.status().as_u16(), 200);
+        assert_eq!(client.get("/healthz").await.code, 200);
+        let mut admin = Client::h2(&server, Some(&admin)).await;
+        assert_eq!(admin.get(&format!("{THINGS}/x")).await.code, 200);
+        let metrics = admin.get("/metrics").await.text;
+        assert!(metrics.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 1"), "{metrics}");
+        assert!(metrics.contains("apiserver_dropped_requests_total{request_kind=\"readOnly\"} 1"), "{metrics}");
+        assert!(metrics.contains("apiserver_longrunning_requests 1"), "{metrics}");
+        server.stage.gate.notify_waiters();
+    };
+    let (reading, writing, ()) = tokio::join!(hold(Method::GET), hold(Method::PUT), beyond);
+    assert_eq!((reading, writing), (200, 200));
+    assert_eq!(
+        Client::h2(&server, Some(&jane)).await.get(&format!("{THINGS}/x")).await.code,
+        200,
+        "the place is free again"
+    );
+}
+
+#[tokio::test]
+async fn a_mutation_runs_to_its_end_although_the_client_hung_up() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let gate = format!("{THINGS}/gate");
+    let mut client = Client::h2(&server, Some(&jane)).await;
+    assert!(timeout(Duration::from_millis(200), client.ask(Method::PUT, &gate, &[], "")).await.is_err());
+    drop(client);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stage.gate.notify_waiters();
+    for _ in 0..100 {
+        if server.stage.finished.load(Ordering::SeqCst) == 1 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the mutation was dropped with its connection");
+}
+
+fn hasty() -> Setting {
+    let limits =
+        Limits { handshake: Duration::from_millis(200), head: Duration::from_millis(300), ..Limits::default() };
+    Setting { limits, ..Setting::default() }
+}
+
+/// Reads until the server closes; how long that took.
+async fn closed_after(mut stream: impl tokio::io::AsyncRead + Unpin) -> Duration {
+    let started = Instant::now();
+    let mut buffer = [0u8; 1024];
+    let end =
+        timeout(Duration::from_secs(5), async { while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {} });
+    end.await.expect("the server kept a silent connection");
+    started.elapsed()
+}
+
+#[tokio::test]
+async fn whoever_does_not_speak_is_shown_out() {
+    let server = Server::start(hasty()).await;
+    let jane = server.client("jane", &["team"]);
+    // No TLS at all, then TLS and nothing, in both versions, then half a head.
+    assert!(closed_after(TcpStream::connect(server.address).await.unwrap()).await < Duration::from_secs(2));
+    for alpn in [ALPN_H1, ALPN_H2] {
+        assert!(closed_after(dial(&server, Some(&jane), &[alpn]).await.unwrap()).await < Duration::from_secs(2));
+    }
+    let mut slow = dial(&server, Some(&jane), &[ALPN_H1]).await.unwrap();
+    slow.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-slow: ").await.unwrap();
+    assert!(closed_after(slow).await < Duration::from_secs(2));
+    assert_eq!(Client::h2(&server, Some(&jane)).await.get(&format!("{THINGS}/x")).await.code, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_drips_ends_with_the_deadline_of_its_request() {
+    let server = Server::start(hasty()).await;
+    let jane = server.client("jane", &["team"]);
+    let mut stream = dial(&server, Some(&jane), &[ALPN_H1]).await.unwrap();
+    let head = format!("POST {THINGS}?timeout=300ms HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    let mut answer = vec![0u8; 12];
+    timeout(Duration::from_secs(5), stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    assert_eq!(answer, b"HTTP/1.1 504");
+}
+
+#[tokio::test]
+async fn heads_that_are_too_large_are_refused_and_the_server_goes_on() {
+    let limits = Limits { head_bytes: 16 * 1024, ..Limits::default() };
+    let server = Server::start(Setting { limits, ..Setting::default() }).await;
+    let jane = server.client("jane", &["team"]);
+    let large = "x".repeat(40 * 1024);
+    let mut one = Client::h1(&server, Some(&jane)).await;
+    let outcome = one.send(request(Method::GET, THINGS, &[("x-large", &large)], full(""))).await;
+    assert!(outcome.is_err() || outcome.is_ok_and(|response| response.status().as_u16() == 431));
+    let mut two = Client::h2(&server, Some(&jane)).await;
+    let outcome = two.send(request(Method::GET, THINGS, &[("x-large", &large)], full(""))).await;
+    assert!(outcome.is_err() || outcome.is_ok_and(|response| response.status().as_u16() == 431));
+    assert_eq!(server.stage.seen.load(Ordering::SeqCst), 0);
+    assert_eq!(Client::h2(&server, Some(&jane)).await.get(&format!("{THINGS}/x")).await.code, 200);
+}
+
+#[tokio::test]
+async fn one_connection_more_than_the_limit_is_closed_and_a_place_that_is_free_is_used() {
+    let limits = Limits { connections: 2, ..Limits::default() };
+    let server = Server::start(Setting { limits, ..Setting::default() }).await;
+    let jane = server.client("jane", &["team"]);
+    let first = Client::h2(&server, Some(&jane)).await;
+    let _second = Client::h2(&server, Some(&jane)).await;
+    assert!(dial(&server, Some(&jane), &[ALPN_H2]).await.is_err());
+    drop(first);
+    for _ in 0..100 {
+        if dial(&server, Some(&jane), &[ALPN_H2]).await.is_ok() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the place of a closed connection was never given back");
+}

@@ -1,0 +1,11 @@
+//! The edge of the server over real TLS: who gets in, how much, how fast, and how it ends. And the admission chain
+//! against real webhook servers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod admission;
+mod client;
+mod drain;
+mod filters;
+mod hooks;
+mod limits;
+mod stage;

@@ -1,0 +1,165 @@
+//! A server on loopback whose handler does what the path says.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use apiserver::error::{Error, Qualified};
+use apiserver::filter::Edge;
+use apiserver::filter::authz::{Binding, Rule, StaticAuthorizer, Subject};
+use apiserver::filter::limit::InFlight;
+use apiserver::filter::metrics::Metrics;
+use apiserver::handler::Handler;
+use apiserver::request::Context;
+use apiserver::serve::{self, Drain, Limits, Options};
+use apiserver::wire::body::{RequestBody, ResponseBody, full, respond, streamed};
+use apiserver::wire::{decode, status};
+use bytes::Bytes;
+use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Issued, Leaf, Material, Reloading, Usage};
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use http::{Request, Response, StatusCode};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Base of the paths the handler knows.
+pub(crate) const THINGS: &str = "/apis/g/v1/namespaces/n/things";
+
+const RULES: &[Rule] = &[
+    Rule::Resources { verbs: &["*"], groups: &["g"], resources: &["things", "things/*"] },
+    Rule::Paths { verbs: &["get"], paths: &["/version"] },
+];
+const TABLE: &[Binding] = &[Binding { subject: Subject::Group("team"), rules: RULES }];
+
+/// What the handler does and has seen.
+#[derive(Default)]
+pub(crate) struct Stage {
+    /// Whether the check named `store` fails.
+    pub(crate) is_broken: AtomicBool,
+    /// Requests that reached the handler.
+    pub(crate) seen: AtomicUsize,
+    /// Mutations that ran to their end.
+    pub(crate) finished: AtomicUsize,
+    /// Lets the requests to `gate` go on.
+    pub(crate) gate: Notify,
+    /// The context of the last request.
+    pub(crate) last: Mutex<Option<(Context, http::HeaderMap)>>,
+}
+
+impl Handler for Stage {
+    fn handle(
+        self: Arc<Self>,
+        context: Context,
+        request: Request<RequestBody>,
+    ) -> BoxFuture<'static, Response<ResponseBody>> {
+        Box::pin(async move {
+            self.seen.fetch_add(1, Ordering::SeqCst);
+            *self.last.lock().unwrap() = Some((context.clone(), request.headers().clone()));
+            let name = context.call.resource.as_ref().and_then(|path| path.name.clone()).unwrap_or_default();
+            if context.call.is_long_running() {
+                let first = futures::stream::iter([Bytes::from_static(b"{\"type\":\"ADDED\"}\n")]);
+                return respond(StatusCode::OK, "application/json", streamed(first.chain(futures::stream::pending())));
+            }
+            match name.as_str() {
+                "panic" => panic!("as told"),
+                "absent" => {
+                    let resource = Qualified::new("g", "things");
+                    status::response(&Error::NotFound { resource, name })
+                }
+                "never" => std::future::pending().await,
+                "gate" => {
+                    self.gate.notified().await;
+                    self.finished.fetch_add(1, Ordering::SeqCst);
+                    respond(StatusCode::OK, "text/plain", full("through"))
+                }
+                "warn" => {
+                    context.warnings.add("be \"careful\"");
+                    respond(StatusCode::OK, "text/plain", full("warned"))
+                }
+                _ => match decode::read(request.into_body()).await {
+                    Ok(bytes) => respond(StatusCode::OK, "text/plain", full(bytes.len().to_string())),
+                    Err(error) => status::response(&error),
+                },
+            }
+        })
+    }
+
+    fn checks(&self) -> Vec<(&'static str, Result<(), String>)> {
+        let broken = self.is_broken.load(Ordering::SeqCst);
+        vec![("store", if broken { Err("a secret reason".to_owned()) } else { Ok(()) })]
+    }
+}
+
+/// A running server and what is needed to talk to it.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) authority: Authority,
+    pub(crate) certificates: Reloading,
+    pub(crate) shutdown: CancellationToken,
+    pub(crate) running: JoinHandle<()>,
+}
+
+/// What a test changes about the server.
+pub(crate) struct Setting {
+    pub(crate) in_flight: InFlight,
+    pub(crate) limits: Limits,
+    pub(crate) drain: Drain,
+}
+
+impl Default for Setting {
+    fn default() -> Self {
+        let drain = Drain { notice: Duration::ZERO, finish: Duration::from_secs(5) };
+        Self { in_flight: InFlight::default(), limits: Limits::default(), drain }
+    }
+}
+
+impl Server {
+    pub(crate) async fn start(setting: Setting) -> Self {
+        let authority = Authority::create("clients").unwrap();
+        let identity = Some(serving_certificate(&authority, "127.83.2.1"));
+        let material = Material { identity, authorities_pem: authority.certificate_pem().to_owned() };
+        let certificates = Reloading::new(material).unwrap();
+        let listener = TcpListener::bind("127.83.2.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (stage, metrics) = (Arc::new(Stage::default()), Arc::new(Metrics::default()));
+        let authorizer = Arc::new(StaticAuthorizer::new(TABLE));
+        let edge = Edge::with_limits(stage.clone(), authorizer, metrics.clone(), setting.in_flight);
+        let tls = certificates.server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).unwrap();
+        let options = Options { listener, tls, edge, metrics, limits: setting.limits, drain: setting.drain };
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(serve::run(options, shutdown.clone()));
+        Self { address, stage, authority, certificates, shutdown, running }
+    }
+
+    pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Issued {
+        client_certificate(&self.authority, name, groups)
+    }
+}
+
+pub(crate) fn serving_certificate(authority: &Authority, address: &str) -> Issued {
+    let leaf = Leaf {
+        common_name: "server".to_owned(),
+        organizations: Vec::new(),
+        dns_names: Vec::new(),
+        ips: vec![address.parse().unwrap()],
+        usage: Usage::SERVER,
+        lifetime: Duration::from_secs(3600),
+    };
+    authority.issue(&leaf).unwrap()
+}
+
+pub(crate) fn client_certificate(authority: &Authority, name: &str, groups: &[&str]) -> Issued {
+    let leaf = Leaf {
+        common_name: name.to_owned(),
+        organizations: groups.iter().map(|group| (*group).to_owned()).collect(),
+        dns_names: Vec::new(),
+        ips: Vec::new(),
+        usage: Usage::CLIENT,
+        lifetime: Duration::from_secs(3600),
+    };
+    authority.issue(&leaf).unwrap()
+}
