@@ -32,10 +32,15 @@ pub struct Admission {
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let began = Instant::now();
     let mut asked: Option<(resp::NodeId, Instant)> = None;
+    let mut last = None;
     loop {
         let facts = gather(shared, began, asked.as_ref()).await?;
         let decision = start::decide_start(&facts);
-        tracing::debug!(?decision, "start");
+        // Reasons count milliseconds: only a decision of another kind is news.
+        if last != Some(std::mem::discriminant(&decision)) {
+            tracing::debug!(?decision, "start");
+        }
+        last = Some(std::mem::discriminant(&decision));
         let pause = match decision {
             Start::AsIs { why } => {
                 tracing::info!(why, "redis-server starts with its files as they are");
@@ -51,8 +56,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 asked = Some((replica, Instant::now()));
                 SOON
             }
-            Start::Wait { reason } => {
-                tracing::debug!(reason, "waiting");
+            Start::Wait { .. } => {
                 shared.enter(AgentPhase::Starting, None);
                 SOON
             }
@@ -97,7 +101,6 @@ async fn gather(
         waited: began.elapsed(),
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
-        node_timeout: Duration::from_millis(inputs.config.node_timeout_millis),
     })
 }
 

@@ -46,11 +46,19 @@ impl Local {
         Connection::open(&options).await
     }
 
-    /// Sends commands and returns their replies in order; error replies are among them.
+    /// Sends commands and returns their replies in order; error replies are among them. Redis may have closed a connection
+    /// meanwhile (it does when users change), so one that breaks is made again once: only for commands that may be repeated.
     ///
     /// # Errors
     /// When Redis cannot be reached or does not answer in time.
     pub async fn ask(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+        match self.ask_once(commands).await {
+            Err(Error::Io { .. }) => self.ask_once(commands).await,
+            outcome => outcome,
+        }
+    }
+
+    async fn ask_once(&self, commands: &[Command]) -> Result<Vec<Reply>, Error> {
         let mut held = self.connection.lock().await;
         let connection = match held.take().filter(|connection| !connection.is_broken()) {
             Some(connection) => held.insert(connection),

@@ -15,10 +15,10 @@ use crate::identity::{Identity, Verdict};
 
 /// How long a member with data waits for peers before it starts as it is.
 pub const PEERS_LIMIT: Duration = Duration::from_secs(3);
-/// After this long an answer to `CLUSTER FAILOVER FORCE` has either worked or silently expired (performance.md T2).
+/// After this long `CLUSTER FAILOVER FORCE` has either worked or silently expired (performance.md T2).
 pub const ASK_AGAIN: Duration = Duration::from_secs(6);
-/// Shortest time a member with data waits for its replica to take over.
-const TAKEOVER_FLOOR: Duration = Duration::from_secs(15);
+/// How long a member with data waits altogether: for the primaries to learn of the replica, and for it to take over.
+pub const TAKEOVER_LIMIT: Duration = Duration::from_secs(12);
 /// Inaccuracy allowed between file times and Redis' seconds of a lost link.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -43,8 +43,6 @@ pub struct Facts {
     pub asked: Option<Asked>,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
-    /// cluster-node-timeout.
-    pub node_timeout: Duration,
 }
 
 /// A request to take over that was sent.
@@ -155,10 +153,7 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
     if facts.peers.values().any(|peer| moved(me, &peer.table)) {
         return Start::AsIs { why: "its slots have another owner, Redis will follow it" };
     }
-    let taking_over = |asked: &&Asked| asked.ago < ASK_AGAIN;
-    if let Some(asked) = facts.asked.as_ref().filter(taking_over)
-        && !(facts.holds_data && facts.waited >= takeover_limit(facts))
-    {
+    if let Some(asked) = facts.asked.as_ref().filter(|asked| asked.ago < ASK_AGAIN) {
         return Start::Wait {
             reason: format!(
                 "replica {} was asked {} ms ago to take over; waiting until a peer shows the slots at another owner",
@@ -187,7 +182,8 @@ fn successor<'a>(me: &Identity, facts: &'a Facts, fit: impl Fn(&Peer) -> bool) -
 }
 
 fn with_data(me: &Identity, facts: &Facts) -> Start {
-    if facts.waited >= takeover_limit(facts) {
+    // A lost election is not repeated before four node timeouts have passed: waiting for the next would cost more.
+    if facts.asked.is_some() || facts.waited >= TAKEOVER_LIMIT {
         return Start::AsIs { why: "no replica took over in time, and the data set is on disk" };
     }
     // A replica that lost its link before the last write to disk lacks writes that the disk has.
@@ -195,21 +191,41 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
         peer.offset > 0
             && peer.link_down_for.unwrap_or_default() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
     };
-    if let Some((replica, peer)) = successor(me, facts, current) {
-        return Start::AskFailover { replica: replica.clone(), address: peer.address };
+    let found = successor(me, facts, current);
+    match found {
+        Some((replica, peer)) if votes(me, facts, replica) >= quorum(me) => {
+            Start::AskFailover { replica: replica.clone(), address: peer.address }
+        }
+        // The primaries are there and will hear of the replica by gossip, within a ping or two.
+        Some((replica, _)) if answered_voters(me, facts) >= quorum(me) => wait_for_votes(me, facts, replica),
+        Some((replica, _)) if facts.waited < PEERS_LIMIT => wait_for_votes(me, facts, replica),
+        Some(_) => Start::AsIs { why: "too few primaries answer to elect a replica, and the data set is on disk" },
+        None if facts.waited < PEERS_LIMIT && !all_replicas_answered(me, facts) => {
+            let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
+            let reason = format!("{answered} of {known} replicas answer; one in sync would be asked to take over");
+            Start::Wait { reason }
+        }
+        None => Start::AsIs { why: "no replica in sync answers, and the data set is on disk" },
     }
-    if facts.waited < PEERS_LIMIT && !all_replicas_answered(me, facts) {
-        let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
-        return Start::Wait {
-            reason: format!("{answered} of {known} replicas answer; one that is in sync would be asked to take over"),
-        };
-    }
-    Start::AsIs { why: "no replica in sync answers, and the data set is on disk" }
+}
+
+fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
+    let (votes, quorum) = (votes(me, facts, replica), quorum(me));
+    Start::Wait { reason: format!("{votes} primaries know replica {replica} and could elect it, {quorum} are needed") }
 }
 
 fn without_data(me: &Identity, facts: &Facts) -> Start {
     if let Some((replica, peer)) = successor(me, facts, |_| true) {
-        return Start::AskFailover { replica: replica.clone(), address: peer.address };
+        let (votes, quorum) = (votes(me, facts, replica), quorum(me));
+        if votes >= quorum {
+            return Start::AskFailover { replica: replica.clone(), address: peer.address };
+        }
+        return Start::Hold {
+            reason: format!(
+                "its data set is gone, replica {replica} holds a copy, and {votes} primaries that know it answer where \
+                 {quorum} are needed to elect it"
+            ),
+        };
     }
     let known = me.replicas().count();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
@@ -241,9 +257,26 @@ fn copy_under_way(me: &Identity, facts: &Facts) -> bool {
     facts.peers.values().any(|peer| peer.replicates(&me.id) && (peer.syncing || peer.loading))
 }
 
-/// The primaries refuse a second vote for the same shard for twice the node timeout, so less would be no wait at all.
-fn takeover_limit(facts: &Facts) -> Duration {
-    TAKEOVER_FLOOR.max(facts.node_timeout.saturating_mul(3))
+/// The other primaries with slots: those who vote.
+fn voters(me: &Identity) -> impl Iterator<Item = &Node> {
+    me.peers.iter().filter(|peer| !peer.slots.is_empty())
+}
+
+/// A majority of all primaries with slots, this dead one included.
+fn quorum(me: &Identity) -> usize {
+    voters(me).count().saturating_add(1) / 2 + 1
+}
+
+fn answered_voters(me: &Identity, facts: &Facts) -> usize {
+    voters(me).filter(|voter| facts.peers.contains_key(&voter.id)).count()
+}
+
+/// Voters that answer and know the candidate as a replica of this member. One that takes it for a primary still would
+/// deny its vote, and an election that is lost blocks the next one for four node timeouts.
+fn votes(me: &Identity, facts: &Facts, candidate: &NodeId) -> usize {
+    let knows =
+        |peer: &Peer| peer.table.iter().any(|node| node.id == *candidate && node.primary.as_ref() == Some(&me.id));
+    voters(me).filter(|voter| facts.peers.get(&voter.id).is_some_and(knows)).count()
 }
 
 #[cfg(test)]
@@ -274,19 +307,29 @@ mod tests {
         }
     }
 
-    /// Member 1 owned 0-99 at epoch 5, 2 is its replica, 3 another primary.
+    /// Member 1 owned 0-99 at epoch 5, 2 is its replica, 3 and 6 are the other primaries.
     fn owner() -> Identity {
         Identity {
             id: id(1),
             role: Role::Primary,
             config_epoch: 5,
             slots: vec![SlotRange { first: 0, last: 99 }],
-            peers: vec![node(2, Some(1), 5, &[]), node(3, None, 3, &[(100, 16383)])],
+            peers: vec![
+                node(2, Some(1), 5, &[]),
+                node(3, None, 3, &[(100, 9999)]),
+                node(6, None, 4, &[(10000, 16383)]),
+            ],
         }
     }
 
     fn peer(last: u8, primary: Option<u8>) -> Peer {
-        let mut table = vec![node(1, None, 5, &[(0, 99)]), node(2, Some(1), 5, &[]), node(3, None, 3, &[(100, 16383)])];
+        let mut table = vec![
+            node(1, None, 5, &[(0, 99)]),
+            node(2, Some(1), 5, &[]),
+            node(3, None, 3, &[(100, 9999)]),
+            node(4, Some(1), 5, &[]),
+            node(6, None, 4, &[(10000, 16383)]),
+        ];
         table.retain(|node| node.id != id(last));
         let mut own = node(last, primary, 5, &[]);
         own.flags.myself = true;
@@ -309,11 +352,10 @@ mod tests {
             holds_data,
             written: holds_data.then_some(SECOND),
             append_only: true,
-            peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None))]),
+            peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
             waited: Duration::ZERO,
             asked: None,
             released: None,
-            node_timeout: 5 * SECOND,
         }
     }
 
@@ -365,18 +407,48 @@ mod tests {
         assert_eq!(decide_start(&facts), ask(2));
         facts.asked = Some(Asked { replica: id(2), ago: SECOND });
         assert!(matches!(decide_start(&facts), Start::Wait { .. }));
-        facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
-        assert_eq!(decide_start(&facts), ask(2));
+        let mut lost_election = facts.clone();
+        lost_election.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
+        assert_eq!(
+            decide_start(&lost_election),
+            Start::AsIs { why: "no replica took over in time, and the data set is on disk" }
+        );
+        lost_election.holds_data = false;
+        assert_eq!(decide_start(&lost_election), ask(2));
         let table = &mut facts.peers.get_mut(&id(3)).unwrap().table;
         *table = vec![node(1, Some(2), 5, &[]), node(2, None, 6, &[(0, 99)])];
         assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have another owner, Redis will follow it" });
     }
 
     #[test]
+    fn a_replica_that_the_primaries_do_not_know_yet_is_not_asked_in_vain() {
+        let mut facts = crashed(true);
+        for voter in [3, 6] {
+            facts.peers.get_mut(&id(voter)).unwrap().table.retain(|node| node.id != id(2));
+        }
+        let replica = id(2);
+        let reason = format!("0 primaries know replica {replica} and could elect it, 2 are needed");
+        facts.waited = PEERS_LIMIT;
+        assert_eq!(decide_start(&facts), Start::Wait { reason });
+        facts.waited = TAKEOVER_LIMIT;
+        assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+        let mut alone = crashed(true);
+        alone.peers.remove(&id(6));
+        assert!(matches!(decide_start(&alone), Start::Wait { .. }));
+        alone.waited = PEERS_LIMIT;
+        assert_eq!(
+            decide_start(&alone),
+            Start::AsIs { why: "too few primaries answer to elect a replica, and the data set is on disk" }
+        );
+        alone.holds_data = false;
+        assert!(held(&alone).ends_with("1 primaries that know it answer where 2 are needed to elect it"));
+    }
+
+    #[test]
     fn an_older_or_partial_change_of_owner_is_no_change_of_owner() {
         for table in [vec![node(2, None, 5, &[(0, 99)])], vec![node(2, None, 6, &[(0, 98)])], vec![]] {
             let mut facts = crashed(true);
-            facts.peers.get_mut(&id(3)).unwrap().table = table;
+            facts.peers.insert(id(7), Peer { table, ..peer(7, None) });
             assert_eq!(decide_start(&facts), ask(2));
         }
     }
@@ -400,6 +472,9 @@ mod tests {
         for spoil in unfit {
             let mut facts = crashed(true);
             spoil(facts.peers.get_mut(&id(2)).unwrap());
+            // A second replica, of which the peers tell, does not answer.
+            assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+            facts.waited = PEERS_LIMIT;
             assert_eq!(
                 decide_start(&facts),
                 Start::AsIs { why: "no replica in sync answers, and the data set is on disk" }
@@ -407,6 +482,7 @@ mod tests {
         }
         let mut restarted = crashed(true);
         (restarted.peers.get_mut(&id(2)).unwrap().offset) = 0;
+        restarted.waited = PEERS_LIMIT;
         assert!(matches!(decide_start(&restarted), Start::AsIs { .. }), "it has old keys and was not in sync since");
     }
 
@@ -417,8 +493,7 @@ mod tests {
         facts.waited = PEERS_LIMIT;
         assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
         let mut stubborn = crashed(true);
-        stubborn.waited = 15 * SECOND;
-        stubborn.asked = Some(Asked { replica: id(2), ago: SECOND });
+        stubborn.waited = TAKEOVER_LIMIT;
         assert_eq!(
             decide_start(&stubborn),
             Start::AsIs { why: "no replica took over in time, and the data set is on disk" }
@@ -433,6 +508,10 @@ mod tests {
         // A replica that was itself restarted from its files still has the only copy.
         (facts.peers.get_mut(&id(2)).unwrap().offset) = 0;
         assert_eq!(decide_start(&facts), ask(2));
+        for voter in [2, 3, 6] {
+            // Nobody tells of a second replica.
+            facts.peers.get_mut(&id(voter)).unwrap().table.retain(|node| node.id != id(4));
+        }
         facts.peers.remove(&id(2));
         facts.waited = 1000 * SECOND;
         assert_eq!(
@@ -442,7 +521,9 @@ mod tests {
         );
         facts.peers.insert(id(2), Peer { syncing: true, offset: 0, keys: 0, ..peer(2, Some(1)) });
         assert!(matches!(decide_start(&facts), Start::Hold { .. }));
-        facts.peers.insert(id(2), Peer { offset: 0, keys: 0, ..peer(2, Some(1)) });
+        let mut empty = Peer { offset: 0, keys: 0, ..peer(2, Some(1)) };
+        empty.table.retain(|node| node.id != id(4));
+        facts.peers.insert(id(2), empty);
         assert_eq!(decide_start(&facts), Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" });
         facts.append_only = true;
         assert!(matches!(decide_start(&facts), Start::Hold { .. }), "append-only files must be there; they are lost");
@@ -500,8 +581,8 @@ mod tests {
         ) {
             let facts = Facts {
                 peers: peers.into_iter().map(|(last, peer)| (id(last), peer)).collect(),
-                waited: Duration::from_secs(15),
-                asked: asked.map(|ago| Asked { replica: id(2), ago: Duration::from_secs(ago) }),
+                waited: TAKEOVER_LIMIT + ASK_AGAIN,
+                asked: asked.map(|ago| Asked { replica: id(2), ago: ASK_AGAIN + Duration::from_secs(ago) }),
                 ..crashed(true)
             };
             let starts = matches!(decide_start(&facts), Start::AsIs { .. });

@@ -188,6 +188,7 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<(), E
             set(shared, &directive).await;
         }
     }
+    // Loading users closes every connection of the internal ones: replicas and the controller log in again and go on.
     if old.passwords != new.passwords {
         match shared.local.ask(&[Command::new("ACL").arg("LOAD")]).await.as_deref() {
             Ok([Reply::Status(_)]) => tracing::info!("passwords changed and are in use"),

@@ -1,0 +1,11 @@
+//! The agent as the process of a pod, for the tests of this crate: `kun agent` without the rest of `kun`.
+
+use std::process::ExitCode;
+
+#[tokio::main(flavor = "multi_thread", worker_threads = 2)]
+async fn main() -> ExitCode {
+    let level = std::env::var("KUN_TEST_LOG").unwrap_or_else(|_| "debug".to_owned());
+    tracing_subscriber::fmt().with_env_filter(level).with_writer(std::io::stderr).with_ansi(false).init();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    ExitCode::from(agent::main(&args, &|name| std::env::var(name).ok()).await)
+}

@@ -1,0 +1,15 @@
+//! The agent as a process, with real redis-server and real TLS, on addresses of 127.84.2.0/24 and up.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[path = "pods/backup.rs"]
+mod backup;
+#[path = "pods/crash.rs"]
+mod crash;
+#[path = "pods/harness.rs"]
+mod harness;
+#[path = "pods/hold.rs"]
+mod hold;
+#[path = "pods/serve.rs"]
+mod serve;
+#[path = "pods/stop.rs"]
+mod stop;

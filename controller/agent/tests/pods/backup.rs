@@ -1,0 +1,195 @@
+//! Backups: what the worker stores loads elsewhere with the same keys, and a broken stream stores nothing.
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command as Process, Stdio},
+    time::Duration,
+};
+
+use agent::backup::Job;
+use http_body_util::{BodyExt as _, Full};
+use resp::{Connection, Options};
+use types::{agent::WorkerReport, names};
+
+use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, program};
+
+fn job(pod: &Pod, out: &Path) -> Job {
+    Job {
+        source: (pod.ip, names::PORT_AGENT).into(),
+        expect_cn: "kun:agent:default:orders".into(),
+        expect_node: None,
+        out: out.join("shards"),
+        file: "0.rdb".into(),
+        internal_dir: pod.dir.join("internal"),
+        termination_log: out.join("termination-log"),
+    }
+}
+
+fn report(job: &Job) -> WorkerReport {
+    serde_json::from_slice(&fs::read(&job.termination_log).unwrap()).unwrap()
+}
+
+/// Every kind of value the engine encodes in its own way.
+async fn fill_kinds(pod: &Pod) -> i64 {
+    let mut redis = pod.login("default", APPLICATION).await;
+    let long = "x".repeat(5000);
+    let numbers: Vec<String> = (0..1000).map(|n| n.to_string()).collect();
+    let words: Vec<String> = (0..1000).map(|n| format!("{n}{}", "y".repeat(80))).collect();
+    let mut count = 0;
+    for (kind, items) in [("few", &numbers[..3]), ("numbers", &numbers[..]), ("words", &words[..])] {
+        let each = |command: &str| resp::Command::new(command).arg(format!("{command}-{kind}")).args(items);
+        let pairs: Vec<&str> = items.iter().flat_map(|item| ["1", item.as_str()]).collect();
+        let fields: Vec<&str> = items.iter().flat_map(|item| [item.as_str(), "v"]).collect();
+        for command in [
+            each("SADD"),
+            each("RPUSH"),
+            resp::Command::new("ZADD").arg(format!("zset-{kind}")).args(&pairs),
+            resp::Command::new("HSET").arg(format!("hash-{kind}")).args(&fields),
+        ] {
+            redis.command(&command).await.unwrap();
+            count += 1;
+        }
+    }
+    for (key, value) in [("short", "1"), ("number", "-70000"), ("long", long.as_str())] {
+        redis.call(&["SET", key, value, "EX", "10000"]).await.unwrap();
+        count += 1;
+    }
+    for n in 0..300 {
+        redis.call(&["XADD", "stream", "*", "field", &n.to_string()]).await.unwrap();
+    }
+    redis.call(&["XGROUP", "CREATE", "stream", "group", "0"]).await.unwrap();
+    redis.call(&["XREADGROUP", "GROUP", "group", "me", "COUNT", "7", "STREAMS", "stream", ">"]).await.unwrap();
+    redis.call(&["PFADD", "hll", "a", "b"]).await.unwrap();
+    redis
+        .call(&["FUNCTION", "LOAD", "#!lua name=lib\nredis.register_function('f', function() return 1 end)"])
+        .await
+        .unwrap();
+    count + 2
+}
+
+#[tokio::test]
+async fn a_stored_snapshot_loads_in_a_fresh_server_with_the_same_keys() {
+    let cluster = Cluster::form(16, config(), 1, 1).await;
+    let kinds = fill_kinds(&cluster.pods[0]).await;
+    fill(&cluster.pods[0], "k", 20_000, &[b'v'; 300]).await;
+    let keys = kinds + 20_000;
+    let out = tempfile::tempdir().unwrap();
+    for (number, pod) in cluster.pods.iter().enumerate() {
+        let job = Job {
+            file: format!("{number}.rdb"),
+            expect_node: Some(pod.id().await.to_string()),
+            ..job(pod, out.path())
+        };
+        eventually("the copy has every key", async || pod.dbsize().await == keys).await;
+        assert!(agent::backup::run(&job).await, "{:?}", report(&job));
+        let WorkerReport::Stored { artifact, engine_version } = report(&job) else { panic!() };
+        assert!(engine_version.starts_with("7."), "{engine_version}");
+        assert_eq!((artifact.keys, artifact.index, artifact.slots.as_str()), (keys, 0, "0-16383"));
+        assert_eq!(artifact.node_id, pod.id().await.to_string());
+        assert_eq!(artifact.replication_id.len(), 40);
+        let file = job.out.join(&job.file);
+        assert_eq!(fs::metadata(&file).unwrap().len(), u64::try_from(artifact.bytes).unwrap());
+        let sum = Process::new("sha256sum").arg(&file).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&sum.stdout).split(' ').next(), Some(artifact.sha256.as_str()));
+        assert_loads(&file, keys, number).await;
+        let mut redis = pod.operator().await;
+        eventually("compression is back", async || {
+            redis.config_get(&["rdbcompression"]).await.unwrap()["rdbcompression"] == "yes"
+        })
+        .await;
+        assert!(!job.out.join(format!(".{number}.rdb.part")).exists());
+    }
+}
+
+async fn assert_loads(file: &Path, keys: i64, number: usize) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::copy(file, dir.path().join("dump.rdb")).unwrap();
+    let ip = format!("127.84.17.{}", number + 1);
+    let mut server = Process::new("redis-server")
+        .args(["--bind", &ip, "--port", "6379", "--protected-mode", "no", "--save", "", "--dir"])
+        .arg(dir.path())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let options = Options::new(format!("{ip}:6379").parse().unwrap());
+    let mut found = 0;
+    for _ in 0..500 {
+        if let Ok(mut redis) = Connection::open(&options).await
+            && let Ok(reply) = redis.call(&["DBSIZE"]).await
+        {
+            found = reply.integer().unwrap();
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    server.kill().unwrap();
+    server.wait().unwrap();
+    assert_eq!(found, keys);
+}
+
+#[tokio::test]
+async fn a_worker_stores_nothing_from_a_stranger_or_a_broken_stream() {
+    let mut cluster = Cluster::form(18, config(), 1, 0).await;
+    let out = tempfile::tempdir().unwrap();
+    let good = job(&cluster.pods[0], out.path());
+    let failure = |job: &Job| match report(job) {
+        WorkerReport::Failed { message } => message,
+        WorkerReport::Stored { .. } => panic!("stored"),
+    };
+    let stranger = Job { expect_cn: "kun:agent:default:other".into(), ..good.clone() };
+    assert!(!agent::backup::run(&stranger).await);
+    assert!(failure(&stranger).contains("is \"kun:agent:default:orders\", not \"kun:agent:default:other\""));
+    let moved = Job { expect_node: Some("0".repeat(40)), ..good.clone() };
+    assert!(!agent::backup::run(&moved).await);
+    assert!(failure(&moved).contains(&"0".repeat(40)));
+    // The member dies in the middle of the stream.
+    fill(&cluster.pods[0], "k", 60_000, &[b'v'; 1000]).await;
+    let mut redis = cluster.pods[0].operator().await;
+    redis.config_set("rdb-key-save-delay", "20").await.unwrap();
+    let running = tokio::spawn({
+        let job = good.clone();
+        async move { agent::backup::run(&job).await }
+    });
+    let partial = good.out.join(".0.rdb.part");
+    eventually("the stream has begun", async || fs::metadata(&partial).is_ok_and(|file| file.len() > 100_000)).await;
+    cluster.pods[0].kill_redis();
+    assert!(!running.await.unwrap());
+    assert!(!good.out.join("0.rdb").exists(), "{}", failure(&good));
+    cluster.pods[0].ended().await;
+}
+
+#[tokio::test]
+async fn one_snapshot_at_a_time_and_a_reader_that_leaves_frees_the_member() {
+    let cluster = Cluster::form(19, config(), 1, 0).await;
+    fill(&cluster.pods[0], "k", 20_000, &[b'v'; 1000]).await;
+    let mut redis = cluster.pods[0].operator().await;
+    redis.config_set("rdb-key-save-delay", "200").await.unwrap();
+    let identity = cluster.certificate("kun:agent:default:orders");
+    let mut sender = cluster.connect(&cluster.pods[0], Some(&identity)).await.unwrap();
+    let request = http::Request::get("/v1/snapshot").header("host", "x").body(Full::default()).unwrap();
+    let mut response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    assert!(response.body_mut().frame().await.unwrap().unwrap().is_data());
+    assert_eq!(redis.config_get(&["rdbcompression"]).await.unwrap()["rdbcompression"], "no");
+    let second = cluster.as_user("kun:agent:default:orders", &cluster.pods[0], "GET", "/v1/snapshot", "").await;
+    assert_eq!(second, (429, "another snapshot is being streamed from this member\n".to_owned()));
+    drop((response, sender));
+    eventually("compression is back", async || {
+        redis.config_get(&["rdbcompression"]).await.unwrap()["rdbcompression"] == "yes"
+    })
+    .await;
+    redis.config_set("rdb-key-save-delay", "0").await.unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let job = job(&cluster.pods[0], out.path());
+    eventually("the next snapshot succeeds", async || agent::backup::run(&job).await).await;
+}
+
+#[test]
+fn the_worker_is_reached_by_its_subcommand_and_reports_bad_arguments() {
+    let run = |args: &[&str]| Process::new(program()).args(args).env("KUN_INTERNAL_DIR", "/nowhere").output().unwrap();
+    let output = run(&["backup", "--source", "nonsense"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--expect-cn is missing"), "{output:?}");
+    assert_eq!(run(&["nonsense"]).status.code(), Some(1));
+}

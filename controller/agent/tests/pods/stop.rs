@@ -1,0 +1,144 @@
+//! Stopping in order: the primary role goes first, a writer loses nothing, also when the agent itself was killed before.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use resp::Outcome;
+use rustix::process::Signal;
+use types::cluster::AppendOnly;
+
+use crate::harness::{Cluster, config, eventually};
+
+/// Writes until told to stop; returns every acknowledged key and the longest time between two acknowledgements.
+fn writer(cluster: &Cluster, stop: &Arc<AtomicBool>) -> tokio::task::JoinHandle<(Vec<String>, Duration)> {
+    let (mut client, stop) = (cluster.client(), Arc::clone(stop));
+    tokio::spawn(async move {
+        let (mut acked, mut gap, mut last) = (Vec::new(), Duration::ZERO, Instant::now());
+        let mut number = 0;
+        while !stop.load(Ordering::Relaxed) {
+            let key = format!("w{number}");
+            number += 1;
+            if let Outcome::Acked(_) = client.set(&key, &key).await {
+                acked.push(key);
+                gap = gap.max(last.elapsed());
+                last = Instant::now();
+            }
+        }
+        (acked, gap)
+    })
+}
+
+async fn assert_all(cluster: &Cluster, acked: &[String]) {
+    let mut client = cluster.client();
+    let mut lost = BTreeMap::new();
+    for key in acked {
+        match client.get(key).await.unwrap() {
+            Some(value) if value == key.as_bytes() => {}
+            other => {
+                lost.insert(key, other);
+            }
+        }
+    }
+    assert!(acked.len() > 200, "only {} writes were acknowledged", acked.len());
+    assert!(lost.is_empty(), "{} of {} lost: {lost:?}", lost.len(), acked.len());
+}
+
+#[tokio::test]
+async fn a_stopped_primary_hands_over_first_and_a_writer_loses_nothing() {
+    let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..config() };
+    let mut cluster = Cluster::form(12, volatile, 3, 1).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let writing = writer(&cluster, &stop);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    for primary in 0..3 {
+        cluster.pods[primary].signal(Signal::TERM);
+        assert_eq!(cluster.pods[primary].ended().await, Some(0), "{}", cluster.pods[primary].log());
+        assert!(cluster.pods[primary].log().contains("handed over"), "{}", cluster.pods[primary].log());
+        assert!(!cluster.pods[primary + 3].is_replica().await);
+        cluster.pods[primary].start();
+        eventually("the member is back in sync", async || {
+            cluster.get(&cluster.pods[primary], "/readyz").await.0 == 200
+        })
+        .await;
+        assert!(cluster.pods[primary].is_replica().await);
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (acked, gap) = writing.await.unwrap();
+    assert_all(&cluster, &acked).await;
+    assert!(gap < Duration::from_secs(2), "the longest gap was {gap:?}");
+}
+
+#[tokio::test]
+async fn a_killed_agents_redis_is_handed_over_from_and_taken_down_by_the_next_agent() {
+    let mut cluster = Cluster::form(13, config(), 3, 1).await;
+    let stop = Arc::new(AtomicBool::new(false));
+    let writing = writer(&cluster, &stop);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let left = cluster.pods[0].redis_pid().unwrap();
+    cluster.pods[0].signal(Signal::KILL);
+    assert_eq!(cluster.pods[0].ended().await, None);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!cluster.pods[0].is_replica().await, "it goes on alone");
+    cluster.pods[0].start();
+    eventually("a new redis-server is a replica", async || {
+        cluster.pods[0].redis_pid() != Some(left) && cluster.pods[0].is_replica().await
+    })
+    .await;
+    assert!(!std::path::Path::new(&format!("/proc/{left}/cwd")).exists());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    stop.store(true, Ordering::Relaxed);
+    let (acked, _) = writing.await.unwrap();
+    cluster.wait_ready().await;
+    assert_all(&cluster, &acked).await;
+}
+
+#[tokio::test]
+async fn the_last_holder_of_keys_saves_them_even_when_nothing_is_kept_on_disk() {
+    let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..config() };
+    let mut cluster = Cluster::form(14, volatile, 1, 0).await;
+    let mut client = cluster.client();
+    for n in 0..50 {
+        assert!(matches!(client.set(format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0));
+    assert!(cluster.pods[0].data("dump.rdb").exists());
+    cluster.pods[0].start();
+    cluster.wait_ready().await;
+    assert_eq!(cluster.pods[0].dbsize().await, 50);
+    // Once loaded it would only grow stale.
+    eventually("the file is gone", async || !cluster.pods[0].data("dump.rdb").exists()).await;
+}
+
+#[tokio::test]
+async fn switching_the_append_only_file_on_or_off_while_down_never_hides_the_data() {
+    let mut cluster = Cluster::form(15, config(), 1, 0).await;
+    let mut client = cluster.client();
+    for n in 0..50 {
+        assert!(matches!(client.set(format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    for append_only in [AppendOnly::Off, AppendOnly::EverySec] {
+        cluster.pods[0].signal(Signal::TERM);
+        assert_eq!(cluster.pods[0].ended().await, Some(0));
+        cluster.config.append_only = append_only;
+        cluster.write_config(&cluster.pods[0].dir);
+        cluster.pods[0].start();
+        cluster.wait_ready().await;
+        assert_eq!(cluster.pods[0].dbsize().await, 50, "{append_only:?}\n{}", cluster.pods[0].log());
+        let wanted = if append_only == AppendOnly::Off { "no" } else { "yes" };
+        let mut redis = cluster.pods[0].operator().await;
+        eventually("the wanted state is set", async || {
+            redis.config_get(&["appendonly"]).await.unwrap()["appendonly"] == wanted
+        })
+        .await;
+        let kept = append_only == AppendOnly::EverySec;
+        eventually("the log lies where it belongs", async || cluster.pods[0].data("appendonlydir").exists() == kept)
+            .await;
+    }
+}
