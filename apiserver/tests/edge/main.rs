@@ -9,3 +9,4 @@ mod filters;
 mod hooks;
 mod limits;
 mod stage;
+mod whole;

@@ -1,0 +1,129 @@
+//! The whole server over TLS, with the real store, verbs and chain: webhooks are objects, and count from the moment
+//! their creation is acknowledged.
+
+use std::sync::Arc;
+
+use apiserver::admit::Chain;
+use apiserver::admit::call::Caller;
+use apiserver::admit::source::StoreSources;
+use apiserver::app::App;
+use apiserver::filter::Edge;
+use apiserver::filter::authz::StaticAuthorizer;
+use apiserver::filter::metrics::Metrics;
+use apiserver::filter::rights::STANDALONE;
+use apiserver::registry::{host, redis};
+use apiserver::serve::{self, Drain, Limits, Options};
+use apiserver::storage::Storage;
+use apiserver::world::System;
+use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Material, Reloading, server_config};
+use http::Method;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::{Answer, Client};
+use crate::hooks::Hooks;
+use crate::stage::{Server, Stage, client_certificate, serving_certificate};
+
+const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
+const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
+
+/// A server as standalone builds it.
+async fn start(hooks: &Hooks) -> Server {
+    let authority = Authority::create("clients").unwrap();
+    let identity = serving_certificate(&authority, "127.83.4.1");
+    let listener = TcpListener::bind("127.83.4.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let tls =
+        server_config(&identity, authority.certificate_pem(), ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).unwrap();
+    let metrics = Arc::new(Metrics::default());
+    let registry = redis::registry().unwrap().and(host::registry().unwrap());
+    let app = App::new(registry, Arc::new(System));
+    let edge = Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(STANDALONE)), metrics.clone());
+    let options =
+        Options { listener, tls, edge, metrics: metrics.clone(), limits: Limits::default(), drain: Drain::default() };
+    let shutdown = CancellationToken::new();
+    let running = tokio::spawn(serve::run(options, shutdown.clone()));
+    let store = Arc::new(store::Memory::new(store::Clock::system()));
+    let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
+    let caller = Arc::new(Caller::new(Some(client_certificate(&hooks.authority, "kun:apiserver", &[])), metrics));
+    app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage)), caller)));
+    let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
+    let certificates = Reloading::new(material).unwrap();
+    Server { address, stage: Arc::new(Stage::default()), authority, certificates, shutdown, running }
+}
+
+async fn post(client: &mut Client, path: &str, object: &Value) -> Answer {
+    client.ask(Method::POST, path, &[("content-type", "application/json")], object.to_string()).await
+}
+
+fn configuration(kind: &str, name: &str, hook: Value) -> Value {
+    json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "webhooks": [hook]})
+}
+
+fn config_map(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": {"own": "x"}}, "data": {"a": "b"}})
+}
+
+#[tokio::test]
+async fn webhooks_count_from_the_moment_their_configuration_is_acknowledged() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let server = start(&hooks).await;
+    let admin = server.client("kun:admin", &["system:masters"]);
+    let mut client = Client::h2(&server, Some(&admin)).await;
+    let refused = post(&mut client, CONFIG_MAPS, &config_map("early")).await;
+    assert_eq!((refused.code, refused.json()["message"].as_str()), (404, Some("namespaces \"n\" not found")));
+    let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}});
+    assert_eq!(post(&mut client, "/api/v1/namespaces", &namespace).await.code, 201);
+    let created = post(&mut client, CONFIG_MAPS, &config_map("plain")).await;
+    assert_eq!((created.code, &created.json()["metadata"]["labels"]), (201, &json!({"own": "x"})));
+
+    let mutating = configuration("MutatingWebhookConfiguration", "m", hooks.hook("a.test.io", "/label/a", |_| {}));
+    let path = format!("{WEBHOOKS}/mutatingwebhookconfigurations");
+    assert_eq!(post(&mut client, &path, &mutating).await.code, 201);
+    let created = post(&mut client, CONFIG_MAPS, &config_map("labelled")).await;
+    assert_eq!((created.code, &created.json()["metadata"]["labels"]), (201, &json!({"a": "set", "own": "x"})));
+
+    let validating = configuration("ValidatingWebhookConfiguration", "v", hooks.hook("b.test.io", "/deny", |_| {}));
+    let path = format!("{WEBHOOKS}/validatingwebhookconfigurations");
+    assert_eq!(post(&mut client, &path, &validating).await.code, 201);
+    let refused = post(&mut client, CONFIG_MAPS, &config_map("denied")).await;
+    assert_eq!(refused.code, 403);
+    assert_eq!(refused.json()["message"], "admission webhook \"b.test.io\" denied the request: no");
+    assert_eq!(client.get(&format!("{CONFIG_MAPS}/denied")).await.code, 404, "what was refused was stored");
+
+    // The way out is never blocked: a configuration can be removed although its webhook denies everything.
+    assert_eq!(client.ask(Method::DELETE, &format!("{path}/v"), &[], "").await.code, 200);
+    assert_eq!(post(&mut client, CONFIG_MAPS, &config_map("allowed")).await.code, 201);
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_honoured_is_refused_with_its_fields() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let server = start(&hooks).await;
+    let admin = server.client("kun:admin", &["system:masters"]);
+    let mut client = Client::h2(&server, Some(&admin)).await;
+    let bad = hooks.hook("a.test.io", "/allow", |hook| {
+        hook["matchConditions"] = json!([{"name": "x", "expression": "true"}]);
+        hook["timeoutSeconds"] = json!(90);
+    });
+    let path = format!("{WEBHOOKS}/mutatingwebhookconfigurations");
+    let refused = post(&mut client, &path, &configuration("MutatingWebhookConfiguration", "m", bad)).await;
+    assert_eq!(refused.code, 422, "{}", refused.text);
+    let causes = refused.json()["details"]["causes"].clone();
+    let fields: Vec<&str> = causes.as_array().unwrap().iter().filter_map(|cause| cause["field"].as_str()).collect();
+    assert_eq!(fields, ["webhooks[0].timeoutSeconds", "webhooks[0].matchConditions"]);
+}
+
+#[tokio::test]
+async fn the_server_answers_503_until_its_store_is_open() {
+    let app = App::new(redis::registry().unwrap(), Arc::new(System));
+    let (metrics, authorizer) = (Arc::new(Metrics::default()), Arc::new(StaticAuthorizer::new(STANDALONE)));
+    let edge = Edge::new(app, authorizer, metrics);
+    let peer =
+        Arc::new(apiserver::filter::Peer { address: ([127, 83, 4, 1], 1).into(), identity: None, good_until: None });
+    for (path, code) in [("/livez", 200), ("/readyz", 500), ("/apis/redis.kun.io/v1", 503), ("/nothing", 503)] {
+        let request = http::Request::get(path).body(apiserver::wire::body::request("")).unwrap();
+        assert_eq!(edge.clone().answer(peer.clone(), request).await.status(), code, "{path}");
+    }
+}
