@@ -95,10 +95,8 @@ impl Sources for StoreSources {
 impl Parsed {
     fn of(&self, kind: Kind, resource: &Resource) -> Result<Arc<[Webhook]>> {
         let listed = resource.list(&Query::default()).map_err(|_| not_ready(kind))?;
-        if let Some(memory) = &*self.0.load() {
-            if memory.is_of(&listed.items) {
-                return Ok(memory.webhooks.clone());
-            }
+        if let Some(memory) = self.0.load().as_ref().filter(|memory| memory.is_of(&listed.items)) {
+            return Ok(memory.webhooks.clone());
         }
         let mut webhooks = Vec::new();
         for object in &listed.items {

@@ -25,7 +25,8 @@ const DISCOVERY: &[Rule] = &[Rule::Paths {
     paths: &["/", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
 }];
 
-/// The controller: its own kinds and their status, and the children it builds. It reads namespaces and never writes them.
+/// The controller: its own kinds and their status, and the children it builds. It makes the namespace its lease is in,
+/// and never changes or deletes one.
 const CONTROLLER: &[Rule] = &[
     Rule::Resources { verbs: READ, groups: REDIS, resources: &["redispolicies"] },
     Rule::Resources {
@@ -45,7 +46,7 @@ const CONTROLLER: &[Rule] = &[
         groups: CORE,
         resources: &["services", "configmaps", "secrets", "persistentvolumeclaims", "pods"],
     },
-    Rule::Resources { verbs: READ, groups: CORE, resources: &["namespaces"] },
+    Rule::Resources { verbs: &["get", "list", "watch", "create"], groups: CORE, resources: &["namespaces"] },
     Rule::Resources { verbs: &["create", "update", "patch"], groups: &["", "events.k8s.io"], resources: &["events"] },
     Rule::Resources { verbs: &["get", "create", "update"], groups: &["coordination.k8s.io"], resources: &["leases"] },
 ];
@@ -60,30 +61,27 @@ const WEBHOOK: &[Rule] = &[
     Rule::Resources { verbs: READ, groups: CORE, resources: &["namespaces"] },
 ];
 
-/// The node stands in for kubelet, StatefulSet controller, garbage collector and namespace controller: the last two must
-/// be able to see and delete everything there is.
+/// The node stands in for kubelet, StatefulSet controller, garbage collector and namespace controller. The last two must
+/// be able to see and delete everything there is, and the collector to take owners and finalizers off it; no other
+/// write reaches beyond pods, claims and what reports on them.
 const NODE: &[Rule] = &[
     Rule::Resources {
-        verbs: &["get", "list", "watch", "delete", "deletecollection"],
+        verbs: &["get", "list", "watch", "patch", "delete", "deletecollection"],
         groups: &["*"],
         resources: &["*"],
     },
+    Rule::Resources { verbs: &["create", "update"], groups: CORE, resources: &["pods", "persistentvolumeclaims"] },
     Rule::Resources {
-        verbs: &["create", "update", "patch"],
+        verbs: &["get", "update", "patch"],
         groups: CORE,
-        resources: &["pods", "pods/status", "persistentvolumeclaims", "persistentvolumeclaims/status"],
+        resources: &["pods/status", "persistentvolumeclaims/status", "namespaces/status", "namespaces/finalize"],
     },
     Rule::Resources {
-        verbs: &["update", "patch"],
+        verbs: &["get", "update", "patch"],
         groups: &["apps", "policy"],
-        resources: &["statefulsets", "statefulsets/status", "poddisruptionbudgets", "poddisruptionbudgets/status"],
+        resources: &["statefulsets/status", "poddisruptionbudgets/status"],
     },
-    Rule::Resources {
-        verbs: &["update", "patch"],
-        groups: CORE,
-        resources: &["namespaces", "namespaces/status", "namespaces/finalize", "services", "configmaps", "secrets"],
-    },
-    Rule::Resources { verbs: &["create", "update", "patch"], groups: &["", "events.k8s.io"], resources: &["events"] },
+    Rule::Resources { verbs: &["create"], groups: &["", "events.k8s.io"], resources: &["events"] },
 ];
 
 #[cfg(test)]
@@ -120,6 +118,12 @@ mod tests {
             ("kun:webhook", "GET", secrets.to_owned(), false),
             ("kun:node", "PUT", "/api/v1/namespaces/n/pods/p/status".to_owned(), true),
             ("kun:node", "PUT", format!("{rdc}/a/status"), false),
+            ("kun:node", "PUT", format!("{rdc}/a"), false),
+            ("kun:node", "PATCH", format!("{rdc}/a"), true),
+            ("kun:node", "POST", format!("{rdc}/a/backup"), false),
+            ("kun:node", "PUT", "/api/v1/namespaces/n/finalize".to_owned(), true),
+            ("kun:node", "PUT", secrets.to_owned(), false),
+            ("kun:controller", "POST", "/api/v1/namespaces".to_owned(), true),
             ("kun:node", "DELETE", rdc.to_owned(), true),
             ("kun:node", "GET", lease.to_owned(), true),
             ("kun:apiserver", "GET", rdc.to_owned(), false),
