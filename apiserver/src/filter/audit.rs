@@ -2,8 +2,11 @@
 //!
 //! Metadata only. No body is ever written: Secrets pass through here.
 
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
 use http::{HeaderMap, StatusCode};
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 
 use super::{Exchange, headers};
 use crate::request::{Call, ResourcePath};
@@ -41,53 +44,82 @@ pub(super) fn record(exchange: &Exchange, code: StatusCode) -> bool {
     is_mutating
 }
 
-fn line(exchange: &Exchange, code: StatusCode) -> Value {
+/// The line, in the order it is read: who, what, to what, with what outcome.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Line<'a> {
+    #[serde(rename = "auditID")]
+    audit_id: &'a str,
+    user: Option<&'a str>,
+    groups: Option<&'a [String]>,
+    #[serde(rename = "sourceIP")]
+    source_ip: IpAddr,
+    user_agent: &'a str,
+    method: &'a str,
+    path: &'a str,
+    verb: Option<&'static str>,
+    #[serde(flatten)]
+    object: Option<Object<'a>>,
+    dry_run: bool,
+    code: u16,
+    latency_millis: f64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
+}
+
+/// What a request is about, as far as its path and admission tell.
+#[derive(Serialize)]
+struct Object<'a> {
+    group: &'a str,
+    version: &'a str,
+    resource: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subresource: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    namespace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
+fn line(exchange: &Exchange, code: StatusCode) -> String {
     let mut annotations = exchange.annotations.snapshot();
     let told_name = annotations.remove(ANNOTATION_NAME);
     let told_dry_run = annotations.remove(ANNOTATION_DRY_RUN).is_some();
-    let mut line = Map::new();
-    let mut put = |key: &str, value: Value| {
-        if !value.is_null() {
-            line.insert(key.to_owned(), value);
-        }
+    let call = exchange.call.as_ref();
+    let line = Line {
+        audit_id: &exchange.audit_id,
+        user: exchange.user.as_ref().map(|user| user.name.as_str()),
+        groups: exchange.user.as_ref().map(|user| user.groups.as_slice()),
+        source_ip: exchange.peer.address.ip(),
+        user_agent: &exchange.user_agent,
+        method: exchange.method.as_str(),
+        path: &exchange.path,
+        verb: call.map(|call| call.verb.as_str()),
+        object: call.and_then(|call| call.resource.as_ref()).map(|path| Object::of(path, told_name)),
+        dry_run: told_dry_run || call.is_some_and(is_dry_run),
+        code: code.as_u16(),
+        latency_millis: (exchange.started.elapsed().as_secs_f64() * 1e6).round() / 1e3,
+        annotations,
     };
-    put("auditID", json!(exchange.audit_id));
-    put("user", json!(exchange.user.as_ref().map(|user| &user.name)));
-    put("groups", json!(exchange.user.as_ref().map(|user| &user.groups)));
-    put("sourceIP", json!(exchange.peer.address.ip()));
-    put("userAgent", json!(exchange.user_agent));
-    put("method", json!(exchange.method.as_str()));
-    put("path", json!(exchange.path));
-    put("code", json!(code.as_u16()));
-    put("latencyMillis", json!(millis(exchange)));
-    if let Some(call) = &exchange.call {
-        put("verb", json!(call.verb.as_str()));
-        put("dryRun", json!(told_dry_run || is_dry_run(call)));
-        if let Some(path) = &call.resource {
-            put("resource", json!(path.resource));
-            put("group", json!(path.group));
-            put("version", json!(path.version));
-            put("subresource", json!(path.subresource));
-            put("namespace", json!(path.namespace));
-            put("name", json!(name(path).or(told_name.as_deref())));
-        }
-    }
-    if !annotations.is_empty() {
-        put("annotations", json!(annotations));
-    }
-    Value::Object(line)
+    // A structure of texts and numbers always encodes; a line that did not would still say whose it was.
+    serde_json::to_string(&line).unwrap_or_else(|_| exchange.audit_id.clone())
 }
 
-fn name(path: &ResourcePath) -> Option<&str> {
-    path.name.as_deref()
+impl<'a> Object<'a> {
+    fn of(path: &'a ResourcePath, told_name: Option<String>) -> Self {
+        Self {
+            group: &path.group,
+            version: &path.version,
+            resource: &path.resource,
+            subresource: path.subresource.as_deref(),
+            namespace: path.namespace.as_deref(),
+            name: path.name.clone().or(told_name),
+        }
+    }
 }
 
 fn is_dry_run(call: &Call) -> bool {
     call.query.all("dryRun").any(|value| !value.is_empty())
-}
-
-fn millis(exchange: &Exchange) -> f64 {
-    (exchange.started.elapsed().as_secs_f64() * 1e6).round() / 1e3
 }
 
 #[cfg(test)]
@@ -96,6 +128,7 @@ mod tests {
     use std::sync::Arc;
 
     use http::{HeaderValue, Method};
+    use serde_json::{Value, json};
     use tokio::time::Instant;
 
     use super::super::Peer;
@@ -124,7 +157,7 @@ mod tests {
         let path = "/apis/redis.kun.io/v1/namespaces/prod/redisclusters/orders/scale";
         let exchange = exchange(Method::PATCH, path, "dryRun=All");
         exchange.annotations.set("authorization.k8s.io/decision", "allow");
-        let mut line = line(&exchange, StatusCode::OK);
+        let mut line: Value = serde_json::from_str(&line(&exchange, StatusCode::OK)).unwrap();
         assert!(line.as_object_mut().unwrap().remove("latencyMillis").unwrap().is_f64());
         assert_eq!(
             line,
@@ -142,7 +175,7 @@ mod tests {
         let exchange = exchange(Method::POST, "/apis/g/v1/namespaces/n/things", "");
         exchange.annotations.set(ANNOTATION_NAME, "made-up");
         exchange.annotations.set(ANNOTATION_DRY_RUN, "true");
-        let line = line(&exchange, StatusCode::CREATED);
+        let line: Value = serde_json::from_str(&line(&exchange, StatusCode::CREATED)).unwrap();
         assert_eq!(
             (line.get("name"), line.get("dryRun"), line.get("annotations")),
             (Some(&json!("made-up")), Some(&json!(true)), None)

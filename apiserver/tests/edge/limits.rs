@@ -201,3 +201,37 @@ async fn one_connection_more_than_the_limit_is_closed_and_a_place_that_is_free_i
     }
     panic!("the place of a closed connection was never given back");
 }
+
+#[tokio::test]
+async fn a_client_that_opens_and_abandons_requests_in_a_flood_stops_nobody_else() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let mut other = Client::h2(&server, Some(&jane)).await;
+    assert_eq!(other.get(&format!("{THINGS}/x")).await.code, 200);
+    let mut flood = Client::h2(&server, Some(&jane)).await;
+    for _ in 0..5_000 {
+        let abandoned = flood.send(request(Method::GET, &format!("{THINGS}/never"), &[], full("")));
+        // Long enough to be sent, too short to be answered; the drop resets the stream.
+        if let Ok(Err(_closed)) = timeout(Duration::from_micros(50), abandoned).await {
+            break;
+        }
+    }
+    let answer = timeout(Duration::from_secs(2), other.get(&format!("{THINGS}/x")))
+        .await
+        .expect("the flood starved another client");
+    assert_eq!(answer.code, 200);
+}
+
+#[tokio::test]
+async fn hundreds_of_clients_at_once_are_all_answered() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let one = || async {
+        let mut client = Client::h2(&server, Some(&jane)).await;
+        client.ask(Method::POST, THINGS, &[], "hello").await.code
+    };
+    let codes = futures::future::join_all((0..200).map(|_| one())).await;
+    // More than the in-flight limit at one moment is a 429, which is an answer too.
+    assert!(codes.iter().all(|code| [200, 429].contains(code)), "{codes:?}");
+    assert!(codes.contains(&200));
+}
