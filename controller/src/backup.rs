@@ -337,7 +337,7 @@ pub fn without_cluster(backup: &RedisBackup, now: Timestamp) -> Option<RedisBack
 }
 
 /// The member of a shard to copy from: a replica in sync, which spares the primary the fork; else the primary.
-fn best_source(probed: &Probed, shard: u16) -> Option<(plan::Pod, std::net::SocketAddr)> {
+fn best_source(probed: &Probed, shard: u16) -> Option<(std::net::SocketAddr, plan::NodeId)> {
     let candidates = probed.observed.members.iter().filter(|(pod, _)| pod.shard == shard);
     let ranked = candidates.filter_map(|(pod, member)| {
         let Seen::Node(node) = &member.seen else { return None };
@@ -347,9 +347,9 @@ fn best_source(probed: &Probed, shard: u16) -> Option<(plan::Pod, std::net::Sock
             Role::Replica { .. } => return None,
         };
         let address = probed.facts.get(pod)?.address;
-        (!node.loading).then_some((rank, *pod, address))
+        (!node.loading).then_some((rank, *pod, address, node.id))
     });
-    ranked.min_by_key(|(rank, pod, _)| (*rank, *pod)).map(|(_, pod, address)| (pod, address))
+    ranked.min_by_key(|(rank, pod, ..)| (*rank, *pod)).map(|(_, _, address, id)| (address, id))
 }
 
 #[cfg(test)]

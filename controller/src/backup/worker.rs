@@ -8,8 +8,10 @@ use k8s_openapi::api::core::v1::{
     PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plan::NodeId;
+use types::agent::WorkerReport;
 use types::backup::ArtifactStatus;
-use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget};
+use types::cluster::{BackupTarget, Mode, ClaimTarget, DirectoryTarget};
 use types::names;
 
 use crate::build::ANNOTATION_OWNER_UID;
@@ -23,13 +25,15 @@ const CONTAINER: &str = "backup";
 const TARGET: &str = "/backup";
 /// A worker that hangs is killed: at 50 MB/s a day is 4 TB.
 const DEADLINE_SECONDS: i64 = 24 * 3600;
+/// Characters of an illegible report that are passed on.
+const WORDS_MOST: usize = 300;
 /// uid and gid of the official images' `redis` user.
 const REDIS_USER: i64 = 999;
 
-/// The member a worker copies from.
-pub(super) fn source(probed: &Probed, shard: u16) -> Option<SocketAddr> {
-    let (_, address) = super::best_source(probed, shard)?;
-    Some(SocketAddr::new(address.ip(), names::PORT_AGENT))
+/// The member a worker copies from: where its agent is, and who it must be.
+pub(super) fn source(probed: &Probed, shard: u16) -> Option<(SocketAddr, NodeId)> {
+    let (address, id) = super::best_source(probed, shard)?;
+    Some((SocketAddr::new(address.ip(), names::PORT_AGENT), id))
 }
 
 /// What a worker is to do.
@@ -40,7 +44,7 @@ pub(super) struct Order<'a> {
     pub(super) target: &'a BackupTarget,
     pub(super) shard: u16,
     pub(super) attempt: u16,
-    pub(super) source: SocketAddr,
+    pub(super) source: (SocketAddr, NodeId),
 }
 
 /// The worker pod. It carries the cluster's label but not the members' name, so that no Service sends clients to it.
@@ -98,12 +102,13 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
         read_only: read_only.then_some(true),
         ..VolumeMount::default()
     };
-    let words = [
+    let (address, node) = order.source;
+    let mut words = vec![
         "/kun/bin/kun".to_owned(),
         "agent".to_owned(),
         "backup".to_owned(),
         "--source".to_owned(),
-        order.source.to_string(),
+        address.to_string(),
         "--expect-cn".to_owned(),
         format!("kun:agent:{}:{}", key.namespace, key.name),
         "--out".to_owned(),
@@ -111,10 +116,13 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
         "--file".to_owned(),
         format!("shard-{}.rdb", order.shard),
     ];
+    if resolved.mode == Mode::Cluster {
+        words.extend(["--expect-node".to_owned(), node.to_string()]);
+    }
     Container {
         name: CONTAINER.to_owned(),
         image: Some(resolved.image.clone()),
-        command: Some(words.to_vec()),
+        command: Some(words),
         env: Some(vec![EnvVar {
             name: "KUN_INTERNAL_DIR".to_owned(),
             value: Some("/etc/kun/internal".to_owned()),
@@ -182,22 +190,17 @@ pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
         };
     };
     let message = ended.message.as_deref().unwrap_or_default();
-    if ended.exit_code != 0 {
-        let words: String = message.chars().take(500).collect();
-        return Outcome::Failed(format!("exit code {}: {words}", ended.exit_code));
+    match serde_json::from_str(message) {
+        Ok(WorkerReport::Stored { artifact, engine_version: _ }) if artifact.index == i32::from(shard) => {
+            Outcome::Stored(Box::new(artifact))
+        }
+        Ok(WorkerReport::Stored { artifact, engine_version: _ }) => {
+            Outcome::Failed(format!("the member that answered belongs to shard {}", artifact.index))
+        }
+        Ok(WorkerReport::Failed { message }) => Outcome::Failed(message),
+        Err(error) => {
+            let words: String = message.chars().take(WORDS_MOST).collect();
+            Outcome::Failed(format!("exit code {}, and its report is not legible ({error}): {words}", ended.exit_code))
+        }
     }
-    match artifact(message, shard) {
-        Ok(artifact) => Outcome::Stored(Box::new(artifact)),
-        Err(error) => Outcome::Failed(format!("its summary is not legible: {error}")),
-    }
-}
-
-/// The summary is an [`ArtifactStatus`] whose index the worker does not know.
-fn artifact(message: &str, shard: u16) -> Result<ArtifactStatus, serde_json::Error> {
-    let mut value: serde_json::Value = serde_json::from_str(message)?;
-    if let Some(object) = value.as_object_mut() {
-        object.insert("index".to_owned(), shard.into());
-        object.entry("file").or_insert_with(|| format!("shard-{shard}.rdb").into());
-    }
-    serde_json::from_value(value)
 }

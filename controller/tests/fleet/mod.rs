@@ -1,0 +1,267 @@
+//! Real redis-servers for the controller's tests: one per loopback address, with users like those the agent renders.
+//! Each test has its own third octet, so that tests run side by side.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use controller::api::Kubernetes;
+use controller::build::build;
+use controller::cache::Caches;
+use controller::credentials::{Issuer, SystemIssuer};
+use controller::execute::migrate::Bucket;
+use controller::execute::{Executed, World, execute, settle};
+use controller::gather::Gathered;
+use controller::lease::Guard;
+use controller::probe::agent::Agents;
+use controller::probe::{Container, Memory, Place, Probed, Question, probe};
+use controller::redis::Access;
+use controller::resolve::{self, Resolved, resolve};
+use plan::{Desired, Limits, NodeId, Plan, Pod};
+use resp::{ClusterClient, Connection, Credentials, Options};
+use serde_json::json;
+use tokio::process::{Child, Command};
+
+pub(crate) const OPERATOR: &str = "operator-pw";
+pub(crate) const APPLICATION: &str = "application-pw";
+
+/// What the agent renders for these users; that ours suffices for us is part of what these tests show.
+const ACL: &str = "\
+user default on >application-pw ~* &* +@all -@admin -@dangerous +info +keys +flushdb +flushall
+user kun-operator on >operator-pw ~* resetchannels -@all +ping +role +info +wait +dbsize +auth +hello +select +migrate \
++restore +restore-asking +asking +memory|usage +config|get +config|set +cluster|info +cluster|nodes +cluster|myid \
++cluster|countkeysinslot +cluster|getkeysinslot +cluster|meet +cluster|forget +cluster|replicate +cluster|failover \
++cluster|setslot +cluster|addslots +cluster|addslotsrange +cluster|set-config-epoch
+user kun-replica on >replica-pw resetkeys resetchannels -@all +ping +psync +replconf
+";
+
+/// One redis-server.
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
+    dir: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Server {
+    pub(crate) async fn start(net: u8, host: u8) -> Self {
+        let ip = IpAddr::V4(Ipv4Addr::new(127, 85, net, host));
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("users.acl"), ACL.replace("\\\n", "")).unwrap();
+        let mut server = Self { address: SocketAddr::new(ip, 6379), dir, child: None };
+        server.run().await;
+        server
+    }
+
+    /// Starts the process (again) on the same directory.
+    pub(crate) async fn run(&mut self) {
+        let ip = self.address.ip().to_string();
+        let flags: &[(&str, &str)] = &[
+            ("bind", &ip),
+            ("bind-source-addr", &ip),
+            ("port", "6379"),
+            ("cluster-enabled", "yes"),
+            ("cluster-announce-ip", &ip),
+            ("cluster-node-timeout", "5000"),
+            ("cluster-allow-replica-migration", "no"),
+            ("cluster-require-full-coverage", "no"),
+            ("cluster-replica-validity-factor", "0"),
+            ("repl-diskless-sync-delay", "0"),
+            ("appendonly", "yes"),
+            ("save", ""),
+            ("aclfile", "users.acl"),
+            ("masteruser", "kun-replica"),
+            ("masterauth", "replica-pw"),
+            ("loglevel", "warning"),
+        ];
+        let mut command = Command::new("redis-server");
+        for (name, value) in flags {
+            command.arg(format!("--{name}")).arg(value);
+        }
+        command.current_dir(self.dir.path()).kill_on_drop(true).stdout(Stdio::null()).stderr(Stdio::null());
+        self.child = Some(command.spawn().unwrap());
+        let begun = Instant::now();
+        while Connection::open(&self.options("kun-operator", OPERATOR)).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(10), "{} does not answer", self.address);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// SIGKILL.
+    pub(crate) async fn kill(&mut self) {
+        if let Some(child) = self.child.as_mut() {
+            child.kill().await.unwrap();
+        }
+    }
+
+    fn options(&self, user: &str, password: &str) -> Options {
+        Options::new(self.address).credentials(Credentials::new(user, password))
+    }
+
+    pub(crate) async fn operator(&self) -> Connection {
+        Connection::open(&self.options("kun-operator", OPERATOR)).await.unwrap()
+    }
+
+    pub(crate) async fn id(&self) -> NodeId {
+        let id = self.operator().await.my_id().await.unwrap();
+        NodeId::parse(id.as_str()).unwrap()
+    }
+}
+
+/// A cluster of real servers, looked at and worked on by the controller's own steps, without Kubernetes.
+pub(crate) struct Fleet {
+    pub(crate) servers: BTreeMap<Pod, Server>,
+    pub(crate) resolved: Resolved,
+    pub(crate) memory: Memory,
+    pub(crate) limits: Limits,
+    gathered: Gathered,
+    agents: Agents,
+    kubernetes: Kubernetes,
+    access: Access,
+    bucket: std::sync::Mutex<Bucket>,
+}
+
+/// One look and what followed from it.
+pub(crate) struct Round {
+    pub(crate) plan: Plan,
+    pub(crate) executed: Executed,
+}
+
+impl Fleet {
+    /// Servers for `shards` × `members`, that know nothing of each other.
+    pub(crate) async fn start(net: u8, shards: u16, members: u16, spec: serde_json::Value) -> Self {
+        let mut servers = BTreeMap::new();
+        for shard in 0..shards {
+            for ordinal in 0..members {
+                let pod = Pod::new(shard, ordinal);
+                servers.insert(pod, Server::start(net, host(pod)).await);
+            }
+        }
+        let authority = Arc::new(certs::Authority::create("agents").unwrap());
+        let issuer = SystemIssuer::new(Arc::clone(&authority));
+        let gathered = gathered(&spec);
+        let resolved = resolved(&gathered, &issuer);
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        let guard = Guard::always();
+        let kubernetes = Kubernetes::new(client, Arc::new(Caches::default()), guard, None);
+        Self {
+            servers,
+            resolved,
+            memory: Memory::default(),
+            limits: Limits::default(),
+            gathered,
+            agents: Agents::new(authority),
+            kubernetes,
+            access: Access::new(OPERATOR),
+            bucket: std::sync::Mutex::default(),
+        }
+    }
+
+    /// One more server, at a place that did not exist.
+    pub(crate) async fn add(&mut self, net: u8, pod: Pod) {
+        self.servers.insert(pod, Server::start(net, host(pod)).await);
+    }
+
+    pub(crate) fn places(&self) -> BTreeMap<Pod, Place> {
+        let place = |(pod, server): (&Pod, &Server)| {
+            let container = Container::Running { address: server.address };
+            (*pod, Place { name: format!("orders-{pod}"), outdated: false, last_id: None, uid: None, container })
+        };
+        self.servers.iter().map(place).collect()
+    }
+
+    pub(crate) fn desired(&self, shards: u16, replicas: u16) -> Desired {
+        Desired { node_timeout_millis: 5000, ..Desired::cluster(shards, replicas) }
+    }
+
+    pub(crate) async fn look(&mut self) -> Probed {
+        let places = self.places();
+        let question = Question {
+            mode: types::cluster::Mode::Cluster,
+            places: &places,
+            access: &self.access,
+            agents: &self.agents,
+        };
+        probe(question, &mut self.memory).await
+    }
+
+    /// Looks, plans, executes.
+    pub(crate) async fn round(&mut self, desired: &Desired) -> Round {
+        let probed = self.look().await;
+        let plan = plan::plan(desired, &probed.observed, &self.limits);
+        let places = self.places();
+        let world = World {
+            resolved: &self.resolved,
+            gathered: &self.gathered,
+            places: &places,
+            probed: &probed,
+            access: &self.access,
+            agents: &self.agents,
+            kubernetes: &self.kubernetes,
+            bucket: &self.bucket,
+        };
+        let executed = execute(&plan, world, &mut self.memory).await;
+        settle(&plan, world).await.unwrap();
+        Round { plan, executed }
+    }
+
+    /// Rounds until the planner is satisfied; how long it took.
+    pub(crate) async fn until_satisfied(&mut self, desired: &Desired, limit: Duration) -> Duration {
+        let begun = Instant::now();
+        loop {
+            let round = self.round(desired).await;
+            if round.plan.is_satisfied() {
+                return begun.elapsed();
+            }
+            assert!(
+                begun.elapsed() < limit,
+                "not satisfied after {limit:?}: steps {:?}, waiting {:?}, refused {:?}, failed {:?}",
+                round.plan.steps,
+                round.plan.waiting,
+                round.plan.refused,
+                round.executed.failed
+            );
+            tokio::time::sleep(Duration::from_millis(if round.executed.done.is_empty() { 20 } else { 5 })).await;
+        }
+    }
+
+    pub(crate) fn client(&self) -> ClusterClient {
+        let seeds = self.servers.values().map(|server| server.address).collect();
+        ClusterClient::new(seeds, Some(Credentials::new("default", APPLICATION)))
+            .timeouts(Duration::from_secs(2), Duration::from_secs(30))
+    }
+}
+
+fn host(pod: Pod) -> u8 {
+    u8::try_from(pod.shard * 10 + pod.ordinal + 1).unwrap()
+}
+
+fn gathered(spec: &serde_json::Value) -> Gathered {
+    let cluster = json!({
+        "apiVersion": "redis.kun.io/v1", "kind": "RedisCluster",
+        "metadata": {"name": "orders", "namespace": "ns", "uid": "u1", "generation": 1},
+        "spec": spec,
+    });
+    Gathered {
+        cluster: Arc::new(serde_json::from_value(cluster).unwrap()),
+        stateful_sets: BTreeMap::new(),
+        pods: BTreeMap::new(),
+        workers: BTreeMap::new(),
+        services: BTreeMap::new(),
+        config_maps: BTreeMap::new(),
+        secrets: BTreeMap::new(),
+        claims: BTreeMap::new(),
+        budgets: BTreeMap::new(),
+        operations: Vec::new(),
+        backups: Vec::new(),
+    }
+}
+
+fn resolved(gathered: &Gathered, issuer: &dyn Issuer) -> Resolved {
+    let context = resolve::Context { kun_image: "kun:1", issuer, now: jiff::Timestamp::UNIX_EPOCH };
+    let resolved = resolve(gathered, context).unwrap();
+    build(&resolved).unwrap();
+    resolved
+}
