@@ -162,6 +162,28 @@ impl Reloading {
         }
     }
 
+    /// Makes the material anew every `interval` and takes it if it differs; for an owner of the authority, whose `make`
+    /// is [`crate::Authority::load_or_issue`]. What cannot be made or used leaves the old material in use and is tried
+    /// again. Runs until dropped.
+    pub async fn renew(&self, interval: Duration, mut make: impl FnMut() -> Result<Material> + Send) {
+        let mut taken = None;
+        let mut ticks = tokio::time::interval(interval);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let made = make();
+            if taken.is_some() && made.as_ref().ok() == taken.as_ref() {
+                continue;
+            }
+            match made.and_then(|material| self.swap(material.clone()).map(|()| material)) {
+                Ok(material) => taken = Some(material),
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "certificates cannot be renewed: the old ones stay in use");
+                }
+            }
+        }
+    }
+
     fn take_files(&self, paths: &MaterialPaths, taken: Option<&Material>) -> Result<Option<Material>> {
         let material = paths.read()?;
         if Some(&material) == taken {

@@ -248,6 +248,38 @@ async fn changed_files_are_taken_and_half_a_change_is_not() {
     watching.abort();
 }
 
+#[tokio::test]
+async fn a_certificate_near_its_end_is_replaced_under_a_running_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Arc::new(Authority::create("test").unwrap());
+    let ca = authority.certificate_pem().to_owned();
+    // Dated back ten minutes and good for one more: past two thirds of its life from the start.
+    let brief = Leaf { lifetime: Duration::from_secs(60), ..server_leaf() };
+    let make = {
+        let (authority, dir) = (authority.clone(), dir.path().to_owned());
+        move || {
+            let identity = Some(authority.load_or_issue(&dir, "tls", &brief)?);
+            Ok(Material { identity, authorities_pem: String::new() })
+        }
+    };
+    let reloading = Reloading::new(make().unwrap()).unwrap();
+    let address = serve(reloading.server_config(ClientAuth::Off, &[]).unwrap()).await;
+    let client = client_config(&ca, None, &[]).unwrap();
+    let (mut before, _) = connect(address, client.clone()).await.unwrap();
+    let first = before.get_ref().1.peer_certificates().unwrap()[0].clone();
+    let renewing = tokio::spawn(async move { reloading.renew(Duration::from_millis(20), make).await });
+    for _ in 0..100 {
+        let (after, _) = connect(address, client.clone()).await.unwrap();
+        if after.get_ref().1.peer_certificates().unwrap()[0] != first {
+            assert_eq!(echo(&mut before).await, b'x');
+            renewing.abort();
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("the certificate was never renewed");
+}
+
 #[test]
 fn bad_material_is_refused_and_changes_nothing() {
     let Pair { authority, server } = pair();
