@@ -5,7 +5,7 @@
 //! other moments.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -42,8 +42,7 @@ fn a_kill_at_any_moment_loses_no_acknowledged_write_and_never_moves_the_revision
         seed = next_random(seed);
         let printed = run_child_for(&file, Duration::from_millis(60 + seed % 240));
         acknowledged += printed.len();
-        state.expect(&printed);
-        state.check(&file).unwrap_or_else(|fault| panic!("round {round}: {fault}"));
+        state.check(&printed, &file).unwrap_or_else(|fault| panic!("round {round}: {fault}"));
     }
     assert!(acknowledged > 20 * usize::try_from(rounds).unwrap(), "only {acknowledged} writes in {rounds} rounds");
 }
@@ -82,8 +81,8 @@ fn run_child_for(file: &Path, life: Duration) -> Vec<Acknowledged> {
 }
 
 fn parse(line: &str) -> Option<Acknowledged> {
-    // The last line may be cut off; a whole one ends with a full stop.
-    let mut words = line.strip_prefix("acknowledged ")?.strip_suffix('.')?.split(' ');
+    // The first line begins with what the test harness prints; the last may be cut off, a whole one ends with a stop.
+    let mut words = line.split_once("acknowledged ")?.1.strip_suffix('.')?.split(' ');
     let key = Key::new("pods", Some("a"), words.next()?).unwrap();
     let revision = Revision(words.next()?.parse().unwrap());
     let count = words.next()?.parse().ok();
@@ -94,45 +93,50 @@ fn parse(line: &str) -> Option<Acknowledged> {
 struct Expected {
     revision: Revision,
     /// By key: the newest acknowledged write.
-    keys: BTreeMap<Key, (Revision, Option<u64>)>,
+    keys: BTreeMap<Key, (Revision, u64)>,
 }
 
 impl Expected {
-    fn expect(&mut self, acknowledged: &[Acknowledged]) {
-        for Acknowledged { key, revision, count } in acknowledged {
-            self.revision = self.revision.max(*revision);
-            self.keys.insert(key.clone(), (*revision, *count));
-        }
-    }
-
-    /// Compares with the file. A key may be one write ahead of its last acknowledgement, never behind.
-    fn check(&mut self, file: &Path) -> Result<(), String> {
+    /// Compares the file with what was acknowledged since the last look. Each writer may have had one write in flight,
+    /// and every revision must be somebody's: acknowledged, or in flight and visible.
+    fn check(&mut self, acknowledged: &[Acknowledged], file: &Path) -> Result<(), String> {
         let (revision, found) = read(file);
-        if revision < self.revision {
-            return Err(format!("the revision moved back from {} to {revision}", self.revision));
-        }
-        let all: std::collections::BTreeSet<Key> = self.keys.keys().chain(found.keys()).cloned().collect();
-        for key in all {
-            let here = found.get(&key).copied();
-            match (self.keys.get(&key), here) {
-                (Some((acknowledged, count)), Some((at, now))) if at == *acknowledged && Some(now) == *count => {}
-                (Some((acknowledged, _)), Some((at, _))) if at > *acknowledged => {}
-                (Some((_, None)) | None, None) => {}
-                // Deleted by the one write in flight.
-                (Some((acknowledged, Some(_))), None) if revision > *acknowledged && self.has_room(revision) => {}
-                (None, Some((at, _))) if at > self.revision || self.has_room(revision) => {}
-                (acknowledged, here) => return Err(format!("{key}: acknowledged {acknowledged:?}, found {here:?}")),
+        let mut last: BTreeMap<String, Revision> = BTreeMap::new();
+        for Acknowledged { key, revision, count } in acknowledged {
+            last.insert(writer_of(key), *revision);
+            match count {
+                Some(count) => drop(self.keys.insert(key.clone(), (*revision, *count))),
+                None => drop(self.keys.remove(key)),
             }
         }
-        self.revision = revision;
-        self.keys = found.into_iter().map(|(key, (at, count))| (key, (at, Some(count)))).collect();
+        let mut in_flight: BTreeMap<String, &Key> = BTreeMap::new();
+        for key in self.keys.keys().chain(found.keys()).collect::<BTreeSet<_>>() {
+            let (told, here) = (self.keys.get(key), found.get(key));
+            if told == here {
+                continue;
+            }
+            let newest = last.get(&writer_of(key)).copied().unwrap_or(self.revision);
+            if here.is_some_and(|(at, _)| *at <= newest) {
+                return Err(format!("{key}: acknowledged {told:?}, found the older {here:?}"));
+            }
+            if let Some(other) = in_flight.insert(writer_of(key), key) {
+                return Err(format!("{key} and {other} differ from what one writer was told: {told:?}, {here:?}"));
+            }
+        }
+        let expected = self.revision.0 + (acknowledged.len() + in_flight.len()) as u64;
+        if revision.0 != expected {
+            let (had, told) = (self.revision, acknowledged.len());
+            return Err(format!(
+                "{told} writes after {had} were acknowledged, in flight {in_flight:?}, now {revision}"
+            ));
+        }
+        *self = Expected { revision, keys: found };
         Ok(())
     }
+}
 
-    /// Whether writes in flight can explain a revision that was never acknowledged: each writer has one.
-    fn has_room(&self, found: Revision) -> bool {
-        found > self.revision && found.0 - self.revision.0 <= WRITERS as u64
-    }
+fn writer_of(key: &Key) -> String {
+    key.name().split('-').next().unwrap().to_owned()
 }
 
 fn read(file: &Path) -> (Revision, BTreeMap<Key, (Revision, u64)>) {
@@ -151,7 +155,8 @@ fn write_until_killed(file: PathBuf) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let store = Arc::new(Embedded::open(&file, EmbeddedOptions::default()).unwrap());
-        let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write_forever(Arc::clone(&store), writer))).collect();
+        let writers: Vec<_> =
+            (0..WRITERS).map(|writer| tokio::spawn(write_forever(Arc::clone(&store), writer))).collect();
         for writer in writers {
             writer.await.unwrap();
         }
