@@ -12,7 +12,7 @@ use crate::stage::{Server, Setting, THINGS};
 
 #[tokio::test]
 async fn readiness_fails_first_then_watches_end_and_requests_in_progress_are_finished() {
-    let drain = Drain { notice: Duration::from_millis(300), finish: Duration::from_secs(5) };
+    let drain = Drain { notice: Duration::from_secs(2), finish: Duration::from_secs(10) };
     let server = Server::start(Setting { drain, ..Setting::default() }).await;
     let jane = server.client("jane", &["team"]);
     let mut client = Client::h2(&server, Some(&jane)).await;
@@ -35,13 +35,13 @@ async fn readiness_fails_first_then_watches_end_and_requests_in_progress_are_fin
     assert_eq!(late.get("/livez").await.code, 200);
     assert_eq!(late.get(&format!("{THINGS}/x")).await.code, 200);
     // Afterwards the watch ends without an error, and nobody new gets in.
-    let rest = timeout(Duration::from_secs(2), watch.collect()).await.unwrap();
+    let rest = timeout(Duration::from_secs(10), watch.collect()).await.unwrap();
     assert_eq!(rest.unwrap().to_bytes(), "");
     assert!(dial(&server, Some(&jane), &[]).await.is_err());
     assert!(!server.running.is_finished());
     server.stage.gate.notify_waiters();
     assert_eq!(in_progress.await.unwrap(), "through");
-    timeout(Duration::from_secs(2), server.running).await.expect("idle connections hold the server up").unwrap();
+    timeout(Duration::from_secs(5), server.running).await.expect("idle connections hold the server up").unwrap();
 }
 
 #[tokio::test]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use apiserver::admission::{Attributes, GroupVersion, Operation};
 use apiserver::admit::Chain;
@@ -27,17 +26,29 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::sync::Barrier;
 use tokio_rustls::TlsAcceptor;
 
 use crate::stage::{client_certificate, serving_certificate};
 
 /// What a webhook server has seen.
-#[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) connections: AtomicUsize,
     pub(crate) callers: Mutex<Vec<String>>,
+    /// Reviews at `/deny-late` wait here for each other.
+    together: Barrier,
     /// Path with query, and the request of each review, in order of arrival.
     pub(crate) reviews: Mutex<Vec<(String, Value)>>,
+}
+
+/// How many reviews at `/deny-late` must be under way at once.
+pub(crate) const TOGETHER: usize = 5;
+
+impl Default for Seen {
+    fn default() -> Self {
+        let together = Barrier::new(TOGETHER);
+        Self { connections: AtomicUsize::default(), callers: Mutex::default(), together, reviews: Mutex::default() }
+    }
 }
 
 impl Seen {
@@ -180,7 +191,7 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> hyper::Result<Re
             json!({"uid": uid, "allowed": false, "status": {"message": "no", "reason": "Forbidden", "code": 403}})
         }
         "/deny-late" => {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            seen.together.wait().await;
             json!({"uid": uid, "allowed": false, "status": {"message": "late"}})
         }
         "/deny-as-success" => json!({"uid": uid, "allowed": false, "status": {"code": 200}}),
