@@ -1,1 +1,176 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::{healthy, node, resolved};
+
+fn now() -> Timestamp {
+    Timestamp::from_second(1000).unwrap()
+}
+
+struct Scene {
+    resolved: Resolved,
+    probed: Probed,
+    moving: bool,
+    workers: BTreeMap<String, Arc<Pod>>,
+    backup: RedisBackup,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let backup = json!({
+            "metadata": {"name": "b1", "namespace": "shop", "uid": "0123456789"},
+            "spec": {"clusterName": "orders"},
+        });
+        let target = json!({"target": {"directory": {"path": "/mnt/backups"}}});
+        Self {
+            resolved: resolved(&json!({"shards": 2, "replicasPerShard": 1, "backup": target})),
+            probed: healthy(2, 2),
+            moving: false,
+            workers: BTreeMap::new(),
+            backup: serde_json::from_value(backup).unwrap(),
+        }
+    }
+
+    /// One round; what it creates exists afterwards.
+    fn round(&mut self) -> RedisBackupStatus {
+        let round = Round {
+            resolved: &self.resolved,
+            probed: &self.probed,
+            slots_moving: self.moving,
+            workers: &self.workers,
+            now: now(),
+        };
+        let Decision { status, create } = decide(&self.backup, round);
+        self.backup.status = Some(status.clone());
+        for pod in create {
+            self.workers.insert(pod.metadata.name.clone().unwrap(), Arc::new(pod));
+        }
+        status
+    }
+
+    fn end(&mut self, name: &str, exit: i32, message: &Value) {
+        let mut pod = (*self.workers[name]).clone();
+        pod.status = serde_json::from_value(json!({"phase": "Succeeded", "containerStatuses": [{
+            "name": "backup", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": exit, "message": message.to_string()}},
+        }]}))
+        .unwrap();
+        self.workers.insert(name.to_owned(), Arc::new(pod));
+    }
+
+    fn store(&mut self, name: &str, shard: u16, slots: &str, second: i64) {
+        let artifact = json!({
+            "index": shard, "slots": slots, "pod": "p", "nodeId": "n", "replicationId": "r", "offset": 7, "keys": 3,
+            "bytes": 100, "sha256": "00", "file": "f", "cutTime": Timestamp::from_second(second).unwrap(),
+        });
+        self.end(name, 0, &json!({"stored": {"artifact": artifact, "engineVersion": "7.0.15"}}));
+    }
+
+    fn names(&self) -> Vec<&str> {
+        self.workers.keys().map(String::as_str).collect()
+    }
+}
+
+#[test]
+fn a_backup_is_completed_when_every_artifact_was_read_back_and_all_slots_are_there_once() {
+    let mut scene = Scene::new();
+    assert_eq!(scene.round().phase, BackupPhase::Running);
+    assert_eq!(scene.names(), ["b1-0-0", "b1-1-0"]);
+    scene.store("b1-0-0", 0, "0-8191", 10);
+    assert_eq!(scene.round().phase, BackupPhase::Running);
+    scene.store("b1-1-0", 1, "8192-16383", 12);
+    let status = scene.round();
+    assert_eq!((status.phase, status.verified), (BackupPhase::Completed, true));
+    assert_eq!((status.cut_spread_millis, status.shards.len()), (Some(2000), 2));
+    assert_eq!(status.conditions[0].message, "2 artifacts with 6 keys (200 bytes) were read back");
+    assert_eq!(status.location.as_deref(), Some("shop_orders_b1_01234567"));
+}
+
+#[test]
+fn artifacts_that_do_not_hold_every_slot_exactly_once_are_no_backup() {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.store("b1-0-0", 0, "0-8191", 10);
+    scene.store("b1-1-0", 1, "8000-16383", 12);
+    let status = scene.round();
+    assert_eq!((status.phase, status.verified), (BackupPhase::Failed, false));
+    let text = "the artifacts hold 16384 of 16384 slots, 16576 with repetitions";
+    assert_eq!(status.conditions[1].message, text);
+}
+
+#[test]
+fn a_worker_that_fails_is_tried_again_and_then_the_backup_fails_with_its_words() {
+    let mut scene = Scene::new();
+    scene.round();
+    for attempt in 0..3 {
+        scene.end(&format!("b1-0-{attempt}"), 1, &json!({"failed": {"message": "disk full"}}));
+        scene.round();
+    }
+    assert_eq!(scene.names(), ["b1-0-0", "b1-0-1", "b1-0-2", "b1-1-0"]);
+    let status = scene.backup.status.unwrap();
+    assert_eq!(status.phase, BackupPhase::Failed);
+    assert_eq!(status.conditions[1].message, "shard 0 could not be stored in 3 attempts: disk full");
+}
+
+#[test]
+fn a_worker_that_reports_another_shard_has_stored_nothing() {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.store("b1-0-0", 1, "0-8191", 10);
+    scene.round();
+    assert!(scene.workers.contains_key("b1-0-1"));
+    assert!(scene.backup.status.unwrap().shards.is_empty());
+}
+
+#[test]
+fn nothing_begins_while_slots_are_half_moved_or_a_shard_has_nobody_to_ask() {
+    let mut scene = Scene::new();
+    scene.moving = true;
+    assert_eq!(scene.round().phase, BackupPhase::Pending);
+    scene.moving = false;
+    let (a, b) = (plan::Pod::new(1, 0), plan::Pod::new(1, 1));
+    for pod in [a, b] {
+        scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Absent;
+    }
+    assert_eq!(scene.round().phase, BackupPhase::Pending);
+    assert!(scene.workers.is_empty());
+}
+
+#[test]
+fn without_a_target_it_fails_at_once() {
+    let mut scene = Scene::new();
+    scene.resolved.backup_target = None;
+    let status = scene.round();
+    assert_eq!(status.phase, BackupPhase::Failed);
+    assert_eq!(status.conditions[1].message, "neither the backup nor the cluster names a target");
+}
+
+#[test]
+fn the_source_is_a_replica_in_sync_and_the_primary_only_if_there_is_none() {
+    let mut scene = Scene::new();
+    let command = |scene: &Scene, name: &str| {
+        scene.workers[name].spec.as_ref().unwrap().containers[0].command.clone().unwrap().join(" ")
+    };
+    if let Role::Replica { link_up, .. } = &mut node(&mut scene.probed, 1, 1).role {
+        *link_up = false;
+    }
+    scene.round();
+    let replica = crate::testing::id(0, 1);
+    let expected = format!(
+        "/kun/bin/kun agent backup --source 10.0.0.1:16443 --expect-cn kun:agent:shop:orders \
+         --out /backup/shop_orders_b1_01234567 --file shard-0.rdb --expect-node {replica}"
+    );
+    assert_eq!(command(&scene, "b1-0-0"), expected);
+    assert!(command(&scene, "b1-1-0").contains("--source 10.0.1.0:16443"));
+}
+
+#[test]
+fn a_worker_is_no_endpoint_of_the_service() {
+    let mut scene = Scene::new();
+    scene.round();
+    let labels = scene.workers["b1-0-0"].metadata.labels.clone().unwrap();
+    let selector = crate::build::labels("orders", None);
+    assert!(!selector.iter().all(|(name, value)| labels.get(name) == Some(value)));
+}

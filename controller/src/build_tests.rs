@@ -1,1 +1,127 @@
+//! Golden and property tests of everything that is built.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+use serde_json::{Value, json};
+
+use super::*;
+use crate::testing::resolved;
+
+fn all(resolved: &Resolved) -> Value {
+    let Objects { secrets, config_map, services, stateful_sets, budgets } = build(resolved).unwrap();
+    json!({
+        "secrets": secrets, "configMap": config_map, "services": services, "statefulSets": stateful_sets,
+        "budgets": budgets,
+    })
+}
+
+fn full() -> Value {
+    json!({
+        "version": "7.0", "shards": 1, "replicasPerShard": 1,
+        "resources": {"requests": {"cpu": "250m", "memory": "1Gi"}, "limits": {"memory": "1Gi"}},
+        "storage": {"size": "10Gi", "className": "fast"},
+        "config": {"databases": "16", "slowlog-max-len": "256"},
+        "persistence": {"snapshots": [{"seconds": 60, "changes": 1000}]},
+    })
+}
+
+/// Compares with the golden file; `KUN_GOLDEN=write` writes it instead.
+fn golden(name: &str, value: &Value) {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let text = serde_json::to_string_pretty(value).unwrap() + "\n";
+    if std::env::var_os("KUN_GOLDEN").is_some_and(|mode| mode == "write") {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(text, golden, "{name}: KUN_GOLDEN=write writes it anew");
+}
+
+#[test]
+fn everything_that_is_built_is_as_the_golden_file_says() {
+    golden("objects.json", &all(&resolved(&full())));
+}
+
+#[test]
+fn the_same_specification_builds_the_same_objects() {
+    assert_eq!(all(&resolved(&full())), all(&resolved(&full())));
+}
+
+fn marks(spec: &Value) -> (String, String) {
+    let objects = build(&resolved(spec)).unwrap();
+    let set = &objects.stateful_sets[0];
+    let template = set.spec.as_ref().unwrap().template.metadata.clone().unwrap().annotations.unwrap();
+    let digest = set.metadata.annotations.as_ref().unwrap()[ANNOTATION_DIGEST].clone();
+    (template[names::ANNOTATION_RESTART].clone(), digest)
+}
+
+#[test]
+fn only_what_needs_a_restart_changes_the_restart_annotation() {
+    let before = marks(&full());
+    let with = |path: &str, value: Value| {
+        let mut spec = full();
+        *spec.pointer_mut(path).unwrap() = value;
+        marks(&spec).0 != before.0
+    };
+    assert!(with("/version", json!("7.2")));
+    assert!(with("/resources/limits/memory", json!("2Gi")));
+    assert!(with("/config/databases", json!("32")));
+    assert!(!with("/config/slowlog-max-len", json!("512")));
+    assert!(!with("/persistence/snapshots", json!([])));
+    assert!(!with("/replicasPerShard", json!(2)));
+    assert!(!with("/shards", json!(2)));
+}
+
+#[test]
+fn a_new_kun_image_is_rolled_out_without_restarting_anybody() {
+    let mut resolved = resolved(&full());
+    let digest = |resolved: &Resolved| {
+        let set = build(resolved).unwrap().stateful_sets[0].clone();
+        let annotations = set.spec.unwrap().template.metadata.unwrap().annotations.unwrap();
+        (annotations[names::ANNOTATION_RESTART].clone(), set.metadata.annotations.unwrap()[ANNOTATION_DIGEST].clone())
+    };
+    let before = digest(&resolved);
+    resolved.kun_image = "kun:2".to_owned();
+    let after = digest(&resolved);
+    assert_eq!(before.0, after.0);
+    assert_ne!(before.1, after.1);
+}
+
+#[test]
+fn no_child_names_an_owner_that_a_garbage_collector_could_miss() {
+    let text = all(&resolved(&full())).to_string();
+    assert!(!text.contains("ownerReferences"));
+}
+
+#[test]
+fn a_password_is_nowhere_but_in_a_secret() {
+    let mut objects = all(&resolved(&full()));
+    objects.as_object_mut().unwrap().remove("secrets");
+    let text = objects.to_string();
+    for secret in ["s3cret", "private key"] {
+        assert!(!text.contains(secret), "{secret}");
+    }
+}
+
+#[test]
+fn pods_pass_pod_security_restricted() {
+    let objects = build(&resolved(&full())).unwrap();
+    let pod = objects.stateful_sets[0].spec.as_ref().unwrap().template.spec.as_ref().unwrap();
+    assert_eq!(pod.security_context.as_ref().unwrap().run_as_non_root, Some(true));
+    for container in pod.containers.iter().chain(pod.init_containers.iter().flatten()) {
+        let context = container.security_context.as_ref().unwrap();
+        assert_eq!(context.allow_privilege_escalation, Some(false));
+        assert_eq!(context.capabilities.as_ref().unwrap().drop, Some(vec!["ALL".to_owned()]));
+        assert_eq!(context.seccomp_profile.as_ref().unwrap().type_, "RuntimeDefault");
+    }
+    for volume in pod.volumes.iter().flatten() {
+        assert!(volume.host_path.is_none(), "{}", volume.name);
+    }
+}
+
+#[test]
+fn a_cluster_without_replicas_has_no_disruption_budget_and_one_without_storage_no_claims() {
+    let objects = build(&resolved(&json!({"shards": 2, "replicasPerShard": 0}))).unwrap();
+    assert!(objects.budgets.is_empty());
+    assert_eq!(objects.stateful_sets.len(), 2);
+    let spec = objects.stateful_sets[1].spec.as_ref().unwrap();
+    assert_eq!((spec.replicas, spec.volume_claim_templates.is_none()), (Some(1), true));
+}

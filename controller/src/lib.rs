@@ -24,6 +24,8 @@ pub mod redis;
 pub mod report;
 pub mod resolve;
 pub mod run;
+#[cfg(test)]
+mod testing;
 
 pub use metrics::Metrics;
 pub use run::{Options, run};

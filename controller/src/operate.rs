@@ -245,3 +245,7 @@ pub fn expired(completion: Option<Timestamp>, ttl: Option<&str>, default: bool, 
         (None, _) | (_, None) => false,
     }
 }
+
+#[cfg(test)]
+#[path = "operate_tests.rs"]
+mod tests;

@@ -371,3 +371,7 @@ fn restart_of(operation: &RedisOperation) -> Option<(String, BTreeSet<i32>)> {
     let restart = operation.spec.restart.as_ref().filter(|_| !operation.spec.cancel)?;
     Some((operation.metadata.uid.clone()?, restart.shards.iter().copied().collect()))
 }
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

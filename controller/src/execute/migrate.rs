@@ -309,7 +309,3 @@ async fn unmark_refused(ends: &mut Ends, guard: &Guard, refused: &[BigKey]) -> R
     }
     Ok(())
 }
-
-#[cfg(test)]
-#[path = "migrate_tests.rs"]
-mod tests;

@@ -1,0 +1,170 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use plan::{Pod, Refused, Waiting};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::probe::Probed;
+use crate::testing::{healthy, id, resolved};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(second).unwrap()
+}
+
+struct Scene {
+    resolved: Resolved,
+    probed: Probed,
+    plan: Plan,
+    operation: RedisOperation,
+    second: i64,
+}
+
+impl Scene {
+    fn new(spec: &Value) -> Self {
+        let operation = json!({
+            "metadata": {"name": "o1", "namespace": "shop", "uid": "op-1"},
+            "spec": spec, "status": {"requestedBy": "alice"},
+        });
+        Self {
+            resolved: resolved(&json!({"shards": 2, "replicasPerShard": 1})),
+            probed: healthy(2, 2),
+            plan: Plan::default(),
+            operation: serde_json::from_value(operation).unwrap(),
+            second: 100,
+        }
+    }
+
+    fn round(&mut self) -> RedisOperationStatus {
+        let done = vec!["a step".to_owned()];
+        let round = Round {
+            resolved: &self.resolved,
+            observed: &self.probed.observed,
+            plan: &self.plan,
+            done: &done,
+            now: at(self.second),
+        };
+        let status = advance(&self.operation, round);
+        self.operation.status = Some(status.clone());
+        status
+    }
+}
+
+fn failover() -> Scene {
+    Scene::new(&json!({"clusterName": "orders", "failover": {"shard": 1, "candidate": "orders-1-1"}}))
+}
+
+#[test]
+fn a_failover_records_who_the_primary_was_before_anything_is_done() {
+    let mut scene = failover();
+    assert_eq!(request(&scene.operation), None);
+    let status = scene.round();
+    assert_eq!((status.phase, status.start_time), (OperationPhase::Running, Some(at(100))));
+    assert_eq!(status.requested_by.as_deref(), Some("alice"));
+    assert_eq!(status.steps, [format!("the primary was {} (member 1-0)", id(1, 0))]);
+    let expected =
+        FailoverRequest { shard: 1, from: id(1, 0), candidate: Some(1), how: FailoverHow::Coordinated };
+    assert_eq!(request(&scene.operation), Some(expected));
+}
+
+#[test]
+fn it_succeeds_only_when_every_node_has_seen_it() {
+    let mut scene = failover();
+    scene.round();
+    scene.plan.operation = Some(plan::Operation::Running);
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.plan.operation = Some(plan::Operation::Done);
+    let status = scene.round();
+    assert_eq!((status.phase, status.completion_time), (OperationPhase::Succeeded, Some(at(100))));
+    assert_eq!(status.steps.len(), 3);
+    assert_eq!(request(&scene.operation), None);
+}
+
+#[test]
+fn a_refusal_or_a_long_wait_ends_it_with_the_reason() {
+    let mut scene = failover();
+    scene.round();
+    scene.plan.operation = Some(plan::Operation::Refused);
+    scene.plan.refused.push(Refused::NoCandidate { shard: 1, candidate: None });
+    let status = scene.round();
+    assert_eq!(status.phase, OperationPhase::Failed);
+    assert_eq!(status.conditions[1].message, "shard 1 has no replica that could become its primary");
+
+    let mut scene = failover();
+    scene.round();
+    scene.plan.operation = Some(plan::Operation::Running);
+    scene.plan.waiting.push(Waiting::Loading { pod: Pod::new(1, 1) });
+    scene.second += 301;
+    let status = scene.round();
+    let text = "given up after 300 s: member 1-1 is loading its data set";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (OperationPhase::Failed, text));
+}
+
+#[test]
+fn cancel_stops_before_the_next_step_but_cannot_undo_what_is_done() {
+    let mut scene = failover();
+    scene.operation.spec.cancel = true;
+    assert_eq!(scene.round().phase, OperationPhase::Cancelled);
+
+    let mut scene = failover();
+    scene.round();
+    scene.operation.spec.cancel = true;
+    assert_eq!(request(&scene.operation), None);
+    assert_eq!(scene.round().phase, OperationPhase::Cancelled);
+
+    let mut scene = failover();
+    scene.round();
+    scene.operation.spec.cancel = true;
+    scene.plan.operation = Some(plan::Operation::Done);
+    assert_eq!(scene.round().phase, OperationPhase::Succeeded);
+}
+
+#[test]
+fn a_shard_that_does_not_exist_fails_at_once() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "failover": {"shard": 9}}));
+    let status = scene.round();
+    let text = "there is no shard 9: the cluster has 2, counted from 0";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (OperationPhase::Failed, text));
+}
+
+#[test]
+fn a_dead_primary_is_named_by_its_replica() {
+    let mut scene = failover();
+    scene.probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap().seen = Seen::Stopped;
+    assert_eq!(scene.round().steps, [format!("the primary was {} (as member 1-1 says)", id(1, 0))]);
+}
+
+#[test]
+fn a_restart_counts_pods_and_ends_when_all_are_back_and_nothing_is_waited_for() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {"shards": [0]}}));
+    let progress = |done| Some(Progress { done, total: 2, unit: "pods".to_owned() });
+    assert_eq!(scene.round().progress, progress(0));
+    assert_eq!(running_restart(&scene.operation), Some("op-1"));
+    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().outdated = true;
+    assert_eq!(scene.round().progress, progress(1));
+    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().outdated = false;
+    scene.plan.waiting.push(Waiting::Start { pod: Pod::new(0, 0) });
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.plan.waiting.clear();
+    let status = scene.round();
+    assert_eq!((status.phase, status.progress), (OperationPhase::Succeeded, progress(2)));
+    assert_eq!(running_restart(&scene.operation), None);
+}
+
+#[test]
+fn the_record_of_a_long_operation_keeps_its_first_step_and_the_latest() {
+    let mut steps = vec!["first".to_owned()];
+    for n in 0..200 {
+        note(&mut steps, &[n.to_string()]);
+    }
+    assert_eq!((steps.len(), steps[0].as_str(), steps[1].as_str()), (64, "first", "137"));
+    assert_eq!(steps.last().map(String::as_str), Some("199"));
+}
+
+#[test]
+fn finished_records_go_after_their_time() {
+    assert!(!expired(None, Some("1s"), true, at(9999)));
+    assert!(expired(Some(at(0)), Some("10s"), true, at(10)));
+    assert!(!expired(Some(at(0)), Some("10s"), true, at(9)));
+    assert!(expired(Some(at(0)), None, true, at(3600)));
+    assert!(!expired(Some(at(0)), None, false, at(999_999)));
+}
