@@ -28,21 +28,22 @@ pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
 
 /// Another member of the shard that is not seen now and may hold the shard's data.
 pub(crate) fn may_hold_data(scene: &Scene<'_>, except: Pod) -> Option<Pod> {
-    unseen_with_data(scene).find(|pod| pod.shard == except.shard && *pod != except)
-}
-
-/// A place anywhere from which a copy of a lost node's slots may still come: from itself, or from a member that followed it.
-pub(crate) fn may_bring_back(scene: &Scene<'_>) -> Option<Pod> {
-    unseen_with_data(scene).next()
-}
-
-fn unseen_with_data(scene: &Scene<'_>) -> impl Iterator<Item = Pod> {
-    let places = scene.places().into_iter().filter(|(_, member)| match member.map(|member| &member.seen) {
-        Some(Seen::Node(_)) => false,
+    let mut unseen = unseen(scene).filter(|(pod, _)| pod.shard == except.shard && *pod != except);
+    let found = unseen.find(|(_, seen)| match seen {
         Some(Seen::Held { holds_data, .. }) => *holds_data,
-        None | Some(Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. }) => true,
+        None | Some(Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } | Seen::Node(_)) => true,
     });
-    places.map(|(pod, _)| pod)
+    found.map(|(pod, _)| pod)
+}
+
+/// A place anywhere from which a copy of a lost node's slots, or a newer claim to them, may still come.
+pub(crate) fn may_bring_back(scene: &Scene<'_>) -> Option<Pod> {
+    unseen(scene).next().map(|(pod, _)| pod)
+}
+
+fn unseen<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (Pod, Option<&'a Seen>)> + use<'a> {
+    let places = scene.places().into_iter().map(|(pod, member)| (pod, member.map(|member| &member.seen)));
+    places.filter(|(_, seen)| !matches!(seen, Some(Seen::Node(_))))
 }
 
 /// A dead node may be forgotten only when no place can be its home, nobody has a link to it, nobody follows it, and everybody who could
@@ -77,6 +78,20 @@ pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'
 pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
     let entry = replica.node.peers.get(&lost.id);
     replica.is_copy_of(lost.id) && entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
+}
+
+/// Whether a node may make a claim with a new epoch over what a node of this epoch had. Gives the number of live nodes that are ready.
+///
+/// It must have heard of that epoch: its own would be the lower one, and gossip would take the slots away again, with their keys. And
+/// nobody may still believe it to own slots it has given away: under its new epoch they would tell the new owner to drop them.
+pub(crate) fn ready_for_claim(scene: &Scene<'_>, claimant: &Live<'_>, above: u64) -> Result<(), usize> {
+    let ready = |live: &&Live<'_>| {
+        let believed =
+            live.node.peers.get(&claimant.node.id).map(|peer| peer.slots().difference(scene.owned_by(claimant.pod)));
+        believed.is_none_or(|excess| excess.is_empty()) && (live.pod != claimant.pod || live.heard() >= above)
+    };
+    let ready = scene.live.iter().filter(ready).count();
+    if ready == scene.live.len() { Ok(()) } else { Err(ready) }
 }
 
 /// The place known to be this node's.

@@ -70,6 +70,7 @@ pub enum Step {
         primary: Who,
     },
     /// `CLUSTER FAILOVER [FORCE]`. Precondition: the replica follows `primary`, has finished its first synchronisation and runs none.
+    /// Coordinated: its link is up. FORCE: its link is down, and nobody answers with the primary's identity at the shard's other places.
     /// An OK means "scheduled": the effect is what the next look shows.
     Failover {
         /// The member to promote.

@@ -142,9 +142,10 @@ impl World {
         }
     }
 
+    /// An UPDATE message about a node: nothing new if that node's epoch is known already.
     fn update(&mut self, at: Pod, owner: NodeId, epoch: u64, slots: &SlotSet) {
         let Some(server) = self.up_mut(at) else { return };
-        if server.table.get(&owner).is_none_or(|peer| peer.epoch > epoch) {
+        if server.table.get(&owner).is_none_or(|peer| peer.epoch >= epoch) {
             return;
         }
         if let Some(peer) = server.table.get_mut(&owner) {
@@ -232,6 +233,17 @@ impl World {
         server.bump();
         server.claim(&slots);
         server.holds_writes = false;
+        self.broadcast(replica);
+    }
+
+    /// Tells everyone it has a link to, at once.
+    pub(crate) fn broadcast(&mut self, from: Pod) {
+        let Some(word) = self.word(from) else { return };
+        for pod in self.running().into_iter().filter(|pod| *pod != from) {
+            if self.linked(from, pod) {
+                self.hear(pod, &word);
+            }
+        }
     }
 
     /// Replicas copy what their primaries have.

@@ -107,6 +107,11 @@ impl World {
     fn fail_over(&mut self, replica: Who, primary: NodeId, how: FailoverHow, luck: &mut Luck) -> Check {
         let server = self.at(replica)?;
         require(server.follows() == Some(primary) && server.is_synced(), "it is no synced replica of that primary")?;
+        let alive = self
+            .place_of(primary)
+            .and_then(|pod| self.homes.get(&pod))
+            .is_some_and(|home| !home.hidden && !home.cut_off);
+        require(how == FailoverHow::Coordinated || !alive, "the primary answers")?;
         self.asked.insert(replica.pod.shard, self.now);
         if luck.fails(4) || !self.has_votes(replica.pod) {
             return Ok(());
@@ -185,6 +190,7 @@ impl World {
                 server.take_word_for(to.id, epoch, slots);
             }
         }
+        self.broadcast(to.pod);
         Ok(())
     }
 

@@ -7,6 +7,7 @@ use core::cmp::Reverse;
 use crate::observed::Pod;
 use crate::phase::Flow;
 use crate::plan::{Plan, Waiting};
+use crate::safety;
 use crate::scene::{Live, Scene};
 use crate::slots::{SLOTS, SlotSet};
 use crate::step::Step;
@@ -85,9 +86,7 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
             continue;
         }
         busy.extend([from, to]);
-        // The target's claim would be the older one, and gossip would take the slots away again, with their keys.
-        if target.heard() < source.node.epoch {
-            let right = scene.live.iter().filter(|live| live.heard() >= source.node.epoch).count();
+        if let Err(right) = safety::ready_for_claim(scene, &target, source.node.epoch) {
             let (right, of) = (super::count(right), super::count(scene.live.len()));
             plan.waiting.push(Waiting::Agreement { right, of });
             continue;

@@ -105,8 +105,7 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 
 /// A claim that does not overrule the lost node's would be taken back by gossip.
 fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
-    if heir.heard() < lost.epoch {
-        let right = scene.live.iter().filter(|live| live.heard() >= lost.epoch).count();
+    if let Err(right) = safety::ready_for_claim(scene, heir, lost.epoch) {
         let (right, of) = (super::count(right), super::count(scene.live.len()));
         return plan.waiting.push(Waiting::Agreement { right, of });
     }
