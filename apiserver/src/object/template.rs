@@ -1,7 +1,7 @@
 //! Cells of tables: text with paths in it, such as `{.status.replicas|0}/{.spec.shards}`.
 //!
 //! A path is a chain of fields, each optionally followed by `[type=Ready]`, which picks the first item of a list whose
-//! field equals the text. `|x` says what stands for an absent value; `~` before a path counts the items of a list.
+//! field equals the text, or by `[0]`, which picks by position. `|x` says what stands for an absent value; `~` before a path counts the items of a list.
 
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ enum Piece {
 enum Step {
     Field(&'static str),
     Item { field: &'static str, equals: &'static str },
+    Index(usize),
 }
 
 impl Template {
@@ -79,6 +80,7 @@ impl Step {
             Self::Item { field, equals } => {
                 value.as_array()?.iter().find(|item| item.get(field).and_then(Value::as_str) == Some(equals))
             }
+            Self::Index(at) => value.as_array()?.get(*at),
         }
     }
 }
@@ -93,8 +95,11 @@ fn path(inside: &'static str) -> Piece {
     for part in chain.split('.').filter(|part| !part.is_empty()) {
         let (field, pick) = part.split_once('[').unwrap_or((part, ""));
         steps.push(Step::Field(field));
-        if let Some((field, equals)) = pick.trim_end_matches(']').split_once('=') {
-            steps.push(Step::Item { field, equals });
+        let pick = pick.trim_end_matches(']');
+        match (pick.split_once('='), pick.parse()) {
+            (Some((field, equals)), _) => steps.push(Step::Item { field, equals }),
+            (None, Ok(at)) => steps.push(Step::Index(at)),
+            (None, Err(_)) => {}
         }
     }
     Piece::Path { steps, absent, count }
@@ -113,6 +118,7 @@ mod tests {
         assert_eq!(cell("{.status.replicas|0}/{.spec.shards}"), json!("2/3"));
         assert_eq!(cell("{.status.conditions[type=Ready].status}"), json!("True"));
         assert_eq!(cell("{~.status.conditions}"), json!(1));
+        assert_eq!(cell("{.status.conditions[0].type}"), json!("Ready"));
         assert_eq!(cell("{.status.phase}"), Value::Null);
         assert_eq!(cell("{.status.phase|Pending}"), json!("Pending"));
         assert_eq!(cell("{.status.keys|0}/{.spec.none}"), json!("0/<none>"));

@@ -78,6 +78,7 @@ fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value) -> Value {
         map.remove("status");
     }
     kind.strategy.prepare_create(&mut object, &work.context.user);
+    kind.shape.default(&mut object);
     object
 }
 

@@ -2,6 +2,7 @@
 //! their creation is acknowledged.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
@@ -15,10 +16,13 @@ use apiserver::registry::{host, redis};
 use apiserver::serve::{self, Drain, Limits, Options};
 use apiserver::storage::Storage;
 use apiserver::world::System;
-use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Material, Reloading, server_config};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Issued, Material, Reloading, server_config};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::{Answer, Client};
@@ -126,4 +130,51 @@ async fn the_server_answers_503_until_its_store_is_open() {
         let request = http::Request::get(path).body(apiserver::wire::body::request("")).unwrap();
         assert_eq!(edge.clone().answer(peer.clone(), request).await.status(), code, "{path}");
     }
+}
+
+/// Runs kubectl as somebody; what it printed on both streams, and whether it succeeded.
+async fn kubectl(server: &Server, identity: &Issued, arguments: &[&str]) -> (bool, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let base64 = |text: &str| BASE64_STANDARD.encode(text);
+    let user = json!({
+        "client-certificate-data": base64(&identity.certificate_pem),
+        "client-key-data": base64(&identity.key_pem)
+    });
+    let cluster = json!({
+        "server": format!("https://{}", server.address),
+        "certificate-authority-data": base64(server.authority.certificate_pem())
+    });
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "c", "user": user}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}]
+    });
+    let path = dir.path().join("kubeconfig");
+    std::fs::write(&path, config.to_string()).unwrap();
+    let mut command = tokio::process::Command::new("kubectl");
+    command.env("HOME", dir.path()).env("KUBECONFIG", &path).args(arguments).stdin(std::process::Stdio::null());
+    let output = timeout(Duration::from_secs(30), command.kill_on_drop(true).output()).await.unwrap().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8(text).unwrap())
+}
+
+#[tokio::test]
+async fn kubectl_is_served_and_refused_as_its_certificate_says() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let server = start(&hooks).await;
+    let (admin, jane) = (server.client("kun:admin", &["system:masters"]), server.client("jane", &["team"]));
+    assert_eq!(kubectl(&server, &admin, &["get", "--raw", "/readyz"]).await, (true, "ok".to_owned()));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("namespace.json");
+    std::fs::write(&file, json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}}).to_string())
+        .unwrap();
+    let created = kubectl(&server, &admin, &["create", "--filename", file.to_str().unwrap()]).await;
+    assert_eq!(created, (true, "namespace/n created\n".to_owned()));
+    let refused = kubectl(&server, &jane, &["get", "secrets", "--namespace", "n"]).await;
+    let message = "Error from server (Forbidden): secrets is forbidden: User \"jane\" cannot list resource \"secrets\" \
+                   in API group \"\" in the namespace \"n\"\n";
+    assert_eq!(refused, (false, message.to_owned()));
+    let (may_not, text) = kubectl(&server, &admin, &["get", "--raw", "/api/v1/namespaces", "--as", "jane"]).await;
+    assert!(!may_not && text.contains("cannot impersonate resource \"users\""), "{text}");
 }

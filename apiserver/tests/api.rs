@@ -1,0 +1,34 @@
+//! Requests in process: every verb and every error of the API, over the store in memory. One file per room.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, missing_docs)]
+
+#[path = "api/support.rs"]
+mod support;
+
+#[path = "api/action.rs"]
+mod action;
+#[path = "api/admission.rs"]
+mod admission;
+#[path = "api/create.rs"]
+mod create;
+#[path = "api/delete.rs"]
+mod delete;
+#[path = "api/discovery.rs"]
+mod discovery;
+#[path = "api/host.rs"]
+mod host;
+#[path = "api/list.rs"]
+mod list;
+#[path = "api/negotiate.rs"]
+mod negotiate;
+#[path = "api/openapi.rs"]
+mod openapi;
+#[path = "api/patch.rs"]
+mod patch;
+#[path = "api/route.rs"]
+mod route;
+#[path = "api/scale.rs"]
+mod scale;
+#[path = "api/update.rs"]
+mod update;
+#[path = "api/watch.rs"]
+mod watch;

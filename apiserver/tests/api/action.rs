@@ -1,0 +1,183 @@
+//! POST on `backup`, `failover` and `restart`.
+
+use serde_json::{Value, json};
+
+use crate::support::{Api, CLUSTERS, cluster};
+
+const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
+const OPERATIONS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisoperations";
+
+/// A cluster whose three shards each have a synced replica.
+async fn api() -> Api {
+    let api = Api::new().await;
+    let mut body = cluster("orders");
+    body["spec"] = json!({"backup": {"target": {"directory": {"path": "/backups"}}}});
+    api.post(CLUSTERS, &body).await.ok();
+    let shard = |index: usize| {
+        json!({"index": index, "primary": format!("orders-{index}-0"), "members": [
+            {"pod": format!("orders-{index}-0"), "role": "Primary", "state": "Online"},
+            {"pod": format!("orders-{index}-1"), "role": "Replica", "state": "Online"}]})
+    };
+    let status = json!({"status": {"phase": "Ready", "shards": [shard(0), shard(1), shard(2)]}});
+    api.merge(&format!("{ORDERS}/status"), &status).await.ok();
+    api
+}
+
+#[tokio::test]
+async fn a_backup_is_recorded_with_its_cluster_and_who_asked() {
+    let api = api().await;
+    let reply = api.post(&format!("{ORDERS}/backup"), &json!({"kind": "RedisBackup", "apiVersion": "redis.kun.io/v1"})).await;
+    assert_eq!(reply.code, 201);
+    let record = reply.json();
+    let name = record["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("orders-"), "{name}");
+    assert_eq!(record["kind"], "RedisBackup");
+    assert_eq!(record["metadata"]["labels"], json!({"redis.kun.io/cluster": "orders"}));
+    assert_eq!(record["spec"], json!({"clusterName": "orders", "deletionPolicy": "Retain"}));
+    assert_eq!(record["status"], json!({"phase": "Pending", "requestedBy": "anna", "verified": false}));
+    assert_eq!(api.get(&format!("/apis/redis.kun.io/v1/namespaces/shop/redisbackups/{name}")).await.ok(), record);
+}
+
+#[tokio::test]
+async fn a_client_cannot_say_who_asked() {
+    let api = api().await;
+    let body = json!({"metadata": {"name": "b"}, "status": {"phase": "Completed", "requestedBy": "root"}});
+    let record = api.post(&format!("{ORDERS}/backup"), &body).await.ok();
+    assert_eq!((record["status"]["phase"].as_str(), record["status"]["requestedBy"].as_str()), (Some("Pending"), Some("anna")));
+    let body = json!({"metadata": {"name": "c"}, "spec": {"clusterName": "orders"}, "status": {"requestedBy": "root"}});
+    let record = api.post("/apis/redis.kun.io/v1/namespaces/shop/redisbackups", &body).await.ok();
+    assert_eq!(record["status"]["requestedBy"], "anna");
+}
+
+#[tokio::test]
+async fn a_backup_without_any_target_is_invalid() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let (code, reason, message) = api.post(&format!("{ORDERS}/backup"), &json!({})).await.fault();
+    assert_eq!((code, reason.as_str()), (422, "Invalid"));
+    assert_eq!(
+        message,
+        "RedisBackup.redis.kun.io \"\" is invalid: spec.target: Required value: the RedisCluster has no spec.backup.target, so \
+         the backup must name one"
+    );
+    let with = json!({"spec": {"target": {"directory": {"path": "/b"}}}});
+    assert_eq!(api.post(&format!("{ORDERS}/backup"), &with).await.code, 201);
+    let sly = json!({"spec": {"target": {"directory": {"path": "/b/../etc"}}}});
+    assert_eq!(api.post(&format!("{ORDERS}/backup"), &sly).await.fault().0, 422);
+}
+
+#[tokio::test]
+async fn a_failover_is_recorded_and_a_second_one_waits() {
+    let api = api().await;
+    let body = json!({"spec": {"failover": {"shard": 1, "reason": "node drain"}}});
+    let record = api.post(&format!("{ORDERS}/failover"), &body).await.ok();
+    assert_eq!(
+        record["spec"],
+        json!({"clusterName": "orders", "cancel": false, "failover": {"shard": 1, "mode": "Coordinated", "reason": "node drain"}})
+    );
+    let name = record["metadata"]["name"].as_str().unwrap().to_owned();
+    let reply = api.post(&format!("{ORDERS}/restart"), &json!({})).await;
+    let message = format!(
+        "Operation cannot be fulfilled on redisclusters.redis.kun.io \"orders\": operation \"{name}\" is Pending; one \
+         operation runs at a time"
+    );
+    assert_eq!(reply.fault(), (409, "Conflict".into(), message));
+    assert_eq!(reply.json()["details"]["retryAfterSeconds"], 5);
+    assert_eq!(reply.headers["retry-after"], "5");
+    api.merge(&format!("{OPERATIONS}/{name}/status"), &json!({"status": {"phase": "Succeeded"}})).await.ok();
+    assert_eq!(api.post(&format!("{ORDERS}/restart"), &json!({})).await.code, 201);
+}
+
+#[tokio::test]
+async fn a_failover_that_cannot_be_done_is_refused_with_the_numbers() {
+    let api = api().await;
+    let send = |failover: Value| {
+        let api = &api;
+        async move { api.post(&format!("{ORDERS}/failover"), &json!({"spec": {"failover": failover}})).await.fault() }
+    };
+    let head = "RedisOperation.redis.kun.io \"\" is invalid: ";
+    assert_eq!(
+        send(json!({"shard": 7})).await,
+        (422, "Invalid".into(), format!("{head}spec.failover.shard: Invalid value: 7: must be from 0 to 2: the cluster has 3 shards"))
+    );
+    assert_eq!(
+        send(json!({"shard": 0, "candidate": "users-0-1"})).await.2,
+        format!("{head}spec.failover.candidate: Invalid value: \"users-0-1\": is no member of shard 0; its members are orders-0-0, orders-0-1")
+    );
+    let patch = json!({"status": {"shards": [{"index": 0, "primary": "orders-0-0", "members": [
+        {"pod": "orders-0-0", "role": "Primary", "state": "Online"}, {"pod": "orders-0-1", "role": "Replica", "state": "Syncing"}]}]}});
+    api.merge(&format!("{ORDERS}/status"), &patch).await.ok();
+    assert_eq!(
+        send(json!({"shard": 0})).await,
+        (
+            409,
+            "Conflict".into(),
+            "Operation cannot be fulfilled on redisclusters.redis.kun.io \"orders\": shard 0 has no synced replica to \
+             promote: orders-0-0 is Online, orders-0-1 is Syncing"
+                .into()
+        )
+    );
+    assert_eq!(api.get(OPERATIONS).await.ok()["items"], json!([]));
+}
+
+#[tokio::test]
+async fn a_dry_run_checks_everything_and_records_nothing() {
+    let api = api().await;
+    let body = json!({"spec": {"failover": {"shard": 1}}});
+    assert_eq!(api.post(&format!("{ORDERS}/failover?dryRun=All"), &body).await.code, 201);
+    assert_eq!(api.get(OPERATIONS).await.ok()["items"], json!([]));
+    let body = json!({"spec": {"failover": {"shard": 9}}});
+    assert_eq!(api.post(&format!("{ORDERS}/failover?dryRun=All"), &body).await.code, 422);
+}
+
+#[tokio::test]
+async fn an_action_needs_a_living_parent_that_is_the_one_meant() {
+    let api = api().await;
+    let none = api.post(&format!("{CLUSTERS}/none/backup"), &json!({})).await.fault();
+    assert_eq!((none.0, none.2.as_str()), (404, "redisclusters.redis.kun.io \"none\" not found"));
+    let stale = api.post(&format!("{ORDERS}/backup"), &json!({"metadata": {"resourceVersion": "1"}})).await.fault();
+    assert!(stale.0 == 409 && stale.2.contains("ResourceVersion in precondition: 1"), "{stale:?}");
+    let other = api.post(&format!("{ORDERS}/backup"), &json!({"metadata": {"uid": "x"}})).await.fault();
+    assert!(other.0 == 409 && other.2.contains("UID in precondition: x"), "{other:?}");
+    let live = api.get(ORDERS).await.ok();
+    let right = json!({"metadata": {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}});
+    assert_eq!(api.post(&format!("{ORDERS}/backup"), &right).await.code, 201);
+    let wrong = api.post(&format!("{ORDERS}/backup"), &json!({"spec": {"clusterName": "users"}})).await.fault();
+    assert!(wrong.0 == 422 && wrong.2.contains("spec.clusterName"), "{wrong:?}");
+    api.merge(ORDERS, &json!({"metadata": {"finalizers": ["a.io/b"]}})).await.ok();
+    api.delete(ORDERS).await.ok();
+    let dying = api.post(&format!("{ORDERS}/backup"), &json!({})).await.fault();
+    assert_eq!(dying.0, 409);
+    assert!(dying.2.ends_with("the RedisCluster is being deleted"), "{}", dying.2);
+}
+
+#[tokio::test]
+async fn actions_are_only_created() {
+    let api = api().await;
+    for action in ["backup", "failover", "restart"] {
+        let uri = format!("{ORDERS}/{action}");
+        assert_eq!(api.get(&uri).await.fault().0, 405, "{action}");
+        assert_eq!(api.delete(&uri).await.fault().0, 405, "{action}");
+        assert_eq!(api.post(&uri, &json!({"kind": "Pod"})).await.fault().0, 400, "{action}");
+    }
+    assert_eq!(api.post(&format!("{ORDERS}/rebalance"), &json!({})).await.fault().0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_failovers_at_once_one_is_recorded() {
+    let api = std::sync::Arc::new(api().await);
+    let tasks: Vec<_> = (0..20)
+        .map(|_| {
+            let api = std::sync::Arc::clone(&api);
+            tokio::spawn(async move {
+                api.post(&format!("{ORDERS}/failover"), &json!({"spec": {"failover": {"shard": 0}}})).await.code
+            })
+        })
+        .collect();
+    let mut codes = Vec::new();
+    for task in tasks {
+        codes.push(task.await.unwrap());
+    }
+    codes.sort_unstable();
+    assert_eq!((codes[0], codes[1..].iter().all(|code| *code == 409)), (201, true), "{codes:?}");
+}

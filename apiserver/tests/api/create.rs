@@ -1,0 +1,242 @@
+//! POST on a collection.
+
+use serde_json::{Value, json};
+
+use crate::support::{Api, CLUSTERS, cluster};
+
+#[tokio::test]
+async fn a_created_object_is_answered_whole_with_what_only_the_server_may_say() {
+    let api = Api::new().await;
+    let mut body = cluster("orders");
+    body["metadata"]["uid"] = json!("mine");
+    body["metadata"]["generation"] = json!(9);
+    body["metadata"]["creationTimestamp"] = json!("2001-01-01T00:00:00Z");
+    body["metadata"]["deletionTimestamp"] = json!("2001-01-01T00:00:00Z");
+    body["status"] = json!({"phase": "Ready"});
+    let reply = api.post(CLUSTERS, &body).await;
+    assert_eq!(reply.code, 201);
+    assert_eq!(reply.headers["content-type"], "application/json");
+    let object = reply.json();
+    let metadata = json!({
+        "name": "orders",
+        "namespace": "shop",
+        "uid": object["metadata"]["uid"],
+        "generation": 1,
+        "creationTimestamp": "2026-01-02T03:04:05Z",
+        "resourceVersion": "2",
+    });
+    assert_eq!(object["metadata"], metadata);
+    assert_ne!(object["metadata"]["uid"], "mine");
+    assert_eq!(object.get("status"), None);
+    assert_eq!(object["spec"]["shards"], 3);
+    assert_eq!(object["spec"]["memory"], json!({"maxPercent": 75, "policy": "noeviction"}));
+    assert_eq!(api.get(&format!("{CLUSTERS}/orders")).await.ok(), object);
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let fault = api.post(CLUSTERS, &cluster("orders")).await;
+    let message = "redisclusters.redis.kun.io \"orders\" already exists".to_owned();
+    assert_eq!(fault.fault(), (409, "AlreadyExists".into(), message));
+    assert_eq!(
+        fault.json()["details"],
+        json!({"name": "orders", "group": "redis.kun.io", "kind": "redisclusters"})
+    );
+    let dry = api.post(&format!("{CLUSTERS}?dryRun=All"), &cluster("orders")).await;
+    assert_eq!(dry.code, 409);
+}
+
+#[tokio::test]
+async fn a_name_held_by_an_object_on_its_way_out_says_so() {
+    let api = Api::new().await;
+    let mut body = cluster("orders");
+    body["metadata"]["finalizers"] = json!(["a.io/b"]);
+    api.post(CLUSTERS, &body).await.ok();
+    api.delete(&format!("{CLUSTERS}/orders")).await.ok();
+    let (code, _, message) = api.post(CLUSTERS, &cluster("orders")).await.fault();
+    assert_eq!((code, message.as_str()), (409, "object is being deleted: redisclusters.redis.kun.io \"orders\" already exists"));
+}
+
+#[tokio::test]
+async fn a_generated_name_is_unique_and_a_name_wins_over_it() {
+    let api = Api::new().await;
+    let body = json!({"metadata": {"generateName": "orders-"}, "spec": {}});
+    let names: Vec<Value> = vec![
+        api.post(CLUSTERS, &body).await.ok()["metadata"]["name"].clone(),
+        api.post(CLUSTERS, &body).await.ok()["metadata"]["name"].clone(),
+    ];
+    assert_ne!(names[0], names[1]);
+    for name in &names {
+        let name = name.as_str().unwrap();
+        assert!(name.starts_with("orders-") && name.len() == 12, "{name}");
+    }
+    let both = json!({"metadata": {"generateName": "orders-", "name": "exact"}, "spec": {}});
+    assert_eq!(api.post(CLUSTERS, &both).await.ok()["metadata"]["name"], "exact");
+}
+
+#[tokio::test]
+async fn an_object_without_a_name_is_invalid() {
+    let api = Api::new().await;
+    let reply = api.post(CLUSTERS, &json!({"metadata": {}, "spec": {}})).await;
+    let message = "RedisCluster.redis.kun.io \"\" is invalid: metadata.name: Required value: name or generateName is required";
+    assert_eq!(reply.fault(), (422, "Invalid".into(), message.into()));
+    assert_eq!(reply.json()["details"]["kind"], "RedisCluster");
+    let cause = json!({"reason": "FieldValueRequired", "field": "metadata.name",
+        "message": "Required value: name or generateName is required"});
+    assert_eq!(reply.json()["details"]["causes"], json!([cause]));
+}
+
+#[tokio::test]
+async fn every_fault_is_named_at_once_with_its_path() {
+    let api = Api::new().await;
+    let mut body = cluster("orders");
+    body["spec"] = json!({"shards": 2, "replicasPerShard": 9, "config": {"dir": "/"}, "failover": {"nodeTimeout": "never"}});
+    let reply = api.post(CLUSTERS, &body).await;
+    let causes = reply.json()["details"]["causes"].clone();
+    let fields: Vec<&str> = causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["spec.shards", "spec.replicasPerShard", "spec.config[dir]", "spec.failover.nodeTimeout"]);
+    assert_eq!(api.get(&format!("{CLUSTERS}/orders")).await.code, 404);
+}
+
+#[tokio::test]
+async fn wrong_types_and_absurd_numbers_are_invalid_and_break_nothing() {
+    let api = Api::new().await;
+    for spec in [
+        json!({"shards": "3"}),
+        json!({"shards": 1.5}),
+        json!({"shards": 99_999_999_999_i64}),
+        json!({"mode": "Sideways"}),
+        json!({"config": {"a": 1}}),
+        json!([]),
+        json!("x"),
+        json!({"storage": {}}),
+    ] {
+        let body = json!({"metadata": {"name": "orders"}, "spec": spec});
+        let reply = api.post(CLUSTERS, &body).await;
+        assert_eq!(reply.fault().0, 422, "{spec}: {}", reply.json());
+    }
+    let body = json!({"metadata": {"name": "orders", "labels": {"a": 1}}, "spec": {}});
+    assert_eq!(api.post(CLUSTERS, &body).await.code, 422);
+    assert_eq!(api.post(CLUSTERS, &json!({"metadata": {"name": "orders"}})).await.code, 422);
+}
+
+#[tokio::test]
+async fn a_body_for_something_else_is_a_bad_request() {
+    let api = Api::new().await;
+    let message = |body: Value| {
+        let api = &api;
+        async move { api.post(CLUSTERS, &body).await.fault() }
+    };
+    let with = |field: &str, value: Value| {
+        let mut body = cluster("orders");
+        body[field] = value;
+        body
+    };
+    assert_eq!(
+        message(with("apiVersion", json!("redis.kun.io/v2"))).await.2,
+        "the API version in the data (redis.kun.io/v2) does not match the expected API version (redis.kun.io/v1)"
+    );
+    assert_eq!(message(with("kind", json!("Pod"))).await.2, "the kind in the data (Pod) does not match the expected kind (RedisCluster)");
+    let mut other = cluster("orders");
+    other["metadata"]["namespace"] = json!("other");
+    let fault = message(other).await;
+    assert_eq!((fault.0, fault.1.as_str()), (400, "BadRequest"));
+    assert_eq!(fault.2, "the namespace of the provided object does not match the namespace sent on the request");
+    for text in ["", "  ", "{", "[]", "null", "\"x\""] {
+        assert_eq!(api.call("POST", CLUSTERS).body(text).send().await.fault().0, 400, "{text:?}");
+    }
+    let mut versioned = cluster("orders");
+    versioned["metadata"]["resourceVersion"] = json!("5");
+    let fault = message(versioned).await;
+    assert_eq!((fault.0, fault.2.as_str()), (500, "Internal error occurred: resourceVersion should not be set on objects to be created"));
+}
+
+#[tokio::test]
+async fn a_dry_run_answers_as_if_and_stores_nothing() {
+    let api = Api::new().await;
+    let reply = api.post(&format!("{CLUSTERS}?dryRun=All"), &cluster("orders")).await;
+    assert_eq!(reply.code, 201);
+    assert_eq!(reply.json()["spec"]["shards"], 3);
+    assert_eq!(reply.json()["metadata"].get("resourceVersion"), None);
+    assert_eq!(api.get(&format!("{CLUSTERS}/orders")).await.code, 404);
+    let bad = api.post(&format!("{CLUSTERS}?dryRun=Some"), &cluster("orders")).await.fault();
+    let message = "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"Some\": supported values: \"All\"";
+    assert_eq!(bad, (422, "Invalid".into(), message.into()));
+}
+
+#[tokio::test]
+async fn unknown_and_duplicate_fields_follow_field_validation() {
+    let api = Api::new().await;
+    let body = r#"{"metadata":{"name":"NAME","colour":"x"},"spec":{"shards":3,"shards":4,"hibernated":true}}"#;
+    let send = |mode: &'static str, name: &'static str| {
+        let uri = format!("{CLUSTERS}{mode}");
+        let body = body.replace("NAME", name);
+        api.call("POST", &uri).body(body).send()
+    };
+    let warned = send("", "a").await;
+    let expected = ["unknown field \"metadata.colour\"", "unknown field \"spec.hibernated\"", "duplicate field \"spec.shards\""];
+    assert_eq!(warned.warnings, expected);
+    let object = warned.ok();
+    assert_eq!((object["spec"]["shards"].as_i64(), object["spec"].get("hibernated")), (Some(4), None));
+    let ignored = send("?fieldValidation=Ignore", "b").await;
+    assert_eq!((ignored.code, ignored.warnings.len()), (201, 0));
+    assert_eq!(
+        send("?fieldValidation=Strict", "c").await.fault(),
+        (
+            400,
+            "BadRequest".into(),
+            "RedisCluster in version \"v1\" cannot be handled as a RedisCluster: strict decoding error: unknown field \
+             \"metadata.colour\", unknown field \"spec.hibernated\", duplicate field \"spec.shards\""
+                .into()
+        )
+    );
+    assert_eq!(send("?fieldValidation=Maybe", "c").await.code, 422);
+}
+
+#[tokio::test]
+async fn yaml_is_read_and_other_forms_are_refused_with_a_list() {
+    let api = Api::new().await;
+    let yaml = "metadata:\n  name: orders\nspec:\n  shards: 5\n";
+    let reply = api.call("POST", CLUSTERS).header("content-type", "application/yaml; charset=utf-8").body(yaml).send().await;
+    assert_eq!(reply.ok()["spec"]["shards"], 5);
+    let refused = api.call("POST", CLUSTERS).header("content-type", "application/vnd.kubernetes.protobuf").body("k8s").send().await;
+    let message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
+    assert_eq!(refused.fault(), (415, "UnsupportedMediaType".into(), message.into()));
+}
+
+#[tokio::test]
+async fn a_body_over_the_limit_is_refused() {
+    let api = Api::new().await;
+    let body = format!("{{\"metadata\":{{\"name\":\"{}\"}}}}", "x".repeat(3 * 1024 * 1024));
+    let fault = api.call("POST", CLUSTERS).body(body).send().await.fault();
+    assert_eq!(fault, (413, "RequestEntityTooLarge".into(), "Request entity too large: limit is 3145728".into()));
+    let deep = format!("{{\"metadata\":{{\"name\":\"a\"}},\"spec\":{}1{}}}", "{\"a\":".repeat(5000), "}".repeat(5000));
+    assert_eq!(api.call("POST", CLUSTERS).body(deep).send().await.fault().0, 413);
+}
+
+#[tokio::test]
+async fn owners_named_twice_are_named_once_with_a_warning() {
+    let api = Api::new().await;
+    let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "1"});
+    let mut body = cluster("orders");
+    body["metadata"]["ownerReferences"] = json!([owner, owner]);
+    let reply = api.post(CLUSTERS, &body).await;
+    // The schema already knows that owners are a map by uid; duplicates of one body are a fault there.
+    match reply.code {
+        201 => assert_eq!(reply.warnings.len(), 1),
+        _ => assert!(reply.fault().2.contains("metadata.ownerReferences"), "{}", reply.json()),
+    }
+}
+
+#[tokio::test]
+async fn until_the_store_is_open_nothing_is_said_to_be_absent() {
+    let api = Api::closed().await;
+    for uri in [CLUSTERS.to_owned(), format!("{CLUSTERS}/orders"), "/apis/redis.kun.io/v1/nonsense".to_owned()] {
+        let reply = api.get(&uri).await;
+        assert_eq!((reply.code, reply.fault().1.as_str()), (503, "ServiceUnavailable"), "{uri}");
+        assert_eq!(reply.headers["retry-after"], "5");
+    }
+    assert_eq!(api.get("/apis").await.code, 200);
+}

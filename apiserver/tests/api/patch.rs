@@ -1,0 +1,134 @@
+//! PATCH on an object and on its status.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::{Api, CLUSTERS};
+
+const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
+
+async fn json_patch(api: &Api, uri: &str, patch: &Value) -> crate::support::Reply {
+    api.call("PATCH", uri).header("content-type", "application/json-patch+json").json(patch).send().await
+}
+
+#[tokio::test]
+async fn a_merge_patch_changes_what_it_names_and_null_takes_away() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let patch = json!({"metadata": {"labels": {"a": "1", "b": "2"}}, "spec": {"shards": 5}});
+    let patched = api.merge(ORDERS, &patch).await.ok();
+    assert_eq!((patched["spec"]["shards"].as_i64(), patched["metadata"]["generation"].as_i64()), (Some(5), Some(2)));
+    let patched = api.merge(ORDERS, &json!({"metadata": {"labels": {"a": null}}})).await.ok();
+    assert_eq!(patched["metadata"]["labels"], json!({"b": "2"}));
+}
+
+#[tokio::test]
+async fn a_patch_that_changes_nothing_keeps_the_version() {
+    let api = Api::new().await;
+    let object = api.cluster("orders").await;
+    assert_eq!(api.merge(ORDERS, &json!({"spec": {"shards": 3}})).await.ok(), object);
+    assert_eq!(api.merge(ORDERS, &json!({})).await.ok(), object);
+}
+
+#[tokio::test]
+async fn a_json_patch_sees_the_version_and_may_test_it() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let right = json!([{"op": "test", "path": "/metadata/resourceVersion", "value": "2"},
+        {"op": "replace", "path": "/spec/shards", "value": 4}]);
+    assert_eq!(json_patch(&api, ORDERS, &right).await.ok()["spec"]["shards"], 4);
+    let reply = json_patch(&api, ORDERS, &right).await;
+    assert_eq!((reply.code, reply.fault().1.as_str()), (422, "Invalid"));
+    let locked = json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": "2"},
+        {"op": "replace", "path": "/spec/shards", "value": 6}]);
+    assert_eq!(json_patch(&api, ORDERS, &locked).await.fault().0, 409);
+    assert_eq!(json_patch(&api, ORDERS, &json!([{"op": "fly"}])).await.fault().0, 400);
+}
+
+#[tokio::test]
+async fn a_version_in_a_merge_patch_is_a_lock() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let patch = |version: &str| json!({"metadata": {"resourceVersion": version}, "spec": {"shards": 4}});
+    assert_eq!(api.merge(ORDERS, &patch("1")).await.fault().0, 409);
+    assert_eq!(api.merge(ORDERS, &patch("2")).await.code, 200);
+}
+
+#[tokio::test]
+async fn identity_cannot_be_patched() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let (code, _, message) = api.merge(ORDERS, &json!({"metadata": {"name": "users"}})).await.fault();
+    assert_eq!((code, message.as_str()), (400, "the name of the object (users) does not match the name on the URL (orders)"));
+    let (code, _, message) = api.merge(ORDERS, &json!({"metadata": {"uid": "x"}})).await.fault();
+    assert_eq!(code, 422);
+    assert!(message.contains("metadata.uid: Invalid value: \"x\": field is immutable"), "{message}");
+    assert_eq!(api.merge(ORDERS, &json!({"metadata": {"namespace": "other"}})).await.code, 400);
+    assert_eq!(api.merge(ORDERS, &json!({"kind": "Pod"})).await.code, 400);
+}
+
+#[tokio::test]
+async fn patch_types_that_are_not_served_are_415_with_the_list() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let message = "the body of the request was in an unknown format - accepted media types include: \
+                   application/json-patch+json, application/merge-patch+json";
+    for content_type in ["application/apply-patch+yaml", "application/strategic-merge-patch+json; charset=utf-8"] {
+        let reply = api.call("PATCH", ORDERS).header("content-type", content_type).body("{}").send().await;
+        assert_eq!(reply.fault(), (415, "UnsupportedMediaType".into(), message.into()));
+    }
+    let forced = api.merge(&format!("{ORDERS}?force=true"), &json!({})).await;
+    assert_eq!(forced.fault().2, "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch");
+}
+
+#[tokio::test]
+async fn unknown_fields_of_a_patch_are_pruned_and_reported() {
+    let api = Api::new().await;
+    let before = api.cluster("orders").await;
+    let reply = api.merge(ORDERS, &json!({"spec": {"colour": "red"}})).await;
+    assert_eq!(reply.warnings, ["unknown field \"spec.colour\""]);
+    assert_eq!(reply.ok(), before);
+    let strict = api.merge(&format!("{ORDERS}?fieldValidation=Strict"), &json!({"spec": {"colour": "red"}})).await;
+    assert_eq!(strict.fault().0, 400);
+}
+
+#[tokio::test]
+async fn the_status_is_patched_only_through_its_own_path() {
+    let api = Api::new().await;
+    let before = api.cluster("orders").await;
+    assert_eq!(api.merge(ORDERS, &json!({"status": {"replicas": 2}})).await.ok(), before);
+    let patch = json!({"status": {"phase": "Scaling", "replicas": 2}, "spec": {"shards": 9}});
+    let patched = api.merge(&format!("{ORDERS}/status"), &patch).await.ok();
+    assert_eq!((patched["status"]["replicas"].as_i64(), patched["spec"]["shards"].as_i64()), (Some(2), Some(3)));
+    assert_eq!(patched["metadata"]["generation"], 1);
+    let later = api.merge(ORDERS, &json!({"spec": {"shards": 4}})).await.ok();
+    assert_eq!(later["status"], patched["status"]);
+}
+
+#[tokio::test]
+async fn a_patch_of_nothing_is_not_found() {
+    let api = Api::new().await;
+    assert_eq!(api.merge(ORDERS, &json!({})).await.fault().1, "NotFound");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn parallel_patches_never_conflict() {
+    let api = Arc::new(Api::new().await);
+    api.cluster("orders").await;
+    let tasks: Vec<_> = (0..40)
+        .map(|index| {
+            let api = Arc::clone(&api);
+            tokio::spawn(async move {
+                let patch = json!({"metadata": {"labels": {format!("l{index}"): "x"}}});
+                api.merge(ORDERS, &patch).await.code
+            })
+        })
+        .collect();
+    for task in tasks {
+        assert_eq!(task.await.unwrap(), 200);
+    }
+    let labels = api.get(ORDERS).await.ok()["metadata"]["labels"].as_object().unwrap().len();
+    assert_eq!(labels, 40);
+    assert_eq!(api.get(CLUSTERS).await.ok()["items"].as_array().unwrap().len(), 1);
+}
