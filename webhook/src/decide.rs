@@ -20,8 +20,7 @@ use types::{
 
 use crate::{
     facts::Facts,
-    lean,
-    review::{Operation, Request, Stage, Target},
+    review::{Operation, Request, Stage, Subject, Target},
 };
 
 /// What is answered.
@@ -91,12 +90,6 @@ impl Verdict {
         self.warnings.push(text.into());
     }
 
-    fn malformed(error: &serde_json::Error) -> Self {
-        let mut verdict = Self::default();
-        verdict.refuse(Objection::Malformed, Fault::invalid(Path::new("object"), Value::Null, error.to_string()));
-        verdict
-    }
-
     /// Whether it might be another, if more were known: something is unknown, or does not exist as far as is known.
     #[must_use]
     pub fn hangs_on_unknown(&self) -> bool {
@@ -116,62 +109,81 @@ impl Verdict {
 /// Decides a request.
 #[must_use]
 pub fn decide(request: &Request<'_>, facts: &Facts) -> Verdict {
-    let verdict = match request.stage {
-        Stage::Mutate => mutate::patch(request).map(|patch| Verdict { patch, ..Verdict::default() }),
+    match request.stage {
+        Stage::Mutate => Verdict { patch: mutate::patch(request), ..Verdict::default() },
         Stage::Validate => judge(request, facts),
-    };
-    verdict.unwrap_or_else(|error| Verdict::malformed(&error))
+    }
 }
 
-fn judge(request: &Request<'_>, facts: &Facts) -> Result<Verdict, serde_json::Error> {
+fn judge(request: &Request<'_>, facts: &Facts) -> Verdict {
     let mut verdict = Verdict::default();
-    match (request.target, request.operation, request.object, request.old_object) {
-        (Target::Cluster, Operation::Create, Some(object), _) => {
-            cluster::create(&mut verdict, &request.namespace, &lean::cluster(object)?, facts);
+    let namespace = request.namespace.as_ref();
+    let (object, old) = (request.object.as_ref(), request.old_object.as_ref());
+    match (request.target, request.operation, object, old) {
+        // Deletions of the other kinds are nobody's harm, and what is not ours is not judged.
+        (Target::Other, _, _, _) | (_, Operation::Connect, _, _) => {}
+        (Target::Cluster, Operation::Create, Some(Subject::Cluster(new)), _) => {
+            cluster::create(&mut verdict, namespace, new, facts);
         }
-        (Target::Cluster, Operation::Update, Some(object), Some(old)) => {
-            // Finalizers, labels and annotations come and go without touching the spec.
-            let (new, old) = (lean::cluster(object)?, lean::cluster(old)?);
-            cluster::update(&mut verdict, &request.namespace, &new, &old, facts);
+        (Target::Cluster, Operation::Update, Some(Subject::Cluster(new)), Some(Subject::Cluster(old))) => {
+            cluster::update(&mut verdict, namespace, new, old, facts);
         }
-        (Target::Cluster, Operation::Delete, _, Some(old)) => {
-            let protected = validate::deletable(&lean::cluster(old)?).err();
-            verdict.refuse_all(Objection::Forbidden, protected);
+        (Target::Cluster, Operation::Delete, _, Some(Subject::Cluster(old))) => {
+            verdict.refuse_all(Objection::Forbidden, validate::deletable(old).err());
         }
-        (Target::Scale, Operation::Update, Some(object), old) => {
-            let old = old.map(lean::scale).transpose()?;
-            cluster::scale(&mut verdict, request, lean::scale(object)?, old, facts);
+        (_, Operation::Delete, _, _) => {}
+        (Target::Scale, _, Some(Subject::Scale(wanted)), None) => {
+            cluster::scale(&mut verdict, request, *wanted, None, facts);
         }
-        (Target::Backup, Operation::Create, Some(object), _) => {
-            action::backup(&mut verdict, &request.namespace, &lean::backup(object)?, facts);
+        (Target::Scale, _, Some(Subject::Scale(wanted)), Some(Subject::Scale(before))) => {
+            cluster::scale(&mut verdict, request, *wanted, Some(*before), facts);
         }
-        (Target::Backup, Operation::Update, Some(object), Some(old)) => {
-            let (new, old) = (lean::backup(object)?, lean::backup(old)?);
-            worse::shape(&mut verdict, validate::backup(&new), &validate::backup(&old));
-            verdict.refuse_all(Objection::Invalid, validate::backup_update(&new, &old));
+        (Target::Backup, Operation::Create, Some(Subject::Backup(new)), _) => {
+            action::backup(&mut verdict, namespace, new, facts);
         }
-        (Target::Operation, Operation::Create, Some(object), _) => {
-            action::operation(&mut verdict, &request.namespace, &lean::operation(object)?, facts);
+        (Target::Backup, Operation::Update, Some(Subject::Backup(new)), Some(Subject::Backup(old))) => {
+            worse::shape(&mut verdict, validate::backup(new), || validate::backup(old));
+            verdict.refuse_all(Objection::Invalid, validate::backup_update(new, old));
         }
-        (Target::Operation, Operation::Update, Some(object), Some(old)) => {
-            let (new, old) = (lean::operation(object)?, lean::operation(old)?);
-            worse::shape(&mut verdict, validate::operation(&new), &validate::operation(&old));
-            verdict.refuse_all(Objection::Invalid, validate::operation_update(&new, &old));
+        (Target::Operation, Operation::Create, Some(Subject::Operation(new)), _) => {
+            action::operation(&mut verdict, namespace, new, facts);
         }
-        (Target::Policy, Operation::Create, Some(object), _) => {
-            verdict.refuse_all(Objection::Invalid, validate::policy(&lean::policy(object)?));
+        (Target::Operation, Operation::Update, Some(Subject::Operation(new)), Some(Subject::Operation(old))) => {
+            worse::shape(&mut verdict, validate::operation(new), || validate::operation(old));
+            verdict.refuse_all(Objection::Invalid, validate::operation_update(new, old));
         }
-        (Target::Policy, Operation::Update, Some(object), Some(old)) => {
-            let (new, old) = (lean::policy(object)?, lean::policy(old)?);
-            worse::shape(&mut verdict, validate::policy(&new), &validate::policy(&old));
+        (Target::Policy, Operation::Create, Some(Subject::Policy(new)), _) => {
+            verdict.refuse_all(Objection::Invalid, validate::policy(new));
         }
-        // Deletions of the other kinds are nobody's harm; what has no object or is not ours is not judged.
+        (Target::Policy, Operation::Update, Some(Subject::Policy(new)), Some(Subject::Policy(old))) => {
+            worse::shape(&mut verdict, validate::policy(new), || validate::policy(old));
+        }
         (
-            Target::Cluster | Target::Scale | Target::Backup | Target::Operation | Target::Policy | Target::Other,
-            Operation::Create | Operation::Update | Operation::Delete | Operation::Connect,
+            Target::Cluster | Target::Scale | Target::Backup | Target::Operation | Target::Policy,
+            Operation::Create | Operation::Update,
             _,
             _,
-        ) => {}
+        ) => verdict.refuse(Objection::Malformed, illegible(object, old)),
     }
-    Ok(verdict)
+    verdict
+}
+
+/// The fault of a request whose objects are not what its resource and operation call for.
+fn illegible(object: Option<&Subject>, old: Option<&Subject>) -> Fault {
+    let of = |name: &str, subject: Option<&Subject>| match subject {
+        Some(Subject::Malformed(why)) => Some(Fault::invalid(Path::new(name), Value::Null, why.as_str())),
+        Some(
+            Subject::Cluster(_)
+            | Subject::Scale(_)
+            | Subject::Backup(_)
+            | Subject::Operation(_)
+            | Subject::Policy(_)
+            | Subject::Foreign,
+        )
+        | None => None,
+    };
+    let why = "the objects of the request are not of the kind that its resource and operation call for";
+    of("object", object)
+        .or_else(|| of("oldObject", old))
+        .unwrap_or_else(|| Fault::invalid(Path::new("object"), Value::Null, why))
 }

@@ -1,17 +1,67 @@
 //! Objects read for a decision: only the fields a decision looks at are built, everything else is skipped over.
 //!
-//! An object of 6 KB is mostly managedFields and the members of its status; skipping them is what makes a review cheap.
+//! An object of 6 KB is mostly managedFields and the members of its status; skipping them, and reading each object once
+//! and in place, is what makes a review cheap.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde::{
+    Deserialize, Deserializer,
+    de::{DeserializeSeed, IgnoredAny},
+};
 use types::{
     Condition, RedisBackup, RedisCluster, RedisOperation, RedisPolicy,
     backup::RedisBackupSpec,
     cluster::{Phase, PlanStatus, RedisClusterSpec, RedisClusterStatus, ShardStatus},
+    condition::{Status, cluster as condition},
     operation::RedisOperationSpec,
     policy::RedisPolicySpec,
 };
+
+/// An object as far as a decision looks at it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    /// A RedisCluster whose metadata and status hold only what is decided by.
+    Cluster(Box<RedisCluster>),
+    /// The number an autoscaling/v1 Scale asks for; 0 where it says nothing, as Kubernetes reads it.
+    Scale(i32),
+    /// A RedisBackup without status.
+    Backup(Box<RedisBackup>),
+    /// A RedisOperation without status.
+    Operation(Box<RedisOperation>),
+    /// A RedisPolicy.
+    Policy(Box<RedisPolicy>),
+    /// An object of another kind.
+    Foreign,
+    /// An object that could not be read, and why.
+    Malformed(String),
+}
+
+/// Reads the object of a review, whose kind the review told before.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'k> {
+    pub(crate) kind: &'k str,
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Subject;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Subject, D::Error> {
+        Ok(match self.kind {
+            "RedisCluster" => Subject::Cluster(Box::new(Lean::deserialize(from)?.into())),
+            "Scale" => Subject::Scale(Scale::deserialize(from)?.spec.replicas),
+            "RedisBackup" => Subject::Backup(Box::new(Lean::deserialize(from)?.into())),
+            "RedisOperation" => Subject::Operation(Box::new(Lean::deserialize(from)?.into())),
+            "RedisPolicy" => Subject::Policy(Box::new(Lean::deserialize(from)?.into())),
+            _ => {
+                IgnoredAny::deserialize(from)?;
+                Subject::Foreign
+            }
+        })
+    }
+}
 
 #[derive(Deserialize)]
 struct Lean<Spec, Status> {
@@ -30,27 +80,24 @@ fn none<T>() -> Option<T> {
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
     name: Option<String>,
-    namespace: Option<String>,
     deletion_timestamp: Option<Time>,
-    labels: Option<std::collections::BTreeMap<String, String>>,
+    labels: Option<BTreeMap<String, String>>,
 }
 
 impl From<Meta> for ObjectMeta {
     fn from(meta: Meta) -> Self {
-        let Meta { name, namespace, deletion_timestamp, labels } = meta;
-        Self { name, namespace, deletion_timestamp, labels, ..Self::default() }
+        let Meta { name, deletion_timestamp, labels } = meta;
+        Self { name, deletion_timestamp, labels, ..Self::default() }
     }
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-#[derive(Default)]
-struct ClusterStatus {
+struct ClusterStatus<'a> {
     phase: Option<Phase>,
-    conditions: Vec<Condition>,
-    shards: Vec<Shard>,
-    plan: Option<PlanStatus>,
-    operation: Option<String>,
+    #[serde(borrow)]
+    conditions: Vec<LeanCondition<'a>>,
+    plan: Option<Plan>,
     version: Option<String>,
     keys: Option<i64>,
     used_memory: Option<i64>,
@@ -58,71 +105,97 @@ struct ClusterStatus {
 }
 
 #[derive(Deserialize)]
-struct Shard {
-    index: i32,
+struct LeanCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Cow<'a, str>,
+    status: Status,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Plan {
+    slots_left: i32,
+    waiting: Option<String>,
 }
 
 /// The status of other kinds is not looked at.
-#[derive(Deserialize)]
-struct Nothing {}
+type Nothing = IgnoredAny;
 
-/// A RedisCluster whose status has no members, endpoints and slots.
-pub(crate) fn cluster(raw: &RawValue) -> Result<RedisCluster, serde_json::Error> {
-    let lean: Lean<RedisClusterSpec, ClusterStatus> = serde_json::from_str(raw.get())?;
-    let status = lean.status.map(|status| {
-        let ClusterStatus { phase, conditions, shards, plan, operation, version, keys, used_memory, max_memory } =
-            status;
-        let shards = shards.into_iter().map(|shard| ShardStatus { index: shard.index, ..Default::default() }).collect();
-        RedisClusterStatus {
-            phase,
-            conditions,
-            shards,
-            plan,
-            operation,
-            version,
-            keys,
-            used_memory,
-            max_memory,
-            ..Default::default()
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Scale {
+    spec: ScaleSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct ScaleSpec {
+    replicas: i32,
+}
+
+impl From<Lean<RedisClusterSpec, ClusterStatus<'_>>> for RedisCluster {
+    fn from(lean: Lean<RedisClusterSpec, ClusterStatus<'_>>) -> Self {
+        let Lean { metadata, spec, status } = lean;
+        Self {
+            api_version: String::new(),
+            kind: String::new(),
+            metadata: metadata.into(),
+            spec,
+            status: status.map(Into::into),
         }
-    });
-    Ok(RedisCluster { metadata: lean.metadata.into(), spec: lean.spec, status, ..Default::default() })
-}
-
-/// A RedisBackup without status.
-pub(crate) fn backup(raw: &RawValue) -> Result<RedisBackup, serde_json::Error> {
-    let lean: Lean<RedisBackupSpec, Nothing> = serde_json::from_str(raw.get())?;
-    Ok(RedisBackup { metadata: lean.metadata.into(), spec: lean.spec, ..Default::default() })
-}
-
-/// A RedisOperation without status.
-pub(crate) fn operation(raw: &RawValue) -> Result<RedisOperation, serde_json::Error> {
-    let lean: Lean<RedisOperationSpec, Nothing> = serde_json::from_str(raw.get())?;
-    Ok(RedisOperation { metadata: lean.metadata.into(), spec: lean.spec, ..Default::default() })
-}
-
-/// A RedisPolicy.
-pub(crate) fn policy(raw: &RawValue) -> Result<RedisPolicy, serde_json::Error> {
-    let lean: Lean<RedisPolicySpec, Nothing> = serde_json::from_str(raw.get())?;
-    Ok(RedisPolicy { metadata: lean.metadata.into(), spec: lean.spec, ..Default::default() })
-}
-
-/// The number an autoscaling/v1 Scale asks for; 0 where it says nothing, as Kubernetes reads it.
-pub(crate) fn scale(raw: &RawValue) -> Result<i32, serde_json::Error> {
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct Scale {
-        spec: ScaleSpec,
     }
-    #[derive(Default, Deserialize)]
-    #[serde(default)]
-    struct ScaleSpec {
-        replicas: i32,
-    }
-    serde_json::from_str::<Scale>(raw.get()).map(|scale| scale.spec.replicas)
 }
 
-/// What is kept of a watched cluster: as [`cluster`] reads one.
+impl From<ClusterStatus<'_>> for RedisClusterStatus {
+    fn from(lean: ClusterStatus<'_>) -> Self {
+        let ClusterStatus { phase, conditions, plan, version, keys, used_memory, max_memory } = lean;
+        let plan = plan.map(|Plan { slots_left, waiting }| PlanStatus { slots_left, waiting, ..Default::default() });
+        let conditions = conditions.into_iter().filter(is_decided_by).map(Into::into).collect();
+        Self { phase, conditions, plan, version, keys, used_memory, max_memory, ..Default::default() }
+    }
+}
+
+/// Only whether the cluster is sick is asked of conditions.
+fn is_decided_by(condition: &LeanCondition<'_>) -> bool {
+    [condition::AVAILABLE, condition::DEGRADED].contains(&condition.kind.as_ref())
+}
+
+impl From<LeanCondition<'_>> for Condition {
+    fn from(lean: LeanCondition<'_>) -> Self {
+        let LeanCondition { kind, status, message } = lean;
+        Self {
+            kind: kind.into_owned(),
+            status,
+            observed_generation: None,
+            // Not read: a decision knows no time.
+            last_transition_time: Timestamp::UNIX_EPOCH,
+            reason: String::new(),
+            message: message.into_owned(),
+        }
+    }
+}
+
+impl From<Lean<RedisBackupSpec, Nothing>> for RedisBackup {
+    fn from(lean: Lean<RedisBackupSpec, Nothing>) -> Self {
+        Self { metadata: lean.metadata.into(), spec: lean.spec, ..Self::default() }
+    }
+}
+
+impl From<Lean<RedisOperationSpec, Nothing>> for RedisOperation {
+    fn from(lean: Lean<RedisOperationSpec, Nothing>) -> Self {
+        Self { metadata: lean.metadata.into(), spec: lean.spec, ..Self::default() }
+    }
+}
+
+impl From<Lean<RedisPolicySpec, Nothing>> for RedisPolicy {
+    fn from(lean: Lean<RedisPolicySpec, Nothing>) -> Self {
+        Self { metadata: lean.metadata.into(), spec: lean.spec, ..Self::default() }
+    }
+}
+
+/// What is kept of a watched cluster; the rest would be the larger part of 20,000 of them.
 pub(crate) fn trim(cluster: &mut RedisCluster) {
     cluster.metadata.managed_fields = None;
     cluster.metadata.annotations = None;

@@ -16,5 +16,5 @@ mod serve;
 pub use decide::decide;
 pub use facts::Facts;
 pub use gather::Gathered;
-pub use review::{Operation, Request, Stage, Target};
+pub use review::{Operation, Request, Stage, Subject, Target};
 pub use serve::{Callers, Error, Options, run, serve};

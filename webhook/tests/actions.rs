@@ -121,13 +121,13 @@ fn mutation_adds_what_is_absent_and_nothing_the_second_time() {
         ),
         (
             "redisbackups",
-            json!({"metadata": {"labels": {"a": "b"}}, "spec": {"clusterName": "orders"}}),
-            json!({"metadata": {"labels": {"a": "b", "redis.kun.io/cluster": "orders"}}, "spec": {"clusterName": "orders"}}),
+            json!({"kind": "RedisBackup", "metadata": {"labels": {"a": "b"}}, "spec": {"clusterName": "orders"}}),
+            json!({"kind": "RedisBackup", "metadata": {"labels": {"a": "b", "redis.kun.io/cluster": "orders"}}, "spec": {"clusterName": "orders"}}),
         ),
         (
             "redisoperations",
-            json!({"metadata": {}, "spec": {"clusterName": "orders"}}),
-            json!({"metadata": {"labels": {"redis.kun.io/cluster": "orders"}}, "spec": {"clusterName": "orders"}}),
+            json!({"kind": "RedisOperation", "metadata": {}, "spec": {"clusterName": "orders"}}),
+            json!({"kind": "RedisOperation", "metadata": {"labels": {"redis.kun.io/cluster": "orders"}}, "spec": {"clusterName": "orders"}}),
         ),
     ];
     for (resource, mut object, expected) in table {
@@ -188,6 +188,39 @@ fn what_is_not_a_review_is_not_answered_as_one() {
         assert!(review::read(body.to_string().as_bytes(), Stage::Validate).is_err(), "{body}");
     }
     assert!(review::read(b"\xff{", Stage::Validate).is_err());
+}
+
+#[test]
+fn a_review_is_read_in_any_order_of_its_fields() {
+    let object = a_cluster(&json!({"shards": 2}), &Value::Null);
+    let review = a_review("CREATE", "redisclusters", &object, &Value::Null);
+    let request = review["request"].as_object().unwrap();
+    let written = |names: &[&str]| {
+        let fields: Vec<String> = names.iter().map(|name| format!("\"{name}\": {}", request[*name])).collect();
+        format!(
+            "{{\"request\": {{{}}}, \"kind\": \"AdmissionReview\", \"apiVersion\": \"admission.k8s.io/v1\"}}",
+            fields.join(",")
+        )
+    };
+    let as_go_writes =
+        written(&["uid", "kind", "resource", "name", "namespace", "operation", "userInfo", "object", "oldObject"]);
+    let objects_first = written(&["oldObject", "object", "operation", "namespace", "name", "resource", "kind", "uid"]);
+    for body in [as_go_writes, objects_first] {
+        let request = review::read(body.as_bytes(), Stage::Validate).unwrap();
+        let text = denial(&webhook::decide(&request, &Facts::default()));
+        assert!(text.starts_with("spec.shards: Invalid value: 2"), "{text}");
+    }
+}
+
+#[test]
+fn an_object_that_cannot_be_read_is_refused_as_a_bad_request_and_not_as_a_bad_review() {
+    let bad = json!({"kind": "RedisCluster", "metadata": {"name": "a"}, "spec": {"shards": "three"}});
+    let other = json!({"kind": "Pod", "metadata": {"name": "a"}, "spec": {}});
+    for (object, why) in [(bad, "expected i32"), (other, "not of the kind that its resource and operation call for")] {
+        let verdict = ask("CREATE", "redisclusters", &object, &Value::Null, &Facts::default());
+        assert!(denial(&verdict).contains(why), "{}", denial(&verdict));
+        assert_eq!(verdict.denial.unwrap().objection(), Objection::Malformed);
+    }
 }
 
 fn any_json() -> impl Strategy<Value = Value> {
@@ -257,10 +290,11 @@ fn world() -> Facts {
 
 proptest! {
     #[test]
-    fn every_request_is_answered(object in any_json(), old in any_json(), operation in 0..4_usize, resource in 0..8_usize) {
+    fn every_request_is_answered(object in any_json(), old in any_json(), operation in 0..4_usize, resource in 0..8_usize, kind in 0..6_usize) {
         let operation = ["CREATE", "UPDATE", "DELETE", "CONNECT"][operation];
         let resource = ["redisclusters", "redisclusters/scale", "redisclusters/status", "redisclusters/failover", "redisbackups", "redisoperations", "redispolicies", "pods"][resource];
-        let review = a_review(operation, resource, &object, &old);
+        let mut review = a_review(operation, resource, &object, &old);
+        review["request"]["kind"]["kind"] = json!(["RedisCluster", "Scale", "RedisBackup", "RedisOperation", "RedisPolicy", "Pod"][kind]);
         for stage in [Stage::Mutate, Stage::Validate] {
             let body = serde_json::to_vec(&review).unwrap();
             let request = review::read(&body, stage).unwrap();

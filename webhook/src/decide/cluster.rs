@@ -20,7 +20,7 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
     if new.metadata.deletion_timestamp.is_some() || new.spec == old.spec {
         return;
     }
-    worse::shape(verdict, validate::cluster(new), &validate::cluster(old));
+    worse::shape(verdict, validate::cluster(new), || validate::cluster(old));
     verdict.refuse_all(Objection::Invalid, validate::cluster_update(new, old));
     capacity::check(verdict, new, old);
     disruption::check(verdict, new, old);

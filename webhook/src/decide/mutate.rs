@@ -3,34 +3,29 @@
 use serde_json::{Value, json};
 use types::{defaults, names};
 
-use crate::{
-    lean,
-    review::{Operation, Request, Target, add},
-};
+use crate::review::{Operation, Request, Subject, Target, add};
 
-/// The patch of a request; empty for most.
-pub(super) fn patch(request: &Request<'_>) -> Result<Vec<Value>, serde_json::Error> {
-    let Some(object) = request.object else { return Ok(Vec::new()) };
-    match (request.target, request.operation) {
-        (Target::Cluster, Operation::Create | Operation::Update) => {
-            let spec = lean::cluster(object)?.spec;
+/// The patch of a request; empty for most. What could not be read is left for validation to refuse.
+pub(super) fn patch(request: &Request<'_>) -> Vec<Value> {
+    match (request.target, request.operation, &request.object) {
+        (Target::Cluster, Operation::Create | Operation::Update, Some(Subject::Cluster(cluster))) => {
+            let spec = &cluster.spec;
             let shards = spec.shards.is_none().then(|| add("/spec/shards", defaults::shards(spec.mode)));
             let replicas = defaults::replicas_per_shard(spec.mode);
             let replicas = spec.replicas_per_shard.is_none().then(|| add("/spec/replicasPerShard", replicas));
-            Ok(shards.into_iter().chain(replicas).collect())
+            shards.into_iter().chain(replicas).collect()
         }
-        (Target::Backup, Operation::Create) => {
-            let backup = lean::backup(object)?;
-            Ok(label(backup.metadata.labels.as_ref(), &backup.spec.cluster_name))
+        (Target::Backup, Operation::Create, Some(Subject::Backup(backup))) => {
+            label(backup.metadata.labels.as_ref(), &backup.spec.cluster_name)
         }
-        (Target::Operation, Operation::Create) => {
-            let operation = lean::operation(object)?;
-            Ok(label(operation.metadata.labels.as_ref(), &operation.spec.cluster_name))
+        (Target::Operation, Operation::Create, Some(Subject::Operation(operation))) => {
+            label(operation.metadata.labels.as_ref(), &operation.spec.cluster_name)
         }
         (
             Target::Cluster | Target::Scale | Target::Backup | Target::Operation | Target::Policy | Target::Other,
             Operation::Create | Operation::Update | Operation::Delete | Operation::Connect,
-        ) => Ok(Vec::new()),
+            _,
+        ) => Vec::new(),
     }
 }
 

@@ -4,8 +4,12 @@ use types::field::Fault;
 
 use super::{Objection, Verdict};
 
-/// Refuses what is new among `faults` and warns of the rest.
-pub(super) fn shape(verdict: &mut Verdict, faults: Vec<Fault>, before: &[Fault]) {
+/// Refuses what is new among `faults` and warns of the rest. `before` is asked only when there is something to compare.
+pub(super) fn shape(verdict: &mut Verdict, faults: Vec<Fault>, before: impl FnOnce() -> Vec<Fault>) {
+    if faults.is_empty() {
+        return;
+    }
+    let before = before();
     for fault in faults {
         if before.contains(&fault) {
             verdict.warn(format!("{fault} (as before)"));
