@@ -48,6 +48,9 @@ async fn main() {
     let cache = Arc::new(Cache::start(Arc::clone(&store), describers(), Options::default()).await.unwrap());
     fill(&cache, 0..OBJECTS).await;
     for writers in [1, 16, 64, 256] {
+        engine_rate(&store, writers).await;
+    }
+    for writers in [1, 16, 64, 256] {
         update_rate(&cache, writers).await;
     }
     raw_sync_rate(&directory.path().join("raw"));
@@ -123,6 +126,36 @@ async fn update_rate(cache: &Arc<Cache>, writers: usize) {
         at(0.5),
         at(0.99)
     );
+}
+
+/// The store alone: no cache reads, small fixed work per write beside the store's own.
+async fn engine_rate(store: &Arc<dyn Store>, writers: usize) {
+    let (start, cpu) = (Instant::now(), cpu_time());
+    let writer = |writer: usize| {
+        let store = Arc::clone(store);
+        async move {
+            let key = key(writer * 77);
+            let mut seen = store.get(&key).await.unwrap().unwrap().revision;
+            let (mut value, mut count) = (object(writer, 0).to_vec(), 0_u64);
+            value.truncate(1024);
+            while start.elapsed() < RUN {
+                count += 1;
+                value.splice(0..8, count.to_be_bytes());
+                seen = store.write(Write::update(key.clone(), seen, value.clone().into())).await.unwrap().revision;
+            }
+            let whole = object(writer * 77, count);
+            store.write(Write::update(key, seen, whole)).await.unwrap();
+            count
+        }
+    };
+    let tasks: Vec<_> = (0..writers).map(|n| tokio::spawn(writer(n))).collect();
+    let mut count = 0;
+    for task in tasks {
+        count += task.await.unwrap();
+    }
+    let rate = count as f64 / start.elapsed().as_secs_f64();
+    let cpu = (cpu_time() - cpu).as_secs_f64() * 1e6 / count as f64;
+    println!("store alone, 1 KiB,  {writers:>3} writers: {rate:>7.0}/s  cpu {cpu:.0} µs each");
 }
 
 fn cpu_time() -> Duration {

@@ -156,9 +156,10 @@ fn apply(transaction: &redb::WriteTransaction, batch: &[Job], start: Revision) -
             Err(refusal) => outcome.results.push(Err(refusal)),
             Ok(change) => {
                 revision = revision.next();
+                let key = write.key.text().as_bytes();
                 match &change {
-                    Change::Put { value, .. } => drop(objects.insert(write.key.text(), (revision.0, value.as_ref()))?),
-                    Change::Delete { .. } => drop(objects.remove(write.key.text())?),
+                    Change::Put { value, .. } => drop(objects.insert(key, (revision.0, value.as_ref()))?),
+                    Change::Delete { .. } => drop(objects.remove(key)?),
                 }
                 outcome.events.push(Event { revision, key: write.key.clone(), change });
                 outcome.results.push(Ok(Written { revision }));

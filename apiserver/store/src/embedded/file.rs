@@ -11,8 +11,8 @@ use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, 
 use super::OpenError;
 use crate::{Error, Key, ListOptions, Revision, Stored};
 
-/// Key text → revision of the last write, value.
-pub(super) const OBJECTS: TableDefinition<'_, &str, (u64, &[u8])> = TableDefinition::new("objects");
+/// Key text → revision of the last write, value. Keys are bytes, because text would be validated at every comparison.
+pub(super) const OBJECTS: TableDefinition<'_, &[u8], (u64, &[u8])> = TableDefinition::new("objects");
 
 /// The numbers about the whole.
 pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -106,8 +106,9 @@ fn verify(database: &Database, newest: Revision) -> Result<Result<(), String>, r
     for item in objects.iter()? {
         let (text, stored) = item?;
         let revision = Revision(stored.value().0);
-        let Some(key) = Key::from_text(text.value()) else {
-            return Ok(Err(format!("it holds the key {:?}, which no version writes", text.value())));
+        let Some(key) = key(text.value()) else {
+            let text = String::from_utf8_lossy(text.value());
+            return Ok(Err(format!("it holds the key {text:?}, which no version writes")));
         };
         if revision > newest {
             return Ok(Err(format!("{key} was written at revision {revision}, but the newest revision is {newest}")));
@@ -145,10 +146,10 @@ pub(super) fn get(transaction: &ReadTransaction, key: &Key) -> Result<Option<Sto
 
 /// What `key` holds in an open table.
 pub(super) fn current(
-    objects: &impl ReadableTable<&'static str, (u64, &'static [u8])>,
+    objects: &impl ReadableTable<&'static [u8], (u64, &'static [u8])>,
     key: &Key,
 ) -> Result<Option<Stored>, redb::StorageError> {
-    Ok(objects.get(key.text())?.map(|found| stored(found.value())))
+    Ok(objects.get(key.text().as_bytes())?.map(|found| stored(found.value())))
 }
 
 /// One page, and the key to continue after when there is more.
@@ -162,9 +163,9 @@ pub(super) fn page(
     if after.is_some_and(|after| after >= to.as_str()) {
         return Ok((Vec::new(), None));
     }
-    let start = after.map_or(Bound::Included(from.as_str()), Bound::Excluded);
+    let start = after.map_or(Bound::Included(from.as_bytes()), |after| Bound::Excluded(after.as_bytes()));
     let objects = transaction.open_table(OBJECTS).map_err(|e| failed(doing, e))?;
-    let range = objects.range::<&str>((start, Bound::Excluded(to.as_str()))).map_err(|e| failed(doing, e))?;
+    let range = objects.range::<&[u8]>((start, Bound::Excluded(to.as_bytes()))).map_err(|e| failed(doing, e))?;
     let limit = options.limit.unwrap_or(usize::MAX).max(1);
     let mut items: Vec<(Key, Stored)> = Vec::new();
     for item in range {
@@ -173,10 +174,14 @@ pub(super) fn page(
             return Ok((items, next));
         }
         let (text, found) = item.map_err(|e| failed(doing, e))?;
-        let key = Key::from_text(text.value()).ok_or_else(|| failed(doing, "it holds a key no version writes"))?;
+        let key = key(text.value()).ok_or_else(|| failed(doing, "it holds a key no version writes"))?;
         items.push((key, stored(found.value())));
     }
     Ok((items, None))
+}
+
+fn key(text: &[u8]) -> Option<Key> {
+    Key::from_text(std::str::from_utf8(text).ok()?)
 }
 
 fn stored((revision, value): (u64, &[u8])) -> Stored {
