@@ -99,6 +99,7 @@ struct ClusterStatus<'a> {
     conditions: Vec<LeanCondition<'a>>,
     plan: Option<Plan>,
     version: Option<String>,
+    highest_version: Option<String>,
     keys: Option<i64>,
     used_memory: Option<i64>,
     max_memory: Option<i64>,
@@ -116,6 +117,7 @@ struct LeanCondition<'a> {
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Plan {
+    steps: Vec<IgnoredAny>,
     slots_left: i32,
     waiting: Option<String>,
 }
@@ -150,10 +152,13 @@ impl From<Lean<RedisClusterSpec, ClusterStatus<'_>>> for RedisCluster {
 
 impl From<ClusterStatus<'_>> for RedisClusterStatus {
     fn from(lean: ClusterStatus<'_>) -> Self {
-        let ClusterStatus { phase, conditions, plan, version, keys, used_memory, max_memory } = lean;
-        let plan = plan.map(|Plan { slots_left, waiting }| PlanStatus { slots_left, waiting, ..Default::default() });
+        let ClusterStatus { phase, conditions, plan, version, highest_version, keys, used_memory, max_memory } = lean;
+        let plan = plan.map(|Plan { steps, slots_left, waiting }| {
+            // Only whether there are steps is asked; their texts are not kept.
+            PlanStatus { steps: vec![String::new(); steps.len()], slots_left, waiting }
+        });
         let conditions = conditions.into_iter().filter(is_decided_by).map(Into::into).collect();
-        Self { phase, conditions, plan, version, keys, used_memory, max_memory, ..Default::default() }
+        Self { phase, conditions, plan, version, highest_version, keys, used_memory, max_memory, ..Default::default() }
     }
 }
 

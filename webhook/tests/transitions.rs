@@ -50,6 +50,32 @@ fn an_immutable_field_and_a_downgrade_are_refused() {
 }
 
 #[test]
+fn a_rollout_that_never_got_anywhere_may_go_back() {
+    let (spec, mut status) = holding();
+    status["phase"] = json!("Updating");
+    let next = with(&spec, &json!({"version": "8.0"}));
+    let back = |status: &Value| updated(&next, &with(&spec, &json!({"version": "7.0"})), status, &Facts::default());
+    assert!(!back(&status).is_allowed());
+    status["highestVersion"] = json!("7.0.15");
+    assert!(back(&status).is_allowed(), "{}", denial(&back(&status)));
+    status["highestVersion"] = json!("8.0.2");
+    assert!(!back(&status).is_allowed());
+}
+
+#[test]
+fn a_scale_in_of_data_that_is_only_partly_known_waits_for_the_rest() {
+    let (spec, mut status) = holding();
+    let five = with(&spec, &json!({"shards": 5}));
+    status["usedMemory"] = json!(1 << 20);
+    let condition = |value: &str| json!([{"type": "Available", "status": value, "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "X", "message": "m"}]);
+    status["conditions"] = condition("False");
+    let verdict = updated(&five, &spec, &status, &Facts::default());
+    assert_eq!(verdict.denial.unwrap().objection(), Objection::Unknown);
+    status["conditions"] = condition("True");
+    assert!(updated(&five, &spec, &status, &Facts::default()).is_allowed());
+}
+
+#[test]
 fn a_scale_in_that_would_not_fit_is_refused_with_the_numbers() {
     let (spec, mut status) = holding();
     let spec = with(&spec, &json!({"shards": 5}));
@@ -142,6 +168,8 @@ fn a_reshard_is_not_joined_by_a_rollout_or_by_another_reshard() {
     assert_eq!(text, expected);
     let text = denial(&updated(&five, &with(&five, &json!({"shards": 6})), &status, &Facts::default()));
     assert!(text.starts_with("spec.shards: Forbidden: 2100 hash slots are still moving to make 5 shards"), "{text}");
+    status["plan"] = json!({"steps": ["move"], "slotsLeft": 2100, "waiting": "orders-4-1 is not in sync yet"});
+    assert!(!updated(&five, &with(&five, &json!({"shards": 4})), &status, &Facts::default()).is_allowed());
     status["plan"] = json!({"slotsLeft": 2100, "waiting": "slot 5 holds a key of 600Mi, above maxKeyBytes"});
     assert!(updated(&five, &with(&five, &json!({"shards": 4})), &status, &Facts::default()).is_allowed());
 }

@@ -434,6 +434,9 @@ pub struct RedisClusterStatus {
     /// The lowest version that a member reports.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The highest version that a member reports: a rollout that never got anywhere may go back below the spec's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest_version: Option<String>,
     /// Keys of all primaries together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<i64>,

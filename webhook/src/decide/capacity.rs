@@ -1,8 +1,9 @@
 //! Whether the measured data set fits what a change leaves, and whether it stays on disk.
 
 use types::{
-    RedisCluster,
+    Condition, RedisCluster,
     cluster::{AppendOnly, EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus},
+    condition::{Status, cluster as condition},
     field::{Fault, Path},
     quantity::Quantity,
 };
@@ -32,10 +33,10 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
         return;
     }
     let path = Path::new(if shards < before { "spec.shards" } else { "spec.memory" });
-    let Some(used) = status.used_memory.and_then(|bytes| u128::try_from(bytes).ok()) else {
+    let Some(used) = measured_data(status) else {
         let known_empty = matches!(status.phase, None | Some(Phase::Pending | Phase::Creating));
         if !known_empty {
-            let why = "the data set has not been measured, so it is not known whether it would fit; try again in a few seconds";
+            let why = "not every shard's data has been measured, so it is not known whether it would fit; try again when the cluster is available";
             verdict.refuse(Objection::Unknown, Fault::forbidden(path, why));
         }
         return;
@@ -57,6 +58,15 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
     } else {
         verdict.refuse(Objection::Invalid, Fault::forbidden(path, why));
     }
+}
+
+/// Bytes of the whole data set; `None` while a shard without a primary to ask counts as nothing in the sum.
+fn measured_data(status: &RedisClusterStatus) -> Option<u128> {
+    let is_partial = |one: &Condition| one.kind == condition::AVAILABLE && one.status == Status::False;
+    if status.conditions.iter().any(is_partial) {
+        return None;
+    }
+    status.used_memory.and_then(|bytes| u128::try_from(bytes).ok())
 }
 
 /// Whether Redis may drop any key to make room: such a cluster is a cache by its owner's own word.

@@ -73,11 +73,12 @@ fn restarting_fields(new: &RedisClusterSpec, old: &RedisClusterSpec) -> Vec<&'st
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
 }
 
-/// Whether slots move now, as a phrase with numbers. One that stands still and waits for something does not hold up the
-/// change that may free it.
+/// Whether slots move now, as a phrase with numbers. A reshard that stands still and waits for something does not hold
+/// up the change that may free it.
 fn resharding(old: &RedisClusterSpec, status: &RedisClusterStatus) -> Option<String> {
     let plan = status.plan.as_ref()?;
-    if plan.waiting.is_some() || old.migration.paused || old.paused || plan.slots_left <= 0 {
+    let stands_still = plan.waiting.is_some() && plan.steps.is_empty();
+    if stands_still || old.migration.paused || old.paused || plan.slots_left <= 0 {
         return None;
     }
     Some(format!("{} hash slots are still moving to make {} shards", plan.slots_left, old.shards()))

@@ -25,27 +25,30 @@ pub fn cluster_update(new: &RedisCluster, old: &RedisCluster) -> Vec<Fault> {
     faults
 }
 
-/// A lower version than the old spec's or than what runs cannot read the files of the higher one.
+/// A version below what members run cannot read their files. Where it is not known what they run, the old spec stands
+/// for it; where it is known, a rollout that never got anywhere may be taken back.
 fn downgrade(path: &Path, new: &RedisCluster, old: &RedisCluster) -> Option<Fault> {
     if new.spec.version == old.spec.version {
         return None;
     }
     let wanted: Version = new.spec.version.parse().ok()?;
-    let running = old.status.as_ref().and_then(|status| status.version.as_deref());
-    let present = [("spec", Some(old.spec.version.as_str())), ("the running Redis", running)];
-    present.into_iter().find_map(|(whose, version)| {
-        let version: Version = version?.parse().ok()?;
-        // A version that leaves the minor open says nothing about the minor that runs.
-        let is_lower = if whose == "spec" || wanted.minor.is_some() {
-            version.is_downgrade_to(wanted)
-        } else {
-            wanted.major < version.major
-        };
-        is_lower.then(|| {
-            let why = format!("must not go below {version}, the version of {whose}: Redis does not read files of a later minor version");
-            Fault::invalid(path.clone(), new.spec.version.as_str(), why)
-        })
+    let (present, whose) = match running(old) {
+        Some(running) => (running, "that a member runs"),
+        None => (old.spec.version.parse().ok()?, "of the present spec"),
+    };
+    // "7" says nothing about the minor version: it is held against another open one or against the major alone.
+    let lower = if wanted.minor.is_some() { present.is_downgrade_to(wanted) } else { wanted.major < present.major };
+    lower.then(|| {
+        let why = format!(
+            "must not go below {present}, the version {whose}: Redis does not read files of a later minor version"
+        );
+        Fault::invalid(path.clone(), new.spec.version.as_str(), why)
     })
+}
+
+/// The highest version any member runs, as far as it was observed.
+fn running(cluster: &RedisCluster) -> Option<Version> {
+    cluster.status.as_ref()?.highest_version.as_deref()?.parse().ok()
 }
 
 fn storage(faults: &mut Vec<Fault>, path: &Path, new: &RedisClusterSpec, old: &RedisClusterSpec) {
