@@ -11,7 +11,7 @@ mod gather;
 mod lean;
 mod metrics;
 pub mod review;
-mod serve;
+pub mod serve;
 
 pub use decide::decide;
 pub use facts::Facts;
