@@ -28,8 +28,10 @@ use crate::{digest::Sha256, disk};
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long the member may take to begin, and the stream may stand still: a little more than the member's own bounds.
 const STILL: Duration = Duration::from_secs(75);
-/// Chunks between network and disk.
-const CHUNKS: usize = 16;
+/// Chunks between network and disk; one is a TLS record of 16 KiB, so they hold 4 MiB.
+const CHUNKS: usize = 256;
+/// After this many bytes what was written so far is sent to the disk, beside the writing, so that little is left at the end.
+const SYNC_EVERY: usize = 32 << 20;
 /// Read back in pieces of this size.
 const READ_BACK: usize = 1 << 20;
 /// Longest file name.
@@ -252,12 +254,7 @@ async fn receive(mut body: Incoming, partial: &Path) -> Result<HeaderMap, Error>
     let (chunks, mut receiver) = mpsc::channel::<Bytes>(CHUNKS);
     let path = partial.to_owned();
     let writer = tokio::task::spawn_blocking(move || {
-        let failed = |source| Error::Write { path: path.clone(), source };
-        let mut file = fs::File::create(&path).map_err(failed)?;
-        while let Some(chunk) = receiver.blocking_recv() {
-            file.write_all(&chunk).map_err(failed)?;
-        }
-        file.sync_all().map_err(failed)
+        write(&mut receiver, &path).map_err(|source| Error::Write { path: path.clone(), source })
     });
     let mut trailers = None;
     let still = |_| Error::Stream(format!("nothing came for {} s", STILL.as_secs()));
@@ -276,6 +273,28 @@ async fn receive(mut body: Incoming, partial: &Path) -> Result<HeaderMap, Error>
     drop(chunks);
     writer.await.map_err(|error| Error::Stream(format!("the writing thread ended: {error}")))??;
     trailers.ok_or_else(|| Error::Stream("it ended without its checksum".to_owned()))
+}
+
+/// Writes chunks until there are no more; then the whole file is on disk. A second thread syncs while this one writes.
+fn write(chunks: &mut mpsc::Receiver<Bytes>, path: &Path) -> io::Result<()> {
+    let mut file = fs::File::create(path)?;
+    let early = file.try_clone()?;
+    std::thread::scope(|scope| {
+        let (due, wanted) = std::sync::mpsc::sync_channel::<()>(1);
+        // The kernel reports a failed write once per open file: an error met here must not be lost.
+        let syncing = scope.spawn(move || wanted.iter().try_for_each(|()| early.sync_data()));
+        let mut unsynced: usize = 0;
+        while let Some(chunk) = chunks.blocking_recv() {
+            file.write_all(&chunk)?;
+            unsynced = unsynced.saturating_add(chunk.len());
+            if unsynced >= SYNC_EVERY && due.try_send(()).is_ok() {
+                unsynced = 0;
+            }
+        }
+        drop(due);
+        syncing.join().unwrap_or_else(|_| Err(io::Error::other("the syncing thread ended")))?;
+        file.sync_all()
+    })
 }
 
 /// Gives the file its name, durably, and reads it back from the disk.

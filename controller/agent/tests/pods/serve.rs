@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _};
 use rustix::process::Signal;
 use types::{agent::AgentPhase, names};
 
-use crate::harness::{APPLICATION, Cluster, config, eventually};
+use crate::harness::{APPLICATION, Cluster, OPERATOR, config, eventually};
 
 #[tokio::test]
 async fn a_fresh_member_starts_blank_and_is_ready_only_with_slots() {
@@ -110,6 +110,28 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
             assert_eq!(reply.is_ok(), may, "{user} {command}: {reply:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn the_controllers_user_moves_keys_between_members_and_cannot_read_them() {
+    let cluster = Cluster::form(20, config(), 2, 0).await;
+    let mut client = cluster.client();
+    let key = (0..).map(|n| format!("key{n}")).find(|key| resp::slot::key_slot(key) < 8192).unwrap();
+    let slot = resp::slot::key_slot(&key).to_string();
+    assert!(matches!(client.set(&key, "value").await, resp::Outcome::Acked(_)));
+    let (mut from, mut to) = (cluster.pods[0].operator().await, cluster.pods[1].operator().await);
+    let (from_id, to_id) = (from.my_id().await.unwrap(), to.my_id().await.unwrap());
+    to.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", from_id.as_str()]).await.unwrap();
+    from.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", to_id.as_str()]).await.unwrap();
+    let host = cluster.pods[1].ip.to_string();
+    let words = ["MIGRATE", &host, "6379", "", "0", "5000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
+    assert!(from.call(&words).await.unwrap().is_ok());
+    for redis in [&mut to, &mut from] {
+        redis.call(&["CLUSTER", "SETSLOT", &slot, "NODE", to_id.as_str()]).await.unwrap();
+    }
+    assert_eq!(client.get(&key).await.unwrap().unwrap(), "value");
+    let refused = to.call(&["GET", &key]).await.unwrap_err();
+    assert_eq!(refused.refusal().unwrap().kind, resp::ErrorKind::NoPermission);
 }
 
 #[tokio::test]
