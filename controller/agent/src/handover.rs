@@ -86,6 +86,10 @@ async fn ask_to_take_over(
         if own.is_broken() {
             return Err("the own Redis stopped answering".to_owned());
         }
+        // When all members stop at once the candidate may be gone already; there is then nothing to wait for.
+        if replica.call(&["PING"]).await.is_err() && replica.is_broken() {
+            return Err("it went away before it took over".to_owned());
+        }
         sleep(LOOK_AGAIN).await;
     }
     Err(format!("it did not take over within {} ms", TAKE_OVER.as_millis()))

@@ -117,6 +117,53 @@ async fn the_last_holder_of_keys_saves_them_even_when_nothing_is_kept_on_disk() 
 }
 
 #[tokio::test]
+async fn a_single_server_keeps_its_keys_over_a_stop_and_a_crash() {
+    let single = types::agent::AgentConfig { mode: types::cluster::Mode::Standalone, ..config() };
+    let mut cluster = Cluster::new(21, single);
+    cluster.add();
+    crate::harness::fill(&cluster.pods[0], "k", 500, b"v").await;
+    eventually("it is ready", async || cluster.get(&cluster.pods[0], "/readyz").await.0 == 200).await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 500);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    cluster.pods[0].kill_redis();
+    assert_eq!(cluster.pods[0].ended().await, Some(2));
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 500);
+}
+
+#[tokio::test]
+async fn all_members_stopped_at_once_end_in_time_and_keep_every_key() {
+    let mut cluster = Cluster::form(22, config(), 3, 1).await;
+    for primary in 0..3 {
+        let mut client = cluster.client();
+        for n in 0..100 {
+            assert!(matches!(client.set(format!("{primary}-{n}"), "v").await, Outcome::Acked(_)));
+        }
+    }
+    let began = Instant::now();
+    for pod in &cluster.pods {
+        pod.signal(Signal::TERM);
+    }
+    for pod in &mut cluster.pods {
+        assert_eq!(pod.ended().await, Some(0), "{}", pod.log());
+    }
+    assert!(began.elapsed() < Duration::from_secs(25), "within the grace period: {:?}", began.elapsed());
+    for pod in &mut cluster.pods {
+        pod.start();
+    }
+    cluster.wait_ready().await;
+    let mut client = cluster.client();
+    for primary in 0..3 {
+        for n in 0..100 {
+            assert_eq!(client.get(format!("{primary}-{n}")).await.unwrap().unwrap(), "v");
+        }
+    }
+}
+
+#[tokio::test]
 async fn switching_the_append_only_file_on_or_off_while_down_never_hides_the_data() {
     let mut cluster = Cluster::form(15, config(), 1, 0).await;
     let mut client = cluster.client();

@@ -1,0 +1,298 @@
+//! The start decision, hazard by hazard, and its properties over random peers.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+use proptest::prelude::*;
+use resp::nodes::{Flags, SlotRange};
+
+use super::*;
+use crate::identity::{Role, tests::id};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn node(last: u8, primary: Option<u8>, epoch: u64, slots: &[(u16, u16)]) -> Node {
+    Node {
+        id: id(last),
+        address: Some(SocketAddr::from(([127, 84, 0, last], 6379))),
+        bus_port: Some(16379),
+        flags: Flags { primary: primary.is_none(), replica: primary.is_some(), ..Flags::default() },
+        primary: primary.map(id),
+        ping_sent: 0,
+        pong_received: 0,
+        config_epoch: epoch,
+        connected: true,
+        slots: slots.iter().map(|(first, last)| SlotRange { first: *first, last: *last }).collect(),
+        migrating: vec![],
+        importing: vec![],
+    }
+}
+
+/// Member 1 owned 0-99 at epoch 5, 2 is its replica, 3 and 6 are the other primaries.
+fn owner() -> Identity {
+    Identity {
+        id: id(1),
+        role: Role::Primary,
+        config_epoch: 5,
+        slots: vec![SlotRange { first: 0, last: 99 }],
+        peers: vec![node(2, Some(1), 5, &[]), node(3, None, 3, &[(100, 9999)]), node(6, None, 4, &[(10000, 16383)])],
+    }
+}
+
+fn peer(last: u8, primary: Option<u8>) -> Peer {
+    let mut table = vec![
+        node(1, None, 5, &[(0, 99)]),
+        node(2, Some(1), 5, &[]),
+        node(3, None, 3, &[(100, 9999)]),
+        node(4, Some(1), 5, &[]),
+        node(6, None, 4, &[(10000, 16383)]),
+    ];
+    table.retain(|node| node.id != id(last));
+    let mut own = node(last, primary, 5, &[]);
+    own.flags.myself = true;
+    table.push(own);
+    Peer {
+        address: SocketAddr::from(([127, 84, 0, last], 6379)),
+        table,
+        offset: 1000,
+        syncing: false,
+        loading: false,
+        link_down_for: primary.map(|_| SECOND),
+        keys: 10,
+    }
+}
+
+fn crashed(holds_data: bool) -> Facts {
+    Facts {
+        mode: Mode::Cluster,
+        verdict: Verdict::Intact(owner()),
+        holds_data,
+        written: holds_data.then_some(SECOND),
+        append_only: true,
+        peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
+        waited: Duration::ZERO,
+        asked: None,
+        released: None,
+    }
+}
+
+fn ask(last: u8) -> Start {
+    Start::AskFailover { replica: id(last), address: SocketAddr::from(([127, 84, 0, last], 6379)) }
+}
+
+fn held(facts: &Facts) -> String {
+    match decide_start(facts) {
+        Start::Hold { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_member_that_was_never_started_starts_blank() {
+    let facts = Facts { verdict: Verdict::Blank, ..crashed(false) };
+    assert_eq!(decide_start(&facts), Start::Blank { quarantine: false });
+}
+
+#[test]
+fn a_data_set_without_a_legible_identity_is_held_until_the_controller_speaks() {
+    let damaged = || Verdict::Damaged { why: "nodes.conf is cut".to_owned() };
+    let mut facts = Facts { verdict: damaged(), ..crashed(true) };
+    assert_eq!(held(&facts), "nodes.conf is cut, and a data set lies beside it");
+    facts.released = Some(ReleaseHow::AsIs);
+    assert_eq!(held(&facts), "nodes.conf is cut, and a data set lies beside it");
+    facts.released = Some(ReleaseHow::Blank);
+    assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
+    assert!(held(&Facts { verdict: Verdict::Blank, ..crashed(true) }).starts_with("the data directory holds"));
+    let empty = Facts { verdict: damaged(), ..crashed(false) };
+    assert_eq!(decide_start(&empty), Start::Blank { quarantine: true });
+}
+
+#[test]
+fn a_replica_and_a_single_server_start_as_they_are() {
+    let mut identity = owner();
+    identity.role = Role::Replica(id(3));
+    identity.slots.clear();
+    let facts = Facts { verdict: Verdict::Intact(identity), ..crashed(false) };
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    let facts = Facts { mode: Mode::Standalone, verdict: Verdict::Blank, ..crashed(true) };
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+}
+
+#[test]
+fn a_crashed_primary_asks_its_replica_and_waits_until_the_slots_have_moved() {
+    let mut facts = crashed(true);
+    assert_eq!(decide_start(&facts), ask(2));
+    facts.asked = Some(Asked { replica: id(2), ago: SECOND });
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+    let mut lost_election = facts.clone();
+    lost_election.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
+    assert_eq!(
+        decide_start(&lost_election),
+        Start::AsIs { why: "no replica took over in time, and the data set is on disk" }
+    );
+    lost_election.holds_data = false;
+    assert_eq!(decide_start(&lost_election), ask(2));
+    let table = &mut facts.peers.get_mut(&id(3)).unwrap().table;
+    *table = vec![node(1, Some(2), 5, &[]), node(2, None, 6, &[(0, 99)])];
+    assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have another owner, Redis will follow it" });
+}
+
+#[test]
+fn a_replica_that_the_primaries_do_not_know_yet_is_not_asked_in_vain() {
+    let mut facts = crashed(true);
+    for voter in [3, 6] {
+        facts.peers.get_mut(&id(voter)).unwrap().table.retain(|node| node.id != id(2));
+    }
+    let replica = id(2);
+    let reason = format!("0 primaries know replica {replica} and could elect it, 2 are needed");
+    facts.waited = PEERS_LIMIT;
+    assert_eq!(decide_start(&facts), Start::Wait { reason });
+    facts.waited = TAKEOVER_LIMIT;
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    let mut alone = crashed(true);
+    alone.peers.remove(&id(6));
+    assert!(matches!(decide_start(&alone), Start::Wait { .. }));
+    alone.waited = PEERS_LIMIT;
+    assert_eq!(
+        decide_start(&alone),
+        Start::AsIs { why: "too few primaries answer to elect a replica, and the data set is on disk" }
+    );
+    alone.holds_data = false;
+    assert!(held(&alone).ends_with("1 primaries that know it answer where 2 are needed to elect it"));
+}
+
+#[test]
+fn an_older_or_partial_change_of_owner_is_no_change_of_owner() {
+    for table in [vec![node(2, None, 5, &[(0, 99)])], vec![node(2, None, 6, &[(0, 98)])], vec![]] {
+        let mut facts = crashed(true);
+        facts.peers.insert(id(7), Peer { table, ..peer(7, None) });
+        assert_eq!(decide_start(&facts), ask(2));
+    }
+}
+
+#[test]
+fn the_replica_with_most_of_the_stream_is_asked() {
+    let mut facts = crashed(true);
+    let further = Peer { offset: 1001, ..peer(4, Some(1)) };
+    facts.peers.insert(id(4), further);
+    assert_eq!(decide_start(&facts), ask(4));
+}
+
+#[test]
+fn a_replica_that_is_not_whole_or_lags_behind_the_disk_is_never_asked() {
+    let unfit: [fn(&mut Peer); 4] = [
+        |peer| peer.syncing = true,
+        |peer| peer.loading = true,
+        |peer| (peer.offset, peer.keys) = (0, 0),
+        |peer| peer.link_down_for = Some(10 * SECOND),
+    ];
+    for spoil in unfit {
+        let mut facts = crashed(true);
+        spoil(facts.peers.get_mut(&id(2)).unwrap());
+        // A second replica, of which the peers tell, does not answer.
+        assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+        facts.waited = PEERS_LIMIT;
+        assert_eq!(
+            decide_start(&facts),
+            Start::AsIs { why: "no replica in sync answers, and the data set is on disk" }
+        );
+    }
+    let mut restarted = crashed(true);
+    (restarted.peers.get_mut(&id(2)).unwrap().offset) = 0;
+    restarted.waited = PEERS_LIMIT;
+    assert!(matches!(decide_start(&restarted), Start::AsIs { .. }), "it has old keys and was not in sync since");
+}
+
+#[test]
+fn with_data_on_disk_every_wait_ends() {
+    let mut facts = Facts { peers: BTreeMap::new(), ..crashed(true) };
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+    facts.waited = PEERS_LIMIT;
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    let mut stubborn = crashed(true);
+    stubborn.waited = TAKEOVER_LIMIT;
+    assert_eq!(
+        decide_start(&stubborn),
+        Start::AsIs { why: "no replica took over in time, and the data set is on disk" }
+    );
+}
+
+#[test]
+fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
+    let mut facts = crashed(false);
+    facts.append_only = false;
+    assert_eq!(decide_start(&facts), ask(2));
+    // A replica that was itself restarted from its files still has the only copy.
+    (facts.peers.get_mut(&id(2)).unwrap().offset) = 0;
+    assert_eq!(decide_start(&facts), ask(2));
+    for voter in [2, 3, 6] {
+        // Nobody tells of a second replica.
+        facts.peers.get_mut(&id(voter)).unwrap().table.retain(|node| node.id != id(4));
+    }
+    facts.peers.remove(&id(2));
+    facts.waited = 1000 * SECOND;
+    assert_eq!(
+        held(&facts),
+        "it owned 100 slots and its data set is gone; 0 of its 1 replicas answer and none holds a whole copy. It \
+         will not come back as an empty primary"
+    );
+    facts.peers.insert(id(2), Peer { syncing: true, offset: 0, keys: 0, ..peer(2, Some(1)) });
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }));
+    let mut empty = Peer { offset: 0, keys: 0, ..peer(2, Some(1)) };
+    empty.table.retain(|node| node.id != id(4));
+    facts.peers.insert(id(2), empty);
+    assert_eq!(decide_start(&facts), Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" });
+    facts.append_only = true;
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "append-only files must be there; they are lost");
+    facts.released = Some(ReleaseHow::AsIs);
+    assert_eq!(decide_start(&facts), Start::AsIs { why: "the controller said so" });
+}
+
+fn any_peer() -> impl Strategy<Value = (u8, Peer)> {
+    (2u8..6, prop::option::of(prop::sample::select(vec![1u8, 3])), 0i64..3, 0i64..3, any::<(bool, bool)>(), 0u64..20)
+        .prop_map(|(last, primary, offset, keys, (syncing, loading), down)| {
+            let down = primary.map(|_| Duration::from_secs(down));
+            (last, Peer { offset, keys, syncing, loading, link_down_for: down, ..peer(last, primary) })
+        })
+}
+
+proptest! {
+    #[test]
+    fn an_empty_owner_starts_only_when_released_or_moved_or_nobody_holds_a_copy(
+        peers in prop::collection::vec(any_peer(), 0..4),
+        waited in 0u64..100, append_only in any::<bool>(), asked in prop::option::of(0u64..10)
+    ) {
+        let facts = Facts {
+            peers: peers.into_iter().map(|(last, peer)| (id(last), peer)).collect(),
+            waited: Duration::from_secs(waited),
+            append_only,
+            asked: asked.map(|ago| Asked { replica: id(2), ago: Duration::from_secs(ago) }),
+            ..crashed(false)
+        };
+        match decide_start(&facts) {
+            Start::AsIs { .. } => {
+                prop_assert!(!append_only);
+                let copy = |peer: &Peer| peer.replicates(&id(1)) && (peer.keys > 0 || peer.offset > 0 || peer.syncing);
+                prop_assert!(facts.peers.contains_key(&id(2)), "its known replica did not answer");
+                prop_assert!(!facts.peers.values().any(copy));
+            }
+            Start::Blank { .. } => prop_assert!(false, "an intact identity is never given up"),
+            Start::AskFailover { replica, .. } => {
+                let peer = &facts.peers[&replica];
+                prop_assert!(peer.has_whole_copy() && peer.replicates(&id(1)));
+            }
+            Start::Wait { .. } | Start::Hold { .. } => {}
+        }
+    }
+
+    #[test]
+    fn with_data_the_decision_is_to_start_once_the_limit_has_passed(
+        peers in prop::collection::vec(any_peer(), 0..4), asked in prop::option::of(0u64..10)
+    ) {
+        let facts = Facts {
+            peers: peers.into_iter().map(|(last, peer)| (id(last), peer)).collect(),
+            waited: TAKEOVER_LIMIT + ASK_AGAIN,
+            asked: asked.map(|ago| Asked { replica: id(2), ago: ASK_AGAIN + Duration::from_secs(ago) }),
+            ..crashed(true)
+        };
+        let starts = matches!(decide_start(&facts), Start::AsIs { .. });
+        prop_assert!(starts);
+    }
+}
