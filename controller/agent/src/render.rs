@@ -1,6 +1,6 @@
 //! redis.conf and users.acl as text. Pure: inputs to bytes, and the parser that proves nothing was smuggled in.
 //!
-//! Every word goes through [`word`], which quotes what Redis' own splitter would take apart; control characters and NUL
+//! Every word goes through `word`, which quotes what Redis' own splitter would take apart; control characters and NUL
 //! never get here (they are refused by name). Passwords are hashed in the ACL file; only `masterauth`, which Redis needs
 //! in the clear, is not, and both files are 0600 in memory.
 
