@@ -36,9 +36,11 @@ async fn server(last: u8, extra: &[&str]) -> Server {
         .spawn()
         .expect("redis-server is installed");
     let address = SocketAddr::new(IpAddr::V4(ip), 6379);
+    // From here on dropping it ends the process, also when it never answers.
+    let server = Server { child, address, _dir: dir };
     for _ in 0..200 {
         if Connection::open(&Options::new(address)).await.is_ok() {
-            return Server { child, address, _dir: dir };
+            return server;
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
