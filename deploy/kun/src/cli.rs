@@ -1,0 +1,207 @@
+//! What a person types. Every flag is checked here, with a message that says what to do; behind this file all is typed.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand, ValueEnum};
+use types::version::Version;
+
+use crate::log::{self, Form};
+use crate::node::{address::Cidr, image};
+use crate::standalone;
+
+/// Exit code of a usage error, as clap has it.
+const USAGE: u8 = 2;
+/// Longest data directory: the node keeps some paths below it short, but a socket's path has 107 bytes at most.
+const DATA_PATH_MOST: usize = 60;
+
+/// Redis as a Kubernetes API.
+#[derive(Debug, Parser)]
+#[command(name = "kun", version, about, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Part,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// Everything in one process on this machine; pods are local processes on loopback addresses.
+    Standalone(Flags),
+    /// PID 1 of a Redis pod (run by pods, not by people).
+    Agent,
+    /// Prints the version.
+    Version,
+}
+
+/// Flags of `kun standalone`.
+#[derive(Debug, clap::Args)]
+struct Flags {
+    /// Directory for everything that must survive: objects, keys, volumes. Created if absent.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Where the API listens.
+    #[arg(long, default_value = "127.0.0.1:8443")]
+    listen: SocketAddr,
+    /// Loopback network from which each pod gets an address.
+    #[arg(long, value_name = "CIDR", default_value = "127.77.0.0/16")]
+    pod_cidr: Cidr,
+    /// redis-server; absent: the one on the PATH.
+    #[arg(long, value_name = "PATH")]
+    redis_server: Option<PathBuf>,
+    /// Which parts to run. Processes that share --data must use the same --listen.
+    #[arg(long, value_delimiter = ',', default_value = "apiserver,webhook,controller,node")]
+    roles: Vec<Role>,
+    /// Log lines for a person or for a machine.
+    #[arg(long, value_enum, default_value = "text")]
+    log: Form,
+    /// Say more; twice for everything.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+/// A part of standalone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub enum Role {
+    /// The API server and its store.
+    Apiserver,
+    /// The admission webhook.
+    Webhook,
+    /// The controller.
+    Controller,
+    /// The node.
+    Node,
+}
+
+/// Why the flags cannot be used. Each says what to do.
+#[derive(Debug, thiserror::Error)]
+enum Error {
+    #[error(
+        "--listen {0}: give an address of the loopback network, such as 127.0.0.1:8443; standalone is for one machine"
+    )]
+    ListenNotLocal(SocketAddr),
+    #[error("--listen {0}: give a port; other processes and the kubeconfig must know it")]
+    NoPort(SocketAddr),
+    #[error("--data {path}: {why}")]
+    Data { path: PathBuf, why: String },
+    #[error("--data {0}: the path has {1} bytes, the most is {DATA_PATH_MOST}; sockets below it need the rest")]
+    DataTooLong(PathBuf, usize),
+    #[error("redis-server is not on the PATH; on Debian: apt-get install redis-server, or give --redis-server PATH")]
+    NoRedis,
+    #[error("--redis-server {path}: {why}")]
+    BadRedis { path: PathBuf, why: String },
+    #[error("cannot find our own executable: {0}")]
+    OwnProgram(std::io::Error),
+}
+
+/// Parses the command line and runs what it names.
+pub fn run() -> ExitCode {
+    match Arguments::parse().command {
+        Part::Standalone(flags) => run_standalone(flags),
+        // main.rs has handled it.
+        Part::Agent => crate::agent::run(std::env::args_os().skip(2)),
+        Part::Version => {
+            say(&format!("kun {}", env!("CARGO_PKG_VERSION")));
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run_standalone(flags: Flags) -> ExitCode {
+    let (form, verbosity) = (flags.log, flags.verbose);
+    let options = match check(flags) {
+        Ok(options) => options,
+        Err(error) => return fail(USAGE, &error.to_string()),
+    };
+    if let Err(error) = log::of_standalone(form, verbosity, &options.data.join("audit.log")) {
+        return fail(1, &format!("open {}: {error}", options.data.join("audit.log").display()));
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(1, &format!("start the runtime: {error}")),
+    };
+    match runtime.block_on(standalone::run(options)) {
+        Ok(code) => code,
+        Err(error) => fail(1, &chain(&error)),
+    }
+}
+
+/// From flags to options; every wrong one is refused with what to do.
+fn check(flags: Flags) -> Result<standalone::Options, Error> {
+    if !flags.listen.ip().is_loopback() {
+        return Err(Error::ListenNotLocal(flags.listen));
+    }
+    if flags.listen.port() == 0 {
+        return Err(Error::NoPort(flags.listen));
+    }
+    let data = directory(&flags.data)?;
+    let roles: BTreeSet<Role> = flags.roles.into_iter().collect();
+    let redis = if roles.contains(&Role::Node) { Some(redis_server(flags.redis_server.as_deref())?) } else { None };
+    Ok(standalone::Options {
+        data,
+        listen: flags.listen,
+        pod_cidr: flags.pod_cidr,
+        redis,
+        roles,
+        own_program: std::env::current_exe().map_err(Error::OwnProgram)?,
+    })
+}
+
+fn directory(path: &Path) -> Result<PathBuf, Error> {
+    let bad = |error: std::io::Error| Error::Data { path: path.to_owned(), why: error.to_string() };
+    if !path.exists() {
+        std::fs::create_dir_all(path).map_err(bad)?;
+        crate::standalone::private(path).map_err(bad)?;
+    }
+    let data = path.canonicalize().map_err(bad)?;
+    if !data.is_dir() {
+        return Err(Error::Data { path: data, why: "not a directory".to_owned() });
+    }
+    let length = data.as_os_str().len();
+    if length > DATA_PATH_MOST { Err(Error::DataTooLong(data, length)) } else { Ok(data) }
+}
+
+/// Finds redis-server and asks it for its version.
+fn redis_server(given: Option<&Path>) -> Result<standalone::Redis, Error> {
+    let program = match given {
+        Some(path) => path.to_owned(),
+        None => on_path("redis-server").ok_or(Error::NoRedis)?,
+    };
+    let bad = |why: String| Error::BadRedis { path: program.clone(), why };
+    let out = Command::new(&program).arg("--version").output().map_err(|error| bad(error.to_string()))?;
+    let banner = String::from_utf8_lossy(&out.stdout);
+    let version: Version =
+        image::version_of_banner(&banner).ok_or_else(|| bad(format!("not a redis-server: {}", banner.trim())))?;
+    Ok(standalone::Redis { program, version })
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
+}
+
+/// An error and what caused it, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
+fn fail(code: u8, message: &str) -> ExitCode {
+    use std::io::Write as _;
+    // If standard error is closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "kun: {message}");
+    ExitCode::from(code)
+}
+
+/// One line on standard output.
+pub fn say(line: &str) {
+    use std::io::Write as _;
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}

@@ -1,0 +1,548 @@
+//! One pod: gathers what is wanted and what is seen, lets the machine decide, carries out one action, reports.
+//!
+//! A worker lives from the moment its pod is known until no process of it is left; the dispatcher starts no second
+//! worker for the same name before.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::ask;
+use super::context::Node;
+use super::event::{About, Happening};
+use super::machine::{Action, Exit, Health, Life, Machine, Millis, RestartPolicy, Waiting, Wish, millis};
+use super::prepare::{self, MARK, Prepared, chain};
+use super::probe::{Kind, Probes};
+use super::process::{self, Ended, Process};
+use super::record::{self, Record};
+use super::status;
+use super::volume::Places;
+
+/// Grace period of pods that name none.
+const GRACE_DEFAULT: Duration = Duration::from_secs(30);
+/// Grace period of a process whose pod was deleted by force: enough to close files, as the kubelet gives.
+const GRACE_FORCED: Duration = Duration::from_secs(1);
+/// How soon a status that could not be written is tried again.
+const REPORT_RETRY: Duration = Duration::from_secs(1);
+/// How often a running pod's log is looked at for its length.
+const LOG_CHECK: Duration = Duration::from_secs(60);
+/// How much of a termination message is reported, as in Kubernetes.
+const MESSAGE_MAX: usize = 4096;
+
+/// What the dispatcher says about a pod.
+#[derive(Clone, Debug)]
+pub struct Orders {
+    /// The pod as last seen.
+    pub pod: Arc<core::Pod>,
+    /// Whether it has gone from the API.
+    pub vanished: bool,
+}
+
+/// The worker of one pod.
+pub struct Worker {
+    node: Arc<Node>,
+    orders: watch::Receiver<Orders>,
+    park: CancellationToken,
+    changed: watch::Receiver<u64>,
+    pod: Arc<core::Pod>,
+    directory: PathBuf,
+    places: Places,
+    record: Option<Record>,
+    machine: Machine,
+    probes: Probes,
+    process: Option<Process>,
+    prepared: Option<Prepared>,
+    asks: JoinSet<(Kind, Millis, Result<(), String>)>,
+    asking: BTreeMap<Kind, Millis>,
+    written: Option<core::PodStatus>,
+    report_again: Option<Millis>,
+    log_checked: Millis,
+}
+
+impl Worker {
+    /// A worker for a pod, with what an earlier life of the node recorded about it.
+    #[must_use]
+    pub fn new(node: Arc<Node>, orders: watch::Receiver<Orders>, park: CancellationToken, record: Option<Record>) -> Self {
+        let pod = Arc::clone(&orders.borrow().pod);
+        let meta = &pod.metadata;
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let (namespace, name, uid) = (text(&meta.namespace), text(&meta.name), text(&meta.uid));
+        let directory = node.layout.pods.join(record::directory_name(&namespace, &name, &uid));
+        let places = Places { pod: directory.clone(), run: node.layout.run.join(short(&uid)), claims: node.layout.claims.clone() };
+        let machine = remembered(&pod, record.as_ref());
+        let written = pod.status.clone();
+        let changed = node.objects.changed.clone();
+        Self {
+            node,
+            orders,
+            park,
+            changed,
+            pod,
+            directory,
+            places,
+            record,
+            machine,
+            probes: Probes::default(),
+            process: None,
+            prepared: None,
+            asks: JoinSet::new(),
+            asking: BTreeMap::new(),
+            written,
+            report_again: None,
+            log_checked: 0,
+        }
+    }
+
+    /// Runs until no process of the pod is left and none is wanted.
+    pub async fn run(mut self) {
+        self.resume().await;
+        loop {
+            let step = self.machine.decide(self.wish(), self.health(), self.node.clock.now());
+            match step.action {
+                Action::Start => self.start().await,
+                Action::Terminate { grace } => self.terminate(grace),
+                Action::Kill => self.kill(),
+                Action::Remove => {
+                    if self.remove().await {
+                        return;
+                    }
+                }
+                Action::Leave => {
+                    self.report().await;
+                    return;
+                }
+                Action::Rest => {
+                    self.report().await;
+                    self.ask_what_is_due();
+                    self.wait(step.wake).await;
+                }
+            }
+        }
+    }
+
+    fn wish(&self) -> Wish {
+        let seconds = |s: i64| Duration::from_secs(u64::try_from(s).unwrap_or(0));
+        let own = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).map_or(GRACE_DEFAULT, seconds);
+        if self.orders.borrow().vanished {
+            Wish::Delete { grace: GRACE_FORCED.min(own) }
+        } else if self.pod.metadata.deletion_timestamp.is_some() {
+            Wish::Delete { grace: self.pod.metadata.deletion_grace_period_seconds.map_or(own, seconds) }
+        } else if self.park.is_cancelled() {
+            Wish::Park { grace: own }
+        } else {
+            Wish::Run
+        }
+    }
+
+    fn health(&self) -> Health {
+        let own = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        match self.probes.verdict() {
+            Some(_) if self.process.is_some() => {
+                let grace = own.and_then(|s| u64::try_from(s).ok()).map_or(GRACE_DEFAULT, Duration::from_secs);
+                Health::Failed { grace }
+            }
+            Some(_) | None => Health::Fine,
+        }
+    }
+
+    /// Takes over the process of an earlier life of the node, or finds out that it has gone.
+    async fn resume(&mut self) {
+        let Some(id) = self.record.as_ref().and_then(|record| record.process.clone()) else { return };
+        match Process::adopt(&id) {
+            Ok(Some(process)) => {
+                self.process = Some(process);
+                let now = self.node.clock.now();
+                self.machine.started(now);
+                self.probes = self.container().map(|c| Probes::new(c, now)).unwrap_or_default();
+                let (started, ready) = was_ready(&self.pod);
+                self.probes.assume(started, ready);
+                self.prepared = self.prepare().ok();
+                tracing::info!(pid = id.pid, "pod {}: took over process {}", self.label(), id.pid);
+            }
+            Ok(None) => self.ended(Ended::Unseen).await,
+            Err(error) => {
+                // Not knowing is not "gone": nothing is started beside a process that may be there.
+                self.machine.held(prepare::refuse("ContainerStatusUnknown", chain(&error)), self.node.clock.now());
+                tracing::error!("pod {}: {}", self.label(), chain(&error));
+            }
+        }
+    }
+
+    async fn start(&mut self) {
+        if self.record.as_ref().is_some_and(|record| record.process.is_some()) {
+            // A process is on record whose end was not seen: it is looked for again before another is started.
+            self.resume().await;
+            return;
+        }
+        let started = self.try_start().await;
+        let now = self.node.clock.now();
+        match started {
+            Ok(()) => {
+                self.machine.started(now);
+                self.probes = self.container().map(|c| Probes::new(c, now)).unwrap_or_default();
+                self.asks = JoinSet::new();
+                self.asking.clear();
+                let pid = self.process.as_ref().map_or(0, |process| process.id.pid);
+                self.note(false, "Started", format!("Started process {pid} at {}", self.address_text()));
+            }
+            Err(waiting) => {
+                if waiting.reason != "ContainerCreating" {
+                    self.note(true, "Failed", format!("{}: {}", waiting.reason, waiting.message));
+                }
+                self.machine.held(waiting, now);
+            }
+        }
+    }
+
+    async fn try_start(&mut self) -> Result<(), Waiting> {
+        let failed = |error: &dyn std::error::Error| prepare::refuse("CreateContainerError", chain(error));
+        self.enter()?;
+        let prepared = self.prepare()?;
+        let log = self.directory.join("log");
+        // The message of the process before is not the message of this one.
+        let _ = std::fs::remove_file(self.directory.join("termination-log"));
+        let held = process::spawn(&process::Start {
+            launcher: &self.node.machinery.own_program,
+            program: &prepared.command.program,
+            args: &prepared.command.args,
+            env: &prepared.command.env,
+            work: &prepared.command.work,
+            log: &log,
+        })
+        .map_err(|error| failed(&error))?;
+        if let Some(record) = &mut self.record {
+            record.process = Some(held.id().clone());
+            record.started_at = Some(Timestamp::now());
+            record.restarts = self.machine.restarts;
+            record.write(&self.directory).map_err(|error| failed(&error))?;
+        }
+        self.prepared = Some(prepared);
+        // Even if the word cannot be given there is a process now; its end will be seen like any other.
+        self.process = Some(held.release().await.map_err(|error| failed(&error))?);
+        Ok(())
+    }
+
+    /// Gives the pod its directory and its address, once.
+    fn enter(&mut self) -> Result<(), Waiting> {
+        let failed = |error: &dyn std::error::Error| prepare::refuse("CreatePodSandboxError", chain(error));
+        let container = prepare::check_shape(&self.pod)?;
+        if self.record.is_some() {
+            return Ok(());
+        }
+        let ports: Vec<u16> = container.ports.iter().flatten().filter_map(|port| u16::try_from(port.container_port).ok()).collect();
+        super::project::directory(&self.directory).map_err(|error| failed(&error))?;
+        super::project::directory(&self.places.run).map_err(|error| failed(&error))?;
+        let address = self.node.pool.take(&ports).map_err(|error| failed(&error))?;
+        let meta = &self.pod.metadata;
+        let text = |value: &Option<String>| value.clone().unwrap_or_default();
+        let record = Record::new(&text(&meta.namespace), &text(&meta.name), &text(&meta.uid), address);
+        record.write(&self.directory).map_err(|error| failed(&error))?;
+        self.record = Some(record);
+        Ok(())
+    }
+
+    fn prepare(&self) -> Result<Prepared, Waiting> {
+        let address = self.record.as_ref().map(|record| record.address);
+        let address = address.ok_or_else(|| prepare::refuse("CreatePodSandboxError", "the pod has no address".to_owned()))?;
+        prepare::prepare(&self.node, &self.pod, &self.places, address)
+    }
+
+    fn terminate(&mut self, grace: Duration) {
+        if let Some((kind, message)) = self.probes.verdict() {
+            self.note(true, "Unhealthy", format!("{kind:?} probe failed: {message}; the process is restarted"));
+        } else {
+            self.note(false, "Killing", format!("Stopping the process, {} s of grace", grace.as_secs()));
+        }
+        if let Some(process) = &self.process {
+            process.terminate();
+        }
+        self.machine.terminated(grace, self.node.clock.now());
+    }
+
+    fn kill(&mut self) {
+        if let Some(process) = &self.process {
+            process.kill();
+        }
+        self.machine.killed(self.node.clock.now());
+    }
+
+    /// The process has ended: whatever it left behind is ended too, then the end is recorded.
+    async fn ended(&mut self, ended: Ended) {
+        let was_ours = self.process.take().is_some();
+        if let Some(id) = self.record.as_ref().and_then(|record| record.process.clone()) {
+            let mark = format!("{MARK}={}", self.pod.metadata.uid.as_deref().unwrap_or_default());
+            if was_ours {
+                process::sweep(id.pid).await;
+            } else {
+                process::sweep_recorded(&id, &mark, &self.directory).await;
+            }
+        }
+        self.probes = Probes::default();
+        self.asks = JoinSet::new();
+        self.asking.clear();
+        let exit = self.describe_end(ended);
+        if exit.code != 0 {
+            self.note(true, "Exited", format!("The process ended with exit code {} ({})", exit.code, exit.reason));
+        }
+        self.machine.exited(exit, self.wish(), self.node.clock.now());
+        if let Some(record) = &mut self.record {
+            record.process = None;
+            record.restarts = self.machine.restarts;
+            record.last = self.machine.last.clone();
+            record.done = self.machine.life == Life::Done;
+            if let Err(error) = record.write(&self.directory) {
+                tracing::error!("pod {}/{}: {}", record.namespace, record.name, chain(&error));
+            }
+        }
+    }
+
+    fn describe_end(&self, ended: Ended) -> Exit {
+        let message = std::fs::read(self.directory.join("termination-log"))
+            .map(|bytes| String::from_utf8_lossy(bytes.get(..MESSAGE_MAX).unwrap_or(&bytes)).into_owned())
+            .unwrap_or_default();
+        let (code, signal, reason) = match ended {
+            Ended::Code(0) => (0, None, "Completed"),
+            Ended::Code(code) => (code, None, "Error"),
+            Ended::Signal(signal) => (128 + signal, Some(signal), "Error"),
+            // Its end was seen by nobody: this node was not running, or had taken the process over.
+            Ended::Unseen => (137, None, "ContainerStatusUnknown"),
+        };
+        Exit {
+            code,
+            signal,
+            reason: reason.to_owned(),
+            message,
+            started_at: self.record.as_ref().and_then(|record| record.started_at),
+            finished_at: Some(Timestamp::now()),
+        }
+    }
+
+    /// Removes the pod from the API and then from disk. False: it could not be removed yet.
+    async fn remove(&mut self) -> bool {
+        if let Some(record) = &mut self.record
+            && !record.deleting
+        {
+            record.deleting = true;
+            if let Err(error) = record.write(&self.directory) {
+                tracing::warn!("pod {}: {}", self.label(), chain(&error));
+            }
+        }
+        if !self.orders.borrow().vanished
+            && let Err(error) = super::report::delete(&self.node.client, &self.pod).await
+        {
+            tracing::warn!("pod {}: deleting it from the API failed: {}", self.label(), chain(&error));
+            tokio::select! {
+                () = tokio::time::sleep(REPORT_RETRY) => {}
+                _ = self.orders.changed() => self.follow_orders(),
+            }
+            // A node that is stopping leaves the rest to its next life; the record says what is to be done.
+            return self.park.is_cancelled();
+        }
+        for directory in [&self.directory, &self.places.run] {
+            match tokio::fs::remove_dir_all(directory).await {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                    tracing::warn!("pod {}: removing {}: {error}", self.label(), directory.display());
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if let Some(record) = &self.record {
+            self.node.pool.release(record.address);
+        }
+        true
+    }
+
+    /// Waits for the next thing that matters.
+    async fn wait(&mut self, wake: Option<Millis>) {
+        let clock = self.node.clock;
+        let next = self.next_look(wake);
+        let parked = self.park.is_cancelled();
+        tokio::select! {
+            biased;
+            ended = end_of(&mut self.process) => self.ended(ended).await,
+            Some(Ok((kind, asked, answer))) = self.asks.join_next(), if !self.asks.is_empty() => self.answered(kind, asked, answer),
+            changed = self.orders.changed() => {
+                if changed.is_err() {
+                    // The dispatcher is gone: the node is being torn down. Nothing can be decided any more.
+                    std::future::pending::<()>().await;
+                }
+                self.follow_orders();
+            }
+            () = self.park.cancelled(), if !parked => {}
+            Ok(()) = self.changed.changed() => self.sources_changed(),
+            () = clock.sleep_until(next) => self.check_log(),
+        }
+    }
+
+    fn next_look(&self, wake: Option<Millis>) -> Millis {
+        let probes = self.probes.due().into_iter().filter(|(kind, _, _)| !self.asking.contains_key(kind)).map(|(_, due, _)| due);
+        let probes = probes.filter(|_| self.process.is_some()).min();
+        let log = self.process.is_some().then(|| self.log_checked.saturating_add(millis(LOG_CHECK)));
+        // With nothing to look at, an hour: everything else arrives as an event.
+        [wake, probes, self.report_again, log].into_iter().flatten().min().unwrap_or_else(|| self.node.clock.now() + 3_600_000)
+    }
+
+    fn follow_orders(&mut self) {
+        self.pod = Arc::clone(&self.orders.borrow_and_update().pod);
+    }
+
+    fn sources_changed(&mut self) {
+        self.machine.stir(self.node.clock.now());
+        let (Some(prepared), true) = (&self.prepared, self.process.is_some()) else { return };
+        let namespace = self.pod.metadata.namespace.as_deref().unwrap_or_default();
+        for volume in &prepared.volumes {
+            // A ConfigMap that has gone leaves a running pod its files, as the kubelet does.
+            if let Err(waiting) = prepare::refresh(&self.node, namespace, volume) {
+                tracing::warn!("pod {}: {}", self.label(), waiting.message);
+            }
+        }
+    }
+
+    fn check_log(&mut self) {
+        let now = self.node.clock.now();
+        if self.process.is_some() && now >= self.log_checked.saturating_add(millis(LOG_CHECK)) {
+            self.log_checked = now;
+            if let Err(error) = process::trim_log(&self.directory.join("log")) {
+                tracing::warn!("pod {}: trimming its log: {error}", self.label());
+            }
+        }
+    }
+
+    fn ask_what_is_due(&mut self) {
+        let now = self.node.clock.now();
+        if self.process.is_none() || !matches!(self.machine.life, Life::Running { .. }) {
+            return;
+        }
+        for (kind, due, timeout) in self.probes.due() {
+            if due > now || self.asking.contains_key(&kind) {
+                continue;
+            }
+            self.asking.insert(kind, now);
+            let question = self.question(kind);
+            let (asker, slots) = (self.node.asker.clone(), Arc::clone(&self.node.probe_slots));
+            self.asks.spawn(async move {
+                let answer = match (question, slots.acquire_owned().await) {
+                    (Ok(question), Ok(_slot)) => asker.ask(&question, timeout).await,
+                    (Err(message), _) => Err(message),
+                    (Ok(_), Err(_)) => Err("the node is stopping".to_owned()),
+                };
+                (kind, now, answer)
+            });
+        }
+    }
+
+    fn question(&self, kind: Kind) -> Result<ask::Question, String> {
+        let container = self.container().ok_or("the pod has no container")?;
+        let probe = match kind {
+            Kind::Startup => container.startup_probe.as_ref(),
+            Kind::Liveness => container.liveness_probe.as_ref(),
+            Kind::Readiness => container.readiness_probe.as_ref(),
+        };
+        let (Some(probe), Some(record)) = (probe, &self.record) else { return Err("there is no such probe".to_owned()) };
+        let prepared = self.prepared.as_ref().ok_or("the pod's environment is not known")?;
+        ask::question(probe, container, record.address, &prepared.command, |word| prepared.mounts.apply(word))
+    }
+
+    fn answered(&mut self, kind: Kind, asked: Millis, answer: Result<(), String>) {
+        self.asking.remove(&kind);
+        self.probes.record(kind, answer, asked);
+    }
+
+    async fn report(&mut self) {
+        let now = self.node.clock.now();
+        if self.report_again.is_some_and(|at| now < at) || self.orders.borrow().vanished {
+            return;
+        }
+        // A pod that had run its course before its directory was lost keeps the status it has.
+        if self.record.is_none() && self.machine.life == Life::Done {
+            return;
+        }
+        let built = status::build(&self.pod, self.written.as_ref(), &self.view(), Timestamp::now());
+        if self.written.as_ref() == Some(&built) {
+            self.report_again = None;
+            return;
+        }
+        match super::report::write(&self.node.client, &self.pod, &built).await {
+            Ok(()) => {
+                self.written = Some(built);
+                self.report_again = None;
+            }
+            Err(error) => {
+                tracing::debug!("pod {}: writing its status failed, it is tried again: {}", self.label(), chain(&error));
+                self.report_again = Some(now.saturating_add(millis(REPORT_RETRY)));
+            }
+        }
+    }
+
+    fn view(&self) -> status::View<'_> {
+        let accepted = self.written.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
+        status::View {
+            machine: &self.machine,
+            address: self.record.as_ref().map(|record| record.address),
+            accepted_at: accepted.unwrap_or_else(Timestamp::now),
+            started_at: self.record.as_ref().and_then(|record| record.started_at),
+            started: self.probes.started(),
+            ready: self.process.is_some() && self.probes.ready(),
+            probe_message: self.probes.reason(),
+            process: self.process.as_ref().map(|process| process.id.pid),
+        }
+    }
+
+    fn container(&self) -> Option<&core::Container> {
+        self.pod.spec.as_ref().and_then(|spec| spec.containers.first())
+    }
+
+    fn note(&self, warning: bool, reason: &'static str, message: String) {
+        self.node.events.note(Happening { about: About::of("Pod", "v1", &self.pod.metadata), warning, reason, message });
+    }
+
+    fn address_text(&self) -> String {
+        self.record.as_ref().map(|record| record.address.to_string()).unwrap_or_default()
+    }
+
+    fn label(&self) -> String {
+        let meta = &self.pod.metadata;
+        format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
+    }
+}
+
+async fn end_of(process: &mut Option<Process>) -> Ended {
+    match process {
+        Some(process) => process.wait().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The machine as the record and the restart policy say; a pod that the API says is over stays over.
+fn remembered(pod: &core::Pod, record: Option<&Record>) -> Machine {
+    let policy = match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
+        Some("Never") => RestartPolicy::Never,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        Some(_) | None => RestartPolicy::Always,
+    };
+    let mut machine = Machine::new(policy, record.map_or(0, |r| r.restarts), record.and_then(|r| r.last.clone()));
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let over = policy != RestartPolicy::Always && matches!(phase, Some("Succeeded" | "Failed"));
+    if record.is_some_and(|record| record.done) || (record.is_none() && over) {
+        machine.life = Life::Done;
+    }
+    machine
+}
+
+/// What the pod's status said last: (started, ready).
+fn was_ready(pod: &core::Pod) -> (bool, bool) {
+    let status = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref()).and_then(|all| all.first());
+    status.map_or((false, false), |status| (status.started == Some(true), status.ready))
+}
+
+/// A short name from a uid, for paths that must be short: its first eight characters.
+fn short(uid: &str) -> String {
+    uid.chars().filter(char::is_ascii_alphanumeric).take(8).collect()
+}

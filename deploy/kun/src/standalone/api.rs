@@ -1,0 +1,91 @@
+//! The API server of standalone: the embedded store, both groups of kinds, static rights, TLS.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::admit::Chain;
+use apiserver::admit::call::Caller;
+use apiserver::admit::source::StoreSources;
+use apiserver::app::App;
+use apiserver::filter::Edge;
+use apiserver::filter::authz::StaticAuthorizer;
+use apiserver::filter::metrics::Metrics;
+use apiserver::filter::rights::STANDALONE;
+use apiserver::registry::{Registry, host, redis};
+use apiserver::serve::{self, Drain, Limits};
+use apiserver::storage::Storage;
+use apiserver::world::System;
+use certs::{ALPN_H1, ALPN_H2, ClientAuth};
+use store::{Embedded, EmbeddedOptions};
+use tokio::net::TcpListener;
+
+use super::pki::{self, Pki};
+use super::{Running, spawn};
+
+/// Requests in progress get this long when we stop; everybody who uses this API is on this machine.
+const FINISH: Duration = Duration::from_secs(5);
+
+/// Why the API server does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The port.
+    #[error("cannot listen on {address}: {source}; another program uses it, or a kun that still runs: give another --listen")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// TLS.
+    #[error("preparing the API server's TLS")]
+    Tls(#[from] certs::Error),
+    /// Certificates.
+    #[error(transparent)]
+    Pki(#[from] pki::Error),
+    /// The store.
+    #[error("opening the store")]
+    Store(#[from] store::OpenError),
+    /// The thread that opens the store.
+    #[error("opening the store")]
+    Opening(#[source] tokio::task::JoinError),
+    /// The caches.
+    #[error("filling the caches: {0}")]
+    Caches(String),
+    /// A kind's schema.
+    #[error("the schema of a kind")]
+    Schema(#[from] merge::SchemaError),
+}
+
+/// Starts listening first, so that clients get 503 rather than nothing, and opens when the caches are complete.
+pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result<Running, Error> {
+    let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let metrics = Arc::new(Metrics::default());
+    let app = App::new(registry()?, Arc::new(System));
+    let edge = Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(STANDALONE)), Arc::clone(&metrics));
+    let options = serve::Options {
+        listener,
+        tls: pki.server().server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1])?,
+        edge,
+        metrics: Arc::clone(&metrics),
+        limits: Limits::default(),
+        drain: Drain { notice: Duration::ZERO, finish: FINISH },
+    };
+    let shown = pki.apiserver_issued()?;
+    let running = spawn("the API server", |stop| serve::run(options, stop));
+    let file = data.join("store.redb");
+    // Opening checks a file that was not closed, which takes time and a thread.
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, EmbeddedOptions::default())).await;
+    let store = Arc::new(opened.map_err(Error::Opening)??);
+    let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
+    let storage = Arc::new(storage);
+    let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
+    pki.follow_with(Arc::clone(&caller), shown);
+    app.open(Arc::clone(&storage), Arc::new(Chain::new(Arc::new(StoreSources::new(Arc::clone(&storage))), caller)));
+    Ok(Running { last: Some(Box::pin(async move { storage.close().await })), ..running })
+}
+
+fn registry() -> Result<Registry, merge::SchemaError> {
+    Ok(redis::registry()?.and(host::registry()?))
+}

@@ -1,0 +1,152 @@
+//! Objects an installation starts with: namespaces, and the registration of our webhook. Written only if they differ.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::hooks::Registration;
+
+/// Namespaces that are always there.
+const NAMESPACES: [&str; 3] = ["default", "kube-system", "kun-system"];
+/// Name of both webhook configurations, and of the webhooks in them.
+const WEBHOOK: &str = "redis.kun.io";
+/// How long the API server waits for a review. Ours answers from memory.
+const TIMEOUT_SECONDS: i32 = 10;
+
+/// A failure to write an object.
+#[derive(Debug, thiserror::Error)]
+#[error("writing {kind} {name}")]
+pub struct Error {
+    kind: &'static str,
+    name: String,
+    source: kube::Error,
+}
+
+/// Creates the namespaces that are missing.
+pub(super) async fn namespaces(client: &Client) -> Result<(), Error> {
+    let api: Api<Namespace> = Api::all(client.clone());
+    for name in NAMESPACES {
+        let failed = |source| Error { kind: "namespace", name: name.to_owned(), source };
+        if api.get_opt(name).await.map_err(failed)?.is_some() {
+            continue;
+        }
+        let namespace = Namespace { metadata: meta(name), ..Namespace::default() };
+        match api.create(&PostParams::default(), &namespace).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Registers the webhook.
+pub(super) async fn webhooks(client: &Client, registration: &Registration) -> Result<(), Error> {
+    let Registration { url, authority_pem } = registration;
+    let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    put(&mutating, "mutatingwebhookconfiguration", configuration("mutate", url, authority_pem)).await?;
+    let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    put(&validating, "validatingwebhookconfiguration", configuration("validate", url, authority_pem)).await
+}
+
+/// One configuration, pure. Deletes are reviewed too (protected objects), but there is nothing to mutate in them.
+fn configuration(path: &str, url: &str, authority_pem: &str) -> Value {
+    let mutates = path == "mutate";
+    let operations = if mutates { json!(["CREATE", "UPDATE"]) } else { json!(["CREATE", "UPDATE", "DELETE"]) };
+    // Status is the controller's and is not a matter of policy; every other subresource is an action to be judged.
+    let resources = json!([
+        "redisclusters", "redisclusters/scale", "redisclusters/backup", "redisclusters/failover", "redisclusters/restart",
+        "redisbackups", "redisoperations", "redispolicies"
+    ]);
+    let mut webhook = json!({
+        "name": WEBHOOK,
+        "clientConfig": {
+            "url": format!("{url}/{path}"),
+            "caBundle": BASE64_STANDARD.encode(authority_pem)
+        },
+        "rules": [{"apiGroups": ["redis.kun.io"], "apiVersions": ["v1"], "operations": operations, "resources": resources, "scope": "*"}],
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "timeoutSeconds": TIMEOUT_SECONDS
+    });
+    if mutates && let Some(webhook) = webhook.as_object_mut() {
+        webhook.insert("reinvocationPolicy".to_owned(), json!("IfNeeded"));
+    }
+    json!({"metadata": {"name": WEBHOOK, "labels": {"app.kubernetes.io/managed-by": "kun"}}, "webhooks": [webhook]})
+}
+
+async fn put<K>(api: &Api<K>, kind: &'static str, wanted: Value) -> Result<(), Error>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + Serialize + DeserializeOwned,
+{
+    let failed = |source| Error { kind, name: WEBHOOK.to_owned(), source };
+    let unreadable = |error| failed(kube::Error::SerdeError(error));
+    let Some(live) = api.get_opt(WEBHOOK).await.map_err(failed)? else {
+        let object = serde_json::from_value(wanted).map_err(unreadable)?;
+        return api.create(&PostParams::default(), &object).await.map(drop).map_err(failed);
+    };
+    let mut merged = serde_json::to_value(&live).map_err(unreadable)?;
+    if is_within(wanted.get("webhooks"), merged.get("webhooks")) {
+        return Ok(());
+    }
+    if let (Some(merged), Some(webhooks)) = (merged.as_object_mut(), wanted.get("webhooks")) {
+        merged.insert("webhooks".to_owned(), webhooks.clone());
+    }
+    let object = serde_json::from_value(merged).map_err(unreadable)?;
+    api.replace(WEBHOOK, &PostParams::default(), &object).await.map(drop).map_err(failed)
+}
+
+/// Whether the live value says at least what is wanted; what a server adds as defaults does not count.
+fn is_within(wanted: Option<&Value>, live: Option<&Value>) -> bool {
+    match (wanted, live) {
+        (None, _) => true,
+        (Some(_), None) => false,
+        (Some(Value::Object(wanted)), Some(Value::Object(live))) => {
+            wanted.iter().all(|(key, value)| is_within(Some(value), live.get(key)))
+        }
+        (Some(Value::Array(wanted)), Some(Value::Array(live))) => {
+            wanted.len() == live.len() && wanted.iter().zip(live).all(|(a, b)| is_within(Some(a), Some(b)))
+        }
+        (Some(wanted), Some(live)) => wanted == live,
+    }
+}
+
+fn meta(name: &str) -> kube::api::ObjectMeta {
+    kube::api::ObjectMeta { name: Some(name.to_owned()), ..kube::api::ObjectMeta::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn both_configurations_are_what_kubernetes_calls_them() {
+        let mutating: MutatingWebhookConfiguration = serde_json::from_value(configuration("mutate", "https://127.0.0.1:4711", "PEM")).unwrap();
+        let validating: ValidatingWebhookConfiguration = serde_json::from_value(configuration("validate", "https://127.0.0.1:4711", "PEM")).unwrap();
+        let mutating = mutating.webhooks.unwrap().remove(0);
+        let validating = validating.webhooks.unwrap().remove(0);
+        assert_eq!(mutating.client_config.url.as_deref(), Some("https://127.0.0.1:4711/mutate"));
+        assert_eq!(validating.client_config.url.as_deref(), Some("https://127.0.0.1:4711/validate"));
+        assert_eq!(validating.client_config.ca_bundle.unwrap().0, b"PEM");
+        assert_eq!(mutating.rules.unwrap()[0].operations, Some(vec!["CREATE".to_owned(), "UPDATE".to_owned()]));
+        assert_eq!(validating.failure_policy.as_deref(), Some("Fail"));
+    }
+
+    #[test]
+    fn what_a_server_adds_is_no_difference_and_what_it_lacks_is() {
+        let wanted = json!([{"name": "a", "rules": ["x"]}]);
+        assert!(is_within(Some(&wanted), Some(&json!([{"name": "a", "rules": ["x"], "namespaceSelector": {}}]))));
+        assert!(!is_within(Some(&wanted), Some(&json!([{"name": "a", "rules": ["x", "y"]}]))));
+        assert!(!is_within(Some(&wanted), Some(&json!([{"name": "b", "rules": ["x"]}]))));
+        assert!(!is_within(Some(&wanted), None));
+    }
+}
