@@ -15,9 +15,7 @@ use crate::{
     route,
     site::Site,
     storage::Storage,
-    verb::{
-        Answer, Work, action, change::Part, create, delete, get, list, patch, scale, update, watch,
-    },
+    verb::{Answer, Work, action, change::Part, create, delete, get, list, patch, scale, update, watch},
     wire::{
         answer,
         body::{RequestBody, ResponseBody},
@@ -92,7 +90,8 @@ impl App {
 
 fn starting() -> Error {
     Error::Unavailable {
-        message: "the request has been made before all known HTTP paths have been installed, please try again".to_owned(),
+        message: "the request has been made before all known HTTP paths have been installed, please try again"
+            .to_owned(),
         retry_after: STARTING_SECONDS,
     }
 }
@@ -117,7 +116,9 @@ async fn run(work: &Work<'_>, headers: &HeaderMap, body: RequestBody) -> Result<
     }
     let bytes = decode::read(body).await?;
     match (verb, work.route.subresource) {
-        (Verb::Create, Some(Subresource::Action(own))) => action::action(work, own.as_ref(), &bytes, content_type).await,
+        (Verb::Create, Some(Subresource::Action(own))) => {
+            action::action(work, own.as_ref(), &bytes, content_type).await
+        }
         (Verb::Create, _) => create::create(work, &bytes, content_type).await,
         (Verb::Update, Some(Subresource::Scale(paths))) => scale::update(work, *paths, &bytes, content_type).await,
         (Verb::Update, sub) => update::update(work, part(sub), &bytes, content_type).await,

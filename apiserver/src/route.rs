@@ -123,7 +123,8 @@ fn parse_query(query: &str) -> Result<Query> {
 
 /// Percent-decodes; `None` if the encoding is broken or the text is no UTF-8.
 fn decode(text: &str, plus_is_space: bool) -> Option<Cow<'_, str>> {
-    if !text.contains('%') && !(plus_is_space && text.contains('+')) {
+    let is_plain = !text.contains('%') && (!plus_is_space || !text.contains('+'));
+    if is_plain {
         return Some(Cow::Borrowed(text));
     }
     let mut bytes = Vec::with_capacity(text.len());
@@ -204,7 +205,8 @@ fn refine(verb: Verb, path: &mut ResourcePath, query: &Query) -> Verb {
 
 /// The one name a field selector admits, if it does.
 fn selected_name(selector: &str) -> Option<String> {
-    let (_, name) = selector.split(',').filter_map(|term| term.split_once('=')).find(|(key, _)| *key == "metadata.name")?;
+    let (_, name) =
+        selector.split(',').filter_map(|term| term.split_once('=')).find(|(key, _)| *key == "metadata.name")?;
     let name = name.strip_prefix('=').unwrap_or(name);
     (!name.is_empty() && !name.contains('/')).then(|| name.to_owned())
 }

@@ -30,8 +30,8 @@ pub struct Storage {
 pub struct Live {
     /// As cached: encoded, with its resourceVersion.
     pub object: Arc<Object>,
-    /// Decoded, without resourceVersion: as it would be stored.
-    pub value: Value,
+    /// Decoded, with its resourceVersion.
+    pub value: Arc<Value>,
 }
 
 impl Storage {
@@ -88,8 +88,9 @@ impl Storage {
     pub async fn live(&self, kind: &Kind, key: &Key) -> Result<Live> {
         self.fresh().await?;
         let object = self.cached(kind, key)?;
-        let object = object.ok_or_else(|| Error::NotFound { resource: kind.resource(), name: key.name().to_owned() })?;
-        Ok(Live { value: decode(&object)?, object })
+        let object =
+            object.ok_or_else(|| Error::NotFound { resource: kind.resource(), name: key.name().to_owned() })?;
+        Ok(Live { value: Arc::new(decode(&object)?), object })
     }
 
     /// Writes one key.
@@ -116,12 +117,10 @@ pub enum WriteError {
     Failed(Error),
 }
 
-/// A cached object as it would be stored: without resourceVersion.
+/// A cached object as a value, with its resourceVersion.
 pub fn decode(object: &Object) -> Result<Value> {
-    let mut value: Value = serde_json::from_slice(object.as_bytes())
-        .map_err(|error| Error::internal(format!("decoding {}: {error}", object.key())))?;
-    crate::object::meta::remove(&mut value, "resourceVersion");
-    Ok(value)
+    serde_json::from_slice(object.as_bytes())
+        .map_err(|error| Error::internal(format!("decoding {}: {error}", object.key())))
 }
 
 /// The cache's refusal to answer.

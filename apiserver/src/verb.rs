@@ -86,7 +86,13 @@ impl std::fmt::Debug for Answer {
 impl<'a> Work<'a> {
     /// Attributes of an operation on `kind`; `shown` is the kind admission sees, if not the kind itself.
     #[must_use]
-    pub fn attributes(&self, operation: Operation, kind: &Kind, shown: Option<GroupVersion>, options: Value) -> Attributes {
+    pub fn attributes(
+        &self,
+        operation: Operation,
+        kind: &Kind,
+        shown: Option<GroupVersion>,
+        options: Value,
+    ) -> Attributes {
         let of = |name: &str| GroupVersion {
             group: kind.group.to_owned(),
             version: kind.version.to_owned(),

@@ -8,6 +8,7 @@ pub mod encode;
 pub mod etag;
 pub mod negotiate;
 pub mod openapi;
+pub mod protobuf;
 pub mod status;
 pub mod table;
 pub mod watch;

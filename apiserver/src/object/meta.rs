@@ -214,7 +214,10 @@ mod tests {
     use serde_json::json;
 
     fn fields(object: &Value) -> Vec<String> {
-        faults(object, NameRule::Subdomain).into_iter().map(|fault| format!("{}: {}", fault.field, fault.message)).collect()
+        faults(object, NameRule::Subdomain)
+            .into_iter()
+            .map(|fault| format!("{}: {}", fault.field, fault.message))
+            .collect()
     }
 
     #[test]
@@ -236,7 +239,8 @@ mod tests {
 
     #[test]
     fn annotations_have_a_limit_together() {
-        let object = json!({"metadata": {"name": "a", "annotations": {"a": "x".repeat(200_000), "b": "x".repeat(100_000)}}});
+        let object =
+            json!({"metadata": {"name": "a", "annotations": {"a": "x".repeat(200_000), "b": "x".repeat(100_000)}}});
         assert_eq!(fields(&object), ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
     }
 

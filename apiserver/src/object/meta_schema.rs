@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 #[must_use]
 pub fn object_meta() -> Value {
     let text = |about: &str| json!({"type": "string", "description": about});
-    let texts = |about: &str| json!({"type": "object", "additionalProperties": {"type": "string"}, "description": about});
+    let texts =
+        |about: &str| json!({"type": "object", "additionalProperties": {"type": "string"}, "description": about});
     let time = |about: &str| json!({"type": "string", "format": "date-time", "description": about});
     let number = |about: &str| json!({"type": "integer", "format": "int64", "description": about});
     json!({

@@ -38,7 +38,10 @@ struct FieldTerm {
 impl Selector {
     /// Reads both selectors of a request. `known` are the paths a field selector may name.
     pub fn parse(labels: Option<&str>, fields: Option<&str>, known: &[&str]) -> Result<Self> {
-        Ok(Self { labels: parse_labels(labels.unwrap_or_default())?, fields: parse_fields(fields.unwrap_or_default(), known)? })
+        Ok(Self {
+            labels: parse_labels(labels.unwrap_or_default())?,
+            fields: parse_fields(fields.unwrap_or_default(), known)?,
+        })
     }
 
     /// True if every object is selected.
@@ -72,7 +75,9 @@ impl Operator {
             Self::Absent => value.is_none(),
             Self::In(list) => value.is_some_and(|value| list.iter().any(|item| item == value)),
             Self::NotIn(list) => value.is_none_or(|value| !list.iter().any(|item| item == value)),
-            Self::Greater(bound) => value.and_then(|value| value.parse::<i64>().ok()).is_some_and(|value| value > *bound),
+            Self::Greater(bound) => {
+                value.and_then(|value| value.parse::<i64>().ok()).is_some_and(|value| value > *bound)
+            }
             Self::Less(bound) => value.and_then(|value| value.parse::<i64>().ok()).is_some_and(|value| value < *bound),
         }
     }
@@ -281,8 +286,22 @@ mod tests {
     fn every_form_of_a_label_requirement_is_understood() {
         let object = [("app", "redis"), ("tier", "3"), ("a.b/c", "")];
         for yes in [
-            "", "app", "app=redis", "app==redis", "app!=x", "none!=x", "app in (redis,x)", "app notin (x, y)", "!none",
-            "tier>2", "tier<4", "app=redis,tier in (3)", "a.b/c=", "a.b/c", " app = redis , !none ", "a.b/c in (,x)",
+            "",
+            "app",
+            "app=redis",
+            "app==redis",
+            "app!=x",
+            "none!=x",
+            "app in (redis,x)",
+            "app notin (x, y)",
+            "!none",
+            "tier>2",
+            "tier<4",
+            "app=redis,tier in (3)",
+            "a.b/c=",
+            "a.b/c",
+            " app = redis , !none ",
+            "a.b/c in (,x)",
         ] {
             assert!(selects(yes, &object), "{yes}");
         }
@@ -294,14 +313,8 @@ mod tests {
     #[test]
     fn a_broken_label_selector_is_a_bad_request_that_names_the_place() {
         let fault = |text| Selector::parse(Some(text), None, &[]).unwrap_err();
-        assert_eq!(
-            fault("a in x"),
-            Error::bad_request("unable to parse requirement: found 'x', expected: '('")
-        );
-        assert_eq!(
-            fault("a=b,"),
-            Error::bad_request("unable to parse requirement: found '', expected: identifier")
-        );
+        assert_eq!(fault("a in x"), Error::bad_request("unable to parse requirement: found 'x', expected: '('"));
+        assert_eq!(fault("a=b,"), Error::bad_request("unable to parse requirement: found '', expected: identifier"));
         for text in ["=", "a b", "a=b c", "!a=b", "a in (b", "a>x", "-a", "a=é", "a=b!c", "a in ()x"] {
             assert!(matches!(fault(text), Error::BadRequest(_)), "{text}");
         }

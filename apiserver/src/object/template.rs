@@ -1,7 +1,8 @@
 //! Cells of tables: text with paths in it, such as `{.status.replicas|0}/{.spec.shards}`.
 //!
 //! A path is a chain of fields, each optionally followed by `[type=Ready]`, which picks the first item of a list whose
-//! field equals the text, or by `[0]`, which picks by position. `|x` says what stands for an absent value; `~` before a path counts the items of a list.
+//! field equals the text, or by `[0]`, which picks by position. `|x` says what stands for an absent value; `~` before a path counts the items of a list or the
+//! members of an object.
 
 use serde_json::Value;
 
@@ -65,7 +66,10 @@ impl Piece {
                 let found = steps.iter().try_fold(object, |at, step| step.follow(at)).filter(|found| !found.is_null());
                 match (found, count) {
                     (Some(Value::Array(items)), true) => Some(items.len().into()),
-                    (Some(found), _) => Some(found.clone()),
+                    (Some(Value::Object(members)), true) => Some(members.len().into()),
+                    // What is to be counted is never shown itself: it may be a secret.
+                    (Some(_), true) => None,
+                    (Some(found), false) => Some(found.clone()),
                     (None, _) => absent.map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
                 }
             }
@@ -119,6 +123,7 @@ mod tests {
         assert_eq!(cell("{.status.conditions[type=Ready].status}"), json!("True"));
         assert_eq!(cell("{~.status.conditions}"), json!(1));
         assert_eq!(cell("{.status.conditions[0].type}"), json!("Ready"));
+        assert_eq!((cell("{~.spec}"), cell("{~.spec.shards}")), (json!(1), Value::Null));
         assert_eq!(cell("{.status.phase}"), Value::Null);
         assert_eq!(cell("{.status.phase|Pending}"), json!("Pending"));
         assert_eq!(cell("{.status.keys|0}/{.spec.none}"), json!("0/<none>"));

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource};
-use crate::resource::{Strategy, host};
+use crate::{
+    resource::{Strategy, host},
+    wire::protobuf,
+};
 
 type Outcome = Result<Kind, merge::SchemaError>;
 
@@ -26,7 +29,11 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
         disruption_budget()?,
         lease()?,
         webhooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "mutatingwebhookconfiguration")?,
-        webhooks("ValidatingWebhookConfiguration", "validatingwebhookconfigurations", "validatingwebhookconfiguration")?,
+        webhooks(
+            "ValidatingWebhookConfiguration",
+            "validatingwebhookconfigurations",
+            "validatingwebhookconfiguration",
+        )?,
     ]))
 }
 
@@ -55,7 +62,8 @@ fn config_map() -> Outcome {
     set(&mut schema, "data", &texts);
     set(&mut schema, "binaryData", &texts);
     let kind = kind(core("ConfigMap", "configmaps", "configmap", &["cm"]), Scope::Namespaced, schema, host::Document)?;
-    Ok(Kind { columns: vec![Column::new("Data", "string", "{~.data|0}", "Number of keys.")], ..kind })
+    let columns = vec![Column::new("Data", "string", "{~.data|0}", "Number of keys.")];
+    Ok(Kind { columns, protobuf: Some(&protobuf::CONFIG_MAP), ..kind })
 }
 
 fn secret() -> Outcome {
@@ -69,7 +77,7 @@ fn secret() -> Outcome {
         Column::new("Type", "string", "{.type}", "What the keys mean."),
         Column::new("Data", "string", "{~.data|0}", "Number of keys."),
     ];
-    Ok(Kind { columns, selectable: &["type"], ..kind })
+    Ok(Kind { columns, selectable: &["type"], protobuf: Some(&protobuf::SECRET), ..kind })
 }
 
 fn set(schema: &mut Value, name: &str, property: &Value) {
@@ -114,6 +122,7 @@ fn namespace() -> Outcome {
         columns: vec![Column::new("Status", "string", "{.status.phase}", "Active or Terminating.")],
         subresources: vec![Subresource::Finalize, Subresource::Status],
         selectable: &["status.phase"],
+        protobuf: Some(&protobuf::NAMESPACE),
         ..kind
     })
 }
@@ -182,7 +191,12 @@ fn stateful_set() -> Outcome {
     let scale = ScalePaths { spec: "/spec/replicas", status: "/status/replicas", selector: "/spec/selector" };
     Ok(Kind {
         categories: &["all"],
-        columns: vec![Column::new("Ready", "string", "{.status.readyReplicas|0}/{.spec.replicas}", "Ready pods of those asked for.")],
+        columns: vec![Column::new(
+            "Ready",
+            "string",
+            "{.status.readyReplicas|0}/{.spec.replicas}",
+            "Ready pods of those asked for.",
+        )],
         subresources: vec![Subresource::Scale(scale), Subresource::Status],
         ..kind
     })
@@ -224,14 +238,8 @@ fn lease() -> Outcome {
 }
 
 fn webhooks(name: &'static str, plural: &'static str, singular: &'static str) -> Outcome {
-    let names = Names {
-        group: "admissionregistration.k8s.io",
-        version: "v1",
-        kind: name,
-        plural,
-        singular,
-        short_names: &[],
-    };
+    let names =
+        Names { group: "admissionregistration.k8s.io", version: "v1", kind: name, plural, singular, short_names: &[] };
     let schema = open("Which webhooks admission calls, and when.", &[]);
     let kind = kind(names, Scope::Cluster, schema, host::WebhookConfiguration)?;
     Ok(Kind { columns: vec![Column::new("Webhooks", "integer", "{~.webhooks|0}", "Number of webhooks.")], ..kind })

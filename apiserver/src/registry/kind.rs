@@ -9,6 +9,7 @@ use crate::{
     object::{shape::Shape, template::Template},
     request::Verb,
     resource::{Action, Strategy},
+    wire::protobuf::Message,
 };
 
 /// Whether objects live in a namespace.
@@ -149,19 +150,13 @@ pub struct Kind {
     pub strategy: Arc<dyn Strategy>,
     /// What a delete does by default.
     pub delete: DeletePolicy,
+    /// How a protobuf body is read, for the few kinds that kubectl insists on sending so.
+    pub protobuf: Option<&'static Message>,
 }
 
 /// Sorted by their names, as discovery prints them.
-const VERBS: [Verb; 8] = [
-    Verb::Create,
-    Verb::Delete,
-    Verb::DeleteCollection,
-    Verb::Get,
-    Verb::List,
-    Verb::Patch,
-    Verb::Update,
-    Verb::Watch,
-];
+const VERBS: [Verb; 8] =
+    [Verb::Create, Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
 
 impl Kind {
     /// A kind with the given names and schema, and nothing else. Fails on a schema that is not structural.
@@ -189,6 +184,7 @@ impl Kind {
             selectable: &[],
             strategy,
             delete: DeletePolicy::Background,
+            protobuf: None,
         })
     }
 

@@ -48,14 +48,22 @@ mod tests {
     fn a_viewer_reads_an_editor_acts_and_nobody_writes_status() {
         let roles = cluster_roles(&super::super::redis::registry().unwrap(), "redis.kun.io");
         let view = &roles[0]["rules"];
-        assert_eq!(view[0], json!({"apiGroups": ["redis.kun.io"], "resources": ["redisclusters"], "verbs": ["get", "list", "watch"]}));
+        assert_eq!(
+            view[0],
+            json!({"apiGroups": ["redis.kun.io"], "resources": ["redisclusters"], "verbs": ["get", "list", "watch"]})
+        );
         let edit = roles[1]["rules"].as_array().unwrap();
         let resources: Vec<&str> = edit.iter().map(|rule| rule["resources"][0].as_str().unwrap()).collect();
         assert_eq!(
             resources,
             [
-                "redisclusters", "redisclusters/backup", "redisclusters/failover", "redisclusters/restart",
-                "redisclusters/scale", "redisbackups", "redisoperations"
+                "redisclusters",
+                "redisclusters/backup",
+                "redisclusters/failover",
+                "redisclusters/restart",
+                "redisclusters/scale",
+                "redisbackups",
+                "redisoperations"
             ]
         );
     }

@@ -30,14 +30,18 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
 fn cluster() -> Result<Kind, merge::SchemaError> {
     let names = names("RedisCluster", "redisclusters", "rediscluster", &["rdc"]);
     let kind = Kind::new(names, Scope::Namespaced, schema::cluster(), Arc::new(redis_cluster::Rules))?;
-    let scale =
-        ScalePaths { spec: "/spec/shards", status: "/status/replicas", selector: "/status/selector" };
+    let scale = ScalePaths { spec: "/spec/shards", status: "/status/replicas", selector: "/status/selector" };
     Ok(Kind {
         categories: &["all"],
         columns: vec![
             Column::new("Mode", "string", "{.spec.mode}", "Cluster or Standalone."),
             Column::new("Version", "string", "{.spec.version}", "Version of Redis asked for."),
-            Column::new("Shards", "string", "{.status.replicas|0}/{.spec.shards}", "Serving primaries of those asked for."),
+            Column::new(
+                "Shards",
+                "string",
+                "{.status.replicas|0}/{.spec.shards}",
+                "Serving primaries of those asked for.",
+            ),
             Column::new("Replicas", "integer", "{.spec.replicasPerShard}", "Replicas of each primary."),
             Column::new("Phase", "string", "{.status.phase|Pending}", "What it is doing."),
             Column::new("Memory", "integer", "{.status.usedMemory}", "Bytes of all data sets together.").wide(),
@@ -64,7 +68,7 @@ fn backup() -> Result<Kind, merge::SchemaError> {
         columns: vec![
             Column::new("Cluster", "string", "{.spec.clusterName}", "The RedisCluster it came from."),
             Column::new("Phase", "string", "{.status.phase|Pending}", "How far it is."),
-            Column::new("Shards", "integer", "{~.status.shards}", "Artifacts stored."),
+            Column::new("Shards", "integer", "{~.status.shards|0}", "Artifacts stored."),
             Column::new("Verified", "boolean", "{.status.verified|false}", "Every artifact was read back and checked."),
             Column::new("Completed", "date", "{.status.completionTime}", "Time since it completed."),
             Column::new("Location", "string", "{.status.location}", "Folder of the artifacts.").wide(),
@@ -82,7 +86,12 @@ fn operation() -> Result<Kind, merge::SchemaError> {
         columns: vec![
             Column::new("Cluster", "string", "{.spec.clusterName}", "The RedisCluster it is about."),
             Column::new("Phase", "string", "{.status.phase|Pending}", "How far it is."),
-            Column::new("Progress", "string", "{.status.progress.done|0}/{.status.progress.total|0}", "How much is done."),
+            Column::new(
+                "Progress",
+                "string",
+                "{.status.progress.done|0}/{.status.progress.total|0}",
+                "How much is done.",
+            ),
             Column::new("Requested By", "string", "{.status.requestedBy}", "Who asked.").wide(),
         ],
         subresources: vec![Subresource::Status],
@@ -94,8 +103,5 @@ fn operation() -> Result<Kind, merge::SchemaError> {
 fn policy() -> Result<Kind, merge::SchemaError> {
     let names = names("RedisPolicy", "redispolicies", "redispolicy", &["rdp"]);
     let kind = Kind::new(names, Scope::Cluster, schema::policy(), Arc::new(redis_policy::Rules))?;
-    Ok(Kind {
-        columns: vec![Column::new("Action", "string", "{.spec.action}", "What a broken rule causes.")],
-        ..kind
-    })
+    Ok(Kind { columns: vec![Column::new("Action", "string", "{.spec.action}", "What a broken rule causes.")], ..kind })
 }

@@ -220,7 +220,8 @@ impl Strategy for StatefulSet {
         spec.entry("replicas").or_insert_with(|| json!(1));
         spec.entry("podManagementPolicy").or_insert_with(|| json!("OrderedReady"));
         spec.entry("revisionHistoryLimit").or_insert_with(|| json!(10));
-        spec.entry("updateStrategy").or_insert_with(|| json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
+        spec.entry("updateStrategy")
+            .or_insert_with(|| json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 0}}));
     }
 
     fn prepare_create(&self, object: &mut Value, _user: &User) {
@@ -290,7 +291,11 @@ impl Strategy for WebhookConfiguration {
         let required = |index: usize, hook: &Value| -> Vec<Cause> {
             let absent = |field: &&&str| hook.get(**field).is_none_or(Value::is_null);
             let fields = ["name", "clientConfig", "sideEffects", "admissionReviewVersions"];
-            fields.iter().filter(absent).map(|field| Cause::required(&format!("webhooks[{index}].{field}"), "")).collect()
+            fields
+                .iter()
+                .filter(absent)
+                .map(|field| Cause::required(&format!("webhooks[{index}].{field}"), ""))
+                .collect()
         };
         hooks.flat_map(|(index, hook)| required(index, hook)).collect()
     }

@@ -18,7 +18,8 @@ pub fn build(kind: &str, parent: &Value, mut body: Value) -> Result<Value> {
     }
     let given = body.pointer("/spec/clusterName").and_then(Value::as_str).unwrap_or_default();
     if !given.is_empty() && given != cluster {
-        let cause = Cause::invalid("spec.clusterName", &meta::quoted(given), &format!("must be {cluster:?}, as in the path"));
+        let cause =
+            Cause::invalid("spec.clusterName", &meta::quoted(given), &format!("must be {cluster:?}, as in the path"));
         return Err(refused(kind, &body, vec![cause]));
     }
     if let Some(map) = body.as_object_mut() {

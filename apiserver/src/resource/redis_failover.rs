@@ -61,7 +61,10 @@ impl Action for Failover {
 /// What no waiting mends: a shard or candidate that does not exist.
 fn faults(cluster: &RedisCluster, action: &FailoverAction) -> Vec<Cause> {
     if cluster.spec.mode == Mode::Standalone {
-        return vec![Cause::forbidden("spec.failover", "a RedisCluster in mode Standalone has no replica to fail over to")];
+        return vec![Cause::forbidden(
+            "spec.failover",
+            "a RedisCluster in mode Standalone has no replica to fail over to",
+        )];
     }
     let shards = cluster.spec.shards();
     let Some(index) = u16::try_from(action.shard).ok().filter(|index| *index < shards) else {
@@ -78,7 +81,11 @@ fn faults(cluster: &RedisCluster, action: &FailoverAction) -> Vec<Cause> {
     }
     let is_primary = shard(cluster, action).is_some_and(|shard| shard.primary.as_ref() == Some(candidate));
     if is_primary {
-        return vec![Cause::invalid("spec.failover.candidate", &shown, &format!("is the primary of shard {index} already"))];
+        return vec![Cause::invalid(
+            "spec.failover.candidate",
+            &shown,
+            &format!("is the primary of shard {index} already"),
+        )];
     }
     Vec::new()
 }
@@ -87,7 +94,8 @@ fn faults(cluster: &RedisCluster, action: &FailoverAction) -> Vec<Cause> {
 fn check_synced(cluster: &RedisCluster, action: &FailoverAction) -> Result<()> {
     let members = shard(cluster, action).map(|shard| shard.members.as_slice()).unwrap_or_default();
     let is_wanted = |member: &&MemberStatus| action.candidate.as_ref().is_none_or(|name| *name == member.pod);
-    let replicas: Vec<&MemberStatus> = members.iter().filter(is_wanted).filter(|member| member.role == Some(Role::Replica)).collect();
+    let replicas: Vec<&MemberStatus> =
+        members.iter().filter(is_wanted).filter(|member| member.role == Some(Role::Replica)).collect();
     let usable = match action.mode {
         FailoverMode::Coordinated => replicas.iter().filter(|member| member.state == MemberState::Online).count(),
         FailoverMode::Force => replicas.iter().filter(|member| member.state != MemberState::Absent).count(),
@@ -145,11 +153,26 @@ mod tests {
     fn a_failover_that_cannot_be_done_is_refused_with_the_numbers() {
         let online = parent("Online");
         for (failover, message) in [
-            (json!({"shard": 3}), "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.shard: Invalid value: 3: must be from 0 to 2: the cluster has 3 shards"),
-            (json!({"shard": -1}), "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.shard: Invalid value: -1: must be from 0 to 2: the cluster has 3 shards"),
-            (json!({"shard": 1, "candidate": "a-2-0"}), "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.candidate: Invalid value: \"a-2-0\": is no member of shard 1; its members are a-1-0, a-1-1"),
-            (json!({"shard": 1, "candidate": "a-1-0"}), "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.candidate: Invalid value: \"a-1-0\": is the primary of shard 1 already"),
-            (json!({"shard": 2}), "Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": shard 2 has no synced replica to promote: nothing has been observed of it yet"),
+            (
+                json!({"shard": 3}),
+                "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.shard: Invalid value: 3: must be from 0 to 2: the cluster has 3 shards",
+            ),
+            (
+                json!({"shard": -1}),
+                "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.shard: Invalid value: -1: must be from 0 to 2: the cluster has 3 shards",
+            ),
+            (
+                json!({"shard": 1, "candidate": "a-2-0"}),
+                "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.candidate: Invalid value: \"a-2-0\": is no member of shard 1; its members are a-1-0, a-1-1",
+            ),
+            (
+                json!({"shard": 1, "candidate": "a-1-0"}),
+                "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.candidate: Invalid value: \"a-1-0\": is the primary of shard 1 already",
+            ),
+            (
+                json!({"shard": 2}),
+                "Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": shard 2 has no synced replica to promote: nothing has been observed of it yet",
+            ),
         ] {
             assert_eq!(checked(&online, failover), Err(message.to_owned()));
         }

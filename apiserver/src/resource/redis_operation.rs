@@ -80,16 +80,19 @@ mod tests {
     #[test]
     fn one_operation_at_a_time_per_cluster() {
         let parent = json!({"metadata": {"name": "a"}});
-        let other = |cluster: &str, phase: &str| {
-            json!({"metadata": {"name": "a-1"}, "spec": {"clusterName": cluster, "restart": {}}, "status": {"phase": phase}})
-        };
-        assert_eq!(check_idle(&parent, &[other("b", "Running"), other("a", "Succeeded"), other("a", "Failed")]), Ok(()));
+        let other = |cluster: &str, phase: &str| json!({"metadata": {"name": "a-1"}, "spec": {"clusterName": cluster, "restart": {}}, "status": {"phase": phase}});
+        assert_eq!(
+            check_idle(&parent, &[other("b", "Running"), other("a", "Succeeded"), other("a", "Failed")]),
+            Ok(())
+        );
         let busy = check_idle(&parent, &[other("a", "Running")]);
         assert_eq!(
             busy.map_err(|error| error.to_string()),
-            Err("Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": operation \"a-1\" is Running; one \
+            Err(
+                "Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": operation \"a-1\" is Running; one \
                  operation runs at a time"
-                .to_owned())
+                    .to_owned()
+            )
         );
     }
 }

@@ -51,10 +51,14 @@ fn check_parent(kind: &Kind, parent: &Value, revision: u64, body: &Value) -> Res
         return conflict(format!("the {} is being deleted", kind.kind));
     }
     let have = revision.to_string();
-    for (what, field, have) in [("UID", "uid", meta::text(parent, "uid")), ("ResourceVersion", "resourceVersion", &have)] {
+    for (what, field, have) in
+        [("UID", "uid", meta::text(parent, "uid")), ("ResourceVersion", "resourceVersion", &have)]
+    {
         let wanted = meta::text(body, field);
         if !wanted.is_empty() && wanted != have {
-            return conflict(format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"));
+            return conflict(format!(
+                "Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}"
+            ));
         }
     }
     Ok(())
@@ -81,11 +85,8 @@ async fn admit_action(
     record: Value,
     options: &WriteOptions,
 ) -> Result<Value> {
-    let shown = GroupVersion {
-        group: kind.group.to_owned(),
-        version: kind.version.to_owned(),
-        name: kind.kind.to_owned(),
-    };
+    let shown =
+        GroupVersion { group: kind.group.to_owned(), version: kind.version.to_owned(), name: kind.kind.to_owned() };
     let mut attributes = work.attributes(Operation::Create, parent, Some(shown), options.object("CreateOptions"));
     let mut record = work.admission.mutate(&attributes, record).await?;
     incoming::settle(kind, &mut record)?;

@@ -77,9 +77,7 @@ impl Change {
         let kind = work.route.kind;
         for _ in 0..ATTEMPTS_MAX {
             let live = work.storage.live(kind, &key).await?;
-            let mut shown = live.value.clone();
-            meta::set(&mut shown, "resourceVersion", live.object.revision().to_string());
-            let new = make(&shown)?;
+            let new = make(&live.value)?;
             self.check_preconditions(kind, &new, &live)?;
             let new = self.admit(work, kind, new, &live).await?;
             match self.write(work, &key, new, &live).await? {
@@ -118,39 +116,37 @@ impl Change {
             Face::Object => None,
             Face::Scale(_) => Some(scale::group_version()),
         };
-        let mut attributes = work.attributes(Operation::Update, kind, shown_kind, self.options.object(self.options_kind));
-        attributes.old_object = Some(Arc::new(self.show(&live.value, live)));
-        let shown = work.admission.mutate(&attributes, self.show(&new, live)).await?;
-        let mut new = self.take(shown, new)?;
+        let mut attributes =
+            work.attributes(Operation::Update, kind, shown_kind, self.options.object(self.options_kind));
+        attributes.old_object = Some(self.show(&live.value));
+        // From here on the new object carries the live one's version, as admission expects.
+        meta::keep(&mut new, "resourceVersion", &live.value);
+        let mut new = match self.face {
+            Face::Object => work.admission.mutate(&attributes, new).await?,
+            Face::Scale(paths) => {
+                let shown = work.admission.mutate(&attributes, scale::of(&paths, &new)).await?;
+                scale::into(&paths, &shown, new)?
+            }
+        };
         incoming::settle(kind, &mut new)?;
-        let new = self.prepare(kind, new, &live.value);
+        let new = Arc::new(self.prepare(kind, new, &live.value));
         self.validate(work, kind, &new, live)?;
-        attributes.object = Some(Arc::new(self.show(&new, live)));
+        attributes.object = Some(self.show(&new));
         work.admission.validate(&attributes).await?;
-        Ok(new)
+        drop(attributes);
+        Ok(Arc::unwrap_or_clone(new))
     }
 
-    /// What admission sees of an object. Versions are shown as the live object's.
-    fn show(&self, object: &Value, live: &Live) -> Value {
-        let mut object = object.clone();
-        meta::set(&mut object, "resourceVersion", live.object.revision().to_string());
+    /// What admission sees of an object.
+    fn show(&self, object: &Arc<Value>) -> Arc<Value> {
         match self.face {
-            Face::Object => object,
-            Face::Scale(paths) => scale::of(&paths, &object),
-        }
-    }
-
-    /// What admission made of it.
-    fn take(&self, shown: Value, new: Value) -> Result<Value> {
-        match self.face {
-            Face::Object => Ok(shown),
-            Face::Scale(paths) => scale::into(&paths, &shown, new),
+            Face::Object => Arc::clone(object),
+            Face::Scale(paths) => Arc::new(scale::of(&paths, object)),
         }
     }
 
     /// Puts back what this part may not change, and counts the generation.
     fn prepare(&self, kind: &Kind, mut new: Value, live: &Value) -> Value {
-        meta::remove(&mut new, "resourceVersion");
         match self.part {
             Part::Main => {
                 for field in IDENTITY {
@@ -171,10 +167,9 @@ impl Change {
             Part::Finalize => {
                 let mut object = live.clone();
                 let finalizers = new.pointer("/spec/finalizers").cloned().unwrap_or_else(|| json!([]));
-                if let Some(spec) = object.as_object_mut().map(|map| map.entry("spec").or_insert_with(|| json!({}))) {
-                    if let Some(spec) = spec.as_object_mut() {
-                        spec.insert("finalizers".to_owned(), finalizers);
-                    }
+                let spec = object.as_object_mut().map(|map| map.entry("spec").or_insert_with(|| json!({})));
+                if let Some(spec) = spec.and_then(Value::as_object_mut) {
+                    spec.insert("finalizers".to_owned(), finalizers);
                 }
                 object
             }
@@ -182,7 +177,7 @@ impl Change {
     }
 
     fn validate(&self, work: &Work<'_>, kind: &Kind, new: &Value, live: &Live) -> Result<()> {
-        let old = &live.value;
+        let old = live.value.as_ref();
         let mut causes = kind.shape.faults(new);
         causes.extend(meta::faults(new, kind.strategy.name_rule()));
         causes.extend(meta::update_faults(new, old));
@@ -203,14 +198,15 @@ impl Change {
     /// Stores what differs. `None` if another writer was faster.
     async fn write(&self, work: &Work<'_>, key: &store::Key, new: Value, live: &Live) -> Result<Option<Changed>> {
         let expected = live.object.revision();
-        if new == live.value {
+        if new == *live.value {
             return Ok(Some(Changed { json: live.object.json() }));
         }
-        let value = encode(&new)?;
+        let is_finished = is_finished(work.route.kind, &new);
+        let value = encode(new)?;
         if self.options.dry_run {
             return Ok(Some(Changed { json: stamped(&value, expected)? }));
         }
-        let write = if is_finished(work.route.kind, &new) {
+        let write = if is_finished {
             Write::delete(key.clone(), expected)
         } else {
             Write::update(key.clone(), expected, value.clone())
@@ -224,7 +220,7 @@ impl Change {
 }
 
 /// What a client cannot change: kept from the live object without a word.
-const IDENTITY: [&str; 9] = [
+const IDENTITY: [&str; 10] = [
     "name",
     "namespace",
     "uid",
@@ -234,6 +230,7 @@ const IDENTITY: [&str; 9] = [
     "generation",
     "selfLink",
     "managedFields",
+    "resourceVersion",
 ];
 
 /// True if the object was to go and nothing holds it any more.

@@ -98,10 +98,11 @@ async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attribu
     let object = Arc::new(object);
     attributes.object = Some(Arc::clone(&object));
     work.admission.validate(attributes).await?;
-    write(work, kind, &object, &name, attributes).await
+    attributes.object = None;
+    write(work, kind, Arc::unwrap_or_clone(object), &name, attributes).await
 }
 
-async fn write(work: &Work<'_>, kind: &Kind, object: &Value, name: &str, attributes: &Attributes) -> Result<Bytes> {
+async fn write(work: &Work<'_>, kind: &Kind, object: Value, name: &str, attributes: &Attributes) -> Result<Bytes> {
     let key = Storage::key(kind, attributes.namespace.as_deref(), name)?;
     let value = encode(object)?;
     if attributes.dry_run {
@@ -136,13 +137,16 @@ fn generated(error: Error) -> Error {
     }
 }
 
-/// As stored.
-pub fn encode(object: &Value) -> Result<Bytes> {
-    serde_json::to_vec(object).map(Bytes::from).map_err(|error| Error::internal(format!("encoding the object: {error}")))
+/// As stored: without resourceVersion, which the store itself keeps.
+pub fn encode(mut object: Value) -> Result<Bytes> {
+    meta::remove(&mut object, "resourceVersion");
+    serde_json::to_vec(&object)
+        .map(Bytes::from)
+        .map_err(|error| Error::internal(format!("encoding the object: {error}")))
 }
 
 /// As answered: with its resourceVersion.
 pub fn stamped(value: &[u8], revision: Revision) -> Result<Bytes> {
     let stamped = store::cache::with_revision(value, revision);
-    stamped.map(Bytes::from).map_err(|error| Error::internal(format!("stamping the object: {error}")))
+    stamped.map_err(|error| Error::internal(format!("stamping the object: {error}")))
 }

@@ -8,12 +8,27 @@ use crate::{
     object::meta,
     registry::Kind,
     request::Warnings,
-    wire::decode::{self, Decoded},
+    wire::{
+        decode::{self, Decoded},
+        protobuf,
+    },
 };
 
 /// Decodes an object and checks that it is what the path says.
-pub fn object(work: &Work<'_>, kind: &Kind, bytes: &[u8], content_type: &str, validation: FieldValidation) -> Result<Value> {
-    let decoded = decode::decode(bytes, content_type, &|why| cannot_be(kind, why))?;
+pub fn object(
+    work: &Work<'_>,
+    kind: &Kind,
+    bytes: &[u8],
+    content_type: &str,
+    validation: FieldValidation,
+) -> Result<Value> {
+    let decoded = match kind.protobuf.filter(|_| content_type == protobuf::MEDIA_TYPE) {
+        Some(message) => {
+            let value = protobuf::decode(bytes, message).map_err(|why| cannot_be(kind, &why))?;
+            Decoded { value, duplicates: Vec::new() }
+        }
+        None => decode::decode(bytes, content_type, &|why| cannot_be(kind, why))?,
+    };
     typed(kind, decoded, validation, &work.context.warnings)
         .and_then(|object| placed(kind, object, work.route.namespace))
 }

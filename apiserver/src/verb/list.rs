@@ -120,9 +120,10 @@ async fn revision(work: &Work<'_>, options: &ListOptions, token: Option<&Token>)
 fn expired(requested: Revision, oldest: Revision, token: Option<Token>) -> Error {
     match token {
         Some(token) => Error::Expired {
-            message: "The provided continue parameter is too old to display a consistent list result. Start a new list \
+            message:
+                "The provided continue parameter is too old to display a consistent list result. Start a new list \
                       without it, or use the continue token in this response to read the rest as it is now."
-                .to_owned(),
+                    .to_owned(),
             continue_token: Some(token.inconsistent().encode()),
         },
         None => Error::Expired {

@@ -406,14 +406,19 @@ mod tests {
              fieldValidation: Unsupported value: \"y\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\", \
              force: Forbidden: may not be specified for non-apply patch]"
         );
-        assert!(message(write(&format!("fieldManager={}", "x".repeat(129)))).contains("may not be more than 128 bytes"));
+        assert!(
+            message(write(&format!("fieldManager={}", "x".repeat(129)))).contains("may not be more than 128 bytes")
+        );
     }
 
     #[test]
     fn the_body_of_a_delete_beats_its_query() {
         let query = context("propagationPolicy=Orphan&gracePeriodSeconds=-3&dryRun=All").call.query;
         let from_query = DeleteOptions::parse(&query, None, "g/v1").unwrap();
-        assert_eq!((from_query.grace, from_query.propagation, from_query.dry_run), (Some(1), Some(Propagation::Orphan), true));
+        assert_eq!(
+            (from_query.grace, from_query.propagation, from_query.dry_run),
+            (Some(1), Some(Propagation::Orphan), true)
+        );
         let body = json!({"kind": "DeleteOptions", "apiVersion": "g/v1", "propagationPolicy": "Foreground", "dryRun": [],
             "gracePeriodSeconds": 0, "preconditions": {"uid": "u"}});
         let from_body = DeleteOptions::parse(&query, Some(&body), "g/v1").unwrap();
@@ -449,8 +454,16 @@ mod tests {
             assert!(message(list(query)).contains(part), "{query}: {}", message(list(query)));
         }
         let watch = |query: &str| ListOptions::watch(&context(query).call);
-        assert!(message(watch("sendInitialEvents=true")).contains("requires setting resourceVersionMatch to NotOlderThan"));
-        assert!(message(watch("resourceVersionMatch=NotOlderThan&resourceVersion=1")).contains("unless sendInitialEvents"));
-        assert!(watch("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true").unwrap().bookmarks);
+        assert!(
+            message(watch("sendInitialEvents=true")).contains("requires setting resourceVersionMatch to NotOlderThan")
+        );
+        assert!(
+            message(watch("resourceVersionMatch=NotOlderThan&resourceVersion=1")).contains("unless sendInitialEvents")
+        );
+        assert!(
+            watch("sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+                .unwrap()
+                .bookmarks
+        );
     }
 }

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::{
     Answer, Work,
     change::{Change, Face, Part},
-    incoming, options::WriteOptions,
+    incoming,
+    options::WriteOptions,
     scale, update,
 };
 use crate::{
@@ -59,9 +60,9 @@ impl Patch {
                     "The allowed maximum operations in a JSON patch is {}, got {count}",
                     merge::JSON_PATCH_OPERATIONS_MAX
                 )),
-                merge::PatchError::Failed { .. } => {
-                    Error::Unprocessable(format!("the server rejected our request due to an error in our request: {error}"))
-                }
+                merge::PatchError::Failed { .. } => Error::Unprocessable(format!(
+                    "the server rejected our request due to an error in our request: {error}"
+                )),
             }),
         }
     }

@@ -26,8 +26,7 @@ pub fn group_version() -> GroupVersion {
 pub async fn get(work: &Work<'_>, paths: ScalePaths) -> Result<Answer> {
     let kind = work.route.kind;
     let live = work.storage.live(kind, &work.key()?).await?;
-    let parent = serde_json::from_slice(live.object.as_bytes()).map_err(Error::internal)?;
-    Ok(Answer::Plain(of(&paths, &parent)))
+    Ok(Answer::Plain(of(&paths, &live.value)))
 }
 
 /// PUT. The Content-Type may be absent: the horizontal autoscaler sends none.
@@ -35,11 +34,10 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
     let options = WriteOptions::parse(work.context, "UpdateOptions")?;
     let sent = decode::decode(bytes, content_type, &|why| Error::bad_request(format!("error decoding Scale: {why}")))?;
     let sent = update::named(work.name()?, check_type(sent.value)?)?;
-    if let (given, Some(namespace)) = (meta::text(&sent, "namespace"), work.route.namespace) {
-        if !given.is_empty() && given != namespace {
-            let text = "the namespace of the provided object does not match the namespace sent on the request";
-            return Err(Error::bad_request(text));
-        }
+    let given = meta::text(&sent, "namespace");
+    if !given.is_empty() && work.route.namespace.is_some_and(|namespace| given != namespace) {
+        let text = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(Error::bad_request(text));
     }
     let face = Face::Scale(paths);
     let change = Change { part: Part::Main, face, options, options_kind: "UpdateOptions", uid_is_field: false };
@@ -83,7 +81,8 @@ fn selector_text(selector: &Value) -> Option<String> {
         Value::String(text) => Some(text.clone()),
         Value::Object(map) => {
             let labels = map.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
-            let terms: Vec<String> = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+            let terms: Vec<String> =
+                labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
             (!terms.is_empty()).then(|| terms.join(","))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) => None,
@@ -151,7 +150,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    const PATHS: ScalePaths = ScalePaths { spec: "/spec/shards", status: "/status/replicas", selector: "/status/selector" };
+    const PATHS: ScalePaths =
+        ScalePaths { spec: "/spec/shards", status: "/status/replicas", selector: "/status/selector" };
 
     #[test]
     fn a_scale_shows_the_numbers_and_the_selector_as_text() {
@@ -179,7 +179,10 @@ mod tests {
         for number in [json!(-1), json!(1.5), json!("3"), json!(4_294_967_296_i64)] {
             let scale = json!({"metadata": {"name": "a"}, "spec": {"replicas": number}});
             let error = into(&PATHS, &scale, json!({})).unwrap_err();
-            assert!(error.to_string().starts_with("Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: "), "{error}");
+            assert!(
+                error.to_string().starts_with("Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: "),
+                "{error}"
+            );
         }
     }
 }

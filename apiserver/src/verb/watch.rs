@@ -97,7 +97,13 @@ impl Stream {
         let form: Negotiated = work.form;
         let end = now.checked_add(lasts).unwrap_or(now + LEAST_DURATION);
         let next_bookmark = options.bookmarks.then(|| now + BOOKMARK_PERIOD);
-        Self { frames: Frames::new(kind.clone(), form, include), world: Arc::clone(work.world), state, end, next_bookmark }
+        Self {
+            frames: Frames::new(kind.clone(), form, include),
+            world: Arc::clone(work.world),
+            state,
+            end,
+            next_bookmark,
+        }
     }
 
     /// The form of the frames.
@@ -179,7 +185,6 @@ impl Stream {
         Some(frame)
     }
 }
-
 
 impl std::fmt::Debug for Stream {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -129,7 +129,12 @@ fn raw_metadata(json: &[u8]) -> Result<&RawValue> {
     Ok(only.metadata)
 }
 
-fn metadata_list(version: MetaVersion, list_meta: &Map<String, Value>, listing: &Listing, form: Negotiated) -> Result<Bytes> {
+fn metadata_list(
+    version: MetaVersion,
+    list_meta: &Map<String, Value>,
+    listing: &Listing,
+    form: Negotiated,
+) -> Result<Bytes> {
     let mut text = head("PartialObjectMetadataList", version.api_version(), list_meta).to_vec();
     for (index, object) in listing.items.iter().enumerate() {
         if index > 0 {
@@ -151,10 +156,10 @@ const TAIL: &[u8] = b"]}\n";
 /// A list of objects as they are cached: nothing is encoded again.
 fn objects(head: Bytes, items: Vec<Arc<Object>>, form: Negotiated, accepts_gzip: bool) -> Response<ResponseBody> {
     let size: usize = items.iter().map(|object| object.as_bytes().len() + 1).sum();
-    let mut pieces = Pieces { head: Some(head), items: items.into(), first: true, over: false };
+    let pieces = Pieces { head: Some(head), items: items.into(), first: true, over: false };
     if size <= LIST_WHOLE_MAX {
         let mut whole = BytesMut::with_capacity(size + 512);
-        while let Some(piece) = pieces.next() {
+        for piece in pieces {
             whole.extend_from_slice(&piece);
         }
         return encode::respond(StatusCode::OK, whole.freeze(), form, accepts_gzip);

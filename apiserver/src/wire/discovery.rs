@@ -77,7 +77,10 @@ fn aggregated_resource(kind: &Kind) -> Value {
         map.insert("categories".into(), json!(kind.categories));
     }
     if !kind.subresources.is_empty() {
-        map.insert("subresources".into(), kind.subresources.iter().map(|sub| aggregated_subresource(kind, sub)).collect());
+        map.insert(
+            "subresources".into(),
+            kind.subresources.iter().map(|sub| aggregated_subresource(kind, sub)).collect(),
+        );
     }
     Value::Object(map)
 }

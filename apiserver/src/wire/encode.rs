@@ -42,7 +42,8 @@ pub fn encoded_json(bytes: Bytes, form: Negotiated) -> Result<Bytes> {
     if form.format == Format::Json && !form.pretty {
         return Ok(bytes);
     }
-    let parsed = serde_json::from_slice(&bytes).map_err(|error| Error::internal(format!("decoding a stored object: {error}")))?;
+    let parsed = serde_json::from_slice(&bytes)
+        .map_err(|error| Error::internal(format!("decoding a stored object: {error}")))?;
     value(&parsed, form)
 }
 
@@ -102,7 +103,8 @@ mod tests {
 
     #[test]
     fn yaml_keeps_texts_that_look_like_something_else() {
-        let object = json!({"a": "yes", "b": "1", "c": "null", "d": "x: y", "e": [], "f": {}, "g": "l1\nl2\n", "h": "0x1"});
+        let object =
+            json!({"a": "yes", "b": "1", "c": "null", "d": "x: y", "e": [], "f": {}, "g": "l1\nl2\n", "h": "0x1"});
         let text = value(&object, form(Format::Yaml, false)).unwrap();
         let back: Value = serde_saphyr::from_str(std::str::from_utf8(&text).unwrap()).unwrap();
         assert_eq!(back, object);

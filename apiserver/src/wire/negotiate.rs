@@ -154,9 +154,12 @@ pub(crate) fn clauses(accept: &str) -> Vec<Clause<'_>> {
 fn clause(text: &str) -> Clause<'_> {
     let mut parts = text.split(';').map(str::trim);
     let media_type = parts.next().unwrap_or_default();
-    let parameters: Vec<(&str, &str)> =
-        parts.filter_map(|part| part.split_once('=')).map(|(key, value)| (key.trim(), value.trim().trim_matches('"'))).collect();
-    let quality = parameters.iter().find(|(key, _)| *key == "q").and_then(|(_, value)| thousandths(value)).unwrap_or(1000);
+    let parameters: Vec<(&str, &str)> = parts
+        .filter_map(|part| part.split_once('='))
+        .map(|(key, value)| (key.trim(), value.trim().trim_matches('"')))
+        .collect();
+    let quality =
+        parameters.iter().find(|(key, _)| *key == "q").and_then(|(_, value)| thousandths(value)).unwrap_or(1000);
     Clause { media_type, quality, parameters }
 }
 

@@ -66,7 +66,8 @@ pub fn v3_url(path: &str, document: &Document) -> String {
 }
 
 fn index(versions: &[(String, Document)]) -> Value {
-    let entry = |(path, document): &(String, Document)| (path.clone(), json!({"serverRelativeURL": v3_url(path, document)}));
+    let entry =
+        |(path, document): &(String, Document)| (path.clone(), json!({"serverRelativeURL": v3_url(path, document)}));
     json!({"paths": versions.iter().map(entry).collect::<serde_json::Map<_, _>>()})
 }
 

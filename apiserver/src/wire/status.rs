@@ -122,10 +122,9 @@ fn verdict(error: &Error) -> Verdict {
         Error::NotFound { resource, name } => named(404, "NotFound", resource, name),
         Error::ResourceNotFound | Error::PageNotFound => plain(404, "NotFound"),
         Error::MethodNotAllowed => plain(405, "MethodNotAllowed"),
-        Error::AlreadyExists { resource, name, terminating: _, generated } => Verdict {
-            retry_after: generated.then_some(SOON),
-            ..named(409, "AlreadyExists", resource, name)
-        },
+        Error::AlreadyExists { resource, name, terminating: _, generated } => {
+            Verdict { retry_after: generated.then_some(SOON), ..named(409, "AlreadyExists", resource, name) }
+        }
         Error::Conflict { resource, name, message: _, retry_after } => {
             Verdict { retry_after: *retry_after, ..named(409, "Conflict", resource, name) }
         }

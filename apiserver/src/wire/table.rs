@@ -37,7 +37,13 @@ impl Include {
 
 /// The head of a table: everything but its rows.
 #[must_use]
-pub fn table(kind: &Kind, version: MetaVersion, list_meta: Map<String, Value>, rows: Vec<Value>, with_columns: bool) -> Value {
+pub fn table(
+    kind: &Kind,
+    version: MetaVersion,
+    list_meta: Map<String, Value>,
+    rows: Vec<Value>,
+    with_columns: bool,
+) -> Value {
     json!({
         "kind": "Table",
         "apiVersion": version.api_version(),
@@ -48,9 +54,7 @@ pub fn table(kind: &Kind, version: MetaVersion, list_meta: Map<String, Value>, r
 }
 
 fn columns(kind: &Kind) -> Value {
-    let column = |name: &str, of: &str, format: &str, about: &str, priority: u8| {
-        json!({"name": name, "type": of, "format": format, "description": about, "priority": priority})
-    };
+    let column = |name: &str, of: &str, format: &str, about: &str, priority: u8| json!({"name": name, "type": of, "format": format, "description": about, "priority": priority});
     let mut list = vec![column("Name", "string", "name", "Name must be unique within a namespace.", 0)];
     for own in &kind.columns {
         list.push(column(own.name, own.kind, own.format, own.description, own.priority));
@@ -137,9 +141,22 @@ mod tests {
     #[test]
     fn ages_read_as_kubectl_prints_them() {
         for (seconds, text) in [
-            (-5, "<invalid>"), (0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (600, "10m"), (10_799, "179m"),
-            (10_800, "3h"), (11_000, "3h3m"), (28_800, "8h"), (172_800, "2d"), (180_000, "2d2h"), (691_200, "8d"),
-            (63_072_000, "2y"), (63_172_000, "2y1d"), (252_288_000, "8y"),
+            (-5, "<invalid>"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (28_800, "8h"),
+            (172_800, "2d"),
+            (180_000, "2d2h"),
+            (691_200, "8d"),
+            (63_072_000, "2y"),
+            (63_172_000, "2y1d"),
+            (252_288_000, "8y"),
         ] {
             assert_eq!(human(seconds), text, "{seconds}");
         }

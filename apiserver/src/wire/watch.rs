@@ -74,7 +74,8 @@ impl Frames {
     }
 
     fn event(&mut self, word: &str, json: &[u8], now: Timestamp) -> Result<Bytes> {
-        let object: Value = serde_json::from_slice(json).map_err(|error| Error::internal(format!("decoding an event: {error}")))?;
+        let object: Value =
+            serde_json::from_slice(json).map_err(|error| Error::internal(format!("decoding an event: {error}")))?;
         let shown = self.shown(object, now);
         self.frame(word, shown)
     }

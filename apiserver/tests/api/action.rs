@@ -26,7 +26,8 @@ async fn api() -> Api {
 #[tokio::test]
 async fn a_backup_is_recorded_with_its_cluster_and_who_asked() {
     let api = api().await;
-    let reply = api.post(&format!("{ORDERS}/backup"), &json!({"kind": "RedisBackup", "apiVersion": "redis.kun.io/v1"})).await;
+    let reply =
+        api.post(&format!("{ORDERS}/backup"), &json!({"kind": "RedisBackup", "apiVersion": "redis.kun.io/v1"})).await;
     assert_eq!(reply.code, 201);
     let record = reply.json();
     let name = record["metadata"]["name"].as_str().unwrap();
@@ -43,7 +44,10 @@ async fn a_client_cannot_say_who_asked() {
     let api = api().await;
     let body = json!({"metadata": {"name": "b"}, "status": {"phase": "Completed", "requestedBy": "root"}});
     let record = api.post(&format!("{ORDERS}/backup"), &body).await.ok();
-    assert_eq!((record["status"]["phase"].as_str(), record["status"]["requestedBy"].as_str()), (Some("Pending"), Some("anna")));
+    assert_eq!(
+        (record["status"]["phase"].as_str(), record["status"]["requestedBy"].as_str()),
+        (Some("Pending"), Some("anna"))
+    );
     let body = json!({"metadata": {"name": "c"}, "spec": {"clusterName": "orders"}, "status": {"requestedBy": "root"}});
     let record = api.post("/apis/redis.kun.io/v1/namespaces/shop/redisbackups", &body).await.ok();
     assert_eq!(record["status"]["requestedBy"], "anna");
@@ -98,11 +102,17 @@ async fn a_failover_that_cannot_be_done_is_refused_with_the_numbers() {
     let head = "RedisOperation.redis.kun.io \"\" is invalid: ";
     assert_eq!(
         send(json!({"shard": 7})).await,
-        (422, "Invalid".into(), format!("{head}spec.failover.shard: Invalid value: 7: must be from 0 to 2: the cluster has 3 shards"))
+        (
+            422,
+            "Invalid".into(),
+            format!("{head}spec.failover.shard: Invalid value: 7: must be from 0 to 2: the cluster has 3 shards")
+        )
     );
     assert_eq!(
         send(json!({"shard": 0, "candidate": "users-0-1"})).await.2,
-        format!("{head}spec.failover.candidate: Invalid value: \"users-0-1\": is no member of shard 0; its members are orders-0-0, orders-0-1")
+        format!(
+            "{head}spec.failover.candidate: Invalid value: \"users-0-1\": is no member of shard 0; its members are orders-0-0, orders-0-1"
+        )
     );
     let patch = json!({"status": {"shards": [{"index": 0, "primary": "orders-0-0", "members": [
         {"pod": "orders-0-0", "role": "Primary", "state": "Online"}, {"pod": "orders-0-1", "role": "Replica", "state": "Syncing"}]}]}});
@@ -140,7 +150,8 @@ async fn an_action_needs_a_living_parent_that_is_the_one_meant() {
     let other = api.post(&format!("{ORDERS}/backup"), &json!({"metadata": {"uid": "x"}})).await.fault();
     assert!(other.0 == 409 && other.2.contains("UID in precondition: x"), "{other:?}");
     let live = api.get(ORDERS).await.ok();
-    let right = json!({"metadata": {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}});
+    let right =
+        json!({"metadata": {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}});
     assert_eq!(api.post(&format!("{ORDERS}/backup"), &right).await.code, 201);
     let wrong = api.post(&format!("{ORDERS}/backup"), &json!({"spec": {"clusterName": "users"}})).await.fault();
     assert!(wrong.0 == 422 && wrong.2.contains("spec.clusterName"), "{wrong:?}");

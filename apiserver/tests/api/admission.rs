@@ -22,13 +22,15 @@ struct Recorder {
 
 impl Recorder {
     fn note(&self, step: &str, attributes: &Attributes, object: Option<&Value>) {
-        let Attributes { operation, kind, resource, subresource, name, namespace, dry_run, old_object, .. } = attributes;
+        let Attributes { operation, kind, resource, subresource, name, namespace, dry_run, old_object, .. } =
+            attributes;
         let sub = subresource.as_deref().map(|sub| format!("/{sub}")).unwrap_or_default();
         let old = if old_object.is_some() { " old" } else { "" };
         let new = if object.is_some() { " new" } else { "" };
         let dry = if *dry_run { " dry" } else { "" };
         let place = namespace.as_deref().unwrap_or("-");
-        let line = format!("{step} {} {} {}{sub} {place}/{name}{old}{new}{dry}", operation.as_str(), kind.name, resource.name);
+        let line =
+            format!("{step} {} {} {}{sub} {place}/{name}{old}{new}{dry}", operation.as_str(), kind.name, resource.name);
         self.asked.lock().unwrap().push(line);
         self.shown.lock().unwrap().extend(object.cloned());
     }
@@ -70,7 +72,10 @@ async fn a_create_is_mutated_then_prepared_then_judged() {
     let name = object["metadata"]["name"].as_str().unwrap();
     assert_eq!(
         recorder.take(),
-        ["mutate CREATE RedisCluster redisclusters shop/ new".to_owned(), format!("validate CREATE RedisCluster redisclusters shop/{name} new")]
+        [
+            "mutate CREATE RedisCluster redisclusters shop/ new".to_owned(),
+            format!("validate CREATE RedisCluster redisclusters shop/{name} new")
+        ]
     );
     let shown = recorder.shown.lock().unwrap().clone();
     assert_eq!((shown[0]["spec"]["shards"].as_i64(), shown[0]["metadata"].get("uid")), (Some(3), None));

@@ -40,10 +40,7 @@ async fn a_name_is_taken_once() {
     let fault = api.post(CLUSTERS, &cluster("orders")).await;
     let message = "redisclusters.redis.kun.io \"orders\" already exists".to_owned();
     assert_eq!(fault.fault(), (409, "AlreadyExists".into(), message));
-    assert_eq!(
-        fault.json()["details"],
-        json!({"name": "orders", "group": "redis.kun.io", "kind": "redisclusters"})
-    );
+    assert_eq!(fault.json()["details"], json!({"name": "orders", "group": "redis.kun.io", "kind": "redisclusters"}));
     let dry = api.post(&format!("{CLUSTERS}?dryRun=All"), &cluster("orders")).await;
     assert_eq!(dry.code, 409);
 }
@@ -56,7 +53,10 @@ async fn a_name_held_by_an_object_on_its_way_out_says_so() {
     api.post(CLUSTERS, &body).await.ok();
     api.delete(&format!("{CLUSTERS}/orders")).await.ok();
     let (code, _, message) = api.post(CLUSTERS, &cluster("orders")).await.fault();
-    assert_eq!((code, message.as_str()), (409, "object is being deleted: redisclusters.redis.kun.io \"orders\" already exists"));
+    assert_eq!(
+        (code, message.as_str()),
+        (409, "object is being deleted: redisclusters.redis.kun.io \"orders\" already exists")
+    );
 }
 
 #[tokio::test]
@@ -80,7 +80,8 @@ async fn a_generated_name_is_unique_and_a_name_wins_over_it() {
 async fn an_object_without_a_name_is_invalid() {
     let api = Api::new().await;
     let reply = api.post(CLUSTERS, &json!({"metadata": {}, "spec": {}})).await;
-    let message = "RedisCluster.redis.kun.io \"\" is invalid: metadata.name: Required value: name or generateName is required";
+    let message =
+        "RedisCluster.redis.kun.io \"\" is invalid: metadata.name: Required value: name or generateName is required";
     assert_eq!(reply.fault(), (422, "Invalid".into(), message.into()));
     assert_eq!(reply.json()["details"]["kind"], "RedisCluster");
     let cause = json!({"reason": "FieldValueRequired", "field": "metadata.name",
@@ -92,7 +93,8 @@ async fn an_object_without_a_name_is_invalid() {
 async fn every_fault_is_named_at_once_with_its_path() {
     let api = Api::new().await;
     let mut body = cluster("orders");
-    body["spec"] = json!({"shards": 2, "replicasPerShard": 9, "config": {"dir": "/"}, "failover": {"nodeTimeout": "never"}});
+    body["spec"] =
+        json!({"shards": 2, "replicasPerShard": 9, "config": {"dir": "/"}, "failover": {"nodeTimeout": "never"}});
     let reply = api.post(CLUSTERS, &body).await;
     let causes = reply.json()["details"]["causes"].clone();
     let fields: Vec<&str> = causes.as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap()).collect();
@@ -138,7 +140,10 @@ async fn a_body_for_something_else_is_a_bad_request() {
         message(with("apiVersion", json!("redis.kun.io/v2"))).await.2,
         "the API version in the data (redis.kun.io/v2) does not match the expected API version (redis.kun.io/v1)"
     );
-    assert_eq!(message(with("kind", json!("Pod"))).await.2, "the kind in the data (Pod) does not match the expected kind (RedisCluster)");
+    assert_eq!(
+        message(with("kind", json!("Pod"))).await.2,
+        "the kind in the data (Pod) does not match the expected kind (RedisCluster)"
+    );
     let mut other = cluster("orders");
     other["metadata"]["namespace"] = json!("other");
     let fault = message(other).await;
@@ -150,7 +155,10 @@ async fn a_body_for_something_else_is_a_bad_request() {
     let mut versioned = cluster("orders");
     versioned["metadata"]["resourceVersion"] = json!("5");
     let fault = message(versioned).await;
-    assert_eq!((fault.0, fault.2.as_str()), (500, "Internal error occurred: resourceVersion should not be set on objects to be created"));
+    assert_eq!(
+        (fault.0, fault.2.as_str()),
+        (500, "Internal error occurred: resourceVersion should not be set on objects to be created")
+    );
 }
 
 #[tokio::test]
@@ -162,7 +170,8 @@ async fn a_dry_run_answers_as_if_and_stores_nothing() {
     assert_eq!(reply.json()["metadata"].get("resourceVersion"), None);
     assert_eq!(api.get(&format!("{CLUSTERS}/orders")).await.code, 404);
     let bad = api.post(&format!("{CLUSTERS}?dryRun=Some"), &cluster("orders")).await.fault();
-    let message = "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"Some\": supported values: \"All\"";
+    let message =
+        "CreateOptions.meta.k8s.io \"\" is invalid: dryRun: Unsupported value: \"Some\": supported values: \"All\"";
     assert_eq!(bad, (422, "Invalid".into(), message.into()));
 }
 
@@ -176,7 +185,8 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
         api.call("POST", &uri).body(body).send()
     };
     let warned = send("", "a").await;
-    let expected = ["unknown field \"metadata.colour\"", "unknown field \"spec.hibernated\"", "duplicate field \"spec.shards\""];
+    let expected =
+        ["unknown field \"metadata.colour\"", "unknown field \"spec.hibernated\"", "duplicate field \"spec.shards\""];
     assert_eq!(warned.warnings, expected);
     let object = warned.ok();
     assert_eq!((object["spec"]["shards"].as_i64(), object["spec"].get("hibernated")), (Some(4), None));
@@ -199,9 +209,15 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
 async fn yaml_is_read_and_other_forms_are_refused_with_a_list() {
     let api = Api::new().await;
     let yaml = "metadata:\n  name: orders\nspec:\n  shards: 5\n";
-    let reply = api.call("POST", CLUSTERS).header("content-type", "application/yaml; charset=utf-8").body(yaml).send().await;
+    let reply =
+        api.call("POST", CLUSTERS).header("content-type", "application/yaml; charset=utf-8").body(yaml).send().await;
     assert_eq!(reply.ok()["spec"]["shards"], 5);
-    let refused = api.call("POST", CLUSTERS).header("content-type", "application/vnd.kubernetes.protobuf").body("k8s").send().await;
+    let refused = api
+        .call("POST", CLUSTERS)
+        .header("content-type", "application/vnd.kubernetes.protobuf")
+        .body("k8s")
+        .send()
+        .await;
     let message = "the body of the request was in an unknown format - accepted media types include: application/json, application/yaml";
     assert_eq!(refused.fault(), (415, "UnsupportedMediaType".into(), message.into()));
 }

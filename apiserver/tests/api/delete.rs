@@ -10,8 +10,10 @@ const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders
 async fn an_object_nobody_holds_goes_at_once() {
     let api = Api::new().await;
     let object = api.cluster("orders").await;
-    let details = json!({"name": "orders", "group": "redis.kun.io", "kind": "redisclusters", "uid": object["metadata"]["uid"]});
-    let expected = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
+    let details =
+        json!({"name": "orders", "group": "redis.kun.io", "kind": "redisclusters", "uid": object["metadata"]["uid"]});
+    let expected =
+        json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details});
     assert_eq!(api.delete(ORDERS).await.ok(), expected);
     assert_eq!(api.get(ORDERS).await.code, 404);
     assert_eq!(api.delete(ORDERS).await.fault().1, "NotFound");
@@ -64,7 +66,8 @@ async fn propagation_policies_are_finalizers_of_the_garbage_collector() {
     }
     let gone = api.call("DELETE", &format!("{CLUSTERS}/a?propagationPolicy=Background")).send().await.ok();
     assert_eq!(gone["status"], "Success");
-    let bad = api.call("DELETE", &format!("{CLUSTERS}/b")).json(&json!({"propagationPolicy": "X"})).send().await.fault();
+    let bad =
+        api.call("DELETE", &format!("{CLUSTERS}/b")).json(&json!({"propagationPolicy": "X"})).send().await.fault();
     assert!(bad.0 == 422 && bad.2.contains("propagationPolicy: Unsupported value: \"X\""), "{bad:?}");
     let both = json!({"propagationPolicy": "Orphan", "orphanDependents": false});
     assert_eq!(api.call("DELETE", &format!("{CLUSTERS}/b")).json(&both).send().await.code, 422);
@@ -108,14 +111,21 @@ async fn a_collection_is_deleted_by_selector_within_its_namespace() {
     assert_eq!(dry["items"].as_array().unwrap().len(), 3);
     let deleted = api.delete(&format!("{CLUSTERS}?labelSelector=tier%3Dgold")).await.ok();
     assert_eq!(deleted["kind"], "RedisClusterList");
-    let names: Vec<&str> = deleted["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
+    let names: Vec<&str> =
+        deleted["items"].as_array().unwrap().iter().map(|item| item["metadata"]["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["a", "b"]);
     let left = api.get("/apis/redis.kun.io/v1/redisclusters").await.ok();
     let left: Vec<String> = left["items"]
         .as_array()
         .unwrap()
         .iter()
-        .map(|item| format!("{}/{}", item["metadata"]["namespace"].as_str().unwrap(), item["metadata"]["name"].as_str().unwrap()))
+        .map(|item| {
+            format!(
+                "{}/{}",
+                item["metadata"]["namespace"].as_str().unwrap(),
+                item["metadata"]["name"].as_str().unwrap()
+            )
+        })
         .collect();
     assert_eq!(left, ["other/a", "shop/b", "shop/c"]);
     assert_eq!(api.delete("/apis/redis.kun.io/v1/redisclusters").await.fault().0, 405);
@@ -128,8 +138,18 @@ async fn the_options_of_a_delete_must_be_options() {
     for body in ["{", "[]", r#"{"kind":"Pod"}"#, r#"{"apiVersion":"v7"}"#, r#"{"gracePeriodSeconds":"x"}"#] {
         assert_eq!(api.call("DELETE", ORDERS).body(body).send().await.fault().0, 400, "{body}");
     }
-    let protobuf = api.call("DELETE", ORDERS).header("content-type", "application/vnd.kubernetes.protobuf").body("k8s").send().await;
+    let protobuf = api
+        .call("DELETE", ORDERS)
+        .header("content-type", "application/vnd.kubernetes.protobuf")
+        .body("k8s")
+        .send()
+        .await;
     assert_eq!(protobuf.code, 415);
-    let yaml = api.call("DELETE", ORDERS).header("content-type", "application/yaml").body("propagationPolicy: Foreground").send().await;
+    let yaml = api
+        .call("DELETE", ORDERS)
+        .header("content-type", "application/yaml")
+        .body("propagationPolicy: Foreground")
+        .send()
+        .await;
     assert_eq!(yaml.ok()["metadata"]["finalizers"], json!(["foregroundDeletion"]));
 }

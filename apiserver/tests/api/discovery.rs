@@ -11,8 +11,16 @@ async fn discovery_documents_are_what_they_were() {
     let api = Api::new().await;
     let mut documents = serde_json::Map::new();
     for uri in [
-        "/", "/api", "/apis", "/apis/redis.kun.io", "/apis/redis.kun.io/v1", "/api/v1", "/apis/apps/v1", "/apis/policy/v1",
-        "/apis/coordination.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1",
+        "/",
+        "/api",
+        "/apis",
+        "/apis/redis.kun.io",
+        "/apis/redis.kun.io/v1",
+        "/api/v1",
+        "/apis/apps/v1",
+        "/apis/policy/v1",
+        "/apis/coordination.k8s.io/v1",
+        "/apis/admissionregistration.k8s.io/v1",
     ] {
         documents.insert(uri.to_owned(), api.get(uri).await.ok());
     }
@@ -67,7 +75,8 @@ async fn the_version_is_one_kubectl_understands() {
 async fn every_entry_of_the_registry_is_discovered_with_verbs_that_work() {
     let api = Api::new().await;
     for kind in api.app.registry().kinds() {
-        let base = if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
+        let base =
+            if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
         let list = api.get(&base).await.ok();
         assert_eq!(list["apiVersion"], "v1");
         let entry = list["resources"].as_array().unwrap().iter().find(|entry| entry["name"] == kind.plural).unwrap();

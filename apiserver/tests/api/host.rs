@@ -49,7 +49,9 @@ async fn a_running_pod_is_given_its_time_and_then_goes() {
 #[tokio::test]
 async fn a_pod_that_runs_nowhere_goes_at_once() {
     let api = Api::new().await;
-    api.post("/api/v1/namespaces/shop/pods", &json!({"metadata": {"name": "a"}, "spec": {"containers": []}})).await.ok();
+    api.post("/api/v1/namespaces/shop/pods", &json!({"metadata": {"name": "a"}, "spec": {"containers": []}}))
+        .await
+        .ok();
     assert_eq!(api.delete("/api/v1/namespaces/shop/pods/a").await.ok()["status"], "Success");
 }
 
@@ -58,7 +60,10 @@ async fn a_secret_keeps_its_texts_encoded_and_may_be_overwritten_without_a_versi
     let api = Api::new().await;
     let uri = "/api/v1/namespaces/shop/secrets";
     let made = api.post(uri, &json!({"metadata": {"name": "s"}, "stringData": {"password": "hi"}})).await.ok();
-    assert_eq!((made["data"].clone(), made.get("stringData"), made["type"].as_str()), (json!({"password": "aGk="}), None, Some("Opaque")));
+    assert_eq!(
+        (made["data"].clone(), made.get("stringData"), made["type"].as_str()),
+        (json!({"password": "aGk="}), None, Some("Opaque"))
+    );
     let changed = api.put(&format!("{uri}/s"), &json!({"metadata": {"name": "s"}, "data": {"a": "eA=="}})).await.ok();
     assert_eq!(changed["data"], json!({"a": "eA=="}));
     let bad = api.put(&format!("{uri}/s"), &json!({"metadata": {"name": "s"}, "data": {"a": "?"}})).await.fault();
@@ -70,7 +75,8 @@ async fn a_secret_keeps_its_texts_encoded_and_may_be_overwritten_without_a_versi
 async fn a_stateful_set_is_scaled_but_not_rebuilt() {
     let api = Api::new().await;
     let uri = "/apis/apps/v1/namespaces/shop/statefulsets";
-    let spec = json!({"serviceName": "a", "selector": {"matchLabels": {"x": "y"}}, "template": {"spec": {"containers": []}}});
+    let spec =
+        json!({"serviceName": "a", "selector": {"matchLabels": {"x": "y"}}, "template": {"spec": {"containers": []}}});
     let made = api.post(uri, &json!({"metadata": {"name": "a"}, "spec": spec})).await.ok();
     assert_eq!((made["spec"]["replicas"].as_i64(), made["metadata"]["generation"].as_i64()), (Some(1), Some(1)));
     let scaled = api.merge(&format!("{uri}/a/scale"), &json!({"spec": {"replicas": 3}})).await.ok();
@@ -103,7 +109,12 @@ async fn webhook_configurations_get_the_defaults_of_kubernetes() {
     let made = api.post(uri, &json!({"metadata": {"name": "w"}, "webhooks": [hook]})).await.ok();
     let made = &made["webhooks"][0];
     assert_eq!(
-        (made["failurePolicy"].as_str(), made["timeoutSeconds"].as_i64(), made["rules"][0]["scope"].as_str(), made["reinvocationPolicy"].as_str()),
+        (
+            made["failurePolicy"].as_str(),
+            made["timeoutSeconds"].as_i64(),
+            made["rules"][0]["scope"].as_str(),
+            made["reinvocationPolicy"].as_str()
+        ),
         (Some("Fail"), Some(10), Some("*"), Some("Never"))
     );
     let bad = api.post(uri, &json!({"metadata": {"name": "v"}, "webhooks": [{"name": "x"}]})).await.fault();
@@ -114,12 +125,17 @@ async fn webhook_configurations_get_the_defaults_of_kubernetes() {
 async fn every_built_in_kind_is_made_read_changed_and_deleted() {
     let api = Api::new().await;
     for kind in apiserver::registry::host::registry().unwrap().kinds() {
-        let base = if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
+        let base =
+            if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
         let namespace = if kind.scope == apiserver::registry::Scope::Namespaced { "/namespaces/shop" } else { "" };
         let uri = format!("{base}{namespace}/{}", kind.plural);
-        let body = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": "a"}, "spec": {"x": 1}});
+        let body =
+            json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": "a"}, "spec": {"x": 1}});
         let made = api.post(&uri, &body).await.ok();
-        assert_eq!((made["kind"].as_str(), made["apiVersion"].as_str()), (Some(kind.kind), Some(kind.api_version().as_str())));
+        assert_eq!(
+            (made["kind"].as_str(), made["apiVersion"].as_str()),
+            (Some(kind.kind), Some(kind.api_version().as_str()))
+        );
         let patch = json!({"metadata": {"annotations": {"a": "b"}}});
         let changed = api.merge(&format!("{uri}/a"), &patch).await.ok();
         assert_eq!(api.get(&format!("{uri}/a")).await.ok(), changed);

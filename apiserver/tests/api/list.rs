@@ -75,7 +75,10 @@ async fn pages_are_one_snapshot() {
         api.cluster(name).await;
     }
     let first = api.get(&format!("{CLUSTERS}?limit=2")).await.ok();
-    assert_eq!((names(&first), first["metadata"]["remainingItemCount"].as_i64()), (vec!["a".into(), "b".into()], Some(3)));
+    assert_eq!(
+        (names(&first), first["metadata"]["remainingItemCount"].as_i64()),
+        (vec!["a".into(), "b".into()], Some(3))
+    );
     api.delete(&format!("{CLUSTERS}/c")).await.ok();
     api.cluster("bb").await;
     let token = first["metadata"]["continue"].as_str().unwrap().to_owned();
@@ -108,7 +111,8 @@ async fn tokens_and_versions_that_make_no_sense_are_refused() {
     for query in ["continue=abc", "resourceVersion=x", "resourceVersion=5&continue=abc", "limit=x"] {
         assert_eq!(api.get(&format!("{CLUSTERS}?{query}")).await.fault().0, 400, "{query}");
     }
-    for query in ["resourceVersionMatch=Exact", "resourceVersionMatch=Some&resourceVersion=1", "sendInitialEvents=true"] {
+    for query in ["resourceVersionMatch=Exact", "resourceVersionMatch=Some&resourceVersion=1", "sendInitialEvents=true"]
+    {
         let fault = api.get(&format!("{CLUSTERS}?{query}")).await.fault();
         assert_eq!((fault.0, fault.1.as_str()), (422, "Invalid"), "{query}");
     }

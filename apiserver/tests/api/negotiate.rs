@@ -20,8 +20,14 @@ async fn api() -> Api {
 async fn a_table_of_every_kind_has_its_columns() {
     let api = api().await;
     for (uri, body) in [
-        ("/apis/redis.kun.io/v1/namespaces/shop/redisbackups", json!({"metadata": {"name": "b"}, "spec": {"clusterName": "orders"}})),
-        ("/apis/redis.kun.io/v1/namespaces/shop/redisoperations", json!({"metadata": {"name": "o"}, "spec": {"clusterName": "orders", "restart": {}}})),
+        (
+            "/apis/redis.kun.io/v1/namespaces/shop/redisbackups",
+            json!({"metadata": {"name": "b"}, "spec": {"clusterName": "orders"}}),
+        ),
+        (
+            "/apis/redis.kun.io/v1/namespaces/shop/redisoperations",
+            json!({"metadata": {"name": "o"}, "spec": {"clusterName": "orders", "restart": {}}}),
+        ),
         ("/apis/redis.kun.io/v1/redispolicies", json!({"metadata": {"name": "p"}, "spec": {}})),
         ("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})),
         ("/api/v1/namespaces/shop/secrets", json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}})),
@@ -32,8 +38,10 @@ async fn a_table_of_every_kind_has_its_columns() {
     }
     let mut tables = serde_json::Map::new();
     for kind in api.app.registry().kinds() {
-        let base = if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
-        let table = api.call("GET", &format!("{base}/{}?includeObject=None", kind.plural)).accept(TABLE).send().await.ok();
+        let base =
+            if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
+        let table =
+            api.call("GET", &format!("{base}/{}?includeObject=None", kind.plural)).accept(TABLE).send().await.ok();
         tables.insert(kind.plural.to_owned(), table);
     }
     golden("tables.json", &Value::Object(tables));
@@ -67,14 +75,18 @@ async fn pages_of_a_table_keep_the_metadata_of_the_list() {
     api.cluster("users").await;
     let table = api.call("GET", &format!("{CLUSTERS}?limit=1")).accept(TABLE).send().await.ok();
     assert!(table["metadata"]["continue"].is_string());
-    assert_eq!((table["metadata"]["remainingItemCount"].as_i64(), table["rows"].as_array().unwrap().len()), (Some(1), 1));
+    assert_eq!(
+        (table["metadata"]["remainingItemCount"].as_i64(), table["rows"].as_array().unwrap().len()),
+        (Some(1), 1)
+    );
 }
 
 #[tokio::test]
 async fn metadata_alone_is_that_of_the_object() {
     let api = api().await;
     let full = api.get(&format!("{CLUSTERS}/orders")).await.ok();
-    let expected = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": full["metadata"]});
+    let expected =
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": full["metadata"]});
     let one = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
     assert_eq!(api.call("GET", &format!("{CLUSTERS}/orders")).accept(one).send().await.ok(), expected);
     let many = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
@@ -87,7 +99,10 @@ async fn metadata_alone_is_that_of_the_object() {
     let wrong = api.call("GET", CLUSTERS).accept(one).send().await;
     let message = "only the following media types are accepted: application/json, application/yaml";
     assert_eq!(wrong.fault(), (406, "NotAcceptable".into(), message.into()));
-    let patched = api.call("PATCH", &format!("{CLUSTERS}/orders")).accept(one).header("content-type", "application/merge-patch+json");
+    let patched = api
+        .call("PATCH", &format!("{CLUSTERS}/orders"))
+        .accept(one)
+        .header("content-type", "application/merge-patch+json");
     assert_eq!(patched.json(&json!({})).send().await.ok(), expected);
 }
 

@@ -60,7 +60,10 @@ async fn identity_cannot_be_patched() {
     let api = Api::new().await;
     api.cluster("orders").await;
     let (code, _, message) = api.merge(ORDERS, &json!({"metadata": {"name": "users"}})).await.fault();
-    assert_eq!((code, message.as_str()), (400, "the name of the object (users) does not match the name on the URL (orders)"));
+    assert_eq!(
+        (code, message.as_str()),
+        (400, "the name of the object (users) does not match the name on the URL (orders)")
+    );
     let (code, _, message) = api.merge(ORDERS, &json!({"metadata": {"uid": "x"}})).await.fault();
     assert_eq!(code, 422);
     assert!(message.contains("metadata.uid: Invalid value: \"x\": field is immutable"), "{message}");
@@ -79,7 +82,10 @@ async fn patch_types_that_are_not_served_are_415_with_the_list() {
         assert_eq!(reply.fault(), (415, "UnsupportedMediaType".into(), message.into()));
     }
     let forced = api.merge(&format!("{ORDERS}?force=true"), &json!({})).await;
-    assert_eq!(forced.fault().2, "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch");
+    assert_eq!(
+        forced.fault().2,
+        "PatchOptions.meta.k8s.io \"\" is invalid: force: Forbidden: may not be specified for non-apply patch"
+    );
 }
 
 #[tokio::test]

@@ -7,7 +7,9 @@ use crate::support::{Api, CLUSTERS};
 #[tokio::test]
 async fn outside_of_every_group_there_is_no_page() {
     let api = Api::new().await;
-    for uri in ["/nothing", "/apis/none.io", "/apis/none.io/v1/things", "/apis/redis.kun.io/v9/redisclusters", "/api/v2/pods"] {
+    for uri in
+        ["/nothing", "/apis/none.io", "/apis/none.io/v1/things", "/apis/redis.kun.io/v9/redisclusters", "/api/v2/pods"]
+    {
         let reply = api.get(uri).await;
         assert_eq!((reply.code, reply.bytes.as_ref()), (404, b"404 page not found\n".as_ref()), "{uri}");
         assert_eq!(reply.headers["content-type"], "text/plain; charset=utf-8");

@@ -9,7 +9,8 @@ const SCALE: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders/
 async fn api() -> (Api, Value) {
     let api = Api::new().await;
     api.cluster("orders").await;
-    let status = json!({"status": {"replicas": 3, "selector": "redis.kun.io/cluster=orders,redis.kun.io/role=primary"}});
+    let status =
+        json!({"status": {"replicas": 3, "selector": "redis.kun.io/cluster=orders,redis.kun.io/role=primary"}});
     let parent = api.merge(&format!("{CLUSTERS}/orders/status"), &status).await.ok();
     (api, parent)
 }
@@ -54,7 +55,11 @@ async fn a_put_without_a_content_type_scales_as_the_autoscaler_does() {
     assert_eq!(api.put(SCALE, &scale).await.ok()["spec"]["replicas"], 6);
     scale["metadata"]["uid"] = json!("other");
     let wrong = api.put(SCALE, &scale).await.fault();
-    assert!(wrong.2.contains(&format!("UID in object meta: {}", parent["metadata"]["uid"].as_str().unwrap())), "{}", wrong.2);
+    assert!(
+        wrong.2.contains(&format!("UID in object meta: {}", parent["metadata"]["uid"].as_str().unwrap())),
+        "{}",
+        wrong.2
+    );
     scale["metadata"]["name"] = json!("users");
     assert_eq!(api.put(SCALE, &scale).await.fault().0, 400);
 }
@@ -64,10 +69,16 @@ async fn bad_numbers_are_refused_by_the_scale_or_by_the_rules_of_the_parent() {
     let (api, _) = api().await;
     let (code, _, message) = api.merge(SCALE, &json!({"spec": {"replicas": -1}})).await.fault();
     assert_eq!(code, 422);
-    assert!(message.starts_with("Scale.autoscaling \"orders\" is invalid: spec.replicas: Invalid value: -1"), "{message}");
+    assert!(
+        message.starts_with("Scale.autoscaling \"orders\" is invalid: spec.replicas: Invalid value: -1"),
+        "{message}"
+    );
     let (code, _, message) = api.merge(SCALE, &json!({"spec": {"replicas": 2}})).await.fault();
     assert_eq!(code, 422);
-    assert!(message.starts_with("RedisCluster.redis.kun.io \"orders\" is invalid: spec.shards: Invalid value: 2"), "{message}");
+    assert!(
+        message.starts_with("RedisCluster.redis.kun.io \"orders\" is invalid: spec.shards: Invalid value: 2"),
+        "{message}"
+    );
     assert_eq!(api.merge(SCALE, &json!({"spec": {"replicas": 1_000_000}})).await.fault().0, 422);
     assert_eq!(api.get(SCALE).await.ok()["spec"]["replicas"], 3);
 }
@@ -76,7 +87,8 @@ async fn bad_numbers_are_refused_by_the_scale_or_by_the_rules_of_the_parent() {
 async fn a_json_patch_scales_and_other_things_are_not_scales() {
     let (api, _) = api().await;
     let patch = json!([{"op": "replace", "path": "/spec/replicas", "value": 5}]);
-    let reply = api.call("PATCH", SCALE).header("content-type", "application/json-patch+json").json(&patch).send().await;
+    let reply =
+        api.call("PATCH", SCALE).header("content-type", "application/json-patch+json").json(&patch).send().await;
     assert_eq!(reply.ok()["spec"]["replicas"], 5);
     let other = json!({"kind": "RedisCluster", "apiVersion": "redis.kun.io/v1", "spec": {"replicas": 3}});
     assert_eq!(api.put(SCALE, &other).await.fault().0, 400);

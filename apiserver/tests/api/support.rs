@@ -45,7 +45,11 @@ impl World for TestWorld {
 
     fn uuid(&self) -> Uuid {
         let count = self.uuids.fetch_add(1, Ordering::SeqCst) + 1;
-        Uuid::from_u128((u128::from(count.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64) | 0x4000_8000_0000_0000_0000 | u128::from(count))
+        Uuid::from_u128(
+            (u128::from(count.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64)
+                | 0x4000_8000_0000_0000_0000
+                | u128::from(count),
+        )
     }
 }
 
@@ -252,7 +256,8 @@ impl Events {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let frame = tokio::time::timeout(Duration::from_secs(3600), self.body.frame()).await.expect("an event in time");
+            let frame =
+                tokio::time::timeout(Duration::from_secs(3600), self.body.frame()).await.expect("an event in time");
             match frame {
                 Some(frame) => self.buffer.extend_from_slice(&frame.unwrap().into_data().unwrap()),
                 None if self.buffer.is_empty() => return None,

@@ -119,7 +119,10 @@ async fn immutable_fields_and_shrinking_are_refused_with_the_reason() {
     object["spec"]["replicasPerShard"] = json!(0);
     let (code, _, message) = api.put(ORDERS, &object).await.fault();
     assert_eq!(code, 422);
-    for part in ["spec.mode: Invalid value: \"Standalone\": is immutable", "spec.storage.size: Invalid value: \"1Gi\": must be at least 2Gi"] {
+    for part in [
+        "spec.mode: Invalid value: \"Standalone\": is immutable",
+        "spec.storage.size: Invalid value: \"1Gi\": must be at least 2Gi",
+    ] {
         assert!(message.contains(part), "{message}");
     }
 }

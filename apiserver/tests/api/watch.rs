@@ -77,7 +77,8 @@ async fn watch_options_that_contradict_each_other_are_refused_before_the_stream(
         assert_eq!(api.get(&format!("{CLUSTERS}?watch=true&{query}")).await.fault().0, 422, "{query}");
     }
     assert_eq!(api.get(&format!("{CLUSTERS}?watch=true&resourceVersion=x")).await.fault().0, 400);
-    let protobuf = api.call("GET", &format!("{CLUSTERS}?watch=true")).accept("application/vnd.kubernetes.protobuf;stream=watch");
+    let protobuf =
+        api.call("GET", &format!("{CLUSTERS}?watch=true")).accept("application/vnd.kubernetes.protobuf;stream=watch");
     assert_eq!(protobuf.send().await.fault().0, 406);
 }
 
@@ -95,10 +96,16 @@ async fn what_enters_a_selection_is_added_and_what_leaves_is_deleted() {
     assert_eq!(events.next_short().await.0, "ADDED");
     assert_eq!(events.next_short().await.0, "MODIFIED");
     let left = events.next().await.unwrap();
-    assert_eq!((left["type"].as_str(), left["object"]["metadata"]["resourceVersion"].as_str()), (Some("DELETED"), Some("5")));
+    assert_eq!(
+        (left["type"].as_str(), left["object"]["metadata"]["resourceVersion"].as_str()),
+        (Some("DELETED"), Some("5"))
+    );
     assert_eq!(left["object"]["metadata"]["labels"], json!({"on": "yes"}));
     let back = events.next().await.unwrap();
-    assert_eq!((back["type"].as_str(), back["object"]["metadata"]["resourceVersion"].as_str()), (Some("ADDED"), Some("7")));
+    assert_eq!(
+        (back["type"].as_str(), back["object"]["metadata"]["resourceVersion"].as_str()),
+        (Some("ADDED"), Some("7"))
+    );
 }
 
 #[tokio::test]
@@ -127,7 +134,9 @@ async fn a_namespace_sees_only_its_own() {
 async fn a_watch_ends_in_order_when_its_time_is_over_with_a_bookmark_before() {
     let api = Api::new().await;
     api.cluster("a").await;
-    let mut events = api.watch(&format!("{CLUSTERS}?watch=true&resourceVersion=2&timeoutSeconds=100&allowWatchBookmarks=true")).await;
+    let mut events = api
+        .watch(&format!("{CLUSTERS}?watch=true&resourceVersion=2&timeoutSeconds=100&allowWatchBookmarks=true"))
+        .await;
     let begin = tokio::time::Instant::now();
     let first = events.next().await.unwrap();
     assert_eq!((first["type"].as_str(), begin.elapsed().as_secs()), (Some("BOOKMARK"), 60));
@@ -177,11 +186,16 @@ async fn tables_and_metadata_are_watched_too() {
     let api = Api::new().await;
     api.cluster("a").await;
     let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
-    let uri = format!("{CLUSTERS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan");
+    let uri = format!(
+        "{CLUSTERS}?watch=true&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
     let (_, response) = api.call("GET", &uri).accept(accept).open().await;
     let mut events = crate::support::Events::of(response);
     let first = events.next().await.unwrap();
-    assert_eq!((first["object"]["kind"].as_str(), first["object"]["rows"][0]["cells"][0].as_str()), (Some("Table"), Some("a")));
+    assert_eq!(
+        (first["object"]["kind"].as_str(), first["object"]["rows"][0]["cells"][0].as_str()),
+        (Some("Table"), Some("a"))
+    );
     assert!(!first["object"]["columnDefinitions"].as_array().unwrap().is_empty());
     let bookmark = events.next().await.unwrap();
     assert_eq!((bookmark["type"].as_str(), bookmark["object"]["kind"].as_str()), (Some("BOOKMARK"), Some("Table")));
@@ -193,7 +207,10 @@ async fn tables_and_metadata_are_watched_too() {
     let (_, response) = api.call("GET", &uri).accept(accept).open().await;
     let mut events = crate::support::Events::of(response);
     let first = events.next().await.unwrap()["object"].clone();
-    assert_eq!((first["kind"].as_str(), first["metadata"]["name"].as_str(), first.get("spec")), (Some("PartialObjectMetadata"), Some("a"), None));
+    assert_eq!(
+        (first["kind"].as_str(), first["metadata"]["name"].as_str(), first.get("spec")),
+        (Some("PartialObjectMetadata"), Some("a"), None)
+    );
     assert_eq!(events.next().await.unwrap()["object"]["kind"], "PartialObjectMetadata");
 }
 

@@ -43,7 +43,10 @@ pub fn all(kinds: &[&Kind]) -> Map<String, Value> {
     map.insert(meta("ListMeta"), list_meta());
     map.insert(meta("Status"), status());
     map.insert(meta("DeleteOptions"), delete_options());
-    map.insert(meta("Patch"), json!({"type": "object", "description": "Patch is the body of a patch, in the form its content type names."}));
+    map.insert(
+        meta("Patch"),
+        json!({"type": "object", "description": "Patch is the body of a patch, in the form its content type names."}),
+    );
     map.insert(SCALE.to_owned(), scale());
     map
 }
@@ -57,7 +60,10 @@ fn object(kind: &Kind) -> Value {
     if let Some(properties) = properties.as_object_mut() {
         properties.insert("apiVersion".into(), api_version());
         properties.insert("kind".into(), kind_field());
-        properties.insert("metadata".into(), json!({"$ref": meta("ObjectMeta"), "description": "Standard object's metadata."}));
+        properties.insert(
+            "metadata".into(),
+            json!({"$ref": meta("ObjectMeta"), "description": "Standard object's metadata."}),
+        );
     }
     schema
 }

@@ -201,9 +201,7 @@ fn operation(kind: &Kind, site: &Site, verb: Verb, definition: &str) -> Operatio
         Verb::Update => ("put", "put", "replace", WRITE, object(true), created()),
         Verb::Patch => ("patch", "patch", "patch", PATCH, patch(), created()),
         Verb::Delete => ("delete", "delete", "delete", DELETE, options(), ok(status())),
-        Verb::DeleteCollection => {
-            ("delete", "deletecollection", "deleteCollection", DELETE, options(), ok(status()))
-        }
+        Verb::DeleteCollection => ("delete", "deletecollection", "deleteCollection", DELETE, options(), ok(status())),
     };
     let mut query = query.to_vec();
     if verb == Verb::DeleteCollection {

@@ -264,8 +264,7 @@ mod tests {
         message.text(2, Some(&json!("")));
         message.flag(16, Some(&json!(true)));
         message.double(7, Some(&json!(1.0)));
-        let expected =
-            [0x58, 0xac, 0x02, 0x0a, 2, b'a', b'b', 0x80, 0x01, 1, 0x39, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
+        let expected = [0x58, 0xac, 0x02, 0x0a, 2, b'a', b'b', 0x80, 0x01, 1, 0x39, 0, 0, 0, 0, 0, 0, 0xf0, 0x3f];
         assert_eq!(message.0, expected);
     }
 

@@ -38,13 +38,13 @@ fn item(path: &Path) -> Value {
 }
 
 fn render(operation: &Operation) -> Value {
-    let in_query = |parameter: &Parameter| {
-        json!({"name": parameter.name, "in": "query", "type": parameter.of, "uniqueItems": true, "description": parameter.about})
-    };
+    let in_query = |parameter: &Parameter| json!({"name": parameter.name, "in": "query", "type": parameter.of, "uniqueItems": true, "description": parameter.about});
     let mut parameters: Vec<Value> = operation.query.iter().map(in_query).collect();
     let mut map = Map::new();
     if let Some(body) = &operation.body {
-        parameters.push(json!({"name": "body", "in": "body", "required": body.required, "schema": {"$ref": body.definition}}));
+        parameters.push(
+            json!({"name": "body", "in": "body", "required": body.required, "schema": {"$ref": body.definition}}),
+        );
         map.insert("consumes".into(), json!(body.types));
     }
     let response = |(code, name): &(&str, String)| {

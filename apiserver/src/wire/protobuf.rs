@@ -1,0 +1,274 @@
+//! Kubernetes' protobuf envelope, read only: kubectl sends a few built-in kinds in it (`create namespace`, `secret`,
+//! `configmap`) whatever the server offers.
+//!
+//! Nothing is ever answered in protobuf. A message is described by a table of its fields; what the table does not know
+//! is an unknown field and reported as such. Field numbers are those of Kubernetes' published .proto files.
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Map, Value, json};
+
+/// Media type of the envelope.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+/// What every envelope begins with.
+const MAGIC: &[u8] = b"k8s\0";
+/// Deepest nesting; the deepest message described here has three levels.
+const DEPTH_MAX: usize = 8;
+
+/// The fields of a message.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Message(&'static [(u64, &'static str, Type)]);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Text,
+    Texts,
+    Flag,
+    TextMap,
+    BytesMap,
+    One(&'static Message),
+    Many(&'static Message),
+    /// Times only the server sets; a client's are thrown away either way.
+    Dropped,
+}
+
+const OWNER: Message = Message(&[
+    (1, "kind", Type::Text),
+    (3, "name", Type::Text),
+    (4, "uid", Type::Text),
+    (5, "apiVersion", Type::Text),
+    (6, "controller", Type::Flag),
+    (7, "blockOwnerDeletion", Type::Flag),
+]);
+
+const META: Message = Message(&[
+    (1, "name", Type::Text),
+    (2, "generateName", Type::Text),
+    (3, "namespace", Type::Text),
+    (4, "selfLink", Type::Dropped),
+    (5, "uid", Type::Text),
+    (6, "resourceVersion", Type::Text),
+    (7, "generation", Type::Dropped),
+    (8, "creationTimestamp", Type::Dropped),
+    (9, "deletionTimestamp", Type::Dropped),
+    (10, "deletionGracePeriodSeconds", Type::Dropped),
+    (11, "labels", Type::TextMap),
+    (12, "annotations", Type::TextMap),
+    (13, "ownerReferences", Type::Many(&OWNER)),
+    (14, "finalizers", Type::Texts),
+    (17, "managedFields", Type::Dropped),
+]);
+
+const NAMESPACE_SPEC: Message = Message(&[(1, "finalizers", Type::Texts)]);
+const NAMESPACE_STATUS: Message = Message(&[(1, "phase", Type::Text)]);
+
+/// v1 Namespace.
+pub const NAMESPACE: Message = Message(&[
+    (1, "metadata", Type::One(&META)),
+    (2, "spec", Type::One(&NAMESPACE_SPEC)),
+    (3, "status", Type::One(&NAMESPACE_STATUS)),
+]);
+
+/// v1 Secret.
+pub const SECRET: Message = Message(&[
+    (1, "metadata", Type::One(&META)),
+    (2, "data", Type::BytesMap),
+    (3, "type", Type::Text),
+    (4, "stringData", Type::TextMap),
+    (5, "immutable", Type::Flag),
+]);
+
+/// v1 ConfigMap.
+pub const CONFIG_MAP: Message = Message(&[
+    (1, "metadata", Type::One(&META)),
+    (2, "data", Type::TextMap),
+    (3, "binaryData", Type::BytesMap),
+    (4, "immutable", Type::Flag),
+]);
+
+const TYPE_META: Message = Message(&[(1, "apiVersion", Type::Text), (2, "kind", Type::Text)]);
+
+/// Reads an envelope that holds this message. The error is a sentence.
+pub fn decode(bytes: &[u8], message: &Message) -> Result<Value, String> {
+    let body = bytes.strip_prefix(MAGIC).ok_or("the body does not begin as Kubernetes' protobuf does")?;
+    let mut type_meta = Map::new();
+    let mut raw: &[u8] = &[];
+    let mut rest = body;
+    while let Some((number, field)) = next(&mut rest)? {
+        match (number, field) {
+            (1, Field::Bytes(inner)) => type_meta = object(inner, &TYPE_META, DEPTH_MAX)?,
+            (2, Field::Bytes(inner)) => raw = inner,
+            (3, Field::Bytes(encoding)) if !encoding.is_empty() => {
+                return Err("an encoding within protobuf is not read".to_owned());
+            }
+            _ => {}
+        }
+    }
+    let mut object = object(raw, message, DEPTH_MAX)?;
+    object.extend(type_meta);
+    Ok(Value::Object(object))
+}
+
+fn object(bytes: &[u8], message: &Message, depth: usize) -> Result<Map<String, Value>, String> {
+    let depth = depth.checked_sub(1).ok_or("the message is nested too deeply")?;
+    let mut map = Map::new();
+    let mut rest = bytes;
+    while let Some((number, field)) = next(&mut rest)? {
+        let Some((_, name, of)) = message.0.iter().find(|(have, _, _)| *have == number) else {
+            map.insert(format!("field{number}"), Value::Null);
+            continue;
+        };
+        place(&mut map, name, *of, field, depth)?;
+    }
+    Ok(map)
+}
+
+fn place(map: &mut Map<String, Value>, name: &str, of: Type, field: Field<'_>, depth: usize) -> Result<(), String> {
+    let wrong = || format!("field {name} has the wrong wire type");
+    match (of, field) {
+        (Type::Dropped, _) => {}
+        (Type::Text, Field::Bytes(bytes)) => {
+            let text = utf8(bytes, name)?;
+            // proto3 of Kubernetes writes absent texts as empty ones.
+            if !text.is_empty() {
+                map.insert(name.to_owned(), json!(text));
+            }
+        }
+        (Type::Texts, Field::Bytes(bytes)) => push(map, name, json!(utf8(bytes, name)?)),
+        (Type::Flag, Field::Varint(number)) => {
+            map.insert(name.to_owned(), json!(number != 0));
+        }
+        (Type::One(inner), Field::Bytes(bytes)) => {
+            map.insert(name.to_owned(), Value::Object(object(bytes, inner, depth)?));
+        }
+        (Type::Many(inner), Field::Bytes(bytes)) => push(map, name, Value::Object(object(bytes, inner, depth)?)),
+        (Type::TextMap, Field::Bytes(bytes)) => {
+            let (key, value) = entry(bytes, name)?;
+            put(map, name, key, json!(utf8(value, name)?));
+        }
+        (Type::BytesMap, Field::Bytes(bytes)) => {
+            let (key, value) = entry(bytes, name)?;
+            put(map, name, key, json!(STANDARD.encode(value)));
+        }
+        (
+            Type::Text | Type::Texts | Type::TextMap | Type::BytesMap | Type::One(_) | Type::Many(_),
+            Field::Varint(_),
+        )
+        | (Type::Flag, Field::Bytes(_)) => return Err(wrong()),
+    }
+    Ok(())
+}
+
+fn push(map: &mut Map<String, Value>, name: &str, value: Value) {
+    if let Value::Array(list) = map.entry(name).or_insert_with(|| json!([])) {
+        list.push(value);
+    }
+}
+
+fn put(map: &mut Map<String, Value>, name: &str, key: String, value: Value) {
+    if let Value::Object(inner) = map.entry(name).or_insert_with(|| json!({})) {
+        inner.insert(key, value);
+    }
+}
+
+/// An entry of a map: key = 1, value = 2.
+fn entry<'a>(bytes: &'a [u8], name: &str) -> Result<(String, &'a [u8]), String> {
+    let (mut key, mut value): (&[u8], &[u8]) = (&[], &[]);
+    let mut rest = bytes;
+    while let Some((number, field)) = next(&mut rest)? {
+        match (number, field) {
+            (1, Field::Bytes(bytes)) => key = bytes,
+            (2, Field::Bytes(bytes)) => value = bytes,
+            _ => return Err(format!("an entry of {name} is broken")),
+        }
+    }
+    Ok((utf8(key, name)?, value))
+}
+
+fn utf8(bytes: &[u8], name: &str) -> Result<String, String> {
+    std::str::from_utf8(bytes).map(str::to_owned).map_err(|_not_utf8| format!("field {name} is no UTF-8"))
+}
+
+enum Field<'a> {
+    Varint(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The next field with its number; `None` at the end.
+fn next<'a>(rest: &mut &'a [u8]) -> Result<Option<(u64, Field<'a>)>, String> {
+    if rest.is_empty() {
+        return Ok(None);
+    }
+    let tag = varint(rest)?;
+    let field = match tag & 7 {
+        0 => Field::Varint(varint(rest)?),
+        2 => {
+            let length = usize::try_from(varint(rest)?).map_err(|_too_long| truncated())?;
+            let (bytes, after) = rest.split_at_checked(length).ok_or_else(truncated)?;
+            *rest = after;
+            Field::Bytes(bytes)
+        }
+        other => return Err(format!("wire type {other} is not read")),
+    };
+    Ok(Some((tag >> 3, field)))
+}
+
+fn varint(rest: &mut &[u8]) -> Result<u64, String> {
+    let mut value = 0_u64;
+    for shift in (0..64).step_by(7) {
+        let (byte, after) = rest.split_first().ok_or_else(truncated)?;
+        *rest = after;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(value);
+        }
+    }
+    Err("a number is too long".to_owned())
+}
+
+fn truncated() -> String {
+    "the message is cut off".to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = u8::try_from(bytes.len()).unwrap_or_default();
+        [&[number << 3 | 2, length], bytes].concat()
+    }
+
+    fn enveloped(kind: &str, raw: &[u8]) -> Vec<u8> {
+        let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
+        [MAGIC.to_vec(), field(1, &type_meta), field(2, raw), field(3, b""), field(4, b"")].concat()
+    }
+
+    #[test]
+    fn a_secret_comes_out_as_json_would_have_it() {
+        let meta =
+            [field(1, b"s"), field(2, b""), field(8, b""), field(11, &[field(1, b"a"), field(2, b"b")].concat())]
+                .concat();
+        let data = [field(1, b"password"), field(2, b"hi")].concat();
+        let raw = [field(1, &meta), field(2, &data), field(3, b"Opaque")].concat();
+        let expected = json!({"apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": {"name": "s", "labels": {"a": "b"}}, "data": {"password": "aGk="}});
+        assert_eq!(decode(&enveloped("Secret", &raw), &SECRET), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_broken_is_said_in_a_sentence() {
+        assert_eq!(decode(b"{}", &SECRET), Err("the body does not begin as Kubernetes' protobuf does".to_owned()));
+        assert_eq!(decode(b"k8s\0\x0a\x05", &SECRET), Err("the message is cut off".to_owned()));
+        let wrong = enveloped("Secret", &[0x28 | 2, 0]);
+        assert_eq!(decode(&wrong, &SECRET), Err("field immutable has the wrong wire type".to_owned()));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            drop(decode(&enveloped("Secret", &bytes), &SECRET));
+            drop(decode(&bytes, &NAMESPACE));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! What a person types.
+
+use serde_json::{Value, json};
+
+use crate::site::Site;
+
+const ORDERS: &str = "apiVersion: redis.kun.io/v1\nkind: RedisCluster\nmetadata:\n  name: orders\nspec:\n  shards: 3\n";
+
+#[tokio::test]
+async fn a_cluster_is_applied_shown_changed_scaled_and_deleted() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    assert_eq!(site.kubectl(&["apply", "-f", &file]).await.unwrap(), "rediscluster.redis.kun.io/orders created\n");
+    assert_eq!(site.kubectl(&["apply", "-f", &file]).await.unwrap(), "rediscluster.redis.kun.io/orders unchanged\n");
+    let changed =
+        site.write("orders5.yaml", &ORDERS.replace("shards: 3", "shards: 5\n  config:\n    maxclients: \"500\""));
+    assert_eq!(
+        site.kubectl(&["apply", "-f", &changed]).await.unwrap(),
+        "rediscluster.redis.kun.io/orders configured\n"
+    );
+    let dry = site.kubectl(&["apply", "-f", &file, "--dry-run=server"]).await.unwrap();
+    assert_eq!(dry, "rediscluster.redis.kun.io/orders configured (server dry run)\n");
+    assert_eq!(site.kubectl(&["get", "rdc", "orders", "-o", "jsonpath={.spec.shards}"]).await.unwrap(), "5");
+
+    let table = site.kubectl(&["get", "rdc"]).await.unwrap();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(lines[0], ["NAME", "MODE", "VERSION", "SHARDS", "REPLICAS", "PHASE", "AGE"]);
+    assert_eq!(lines[1][..6], ["orders", "Cluster", "7.0", "0/5", "1", "Pending"]);
+    let wide = site.kubectl(&["get", "all", "-A", "-o", "wide"]).await.unwrap();
+    assert!(wide.contains("LAST BACKUP") && wide.contains("rediscluster.redis.kun.io/orders"), "{wide}");
+
+    let scaled = site.kubectl(&["scale", "rdc", "orders", "--replicas=4"]).await.unwrap();
+    assert_eq!(scaled, "rediscluster.redis.kun.io/orders scaled\n");
+    let checked = site.kubectl(&["scale", "rdc", "orders", "--current-replicas=4", "--replicas=6"]).await.unwrap();
+    assert_eq!(checked, "rediscluster.redis.kun.io/orders scaled\n");
+    let refused = site.kubectl(&["scale", "rdc", "orders", "--replicas=1"]).await.unwrap_err();
+    assert!(refused.contains("spec.shards: Invalid value: 1: must be from 3 to 1000"), "{refused}");
+
+    assert_eq!(
+        site.kubectl(&["label", "rdc", "orders", "tier=gold"]).await.unwrap(),
+        "rediscluster.redis.kun.io/orders labeled\n"
+    );
+    assert_eq!(
+        site.kubectl(&["annotate", "rdc", "orders", "a=b"]).await.unwrap(),
+        "rediscluster.redis.kun.io/orders annotated\n"
+    );
+    let patched = site.kubectl(&[
+        "patch",
+        "rdc",
+        "orders",
+        "--type=json",
+        "-p",
+        r#"[{"op":"replace","path":"/spec/shards","value":3}]"#,
+    ]);
+    assert_eq!(patched.await.unwrap(), "rediscluster.redis.kun.io/orders patched\n");
+    assert_eq!(
+        site.kubectl(&["get", "rdc", "-l", "tier=gold", "-o", "name"]).await.unwrap(),
+        "rediscluster.redis.kun.io/orders\n"
+    );
+    assert!(site.kubectl(&["describe", "rdc", "orders"]).await.unwrap().contains("Kind:         RedisCluster"));
+    let deleted = site.kubectl(&["delete", "rdc", "orders", "--timeout=20s"]).await.unwrap();
+    assert_eq!(deleted.lines().next(), Some("rediscluster.redis.kun.io \"orders\" deleted"));
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_before_it_is_stored() {
+    let site = Site::start().await;
+    let unknown = site.write("unknown.yaml", &ORDERS.replace("shards: 3", "shards: 3\n  colour: red"));
+    let refused = site.kubectl(&["apply", "-f", &unknown]).await.unwrap_err();
+    assert!(refused.contains("unknown field \"spec.colour\""), "{refused}");
+    let warned = site.kubectl(&["create", "-f", &unknown, "--validate=warn"]).await.unwrap();
+    assert!(warned.contains("Warning: unknown field \"spec.colour\""), "{warned}");
+    let bad = site.write("bad.yaml", &ORDERS.replace("name: orders", "name: Orders"));
+    let refused = site.kubectl(&["create", "-f", &bad]).await.unwrap_err();
+    assert!(refused.contains("The RedisCluster \"Orders\" is invalid: metadata.name: Invalid value"), "{refused}");
+    let server_side = site.kubectl(&["apply", "--server-side", "-f", &bad]).await.unwrap_err();
+    assert!(server_side.contains("unknown format"), "{server_side}");
+}
+
+#[tokio::test]
+async fn the_api_explains_itself_in_both_versions_of_openapi() {
+    let site = Site::start().await;
+    for output in ["plaintext", "plaintext-openapiv2"] {
+        let text = site.kubectl(&["explain", "rdc.spec.failover.nodeTimeout", "--output", output]).await.unwrap();
+        assert!(text.contains("cluster-node-timeout as a Go duration"), "{output}: {text}");
+        let text = site.kubectl(&["explain", "rdc", "--recursive", "--output", output]).await.unwrap();
+        assert!(text.contains("batchKeys") && text.contains("finalizers"), "{output}: {text}");
+        let text = site.kubectl(&["explain", "statefulset", "--output", output]).await.unwrap();
+        assert!(text.contains("StatefulSet"), "{output}: {text}");
+    }
+    let resources = site.kubectl(&["api-resources", "--api-group=redis.kun.io", "--no-headers"]).await.unwrap();
+    let names: Vec<&str> = resources.lines().map(|line| line.split_whitespace().next().unwrap()).collect();
+    assert_eq!(names, ["redisbackups", "redisclusters", "redisoperations", "redispolicies"]);
+    let version = site.kubectl(&["version"]).await.unwrap();
+    assert!(version.contains("Server Version: v1.33.0+kun"), "{version}");
+}
+
+#[tokio::test]
+async fn actions_are_raw_creates() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    let base = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
+    let body = site.write("restart.json", "{}");
+    let made = site.kubectl(&["create", "--raw", &format!("{base}/restart"), "-f", &body]).await.unwrap();
+    let made: Value = serde_json::from_str(&made).unwrap();
+    assert_eq!(
+        (made["kind"].as_str(), made["status"]["requestedBy"].as_str()),
+        (Some("RedisOperation"), Some("kun:admin"))
+    );
+    let body = site.write("failover.json", &json!({"spec": {"failover": {"shard": 9}}}).to_string());
+    let refused = site.kubectl(&["create", "--raw", &format!("{base}/failover"), "-f", &body]).await.unwrap_err();
+    assert!(refused.contains("must be from 0 to 2: the cluster has 3 shards"), "{refused}");
+    let listed = site.kubectl(&["get", "rop"]).await.unwrap();
+    assert!(listed.contains("Pending"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_wait_ends_when_the_condition_holds() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    let arguments = ["wait", "--for=condition=Ready", "rdc/orders", "--timeout=30s"];
+    let waiting = site.kubectl(&arguments);
+    let change = async {
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        let condition = json!({"type": "Ready", "status": "True", "reason": "X", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+        let patch = json!({"status": {"conditions": [condition]}}).to_string();
+        site.kubectl(&["patch", "rdc", "orders", "--subresource=status", "--type=merge", "-p", &patch]).await.unwrap()
+    };
+    let (waited, _) = tokio::join!(waiting, change);
+    assert_eq!(waited.unwrap(), "rediscluster.redis.kun.io/orders condition met\n");
+}
+
+#[tokio::test]
+async fn built_in_kinds_are_made_read_and_edited_by_kubectl() {
+    let site = Site::start().await;
+    site.kubectl(&["create", "secret", "generic", "s", "--from-literal=password=hunter2"]).await.unwrap();
+    let shown = site.kubectl(&["get", "secrets"]).await.unwrap();
+    assert!(!shown.contains("hunter2") && !shown.contains("aHVudGVyMg"), "{shown}");
+    assert_eq!(site.kubectl(&["get", "secret", "s", "-o", "jsonpath={.data.password}"]).await.unwrap(), "aHVudGVyMg==");
+    site.kubectl(&["create", "configmap", "c", "--from-literal=a=b"]).await.unwrap();
+    let described = site.kubectl(&["describe", "configmap", "c"]).await.unwrap();
+    assert!(described.contains("Data\n====\na:\n----\nb\n"), "{described}");
+    assert_eq!(site.kubectl(&["get", "events"]).await.unwrap(), "No resources found in shop namespace.\n");
+    let gone = site.kubectl(&["delete", "configmap,secret", "--all"]).await.unwrap();
+    assert!(gone.contains("configmap \"c\" deleted") && gone.contains("secret \"s\" deleted"), "{gone}");
+    // Nobody empties namespaces here; the deletion is accepted and waits.
+    let deleted = site.kubectl(&["delete", "namespace", "shop", "--wait=false"]).await.unwrap();
+    assert!(deleted.contains("namespace \"shop\" deleted"), "{deleted}");
+    assert!(site.kubectl(&["get", "namespace", "shop"]).await.unwrap().contains("Terminating"));
+}

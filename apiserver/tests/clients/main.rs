@@ -1,0 +1,6 @@
+//! Real clients over TLS: kubectl and kube-rs against the whole server.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod kube_rs;
+mod kubectl;
+mod site;
