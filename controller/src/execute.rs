@@ -174,6 +174,7 @@ fn remember(step: &Step, done: bool, memory: &mut Memory) {
         Step::Move { .. }
         | Step::NodeTimeout { .. }
         | Step::Epoch { .. }
+        | Step::RaiseEpoch { .. }
         | Step::AddSlots { .. }
         | Step::Meet { .. }
         | Step::Replicate { .. }
@@ -190,6 +191,7 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
     match step {
         Step::NodeTimeout { node, millis } => member::node_timeout(world, nodes, *node, *millis).await,
         Step::Epoch { node, epoch } => member::epoch(world, nodes, *node, *epoch).await,
+        Step::RaiseEpoch { node, above } => member::raise_epoch(world, nodes, *node, *above).await,
         Step::AddSlots { node, slots } => slots::add(world, nodes, *node, slots).await,
         Step::Meet { node, peer, address } => member::meet(world, nodes, *node, *peer, address).await,
         Step::Replicate { node, primary } => member::replicate(world, nodes, *node, *primary).await,

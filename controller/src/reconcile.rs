@@ -370,7 +370,11 @@ fn is_telling(step: &Step) -> bool {
         | Step::RetireShard { .. }
         | Step::AddSlots { .. }
         | Step::Replicate { .. } => true,
-        Step::NodeTimeout { .. } | Step::Epoch { .. } | Step::Meet { .. } | Step::Stabilise { .. } => false,
+        Step::NodeTimeout { .. }
+        | Step::Epoch { .. }
+        | Step::RaiseEpoch { .. }
+        | Step::Meet { .. }
+        | Step::Stabilise { .. } => false,
     }
 }
 

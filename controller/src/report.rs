@@ -173,6 +173,7 @@ fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
             Step::Move { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => true,
             Step::NodeTimeout { .. }
             | Step::Epoch { .. }
+            | Step::RaiseEpoch { .. }
             | Step::AddSlots { .. }
             | Step::Meet { .. }
             | Step::Replicate { .. }

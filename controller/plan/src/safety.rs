@@ -1,6 +1,6 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
-use crate::observed::{Member, NodeId, Pod, Role, Seen};
+use crate::observed::{Health, Member, NodeId, Pod, Role, Seen};
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 
 /// A member, other than a live one, where this node's process may still run. `None` is proof of death.
@@ -78,6 +78,15 @@ pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'
 pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
     let entry = replica.node.peers.get(&lost.id);
     replica.is_copy_of(lost.id) && entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
+}
+
+/// Two primaries that may move slots between them: each has a link to the other and to a majority. One that is cut off may have been
+/// replaced without knowing it.
+pub(crate) fn may_move(one: &Live<'_>, other: &Live<'_>) -> bool {
+    let linked = |from: &Live<'_>, to: &Live<'_>| {
+        from.node.peers.get(&to.node.id).is_some_and(|peer| peer.connected && peer.health == Health::Ok)
+    };
+    one.node.state_ok && other.node.state_ok && linked(one, other) && linked(other, one)
 }
 
 /// Whether a node may make a claim with a new epoch over what a node of this epoch had. Gives the number of live nodes that are ready.

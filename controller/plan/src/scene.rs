@@ -58,6 +58,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) lost: Vec<Lost>,
     /// Slots nobody claims.
     pub(crate) unowned: SlotSet,
+    /// Place of each shard's lead, also of shards that are no longer wanted.
+    leads: BTreeMap<u16, Live<'a>>,
     /// Nodes that are alive in somebody's table and belong to no place: ID → the member that lists it.
     pub(crate) strangers: BTreeMap<NodeId, Pod>,
 }
@@ -79,6 +81,7 @@ impl<'a> Scene<'a> {
             owned: BTreeMap::new(),
             lost: Vec::new(),
             unowned: SlotSet::all(),
+            leads: BTreeMap::new(),
             strangers: strangers(observed, &live),
             live,
         };
@@ -94,6 +97,8 @@ impl<'a> Scene<'a> {
             }
         }
         scene.lost.sort_by_key(|lost| lost.slots.ranges().next());
+        let shards: BTreeSet<u16> = scene.live.iter().map(|live| live.pod.shard).collect();
+        scene.leads = shards.into_iter().filter_map(|shard| scene.find_lead(shard).map(|lead| (shard, lead))).collect();
         scene
     }
 
@@ -126,9 +131,13 @@ impl<'a> Scene<'a> {
         self.owned.get(&pod).unwrap_or(NONE)
     }
 
-    /// The member that owns, or shall own, the shard's slots: the primary with most slots; among equals the one most members follow,
-    /// then one that stays, then the lowest ordinal.
+    /// The member that owns, or shall own, the shard's slots.
     pub(crate) fn lead(&self, shard: u16) -> Option<Live<'a>> {
+        self.leads.get(&shard).copied()
+    }
+
+    /// The primary with most slots; among equals the one most members follow, then one that stays, then the lowest ordinal.
+    fn find_lead(&self, shard: u16) -> Option<Live<'a>> {
         self.live_of(shard).filter(|live| live.node.is_primary()).max_by_key(|live| {
             let followers = self.live_of(shard).filter(|other| follows(other, live.node.id)).count();
             (self.owned_by(live.pod).len(), followers, self.is_wanted(live.pod), Reverse(live.pod.ordinal))

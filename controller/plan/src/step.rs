@@ -45,6 +45,13 @@ pub enum Step {
         /// The new epoch, above every epoch of the cluster.
         epoch: u64,
     },
+    /// `CLUSTER BUMPEPOCH`. Precondition: the node is a primary that owns slots, and its epoch is not above `above`.
+    RaiseEpoch {
+        /// On this node.
+        node: Who,
+        /// The epoch under which a table still names somebody else as the owner of its slots.
+        above: u64,
+    },
     /// `CLUSTER ADDSLOTSRANGE`. Precondition: the node is a primary and none of the slots has an owner in its table.
     AddSlots {
         /// On this node.
@@ -93,7 +100,7 @@ pub enum Step {
     },
     /// Moves slots with their keys: `IMPORTING` on the target, `MIGRATING` on the source, the keys with MIGRATE … REPLACE, then
     /// `SETSLOT NODE` on the target, on the source and on the other primaries. Also resumes a half-moved slot. Precondition: both are
-    /// primaries; in the source's table each slot is owned by the source, or already by the target; and the target's current epoch is not
+    /// primaries that report the cluster as ok and have a link to each other (one that is cut off may have been replaced); in the source's table each slot is owned by the source, or already by the target; and the target's current epoch is not
     /// below the source's own epoch: the target's new epoch would be the lower one, and gossip would take the slots away again, with
     /// their keys.
     Move {
@@ -187,6 +194,9 @@ impl fmt::Display for Step {
         match self {
             Self::NodeTimeout { node, millis } => write!(f, "set the node timeout of {node} to {millis} ms"),
             Self::Epoch { node, epoch } => write!(f, "give {node} the epoch {epoch}"),
+            Self::RaiseEpoch { node, above } => {
+                write!(f, "raise the epoch of {node} above {above}, so that its claim counts")
+            }
             Self::AddSlots { node, slots } => write!(f, "assign {} slots to {node}: {slots}", slots.len()),
             Self::Meet { node, peer, address } => write!(f, "introduce {peer} at {address} to {node}"),
             Self::Replicate { node, primary } => write!(f, "make {node} a replica of {primary}"),
@@ -225,6 +235,7 @@ impl Step {
         match self {
             Self::NodeTimeout { .. } => "NodeTimeout",
             Self::Epoch { .. } => "Epoch",
+            Self::RaiseEpoch { .. } => "RaiseEpoch",
             Self::AddSlots { .. } => "AddSlots",
             Self::Meet { .. } => "Meet",
             Self::Replicate { .. } => "Replicate",

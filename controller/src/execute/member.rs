@@ -40,6 +40,20 @@ pub(super) async fn epoch(world: World<'_>, nodes: &Nodes, node: Who, epoch: u64
     Ok(Done::default())
 }
 
+pub(super) async fn raise_epoch(world: World<'_>, nodes: &Nodes, node: Who, above: u64) -> Result<Done, Error> {
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
+    let table = redis.table().await?;
+    if !table.is_primary() || table.mine().is_empty() {
+        return Err(refused(format!("{node} is no primary that owns slots")));
+    }
+    if redis.connection()?.cluster_info().await?.my_epoch > above {
+        return Ok(Done::default());
+    }
+    world.leading()?;
+    redis.send(&["CLUSTER", "BUMPEPOCH"]).await?;
+    Ok(Done::default())
+}
+
 pub(super) async fn meet(
     world: World<'_>,
     nodes: &Nodes,

@@ -208,6 +208,8 @@ pub struct World {
     pub volumes: bool,
     /// Data is written to disk.
     pub persistent: bool,
+    /// The word of a slot's new owner may get lost, and arrives later.
+    pub lossy: bool,
     /// Ticks so far.
     pub now: u64,
     /// Introductions under way: who was told of whom.
@@ -230,6 +232,7 @@ impl World {
             attic: BTreeMap::new(),
             volumes,
             persistent,
+            lossy: true,
             now: 0,
             meets: Vec::new(),
             acked: BTreeSet::new(),

@@ -44,6 +44,11 @@ impl World {
                 require(server.epoch == 0 && server.table.is_empty(), "it has an epoch or knows others")?;
                 (server.epoch, server.current_epoch) = (*epoch, *epoch);
             }
+            Step::RaiseEpoch { node, above } => {
+                let server = self.at(*node)?;
+                require(!server.slots().is_empty() && server.epoch <= *above, "it owns nothing or is above")?;
+                server.bump();
+            }
             Step::AddSlots { node, slots } => self.add_slots(*node, slots)?,
             Step::Meet { node, peer, address } => {
                 self.at(*peer)?;
@@ -89,6 +94,9 @@ impl World {
 
     fn make_replica(&mut self, node: Who, primary: Who) -> Check {
         let server = self.at(node)?;
+        if server.follows() == Some(primary.id) {
+            return Ok(());
+        }
         let empty = match &server.role {
             Role::Primary { slots } => {
                 slots.is_empty() && server.data.values().all(alloc::collections::BTreeSet::is_empty)
@@ -149,13 +157,16 @@ impl World {
         let target = self.at(to)?;
         let known = target.table.contains_key(&from.id) && matches!(target.role, Role::Primary { .. });
         require(known, "the target is no primary that knows the source")?;
+        let linked = self.linked(from.pod, to.pod);
+        require(linked, "the two do not reach each other")?;
+        let target = self.at(to)?;
         require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;
-        let (mut whole, bad) = (slots.clone(), luck.fails(4));
+        let (mut whole, bad) = (slots.clone(), luck.fails(3));
         if bad {
             let done = luck.below(u64::from(slots.len()) + 1);
             whole = slots.lowest(u16::try_from(done).unwrap_or(u16::MAX));
         }
-        self.move_whole(from, to, &whole)?;
+        self.move_whole(from, to, &whole, luck)?;
         let rest = slots.difference(&whole);
         if bad {
             let some: SlotSet = rest.iter().take(3).collect();
@@ -166,7 +177,7 @@ impl World {
         Ok(rest.is_empty())
     }
 
-    fn move_whole(&mut self, from: Who, to: Who, slots: &SlotSet) -> Check {
+    fn move_whole(&mut self, from: Who, to: Who, slots: &SlotSet, luck: &mut Luck) -> Check {
         for slot in slots
             .iter()
             .filter(|slot| self.up(from.pod).is_some_and(|server| server.data.contains_key(slot)))
@@ -190,7 +201,9 @@ impl World {
                 server.take_word_for(to.id, epoch, slots);
             }
         }
-        self.broadcast(to.pod);
+        if !luck.fails(2) || !self.lossy {
+            self.broadcast(to.pod);
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::observed::Pod;
-use crate::phase::Flow;
+use crate::phase::{Flow, agree};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -86,7 +86,9 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
             continue;
         }
         busy.extend([from, to]);
-        if let Err(right) = safety::ready_for_claim(scene, &target, source.node.epoch) {
+        let ready = safety::ready_for_claim(scene, &target, source.node.epoch);
+        let ready = if safety::may_move(&source, &target) { ready } else { Err(agree::right(scene)) };
+        if let Err(right) = ready {
             let (right, of) = (super::count(right), super::count(scene.live.len()));
             plan.waiting.push(Waiting::Agreement { right, of });
             continue;

@@ -17,7 +17,33 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.steps.extend(epochs(scene));
         plan.steps.extend(introductions(scene));
     }
+    if let Some((owner, above)) = outdone(scene).filter(|_| !foreign_owner) {
+        plan.steps.push(Step::RaiseEpoch { node: owner.who(), above });
+        return Flow::Stop;
+    }
     if foreign_owner || !leads_know_each_other(scene) { Flow::Stop } else { Flow::On }
+}
+
+/// An owner whose claim somebody has heard and does not believe, because its table names a former owner that has a newer epoch by now:
+/// it was away while the slots moved. Gossip never mends that. The owner with the lowest epoch comes first: nobody is wrong in its favour.
+fn outdone<'a>(scene: &Scene<'a>) -> Option<(Live<'a>, u64)> {
+    let mut owners: Vec<Live<'a>> =
+        scene.live.iter().copied().filter(|live| scene.owned.contains_key(&live.pod)).collect();
+    owners.sort_by_key(|live| (live.node.epoch, live.pod));
+    owners.into_iter().find_map(|owner| {
+        let above = scene.live.iter().filter_map(|other| disbelieves(scene, other, &owner)).max()?;
+        Some((owner, above))
+    })
+}
+
+/// The epoch under which this node names somebody else, although it has heard the owner's present claim.
+fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<u64> {
+    let entry = other.node.peers.get(&owner.node.id)?;
+    let heard = entry.connected && entry.epoch == owner.node.epoch;
+    let denied = scene.owned_by(owner.pod).difference(entry.slots());
+    let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
+    let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
+    named.map(|(_, peer)| peer.epoch).max().filter(|_| heard)
 }
 
 /// Everything that moves slots needs the leads to know each other; a replica that is cut off must not stop the rest.

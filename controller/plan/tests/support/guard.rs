@@ -52,7 +52,11 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
                 })?;
             }
             Step::RetireShard { shard, .. } => check(*shard >= desired.shards, || format!("{step}: a wanted shard"))?,
-            Step::NodeTimeout { .. } | Step::Epoch { .. } | Step::Replicate { .. } | Step::Release { .. } => {}
+            Step::NodeTimeout { .. }
+            | Step::Epoch { .. }
+            | Step::RaiseEpoch { .. }
+            | Step::Replicate { .. }
+            | Step::Release { .. } => {}
         }
         check(!step.to_string().is_empty() && !step.kind().is_empty(), || "a step without words".to_owned())?;
     }
@@ -71,6 +75,7 @@ fn names(step: &Step) -> Vec<Who> {
     match step {
         Step::NodeTimeout { node, .. }
         | Step::Epoch { node, .. }
+        | Step::RaiseEpoch { node, .. }
         | Step::AddSlots { node, .. }
         | Step::Adopt { node, .. }
         | Step::Stabilise { node, .. } => vec![*node],
@@ -110,7 +115,10 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             });
             check(!owns, || "forgets a node that owns slots or leads".to_owned())
         }
-        Step::Replicate { node, .. } => remains(world, |pod| pod == node.pod),
+        Step::Replicate { node, primary } => {
+            let already = world.up(node.pod).is_some_and(|server| server.follows() == Some(primary.id));
+            if already { Ok(()) } else { remains(world, |pod| pod == node.pod) }
+        }
         Step::Release { pod, how: ReleaseHow::Blank } => remains(world, |other| other == *pod),
         Step::Release { pod, how: ReleaseHow::AsIs } => not_wiping(world, *pod),
         Step::Restart { pod, expect } => {
@@ -133,6 +141,7 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         }
         Step::NodeTimeout { .. }
         | Step::Epoch { .. }
+        | Step::RaiseEpoch { .. }
         | Step::AddSlots { .. }
         | Step::Meet { .. }
         | Step::Move { .. } => Ok(()),

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic, unreachable_pub)]
 
 pub mod guard;
+pub mod history;
 
 use plan::model::{Luck, Outcome, Process, Server, Truth, World};
 use plan::{Desired, Limits, Observed, Plan, Pod, Step, goal};
@@ -76,7 +77,12 @@ impl Run {
         let outcome = self.world.obey(step, &mut self.luck);
         self.log.push(format!("  {step} → {outcome:?}"));
         if let Outcome::Refused(reason) = &outcome {
-            return if stale || self.luck_is_bad() { Ok(false) } else { Err(format!("{step}: refused: {reason}")) };
+            let unnoticed = self.world.homes.values().any(|home| home.cut_off);
+            return if stale || unnoticed || self.luck_is_bad() {
+                Ok(false)
+            } else {
+                Err(format!("{step}: refused: {reason}"))
+            };
         }
         permitted.map_err(|fault| format!("{step}: {fault}"))?;
         let after = self.world.truth();

@@ -1,0 +1,277 @@
+//! Do the checks bite? Planners broken on purpose, one fault each; every one must be caught within a few dozen histories, while the real
+//! planner lives through the same histories.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod support;
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use plan::{
+    Desired, Limits, Member, Node, Observed, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Step, Waiting, Who,
+    plan as sound,
+};
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use support::Planner;
+use support::history::{Event, Setting, brutal, live_through, peaceful, reversals, rough, setting, stale};
+
+/// Histories a fault may survive.
+const PATIENCE: usize = 400;
+
+fn histories<S: Strategy<Value = Event>>(events: impl Fn() -> S) -> Vec<(Setting, Vec<Event>)> {
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let mut runner = TestRunner::new_with_rng(Config::default(), rng);
+    let strategy = (setting(), prop::collection::vec(events(), 4..24));
+    (0..PATIENCE).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
+}
+
+/// The first complaint of the checks, if there is one.
+fn complaint(planner: Planner, (setting, history): &(Setting, Vec<Event>)) -> Option<String> {
+    match live_through(setting, history, planner) {
+        Err(fault) => Some(fault),
+        Ok((run, plan)) if plan.is_satisfied() => run.everything_reads_back().err(),
+        Ok(_) => None,
+    }
+}
+
+fn is_caught<S: Strategy<Value = Event>>(name: &str, broken: Planner, events: impl Fn() -> S) {
+    let caught = histories(events).into_iter().enumerate().find_map(|(index, case)| {
+        let fault = complaint(broken, &case)?;
+        let honest = complaint(sound, &case);
+        assert_eq!(honest, None, "the real planner fails, too");
+        Some((index, fault))
+    });
+    let (index, fault) = caught.unwrap_or_else(|| panic!("{name} was not caught in {PATIENCE} histories"));
+    println!("{name}: caught by history {index}: {}", fault.lines().next().unwrap());
+}
+
+fn nodes(observed: &Observed, mut change: impl FnMut(&mut Node)) -> Observed {
+    let mut observed = observed.clone();
+    for member in observed.members.values_mut() {
+        if let Seen::Node(node) = &mut member.seen {
+            change(node);
+        }
+    }
+    observed
+}
+
+fn seen(observed: &Observed, change: impl Fn(Seen) -> Seen) -> Observed {
+    let mut observed = observed.clone();
+    for member in observed.members.values_mut() {
+        member.seen = change(member.seen.clone());
+    }
+    observed
+}
+
+#[test]
+fn promoting_whatever_is_there_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let all_synced = nodes(observed, |node| {
+            if let Role::Replica { synced, link_up, lag_bytes, .. } = &mut node.role {
+                (*synced, *link_up, *lag_bytes) = (true, true, 0);
+            }
+        });
+        sound(desired, &all_synced, limits)
+    }
+    is_caught("every replica counts as synced", broken, rough);
+}
+
+#[test]
+fn taking_unknown_for_absent_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let blind = seen(observed, |seen| if matches!(seen, Seen::Unknown { .. }) { Seen::Absent } else { seen });
+        sound(desired, &blind, limits)
+    }
+    is_caught("unknown is taken for absent", broken, rough);
+}
+
+#[test]
+fn leaving_half_moved_slots_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let blind = nodes(observed, |node| {
+            node.open.clear();
+            node.foreign_keys.clear();
+        });
+        sound(desired, &blind, limits)
+    }
+    is_caught("half-moved slots are not seen", broken, peaceful);
+}
+
+#[test]
+fn a_lazy_planner_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let plan = sound(desired, observed, limits);
+        if (1..9_000).contains(&plan.slots_left) { Plan::default() } else { plan }
+    }
+    is_caught("the rest of the slots stays where it is", broken, peaceful);
+}
+
+#[test]
+fn an_endless_planner_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        let node = observed.members.iter().find_map(|(pod, member)| match &member.seen {
+            Seen::Node(node) => Some(Who { pod: *pod, id: node.id }),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        });
+        if plan.steps.is_empty() {
+            plan.steps.extend(node.map(|node| Step::NodeTimeout { node, millis: 5_000 }));
+        }
+        plan
+    }
+    is_caught("there is always something to do", broken, peaceful);
+}
+
+#[test]
+fn waiting_for_nothing_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        if plan.steps.is_empty() && !observed.members.is_empty() && desired.shards > 1 {
+            plan.waiting.push(Waiting::Start { pod: Pod::new(0, 0) });
+        }
+        plan
+    }
+    is_caught("it waits for a member that is there", broken, peaceful);
+}
+
+#[test]
+fn restarting_a_primary_without_a_hand_over_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        for step in &mut plan.steps {
+            if let Step::Failover { replica, primary, .. } = step {
+                let old = observed.members.iter().find(|(_, member)| is(member, *primary)).map(|(pod, _)| *pod);
+                let pod = old.unwrap_or(replica.pod);
+                *step = Step::Restart { pod, expect: RestartAs::OnlyCopy(*primary) };
+            }
+        }
+        plan
+    }
+    fn is(member: &Member, id: plan::NodeId) -> bool {
+        matches!(&member.seen, Seen::Node(node) if node.id == id)
+    }
+    is_caught("primaries are restarted in place", broken, peaceful);
+}
+
+#[test]
+fn disturbing_two_shards_at_once_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        sound(desired, observed, &Limits { disturbed_shards: 2, ..limits.clone() })
+    }
+    is_caught("two shards are rolled at the same time", broken, peaceful);
+}
+
+#[test]
+fn blanking_every_held_member_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        for (pod, member) in &observed.members {
+            let release = |how| Step::Release { pod: *pod, how };
+            if matches!(member.seen, Seen::Held { .. }) && !plan.steps.contains(&release(ReleaseHow::Blank)) {
+                plan.steps.retain(|step| *step != release(ReleaseHow::AsIs));
+                plan.steps.insert(0, release(ReleaseHow::AsIs));
+            }
+        }
+        plan
+    }
+    is_caught("held members are let go at once", broken, brutal);
+}
+
+#[test]
+fn forgetting_too_early_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        let ghosts: Vec<_> = plan
+            .waiting
+            .iter()
+            .filter_map(|reason| {
+                if let Waiting::Unknown { pod, .. } = reason { observed.members.get(pod)?.last_id } else { None }
+            })
+            .collect();
+        let by = observed.members.iter().filter_map(|(pod, member)| match &member.seen {
+            Seen::Node(node) => Some(Who { pod: *pod, id: node.id }),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        });
+        let by: Vec<Who> = by.collect();
+        plan.steps.extend(ghosts.into_iter().filter(|_| !by.is_empty()).map(|id| Step::Forget { id, by: by.clone() }));
+        plan
+    }
+    is_caught("members that are not seen are forgotten", broken, rough);
+}
+
+#[test]
+fn retiring_a_shard_that_still_owns_slots_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        let surplus = observed.members.keys().map(|pod| pod.shard).filter(|shard| *shard >= desired.shards).max();
+        if let Some(shard) = surplus {
+            plan.steps.retain(|step| !matches!(step, Step::RetireShard { .. }));
+            plan.steps.insert(0, Step::RetireShard { shard, leaving: Vec::new() });
+        }
+        plan
+    }
+    is_caught("shards go before they are empty", broken, peaceful);
+}
+
+#[test]
+fn claims_below_an_epoch_are_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        // As if everybody had heard of every epoch and of every move.
+        let owned = observed.members.values().filter_map(|member| match &member.seen {
+            Seen::Node(node) => Some((node.id, node.slots().clone(), node.epoch)),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        });
+        let owned: Vec<_> = owned.collect();
+        let informed = nodes(observed, |node| {
+            for (id, slots, epoch) in &owned {
+                if let Some(peer) = node.peers.get_mut(id) {
+                    peer.epoch = *epoch;
+                    if let plan::PeerRole::Primary { slots: believed } = &mut peer.role {
+                        believed.clone_from(slots);
+                    }
+                }
+            }
+        });
+        sound(desired, &informed, limits)
+    }
+    is_caught("nobody looks whether gossip has arrived", broken, reversals);
+}
+
+#[test]
+fn giving_up_slots_that_may_come_back_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut gone = observed.clone();
+        let alive = |member: &Member| matches!(member.seen, Seen::Node(_));
+        gone.members.retain(|_, member| alive(member));
+        let mut small = desired.clone();
+        small.adopt_lost_slots = true;
+        let hopeless = gone.members.len() < observed.members.len() && !gone.members.is_empty();
+        let mut plan = sound(desired, observed, limits);
+        if hopeless {
+            let adopt = |step: &Step| matches!(step, Step::Adopt { .. });
+            let lost = plan.waiting.iter().any(|reason| matches!(reason, Waiting::Primary { slots, .. } if *slots > 0));
+            if lost {
+                small.shards = gone.members.keys().map(|pod| pod.shard).max().map_or(1, |shard| shard + 1);
+                small.replicas = 0;
+                gone.members.retain(|pod, _| pod.ordinal == 0);
+                plan.steps = sound(&small, &gone, limits).steps.into_iter().filter(adopt).collect();
+            }
+        }
+        plan
+    }
+    is_caught("slots of a member that may return are given away", broken, brutal);
+}
+
+#[test]
+fn a_planner_with_moods_is_caught() {
+    static MOOD: AtomicU32 = AtomicU32::new(0);
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = sound(desired, observed, limits);
+        if MOOD.fetch_add(1, Ordering::Relaxed) % 7 == 3 {
+            plan.steps.pop();
+        }
+        plan
+    }
+    is_caught("the same input gives another plan", broken, stale);
+}

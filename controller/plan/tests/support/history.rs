@@ -1,0 +1,189 @@
+//! Random histories: what is wanted changes, members fail, looks are stale, batches stop anywhere.
+
+use plan::model::{Luck, Process, World};
+use plan::{Approval, Desired, FailoverHow, FailoverRequest, Pod};
+use proptest::prelude::*;
+
+use super::{Planner, Run};
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub enum Event {
+    /// One look, the first so many steps of the plan, and a few ticks.
+    Round {
+        most: usize,
+        stale: bool,
+        ticks: u32,
+    },
+    Write,
+    Shards(u16),
+    Replicas(u16),
+    Pause(bool),
+    Outdate(u8),
+    FailOver {
+        shard: u16,
+        candidate: Option<u16>,
+        force: bool,
+    },
+    Forgive,
+    /// A person approves only these shards (as bits), or nobody is asked.
+    Approve(Option<u8>),
+    Crash {
+        place: u8,
+        with_pod: bool,
+    },
+    CrashAll {
+        with_pods: bool,
+    },
+    Wipe(u8),
+    CutOff(u8),
+    Hide(u8),
+    Rejoin,
+}
+
+pub fn peaceful() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        6 => (prop_oneof![Just(0_usize), Just(1), Just(2), 3_usize..9, Just(usize::MAX)], 0_u32..4)
+            .prop_map(|(most, ticks)| Event::Round { most, stale: false, ticks }),
+        2 => Just(Event::Write),
+        2 => (1_u16..=5).prop_map(Event::Shards),
+        1 => (0_u16..=2).prop_map(Event::Replicas),
+        1 => any::<bool>().prop_map(Event::Pause),
+        1 => any::<u8>().prop_map(Event::Outdate),
+        1 => (0_u16..5, proptest::option::of(0_u16..4)).prop_map(|(shard, candidate)| Event::FailOver { shard, candidate, force: false }),
+        1 => Just(Event::Forgive),
+        1 => proptest::option::of(any::<u8>()).prop_map(Event::Approve),
+    ]
+}
+
+/// Changes of mind in the middle of moves.
+pub fn reversals() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        2 => (1_u16..=4).prop_map(Event::Shards),
+        3 => (1_usize..3, 0_u32..2).prop_map(|(most, ticks)| Event::Round { most, stale: false, ticks }),
+    ]
+}
+
+pub fn stale() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => peaceful(),
+        2 => (0_usize..6, 0_u32..3).prop_map(|(most, ticks)| Event::Round { most, stale: true, ticks }),
+    ]
+}
+
+pub fn rough() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => stale(),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(place, with_pod)| Event::Crash { place, with_pod }),
+        1 => (0_u16..5).prop_map(|shard| Event::FailOver { shard, candidate: None, force: true }),
+        1 => any::<u8>().prop_map(Event::Hide),
+        1 => any::<u8>().prop_map(Event::CutOff),
+        1 => Just(Event::Rejoin),
+    ]
+}
+
+pub fn brutal() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => rough(),
+        1 => any::<bool>().prop_map(|with_pods| Event::CrashAll { with_pods }),
+        1 => any::<u8>().prop_map(Event::Wipe),
+    ]
+}
+
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub shards: u16,
+    pub replicas: u16,
+    pub volumes: bool,
+    pub adopt: bool,
+    pub seed: Option<u64>,
+}
+
+pub fn setting() -> impl Strategy<Value = Setting> {
+    (1_u16..=4, 0_u16..=2, any::<bool>(), any::<bool>(), proptest::option::weighted(0.8, any::<u64>()))
+        .prop_map(|(shards, replicas, volumes, adopt, seed)| Setting { shards, replicas, volumes, adopt, seed })
+}
+
+pub fn run_of(setting: &Setting) -> Run {
+    let mut desired = Desired::cluster(setting.shards, setting.replicas);
+    desired.restart_keeps_data = setting.volumes;
+    desired.adopt_lost_slots = setting.adopt && !setting.volumes;
+    let luck = setting.seed.map_or(Luck::good(), Luck::seeded);
+    Run::new(desired, World::new(setting.volumes, setting.volumes), luck)
+}
+
+pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
+    run.log.push(format!("event: {event:?}"));
+    match event {
+        Event::Round { most, stale, ticks } => {
+            run.round(*most, *stale)?;
+            run.tick(*ticks);
+        }
+        Event::Write => run.write_everywhere(),
+        Event::Shards(shards) => run.desired.shards = *shards,
+        Event::Replicas(replicas) => run.desired.replicas = *replicas,
+        Event::Pause(paused) => run.desired.migration_paused = *paused,
+        Event::Outdate(places) => {
+            for (index, home) in run.world.homes.values_mut().enumerate() {
+                home.outdated |= places >> (index % 8) & 1 == 1;
+            }
+        }
+        Event::FailOver { shard, candidate, force } => {
+            let from = run.world.homes.iter().find_map(|(pod, home)| {
+                let server = home.server.as_ref().filter(|server| pod.shard == *shard && !server.slots().is_empty());
+                server.map(|server| server.id)
+            });
+            let how = if *force { FailoverHow::Force } else { FailoverHow::Coordinated };
+            run.desired.failover = from.map(|from| FailoverRequest { shard: *shard, from, candidate: *candidate, how });
+        }
+        Event::Forgive => run.desired.failover = None,
+        Event::Approve(shards) => {
+            run.desired.approval = shards.map_or(Approval::Automatic, |bits| Approval::Supervised {
+                approved: (0_u16..8).filter(|shard| bits >> shard & 1 == 1).collect(),
+            });
+        }
+        Event::Crash { place, with_pod } => on(run, *place, |run, pod| run.crash(pod, *with_pod)),
+        Event::CrashAll { with_pods } => {
+            for pod in run.world.running() {
+                run.world.crash(pod, *with_pods);
+            }
+            run.excuse();
+        }
+        Event::Wipe(place) => on(run, *place, Run::wipe),
+        Event::CutOff(place) => on(run, *place, Run::cut_off),
+        Event::Hide(place) => on(run, *place, |run, pod| {
+            if let Some(home) = run.world.homes.get_mut(&pod) {
+                home.hidden = home.process != Process::NoPod;
+            }
+        }),
+        Event::Rejoin => run.rejoin_all(),
+    }
+    Ok(())
+}
+
+fn on(run: &mut Run, place: u8, act: impl FnOnce(&mut Run, Pod)) {
+    let running = run.world.running();
+    if let Some(pod) = running.get(usize::from(place) % running.len().max(1)) {
+        act(run, *pod);
+    }
+}
+
+/// Creates, lets the history happen, ends the trouble, and waits for rest.
+pub fn live_through(setting: &Setting, history: &[Event], planner: Planner) -> Result<(Run, plan::Plan), String> {
+    let mut run = run_of(setting);
+    run.planner = planner;
+    // Nobody can check what a third party has not heard yet: stale looks and lost words together are two faults at once.
+    run.world.lossy = !history.iter().any(|event| matches!(event, Event::Round { stale: true, .. }));
+    run.settle(200)?;
+    run.write_everywhere();
+    run.tick(3);
+    for event in history {
+        happen(&mut run, event)?;
+    }
+    run.rejoin_all();
+    run.desired.migration_paused = false;
+    run.desired.failover = None;
+    run.desired.approval = Approval::Automatic;
+    let plan = run.settle(400)?;
+    Ok((run, plan))
+}
