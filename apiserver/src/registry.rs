@@ -3,7 +3,7 @@
 //! A new kind or a second group is an entry here (its list in `registry/`, its rules in `resource/`), never code in
 //! the server.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 pub mod host;
 pub mod kind;
@@ -15,14 +15,14 @@ pub use kind::{Column, DeletePolicy, Kind, Names, ScalePaths, Scope, Subresource
 /// All kinds of a server, in a fixed order.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
-    kinds: Vec<Kind>,
+    kinds: Vec<Arc<Kind>>,
 }
 
 impl Registry {
     /// The given kinds, in this order.
     #[must_use]
     pub fn new(kinds: Vec<Kind>) -> Self {
-        Self { kinds }
+        Self { kinds: kinds.into_iter().map(Arc::new).collect() }
     }
 
     /// These kinds and those of another list.
@@ -34,18 +34,18 @@ impl Registry {
 
     /// Every kind.
     pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
-        self.kinds.iter()
+        self.kinds.iter().map(Arc::as_ref)
     }
 
     /// The kind behind a plural name.
     #[must_use]
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Kind> {
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
         self.kinds.iter().find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
     }
 
     /// The kind behind a plural name, whatever its version.
     #[must_use]
-    pub fn resource(&self, group: &str, plural: &str) -> Option<&Kind> {
+    pub fn resource(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
         self.kinds.iter().find(|kind| kind.plural == plural && kind.group == group)
     }
 

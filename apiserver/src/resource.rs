@@ -40,13 +40,14 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Every fault of a changed object.
+    /// Every fault of a changed object: those of the object itself, which count only if they are new, and those of the
+    /// transition.
     fn update_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
         self.faults(new)
     }
 
-    /// Every fault of a changed status.
-    fn status_faults(&self, _new: &Value, _old: &Value) -> Vec<Cause> {
+    /// Every fault of a status.
+    fn status_faults(&self, _object: &Value) -> Vec<Cause> {
         Vec::new()
     }
 
@@ -87,6 +88,9 @@ pub trait Action: Send + Sync {
 
     /// Kind of the record: what is sent and what is answered.
     fn kind(&self) -> &'static str;
+
+    /// The selectable field of the record that holds the parent's name.
+    fn parent_field(&self) -> &'static str;
 
     /// Makes the record from what was sent: fills in what the path says, refuses what contradicts it.
     fn build(&self, parent: &Value, body: Value) -> Result<Value>;

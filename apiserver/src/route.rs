@@ -3,7 +3,7 @@
 //! Pure and syntactic, as Kubernetes' RequestInfo: authorization judges a path even if nothing is served there.
 //! Whether it is served is decided by [`resolve`], from the registry alone.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, sync::Arc};
 
 use crate::{
     error::{Error, Result},
@@ -20,7 +20,7 @@ const PARAMETERS_MAX: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub struct Route<'a> {
     /// The kind of the resource.
-    pub kind: &'a Kind,
+    pub kind: &'a Arc<Kind>,
     /// The subresource, if the path names one.
     pub subresource: Option<&'a Subresource>,
     /// The namespace, for a namespaced kind and a path that names one.

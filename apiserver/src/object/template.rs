@@ -1,8 +1,8 @@
 //! Cells of tables: text with paths in it, such as `{.status.replicas|0}/{.spec.shards}`.
 //!
 //! A path is a chain of fields, each optionally followed by `[type=Ready]`, which picks the first item of a list whose
-//! field equals the text, or by `[0]`, which picks by position. `|x` says what stands for an absent value; `~` before a path counts the items of a list or the
-//! members of an object.
+//! field equals the text, or by `[0]`, which picks by position. `~` before a path counts the items of a list or the
+//! members of an object. Behind `|` stands the next alternative: another path, or a literal, for an absent value.
 
 use serde_json::Value;
 
@@ -13,7 +13,14 @@ pub struct Template(Vec<Piece>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
     Text(&'static str),
-    Path { steps: Vec<Step>, absent: Option<&'static str>, count: bool },
+    /// The first alternative that is there.
+    Value(Vec<Alternative>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Alternative {
+    Literal(&'static str),
+    Path { steps: Vec<Step>, count: bool },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +41,7 @@ impl Template {
                 pieces.push(Piece::Text(before));
             }
             let (inside, tail) = after.split_once('}').unwrap_or((after, ""));
-            pieces.push(path(inside));
+            pieces.push(Piece::Value(inside.split('|').map(alternative).collect()));
             rest = tail;
         }
         if !rest.is_empty() {
@@ -46,8 +53,8 @@ impl Template {
     /// The cell of an object: the value itself if the template is one path, else text; null if nothing is there.
     #[must_use]
     pub fn render(&self, object: &Value) -> Value {
-        if let [Piece::Path { .. }] = self.0.as_slice() {
-            return self.0.first().and_then(|piece| piece.value(object)).unwrap_or(Value::Null);
+        if let [piece @ Piece::Value(_)] = self.0.as_slice() {
+            return piece.value(object).unwrap_or(Value::Null);
         }
         let texts = self.0.iter().map(|piece| match piece.value(object) {
             Some(Value::String(text)) => text,
@@ -62,18 +69,43 @@ impl Piece {
     fn value(&self, object: &Value) -> Option<Value> {
         match self {
             Self::Text(text) => Some(Value::String((*text).to_owned())),
-            Self::Path { steps, absent, count } => {
-                let found = steps.iter().try_fold(object, |at, step| step.follow(at)).filter(|found| !found.is_null());
-                match (found, count) {
-                    (Some(Value::Array(items)), true) => Some(items.len().into()),
-                    (Some(Value::Object(members)), true) => Some(members.len().into()),
-                    // What is to be counted is never shown itself: it may be a secret.
-                    (Some(_), true) => None,
-                    (Some(found), false) => Some(found.clone()),
-                    (None, _) => absent.map(|text| serde_json::from_str(text).unwrap_or_else(|_| text.into())),
-                }
-            }
+            Self::Value(alternatives) => alternatives.iter().find_map(|alternative| alternative.value(object)),
         }
+    }
+}
+
+impl Alternative {
+    fn value(&self, object: &Value) -> Option<Value> {
+        match self {
+            Self::Literal(text) => Some(serde_json::from_str(text).unwrap_or_else(|_no_json| (*text).into())),
+            Self::Path { steps, count: false } => {
+                steps.iter().try_fold(object, |at, step| step.follow(at)).filter(|found| !found.is_null()).cloned()
+            }
+            Self::Path { steps, count: true } => count(steps, object).map(Value::from),
+        }
+    }
+}
+
+/// Counts the items of a list or the members of an object; behind a condition, the items that meet it. What is counted
+/// is never shown itself: it may be a secret.
+fn count(steps: &[Step], object: &Value) -> Option<usize> {
+    let (last, before) = steps.split_last()?;
+    if let Step::Item { field, equals } = last {
+        let list = before.iter().try_fold(object, |at, step| step.follow(at))?.as_array()?;
+        return Some(list.iter().filter(|item| is(item, field, equals)).count());
+    }
+    match steps.iter().try_fold(object, |at, step| step.follow(at))? {
+        Value::Array(items) => Some(items.len()),
+        Value::Object(members) => Some(members.len()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+fn is(item: &Value, field: &str, equals: &str) -> bool {
+    match item.get(field) {
+        Some(Value::String(text)) => text == equals,
+        Some(other) => other.to_string() == equals,
+        None => false,
     }
 }
 
@@ -81,20 +113,17 @@ impl Step {
     fn follow<'a>(&self, value: &'a Value) -> Option<&'a Value> {
         match self {
             Self::Field(name) => value.get(name),
-            Self::Item { field, equals } => {
-                value.as_array()?.iter().find(|item| item.get(field).and_then(Value::as_str) == Some(equals))
-            }
+            Self::Item { field, equals } => value.as_array()?.iter().find(|item| is(item, field, equals)),
             Self::Index(at) => value.as_array()?.get(*at),
         }
     }
 }
 
-fn path(inside: &'static str) -> Piece {
-    let (chain, absent) = match inside.split_once('|') {
-        Some((chain, absent)) => (chain, Some(absent)),
-        None => (inside, None),
-    };
-    let (chain, count) = chain.strip_prefix('~').map_or((chain, false), |chain| (chain, true));
+fn alternative(text: &'static str) -> Alternative {
+    let (chain, count) = text.strip_prefix('~').map_or((text, false), |chain| (chain, true));
+    if !chain.starts_with('.') {
+        return Alternative::Literal(text);
+    }
     let mut steps = Vec::new();
     for part in chain.split('.').filter(|part| !part.is_empty()) {
         let (field, pick) = part.split_once('[').unwrap_or((part, ""));
@@ -106,7 +135,7 @@ fn path(inside: &'static str) -> Piece {
             (None, Err(_)) => {}
         }
     }
-    Piece::Path { steps, absent, count }
+    Alternative::Path { steps, count }
 }
 
 #[cfg(test)]
@@ -127,5 +156,7 @@ mod tests {
         assert_eq!(cell("{.status.phase}"), Value::Null);
         assert_eq!(cell("{.status.phase|Pending}"), json!("Pending"));
         assert_eq!(cell("{.status.keys|0}/{.spec.none}"), json!("0/<none>"));
+        assert_eq!(cell("{.status.phase|.spec.shards|x}"), json!(3));
+        assert_eq!(cell("{~.status.conditions[status=True]}/{~.none|0}"), json!("1/0"));
     }
 }

@@ -149,9 +149,19 @@ fn pod() -> Outcome {
     Ok(Kind {
         categories: &["all"],
         columns: vec![
-            Column::new("Ready", "string", "{.status.conditions[type=Ready].status|Unknown}", "Whether it serves."),
-            Column::new("Status", "string", "{.status.phase|Unknown}", "What it is doing."),
-            Column::new("Restarts", "integer", "{.status.containerStatuses[name=redis].restartCount|0}", "Restarts."),
+            Column::new(
+                "Ready",
+                "string",
+                "{~.status.containerStatuses[ready=true]|0}/{~.spec.containers|0}",
+                "Ready containers of all.",
+            ),
+            Column::new(
+                "Status",
+                "string",
+                "{.status.containerStatuses[0].state.waiting.reason|.status.reason|.status.phase|Unknown}",
+                "What it is doing.",
+            ),
+            Column::new("Restarts", "integer", "{.status.containerStatuses[0].restartCount|0}", "Restarts."),
             Column::new("IP", "string", "{.status.podIP}", "Its address.").wide(),
             Column::new("Node", "string", "{.spec.nodeName}", "Where it runs.").wide(),
         ],

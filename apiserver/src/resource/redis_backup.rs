@@ -43,8 +43,8 @@ impl Strategy for Rules {
         }
     }
 
-    fn status_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
-        typed::<RedisBackup>(new).err().into_iter().collect()
+    fn status_faults(&self, object: &Value) -> Vec<Cause> {
+        typed::<RedisBackup>(object).err().into_iter().collect()
     }
 }
 
@@ -59,6 +59,10 @@ impl Action for Backup {
 
     fn kind(&self) -> &'static str {
         "RedisBackup"
+    }
+
+    fn parent_field(&self) -> &'static str {
+        "spec.clusterName"
     }
 
     fn build(&self, parent: &Value, body: Value) -> Result<Value> {

@@ -32,16 +32,12 @@ impl Strategy for Rules {
             (Ok(new), Err(_)) => return causes(validate::cluster(&new)),
         };
         let mut faults = validate::cluster(&new);
-        // The spec may have been accepted by laxer rules; only what changes is judged by the stricter ones.
-        if new.spec == old.spec {
-            faults.retain(|fault| !fault.path.as_str().starts_with("spec"));
-        }
         faults.extend(validate::cluster_update(&new, &old));
         causes(faults)
     }
 
-    fn status_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
-        typed::<RedisCluster>(new).err().into_iter().collect()
+    fn status_faults(&self, object: &Value) -> Vec<Cause> {
+        typed::<RedisCluster>(object).err().into_iter().collect()
     }
 
     fn delete_faults(&self, object: &Value) -> Vec<Cause> {

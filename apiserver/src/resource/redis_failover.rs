@@ -35,6 +35,10 @@ impl Action for Failover {
         "RedisOperation"
     }
 
+    fn parent_field(&self) -> &'static str {
+        "spec.clusterName"
+    }
+
     fn build(&self, parent: &Value, body: Value) -> Result<Value> {
         let record = redis_action::build(self.kind(), parent, body)?;
         if record.pointer("/spec/failover").is_some_and(Value::is_object) {

@@ -45,8 +45,8 @@ impl Strategy for Rules {
         }
     }
 
-    fn status_faults(&self, new: &Value, _old: &Value) -> Vec<Cause> {
-        typed::<RedisOperation>(new).err().into_iter().collect()
+    fn status_faults(&self, object: &Value) -> Vec<Cause> {
+        typed::<RedisOperation>(object).err().into_iter().collect()
     }
 }
 

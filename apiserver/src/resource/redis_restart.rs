@@ -24,6 +24,10 @@ impl Action for Restart {
         "RedisOperation"
     }
 
+    fn parent_field(&self) -> &'static str {
+        "spec.clusterName"
+    }
+
     /// An empty body restarts everything.
     fn build(&self, parent: &Value, body: Value) -> Result<Value> {
         let mut record = redis_action::build(self.kind(), parent, body)?;

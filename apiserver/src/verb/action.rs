@@ -26,7 +26,7 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     check_parent(parent_kind, &parent.value, parent.object.revision().0, &body)?;
     let mut record = action.build(&parent.value, without_preconditions(body))?;
     incoming::default(kind, &mut record);
-    action.check(&parent.value, &record, &others(work, kind)?)?;
+    action.check(&parent.value, &record, &others(work, kind, action)?)?;
     let record = admit_action(work, parent_kind, kind, record, &options).await?;
     let mut attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
     attributes.subresource = None;
@@ -70,9 +70,12 @@ fn without_preconditions(mut body: Value) -> Value {
     body
 }
 
-/// Every record of this kind in the parent's namespace.
-fn others(work: &Work<'_>, kind: &Kind) -> Result<Vec<Value>> {
-    let query = Query { filter: Filter::of(work.route.namespace), ..Query::default() };
+/// Every record of this kind for the parent.
+fn others(work: &Work<'_>, kind: &Kind, action: &dyn Action) -> Result<Vec<Value>> {
+    let (field, parent) = (action.parent_field(), work.name()?.to_owned());
+    let filter = Filter::of(work.route.namespace)
+        .selecting(move |object| object.header().fields.get(field) == Some(parent.as_str()));
+    let query = Query { filter, ..Query::default() };
     let listed = work.storage.resource(kind)?.list(&query).map_err(storage::unavailable)?;
     listed.items.iter().map(|object| get::value(object.as_bytes())).collect()
 }

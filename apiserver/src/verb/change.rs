@@ -178,13 +178,17 @@ impl Change {
 
     fn validate(&self, work: &Work<'_>, kind: &Kind, new: &Value, live: &Live) -> Result<()> {
         let old = live.value.as_ref();
-        let mut causes = kind.shape.faults(new);
-        causes.extend(meta::faults(new, kind.strategy.name_rule()));
+        let shape = |object: &Value| {
+            let mut causes = kind.shape.faults(object);
+            causes.extend(meta::faults(object, kind.strategy.name_rule()));
+            causes
+        };
+        let mut causes = added(shape(new), || shape(old));
         causes.extend(meta::update_faults(new, old));
         if causes.is_empty() {
             causes = match self.part {
-                Part::Main => kind.strategy.update_faults(new, old),
-                Part::Status => kind.strategy.status_faults(new, old),
+                Part::Main => added(kind.strategy.update_faults(new, old), || kind.strategy.faults(old)),
+                Part::Status => added(kind.strategy.status_faults(new), || kind.strategy.status_faults(old)),
                 Part::Finalize => Vec::new(),
             };
         }
@@ -238,6 +242,16 @@ const IDENTITY: [&str; 10] = [
 pub fn is_finished(kind: &Kind, object: &Value) -> bool {
     let grace = meta::get(object, "deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
     meta::is_terminating(object) && grace == 0 && !kind.strategy.is_held(object)
+}
+
+/// The faults a change adds. What was wrong before and is still the same is not its fault: an object accepted by laxer
+/// rules can still be repaired, and its finalizers taken away.
+fn added(mut causes: Vec<Cause>, before: impl FnOnce() -> Vec<Cause>) -> Vec<Cause> {
+    if !causes.is_empty() {
+        let before = before();
+        causes.retain(|cause| !before.contains(cause));
+    }
+    causes
 }
 
 fn conflict(kind: &Kind, name: &str, message: String) -> Error {

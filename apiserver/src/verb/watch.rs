@@ -90,7 +90,7 @@ async fn begin(storage: &Storage, kind: &Kind, options: &ListOptions, filter: Fi
 }
 
 impl Stream {
-    fn new(work: &Work<'_>, kind: &Kind, options: ListOptions, include: Include, state: State) -> Self {
+    fn new(work: &Work<'_>, kind: &Arc<Kind>, options: ListOptions, include: Include, state: State) -> Self {
         let now = Instant::now();
         let jitter = u64::from(work.world.uuid().as_fields().0) % LEAST_DURATION.as_secs();
         let lasts = options.timeout.map_or(LEAST_DURATION + Duration::from_secs(jitter), Duration::from_secs);
@@ -98,7 +98,7 @@ impl Stream {
         let end = now.checked_add(lasts).unwrap_or(now + LEAST_DURATION);
         let next_bookmark = options.bookmarks.then(|| now + BOOKMARK_PERIOD);
         Self {
-            frames: Frames::new(kind.clone(), form, include),
+            frames: Frames::new(Arc::clone(kind), form, include),
             world: Arc::clone(work.world),
             state,
             end,

@@ -1,5 +1,7 @@
 //! Frames of a watch: one event each, in the negotiated form. Pure.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -22,7 +24,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 /// How the events of one watch look.
 #[derive(Clone, Debug)]
 pub struct Frames {
-    kind: Kind,
+    kind: Arc<Kind>,
     form: Negotiated,
     include: Include,
     /// Column definitions are sent once.
@@ -32,7 +34,7 @@ pub struct Frames {
 impl Frames {
     /// Frames for a kind in a form.
     #[must_use]
-    pub fn new(kind: Kind, form: Negotiated, include: Include) -> Self {
+    pub fn new(kind: Arc<Kind>, form: Negotiated, include: Include) -> Self {
         Self { kind, form, include, columns_sent: false }
     }
 

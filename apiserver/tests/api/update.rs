@@ -156,3 +156,24 @@ async fn a_dry_run_of_an_update_stores_nothing() {
     assert_eq!(answered["metadata"]["resourceVersion"], before["metadata"]["resourceVersion"]);
     assert_eq!(api.get(ORDERS).await.ok(), before);
 }
+
+#[tokio::test]
+async fn an_object_that_laxer_rules_accepted_can_still_be_repaired_and_let_go() {
+    let api = Api::new().await;
+    let kind = api.app.registry().resource("redis.kun.io", "redisclusters").unwrap();
+    let key = apiserver::storage::Storage::key(kind, Some("shop"), "orders").unwrap();
+    let mut old = cluster("orders");
+    old["metadata"] = json!({"name": "orders", "namespace": "shop", "uid": "u", "finalizers": ["a.io/b"], "generation": 1,
+        "creationTimestamp": "2020-01-01T00:00:00Z"});
+    old["spec"] = json!({"mode": "Cluster", "shards": 2, "version": "1.0", "storage": {"size": "x"}});
+    api.storage.write(store::Write::create(key, old.to_string().into())).await.unwrap();
+    let worse = api.merge(ORDERS, &json!({"spec": {"shards": 1}})).await.fault();
+    assert!(
+        worse.0 == 422 && worse.2.contains("spec.shards: Invalid value: 1") && !worse.2.contains("spec.version"),
+        "{worse:?}"
+    );
+    assert_eq!(api.merge(ORDERS, &json!({"spec": {"shards": 3}})).await.ok()["spec"]["shards"], 3);
+    api.delete(ORDERS).await.ok();
+    assert_eq!(api.merge(ORDERS, &json!({"metadata": {"finalizers": null}})).await.code, 200);
+    assert_eq!(api.get(ORDERS).await.code, 404);
+}
