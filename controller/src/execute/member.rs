@@ -7,10 +7,13 @@ use plan::{FailoverHow, NodeId, Who};
 use resp::Role;
 
 use super::{Done, Error, Nodes, World};
+use crate::probe::Container;
 
 /// How long the effect of a failover is watched for. Measured: 9-50 ms when all is well; a manual failover gives up
 /// by itself after 5 s.
 const FAILOVER_WATCH: Duration = Duration::from_millis(2500);
+/// How long a primary that is held for dead is given to prove otherwise: a live one on the same network answers in milliseconds.
+const SILENCE: Duration = Duration::from_millis(200);
 /// How often the role is asked meanwhile.
 const FAILOVER_LOOK: Duration = Duration::from_millis(5);
 
@@ -111,6 +114,12 @@ pub(super) async fn failover(
     if info.flag("master_sync_in_progress") != Some(false) || (how == FailoverHow::Coordinated && !link_up) {
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
+    if how == FailoverHow::Force {
+        if link_up {
+            return Err(refused(format!("{replica} has a link to its primary, which is not dead")));
+        }
+        stays_silent(world, replica, primary).await?;
+    }
     world.leading()?;
     match how {
         FailoverHow::Coordinated => redis.send(&["CLUSTER", "FAILOVER"]).await?,
@@ -127,6 +136,18 @@ pub(super) async fn failover(
         tokio::time::sleep(FAILOVER_LOOK).await;
     }
     Err(refused(format!("{replica} was asked to take over and has not within {} ms", FAILOVER_WATCH.as_millis())))
+}
+
+/// Nobody answers with the primary's identity at the shard's other places: it may have come back since it was looked for.
+async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result<(), Error> {
+    for (pod, place) in world.places.iter().filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod) {
+        let Container::Running { address } = place.container else { continue };
+        let answer = tokio::time::timeout(SILENCE, world.access.open_node(address, primary)).await;
+        if matches!(answer, Ok(Ok(_))) {
+            return Err(refused(format!("the primary {} answers at {pod} again", primary.short())));
+        }
+    }
+    Ok(())
 }
 
 pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Who]) -> Result<Done, Error> {

@@ -156,7 +156,23 @@ async fn open(order: Move<'_>, access: &Access) -> Result<Ends, Error> {
             return Err(Error::Precondition(format!("the {name} is not a primary")));
         }
     }
+    claim_would_count(&mut ends).await?;
     Ok(ends)
+}
+
+/// Both have a majority behind them (one that is cut off may have been replaced), and the target's next epoch will be above the
+/// source's: else gossip would take the slots away again, with their keys.
+async fn claim_would_count(ends: &mut Ends) -> Result<(), Error> {
+    let source = ends.source.cluster_info().await.map_err(RedisError::from)?;
+    let target = ends.target.cluster_info().await.map_err(RedisError::from)?;
+    if !source.ok || !target.ok {
+        return Err(Error::Precondition("an end of the move does not report the cluster as ok".to_owned()));
+    }
+    if target.current_epoch < source.my_epoch {
+        let (heard, epoch) = (target.current_epoch, source.my_epoch);
+        return Err(Error::Precondition(format!("the target has heard of epoch {heard}, the source is at {epoch}")));
+    }
+    Ok(())
 }
 
 /// The slots, by how far they are.

@@ -55,14 +55,22 @@ pub(super) async fn restart(
     match expect {
         RestartAs::Replica(id) => owns_nothing(world, nodes, Who { pod, id }).await?,
         RestartAs::OnlyCopy(id) => still_there(world, nodes, Who { pod, id }).await?,
-        RestartAs::NotRunning => {
-            if container_of(&live) != Container::Stopped {
-                return Err(refused(format!("the pod {} runs", place.name)));
-            }
-        }
+        RestartAs::NotRunning => redis_is_down(world, &container_of(&live), &place.name).await?,
     }
     world.kubernetes.delete(&live).await?;
     Ok(Done { note: Some(format!("restarting pod {}", place.name)), ..Done::default() })
+}
+
+/// The container is down, or its agent has not started Redis.
+async fn redis_is_down(world: World<'_>, container: &Container, pod: &str) -> Result<(), Error> {
+    match container {
+        Container::None | Container::Stopped => Ok(()),
+        Container::Unreported => Err(refused(format!("whether the pod {pod} runs is not known"))),
+        Container::Running { address } => match world.agents.report(address.ip()).await?.phase {
+            AgentPhase::Held | AgentPhase::Starting => Ok(()),
+            AgentPhase::Running | AgentPhase::Stopping => Err(refused(format!("the Redis of pod {pod} runs"))),
+        },
+    }
 }
 
 async fn owns_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
@@ -79,6 +87,23 @@ async fn still_there(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Er
         types::cluster::Mode::Standalone => {}
     }
     Ok(())
+}
+
+/// A member that stays owns the shard's slots: those who leave may be the only ones left who hold its data.
+async fn led_by_one_who_stays(world: World<'_>, nodes: &Nodes, shard: u16, keep: u16) -> Result<(), Error> {
+    for (pod, member) in &world.probed.observed.members {
+        let Seen::Node(node) = &member.seen else { continue };
+        if pod.shard != shard || pod.ordinal >= keep || node.slots().is_empty() {
+            continue;
+        }
+        let who = Who { pod: *pod, id: node.id };
+        let mut redis = nodes.at(world.address(who)?, who.id).await?;
+        let table = redis.table().await?;
+        if table.is_primary() && !table.mine().is_empty() {
+            return Ok(());
+        }
+    }
+    Err(refused(format!("no member of shard {shard} that stays owns its slots")))
 }
 
 /// Nobody who leaves owns a slot; who was not seen as a node does not run.
@@ -125,6 +150,7 @@ pub(super) async fn retire_members(
     keep: u16,
     leaving: &[Leaver],
 ) -> Result<Done, Error> {
+    led_by_one_who_stays(world, nodes, shard, keep).await?;
     may_leave(world, nodes, leaving, true).await?;
     let Some(mut set) = live_set(world, shard).await? else {
         return Err(refused(format!("shard {shard} has no StatefulSet")));

@@ -166,16 +166,14 @@ pub(super) fn read(raw: &Raw, streams: &Streams, remembered: &BTreeMap<NodeId, S
 }
 
 /// Synced: its first synchronisation has finished and none runs. While the link is up Redis says so; while it is down
-/// the copy is complete if its replication ID is the one its primary had, which it takes over only at the end of a
-/// synchronisation.
+/// the copy is complete if its link was up since this process started (a copy read from disk may be old: Redis counts
+/// seconds since the link went down only if it was up), and its replication ID is the one its primary had, which it
+/// takes over only at the end of a synchronisation.
 fn replica(raw: &Raw, of: NodeId, streams: &Streams, remembered: &BTreeMap<NodeId, String>) -> Role {
     let link_up = raw.info.get("master_link_status") == Some("up");
     let known = streams.get(&of).map(|(id, _)| id).or_else(|| remembered.get(&of));
-    let was_synced = match known {
-        Some(id) => *id == raw.facts.replication_id,
-        // This process never saw the primary: Redis counts seconds since the link went down only if it was up.
-        None => raw.info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 0),
-    };
+    let was_up = raw.info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 0);
+    let was_synced = was_up && known.is_none_or(|id| *id == raw.facts.replication_id);
     let ahead = streams.get(&of).map_or(0, |(_, offset)| *offset);
     Role::Replica {
         of,
