@@ -14,6 +14,7 @@ pub mod goal;
 pub mod model;
 pub mod observed;
 pub mod plan;
+pub mod preview;
 pub mod slots;
 pub mod step;
 
@@ -25,5 +26,6 @@ pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode}
 pub use observed::{Address, Health, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen};
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};
+pub use preview::{Preview, preview};
 pub use slots::{SLOTS, SlotSet, key_slot};
 pub use step::{Leaver, ReleaseHow, RestartAs, Step, Who};

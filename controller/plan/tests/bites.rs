@@ -36,14 +36,16 @@ fn complaint(planner: Planner, (setting, history): &(Setting, Vec<Event>)) -> Op
 }
 
 fn is_caught<S: Strategy<Value = Event>>(name: &str, broken: Planner, events: impl Fn() -> S) {
-    let caught = histories(events).into_iter().enumerate().find_map(|(index, case)| {
-        let fault = complaint(broken, &case)?;
-        let honest = complaint(sound, &case);
-        assert_eq!(honest, None, "the real planner fails, too");
-        Some((index, fault))
+    let caught = histories(events).into_iter().find(|case| {
+        let fault = complaint(broken, case).is_some();
+        assert!(
+            !fault || complaint(sound, case).is_none(),
+            "the real planner fails, too: {:?}",
+            complaint(sound, case)
+        );
+        fault
     });
-    let (index, fault) = caught.unwrap_or_else(|| panic!("{name} was not caught in {PATIENCE} histories"));
-    println!("{name}: caught by history {index}: {}", fault.lines().next().unwrap());
+    assert!(caught.is_some(), "{name} was not caught in {PATIENCE} histories");
 }
 
 fn nodes(observed: &Observed, mut change: impl FnMut(&mut Node)) -> Observed {

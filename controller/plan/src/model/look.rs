@@ -2,10 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::{String, ToString};
+use alloc::string::String;
 
 use super::{Data, Home, Process, Server, World};
-use crate::observed::{Health, Member, Node, Observed, Open, Pod, Role, Seen};
+use crate::observed::{Health, Member, Node, Observed, Open, PeerRole, Pod, Role, Seen};
 use crate::slots::SlotSet;
 
 /// What clients would find, for comparing before and after.
@@ -157,17 +157,42 @@ pub(super) fn server(node: &Node) -> Server {
     for slot in node.foreign_keys.iter().filter(|(_, keys)| **keys > 0).map(|(slot, _)| *slot) {
         server.data.entry(slot).or_default().insert(u64::from(slot));
     }
-    if node.keys > 0 {
-        if let Some((first, _)) = node.slots().ranges().next() {
-            server.data.entry(first).or_default().insert(u64::from(first));
-        }
+    if let Some((first, _)) = node.slots().ranges().next().filter(|_| node.keys > 0) {
+        server.data.entry(first).or_default().insert(u64::from(first));
     }
     server
+}
+
+/// What the files of a member that does not answer hold, as far as its last identity and what others say of it tell.
+pub(super) fn remembered(observed: &Observed, member: &Member) -> Option<Server> {
+    let (id, holds_data) = match &member.seen {
+        Seen::Held { holds_data, id, .. } => (id.or(member.last_id)?, *holds_data),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => (member.last_id?, true),
+        Seen::Node(node) => return Some(server(node)),
+    };
+    let nodes = observed.members.values().filter_map(|other| match &other.seen {
+        Seen::Node(node) => Some(node),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+    });
+    let line = nodes.filter_map(|node| node.peers.get(&id)).max_by_key(|peer| peer.epoch);
+    let mut server = Server::blank(id);
+    match line.map(|peer| &peer.role) {
+        Some(PeerRole::Replica { of }) => server.follow(*of),
+        Some(PeerRole::Primary { slots }) => server.role = Role::Primary { slots: slots.clone() },
+        None => {}
+    }
+    server.epoch = line.map_or(0, |peer| peer.epoch);
+    server.current_epoch = server.epoch;
+    let first = server.slots().ranges().next().map_or(0, |(first, _)| first);
+    if holds_data {
+        server.data.entry(first).or_default().insert(u64::from(first));
+    }
+    Some(server)
 }
 
 impl core::fmt::Display for Truth {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         let (readable, covered) = (self.readable.len(), self.covered.len());
-        write!(f, "{readable} keys readable, {covered} slots covered, disputed [{}]", self.disputed.to_string())
+        write!(f, "{readable} keys readable, {covered} slots covered, disputed [{}]", self.disputed)
     }
 }

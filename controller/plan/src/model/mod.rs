@@ -246,12 +246,15 @@ impl World {
     #[must_use]
     pub fn of(observed: &Observed, volumes: bool) -> Self {
         let mut world = Self::new(volumes, true);
+        // Names of its own, unlike any that was seen.
+        world.counter = 0x80_0000;
         for (pod, member) in &observed.members {
+            let files = || look::remembered(observed, member);
             let (process, server, address) = match &member.seen {
-                Seen::Absent => (Process::NoPod, None, None),
-                Seen::Stopped => (Process::Down, None, None),
-                Seen::Starting => (Process::Starting, None, None),
-                Seen::Held { .. } => (Process::Held, None, None),
+                Seen::Absent => (Process::NoPod, files(), None),
+                Seen::Stopped => (Process::Down, files(), None),
+                Seen::Starting => (Process::Starting, files(), None),
+                Seen::Held { .. } => (Process::Held, files(), None),
                 Seen::Unknown { .. } => (Process::Up, None, None),
                 Seen::Node(node) => (Process::Up, Some(look::server(node)), Some(node.address.clone())),
             };

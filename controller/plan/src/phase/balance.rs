@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::observed::Pod;
-use crate::phase::{Flow, agree};
+use crate::phase::{Flow, agree, create};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -18,12 +18,8 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         // The members that are missing have been reported.
         return Flow::On;
     }
-    let mut layout = scene.owned.clone();
-    for lead in &leads {
-        layout.entry(lead.pod).or_default();
-    }
-    let receivers: Vec<Pod> = leads.iter().map(|lead| lead.pod).collect();
-    let moves = moves(&layout, &receivers);
+    let home = |lead: &Live<'_>| (lead.pod, create::ideal(lead.pod.shard, scene.desired.shards));
+    let moves = moves(&scene.owned, &leads.iter().map(home).collect());
     plan.slots_left = moves.values().map(SlotSet::len).sum();
     if moves.is_empty() {
         return Flow::On;
@@ -36,42 +32,60 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     Flow::Stop
 }
 
-/// How many slots each receiver shall have: even within one; the odd ones stay with those that have the most.
-pub(crate) fn targets(layout: &BTreeMap<Pod, SlotSet>, receivers: &[Pod]) -> BTreeMap<Pod, u16> {
-    let shares = super::count(receivers.len()).max(1);
+/// Sets of slots by owner.
+type Layout = BTreeMap<Pod, SlotSet>;
+
+/// How many slots each receiver shall have: even within one. The odd ones stay where they are, then go to those whose range in a new
+/// cluster is the longest.
+fn targets(layout: &Layout, homes: &Layout) -> BTreeMap<Pod, u16> {
+    let shares = super::count(homes.len()).max(1);
     let (base, odd) = (SLOTS / shares, SLOTS % shares);
-    let mut order: Vec<Pod> = receivers.to_vec();
-    order.sort_by_key(|pod| (Reverse(layout.get(pod).map_or(0, SlotSet::len)), *pod));
-    order.into_iter().zip(0..).map(|(pod, index)| (pod, if index < odd { base + 1 } else { base })).collect()
+    let mut order: Vec<(&Pod, &SlotSet)> = homes.iter().collect();
+    order.sort_by_key(|(pod, home)| (Reverse(size(layout, **pod) > base), Reverse(home.len()), **pod));
+    order.into_iter().zip(0..).map(|((pod, _), index)| (*pod, if index < odd { base + 1 } else { base })).collect()
 }
 
-/// All moves that lead from this layout to the targets. Only surplus moves, so nothing moves twice.
-pub(crate) fn moves(layout: &BTreeMap<Pod, SlotSet>, receivers: &[Pod]) -> BTreeMap<(Pod, Pod), SlotSet> {
-    let targets = targets(layout, receivers);
-    let surplus = layout.iter().map(|(pod, slots)| {
+fn size(layout: &Layout, pod: Pod) -> u16 {
+    layout.get(&pod).map_or(0, SlotSet::len)
+}
+
+/// All moves that lead from this layout to the targets. Only surplus moves, so nothing moves twice; among slots that may move, those go
+/// first that are not at home, and they go home if there is room, so that ranges stay whole. `homes` names the receivers.
+pub(crate) fn moves(layout: &Layout, homes: &Layout) -> BTreeMap<(Pod, Pod), SlotSet> {
+    let targets = targets(layout, homes);
+    let mut surplus: Layout = BTreeMap::new();
+    for (pod, slots) in layout {
         let keep = targets.get(pod).copied().unwrap_or(0);
-        (*pod, slots.highest(slots.len().saturating_sub(keep)))
-    });
-    let mut needs: Vec<(Pod, u16)> = targets
-        .iter()
-        .map(|(pod, target)| (*pod, target.saturating_sub(layout.get(pod).map_or(0, SlotSet::len))))
-        .filter(|(_, need)| *need > 0)
-        .collect();
-    needs.reverse();
+        surplus.insert(*pod, spare(slots, keep, homes.get(pod)));
+    }
     let mut moves = BTreeMap::new();
-    for (from, mut slots) in surplus {
-        while let Some((to, need)) = needs.last_mut().filter(|_| !slots.is_empty()) {
-            let part = slots.lowest(*need);
-            slots = slots.difference(&part);
-            *need -= part.len();
-            let to = *to;
-            if needs.last().is_some_and(|(_, need)| *need == 0) {
-                needs.pop();
+    for only_home in [true, false] {
+        for (to, home) in homes {
+            let gained: u16 =
+                moves.iter().filter(|((_, other), _)| other == to).map(|(_, part): (_, &SlotSet)| part.len()).sum();
+            let mut need =
+                targets.get(to).copied().unwrap_or(0).saturating_sub(size(layout, *to).saturating_add(gained));
+            for (from, slots) in surplus.iter_mut().filter(|(from, _)| *from != to) {
+                let fitting = if only_home { slots.intersection(home) } else { slots.clone() };
+                let part = fitting.lowest(need);
+                need -= part.len();
+                *slots = slots.difference(&part);
+                if !part.is_empty() {
+                    let sum: &mut SlotSet = moves.entry((*from, *to)).or_default();
+                    *sum = sum.union(&part);
+                }
             }
-            moves.insert((from, to), part);
         }
     }
     moves
+}
+
+/// What an owner can do without: slots that are not at home first, the highest first.
+fn spare(slots: &SlotSet, keep: u16, home: Option<&SlotSet>) -> SlotSet {
+    let give = slots.len().saturating_sub(keep);
+    let abroad = home.map_or_else(|| slots.clone(), |home| slots.difference(home)).highest(give);
+    let rest = slots.difference(&abroad).highest(give - abroad.len());
+    abroad.union(&rest)
 }
 
 /// The next moves: each primary takes part in one at a time, each move is bounded. Shards that shall go are emptied first. A primary

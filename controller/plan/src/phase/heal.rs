@@ -80,7 +80,8 @@ pub(crate) fn introductions(scene: &Scene<'_>) -> Vec<Step> {
     for (index, one) in scene.live.iter().enumerate() {
         for other in scene.live.iter().skip(index + 1) {
             let strange = lists_strangers(scene, one) != lists_strangers(scene, other);
-            if !strange && !(one.knows(other) && other.knows(one)) {
+            let known = one.knows(other) && other.knows(one);
+            if !strange && !known {
                 pairs.push((one, other));
             }
         }

@@ -64,11 +64,10 @@ fn observe(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>) -> Flow {
 /// Moves the primary role from a living lead to the best of these members, or says what it waits for. Ends the round either way.
 pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) -> Flow {
     let shard = lead.pod.shard;
-    if let Some(since) = scene.observed.failovers_asked.get(&shard) {
-        if *since < scene.limits.failover_patience_millis {
-            plan.waiting.push(Waiting::Failover { shard, since_millis: *since });
-            return Flow::Stop;
-        }
+    let asked = scene.observed.failovers_asked.get(&shard).copied();
+    if let Some(since_millis) = asked.filter(|since| *since < scene.limits.failover_patience_millis) {
+        plan.waiting.push(Waiting::Failover { shard, since_millis });
+        return Flow::Stop;
     }
     let ready = among.iter().filter(|live| safety::may_take_over(scene, live, lead));
     match ready.min_by_key(|live| (lag(live), live.pod)) {
