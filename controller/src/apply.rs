@@ -68,21 +68,37 @@ pub async fn apply(
 ) -> Result<Applied, Error> {
     let Objects { secrets, config_map, services, stateful_sets, budgets } = desired;
     let mut applied = Applied::default();
+    let owner = Owner { uid: &resolved.uid, inherits: false };
+    let heir = Owner { inherits: inherits(gathered, &resolved.uid), ..owner };
     for secret in secrets {
-        one(kubernetes, &gathered.secrets, secret, resolved, &mut applied, |_, _| ()).await?;
+        one(kubernetes, &gathered.secrets, secret, heir, &mut applied, |_, _| ()).await?;
     }
-    one(kubernetes, &gathered.config_maps, config_map, resolved, &mut applied, |_, _| ()).await?;
+    one(kubernetes, &gathered.config_maps, config_map, owner, &mut applied, |_, _| ()).await?;
     for service in services {
-        one(kubernetes, &gathered.services, service, resolved, &mut applied, keep_addresses).await?;
+        one(kubernetes, &gathered.services, service, owner, &mut applied, keep_addresses).await?;
     }
     for set in stateful_sets {
-        one(kubernetes, &gathered.stateful_sets, set, resolved, &mut applied, keep_size_and_claims).await?;
+        one(kubernetes, &gathered.stateful_sets, set, owner, &mut applied, keep_size_and_claims).await?;
     }
     for budget in budgets {
-        one(kubernetes, &gathered.budgets, budget, resolved, &mut applied, |_, _| ()).await?;
+        one(kubernetes, &gathered.budgets, budget, owner, &mut applied, |_, _| ()).await?;
     }
     grow_claims(kubernetes, gathered, resolved, &mut applied).await?;
     Ok(applied)
+}
+
+/// For whom objects are made.
+#[derive(Clone, Copy)]
+struct Owner<'a> {
+    uid: &'a str,
+    /// Takes over what a predecessor of the same name has left behind.
+    inherits: bool,
+}
+
+/// Secrets that outlived a deleted cluster of this name are taken over, with the passwords in them. Not while members
+/// of another cluster exist: then it is not gone, but its object was lost, and a person has to decide.
+fn inherits(gathered: &Gathered, uid: &str) -> bool {
+    gathered.stateful_sets.values().all(|set| owner_uid(&**set) == Some(uid))
 }
 
 /// Creates or replaces one object. `keep` carries over what the live object has and may not be changed here.
@@ -90,21 +106,24 @@ async fn one<K: Cached>(
     kubernetes: &Kubernetes,
     live: &BTreeMap<String, Arc<K>>,
     mut desired: K,
-    resolved: &Resolved,
+    owner: Owner<'_>,
     applied: &mut Applied,
     keep: fn(&mut K, &K),
 ) -> Result<(), Error> {
     let name = desired.meta().name.clone().unwrap_or_default();
     let label = format!("{} {name}", K::kind(&()));
     let Some(live) = live.get(&name) else {
-        kubernetes.create(&desired).await?;
-        applied.created.push(label);
-        return Ok(());
+        return match kubernetes.create(&desired).await {
+            Ok(_) => {
+                applied.created.push(label);
+                Ok(())
+            }
+            Err(changed @ api::Error::Changed { .. }) => Err(in_the_way(kubernetes, &desired, owner, changed).await),
+            Err(error) => Err(error.into()),
+        };
     };
-    let owner = owner_uid(&**live);
-    if owner != Some(resolved.uid.as_str()) {
-        let owner = owner.map_or_else(|| "nobody we know".to_owned(), |uid| format!("a RedisCluster with uid {uid}"));
-        return Err(Error::Foreign { kind: K::kind(&()).into_owned(), name, owner });
+    if owner_uid(&**live) != Some(owner.uid) && !owner.inherits {
+        return Err(foreign(&**live));
     }
     keep(&mut desired, live);
     if !differs(&desired, &**live)? {
@@ -114,6 +133,23 @@ async fn one<K: Cached>(
     kubernetes.replace(&replacement).await?;
     applied.replaced.push(label);
     Ok(())
+}
+
+/// Something of that name exists that the caches do not show: somebody else's, or ours and not seen yet.
+async fn in_the_way<K: Cached>(kubernetes: &Kubernetes, desired: &K, owner: Owner<'_>, changed: api::Error) -> Error {
+    let meta = desired.meta();
+    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+    match kubernetes.live::<K>(namespace, name).await {
+        Ok(Some(live)) if owner_uid(&live) != Some(owner.uid) => foreign(&live),
+        Ok(_) => changed.into(),
+        Err(error) => error.into(),
+    }
+}
+
+fn foreign<K: Cached>(live: &K) -> Error {
+    let owner = owner_uid(live).map_or_else(|| "somebody else".to_owned(), |uid| format!("the RedisCluster {uid}"));
+    let name = live.meta().name.clone().unwrap_or_default();
+    Error::Foreign { kind: K::kind(&()).into_owned(), name, owner }
 }
 
 /// uid of the RedisCluster an object belongs to.

@@ -141,11 +141,7 @@ async fn tidy_all(
     Ok(())
 }
 
-async fn write_status(
-    kubernetes: &Kubernetes,
-    backup: &RedisBackup,
-    status: RedisBackupStatus,
-) -> Result<(), Error> {
+async fn write_status(kubernetes: &Kubernetes, backup: &RedisBackup, status: RedisBackupStatus) -> Result<(), Error> {
     if backup.status.as_ref() == Some(&status) {
         return Ok(());
     }
@@ -258,13 +254,7 @@ fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
     State::GivenUp(last)
 }
 
-fn start(
-    backup: &RedisBackup,
-    status: &RedisBackupStatus,
-    shard: u16,
-    attempt: u16,
-    round: Round<'_>,
-) -> Option<Pod> {
+fn start(backup: &RedisBackup, status: &RedisBackupStatus, shard: u16, attempt: u16, round: Round<'_>) -> Option<Pod> {
     let target = target(backup, round)?;
     let source = worker::source(round.probed, shard)?;
     let order = worker::Order {

@@ -124,6 +124,20 @@ pub struct Caches {
 }
 
 impl Caches {
+    /// Takes the caches for complete as they are: for a caller that has filled them itself.
+    pub fn assume_complete(&self) {
+        self.clusters.write().complete = true;
+        self.operations.write().complete = true;
+        self.backups.write().complete = true;
+        self.stateful_sets.write().complete = true;
+        self.pods.write().complete = true;
+        self.services.write().complete = true;
+        self.config_maps.write().complete = true;
+        self.secrets.write().complete = true;
+        self.claims.write().complete = true;
+        self.budgets.write().complete = true;
+    }
+
     /// Whether every watch has delivered its first complete state.
     #[must_use]
     pub fn complete(&self) -> bool {

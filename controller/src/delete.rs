@@ -56,8 +56,7 @@ pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Prog
     let mut left = all(kubernetes, &gathered.services, uid).await?;
     left = left.saturating_add(all(kubernetes, &gathered.budgets, uid).await?);
     left = left.saturating_add(all(kubernetes, &gathered.config_maps, uid).await?);
-    // A volume that stays is of no use without the passwords of the users in it.
-    if retain(&gathered.cluster) == Retain::Delete || gathered.claims.is_empty() {
+    if !keeps_secrets(gathered) {
         left = left.saturating_add(all(kubernetes, &gathered.secrets, uid).await?);
     }
     if retain(&gathered.cluster) == Retain::Delete {
@@ -75,6 +74,14 @@ fn retain(cluster: &RedisCluster) -> Retain {
     match cluster.spec.deletion.policy {
         DeletionPolicy::Retain => Retain::Retain,
         DeletionPolicy::Delete => cluster.spec.storage.as_ref().map_or(Retain::Delete, |storage| storage.retain),
+    }
+}
+
+/// A volume that stays is of no use without the passwords that are in use on it.
+fn keeps_secrets(gathered: &Gathered) -> bool {
+    match gathered.cluster.spec.deletion.policy {
+        DeletionPolicy::Retain => true,
+        DeletionPolicy::Delete => retain(&gathered.cluster) == Retain::Retain && !gathered.claims.is_empty(),
     }
 }
 

@@ -87,8 +87,7 @@ impl Writer {
     /// Writes until nobody can hand in events any more.
     pub async fn run(mut self) {
         while let Some(told) = self.receiver.recv().await {
-            let identity =
-                (told.regarding.uid.clone(), told.tone, told.reason.clone(), told.message.clone());
+            let identity = (told.regarding.uid.clone(), told.tone, told.reason.clone(), told.message.clone());
             match self.written.get(&identity) {
                 Some((_, at)) if at.elapsed() < REPEAT_AFTER => {}
                 Some((event, _)) => {
@@ -142,11 +141,7 @@ fn event(told: Told, identity: &str, now: Timestamp) -> Event {
     let name = format!("{}.{:x}", regarding.name.as_deref().unwrap_or("kun"), now.as_nanosecond());
     let time = Time(crate::report::seconds(now));
     Event {
-        metadata: ObjectMeta {
-            name: Some(name),
-            namespace: regarding.namespace.clone(),
-            ..ObjectMeta::default()
-        },
+        metadata: ObjectMeta { name: Some(name), namespace: regarding.namespace.clone(), ..ObjectMeta::default() },
         involved_object: regarding,
         type_: Some(match tone {
             Tone::Normal => "Normal".to_owned(),

@@ -4,8 +4,8 @@
 //! Steps run in their order, neighbours of the same kind side by side, and the batch ends at the first step that was
 //! not done: the next look plans anew. Every step is safe to repeat, also by two controllers at once.
 
-pub mod migrate;
 mod member;
+pub mod migrate;
 mod nodes;
 mod restart;
 mod settings;

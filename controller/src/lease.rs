@@ -75,7 +75,8 @@ pub fn decide(seen: Seen<'_>, identity: &str) -> Decision {
         None | Some("") => Decision::Acquire,
         Some(holder) if holder == identity => Decision::Renew,
         Some(_) => {
-            let duration = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(DURATION.as_secs());
+            let duration =
+                spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(DURATION.as_secs());
             let left = Duration::from_secs(duration).saturating_sub(seen.unchanged_for);
             if left.is_zero() { Decision::Acquire } else { Decision::Wait(left.min(RENEW_EVERY)) }
         }
@@ -147,13 +148,8 @@ impl Guard {
 /// Takes part in the election until `shutdown`; `guard` is valid while we hold the lease. On shutdown the lease is
 /// given back, so that a successor need not wait for it to expire.
 pub async fn hold(client: kube::Client, identity: String, guard: Guard, shutdown: CancellationToken) {
-    let mut election = Election {
-        leases: Api::namespaced(client.clone(), NAMESPACE),
-        client,
-        identity,
-        guard,
-        last: None,
-    };
+    let mut election =
+        Election { leases: Api::namespaced(client.clone(), NAMESPACE), client, identity, guard, last: None };
     loop {
         let pause = match tokio::time::timeout(CALL_DEADLINE, election.round()).await {
             Ok(Ok(pause)) => pause,

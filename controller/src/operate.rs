@@ -215,7 +215,7 @@ fn end(
         kind: kind.to_owned(),
         status: if holds { Status::True } else { Status::False },
         observed_generation: None,
-        last_transition_time: now,
+        last_transition_time: crate::report::seconds(now),
         reason: reason.to_owned(),
         message: message.clone(),
     };

@@ -242,7 +242,8 @@ async fn follow_up(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(resolved) = &round.resolved else { return Ok(()) };
-    let done: Vec<String> = round.executed.done.iter().map(|(step, done)| sentence(step, done.note.as_ref())).collect();
+    let telling = round.executed.done.iter().filter(|(step, _)| is_telling(step));
+    let done: Vec<String> = telling.map(|(step, done)| sentence(step, done.note.as_ref())).collect();
     if let Some(operation) = gathered.current_operation() {
         let observed = &round.probed.observed;
         let view = operate::Round { resolved, observed, plan: &round.plan, done: &done, now };
@@ -252,10 +253,10 @@ async fn follow_up(
     expire_operations(context, &gathered.operations, now).await?;
     let half_moved = crate::probe::nodes(&round.probed.observed).any(|node| !node.open.is_empty());
     let moving = half_moved || round.plan.steps.iter().any(|step| matches!(step, Step::Move { .. }));
-    let view =
-        backup::Round { resolved, probed: &round.probed, slots_moving: moving, workers: &gathered.workers, now };
+    let view = backup::Round { resolved, probed: &round.probed, slots_moving: moving, workers: &gathered.workers, now };
     backup::backup(&context.kubernetes, gathered, view).await?;
-    let at_rest = round.plan.is_satisfied() && places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
+    let at_rest =
+        round.plan.is_satisfied() && places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
     if at_rest {
         sweep_claims(&context.kubernetes, gathered, resolved).await?;
     }
@@ -272,18 +273,15 @@ async fn write_operation(
     }
     let ended = status.conditions.iter().find(|condition| condition.kind == "Complete");
     if let (Some(condition), Some(_)) = (ended, status.completion_time) {
-        let tone = if status.phase == types::operation::OperationPhase::Succeeded { Tone::Normal } else { Tone::Warning };
+        let tone =
+            if status.phase == types::operation::OperationPhase::Succeeded { Tone::Normal } else { Tone::Warning };
         context.events.tell(operation, tone, &format!("{:?}", status.phase), &condition.message);
     }
     context.kubernetes.replace_status(&RedisOperation { status: Some(status), ..operation.clone() }).await?;
     Ok(())
 }
 
-async fn expire_operations(
-    context: &Context,
-    operations: &[Arc<RedisOperation>],
-    now: Timestamp,
-) -> Result<(), Error> {
+async fn expire_operations(context: &Context, operations: &[Arc<RedisOperation>], now: Timestamp) -> Result<(), Error> {
     for operation in operations {
         let completion = operation.status.as_ref().and_then(|status| status.completion_time);
         if operate::expired(completion, operation.spec.ttl_after_finished.as_deref(), true, now) {
@@ -332,8 +330,9 @@ fn tell_events(
     round: &Round,
     status: &types::cluster::RedisClusterStatus,
 ) {
-    for what in &round.applied.created {
-        context.events.tell(cluster, Tone::Normal, "Created", &format!("created {what}"));
+    if !round.applied.created.is_empty() {
+        let created = format!("created {}", round.applied.created.join(", "));
+        context.events.tell(cluster, Tone::Normal, "Created", &created);
     }
     for (step, done) in round.executed.done.iter().filter(|(step, _)| is_telling(step)) {
         context.events.tell(cluster, Tone::Normal, step.kind(), &sentence(step, done.note.as_ref()));
@@ -349,8 +348,10 @@ fn tell_events(
         Some((condition.status == types::condition::Status::True, condition.message.clone()))
     };
     let (before, after) = (ready(cluster.status.as_ref()), ready(Some(status)));
+    // A cluster that is being made is not ready, which is no news.
+    let was_ready = before.is_some_and(|(was, _)| was);
     if let Some((is_ready, message)) = after
-        && before.map(|(was, _)| was) != Some(is_ready)
+        && was_ready != is_ready
     {
         let (tone, reason) = if is_ready { (Tone::Normal, "Ready") } else { (Tone::Warning, "NotReady") };
         context.events.tell(cluster, tone, reason, &message);

@@ -187,9 +187,8 @@ fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
     let members = &probed.observed.members;
     let is_wanted = |pod: &plan::Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
     let surplus = members.keys().any(|pod| !is_wanted(pod));
-    let never_seen = members.iter().any(|(_, member)| {
-        member.last_id.is_none() && !matches!(member.seen, Seen::Node(_))
-    });
+    let never_seen =
+        members.iter().any(|(_, member)| member.last_id.is_none() && !matches!(member.seen, Seen::Node(_)));
     resolved.mode == Mode::Cluster && (moves || surplus || never_seen)
 }
 

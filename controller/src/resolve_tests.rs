@@ -15,8 +15,7 @@ fn every_default_is_filled() {
     assert_eq!(resolved.agent.node_timeout_millis, 5000);
     assert_eq!(resolved.auth_secret, "orders-auth");
     assert_eq!(resolved.credentials.application.as_deref(), Some("s3cret"));
-    let moving =
-        Moving { max_bytes_per_second: None, batch_keys: 100, max_key_bytes: 512 << 20, paused: false };
+    let moving = Moving { max_bytes_per_second: None, batch_keys: 100, max_key_bytes: 512 << 20, paused: false };
     assert_eq!((resolved.migration, resolved.max_memory, resolved.storage), (moving, None, None));
     let alone = crate::testing::resolved(&json!({"mode": "Standalone"}));
     assert_eq!((alone.shards, alone.members), (1, 1));
@@ -82,8 +81,7 @@ fn a_restart_that_runs_marks_the_shards_it_names_and_a_cancelled_one_none() {
     operation.metadata.uid = Some("op-1".to_owned());
     operation.spec.cluster_name = "orders".to_owned();
     operation.spec.restart = Some(RestartAction { shards: vec![1], reason: None });
-    operation.status =
-        Some(RedisOperationStatus { phase: OperationPhase::Running, ..RedisOperationStatus::default() });
+    operation.status = Some(RedisOperationStatus { phase: OperationPhase::Running, ..RedisOperationStatus::default() });
     let mut gathered = gathered(cluster(&json!({})));
     gathered.operations = vec![std::sync::Arc::new(operation.clone())];
     assert_eq!(try_resolve(&gathered).unwrap().restarted_by, [(1, "op-1".to_owned())].into());

@@ -230,7 +230,7 @@ async fn one(context: Arc<Context>, key: Key) -> Finished {
         Ok(Ok(next)) => ("ok", next),
         Ok(Err(error)) if error.is_change() => {
             tracing::debug!(cluster = %key, error = %crate::chain(&error), "looked at again");
-            ("changed", Next::After(SETTLE))
+            ("changed", Next::Failed)
         }
         Ok(Err(error)) => {
             tracing::warn!(cluster = %key, error = %crate::chain(&error), "a reconcile failed");

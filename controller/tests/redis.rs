@@ -41,7 +41,7 @@ impl Writer {
             while !stopped.load(Ordering::SeqCst) {
                 round += 1;
                 let key = format!("{name}:{}", round.wrapping_mul(2_654_435_761) % 5000);
-                if round % 7 == 0 {
+                if round.is_multiple_of(7) {
                     let deleted = client.execute(&key, &resp::Command::new("DEL").arg(&key)).await;
                     assert!(matches!(deleted, Outcome::Acked(_)), "{deleted:?}");
                     acknowledged.insert(key, None);
@@ -71,7 +71,8 @@ impl Writer {
 }
 
 async fn created(net: u8, shards: u16, members: u16) -> Fleet {
-    let mut fleet = Fleet::start(net, shards, members, json!({"shards": shards, "replicasPerShard": members - 1})).await;
+    let mut fleet =
+        Fleet::start(net, shards, members, json!({"shards": shards, "replicasPerShard": members - 1})).await;
     let desired = fleet.desired(shards, members - 1);
     fleet.until_satisfied(&desired, LIMIT).await;
     fleet
@@ -92,7 +93,6 @@ async fn a_cluster_is_created_and_every_node_agrees_within_two_seconds() {
     assert!(controller::probe::nodes(&probed.observed).all(|node| node.node_timeout_millis == 5000));
     // The bar of 0.8 s is for `make bench`; tests share their machine.
     assert!(took < Duration::from_secs(2), "{took:?}");
-    println!("created in {took:?}");
 }
 
 #[tokio::test]
@@ -267,12 +267,8 @@ async fn a_planned_failover_is_done_when_the_role_has_changed_and_loses_nothing(
     tokio::time::sleep(Duration::from_millis(300)).await;
     let before = fleet.servers[&Pod::new(0, 0)].id().await;
     let mut desired = fleet.desired(2, 1);
-    desired.failover = Some(plan::FailoverRequest {
-        shard: 0,
-        from: before,
-        candidate: Some(1),
-        how: plan::FailoverHow::Coordinated,
-    });
+    desired.failover =
+        Some(plan::FailoverRequest { shard: 0, from: before, candidate: Some(1), how: plan::FailoverHow::Coordinated });
     let mut done = false;
     for _ in 0..200 {
         let round = fleet.round(&desired).await;

@@ -49,12 +49,17 @@ impl Fixture {
 
     /// The same on an instance that runs already.
     pub async fn on(kun: Standalone, shards: u16, replicas: u16, spec: &Value) -> Result<Self> {
+        let mut fixture = Self::idle(kun, shards, replicas, spec).await?;
+        fixture.write().await?;
+        Ok(fixture)
+    }
+
+    /// The same without a writer.
+    pub async fn idle(kun: Standalone, shards: u16, replicas: u16, spec: &Value) -> Result<Self> {
         let kubectl = kun.kubectl();
         kubectl.feed(&["apply", "-f", "-"], &manifest(shards, replicas, spec)).await?;
         story::ready(&kubectl, "orders", shards).await?;
-        let mut fixture = Self { kun, kubectl, writer: None };
-        fixture.write().await?;
-        Ok(fixture)
+        Ok(Self { kun, kubectl, writer: None })
     }
 
     /// Starts the writer.

@@ -114,6 +114,12 @@ impl Standalone {
         self.extra.clear();
     }
 
+    /// Process id of kun, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().and_then(Child::id)
+    }
+
     /// The data directory.
     #[must_use]
     pub fn data(&self) -> PathBuf {

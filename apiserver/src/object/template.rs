@@ -104,7 +104,10 @@ fn count(steps: &[Step], object: &Value) -> Option<usize> {
 fn is(item: &Value, field: &str, equals: &str) -> bool {
     match item.get(field) {
         Some(Value::String(text)) => text == equals,
-        Some(other) => other.to_string() == equals,
+        Some(other) => {
+            let shown = other.to_string();
+            shown == equals
+        }
         None => false,
     }
 }

@@ -163,7 +163,8 @@ impl Recent {
             let full = self.events.len() > EVENTS_LIMIT || self.bytes > BYTES_LIMIT;
             let taken = slowest.is_none_or(|slowest| event.revision <= slowest);
             let spare = self.events.len() > TAIL_EVENTS || self.bytes > TAIL_BYTES;
-            if !full && !(taken && spare) {
+            let may_go = full || (taken && spare);
+            if !may_go {
                 break;
             }
             self.bytes -= size(event);

@@ -59,9 +59,7 @@ impl View {
         let filter = Filter::of(self.namespace.map(|n| NAMESPACES[n]));
         match self.color {
             None => filter,
-            Some(color) => {
-                filter.selecting(move |object| object.header().labels.get("color") == Some(COLORS[color]))
-            }
+            Some(color) => filter.selecting(move |object| object.header().labels.get("color") == Some(COLORS[color])),
         }
     }
 

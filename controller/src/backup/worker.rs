@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::NodeId;
 use types::agent::WorkerReport;
 use types::backup::ArtifactStatus;
-use types::cluster::{BackupTarget, Mode, ClaimTarget, DirectoryTarget};
+use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode};
 use types::names;
 
 use crate::build::ANNOTATION_OWNER_UID;
@@ -83,10 +83,7 @@ fn spec(resolved: &Resolved, order: Order<'_>) -> PodSpec {
             run_as_user: Some(REDIS_USER),
             run_as_group: Some(REDIS_USER),
             fs_group: Some(REDIS_USER),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                ..SeccompProfile::default()
-            }),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
         volumes: Some(volumes(resolved, order.target)),

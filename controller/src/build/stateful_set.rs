@@ -35,10 +35,7 @@ pub(super) fn stateful_set(resolved: &Resolved, shard: u16) -> Result<StatefulSe
     metadata.annotations.get_or_insert_default().insert(names::ANNOTATION_OWNER.to_owned(), owner(resolved)?);
     let spec = StatefulSetSpec {
         service_name: Some(names::headless_service(cluster)),
-        selector: LabelSelector {
-            match_labels: Some(labels(cluster, Some(shard))),
-            ..LabelSelector::default()
-        },
+        selector: LabelSelector { match_labels: Some(labels(cluster, Some(shard))), ..LabelSelector::default() },
         pod_management_policy: Some("Parallel".to_owned()),
         update_strategy: Some(StatefulSetUpdateStrategy {
             type_: Some("OnDelete".to_owned()),
@@ -103,8 +100,7 @@ fn template(resolved: &Resolved, shard: u16) -> Result<PodTemplateSpec, Error> {
 /// Changes exactly when a restart is due. The image with our own binary is not part of it: a new KUN must not
 /// restart anybody's database.
 fn restart_digest(resolved: &Resolved) -> Result<String, Error> {
-    let parameters: BTreeMap<_, _> =
-        resolved.agent.parameters.iter().filter(|(name, _)| needs_restart(name)).collect();
+    let parameters: BTreeMap<_, _> = resolved.agent.parameters.iter().filter(|(name, _)| needs_restart(name)).collect();
     let inputs = (&resolved.image, &resolved.version, &resolved.resources, parameters, resolved.mode);
     digest(&inputs, "the restart annotation")
 }

@@ -57,13 +57,7 @@ pub(super) async fn raise_epoch(world: World<'_>, nodes: &Nodes, node: Who, abov
     Ok(Done::default())
 }
 
-pub(super) async fn meet(
-    world: World<'_>,
-    nodes: &Nodes,
-    node: Who,
-    peer: Who,
-    address: &str,
-) -> Result<Done, Error> {
+pub(super) async fn meet(world: World<'_>, nodes: &Nodes, node: Who, peer: Who, address: &str) -> Result<Done, Error> {
     let at: SocketAddr = address.parse().map_err(|_| refused(format!("{address:?} is no address")))?;
     // The identity at that very address is checked before anybody is sent there, or two clusters could be joined.
     drop(nodes.at(at, peer.id).await?);
@@ -159,9 +153,9 @@ pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Wh
         let mut redis = nodes.at(world.address(*who)?, who.id).await?;
         let table = redis.table().await?;
         let Some(entry) = table.of(id) else { continue };
-        let followed = table.others().any(|node| {
-            node.primary.as_ref().and_then(|primary| NodeId::parse(primary.as_str())) == Some(id)
-        });
+        let followed = table
+            .others()
+            .any(|node| node.primary.as_ref().and_then(|primary| NodeId::parse(primary.as_str())) == Some(id));
         if entry.slot_count() > 0 || (entry.connected && !entry.flags.no_address) || followed {
             return Err(refused(format!("in the table of {who} the node {} is still of use", id.short())));
         }

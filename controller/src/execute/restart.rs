@@ -33,12 +33,7 @@ pub(super) async fn release(world: World<'_>, pod: plan::Pod, how: ReleaseHow) -
     Ok(Done::default())
 }
 
-pub(super) async fn restart(
-    world: World<'_>,
-    nodes: &Nodes,
-    pod: plan::Pod,
-    expect: RestartAs,
-) -> Result<Done, Error> {
+pub(super) async fn restart(world: World<'_>, nodes: &Nodes, pod: plan::Pod, expect: RestartAs) -> Result<Done, Error> {
     let place = world.places.get(&pod).ok_or_else(|| refused(format!("{pod} is no place of this cluster")))?;
     let namespace = &world.resolved.key.namespace;
     let live: KubePod = world

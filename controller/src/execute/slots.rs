@@ -98,7 +98,8 @@ fn done(from: Who, to: Who, moved: &migrate::Moved) -> Done {
     let (slots, keys, bytes) = (moved.slots.len(), moved.keys, moved.bytes);
     let mut note = format!("moved {slots} slots with {keys} keys ({bytes} bytes) from {from} to {to}");
     if moved.replaced > 0 {
-        let more = format!("; {} batches found copies at {to} that {from} had kept; {from}'s were taken", moved.replaced);
+        let more =
+            format!("; {} batches found copies at {to} that {from} had kept; {from}'s were taken", moved.replaced);
         note.push_str(&more);
     }
     Done { note: Some(note), keys, bytes, slots: u64::from(slots) }

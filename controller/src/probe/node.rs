@@ -57,7 +57,6 @@ fn info_command() -> Command {
     Command::new("INFO")
 }
 
-
 async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
     let commands = [
         Command::new("CLUSTER").arg("MYID"),

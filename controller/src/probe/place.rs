@@ -98,12 +98,7 @@ fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
     members.filter_map(|m| Some((m.pod.as_str(), NodeId::parse(m.node_id.as_deref()?)?))).collect()
 }
 
-fn place(
-    name: String,
-    pod: Option<&KubePod>,
-    mark: Option<&Mark>,
-    last: &BTreeMap<&str, NodeId>,
-) -> Place {
+fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeMap<&str, NodeId>) -> Place {
     let outdated = match (pod, mark) {
         (Some(pod), Some(Mark { digest, restart })) => {
             let (has, by) = stateful_set::restart_marks(pod.metadata.annotations.as_ref());

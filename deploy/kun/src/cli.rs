@@ -87,6 +87,8 @@ enum Error {
     Data { path: PathBuf, why: String },
     #[error("--data {0}: the path has {1} bytes, the most is {DATA_PATH_MOST}; sockets below it need the rest")]
     DataTooLong(PathBuf, usize),
+    #[error("--data {0:?}: choose a path without blanks, quotes, control characters and the characters \\ : = $")]
+    DataNotPlain(PathBuf),
     #[error("redis-server is not on the PATH; on Debian: apt-get install redis-server, or give --redis-server PATH")]
     NoRedis,
     #[error("--redis-server {path}: {why}")]
@@ -150,16 +152,29 @@ fn check(flags: Flags) -> Result<standalone::Options, Error> {
 
 fn directory(path: &Path) -> Result<PathBuf, Error> {
     let bad = |error: std::io::Error| Error::Data { path: path.to_owned(), why: error.to_string() };
+    // Looked at before it is made: a refused name leaves nothing behind.
+    check_path(&std::path::absolute(path).map_err(bad)?)?;
     if !path.exists() {
         std::fs::create_dir_all(path).map_err(bad)?;
         crate::standalone::private(path).map_err(bad)?;
     }
+    // Links are resolved here, once: pods get paths that stay what they are.
     let data = path.canonicalize().map_err(bad)?;
     if !data.is_dir() {
         return Err(Error::Data { path: data, why: "not a directory".to_owned() });
     }
-    let length = data.as_os_str().len();
-    if length > DATA_PATH_MOST { Err(Error::DataTooLong(data, length)) } else { Ok(data) }
+    check_path(&data)?;
+    Ok(data)
+}
+
+/// Paths below the data directory reach redis.conf, environment variables and search paths, where these have a meaning.
+fn check_path(path: &Path) -> Result<(), Error> {
+    let plain = |c: char| !c.is_control() && !c.is_whitespace() && !matches!(c, '"' | '\'' | '\\' | ':' | '=' | '$');
+    if !path.to_str().is_some_and(|text| text.chars().all(plain)) {
+        return Err(Error::DataNotPlain(path.to_owned()));
+    }
+    let length = path.as_os_str().len();
+    if length > DATA_PATH_MOST { Err(Error::DataTooLong(path.to_owned(), length)) } else { Ok(()) }
 }
 
 /// Finds redis-server and asks it for its version.
@@ -204,4 +219,58 @@ pub fn say(line: &str) {
     use std::io::Write as _;
     let mut out = std::io::stdout();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    fn checked(words: &[&str]) -> Result<standalone::Options, String> {
+        let words = ["kun", "standalone"].iter().chain(words);
+        let Part::Standalone(flags) = Arguments::try_parse_from(words).map_err(|error| error.to_string())?.command
+        else {
+            panic!("standalone was asked for")
+        };
+        check(flags).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn every_wrong_flag_is_refused_with_what_to_do() {
+        let dir = tempfile::Builder::new().prefix("k").tempdir_in("/tmp").unwrap();
+        let data = dir.path().to_str().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let (file, long) = (file.to_str().unwrap(), format!("{data}/{}", "x".repeat(DATA_PATH_MOST)));
+        let blank = format!("{data}/a b");
+        for (words, part) in [
+            (vec!["--data", data, "--listen", "10.0.0.1:8443"], "loopback"),
+            (vec!["--data", data, "--listen", "127.0.0.1:0"], "give a port"),
+            (vec!["--data", data, "--listen", "nonsense"], "--listen"),
+            (vec!["--data", data, "--pod-cidr", "10.0.0.0/16"], "127.0.0.0/8"),
+            (vec!["--data", data, "--pod-cidr", "127.0.0.1\n/16"], "127.77.0.0/16"),
+            (vec!["--data", data, "--roles", "apiserver,nobody"], "nobody"),
+            (vec!["--data", data, "--log", "xml"], "xml"),
+            (vec!["--data", data, "--redis-server", "/no/such/redis-server"], "/no/such/redis-server"),
+            (vec!["--data", data, "--redis-server", "/bin/true"], "not a redis-server"),
+            (vec!["--data", file], "not a directory"),
+            (vec!["--data", &long], "the most is 60"),
+            (vec!["--data", &blank], "without blanks"),
+            (vec!["--data", "/proc/none/x"], "/proc/none/x"),
+            (vec![], "--data"),
+        ] {
+            let refused = checked(&words).unwrap_err();
+            assert!(refused.contains(part), "{words:?}: {refused}");
+        }
+    }
+
+    #[test]
+    fn the_defaults_are_those_of_the_manual() {
+        let dir = tempfile::Builder::new().prefix("k").tempdir_in("/tmp").unwrap();
+        let options = checked(&["--data", dir.path().to_str().unwrap(), "--roles", "apiserver,controller"]).unwrap();
+        assert_eq!(options.listen.to_string(), "127.0.0.1:8443");
+        assert_eq!(options.pod_cidr.to_string(), "127.77.0.0/16");
+        assert_eq!(options.roles, BTreeSet::from([Role::Apiserver, Role::Controller]));
+        assert!(options.redis.is_none(), "without a node no redis-server is needed");
+    }
 }

@@ -1,6 +1,7 @@
 //! Where log lines go: standard error, as text for a person or JSON for a machine; audit lines to a file of their own.
 
 use std::fs::{File, OpenOptions};
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -45,7 +46,11 @@ pub fn of_standalone(form: Form, verbosity: u8, audit: &Path) -> std::io::Result
     let (text, json) = match form {
         Form::Text => (
             Some(
-                tracing_subscriber::fmt::layer().with_target(false).with_writer(std::io::stderr).with_filter(filter()),
+                tracing_subscriber::fmt::layer()
+                    .with_target(false)
+                    .with_ansi(std::io::stderr().is_terminal())
+                    .with_writer(std::io::stderr)
+                    .with_filter(filter()),
             ),
             None,
         ),

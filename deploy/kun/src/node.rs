@@ -146,6 +146,7 @@ fn machinery(options: &Options) -> Machinery {
 
 fn memory_of_machine() -> u64 {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kilobytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().split(' ').next()?.parse::<u64>().ok());
+    let kilobytes =
+        text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().split(' ').next()?.parse::<u64>().ok());
     kilobytes.unwrap_or(0) * 1024
 }

@@ -21,7 +21,7 @@ use crate::node::{self, address::Cidr};
 
 mod api;
 mod bootstrap;
-mod client;
+pub mod client;
 mod hooks;
 mod kubeconfig;
 mod lock;
@@ -215,7 +215,10 @@ fn renewal(pki: Pki) -> Running {
     })
 }
 
-fn spawn<F: Future<Output = ()> + Send + 'static>(name: &'static str, part: impl FnOnce(CancellationToken) -> F) -> Running {
+fn spawn<F: Future<Output = ()> + Send + 'static>(
+    name: &'static str,
+    part: impl FnOnce(CancellationToken) -> F,
+) -> Running {
     let stop = CancellationToken::new();
     let task = tokio::spawn(part(stop.clone()));
     Running { name, stop, task, last: None }

@@ -152,11 +152,11 @@ pub(super) fn current(
     Ok(objects.get(key.text().as_bytes())?.map(|found| stored(found.value())))
 }
 
-/// One page, and the key to continue after when there is more.
-pub(super) fn page(
-    transaction: &ReadTransaction,
-    options: &ListOptions,
-) -> Result<(Vec<(Key, Stored)>, Option<Key>), Error> {
+/// The items of one page, and the key to continue after when there is more.
+type Items = (Vec<(Key, Stored)>, Option<Key>);
+
+/// One page.
+pub(super) fn page(transaction: &ReadTransaction, options: &ListOptions) -> Result<Items, Error> {
     let doing = "reading a list";
     let (from, to) = options.range.bounds();
     let after = options.after.as_ref().map(Key::text).filter(|after| *after >= from.as_str());

@@ -45,10 +45,7 @@ pub(super) fn spec(resolved: &Resolved, shard: u16) -> PodSpec {
             run_as_group: Some(REDIS_USER),
             fs_group: Some(REDIS_USER),
             fs_group_change_policy: Some("OnRootMismatch".to_owned()),
-            seccomp_profile: Some(SeccompProfile {
-                type_: "RuntimeDefault".to_owned(),
-                ..SeccompProfile::default()
-            }),
+            seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
         termination_grace_period_seconds: Some(GRACE_SECONDS),

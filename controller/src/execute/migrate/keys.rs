@@ -358,8 +358,7 @@ impl Stream {
 
     /// Slots of which every name was told and every key has gone.
     fn collect_empty(&mut self, round: &mut Round) {
-        let finished =
-            |slot: &Slot| slot.complete && !slot.refused && slot.named.is_empty() && slot.under_way == 0;
+        let finished = |slot: &Slot| slot.complete && !slot.refused && slot.named.is_empty() && slot.under_way == 0;
         let done: Vec<u16> = self.slots.iter().filter(|(_, slot)| finished(slot)).map(|(n, _)| *n).collect();
         for slot in done {
             self.slots.remove(&slot);

@@ -26,7 +26,9 @@ pub enum Error {
     #[error("{0}")]
     Range(String),
     /// Every address tried is taken.
-    #[error("no free address in {cidr}: {in_use} belong to pods and the next {TRIES} are in use by other programs; choose another --pod-cidr")]
+    #[error(
+        "no free address in {cidr}: {in_use} belong to pods and the next {TRIES} are in use by other programs; choose another --pod-cidr"
+    )]
     Exhausted {
         /// The range.
         cidr: Cidr,
@@ -54,7 +56,9 @@ impl FromStr for Cidr {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |why: &str| Error::Range(format!("{text:?} is not a range of pod addresses: {why}; for example 127.77.0.0/16"));
+        let wrong = |why: &str| {
+            Error::Range(format!("{text:?} is not a range of pod addresses: {why}; for example 127.77.0.0/16"))
+        };
         let (address, prefix) = text.split_once('/').ok_or_else(|| wrong("it has no /prefix"))?;
         let address: Ipv4Addr = address.parse().map_err(|_| wrong("it does not begin with an IPv4 address"))?;
         let prefix: u8 = prefix.parse().map_err(|_| wrong("its prefix is not a number"))?;

@@ -82,7 +82,9 @@ fn port(port: &IntOrString, container: &core::Container) -> Result<u16, String> 
             named.map(|port| port.container_port).or_else(|| name.parse().ok())
         }
     };
-    number.and_then(|number| u16::try_from(number).ok()).ok_or_else(|| format!("probe port {port:?} is not a port of the container"))
+    number
+        .and_then(|number| u16::try_from(number).ok())
+        .ok_or_else(|| format!("probe port {port:?} is not a port of the container"))
 }
 
 /// Asks questions.
@@ -116,7 +118,9 @@ impl Asker {
         match question {
             Question::Tcp { address } => connect(*address).await.map(drop),
             Question::Exec { command } => exec(command).await,
-            Question::Http { tls: false, address, path, headers } => get(connect(*address).await?, *address, path, headers).await,
+            Question::Http { tls: false, address, path, headers } => {
+                get(connect(*address).await?, *address, path, headers).await
+            }
             Question::Http { tls: true, address, path, headers } => {
                 let name = ServerName::from(std::net::IpAddr::V4(*address.ip()));
                 let stream = self.tls.connect(name, connect(*address).await?).await;
@@ -197,7 +201,12 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn verify_tls13_signature(
@@ -206,7 +215,12 @@ impl ServerCertVerifier for AnyCertificate {
         certificate: &CertificateDer<'_>,
         signature: &rustls::DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
     }
 
     fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {

@@ -53,7 +53,7 @@ enum Need {
     /// Its protection first.
     Protect,
     /// A directory, then this status.
-    Bind(core::PersistentVolumeClaimStatus),
+    Bind(Box<core::PersistentVolumeClaimStatus>),
     /// It is deleted and unused: directory and finalizer go.
     Release,
 }
@@ -79,7 +79,7 @@ fn need(claim: &core::PersistentVolumeClaim, used: bool) -> Need {
         capacity,
         ..core::PersistentVolumeClaimStatus::default()
     };
-    if claim.status.as_ref() == Some(&status) { Need::Nothing } else { Need::Bind(status) }
+    if claim.status.as_ref() == Some(&status) { Need::Nothing } else { Need::Bind(Box::new(status)) }
 }
 
 /// Whether a pod that has not run its course names the claim.
@@ -189,7 +189,11 @@ fn provide(layout: &Layout, name: &str, uid: &str) -> Result<(), Error> {
     let owner = std::fs::read_to_string(mark(layout, name)).unwrap_or_default();
     if path.exists() && owner.trim() != uid {
         let aside = set_aside(&layout.lost, name, owner.trim());
-        tracing::warn!("{} holds data of another claim of that name; it is kept in {}", path.display(), aside.display());
+        tracing::warn!(
+            "{} holds data of another claim of that name; it is kept in {}",
+            path.display(),
+            aside.display()
+        );
         std::fs::rename(&path, aside).map_err(failed)?;
     }
     write_atomically(&mark(layout, name), uid.as_bytes()).map_err(failed)?;
@@ -255,15 +259,26 @@ mod tests {
             json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}})
         );
         let mut bound = claim(protected);
-        bound.status = Some(status);
+        bound.status = Some(*status);
         assert_eq!(need(&bound, false), Need::Nothing);
-        bound.spec.as_mut().unwrap().resources.as_mut().unwrap().requests.as_mut().unwrap().insert("storage".into(), Quantity("2Gi".into()));
+        bound
+            .spec
+            .as_mut()
+            .unwrap()
+            .resources
+            .as_mut()
+            .unwrap()
+            .requests
+            .as_mut()
+            .unwrap()
+            .insert("storage".into(), Quantity("2Gi".into()));
         assert!(matches!(need(&bound, false), Need::Bind(_)), "a claim that grows is bound anew");
     }
 
     #[test]
     fn a_deleted_claim_keeps_its_directory_while_a_pod_uses_it() {
-        let deleted = claim(json!({"metadata": {"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
+        let deleted =
+            claim(json!({"metadata": {"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"}}));
         assert_eq!(need(&deleted, true), Need::Nothing);
         assert_eq!(need(&deleted, false), Need::Release);
         let foreign = claim(json!({"metadata": {"finalizers": ["x/y"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}));

@@ -36,7 +36,8 @@ pub async fn run(client: Client, kinds: Vec<Kind>, shutdown: CancellationToken) 
         unlisted.insert(index);
         tasks.spawn(follow(index, Api::all_with(client.clone(), &kind.resource), sender.clone()));
     }
-    let mut collector = Collector { client, kinds, graph: Graph::default(), listing: BTreeMap::new(), due: BTreeMap::new(), unlisted };
+    let mut collector =
+        Collector { client, kinds, graph: Graph::default(), listing: BTreeMap::new(), due: BTreeMap::new(), unlisted };
     loop {
         let next = collector.next();
         tokio::select! {
@@ -115,7 +116,9 @@ impl Collector {
     /// Looks at what has waited longest.
     async fn look(&mut self) {
         let now = Instant::now();
-        let Some(uid) = self.due.iter().filter(|(_, at)| **at <= now).min_by_key(|(_, at)| **at).map(|(uid, _)| uid.clone()) else {
+        let Some(uid) =
+            self.due.iter().filter(|(_, at)| **at <= now).min_by_key(|(_, at)| **at).map(|(uid, _)| uid.clone())
+        else {
             return;
         };
         self.due.remove(&uid);
@@ -159,7 +162,8 @@ impl Collector {
 
     /// An owner in foreground deletion: its blocking dependents are looked at, and when none is left it may go.
     async fn foreground(&mut self, api: &Api<Meta>, uid: &Uid, live: &Meta) -> Result<bool, kube::Error> {
-        let blocking: Vec<Uid> = self.graph.dependents(uid).into_iter().filter(|(_, blocks)| *blocks).map(|(uid, _)| uid).collect();
+        let blocking: Vec<Uid> =
+            self.graph.dependents(uid).into_iter().filter(|(_, blocks)| *blocks).map(|(uid, _)| uid).collect();
         let now = Instant::now();
         for (dependent, _) in self.graph.dependents(uid) {
             self.due.entry(dependent).or_insert(now);
@@ -187,12 +191,17 @@ impl Collector {
     }
 
     async fn state(&self, owner: &OwnerReference, namespace: &str) -> OwnerState {
-        let kind = self.kinds.iter().position(|kind| kind.resource.api_version == owner.api_version && kind.resource.kind == owner.kind);
+        let kind = self
+            .kinds
+            .iter()
+            .position(|kind| kind.resource.api_version == owner.api_version && kind.resource.kind == owner.kind);
         // A kind this API does not serve says nothing about whether the owner exists.
         let Some(api) = kind.and_then(|index| self.api(index, namespace)) else { return OwnerState::Unknown };
         match api.get_opt(&owner.name).await {
             Ok(Some(live)) if live.metadata.uid.as_ref() != Some(&owner.uid) => OwnerState::Absent,
-            Ok(Some(live)) if owners::waits(&live.metadata) == Some(Waits::Foreground) => OwnerState::WaitsForDependents,
+            Ok(Some(live)) if owners::waits(&live.metadata) == Some(Waits::Foreground) => {
+                OwnerState::WaitsForDependents
+            }
             Ok(Some(_)) => OwnerState::Present,
             Ok(None) => OwnerState::Absent,
             Err(_) => OwnerState::Unknown,
@@ -211,8 +220,15 @@ impl Collector {
 
 async fn delete(api: &Api<Meta>, live: &Meta, foreground: bool) -> Result<(), kube::Error> {
     let params = DeleteParams {
-        propagation_policy: Some(if foreground { PropagationPolicy::Foreground } else { PropagationPolicy::Background }),
-        preconditions: Some(Preconditions { uid: live.metadata.uid.clone(), resource_version: live.metadata.resource_version.clone() }),
+        propagation_policy: Some(if foreground {
+            PropagationPolicy::Foreground
+        } else {
+            PropagationPolicy::Background
+        }),
+        preconditions: Some(Preconditions {
+            uid: live.metadata.uid.clone(),
+            resource_version: live.metadata.resource_version.clone(),
+        }),
         ..DeleteParams::default()
     };
     let name = live.metadata.name.as_deref().unwrap_or_default();
@@ -221,12 +237,17 @@ async fn delete(api: &Api<Meta>, live: &Meta, foreground: bool) -> Result<(), ku
 }
 
 async fn write_owners(api: &Api<Meta>, live: &Meta, gone: &[Uid]) -> Result<(), kube::Error> {
-    let left: Vec<&OwnerReference> = live.metadata.owner_references.iter().flatten().filter(|owner| !gone.contains(&owner.uid)).collect();
+    let left: Vec<&OwnerReference> =
+        live.metadata.owner_references.iter().flatten().filter(|owner| !gone.contains(&owner.uid)).collect();
+    // In a merge patch null removes: an empty list would stay as one.
+    let left = (!left.is_empty()).then_some(left);
     write_meta(api, live, serde_json::json!({"ownerReferences": left})).await
 }
 
 async fn write_finalizers(api: &Api<Meta>, live: &Meta, without: &str) -> Result<(), kube::Error> {
-    let left: Vec<&String> = live.metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != without).collect();
+    let left: Vec<&String> =
+        live.metadata.finalizers.iter().flatten().filter(|finalizer| *finalizer != without).collect();
+    let left = (!left.is_empty()).then_some(left);
     write_meta(api, live, serde_json::json!({"finalizers": left})).await
 }
 

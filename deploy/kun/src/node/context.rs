@@ -201,7 +201,11 @@ pub struct InNamespace<'a> {
 impl Surroundings for InNamespace<'_> {
     fn config_map(&self, name: &str) -> Option<BTreeMap<String, String>> {
         let (_, data) = self.objects.config_map(self.namespace, name)?;
-        Some(data.into_iter().filter_map(|(key, value)| String::from_utf8(value).ok().map(|value| (key, value))).collect())
+        Some(
+            data.into_iter()
+                .filter_map(|(key, value)| String::from_utf8(value).ok().map(|value| (key, value)))
+                .collect(),
+        )
     }
 
     fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {

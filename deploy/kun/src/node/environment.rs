@@ -77,7 +77,8 @@ pub fn build(
     let program = words.next().unwrap_or_default();
     let program = if program == OWN_PROGRAM { facts.own_program.display().to_string() } else { mounts.apply(&program) };
     let args = words.map(|word| mounts.apply(&word)).collect();
-    let mut env: BTreeMap<String, String> = plain.into_iter().map(|(name, value)| (name, mounts.apply(&value))).collect();
+    let mut env: BTreeMap<String, String> =
+        plain.into_iter().map(|(name, value)| (name, mounts.apply(&value))).collect();
     for (name, value) in [
         ("PATH", facts.path.clone()),
         ("HOME", facts.work.display().to_string()),
@@ -85,7 +86,8 @@ pub fn build(
     ] {
         env.entry(name.to_owned()).or_insert(value);
     }
-    let work = container.working_dir.as_deref().map_or_else(|| facts.work.clone(), |dir| PathBuf::from(mounts.apply(dir)));
+    let work =
+        container.working_dir.as_deref().map_or_else(|| facts.work.clone(), |dir| PathBuf::from(mounts.apply(dir)));
     Ok(Command { program, args, env, work })
 }
 
@@ -123,7 +125,9 @@ fn imported(from: &core::EnvFromSource, around: &dyn Surroundings) -> Result<BTr
         ("configmap", &source.name, source.optional, around.config_map(&source.name))
     } else if let Some(source) = &from.secret_ref {
         let data = around.secret(&source.name).map(|data| {
-            data.into_iter().filter_map(|(key, value)| String::from_utf8(value).ok().map(|value| (key, value))).collect()
+            data.into_iter()
+                .filter_map(|(key, value)| String::from_utf8(value).ok().map(|value| (key, value)))
+                .collect()
         });
         ("secret", &source.name, source.optional, data)
     } else {
@@ -281,7 +285,8 @@ mod tests {
             (name == "c").then(|| BTreeMap::from([("k".to_owned(), "from-config".to_owned())]))
         }
         fn secret(&self, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
-            (name == "s").then(|| BTreeMap::from([("k".to_owned(), b"from-secret".to_vec()), ("bin".to_owned(), vec![0xff])]))
+            (name == "s")
+                .then(|| BTreeMap::from([("k".to_owned(), b"from-secret".to_vec()), ("bin".to_owned(), vec![0xff])]))
         }
     }
 
@@ -299,13 +304,17 @@ mod tests {
     }
 
     fn pod() -> core::Pod {
-        serde_json::from_value(json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u", "labels": {"x/y": "z"}}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": "a-0", "namespace": "ns", "uid": "u", "labels": {"x/y": "z"}}}),
+        )
+        .unwrap()
     }
 
     fn built(container: serde_json::Value) -> Result<Command, Waiting> {
         let container: core::Container = serde_json::from_value(container).unwrap();
         let mut c = container.clone();
-        c.volume_mounts = Some(vec![core::VolumeMount { name: "data".into(), mount_path: "/data".into(), ..Default::default() }]);
+        c.volume_mounts =
+            Some(vec![core::VolumeMount { name: "data".into(), mount_path: "/data".into(), ..Default::default() }]);
         let volume = super::super::volume::Volume {
             name: "data".into(),
             source: super::super::volume::Source::Empty,
@@ -377,6 +386,9 @@ mod tests {
     fn a_container_without_command_runs_redis_server() {
         let command = built(json!({"name": "c", "args": ["--port", "0"], "workingDir": "/data/w"})).unwrap();
         assert_eq!(command.program, "/opt/redis/redis-server");
-        assert_eq!((command.args, command.work), (vec!["--port".to_owned(), "0".to_owned()], PathBuf::from("/real/data/w")));
+        assert_eq!(
+            (command.args, command.work),
+            (vec!["--port".to_owned(), "0".to_owned()], PathBuf::from("/real/data/w"))
+        );
     }
 }

@@ -77,10 +77,8 @@ impl Events {
 
     /// Notes that something happened.
     pub fn note(&self, happening: Happening) {
-        tracing::info!(
-            namespace = happening.about.namespace, name = happening.about.name, reason = happening.reason,
-            kind = happening.about.kind, "{}", happening.message
-        );
+        let About { kind, namespace, name, .. } = &happening.about;
+        tracing::info!(reason = happening.reason, "{kind} {namespace}/{name}: {}", happening.message);
         // A full queue means a flood or an API that does not answer; neither is made better by waiting.
         let _ = self.0.try_send(happening);
     }
@@ -149,7 +147,10 @@ async fn create(client: &Client, happening: &Happening, name: &str) -> Result<()
         reporting_component: Some("kun-node".to_owned()),
         ..core::Event::default()
     };
-    Api::<core::Event>::namespaced(client.clone(), &about.namespace).create(&PostParams::default(), &event).await.map(drop)
+    Api::<core::Event>::namespaced(client.clone(), &about.namespace)
+        .create(&PostParams::default(), &event)
+        .await
+        .map(drop)
 }
 
 async fn repeat(client: &Client, namespace: &str, seen: &Seen) -> Result<(), kube::Error> {

@@ -39,10 +39,31 @@ mod tests {
     #[test]
     fn a_tag_is_a_prefix_by_components() {
         let digest = format!("redis:7@sha256:{}", "a".repeat(64));
-        for good in ["redis:7", "redis:7.0", "redis:7.0.15", "docker.io/library/redis:7.0", "reg.example:5000/redis:7.0-alpine", &digest, "kun:0.1"] {
+        for good in [
+            "redis:7",
+            "redis:7.0",
+            "redis:7.0.15",
+            "docker.io/library/redis:7.0",
+            "reg.example:5000/redis:7.0-alpine",
+            &digest,
+            "kun:0.1",
+        ] {
             assert_eq!(check(good, local()), Ok(()), "{good}");
         }
-        for bad in ["redis", "redis:latest", "redis:7.0.1", "redis:7.1", "redis:8", "redis:7.0.15.1", "redis:7.", "redis:", "valkey:7", "redis:7\n.0", "", "../redis:7"] {
+        for bad in [
+            "redis",
+            "redis:latest",
+            "redis:7.0.1",
+            "redis:7.1",
+            "redis:8",
+            "redis:7.0.15.1",
+            "redis:7.",
+            "redis:",
+            "valkey:7",
+            "redis:7\n.0",
+            "",
+            "../redis:7",
+        ] {
             assert!(check(bad, local()).is_err(), "{bad:?}");
         }
     }
@@ -50,7 +71,10 @@ mod tests {
     #[test]
     fn the_message_names_what_there_is_and_what_to_do() {
         let message = check("docker.io/library/redis:8.0", local()).unwrap_err();
-        assert!(message.contains("7.0.15") && message.contains("--redis-server") && message.contains("redis:8.0"), "{message}");
+        assert!(
+            message.contains("7.0.15") && message.contains("--redis-server") && message.contains("redis:8.0"),
+            "{message}"
+        );
         assert!(!check("redis:7\nx", local()).unwrap_err().contains('\n'));
     }
 

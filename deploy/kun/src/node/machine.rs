@@ -187,7 +187,11 @@ impl Machine {
                 if now >= deadline { act(Action::Kill) } else { rest_until(deadline) }
             }
             (Life::Stopping { deadline, .. }, Wish::Run | Wish::Park { .. }) => {
-                if now >= *deadline { act(Action::Kill) } else { rest_until(*deadline) }
+                if now >= *deadline {
+                    act(Action::Kill)
+                } else {
+                    rest_until(*deadline)
+                }
             }
         }
     }
@@ -240,7 +244,8 @@ impl Machine {
             RestartPolicy::OnFailure => exit.code == 0,
             RestartPolicy::Never => true,
         };
-        self.failures = if now.saturating_sub(since) >= millis(HEALTHY_AFTER) { 1 } else { self.failures.saturating_add(1) };
+        self.failures =
+            if now.saturating_sub(since) >= millis(HEALTHY_AFTER) { 1 } else { self.failures.saturating_add(1) };
         let code = exit.code;
         self.last = Some(exit);
         if over && wish == Wish::Run {
@@ -336,7 +341,11 @@ mod tests {
             (Life::Done, park, Health::Fine, 1, act(Action::Leave)),
         ];
         for (life, wish, health, now, expected) in table {
-            assert_eq!(machine(life.clone()).decide(wish, health, now), expected, "{life:?} {wish:?} {health:?} at {now}");
+            assert_eq!(
+                machine(life.clone()).decide(wish, health, now),
+                expected,
+                "{life:?} {wish:?} {health:?} at {now}"
+            );
         }
     }
 

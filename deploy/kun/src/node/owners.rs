@@ -234,7 +234,11 @@ mod tests {
             assert_eq!(judge(&owners, deleting, false), expected, "{states:?}");
         }
         let waiting = [owner("0", Waiting)];
-        assert_eq!(judge(&waiting, false, true), Verdict::Delete { foreground: true }, "its own dependents go before it");
+        assert_eq!(
+            judge(&waiting, false, true),
+            Verdict::Delete { foreground: true },
+            "its own dependents go before it"
+        );
     }
 
     #[test]
@@ -255,6 +259,10 @@ mod tests {
         let mut graph = Graph::default();
         assert_eq!(graph.apply(&"pod".into(), item(&[("gone", true)], None)), uids(&["pod"]));
         assert_eq!(graph.apply(&"pod".into(), item(&[("gone", true)], None)), uids(&[]));
-        assert_eq!(graph.apply(&"pod".into(), item(&[], None)), uids(&["gone"]), "a released dependent frees its owner");
+        assert_eq!(
+            graph.apply(&"pod".into(), item(&[], None)),
+            uids(&["gone"]),
+            "a released dependent frees its owner"
+        );
     }
 }

@@ -71,12 +71,21 @@ impl Pods {
     /// A dispatcher that knows what was found on disk.
     #[must_use]
     pub fn new(node: Arc<Node>, found: Found) -> Self {
-        Self { node, found, slots: BTreeMap::new(), workers: JoinSet::new(), park: CancellationToken::new(), listed: BTreeSet::new(), synced: false }
+        Self {
+            node,
+            found,
+            slots: BTreeMap::new(),
+            workers: JoinSet::new(),
+            park: CancellationToken::new(),
+            listed: BTreeSet::new(),
+            synced: false,
+        }
     }
 
     /// Runs until `shutdown`, then until every pod's process has stopped.
     pub async fn run(mut self, client: Client, shutdown: CancellationToken) {
-        let mut events = watch_objects(Api::<core::Pod>::all(client), watcher::Config::default()).default_backoff().boxed();
+        let mut events =
+            watch_objects(Api::<core::Pod>::all(client), watcher::Config::default()).default_backoff().boxed();
         let mut stopping = false;
         loop {
             tokio::select! {
@@ -149,7 +158,11 @@ impl Pods {
     }
 
     fn employ(&mut self, key: Key, pod: Arc<core::Pod>) {
-        let ours = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).is_none_or(|name| name == self.node.machinery.name);
+        let ours = pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.node_name.as_deref())
+            .is_none_or(|name| name == self.node.machinery.name);
         if !ours || self.park.is_cancelled() {
             return;
         }
@@ -159,8 +172,10 @@ impl Pods {
         }
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         // An older process of the same name, left on disk, must have gone before this one may start.
-        let predecessor =
-            self.found.iter().find(|(found, (record, _))| **found != uid && record.namespace == key.0 && record.name == key.1);
+        let predecessor = self
+            .found
+            .iter()
+            .find(|(found, (record, _))| **found != uid && record.namespace == key.0 && record.name == key.1);
         if let Some(predecessor) = predecessor.map(|(found, _)| found.clone()) {
             self.bury(&predecessor, Some(pod));
             return;
@@ -240,7 +255,12 @@ fn put_away(node: &Node, record: &Record, directory: &Path) {
         std::fs::remove_dir_all(directory)
     } else {
         let name = record::directory_name(&record.namespace, &record.name, &record.uid);
-        tracing::warn!("the directory of pod {}/{} is kept in {}", record.namespace, record.name, node.layout.lost.display());
+        tracing::warn!(
+            "the directory of pod {}/{} is kept in {}",
+            record.namespace,
+            record.name,
+            node.layout.lost.display()
+        );
         std::fs::rename(directory, node.layout.lost.join(name))
     };
     if let Err(error) = result {

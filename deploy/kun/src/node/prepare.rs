@@ -34,7 +34,10 @@ pub struct Prepared {
 pub fn check_shape(pod: &core::Pod) -> Result<&core::Container, Waiting> {
     let names = [pod.metadata.name.as_deref(), pod.metadata.namespace.as_deref(), pod.metadata.uid.as_deref()];
     if !names.iter().all(|name| name.is_some_and(is_safe_name)) {
-        return Err(refuse("CreateContainerConfigError", format!("name, namespace or uid of the pod are not plain names: {names:?}")));
+        return Err(refuse(
+            "CreateContainerConfigError",
+            format!("name, namespace or uid of the pod are not plain names: {names:?}"),
+        ));
     }
     let Some(spec) = &pod.spec else {
         return Err(refuse("CreateContainerConfigError", "the pod has no spec".to_owned()));
@@ -50,13 +53,19 @@ pub fn check_shape(pod: &core::Pod) -> Result<&core::Container, Waiting> {
 }
 
 /// Brings everything on disk that the pod needs and builds its command.
-pub fn prepare(node: &Node, pod: &core::Pod, places: &Places, address: std::net::Ipv4Addr) -> Result<Prepared, Waiting> {
+pub fn prepare(
+    node: &Node,
+    pod: &core::Pod,
+    places: &Places,
+    address: std::net::Ipv4Addr,
+) -> Result<Prepared, Waiting> {
     let container = check_shape(pod)?;
     let machinery = &node.machinery;
     image::check(container.image.as_deref().unwrap_or_default(), machinery.engine)
         .map_err(|message| refuse("ErrImagePull", message))?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let spec = pod.spec.as_ref().ok_or_else(|| refuse("CreateContainerConfigError", "the pod has no spec".to_owned()))?;
+    let spec =
+        pod.spec.as_ref().ok_or_else(|| refuse("CreateContainerConfigError", "the pod has no spec".to_owned()))?;
     let volumes = volume::lay_out(namespace, spec, places)?;
     for volume in &volumes {
         provide(node, namespace, volume)?;
@@ -90,7 +99,9 @@ pub fn prepare(node: &Node, pod: &core::Pod, places: &Places, address: std::net:
 }
 
 fn provide(node: &Node, namespace: &str, volume: &Volume) -> Result<(), Waiting> {
-    let failed = |error: project::Error| refuse("CreateContainerConfigError", format!("volume {}: {}", volume.name, chain(&error)));
+    let failed = |error: project::Error| {
+        refuse("CreateContainerConfigError", format!("volume {}: {}", volume.name, chain(&error)))
+    };
     match &volume.source {
         Source::Empty => {
             check_length(volume)?;
@@ -115,7 +126,10 @@ fn provide(node: &Node, namespace: &str, volume: &Volume) -> Result<(), Waiting>
                 return Ok(());
             }
             let path = volume.directory.display();
-            Err(refuse("CreateContainerConfigError", format!("volume {}: hostPath {path} is not a directory", volume.name)))
+            Err(refuse(
+                "CreateContainerConfigError",
+                format!("volume {}: hostPath {path} is not a directory", volume.name),
+            ))
         }
     }
 }
@@ -127,7 +141,9 @@ pub fn refresh(node: &Node, namespace: &str, volume: &Volume) -> Result<(), Wait
         Source::Secret(keys) => ("secret", keys, node.objects.secret(namespace, &keys.name)),
         Source::Empty | Source::Claim { .. } | Source::Host { .. } => return Ok(()),
     };
-    let failed = |error: project::Error| refuse("CreateContainerConfigError", format!("volume {}: {}", volume.name, chain(&error)));
+    let failed = |error: project::Error| {
+        refuse("CreateContainerConfigError", format!("volume {}: {}", volume.name, chain(&error)))
+    };
     match found {
         Some((version, data)) => {
             let files = project::files(keys, &data).map_err(failed)?;
@@ -145,7 +161,10 @@ fn check_length(volume: &Volume) -> Result<(), Waiting> {
     if is_run && length > RUN_PATH_MAX {
         return Err(refuse(
             "CreateContainerConfigError",
-            format!("volume {}: its path has {length} bytes, {RUN_PATH_MAX} at most leave room for a socket; start kun with a shorter --data", volume.name),
+            format!(
+                "volume {}: its path has {length} bytes, {RUN_PATH_MAX} at most leave room for a socket; start kun with a shorter --data",
+                volume.name
+            ),
         ));
     }
     Ok(())
@@ -153,7 +172,11 @@ fn check_length(volume: &Volume) -> Result<(), Waiting> {
 
 fn provide_sub_path(path: &str) -> Result<(), Waiting> {
     let path = Path::new(path);
-    if path.exists() { Ok(()) } else { project::directory(path).map_err(|error| refuse("CreateContainerConfigError", chain(&error))) }
+    if path.exists() {
+        Ok(())
+    } else {
+        project::directory(path).map_err(|error| refuse("CreateContainerConfigError", chain(&error)))
+    }
 }
 
 /// An error with its causes, once, as a sentence for a status or an event.
@@ -182,7 +205,10 @@ mod tests {
 
     fn pod(name: &str, containers: usize) -> core::Pod {
         let containers: Vec<_> = (0..containers).map(|n| json!({"name": format!("c{n}")})).collect();
-        serde_json::from_value(json!({"metadata": {"name": name, "namespace": "ns", "uid": "u-1"}, "spec": {"containers": containers}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "namespace": "ns", "uid": "u-1"}, "spec": {"containers": containers}}),
+        )
+        .unwrap()
     }
 
     #[test]

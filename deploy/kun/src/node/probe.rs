@@ -53,7 +53,9 @@ impl Track {
         let seconds = |value: Option<i32>, default: u64, least: u64| {
             value.and_then(|v| u64::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default).max(least)
         };
-        let count = |value: Option<i32>, default: u32| value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default);
+        let count = |value: Option<i32>, default: u32| {
+            value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
+        };
         Self {
             period: seconds(probe.period_seconds, 10, 1) * 1_000,
             initial_delay: seconds(probe.initial_delay_seconds, 0, 0) * 1_000,
@@ -149,7 +151,10 @@ impl Probes {
         if started && let Some(track) = &mut self.startup {
             track.assume_passing();
         }
-        if started && ready && let Some(track) = &mut self.readiness {
+        if started
+            && ready
+            && let Some(track) = &mut self.readiness
+        {
             track.assume_passing();
         }
     }
@@ -169,7 +174,8 @@ impl Probes {
     /// The probe that demands a restart, and why.
     #[must_use]
     pub fn verdict(&self) -> Option<(Kind, String)> {
-        let failed = |kind, track: &Option<Track>| track.as_ref().filter(|t| t.failed()).map(|t| (kind, t.message.clone()));
+        let failed =
+            |kind, track: &Option<Track>| track.as_ref().filter(|t| t.failed()).map(|t| (kind, t.message.clone()));
         if self.started() { failed(Kind::Liveness, &self.liveness) } else { failed(Kind::Startup, &self.startup) }
     }
 

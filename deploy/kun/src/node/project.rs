@@ -50,7 +50,11 @@ pub fn directory(path: &Path) -> Result<(), Error> {
 pub fn files(keys: &Keys, data: &BTreeMap<String, Vec<u8>>) -> Result<BTreeMap<String, Vec<u8>>, Error> {
     if keys.items.is_empty() {
         // Keys are validated by the API server; one that could leave the volume is still left out here.
-        return Ok(data.iter().filter(|(key, _)| super::volume::is_inside(key)).map(|(k, v)| (k.clone(), v.clone())).collect());
+        return Ok(data
+            .iter()
+            .filter(|(key, _)| super::volume::is_inside(key))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect());
     }
     let mut files = BTreeMap::new();
     for (key, path) in &keys.items {

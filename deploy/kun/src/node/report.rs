@@ -10,6 +10,9 @@ pub enum Error {
     /// The status.
     #[error("writing the pod's status")]
     Status(#[source] kube::Error),
+    /// The node's name.
+    #[error("binding the pod to the node")]
+    Bind(#[source] kube::Error),
     /// The deletion.
     #[error("completing the pod's deletion")]
     Delete(#[source] kube::Error),
@@ -26,6 +29,14 @@ pub async fn write(client: &Client, pod: &core::Pod, status: &core::PodStatus) -
         Err(error) if is_gone(&error) => Ok(()),
         Err(error) => Err(Error::Status(error)),
     }
+}
+
+/// Writes the node's name into a pod.
+pub async fn bind(client: &Client, pod: &core::Pod, node: &str) -> Result<core::Pod, Error> {
+    let (namespace, name) = coordinates(pod);
+    let api: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
+    let patch = serde_json::json!({"metadata": {"uid": pod.metadata.uid}, "spec": {"nodeName": node}});
+    api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(Error::Bind)
 }
 
 /// Completes a deletion: the process has gone, so may the object.

@@ -78,9 +78,11 @@ fn fill(
     for ordinal in wanted {
         match members.iter().find(|member| member.ordinal == *ordinal) {
             None => {
-                plan.claims.extend(build_claims(set, *ordinal).into_iter().filter(|claim| {
-                    claim.metadata.name.as_ref().is_some_and(|name| !claims.contains(name))
-                }));
+                plan.claims.extend(
+                    build_claims(set, *ordinal)
+                        .into_iter()
+                        .filter(|claim| claim.metadata.name.as_ref().is_some_and(|name| !claims.contains(name))),
+                );
                 plan.create.push(build_pod(set, *ordinal, revision));
             }
             Some(member) if member.over && !member.terminating => {
@@ -100,7 +102,8 @@ fn trim(members: &[Member<'_>], wanted: &[i32], ordered: bool, plan: &mut Plan) 
     let mut surplus: Vec<&Member<'_>> = members.iter().filter(|member| !wanted.contains(&member.ordinal)).collect();
     surplus.sort_by_key(|member| std::cmp::Reverse(member.ordinal));
     if ordered {
-        let below_ready = wanted.iter().all(|ordinal| members.iter().any(|m| m.ordinal == *ordinal && m.ready && !m.terminating));
+        let below_ready =
+            wanted.iter().all(|ordinal| members.iter().any(|m| m.ordinal == *ordinal && m.ready && !m.terminating));
         if !below_ready || surplus.iter().any(|member| member.terminating) {
             return;
         }
@@ -112,7 +115,10 @@ fn trim(members: &[Member<'_>], wanted: &[i32], ordered: bool, plan: &mut Plan) 
 /// RollingUpdate: replaces one pod of an old revision at a time, from the highest ordinal, when all others are ready.
 fn update(spec: &apps::StatefulSetSpec, members: &[Member<'_>], wanted: &[i32], revision: &str, plan: &mut Plan) {
     let strategy = spec.update_strategy.as_ref();
-    if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete") || !plan.delete.is_empty() || !plan.create.is_empty() {
+    if strategy.and_then(|s| s.type_.as_deref()) == Some("OnDelete")
+        || !plan.delete.is_empty()
+        || !plan.create.is_empty()
+    {
         return;
     }
     let partition = strategy.and_then(|s| s.rolling_update.as_ref()).and_then(|r| r.partition).unwrap_or(0);
@@ -141,7 +147,8 @@ fn replicas(set: &apps::StatefulSet) -> i32 {
 
 fn members<'a>(set: &apps::StatefulSet, pods: &[&'a core::Pod]) -> Vec<Member<'a>> {
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    let mut members: Vec<Member<'a>> = pods.iter().filter(|pod| is_controlled(set, pod)).filter_map(|pod| member(name, pod)).collect();
+    let mut members: Vec<Member<'a>> =
+        pods.iter().filter(|pod| is_controlled(set, pod)).filter_map(|pod| member(name, pod)).collect();
     members.sort_by_key(|member| member.ordinal);
     members
 }
@@ -150,7 +157,9 @@ fn members<'a>(set: &apps::StatefulSet, pods: &[&'a core::Pod]) -> Vec<Member<'a
 #[must_use]
 pub fn is_controlled(set: &apps::StatefulSet, pod: &core::Pod) -> bool {
     let owners = pod.metadata.owner_references.iter().flatten();
-    let controller = owners.filter(|owner| owner.controller == Some(true)).find(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
+    let controller = owners
+        .filter(|owner| owner.controller == Some(true))
+        .find(|owner| Some(&owner.uid) == set.metadata.uid.as_ref());
     controller.is_some()
 }
 
@@ -173,11 +182,14 @@ fn member<'a>(set: &str, pod: &'a core::Pod) -> Option<Member<'a>> {
 }
 
 fn status(set: &apps::StatefulSet, members: &[Member<'_>], revision: &str) -> apps::StatefulSetStatus {
-    let count = |test: &dyn Fn(&Member<'_>) -> bool| i32::try_from(members.iter().filter(|m| test(m)).count()).unwrap_or(i32::MAX);
+    let count = |test: &dyn Fn(&Member<'_>) -> bool| {
+        i32::try_from(members.iter().filter(|m| test(m)).count()).unwrap_or(i32::MAX)
+    };
     let before = set.status.as_ref().and_then(|status| status.current_revision.clone());
     let updated = count(&|m| m.revision == revision && !m.terminating);
     let ready = count(&|m| m.ready && !m.terminating);
-    let all_updated = updated == replicas(set) && i32::try_from(members.len()).is_ok_and(|n| n == updated) && ready == updated;
+    let all_updated =
+        updated == replicas(set) && i32::try_from(members.len()).is_ok_and(|n| n == updated) && ready == updated;
     let current = if all_updated { revision.to_owned() } else { before.unwrap_or_else(|| revision.to_owned()) };
     apps::StatefulSetStatus {
         observed_generation: set.metadata.generation,
@@ -244,6 +256,8 @@ fn build_pod(set: &apps::StatefulSet, ordinal: i32, revision: &str) -> core::Pod
     labels.insert(LABEL_INDEX.to_owned(), ordinal.to_string());
     let mut pod_spec = spec.template.spec.unwrap_or_default();
     pod_spec.hostname = Some(name.clone());
+    // There is one node: a pod of a set is bound to it from birth, which saves a write.
+    pod_spec.node_name = Some(super::NAME.to_owned());
     pod_spec.subdomain = spec.service_name.clone().filter(|service| !service.is_empty());
     let mut volumes = pod_spec.volumes.take().unwrap_or_default();
     for template in spec.volume_claim_templates.iter().flatten() {
@@ -315,7 +329,8 @@ mod tests {
         pod.metadata.uid = Some(format!("u{ordinal}"));
         let ready = matches!(is, Is::Ready | Is::Terminating | Is::Old);
         let phase = if matches!(is, Is::Failed) { "Failed" } else { "Running" };
-        let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]});
+        let status =
+            json!({"phase": phase, "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]});
         pod.status = serde_json::from_value(status).unwrap();
         if matches!(is, Is::Terminating) {
             pod.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
@@ -330,7 +345,10 @@ mod tests {
     fn moves(set: &apps::StatefulSet, pods: &[(i32, Is)]) -> (Vec<String>, Vec<String>) {
         let pods: Vec<core::Pod> = pods.iter().map(|(ordinal, is)| pod(set, *ordinal, *is)).collect();
         let plan = plan(set, &pods.iter().collect::<Vec<_>>(), &BTreeSet::new());
-        (plan.create.into_iter().map(|pod| pod.metadata.name.unwrap()).collect(), plan.delete.into_iter().map(|(name, _)| name).collect())
+        (
+            plan.create.into_iter().map(|pod| pod.metadata.name.unwrap()).collect(),
+            plan.delete.into_iter().map(|(name, _)| name).collect(),
+        )
     }
 
     fn names(names: &[&str]) -> Vec<String> {
@@ -343,7 +361,10 @@ mod tests {
         assert_eq!(moves(&s, &[]), (names(&["s-0", "s-1", "s-2"]), vec![]));
         assert_eq!(moves(&s, &[(1, Is::NotReady)]), (names(&["s-0", "s-2"]), vec![]));
         let s = set(1, "Parallel", "OnDelete");
-        assert_eq!(moves(&s, &[(0, Is::NotReady), (1, Is::Ready), (2, Is::Ready), (3, Is::Terminating)]), (vec![], names(&["s-2", "s-1"])));
+        assert_eq!(
+            moves(&s, &[(0, Is::NotReady), (1, Is::Ready), (2, Is::Ready), (3, Is::Terminating)]),
+            (vec![], names(&["s-2", "s-1"]))
+        );
     }
 
     #[test]
@@ -380,9 +401,14 @@ mod tests {
         assert_eq!(moves(&s, &[(0, Is::Old), (1, Is::Old), (2, Is::NotReady)]), (vec![], vec![]));
         assert_eq!(moves(&s, &[(0, Is::Old), (1, Is::Old), (2, Is::Terminating)]), (vec![], vec![]));
         assert_eq!(moves(&s, &[(0, Is::Old), (1, Is::Old), (2, Is::Ready)]), (vec![], names(&["s-1"])));
-        assert_eq!(moves(&s, &[(0, Is::Old), (1, Is::OldNotReady), (2, Is::Ready)]), (vec![], names(&["s-1"])), "a bad revision can be left");
+        assert_eq!(
+            moves(&s, &[(0, Is::Old), (1, Is::OldNotReady), (2, Is::Ready)]),
+            (vec![], names(&["s-1"])),
+            "a bad revision can be left"
+        );
         let mut partitioned = set(3, "Parallel", "RollingUpdate");
-        partitioned.spec.as_mut().unwrap().update_strategy = serde_json::from_value(json!({"rollingUpdate": {"partition": 2}})).unwrap();
+        partitioned.spec.as_mut().unwrap().update_strategy =
+            serde_json::from_value(json!({"rollingUpdate": {"partition": 2}})).unwrap();
         assert_eq!(moves(&partitioned, &[(0, Is::Old), (1, Is::Old), (2, Is::Ready)]), (vec![], vec![]));
     }
 
@@ -403,7 +429,7 @@ mod tests {
             "metadata": {"name": "s-0", "namespace": "ns",
                 "labels": {"app": "x", LABEL_REVISION: revision, LABEL_POD_NAME: "s-0", LABEL_INDEX: "0"},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "set-uid", "controller": true, "blockOwnerDeletion": true}]},
-            "spec": {"hostname": "s-0", "subdomain": "svc", "containers": [{"name": "c", "image": "redis:7"}],
+            "spec": {"hostname": "s-0", "nodeName": "standalone", "subdomain": "svc", "containers": [{"name": "c", "image": "redis:7"}],
                 "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-s-0"}}]}
         });
         assert_eq!(serde_json::to_value(&plan.create[0]).unwrap(), expected);
@@ -446,7 +472,8 @@ mod tests {
         let mut scaled = set(5, "Parallel", "RollingUpdate");
         scaled.metadata.generation = Some(9);
         assert_eq!(revision(&s), revision(&scaled));
-        scaled.spec.as_mut().unwrap().template.metadata.as_mut().unwrap().annotations = Some([("a".to_owned(), "b".to_owned())].into());
+        scaled.spec.as_mut().unwrap().template.metadata.as_mut().unwrap().annotations =
+            Some([("a".to_owned(), "b".to_owned())].into());
         assert_ne!(revision(&s), revision(&scaled));
         assert!(revision(&s).len() <= "s-".len() + 10);
     }

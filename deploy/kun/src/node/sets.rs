@@ -71,7 +71,8 @@ async fn gather(
 ) -> Result<(Vec<core::Pod>, BTreeSet<String>), Error> {
     let pods: Api<core::Pod> = Api::namespaced(client.clone(), namespace);
     let pods = pods.list(&ListParams::default()).await.map_err(Error::Gather)?.items;
-    let templates = set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_ref()).is_some_and(|all| !all.is_empty());
+    let templates =
+        set.spec.as_ref().and_then(|spec| spec.volume_claim_templates.as_ref()).is_some_and(|all| !all.is_empty());
     if !templates {
         return Ok((pods, BTreeSet::new()));
     }
@@ -107,8 +108,11 @@ where
 {
     match api.create(&PostParams::default(), object).await {
         Ok(_) => Ok(()),
-        // It is there already, or its namespace is going: the next event tells more.
-        Err(error) if has_code(&error, &[409]) => Ok(()),
+        // It is there already, or its namespace is going (403): the next event tells more.
+        Err(error) if has_code(&error, &[403, 409]) => {
+            tracing::debug!("not creating {kind}: {error}");
+            Ok(())
+        }
         Err(source) => Err(Error::Create { kind, name: object.meta().name.clone().unwrap_or_default(), source }),
     }
 }

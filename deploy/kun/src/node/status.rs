@@ -79,10 +79,15 @@ fn conditions(
         }
     };
     let not_ready = (!ready).then(|| (reason.to_owned(), message));
-    [("PodScheduled", true, None), ("Initialized", true, None), ("ContainersReady", ready, not_ready.clone()), ("Ready", ready, not_ready)]
-        .into_iter()
-        .map(|(kind, on, why)| condition(before, kind, on, why, now))
-        .collect()
+    [
+        ("PodScheduled", true, None),
+        ("Initialized", true, None),
+        ("ContainersReady", ready, not_ready.clone()),
+        ("Ready", ready, not_ready),
+    ]
+    .into_iter()
+    .map(|(kind, on, why)| condition(before, kind, on, why, now))
+    .collect()
 }
 
 fn condition(
@@ -213,9 +218,8 @@ mod tests {
         let first = build(&pod(), None, &view(&machine), at(10));
         let second = build(&pod(), Some(&first), &view(&machine), at(99));
         assert_eq!(first, second, "nothing changed, so nothing is written");
-        let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"].map(|kind| {
-            json!({"type": kind, "status": "True", "lastTransitionTime": "1970-01-01T00:00:10Z"})
-        });
+        let conditions = ["PodScheduled", "Initialized", "ContainersReady", "Ready"]
+            .map(|kind| json!({"type": kind, "status": "True", "lastTransitionTime": "1970-01-01T00:00:10Z"}));
         let expected = json!({
             "phase": "Running", "hostIP": "127.0.0.1", "hostIPs": [{"ip": "127.0.0.1"}],
             "podIP": "127.86.0.1", "podIPs": [{"ip": "127.86.0.1"}], "startTime": "1970-01-01T00:00:01Z",
@@ -258,7 +262,10 @@ mod tests {
         machine.held(Waiting { reason: "ErrImagePull".into(), message: "no redis 9".into() }, 0);
         let status = json(&build(&pod(), None, &View { ready: false, ..view(&machine) }, at(10)));
         assert_eq!(status["phase"], "Pending");
-        assert_eq!(status["containerStatuses"][0]["state"]["waiting"], json!({"reason": "ErrImagePull", "message": "no redis 9"}));
+        assert_eq!(
+            status["containerStatuses"][0]["state"]["waiting"],
+            json!({"reason": "ErrImagePull", "message": "no redis 9"})
+        );
         assert_eq!(status["conditions"][3]["message"], "no redis 9");
     }
 

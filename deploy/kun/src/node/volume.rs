@@ -76,7 +76,10 @@ pub fn claim_directory(namespace: &str, claim: &str) -> String {
 pub fn lay_out(namespace: &str, spec: &core::PodSpec, places: &Places) -> Result<Vec<Volume>, Waiting> {
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     if volumes.len() > VOLUMES_MAX {
-        return Err(refused(format!("the pod has {} volumes; the standalone node allows {VOLUMES_MAX}", volumes.len())));
+        return Err(refused(format!(
+            "the pod has {} volumes; the standalone node allows {VOLUMES_MAX}",
+            volumes.len()
+        )));
     }
     volumes.iter().map(|volume| lay_out_one(namespace, volume, places)).collect()
 }
@@ -125,7 +128,9 @@ fn keys(
         items.unwrap_or_default().iter().map(|item| (item.key.clone(), item.path.clone())).collect();
     for (_, path) in &items {
         if !is_inside(path) {
-            return Err(refused(format!("volume {volume}: item path {path:?} must be relative and stay inside the volume")));
+            return Err(refused(format!(
+                "volume {volume}: item path {path:?} must be relative and stay inside the volume"
+            )));
         }
     }
     Ok(Keys { name: name.clone(), optional: optional.unwrap_or(false), items })

@@ -14,10 +14,9 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::ask;
 use super::context::Node;
 use super::event::{About, Happening};
-use super::machine::{Action, Exit, Health, Life, Machine, Millis, RestartPolicy, Waiting, Wish, millis};
+use super::machine::{Action, Exit, Health, Life, Machine, Millis, RestartPolicy, Wish, millis};
 use super::prepare::{self, MARK, Prepared, chain};
 use super::probe::{Kind, Probes};
 use super::process::{self, Ended, Process};
@@ -35,6 +34,9 @@ const REPORT_RETRY: Duration = Duration::from_secs(1);
 const LOG_CHECK: Duration = Duration::from_secs(60);
 /// How much of a termination message is reported, as in Kubernetes.
 const MESSAGE_MAX: usize = 4096;
+
+mod probing;
+mod starting;
 
 /// What the dispatcher says about a pod.
 #[derive(Clone, Debug)]
@@ -69,13 +71,22 @@ pub struct Worker {
 impl Worker {
     /// A worker for a pod, with what an earlier life of the node recorded about it.
     #[must_use]
-    pub fn new(node: Arc<Node>, orders: watch::Receiver<Orders>, park: CancellationToken, record: Option<Record>) -> Self {
+    pub fn new(
+        node: Arc<Node>,
+        orders: watch::Receiver<Orders>,
+        park: CancellationToken,
+        record: Option<Record>,
+    ) -> Self {
         let pod = Arc::clone(&orders.borrow().pod);
         let meta = &pod.metadata;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
         let (namespace, name, uid) = (text(&meta.namespace), text(&meta.name), text(&meta.uid));
         let directory = node.layout.pods.join(record::directory_name(&namespace, &name, &uid));
-        let places = Places { pod: directory.clone(), run: node.layout.run.join(short(&uid)), claims: node.layout.claims.clone() };
+        let places = Places {
+            pod: directory.clone(),
+            run: node.layout.run.join(short(&uid)),
+            claims: node.layout.claims.clone(),
+        };
         let machine = remembered(&pod, record.as_ref());
         let written = pod.status.clone();
         let changed = node.objects.changed.clone();
@@ -129,7 +140,12 @@ impl Worker {
 
     fn wish(&self) -> Wish {
         let seconds = |s: i64| Duration::from_secs(u64::try_from(s).unwrap_or(0));
-        let own = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds).map_or(GRACE_DEFAULT, seconds);
+        let own = self
+            .pod
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.termination_grace_period_seconds)
+            .map_or(GRACE_DEFAULT, seconds);
         if self.orders.borrow().vanished {
             Wish::Delete { grace: GRACE_FORCED.min(own) }
         } else if self.pod.metadata.deletion_timestamp.is_some() {
@@ -199,59 +215,6 @@ impl Worker {
                 self.machine.held(waiting, now);
             }
         }
-    }
-
-    async fn try_start(&mut self) -> Result<(), Waiting> {
-        let failed = |error: &dyn std::error::Error| prepare::refuse("CreateContainerError", chain(error));
-        self.enter()?;
-        let prepared = self.prepare()?;
-        let log = self.directory.join("log");
-        // The message of the process before is not the message of this one.
-        let _ = std::fs::remove_file(self.directory.join("termination-log"));
-        let held = process::spawn(&process::Start {
-            launcher: &self.node.machinery.own_program,
-            program: &prepared.command.program,
-            args: &prepared.command.args,
-            env: &prepared.command.env,
-            work: &prepared.command.work,
-            log: &log,
-        })
-        .map_err(|error| failed(&error))?;
-        if let Some(record) = &mut self.record {
-            record.process = Some(held.id().clone());
-            record.started_at = Some(Timestamp::now());
-            record.restarts = self.machine.restarts;
-            record.write(&self.directory).map_err(|error| failed(&error))?;
-        }
-        self.prepared = Some(prepared);
-        // Even if the word cannot be given there is a process now; its end will be seen like any other.
-        self.process = Some(held.release().await.map_err(|error| failed(&error))?);
-        Ok(())
-    }
-
-    /// Gives the pod its directory and its address, once.
-    fn enter(&mut self) -> Result<(), Waiting> {
-        let failed = |error: &dyn std::error::Error| prepare::refuse("CreatePodSandboxError", chain(error));
-        let container = prepare::check_shape(&self.pod)?;
-        if self.record.is_some() {
-            return Ok(());
-        }
-        let ports: Vec<u16> = container.ports.iter().flatten().filter_map(|port| u16::try_from(port.container_port).ok()).collect();
-        super::project::directory(&self.directory).map_err(|error| failed(&error))?;
-        super::project::directory(&self.places.run).map_err(|error| failed(&error))?;
-        let address = self.node.pool.take(&ports).map_err(|error| failed(&error))?;
-        let meta = &self.pod.metadata;
-        let text = |value: &Option<String>| value.clone().unwrap_or_default();
-        let record = Record::new(&text(&meta.namespace), &text(&meta.name), &text(&meta.uid), address);
-        record.write(&self.directory).map_err(|error| failed(&error))?;
-        self.record = Some(record);
-        Ok(())
-    }
-
-    fn prepare(&self) -> Result<Prepared, Waiting> {
-        let address = self.record.as_ref().map(|record| record.address);
-        let address = address.ok_or_else(|| prepare::refuse("CreatePodSandboxError", "the pod has no address".to_owned()))?;
-        prepare::prepare(&self.node, &self.pod, &self.places, address)
     }
 
     fn terminate(&mut self, grace: Duration) {
@@ -382,11 +345,16 @@ impl Worker {
     }
 
     fn next_look(&self, wake: Option<Millis>) -> Millis {
-        let probes = self.probes.due().into_iter().filter(|(kind, _, _)| !self.asking.contains_key(kind)).map(|(_, due, _)| due);
+        let probes =
+            self.probes.due().into_iter().filter(|(kind, _, _)| !self.asking.contains_key(kind)).map(|(_, due, _)| due);
         let probes = probes.filter(|_| self.process.is_some()).min();
         let log = self.process.is_some().then(|| self.log_checked.saturating_add(millis(LOG_CHECK)));
         // With nothing to look at, an hour: everything else arrives as an event.
-        [wake, probes, self.report_again, log].into_iter().flatten().min().unwrap_or_else(|| self.node.clock.now() + 3_600_000)
+        [wake, probes, self.report_again, log]
+            .into_iter()
+            .flatten()
+            .min()
+            .unwrap_or_else(|| self.node.clock.now() + 3_600_000)
     }
 
     fn follow_orders(&mut self) {
@@ -400,7 +368,7 @@ impl Worker {
         for volume in &prepared.volumes {
             // A ConfigMap that has gone leaves a running pod its files, as the kubelet does.
             if let Err(waiting) = prepare::refresh(&self.node, namespace, volume) {
-                tracing::warn!("pod {}: {}", self.label(), waiting.message);
+                tracing::debug!("pod {}: {}", self.label(), waiting.message);
             }
         }
     }
@@ -413,46 +381,6 @@ impl Worker {
                 tracing::warn!("pod {}: trimming its log: {error}", self.label());
             }
         }
-    }
-
-    fn ask_what_is_due(&mut self) {
-        let now = self.node.clock.now();
-        if self.process.is_none() || !matches!(self.machine.life, Life::Running { .. }) {
-            return;
-        }
-        for (kind, due, timeout) in self.probes.due() {
-            if due > now || self.asking.contains_key(&kind) {
-                continue;
-            }
-            self.asking.insert(kind, now);
-            let question = self.question(kind);
-            let (asker, slots) = (self.node.asker.clone(), Arc::clone(&self.node.probe_slots));
-            self.asks.spawn(async move {
-                let answer = match (question, slots.acquire_owned().await) {
-                    (Ok(question), Ok(_slot)) => asker.ask(&question, timeout).await,
-                    (Err(message), _) => Err(message),
-                    (Ok(_), Err(_)) => Err("the node is stopping".to_owned()),
-                };
-                (kind, now, answer)
-            });
-        }
-    }
-
-    fn question(&self, kind: Kind) -> Result<ask::Question, String> {
-        let container = self.container().ok_or("the pod has no container")?;
-        let probe = match kind {
-            Kind::Startup => container.startup_probe.as_ref(),
-            Kind::Liveness => container.liveness_probe.as_ref(),
-            Kind::Readiness => container.readiness_probe.as_ref(),
-        };
-        let (Some(probe), Some(record)) = (probe, &self.record) else { return Err("there is no such probe".to_owned()) };
-        let prepared = self.prepared.as_ref().ok_or("the pod's environment is not known")?;
-        ask::question(probe, container, record.address, &prepared.command, |word| prepared.mounts.apply(word))
-    }
-
-    fn answered(&mut self, kind: Kind, asked: Millis, answer: Result<(), String>) {
-        self.asking.remove(&kind);
-        self.probes.record(kind, answer, asked);
     }
 
     async fn report(&mut self) {
@@ -475,7 +403,11 @@ impl Worker {
                 self.report_again = None;
             }
             Err(error) => {
-                tracing::debug!("pod {}: writing its status failed, it is tried again: {}", self.label(), chain(&error));
+                tracing::debug!(
+                    "pod {}: writing its status failed, it is tried again: {}",
+                    self.label(),
+                    chain(&error)
+                );
                 self.report_again = Some(now.saturating_add(millis(REPORT_RETRY)));
             }
         }
@@ -500,7 +432,12 @@ impl Worker {
     }
 
     fn note(&self, warning: bool, reason: &'static str, message: String) {
-        self.node.events.note(Happening { about: About::of("Pod", "v1", &self.pod.metadata), warning, reason, message });
+        self.node.events.note(Happening {
+            about: About::of("Pod", "v1", &self.pod.metadata),
+            warning,
+            reason,
+            message,
+        });
     }
 
     fn address_text(&self) -> String {

@@ -61,8 +61,14 @@ fn configuration(path: &str, url: &str, authority_pem: &str) -> Value {
     let operations = if mutates { json!(["CREATE", "UPDATE"]) } else { json!(["CREATE", "UPDATE", "DELETE"]) };
     // Status is the controller's and is not a matter of policy; every other subresource is an action to be judged.
     let resources = json!([
-        "redisclusters", "redisclusters/scale", "redisclusters/backup", "redisclusters/failover", "redisclusters/restart",
-        "redisbackups", "redisoperations", "redispolicies"
+        "redisclusters",
+        "redisclusters/scale",
+        "redisclusters/backup",
+        "redisclusters/failover",
+        "redisclusters/restart",
+        "redisbackups",
+        "redisoperations",
+        "redispolicies"
     ]);
     let mut webhook = json!({
         "name": WEBHOOK,
@@ -130,8 +136,10 @@ mod tests {
 
     #[test]
     fn both_configurations_are_what_kubernetes_calls_them() {
-        let mutating: MutatingWebhookConfiguration = serde_json::from_value(configuration("mutate", "https://127.0.0.1:4711", "PEM")).unwrap();
-        let validating: ValidatingWebhookConfiguration = serde_json::from_value(configuration("validate", "https://127.0.0.1:4711", "PEM")).unwrap();
+        let mutating: MutatingWebhookConfiguration =
+            serde_json::from_value(configuration("mutate", "https://127.0.0.1:4711", "PEM")).unwrap();
+        let validating: ValidatingWebhookConfiguration =
+            serde_json::from_value(configuration("validate", "https://127.0.0.1:4711", "PEM")).unwrap();
         let mutating = mutating.webhooks.unwrap().remove(0);
         let validating = validating.webhooks.unwrap().remove(0);
         assert_eq!(mutating.client_config.url.as_deref(), Some("https://127.0.0.1:4711/mutate"));

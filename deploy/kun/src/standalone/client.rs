@@ -38,7 +38,9 @@ pub enum Error {
     #[error("{0} makes no URL")]
     Url(SocketAddr),
     /// Nobody answers.
-    #[error("the API server was not ready within {patience:?} (last: {last}); is a kun with the role apiserver running on this --data and --listen?")]
+    #[error(
+        "the API server was not ready within {patience:?} (last: {last}); is a kun with the role apiserver running on this --data and --listen?"
+    )]
     Unreachable {
         /// How long it was tried.
         patience: Duration,
@@ -56,7 +58,7 @@ pub enum Error {
 }
 
 /// Makes a client of the server at `address`.
-pub(super) fn client(address: SocketAddr, certificates: Reloading) -> Result<Client, Error> {
+pub fn client(address: SocketAddr, certificates: Reloading) -> Result<Client, Error> {
     let tls = certificates.client_config(&[ALPN_H1]).map_err(|source| Error::Tls { address, source })?;
     let url: Uri = format!("https://{address}").parse().map_err(|_| Error::Url(address))?;
     let mut http = HttpConnector::new();

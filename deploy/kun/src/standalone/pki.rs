@@ -75,9 +75,11 @@ impl Who {
         match self {
             Self::Server => server("kun-apiserver", listen),
             Self::WebhookServer => server("kun-webhook", IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            Self::Admin => {
-                Leaf { organizations: vec!["system:masters".to_owned()], lifetime: LIFETIME_ADMIN, ..client("kun:admin") }
-            }
+            Self::Admin => Leaf {
+                organizations: vec!["system:masters".to_owned()],
+                lifetime: LIFETIME_ADMIN,
+                ..client("kun:admin")
+            },
             Self::Controller => client(types::names::CONTROLLER_USER),
             Self::Webhook => client("kun:webhook"),
             Self::Node => client("kun:node"),
@@ -168,9 +170,8 @@ impl Pki {
         let authority = Authority::load_or_create(directory, "ca", "kun")
             .map_err(|source| Error::Authority { path: directory.to_path_buf(), source })?;
         let issuer = Issuer { directory: directory.to_path_buf(), listen: listen.ip(), authority };
-        let follow = |who: Who| {
-            Reloading::new(issuer.material(who)?).map_err(|source| Error::Leaf { who: who.name(), source })
-        };
+        let follow =
+            |who: Who| Reloading::new(issuer.material(who)?).map_err(|source| Error::Leaf { who: who.name(), source });
         let followed = Followed {
             server: follow(Who::Server)?,
             webhook_server: follow(Who::WebhookServer)?,

@@ -1,0 +1,307 @@
+//! What the controller writes to Kubernetes, against an API server of a hundred lines that keeps objects in memory.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+mod memory;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use controller::apply::{self, apply};
+use controller::build::build;
+use controller::credentials::SystemIssuer;
+use controller::delete::{Progress, delete, sweep_claims};
+use controller::gather::{Gathered, gather};
+use controller::lease::{self, Guard};
+use controller::queue::Key;
+use controller::resolve::{Context, Resolved, resolve};
+use memory::Memory;
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+fn key() -> Key {
+    Key { namespace: "shop".to_owned(), name: "orders".to_owned() }
+}
+
+fn cluster(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "spec": spec,
+        "metadata": {"name": "orders", "namespace": "shop", "uid": "u1", "generation": 1, "resourceVersion": "1",
+            "finalizers": ["redis.kun.io/teardown"]},
+    })
+}
+
+/// A cluster in an API server that holds nothing else.
+struct Scene {
+    memory: Memory,
+    issuer: SystemIssuer,
+}
+
+impl Scene {
+    fn new(spec: &Value) -> Self {
+        let memory = Memory::default();
+        memory.put("redisclusters", cluster(spec));
+        Self { memory, issuer: SystemIssuer::new(Arc::new(certs::Authority::create("agents").unwrap())) }
+    }
+
+    fn gathered(&self) -> Gathered {
+        gather(&self.memory.caches(), &key()).unwrap().unwrap()
+    }
+
+    fn resolved(&self) -> Resolved {
+        let context = Context { kun_image: "kun:1", issuer: &self.issuer, now: jiff::Timestamp::now() };
+        resolve(&self.gathered(), context).unwrap()
+    }
+
+    async fn apply(&self) -> Result<apply::Applied, apply::Error> {
+        let resolved = self.resolved();
+        apply(&self.memory.kubernetes(), &self.gathered(), &resolved, build(&resolved).unwrap()).await
+    }
+
+    /// One round of deletion after another until it is done; pods go when their StatefulSet has gone.
+    async fn delete(&self) {
+        for _ in 0..10 {
+            if delete(&self.memory.kubernetes(), &self.gathered()).await.unwrap() == Progress::Done {
+                return;
+            }
+        }
+        panic!("not done after ten rounds");
+    }
+}
+
+#[tokio::test]
+async fn a_second_apply_writes_nothing() {
+    let scene = Scene::new(&json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"memory": "1024Mi"}}}));
+    assert_eq!(scene.apply().await.unwrap().created.len(), 2 + 1 + 2 + 3 + 3);
+    scene.memory.take_writes();
+    assert_eq!(scene.apply().await.unwrap(), apply::Applied::default());
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn secrets_and_configuration_exist_before_the_pods_that_need_them() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    let writes = scene.memory.take_writes();
+    let first_set = writes.iter().position(|write| write.contains("statefulsets")).unwrap();
+    let last_need = writes.iter().rposition(|write| write.contains("secrets") || write.contains("configmaps")).unwrap();
+    assert!(last_need < first_set, "{writes:?}");
+}
+
+#[tokio::test]
+async fn what_we_stop_asking_for_is_taken_away_and_what_others_added_stays() {
+    let scene = Scene::new(&json!({"resources": {"limits": {"memory": "1Gi"}}}));
+    scene.apply().await.unwrap();
+    scene.memory.change("statefulsets", "orders-0", |set| set["metadata"]["labels"]["team"] = json!("a"));
+    scene.memory.put("redisclusters", cluster(&json!({})));
+    scene.apply().await.unwrap();
+    let set = scene.memory.get("statefulsets", "orders-0").unwrap();
+    assert_eq!(set["metadata"]["labels"]["team"], "a");
+    let limits = &set["spec"]["template"]["spec"]["containers"][0]["resources"];
+    assert_eq!(limits.get("limits"), None, "{limits}");
+}
+
+#[tokio::test]
+async fn a_set_is_made_larger_but_never_smaller() {
+    let scene = Scene::new(&json!({"shards": 1, "replicasPerShard": 1}));
+    scene.apply().await.unwrap();
+    let size = |scene: &Scene| scene.memory.get("statefulsets", "orders-0").unwrap()["spec"]["replicas"].clone();
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 1, "replicasPerShard": 3})));
+    scene.apply().await.unwrap();
+    assert_eq!(size(&scene), 4);
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 1, "replicasPerShard": 0})));
+    scene.apply().await.unwrap();
+    assert_eq!(size(&scene), 4);
+}
+
+#[tokio::test]
+async fn sets_of_shards_that_shall_go_are_not_touched() {
+    let scene = Scene::new(&json!({"shards": 3}));
+    scene.apply().await.unwrap();
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 1})));
+    scene.apply().await.unwrap();
+    assert!(scene.memory.get("statefulsets", "orders-2").is_some());
+}
+
+#[tokio::test]
+async fn an_object_of_somebody_else_is_not_touched_and_named() {
+    let scene = Scene::new(&json!({}));
+    let foreign = json!({"metadata": {"name": "orders", "namespace": "shop"}, "spec": {"ports": []}});
+    scene.memory.put("services", foreign);
+    let error = scene.apply().await.unwrap_err();
+    let text = "Service orders exists and belongs to somebody else; it is not touched";
+    assert_eq!(error.to_string(), text);
+    assert_eq!(scene.memory.get("services", "orders").unwrap()["spec"], json!({"ports": []}));
+}
+
+#[tokio::test]
+async fn secrets_of_a_deleted_predecessor_are_inherited_but_not_beside_its_members() {
+    let scene = Scene::new(&json!({"shards": 1, "replicasPerShard": 0}));
+    scene.apply().await.unwrap();
+    let password = |scene: &Scene| scene.memory.get("secrets", "orders-auth").unwrap()["data"]["password"].clone();
+    let before = password(&scene);
+    let mut next = cluster(&json!({"shards": 1, "replicasPerShard": 0}));
+    next["metadata"]["uid"] = json!("u2");
+    scene.memory.put("redisclusters", next);
+    let error = scene.apply().await.unwrap_err();
+    assert!(error.to_string().contains("belongs to the RedisCluster u1"), "{error}");
+    for kind in ["statefulsets", "services", "configmaps"] {
+        scene.memory.clear(kind);
+    }
+    scene.apply().await.unwrap();
+    assert_eq!(password(&scene), before);
+    let owner = &scene.memory.get("secrets", "orders-auth").unwrap()["metadata"]["annotations"];
+    assert_eq!(owner["redis.kun.io/owner-uid"], "u2");
+}
+
+#[tokio::test]
+async fn claims_grow_with_the_specification_and_never_shrink() {
+    let scene = Scene::new(&json!({"storage": {"size": "2Gi"}}));
+    scene.memory.put("persistentvolumeclaims", claim(0, 0, "1Gi"));
+    scene.memory.put("persistentvolumeclaims", claim(0, 1, "3Gi"));
+    scene.apply().await.unwrap();
+    let size =
+        |name| scene.memory.get("persistentvolumeclaims", name).unwrap()["spec"]["resources"]["requests"].clone();
+    assert_eq!(size("data-orders-0-0"), json!({"storage": "2Gi"}));
+    assert_eq!(size("data-orders-0-1"), json!({"storage": "3Gi"}));
+}
+
+fn claim(shard: u16, ordinal: u16, size: &str) -> Value {
+    json!({
+        "metadata": {"name": format!("data-orders-{shard}-{ordinal}"), "namespace": "shop", "labels": {
+            "app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders",
+            "redis.kun.io/shard": shard.to_string(),
+        }},
+        "spec": {"resources": {"requests": {"storage": size}}},
+    })
+}
+
+fn going(spec: &Value) -> Value {
+    let mut cluster = cluster(spec);
+    cluster["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    cluster
+}
+
+async fn deleted(spec: &Value) -> (Scene, Vec<String>) {
+    let scene = Scene::new(spec);
+    scene.apply().await.unwrap();
+    scene.memory.put("persistentvolumeclaims", claim(0, 0, "1Gi"));
+    scene.memory.take_writes();
+    scene.memory.put("redisclusters", going(spec));
+    scene.delete().await;
+    let writes = scene.memory.take_writes();
+    (scene, writes)
+}
+
+#[tokio::test]
+async fn deletion_stops_the_pods_first_and_lets_the_object_go_last() {
+    let spec = json!({"shards": 1, "storage": {"size": "1Gi", "retain": "Delete"}});
+    let (scene, writes) = deleted(&spec).await;
+    assert!(writes[0].contains("statefulsets"), "{writes:?}");
+    assert!(writes[writes.len() - 2].contains("persistentvolumeclaims"), "{writes:?}");
+    assert!(writes.last().unwrap().starts_with("PUT redisclusters"), "{writes:?}");
+    for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
+    {
+        assert_eq!(scene.memory.names(kind), Vec::<String>::new(), "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn volumes_and_the_passwords_on_them_stay_unless_both_policies_say_delete() {
+    for spec in [
+        json!({"shards": 1, "storage": {"size": "1Gi"}}),
+        json!({"shards": 1, "storage": {"size": "1Gi", "retain": "Delete"}, "deletion": {"policy": "Retain"}}),
+    ] {
+        let (scene, _) = deleted(&spec).await;
+        assert_eq!(scene.memory.names("persistentvolumeclaims"), ["data-orders-0-0"]);
+        assert_eq!(scene.memory.names("secrets"), ["orders-auth", "orders-internal"]);
+        assert_eq!(scene.memory.names("statefulsets"), Vec::<String>::new());
+    }
+}
+
+#[tokio::test]
+async fn nothing_goes_before_the_pods_have_gone() {
+    let spec = json!({"shards": 1});
+    let scene = Scene::new(&spec);
+    scene.apply().await.unwrap();
+    let labels = json!({"app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders"});
+    scene.memory.put("pods", json!({"metadata": {"name": "orders-0-0", "namespace": "shop", "labels": labels}}));
+    scene.memory.put("redisclusters", going(&spec));
+    for _ in 0..3 {
+        let progress = delete(&scene.memory.kubernetes(), &scene.gathered()).await.unwrap();
+        assert!(matches!(progress, Progress::Waiting(_)));
+    }
+    assert_eq!(scene.memory.names("statefulsets"), Vec::<String>::new());
+    assert_eq!(scene.memory.names("secrets").len(), 2);
+}
+
+#[tokio::test]
+async fn children_of_another_uid_and_of_an_object_that_is_not_being_deleted_are_left_alone() {
+    let spec = json!({"shards": 1});
+    let scene = Scene::new(&spec);
+    scene.apply().await.unwrap();
+    scene.memory.take_writes();
+    let progress = delete(&scene.memory.kubernetes(), &scene.gathered()).await.unwrap();
+    assert!(matches!(progress, Progress::Waiting(_)));
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+
+    let mut other = going(&spec);
+    other["metadata"]["uid"] = json!("u2");
+    scene.memory.put("redisclusters", other);
+    scene.delete().await;
+    assert_eq!(scene.memory.names("statefulsets"), ["orders-0"]);
+    assert_eq!(scene.memory.take_writes(), ["PUT redisclusters/orders"]);
+}
+
+#[tokio::test]
+async fn only_claims_of_members_that_have_left_are_swept() {
+    let spec = json!({"shards": 1, "replicasPerShard": 1, "storage": {"size": "1Gi", "retain": "Delete"}});
+    let scene = Scene::new(&spec);
+    scene.apply().await.unwrap();
+    for (shard, ordinal) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
+        scene.memory.put("persistentvolumeclaims", claim(shard, ordinal, "1Gi"));
+    }
+    sweep_claims(&scene.memory.kubernetes(), &scene.gathered(), &scene.resolved()).await.unwrap();
+    assert_eq!(scene.memory.names("persistentvolumeclaims"), ["data-orders-0-0", "data-orders-0-1"]);
+}
+
+#[tokio::test]
+async fn nothing_is_written_without_the_lease() {
+    let scene = Scene::new(&json!({}));
+    let resolved = scene.resolved();
+    let kubernetes = scene.memory.kubernetes_of(Guard::new());
+    let outcome = apply(&kubernetes, &scene.gathered(), &resolved, build(&resolved).unwrap()).await;
+    assert!(outcome.is_err());
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn of_two_controllers_one_leads_and_the_other_follows_when_the_lease_is_given_back() {
+    let memory = Memory::default();
+    let started = |name: &str| {
+        let (guard, stop) = (Guard::new(), CancellationToken::new());
+        let task = lease::hold(memory.client(), name.to_owned(), guard.clone(), stop.clone());
+        (guard, stop, tokio::spawn(task))
+    };
+    let until = async |guard: &Guard| {
+        let wait = async {
+            while !guard.is_valid() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap();
+    };
+    let (first, stop_first, first_task) = started("one");
+    until(&first).await;
+    let (second, _stop, _second_task) = started("two");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(first.is_valid() && !second.is_valid());
+    stop_first.cancel();
+    first_task.await.unwrap();
+    assert!(!first.is_valid());
+    until(&second).await;
+    let lease = memory.get("leases", "kun-controller").unwrap();
+    assert_eq!(
+        (lease["spec"]["holderIdentity"].clone(), lease["spec"]["leaseTransitions"].clone()),
+        (json!("two"), json!(2))
+    );
+}

@@ -1,0 +1,229 @@
+//! Moving 1,000 slots between two primaries: the controller's own migration beside `redis-cli --cluster reshard` with its
+//! defaults, on the same two servers, in turns. A prober uses the moving slots all the time.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use controller::{
+    execute::migrate::{Bucket, End, Move, migrate},
+    lease::Guard,
+    redis::Access,
+    resolve::Moving,
+};
+use plan::{NodeId, SlotSet};
+use resp::{ClusterClient, Command, Connection, Options, Outcome, slot::key_slot};
+
+use crate::{
+    redis::{self, Nodes},
+    report::{Line, Report, median, percentile},
+};
+
+/// Slots of one move.
+const SLOTS: usize = 1000;
+/// Keys of each slot, on average.
+const KEYS_PER_SLOT: usize = 40;
+/// Pairs of moves, ours and redis-cli's in turn.
+const PAIRS: usize = 3;
+const PASSWORD: &str = "bench";
+
+/// Measures both value sizes.
+pub(crate) async fn run(report: &mut Report) -> Result<()> {
+    for bytes in [100, 1024] {
+        pairs(report, bytes).await?;
+    }
+    Ok(())
+}
+
+async fn pairs(report: &mut Report, bytes: usize) -> Result<()> {
+    let user = ["--user", "kun-operator", "on", ">bench", "~*", "&*", "+@all"];
+    let nodes = Nodes::start(79, 2, &user).await?;
+    let [from, to] = nodes.addresses[..] else { anyhow::bail!("two nodes") };
+    join(from, to).await?;
+    load(from, bytes).await?;
+    let (mut ours, mut theirs, mut probes, mut refused) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..PAIRS {
+        let slots = highest_slots(from).await?;
+        let prober = Prober::start(vec![from, to], keys_of(&slots));
+        let before = keys(to).await?;
+        let begin = Instant::now();
+        move_slots(from, to, &slots).await?;
+        ours.push(rate(keys(to).await? - before, begin));
+        let (millis, errors) = prober.stop().await?;
+        probes.extend(millis);
+        refused.extend(errors);
+
+        let before = keys(to).await?;
+        let begin = Instant::now();
+        reshard(from, to).await?;
+        theirs.push(rate(keys(to).await? - before, begin));
+    }
+    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+    report.add(Line {
+        name: format!("move {SLOTS} slots, values of {bytes} B"),
+        ours,
+        reference: theirs,
+        against: "redis-cli reshard, defaults".to_owned(),
+        unit: "keys/s".to_owned(),
+        ratio: ours / theirs,
+        bar: "≥ 4.5 x".to_owned(),
+        met: Some(ours / theirs >= 4.5),
+    })?;
+    let p99 = percentile(&mut probes, 0.99);
+    report.add(Line {
+        name: format!(
+            "1 kHz prober on moving slots, values of {bytes} B, p99 of {} ({} errors)",
+            probes.len(),
+            refused.len()
+        ),
+        ours: p99,
+        reference: 10.0,
+        against: "bound".to_owned(),
+        unit: "ms".to_owned(),
+        ratio: 10.0 / p99,
+        bar: "≤ 10 ms, only MOVED/ASK/TRYAGAIN".to_owned(),
+        met: Some(p99 <= 10.0 && refused.is_empty()),
+    })?;
+    ensure!(refused.is_empty(), "the prober saw {refused:?}");
+    Ok(())
+}
+
+#[allow(clippy::cast_precision_loss, reason = "a count of keys")]
+fn rate(keys: u64, begin: Instant) -> f64 {
+    keys as f64 / begin.elapsed().as_secs_f64()
+}
+
+async fn open(address: SocketAddr) -> Result<Connection> {
+    Ok(Connection::open(&Options::new(address).deadline(Duration::from_secs(30))).await?)
+}
+
+async fn join(from: SocketAddr, to: SocketAddr) -> Result<()> {
+    let mut first = open(from).await?;
+    first.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await?;
+    open(to).await?.call(&["CLUSTER", "SET-CONFIG-EPOCH", "2"]).await?;
+    first.call(&["CLUSTER", "MEET", &to.ip().to_string(), &to.port().to_string()]).await?;
+    redis::settled(&[Options::new(from), Options::new(to)], 0).await?;
+    Ok(())
+}
+
+async fn load(address: SocketAddr, bytes: usize) -> Result<()> {
+    let mut connection = open(address).await?;
+    let value = "v".repeat(bytes);
+    let total = 16384 * KEYS_PER_SLOT;
+    let mut batch = Vec::new();
+    for number in 0..total {
+        batch.push(Command::new("SET").arg(key(number)).arg(&value));
+        if batch.len() == 1000 || number + 1 == total {
+            connection.pipeline(&std::mem::take(&mut batch)).await?;
+        }
+    }
+    Ok(())
+}
+
+fn key(number: usize) -> String {
+    format!("key:{number}")
+}
+
+/// Some keys of these slots.
+fn keys_of(slots: &SlotSet) -> Vec<String> {
+    (0..16384 * KEYS_PER_SLOT).map(key).filter(|key| slots.contains(key_slot(key))).step_by(7).collect()
+}
+
+async fn keys(address: SocketAddr) -> Result<u64> {
+    let reply = open(address).await?.call(&["DBSIZE"]).await?;
+    Ok(u64::try_from(reply.integer().context("DBSIZE")?)?)
+}
+
+/// The highest slots that a node owns (redis-cli takes the lowest).
+async fn highest_slots(address: SocketAddr) -> Result<SlotSet> {
+    let nodes = open(address).await?.cluster_nodes().await?;
+    let own = nodes.iter().find(|node| node.flags.myself).context("myself")?;
+    let all: Vec<u16> = own.slots.iter().flat_map(|range| range.first..=range.last).collect();
+    let mut slots = SlotSet::EMPTY;
+    for slot in all.iter().rev().take(SLOTS) {
+        slots.insert(*slot);
+    }
+    Ok(slots)
+}
+
+async fn end(address: SocketAddr) -> Result<End> {
+    let id = open(address).await?.my_id().await?;
+    Ok(End { id: NodeId::parse(id.as_str()).context("node ID")?, address })
+}
+
+async fn move_slots(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -> Result<()> {
+    let (from, to) = (end(from).await?, end(to).await?);
+    let moving = Moving { max_bytes_per_second: None, batch_keys: 100, max_key_bytes: 512 << 20, paused: false };
+    let (access, guard, bucket) = (Access::new(PASSWORD), Guard::always(), Mutex::new(Bucket::default()));
+    let mut left = slots.clone();
+    while !left.is_empty() {
+        let order = Move { from, to, slots: &left, others: &[], node_timeout: Duration::from_secs(5), moving };
+        let moved = migrate(order, &access, &guard, &bucket).await?;
+        ensure!(moved.refused.is_empty(), "{:?}", moved.refused);
+        for slot in moved.slots.iter() {
+            left.remove(slot);
+        }
+    }
+    Ok(())
+}
+
+async fn reshard(from: SocketAddr, to: SocketAddr) -> Result<()> {
+    let (source, target) = (end(from).await?.id.to_string(), end(to).await?.id.to_string());
+    let words = ["--cluster", "reshard", &from.to_string(), "--cluster-from", &source, "--cluster-to", &target]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(["--cluster-slots".to_owned(), SLOTS.to_string(), "--cluster-yes".to_owned()]);
+    redis::redis_cli(&words.collect::<Vec<_>>()).await?;
+    Ok(())
+}
+
+/// Reads and writes keys of the moving slots, about a thousand times a second.
+struct Prober {
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<(Vec<f64>, Vec<String>)>,
+}
+
+impl Prober {
+    fn start(seeds: Vec<SocketAddr>, keys: Vec<String>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = stop.clone();
+        let task = tokio::spawn(async move {
+            let mut client = ClusterClient::new(seeds, None);
+            let (mut millis, mut errors) = (Vec::new(), Vec::new());
+            let mut tick = tokio::time::interval(Duration::from_millis(1));
+            for (number, key) in keys.iter().cycle().enumerate() {
+                tick.tick().await;
+                if flag.load(Ordering::Relaxed) {
+                    break;
+                }
+                let begin = Instant::now();
+                let command = if number % 2 == 0 {
+                    Command::new("GET").arg(key)
+                } else {
+                    Command::new("SET").arg(key).arg("probe")
+                };
+                if let Outcome::Refused(why) | Outcome::Unknown(why) = client.execute(key, &command).await {
+                    errors.push(why);
+                }
+                millis.push(begin.elapsed().as_secs_f64() * 1e3);
+            }
+            let counters = client.counters();
+            if counters.retried + counters.disconnected > 0 {
+                errors.push(format!("{counters:?}"));
+            }
+            (millis, errors)
+        });
+        Self { stop, task }
+    }
+
+    async fn stop(self) -> Result<(Vec<f64>, Vec<String>)> {
+        self.stop.store(true, Ordering::Relaxed);
+        Ok(self.task.await?)
+    }
+}
