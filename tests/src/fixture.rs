@@ -106,6 +106,16 @@ impl Fixture {
         Ok(done)
     }
 
+    /// For a test after which no old address is left, so that the writer's client, which knows only those, cannot go on:
+    /// reads everything back through the new addresses, then starts a new writer.
+    pub async fn write_anew(&mut self) -> Result<()> {
+        let writer = self.writer.take().context("no writer runs")?;
+        let seeds: Vec<SocketAddr> = self.addresses().await?.into_values().collect();
+        let verdict = writer.verify(&seeds).await?;
+        ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
+        self.write().await
+    }
+
     /// The writer under this cluster.
     pub fn writer(&self) -> Result<&Writer> {
         self.writer.as_ref().context("no writer runs")

@@ -26,7 +26,7 @@ async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
 
 #[tokio::test]
 async fn all_pods_at_once_get_new_addresses_and_the_cluster_finds_itself_again() -> Result<()> {
-    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    let mut fixture = Fixture::start(3, 1, &json!({})).await?;
     let before = fixture.addresses().await?;
     fixture.kubectl.run(&["delete", "pods", "-l", "redis.kun.io/cluster=orders", "--wait=false"]).await?;
     let gone = |cluster: &Value| !tests::story::is_ready(cluster, 3);
@@ -37,6 +37,7 @@ async fn all_pods_at_once_get_new_addresses_and_the_cluster_finds_itself_again()
     for (pod, address) in &before {
         assert_ne!(after.get(pod), Some(address), "{pod} kept its address");
     }
+    fixture.write_anew().await?;
     fixture.verify(3, 1).await?;
     Ok(())
 }

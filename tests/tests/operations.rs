@@ -86,12 +86,14 @@ async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> R
     fixture.kubectl.feed(&["apply", "-f", "-"], &other).await?;
     tests::story::ready(&fixture.kubectl, "other", 3).await?;
     fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=60s"]).await?;
-    for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "pods"] {
+    for kind in ["statefulsets", "services", "configmaps", "poddisruptionbudgets", "pods"] {
         let left = fixture.kubectl.run(&["get", kind, "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
         assert_eq!(left.trim(), "", "{kind} are left");
     }
     let claims = fixture.kubectl.run(&["get", "pvc", "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
     assert_eq!(claims.lines().count(), 3, "retained volumes stay");
+    let secrets = fixture.kubectl.run(&["get", "secrets", "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
+    assert_eq!(secrets.lines().count(), 2, "the passwords of retained volumes stay with them");
     tests::story::ready(&fixture.kubectl, "other", 3).await?;
     Ok(())
 }

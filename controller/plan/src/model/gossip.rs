@@ -1,6 +1,6 @@
 //! What the servers do by themselves in one tick: talk, notice failures, elect, replicate.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{Luck, Process, Server, World, disown};
@@ -82,21 +82,22 @@ impl World {
         })
     }
 
-    /// Each pair that can talk, talks once, unless chance has it otherwise.
+    /// Each pair that can talk, talks once, unless chance has it otherwise. All speak of what they knew when the tick began.
     fn talk(&mut self, luck: &mut Luck) {
         let running = self.running();
+        let words: BTreeMap<Pod, Word> = running.iter().filter_map(|pod| Some((*pod, self.word(*pod)?))).collect();
         for from in &running {
             for to in &running {
                 if from == to || !self.linked(*from, *to) || luck.fails(4) {
                     continue;
                 }
-                let (Some(question), Some(answer)) = (self.word(*from), self.word(*to)) else { continue };
+                let (Some(question), Some(answer)) = (words.get(from), words.get(to)) else { continue };
                 let Some(asker) = self.up(*from) else { continue };
                 if asker.table.get(&answer.id).is_none_or(|peer| peer.address != answer.address) {
                     continue;
                 }
-                self.hear(*to, &question);
-                self.hear(*from, &answer);
+                self.hear(*to, question);
+                self.hear(*from, answer);
             }
         }
     }
@@ -287,6 +288,10 @@ fn entry(role: PeerRole, word: &Word) -> Peer {
 impl Server {
     /// Takes in a claim to slots, as Redis compares epochs. Gives the claims that are overruled by somebody newer.
     fn believe(&mut self, sender: NodeId, epoch: u64, slots: &SlotSet) -> Vec<(NodeId, u64, SlotSet)> {
+        let known = self.table.get(&sender).is_some_and(|peer| peer.epoch == epoch && peer.slots() == slots);
+        if known && self.slots().intersection(slots).is_empty() {
+            return Vec::new();
+        }
         let importing: SlotSet =
             self.open.iter().filter(|(_, mark)| matches!(mark, Open::Importing(_))).map(|(slot, _)| *slot).collect();
         let mut stale = Vec::new();

@@ -41,9 +41,12 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     let entry = other.node.peers.get(&owner.node.id)?;
     let heard = entry.connected && entry.epoch == owner.node.epoch;
     let denied = scene.owned_by(owner.pod).difference(entry.slots());
+    if !heard || denied.is_empty() {
+        return None;
+    }
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
-    named.map(|(_, peer)| peer.epoch).max().filter(|_| heard)
+    named.map(|(_, peer)| peer.epoch).max()
 }
 
 /// Everything that moves slots needs the leads to know each other; a replica that is cut off must not stop the rest.
