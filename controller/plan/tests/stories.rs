@@ -79,10 +79,9 @@ fn a_dead_primary_is_replaced_or_comes_back() {
             let mut run = Run::created(desired, volumes);
             run.crash(Pod::new(0, 0), with_pod);
             assert!(settle(&mut run).is_satisfied());
-            assert!(
-                run.world.up(Pod::new(0, 1)).unwrap().follows().is_none(),
-                "with pod {with_pod}, volumes {volumes}"
-            );
+            // With its files it may be back before anybody is elected.
+            let replaced = run.world.up(Pod::new(0, 1)).unwrap().follows().is_none();
+            assert!(replaced || volumes, "with pod {with_pod}");
             assert_eq!(run.world.excused.len(), 0);
         }
     }

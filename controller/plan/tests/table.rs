@@ -1,0 +1,380 @@
+//! Rows: a layout, what is wanted, and the whole plan. A layout names each member and what was found there:
+//! `P0-99` a primary with slots, `r0-0` a synced replica of that member, `r0-0~` one that is not, `P` an empty primary; `x` stopped, `-`
+//! absent, `?` unknown, `s` starting, `H` held without data, `Hd` held with data, `Hn` held without data or identity, `Hdn` with data and
+//! without identity. `x:P0-99` says what the others' tables still say of a member that does not answer. `!` at the end: outdated.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::collections::BTreeMap;
+
+use plan::{
+    Approval, Desired, FailoverHow, FailoverRequest, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
+    PeerRole, Pod, Role, Seen, SlotSet, goal,
+};
+
+fn id(pod: Pod) -> NodeId {
+    let mut bytes = [0; 20];
+    bytes[0] = u8::try_from(pod.shard).unwrap();
+    bytes[1] = u8::try_from(pod.ordinal).unwrap();
+    NodeId::from_bytes(bytes)
+}
+
+fn pod(text: &str) -> Pod {
+    let (shard, ordinal) = text.split_once('-').unwrap();
+    Pod::new(shard.parse().unwrap(), ordinal.parse().unwrap())
+}
+
+fn role(text: &str) -> Role {
+    if let Some(slots) = text.strip_prefix('P') {
+        return Role::Primary { slots: SlotSet::parse(slots).unwrap() };
+    }
+    let synced = !text.ends_with('~');
+    let of = id(pod(text.strip_prefix('r').unwrap().trim_end_matches('~')));
+    Role::Replica { of, synced, link_up: synced, offset: 10, lag_bytes: 0 }
+}
+
+/// A layout in which every table is right about everybody, as far as the words go.
+fn layout(text: &str) -> Observed {
+    let members: Vec<(Pod, &str)> =
+        text.split_whitespace().collect::<Vec<_>>().chunks(2).map(|pair| (pod(pair[0]), pair[1])).collect();
+    let mut lines: BTreeMap<NodeId, Peer> = BTreeMap::new();
+    for (pod, word) in &members {
+        let word = word.trim_end_matches('!');
+        let (alive, what) = match word.split_once(':') {
+            Some((_, what)) => (false, role(what)),
+            None if word.starts_with(['P', 'r']) => (true, role(word)),
+            None => continue,
+        };
+        let what = match what {
+            Role::Primary { slots } => PeerRole::Primary { slots },
+            Role::Replica { of, .. } => PeerRole::Replica { of },
+        };
+        lines.insert(id(*pod), peer(*pod, what, alive));
+    }
+    let seen = |pod: Pod, word: &str| match word.split(':').next().unwrap() {
+        "x" => Seen::Stopped,
+        "-" => Seen::Absent,
+        "?" => Seen::Unknown { since_millis: 2_000 },
+        "s" => Seen::Starting,
+        held if held.starts_with('H') => Seen::Held {
+            holds_data: held.contains('d'),
+            id: (!held.contains('n')).then(|| id(pod)),
+            reason: "it was told to".to_owned(),
+        },
+        word => Seen::Node(Box::new(node(pod, role(word), &lines))),
+    };
+    let members = members.iter().map(|(pod, word)| {
+        let (outdated, word) = (word.ends_with('!'), word.trim_end_matches('!'));
+        let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
+        (*pod, Member { outdated, last_id, seen: seen(*pod, word) })
+    });
+    Observed { members: members.collect(), failovers_asked: BTreeMap::new() }
+}
+
+fn peer(pod: Pod, role: PeerRole, alive: bool) -> Peer {
+    let health = if alive { Health::Ok } else { Health::Failed };
+    let epoch = u64::from(pod.shard) + 1;
+    Peer { address: pod.to_string(), role, health, connected: alive, handshake: false, noaddr: false, epoch }
+}
+
+fn node(pod: Pod, role: Role, lines: &BTreeMap<NodeId, Peer>) -> Node {
+    Node {
+        id: id(pod),
+        address: pod.to_string(),
+        keys: match &role {
+            Role::Primary { slots } if slots.is_empty() => 0,
+            Role::Primary { .. } | Role::Replica { .. } => 7,
+        },
+        role,
+        open: BTreeMap::new(),
+        foreign_keys: BTreeMap::new(),
+        bytes: 0,
+        epoch: u64::from(pod.shard) + 1,
+        state_ok: true,
+        loading: false,
+        node_timeout_millis: 5_000,
+        peers: lines.iter().filter(|(other, _)| **other != id(pod)).map(|(id, peer)| (*id, peer.clone())).collect(),
+    }
+}
+
+fn at<'a>(observed: &'a mut Observed, place: &str) -> &'a mut Node {
+    match &mut observed.members.get_mut(&pod(place)).unwrap().seen {
+        Seen::Node(node) => node,
+        other => panic!("{place} is {other:?}"),
+    }
+}
+
+fn told(desired: &Desired, observed: &Observed) -> Vec<String> {
+    let plan = plan::plan(desired, observed, &Limits::default());
+    let unmet = goal::unmet(desired, observed);
+    assert_eq!(plan.is_satisfied(), unmet.is_empty(), "{plan:?} {unmet:?}");
+    let steps = plan.steps.iter().map(ToString::to_string);
+    let waits = plan.waiting.iter().map(|reason| format!("waits: {reason}"));
+    steps.chain(waits).chain(plan.refused.iter().map(|reason| format!("refuses: {reason}"))).collect()
+}
+
+/// One row.
+fn row(desired: &Desired, text: &str, expected: &[&str]) {
+    let told = told(desired, &layout(text));
+    assert_eq!(told, expected, "{text}");
+}
+
+const THREE: &str = "0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+
+#[test]
+fn what_is_as_wanted_is_left_alone() {
+    row(&Desired::cluster(3, 1), THREE, &[]);
+    row(&Desired::cluster(1, 0), "0-0 P0-16383", &[]);
+}
+
+#[test]
+fn a_primary_that_is_proven_dead_is_replaced_by_a_synced_replica() {
+    let wanted = Desired::cluster(3, 1);
+    let with = |first: &str| THREE.replacen("P0-5460", first, 1);
+    let promote = "promote 0-1 in place of the dead primary 00000000";
+    let start = "waits: member 0-0 has not started yet";
+    row(&wanted, &with("x:P0-5460"), &[promote, start]);
+    row(&wanted, &with("-:P0-5460"), &[promote, start]);
+    let elect = "waits: the primary 00000000 of shard 0 does not answer and is not proven dead; its replicas will elect one of them";
+    row(&wanted, &with("s:P0-5460"), &[start, elect]);
+    row(&wanted, &with("?:P0-5460"), &["waits: member 0-0 has not answered for 2 s; its state is not known", elect]);
+}
+
+#[test]
+fn a_replica_that_is_not_synced_is_never_promoted() {
+    let text = THREE.replacen("P0-5460", "x:P0-5460", 1).replacen("r0-0", "r0-0~", 1);
+    let unserved = "waits: 5461 slots of shard 0 are not served: no member that holds them answers";
+    row(&Desired::cluster(3, 1), &text, &["waits: member 0-0 has not started yet", unserved]);
+    let mut asked = Desired::cluster(3, 1);
+    let from = id(pod("0-0"));
+    asked.failover = Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Coordinated });
+    row(
+        &asked,
+        &THREE.replacen("r0-0", "r0-0~", 1),
+        &["waits: replica 0-1 is not in sync: its link to the primary is down"],
+    );
+}
+
+#[test]
+fn a_person_may_order_a_failover_without_proof_of_death() {
+    let mut wanted = Desired::cluster(3, 1);
+    let from = id(pod("0-0"));
+    wanted.failover = Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Force });
+    row(
+        &wanted,
+        &THREE.replacen("P0-5460", "?:P0-5460", 1),
+        &[
+            "promote 0-1 in place of the dead primary 00000000",
+            "waits: member 0-0 has not answered for 2 s; its state is not known",
+        ],
+    );
+    // It answers after all: then nothing has to be lost.
+    row(&wanted, THREE, &["hand the primary role over from 00000000 to 0-1"]);
+}
+
+#[test]
+fn a_held_member_comes_back_only_where_nothing_is_lost_by_it() {
+    let wanted = Desired::cluster(3, 1);
+    let with = |first: &str, second: &str| THREE.replacen("P0-5460", first, 1).replacen("r0-0", second, 1);
+    let unserved = "waits: 5461 slots of shard 0 are not served: no member that holds them answers";
+    let promote = "promote 0-1 in place of the dead primary 00000000";
+    // An empty owner waits for its replica to take over, and comes back as it was only if nobody has anything.
+    row(
+        &wanted,
+        &with("H:P0-5460", "r0-0"),
+        &[promote, "waits: member 0-0 may not start before it is known what member 0-1 holds"],
+    );
+    row(
+        &wanted,
+        &with("H:P0-5460", "H:r0-0"),
+        &["let 0-0 start with its files as they are", "let 0-1 start with its files as they are", unserved],
+    );
+    row(
+        &wanted,
+        &with("H:P0-5460", "?:r0-0"),
+        &[
+            "waits: member 0-0 may not start before it is known what member 0-1 holds",
+            "waits: member 0-1 has not answered for 2 s; its state is not known",
+            unserved,
+        ],
+    );
+    // Data comes back first.
+    row(
+        &wanted,
+        &with("H:P0-5460", "Hd:r0-0"),
+        &[
+            "let 0-1 start with its files as they are",
+            "waits: member 0-0 may not start before it is known what member 0-1 holds",
+            unserved,
+        ],
+    );
+    // The only copy is never started blank.
+    row(
+        &wanted,
+        &with("Hdn:P0-5460", "Hn"),
+        &[
+            "waits: member 0-1 may not start before it is known what member 0-0 holds",
+            unserved,
+            "refuses: member 0-0 refuses to start: it was told to",
+        ],
+    );
+    // Where the shard is served, a member without data starts anew.
+    let ghost = "waits: the dead node 00010000 is forgotten once member 0-1 has seen it gone";
+    let told = told(&wanted, &layout(&with("P0-5460", "H:r0-0")));
+    assert_eq!(told[..2], ["let 0-1 start blank, its files set aside", ghost]);
+}
+
+#[test]
+fn an_unknown_member_is_neither_replaced_nor_removed() {
+    let unknown = "waits: member 0-1 has not answered for 2 s; its state is not known";
+    let text = THREE.replacen("r0-0", "?:r0-0", 1);
+    let ghost = "waits: the dead node 00010000 is forgotten once member 0-1 has seen it gone";
+    let disagree = "waits: 0 of 5 nodes agree on who owns which slot and report the cluster as ok";
+    row(&Desired::cluster(3, 1), &text, &[unknown, ghost, disagree]);
+    let keep = told(&Desired::cluster(3, 0), &layout(&text));
+    assert!(!keep.iter().any(|line| line.contains("shard 0")), "{keep:?}");
+    assert!(keep.iter().any(|line| line == "remove 1 members of shard 1, 1 stay"), "{keep:?}");
+}
+
+#[test]
+fn two_clusters_are_never_joined_and_strangers_never_forgotten() {
+    let stranger = NodeId::from_bytes([9; 20]);
+    let mut observed = layout(THREE);
+    let line = Peer {
+        address: "10.9.9.9:6379".to_owned(),
+        ..peer(pod("9-9"), PeerRole::Primary { slots: SlotSet::EMPTY }, true)
+    };
+    at(&mut observed, "2-1").peers.insert(stranger, line.clone());
+    let refused = "refuses: member 2-1 knows node 09090909 at 10.9.9.9:6379 with 0 slots, which is no pod of this cluster; it is neither joined nor forgotten";
+    let disagree = "waits: 5 of 6 nodes agree on who owns which slot and report the cluster as ok";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [disagree, refused]);
+    // A member that comes with a whole cluster behind it is not introduced.
+    at(&mut observed, "2-1").peers = [(stranger, line)].into();
+    for place in ["0-0", "0-1", "1-0", "1-1", "2-0"] {
+        at(&mut observed, place).peers.remove(&id(pod("2-1")));
+    }
+    let told = told(&Desired::cluster(3, 1), &observed);
+    assert!(!told.iter().any(|line| line.starts_with("introduce")), "{told:?}");
+    assert!(told.contains(&refused.to_owned()), "{told:?}");
+}
+
+#[test]
+fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
+    let wanted = Desired::cluster(3, 1);
+    let (source, target) = (id(pod("0-0")), id(pod("1-0")));
+    let case = |marks: [bool; 2], foreign: u64| {
+        let mut observed = layout(THREE);
+        if marks[0] {
+            at(&mut observed, "0-0").open.insert(5, Open::Migrating(target));
+        }
+        if marks[1] {
+            at(&mut observed, "1-0").open.insert(5, Open::Importing(source));
+        }
+        at(&mut observed, "1-0").foreign_keys.insert(5, foreign);
+        told(&wanted, &observed)
+    };
+    let forward = ["move 1 slots from 0-0 to 1-0: 5"];
+    assert_eq!(case([true, true], 3), forward);
+    assert_eq!(case([true, true], 0), forward);
+    assert_eq!(case([true, false], 0), forward);
+    assert_eq!(case([false, true], 3), forward);
+    // The source was replaced and has lost its mark; the keys are still at the target.
+    assert_eq!(case([false, false], 3), forward);
+    assert_eq!(case([false, true], 0), ["clear the marks of 1 slots on 1-0: 5"]);
+}
+
+#[test]
+fn half_moved_slots_are_finished_although_migration_is_paused() {
+    let mut wanted = Desired::cluster(2, 0);
+    wanted.migration_paused = true;
+    let mut observed = layout("0-0 P0-9999 1-0 P10000-16383");
+    at(&mut observed, "0-0").open.insert(7, Open::Migrating(id(pod("1-0"))));
+    assert_eq!(told(&wanted, &observed), ["move 1 slots from 0-0 to 1-0: 7"]);
+    assert_eq!(
+        told(&wanted, &layout("0-0 P0-9999 1-0 P10000-16383")),
+        ["waits: 1808 slots still have to move; migration is paused"]
+    );
+}
+
+#[test]
+fn moves_wait_for_gossip_that_could_undo_them() {
+    let wanted = Desired::cluster(2, 0);
+    let text = "0-0 P0-9999 1-0 P10000-16383";
+    let mut observed = layout(text);
+    at(&mut observed, "0-0").epoch = 8;
+    let wait = "waits: 1 of 2 nodes agree on who owns which slot and report the cluster as ok";
+    assert_eq!(told(&wanted, &observed), [wait]);
+    at(&mut observed, "1-0").peers.get_mut(&id(pod("0-0"))).unwrap().epoch = 8;
+    assert_eq!(told(&wanted, &observed), ["move 256 slots from 0-0 to 1-0: 8192-8447"]);
+    at(&mut observed, "1-0").state_ok = false;
+    assert_eq!(told(&wanted, &observed), [wait]);
+}
+
+#[test]
+fn a_claim_that_an_old_table_outdoes_is_raised() {
+    let mut observed = layout("0-0 P0-8191 1-0 P8192-16383 1-1 r1-0");
+    let away = at(&mut observed, "1-1");
+    let line = |slots: &str| PeerRole::Primary { slots: SlotSet::parse(slots).unwrap() };
+    away.peers.get_mut(&id(pod("0-0"))).unwrap().role = line("0-8100");
+    away.peers.get_mut(&id(pod("1-0"))).unwrap().role = line("8101-16383");
+    observed.members.remove(&pod("2-0"));
+    let mut wanted = Desired::cluster(2, 1);
+    wanted.replicas = 1;
+    let told = told(&wanted, &observed);
+    assert_eq!(told[0], "raise the epoch of 0-0 above 2, so that its claim counts");
+}
+
+#[test]
+fn a_member_never_follows_a_lead_that_it_does_not_know_as_one() {
+    let mut observed = layout("0-0 P0-16383 0-1 P");
+    let line = PeerRole::Replica { of: id(pod("0-1")) };
+    at(&mut observed, "0-1").peers.get_mut(&id(pod("0-0"))).unwrap().role = line;
+    let told = told(&Desired::cluster(1, 1), &observed);
+    assert_eq!(told, ["waits: 1 of 2 nodes agree on who owns which slot and report the cluster as ok"]);
+    row(&Desired::cluster(1, 1), "0-0 P0-16383 0-1 P", &["make 0-1 a replica of 0-0"]);
+}
+
+#[test]
+fn nothing_is_created_over_members_that_are_not_seen() {
+    row(
+        &Desired::cluster(1, 1),
+        "0-0 P 0-1 ?",
+        &[
+            "waits: member 0-1 has not answered for 2 s; its state is not known",
+            "waits: 1 of 2 members answer; the next one awaited is 0-1",
+        ],
+    );
+}
+
+#[test]
+fn a_restart_waits_until_everybody_is_in_sync() {
+    let text = THREE.replacen("P0-5460", "P0-5460!", 1).replacen("r2-0", "r2-0~", 1);
+    row(&Desired::cluster(3, 1), &text, &["waits: replica 2-1 is not in sync: its link to the primary is down"]);
+    let text = THREE.replacen("P0-5460", "P0-5460!", 1);
+    row(&Desired::cluster(3, 1), &text, &["hand the primary role over from 00000000 to 0-1"]);
+    let mut supervised = Desired::cluster(3, 1);
+    supervised.approval = Approval::Supervised { approved: [1].into() };
+    let wait = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
+    row(&supervised, &text, &[wait]);
+}
+
+#[test]
+fn a_pod_stuck_on_an_old_template_is_freed() {
+    let told = told(&Desired::cluster(3, 1), &layout(&THREE.replacen("r0-0", "x:r0-0!", 1)));
+    assert_eq!(told[..2], ["restart 0-1", "waits: member 0-1 has not started yet"]);
+}
+
+#[test]
+fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
+    let mut wanted = Desired::cluster(1, 0);
+    wanted.mode = plan::Mode::Standalone;
+    row(&wanted, "0-0 P", &[]);
+    row(&wanted, "0-0 P!", &["restart 0-0"]);
+    wanted.restart_keeps_data = false;
+    row(
+        &wanted,
+        "0-0 P!",
+        &["refuses: restarting member 0-0 would lose 0 keys: it is its shard's only copy and nothing is kept on disk"],
+    );
+    row(&wanted, "0-0 Hn", &["let 0-0 start blank, its files set aside"]);
+    row(&wanted, "0-0 Hd", &["let 0-0 start with its files as they are"]);
+}
