@@ -1,6 +1,6 @@
 //! Asks every member what it is: Redis itself first, its agent where Redis does not answer.
 //!
-//! All at once, each with a deadline of a second, never more than [`AT_ONCE`]. Whoever answers is asked for its
+//! All at once, each with a deadline of a second, never more than `AT_ONCE`. Whoever answers is asked for its
 //! identity on the same connection. What could not be seen is Unknown, never absent: absence and death are only what
 //! Kubernetes proves. Decides nothing.
 

@@ -1,4 +1,4 @@
-//! AdmissionReview v1 ⇄ [`Request`] and [`Verdict`].
+//! AdmissionReview v1 ⇄ [`Request`] and `Verdict`.
 //!
 //! A body is read once: texts are borrowed from it, objects are built as far as a decision needs them.
 

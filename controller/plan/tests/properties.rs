@@ -1,7 +1,7 @@
 //! Random histories: what is wanted changes, members fail, looks are stale, batches stop anywhere. After every step nothing is lost; when
 //! the trouble ends, the cluster is what was asked for, or there is a reason.
 //!
-//! `KUN_PLAN_CASES` sets the number of histories and `KUN_PLAN_SEED` their seed (`make soak`); a failure prints the shortest history that fails.
+//! `KUN_SOAK` multiplies the number of histories and `KUN_PLAN_SEED` sets their seed (`make soak`); a failure prints the shortest history that fails.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod support;
@@ -10,15 +10,18 @@ use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use support::history::{brutal, live_through, peaceful, rough, setting, stale};
 
+/// Histories per property; `KUN_SOAK` multiplies them.
+const CASES: u32 = 300;
+
 /// The same histories each time, unless `KUN_PLAN_SEED` names another seed or says `random`.
-fn cases(share: u32) -> ProptestConfig {
-    let cases = std::env::var("KUN_PLAN_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(200_u32);
+fn cases() -> ProptestConfig {
+    let soak = std::env::var("KUN_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1_u32);
     let rng_seed = match std::env::var("KUN_PLAN_SEED") {
         Ok(text) => text.parse().map_or(RngSeed::Random, RngSeed::Fixed),
         Err(_) => RngSeed::Fixed(20_261_121),
     };
     ProptestConfig {
-        cases: (cases / share).max(1),
+        cases: CASES * soak.max(1),
         max_shrink_iters: 4_000,
         failure_persistence: None,
         rng_seed,
@@ -27,7 +30,7 @@ fn cases(share: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(2))]
+    #![proptest_config(cases())]
 
     /// Whatever is asked for, in whatever order, and wherever each batch ends: it is reached, and every write is still there.
     #[test]
