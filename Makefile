@@ -18,9 +18,9 @@ demo: setup build ## the whole story, on this machine, against real redis-server
 test: setup build ## every test
 	cargo test --workspace --no-fail-fast
 
-bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl
-	cargo build --release --quiet -p kun --features jemalloc
-	cargo run --release --quiet -p bench
+bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
+	cargo build --release --quiet -p kun -p bench --features kun/jemalloc
+	$${CARGO_TARGET_DIR:-target}/release/bench $(BENCH)
 
 soak: setup build ## the long campaigns, seeded; SOAK multiplies their size
 	KUN_SOAK=$${SOAK:-20} cargo test --workspace --no-fail-fast

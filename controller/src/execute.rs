@@ -169,12 +169,19 @@ fn remember(step: &Step, done: bool, memory: &mut Memory) {
             }
         }
         // Keys may lie where their slot is not any more.
-        Step::Adopt { .. } | Step::Stabilise { .. } => memory.look_deep(),
-        Step::Move { .. } if !done => memory.look_deep(),
-        Step::Move { .. }
-        | Step::NodeTimeout { .. }
-        | Step::Epoch { .. }
-        | Step::RaiseEpoch { .. }
+        Step::Stabilise { .. } => memory.look_deep(),
+        Step::Adopt { .. } => {
+            memory.epoch_raised();
+            memory.look_deep();
+        }
+        Step::Move { .. } => {
+            memory.epoch_raised();
+            if !done {
+                memory.look_deep();
+            }
+        }
+        Step::Epoch { .. } | Step::RaiseEpoch { .. } => memory.epoch_raised(),
+        Step::NodeTimeout { .. }
         | Step::AddSlots { .. }
         | Step::Meet { .. }
         | Step::Replicate { .. }

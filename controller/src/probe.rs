@@ -37,6 +37,12 @@ pub struct Memory {
     unknown: BTreeMap<Pod, Instant>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
+    /// Elections by shard, and when they were seen; also when a shard was first looked at, if its past is not known.
+    elections: BTreeMap<u16, Instant>,
+    /// Whether a node was a primary when it was last seen, and its configuration epoch then.
+    claims: BTreeMap<NodeId, (bool, u64)>,
+    /// Epochs have been raised by steps of ours since the last look: a new epoch is no sign of an election.
+    raised: bool,
     /// Replication IDs by node, as last seen: tells a replica that had finished its first sync when its primary died.
     replication: BTreeMap<NodeId, String>,
     /// Roles at the last deep look, and when it was.
@@ -47,11 +53,42 @@ impl Memory {
     /// A failover of this shard has been asked for.
     pub fn failover_asked(&mut self, shard: u16) {
         self.failovers.insert(shard, Instant::now());
+        self.elections.insert(shard, Instant::now());
     }
 
     /// The failover that was asked for has been seen, or is not wanted any more.
     pub fn failover_over(&mut self, shard: u16) {
         self.failovers.remove(&shard);
+        self.elections.insert(shard, Instant::now());
+    }
+
+    /// A step gave a node a new epoch.
+    pub fn epoch_raised(&mut self) {
+        self.raised = true;
+    }
+
+    /// Nodes that were replaced by others are dropped once there are many; one that is only away for a while is kept.
+    fn forget_strangers(&mut self, observed: &Observed) {
+        const SPARE: usize = 64;
+        if self.claims.len() > observed.members.len().saturating_add(SPARE) {
+            let seen: BTreeSet<NodeId> = nodes(observed).map(|node| node.id).collect();
+            self.claims.retain(|id, _| seen.contains(id));
+        }
+    }
+
+    /// Compares a node's claim with its last one. A primary that was a replica has been elected; so has one whose epoch is
+    /// another, even if it was the primary before: it lost the role and won it back between two looks. What a node did
+    /// before it was first seen is not known, unless it owns nothing.
+    fn note_claim(&mut self, pod: Pod, node: &plan::Node, now: Instant) {
+        let claim = (node.is_primary(), node.epoch);
+        let elected = match self.claims.insert(node.id, claim) {
+            None => !node.is_primary() || !node.slots().is_empty(),
+            Some((false, _)) => node.is_primary(),
+            Some((true, epoch)) => node.is_primary() && epoch != node.epoch && !self.raised,
+        };
+        if elected {
+            self.elections.insert(pod.shard, now);
+        }
     }
 
     /// The next look searches all slots for keys of other owners.
@@ -155,14 +192,20 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 Seen::Unknown { since_millis: millis(now.saturating_duration_since(since)) }
             }
         };
+        if let Seen::Node(node) = &seen {
+            memory.note_claim(*pod, node, now);
+        }
         if !matches!(seen, Seen::Unknown { .. }) {
             memory.unknown.remove(pod);
         }
         probed.observed.members.insert(*pod, Member { outdated: place.outdated, last_id: place.last_id, seen });
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
-    let asked = memory.failovers.iter().map(|(shard, at)| (*shard, millis(now.saturating_duration_since(*at))));
-    probed.observed.failovers_asked = asked.collect();
+    memory.forget_strangers(&probed.observed);
+    memory.raised = false;
+    let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));
+    probed.observed.failovers_asked = memory.failovers.iter().map(ago).collect();
+    probed.observed.elections = memory.elections.iter().map(ago).collect();
     probed
 }
 

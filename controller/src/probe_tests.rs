@@ -77,3 +77,51 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
     assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
 }
+
+fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
+    plan::Node {
+        id: NodeId::from_bytes([id; 20]),
+        address: "10.0.0.1:6379".to_owned(),
+        role,
+        open: BTreeMap::new(),
+        foreign_keys: BTreeMap::new(),
+        keys: 0,
+        bytes: 0,
+        epoch,
+        state_ok: true,
+        loading: false,
+        node_timeout_millis: 5000,
+        peers: BTreeMap::new(),
+    }
+}
+
+#[test]
+fn an_election_is_a_role_won_or_a_new_epoch_or_a_past_that_is_not_known() {
+    let owner = || plan::Role::Primary { slots: plan::SlotSet::all() };
+    let empty = || plan::Role::Primary { slots: plan::SlotSet::EMPTY };
+    let of = NodeId::from_bytes([9; 20]);
+    let replica = || plan::Role::Replica { of, synced: true, link_up: true, offset: 0, lag_bytes: 0 };
+    let elected = |looks: Vec<(plan::Role, u64, bool)>| {
+        let mut memory = Memory::default();
+        for (role, epoch, raised) in looks {
+            memory.elections.clear();
+            memory.raised = raised;
+            memory.note_claim(Pod::new(0, 0), &node(1, role, epoch), Instant::now());
+        }
+        !memory.elections.is_empty()
+    };
+    let table = [
+        ("first seen, fresh", vec![(empty(), 0, false)], false),
+        ("first seen, owns slots", vec![(owner(), 1, false)], true),
+        ("first seen, follows", vec![(replica(), 1, false)], true),
+        ("stays", vec![(owner(), 1, false), (owner(), 1, false)], false),
+        ("is given slots", vec![(empty(), 1, false), (owner(), 1, false)], false),
+        ("is promoted", vec![(replica(), 1, false), (owner(), 2, false)], true),
+        ("steps down", vec![(owner(), 1, false), (replica(), 2, false)], false),
+        ("lost the role and won it back unseen", vec![(owner(), 1, false), (owner(), 3, false)], true),
+        ("a step of ours raised its epoch", vec![(owner(), 1, false), (owner(), 3, true)], false),
+    ];
+    for (name, looks, expected) in table {
+        assert_eq!(elected(looks), expected, "{name}");
+    }
+}

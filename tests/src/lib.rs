@@ -1,6 +1,7 @@
 //! The harness of the whole-system tests and the demo: a real `kun standalone`, real kubectl, real redis-server.
 //!
-//! It must not know how KUN works inside: it sees what a user sees (kubectl, Redis clients, processes, files).
+//! It must not know how KUN works inside: it sees what a user sees (kubectl, Redis clients, processes, files). The one
+//! exception is [`fleet`], which drives the controller's steps on plain redis-servers, without Kubernetes.
 
 #![allow(
     clippy::indexing_slicing,
@@ -8,6 +9,7 @@
 )]
 
 pub mod fixture;
+pub mod fleet;
 pub mod kubectl;
 pub mod oracle;
 pub mod standalone;

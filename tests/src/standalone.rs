@@ -120,6 +120,12 @@ impl Standalone {
         self.child.as_ref().and_then(Child::id)
     }
 
+    /// Where its API listens.
+    #[must_use]
+    pub fn listen(&self) -> SocketAddr {
+        self.listen
+    }
+
     /// The data directory.
     #[must_use]
     pub fn data(&self) -> PathBuf {

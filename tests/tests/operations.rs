@@ -30,6 +30,24 @@ async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_prima
     Ok(())
 }
 
+/// Redis counts the votes of an election twice if the same replica stands again within four node timeouts: it then calls
+/// itself the primary without a new epoch, takes writes, and throws them away when it is told so.
+#[tokio::test]
+async fn the_role_goes_back_and_forth_in_one_shard_and_each_time_it_is_one_real_election() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    for round in 0..4 {
+        let body =
+            json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisOperation", "spec": {"failover": {"shard": 0}}});
+        let done = fixture.act("failover", "rop", &body, "Succeeded").await?;
+        let steps = done["status"]["steps"].as_array().cloned().unwrap_or_default();
+        assert_eq!(steps.len(), 2, "round {round}: whose it was, and one hand-over: {steps:?}");
+    }
+    let (verdict, _) = fixture.verify(3, 1).await?;
+    assert!(verdict.worst_gap < PLANNED_GAP, "{verdict:?}");
+    assert_eq!(verdict.unknown, 0, "a planned failover leaves no write without an answer");
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_rolling_restart_replaces_every_pod_replicas_first_and_loses_nothing() -> Result<()> {
     let fixture = Fixture::start(3, 1, &json!({})).await?;

@@ -122,8 +122,8 @@ pub struct Limits {
     pub bootstrap_node_timeout_millis: u64,
     /// A replica further behind than this is not handed the primary role on purpose.
     pub lag_bytes: u64,
-    /// A failover that was asked for is not asked for again before this time: after one failover the primaries refuse to vote for the
-    /// same shard for twice the node timeout, and a manual failover expires by itself after 5 s.
+    /// A failover that was asked for is not asked for again before this time: a manual failover expires by itself after 5 s. (How long
+    /// the shard rests after an election depends on its node timeout.)
     pub failover_patience_millis: u64,
 }
 

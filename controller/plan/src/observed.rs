@@ -89,6 +89,9 @@ pub struct Observed {
     pub members: BTreeMap<Pod, Member>,
     /// Failovers this controller asked for and has not seen the effect of yet: shard → milliseconds since.
     pub failovers_asked: BTreeMap<u16, u64>,
+    /// Shards whose primary role moved or was asked to move: shard → milliseconds since. Where the past is not known, it moved when the
+    /// shard was first looked at. Absent: not in living memory.
+    pub elections: BTreeMap<u16, u64>,
 }
 
 /// One place and what was found there.

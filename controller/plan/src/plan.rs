@@ -123,6 +123,15 @@ pub enum Waiting {
         /// For how long.
         since_millis: u64,
     },
+    /// The shard's primary role moved so lately that Redis would count the votes of that election again.
+    Rest {
+        /// The shard.
+        shard: u16,
+        /// When it moved.
+        since_millis: u64,
+        /// How long that counts.
+        of_millis: u64,
+    },
     /// No primary of the shard answers and no replica can take over: its member has to come back.
     Primary {
         /// The shard.
@@ -200,6 +209,14 @@ impl fmt::Display for Waiting {
             Self::Failover { shard, since_millis } => {
                 write!(f, "the failover of shard {shard} was asked for {} ms ago and is not seen yet", since_millis)
             }
+            Self::Rest { shard, since_millis, of_millis } => write!(
+                f,
+                "the primary role of shard {shard} moved, or may have moved, {}.{} s ago; it may move again {} s after that, when Redis \
+                 counts votes anew",
+                since_millis / 1_000,
+                since_millis % 1_000 / 100,
+                of_millis.div_ceil(1_000)
+            ),
             Self::Primary { shard, slots } => {
                 write!(f, "{slots} slots of shard {shard} are not served: no member that holds them answers")
             }

@@ -1,6 +1,7 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
 use crate::observed::{Health, Member, NodeId, Pod, Role, Seen};
+use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 
 /// A member, other than a live one, where this node's process may still run. `None` is proof of death.
@@ -72,6 +73,33 @@ pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'
     let near = matches!(&replica.node.role, Role::Replica { link_up: true, lag_bytes, .. } if *lag_bytes <= scene.limits.lag_bytes);
     let known = replica.node.peers.get(&lead.node.id).is_some_and(|peer| peer.slots() == lead.node.slots());
     near && known && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
+}
+
+/// How long after an election no other may be called in the same shard, in milliseconds.
+///
+/// A replica that stands again while its last election is not yet over (twice `max(2 × node timeout, 2 s)`) is counted the votes of that
+/// one: it calls itself the primary without a new epoch, takes writes, and loses them when the true primary's epoch reaches it
+/// (`clusterHandleSlaveFailover` leaves `failover_auth_sent` and `failover_auth_count` as they were). And for half that time the other
+/// primaries refuse to vote for a replica of the same primary, while that one holds its clients' writes. The slack covers the time
+/// between an election and our seeing it.
+pub(crate) fn rest_millis(scene: &Scene<'_>) -> u64 {
+    const SLACK: u64 = 500;
+    let timeouts = scene.live.iter().map(|live| live.node.node_timeout_millis);
+    let longest = timeouts.fold(scene.desired.node_timeout_millis, u64::max);
+    longest.saturating_mul(2).max(2_000).saturating_mul(2).saturating_add(SLACK)
+}
+
+/// The shard's primary role may move on purpose; if not, what has to be waited for.
+pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
+    let asked = scene.observed.failovers_asked.get(&shard).copied();
+    if let Some(since_millis) = asked.filter(|since| *since < scene.limits.failover_patience_millis) {
+        return Err(Waiting::Failover { shard, since_millis });
+    }
+    let (moved, of_millis) = (scene.observed.elections.get(&shard).copied(), rest_millis(scene));
+    match moved {
+        Some(since_millis) if since_millis < of_millis => Err(Waiting::Rest { shard, since_millis, of_millis }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.

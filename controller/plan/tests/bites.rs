@@ -6,6 +6,8 @@ mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use std::collections::BTreeMap;
+
 use plan::{
     Desired, Limits, Member, Node, Observed, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Step, Waiting, Who,
     plan as sound,
@@ -162,6 +164,14 @@ fn disturbing_two_shards_at_once_is_caught() {
         sound(desired, observed, &Limits { disturbed_shards: 2, ..limits.clone() })
     }
     is_caught("two shards are rolled at the same time", broken, peaceful);
+}
+
+#[test]
+fn handing_a_role_back_while_the_last_election_counts_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        sound(desired, &Observed { elections: BTreeMap::new(), ..observed.clone() }, limits)
+    }
+    is_caught("a shard does not rest after an election", broken, peaceful);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod support;
 
 use plan::model::{Luck, World};
-use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod};
+use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Waiting};
 use support::Run;
 
 fn settle(run: &mut Run) -> plan::Plan {
@@ -55,6 +55,32 @@ fn a_primary_that_is_to_leave_hands_over_first() {
     run.desired.replicas = 0;
     assert!(settle(&mut run).is_satisfied());
     assert!(run.world.up(Pod::new(1, 0)).unwrap().follows().is_none());
+}
+
+#[test]
+fn a_role_that_has_just_moved_rests_before_it_moves_back() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let ask = |run: &Run, pod| {
+        let from = run.world.up(pod).unwrap().id;
+        Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Coordinated })
+    };
+    run.desired.failover = ask(&run, Pod::new(0, 0));
+    assert_eq!(settle(&mut run).operation, Some(Operation::Done));
+    let moved = run.world.won[&0];
+    run.desired.failover = ask(&run, Pod::new(0, 1));
+    let mut plan = run.round(usize::MAX, false).unwrap();
+    while plan.steps.is_empty() {
+        let since_millis = (run.world.now - moved) * 1_000;
+        assert_eq!(plan.waiting, [Waiting::Rest { shard: 0, since_millis, of_millis: 20_500 }]);
+        run.tick(1);
+        plan = run.round(usize::MAX, false).unwrap();
+    }
+    assert_eq!(run.world.now - moved, 21, "in ticks of a second");
+    assert_eq!(
+        Waiting::Rest { shard: 0, since_millis: 1_250, of_millis: 20_500 }.to_string(),
+        "the primary role of shard 0 moved, or may have moved, 1.2 s ago; it may move again 21 s after that, when Redis counts votes anew"
+    );
+    assert_eq!(settle(&mut run).operation, Some(Operation::Done));
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn layout(text: &str) -> Observed {
         let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
         (*pod, Member { outdated, last_id, seen: seen(*pod, word) })
     });
-    Observed { members: members.collect(), failovers_asked: BTreeMap::new() }
+    Observed { members: members.collect(), failovers_asked: BTreeMap::new(), elections: BTreeMap::new() }
 }
 
 fn peer(pod: Pod, role: PeerRole, alive: bool) -> Peer {

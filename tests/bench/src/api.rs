@@ -236,7 +236,7 @@ fn name(number: usize) -> String {
 }
 
 /// A RedisCluster whose encoding is about [`OBJECT_BYTES`] long.
-fn object(name: &str) -> Value {
+pub(crate) fn object(name: &str) -> Value {
     let mut object = json!({
         "apiVersion": "redis.kun.io/v1", "kind": "RedisCluster",
         "metadata": {"name": name, "namespace": "default", "labels": {"app": "orders", "team": "payments"},

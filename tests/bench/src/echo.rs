@@ -18,10 +18,10 @@ use tokio_rustls::TlsAcceptor;
 const ANSWER: &[u8] =
     br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"0","allowed":true}}"#;
 
-/// Serves until it is killed. Certificate and key are PEM files in `folder` (tls.crt, tls.key).
-pub(crate) async fn serve(listen: SocketAddr, folder: &std::path::Path) -> Result<()> {
-    let chain = CertificateDer::pem_file_iter(folder.join("tls.crt"))?.collect::<Result<Vec<_>, _>>()?;
-    let key = PrivateKeyDer::from_pem_file(folder.join("tls.key"))?;
+/// Serves until it is killed. Certificate and key are those of the webhook, in standalone's `pki` folder.
+pub(crate) async fn serve(listen: SocketAddr, pki: &std::path::Path) -> Result<()> {
+    let chain = CertificateDer::pem_file_iter(pki.join("webhook-server.crt"))?.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(pki.join("webhook-server.key"))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?

@@ -9,7 +9,7 @@ use hyper::{Request, client::conn::http2::SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
 use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use tokio_rustls::{TlsConnector, client::TlsStream};
 
 /// Who calls whom.
 #[derive(Clone)]
@@ -29,8 +29,29 @@ pub(crate) struct Target {
 /// One HTTP/2 connection; clones share it.
 pub(crate) type Connection = SendRequest<Full<Bytes>>;
 
-/// Opens one connection.
+/// One HTTP/1.1 connection.
+pub(crate) type ConnectionH1 = hyper::client::conn::http1::SendRequest<Full<Bytes>>;
+
+/// Opens one HTTP/2 connection.
 pub(crate) async fn connect(target: &Target) -> Result<Connection> {
+    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(16 << 20)
+        .handshake(TokioIo::new(secure(target, b"h2").await?))
+        .await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Opens one HTTP/1.1 connection.
+pub(crate) async fn connect_h1(target: &Target) -> Result<ConnectionH1> {
+    let stream = TokioIo::new(secure(target, b"http/1.1").await?);
+    let (sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+async fn secure(target: &Target, protocol: &[u8]) -> Result<TlsStream<TcpStream>> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(target.ca.as_bytes()) {
@@ -42,18 +63,11 @@ pub(crate) async fn connect(target: &Target) -> Result<Connection> {
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)?;
-    config.alpn_protocols = vec![b"h2".to_vec()];
-    let stream = TcpStream::connect(target.address).await?;
+    config.alpn_protocols = vec![protocol.to_vec()];
+    let stream = TcpStream::connect(target.address).await.context("connect")?;
     stream.set_nodelay(true)?;
     let name = ServerName::try_from(target.name.clone())?;
-    let tls = TlsConnector::from(Arc::new(config)).connect(name, stream).await.context("TLS handshake")?;
-    let (sender, connection) = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
-        .initial_stream_window_size(4 << 20)
-        .initial_connection_window_size(16 << 20)
-        .handshake(TokioIo::new(tls))
-        .await?;
-    tokio::spawn(connection);
-    Ok(sender)
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.context("TLS handshake")
 }
 
 /// One request; returns the body of a 2xx answer.

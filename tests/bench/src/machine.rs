@@ -34,3 +34,14 @@ pub(crate) fn resident(pid: u32) -> Result<f64> {
     let kib: f64 = line.split_whitespace().nth(1).context("Rss")?.parse()?;
     Ok(kib * 1024.0)
 }
+
+/// CPU time that a process has used so far, in seconds.
+pub(crate) fn cpu_seconds(pid: u32) -> Result<f64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The name in brackets may hold blanks; utime and stime are the 12th and 13th fields behind it (proc(5)).
+    let (_, fields) = text.rsplit_once(") ").context("stat")?;
+    let ticks = fields.split(' ').skip(11).take(2).map(str::parse::<f64>).sum::<Result<f64, _>>()?;
+    #[allow(clippy::cast_precision_loss, reason = "100, by the kernel's ABI")]
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    Ok(ticks / per_second)
+}

@@ -3,6 +3,8 @@
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
 mod api;
+mod backup;
+mod create;
 mod echo;
 mod failover;
 mod http;
@@ -10,11 +12,16 @@ mod machine;
 mod redis;
 mod report;
 mod reshard;
+mod webhook;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
+
+/// The same allocator as the measured kun: a ratio must not be one of allocators.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 #[derive(Parser)]
 struct Arguments {
@@ -34,19 +41,19 @@ enum Part {
     Echo {
         /// Where to listen.
         listen: SocketAddr,
-        /// Folder with tls.crt and tls.key.
-        folder: PathBuf,
+        /// Folder `pki` of a standalone's data directory.
+        pki: PathBuf,
     },
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 3] = ["reshard", "failover", "api"];
+const ALL: [&str; 6] = ["create", "reshard", "failover", "backup", "webhook", "api"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = match &arguments.command {
-        Some(Part::Echo { listen, folder }) => echo::serve(*listen, folder).await.map(|()| 0),
+        Some(Part::Echo { listen, pki }) => echo::serve(*listen, pki).await.map(|()| 0),
         None => measure(&arguments).await,
     };
     match result {
@@ -63,6 +70,9 @@ async fn main() -> ExitCode {
 }
 
 async fn measure(arguments: &Arguments) -> Result<usize> {
+    if let Some(unknown) = arguments.only.iter().find(|only| !ALL.contains(&only.as_str())) {
+        bail!("there is no measurement {unknown:?}; there are {}", ALL.join(", "));
+    }
     let mut report = report::Report::begin()?;
     for name in ALL {
         if !arguments.only.is_empty() && !arguments.only.iter().any(|only| only == name) {
@@ -70,7 +80,10 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
         }
         eprintln!("{name}");
         match name {
+            "create" => create::run(&mut report).await?,
             "reshard" => reshard::run(&mut report).await?,
+            "backup" => backup::run(&mut report, arguments.quick).await?,
+            "webhook" => webhook::run(&mut report).await?,
             "failover" => failover::run(&mut report).await?,
             _ => api::run(&mut report, arguments.quick).await?,
         }

@@ -20,7 +20,8 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
-    /// Starts `count` empty nodes with these further settings on addresses of network 127.`net`.0.0.
+    /// Starts `count` empty nodes with these further settings on addresses of network 127.`net`.0.0, which nobody else of
+    /// this run has used: servers that were killed keep their ports for a moment.
     pub(crate) async fn start(net: u8, count: u8, settings: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bench-").tempdir()?;
         let mut nodes = Self { addresses: Vec::new(), folder, children: Vec::new() };
@@ -33,14 +34,29 @@ impl Nodes {
         Ok(nodes)
     }
 
+    /// Starts one empty server that is no member of a cluster and has Redis' defaults, but for saving by itself.
+    pub(crate) async fn alone(net: u8) -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("bench-").tempdir()?;
+        let mut nodes = Self { addresses: Vec::new(), folder, children: Vec::new() };
+        nodes.spawn_with(Ipv4Addr::new(127, net, 0, 1), &["--save", ""])?;
+        for address in &nodes.addresses {
+            answering(*address).await?;
+        }
+        Ok(nodes)
+    }
+
     fn spawn(&mut self, ip: Ipv4Addr, settings: &[&str]) -> Result<()> {
+        let text = ip.to_string();
+        let cluster = ["--bind-source-addr", &text, "--cluster-announce-ip", &text, "--cluster-enabled", "yes"];
+        let calm = ["--save", "", "--appendonly", "no", "--cluster-require-full-coverage", "no"];
+        self.spawn_with(ip, &[&cluster[..], &calm, &["--cluster-node-timeout", "5000"], settings].concat())
+    }
+
+    fn spawn_with(&mut self, ip: Ipv4Addr, settings: &[&str]) -> Result<()> {
         let folder: PathBuf = self.folder.path().join(ip.to_string());
         std::fs::create_dir(&folder)?;
-        let text = ip.to_string();
         let child = Command::new("redis-server")
-            .args(["--port", "6379", "--bind", &text, "--bind-source-addr", &text, "--cluster-announce-ip", &text])
-            .args(["--cluster-enabled", "yes", "--cluster-node-timeout", "5000", "--save", "", "--appendonly", "no"])
-            .args(["--protected-mode", "no", "--cluster-require-full-coverage", "no"])
+            .args(["--port", "6379", "--bind", &ip.to_string(), "--protected-mode", "no"])
             .args(settings)
             .arg("--dir")
             .arg(&folder)

@@ -35,15 +35,15 @@ const PASSWORD: &str = "bench";
 
 /// Measures both value sizes.
 pub(crate) async fn run(report: &mut Report) -> Result<()> {
-    for bytes in [100, 1024] {
-        pairs(report, bytes).await?;
+    for (net, bytes) in [(76, 100), (77, 1024)] {
+        pairs(report, net, bytes).await?;
     }
     Ok(())
 }
 
-async fn pairs(report: &mut Report, bytes: usize) -> Result<()> {
+async fn pairs(report: &mut Report, net: u8, bytes: usize) -> Result<()> {
     let user = ["--user", "kun-operator", "on", ">bench", "~*", "&*", "+@all"];
-    let nodes = Nodes::start(79, 2, &user).await?;
+    let nodes = Nodes::start(net, 2, &user).await?;
     let [from, to] = nodes.addresses[..] else { anyhow::bail!("two nodes") };
     join(from, to).await?;
     load(from, bytes).await?;

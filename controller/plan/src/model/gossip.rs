@@ -234,6 +234,7 @@ impl World {
         server.bump();
         server.claim(&slots);
         server.holds_writes = false;
+        self.won.insert(replica.shard, self.now);
         self.broadcast(replica);
     }
 

@@ -32,7 +32,8 @@ impl World {
             members.insert(pod, Member { outdated: home.outdated, last_id: home.last_id, seen });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
-        Observed { members, failovers_asked }
+        let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
+        Observed { members, failovers_asked, elections }
     }
 
     fn seen(&self, home: &Home) -> Seen {

@@ -220,6 +220,8 @@ pub struct World {
     pub excused: BTreeSet<(u16, u64)>,
     /// Failovers asked for: shard → tick.
     pub asked: BTreeMap<u16, u64>,
+    /// Elections won or asked for: shard → tick.
+    pub won: BTreeMap<u16, u64>,
     counter: u64,
 }
 
@@ -238,6 +240,7 @@ impl World {
             acked: BTreeSet::new(),
             excused: BTreeSet::new(),
             asked: BTreeMap::new(),
+            won: BTreeMap::new(),
             counter: 0,
         }
     }

@@ -121,6 +121,7 @@ impl World {
             .is_some_and(|home| !home.hidden && !home.cut_off);
         require(how == FailoverHow::Coordinated || !alive, "the primary answers")?;
         self.asked.insert(replica.pod.shard, self.now);
+        self.won.insert(replica.pod.shard, self.now);
         if luck.fails(4) || !self.has_votes(replica.pod) {
             return Ok(());
         }

@@ -69,13 +69,9 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     if alive.saturating_add(super::count(voters.count())) <= of / 2 {
         return plan.refused.push(Refused::NoQuorum { alive, of, shard });
     }
-    match scene.observed.failovers_asked.get(&shard) {
-        Some(since) if *since < scene.limits.failover_patience_millis => {
-            plan.waiting.push(Waiting::Failover { shard, since_millis: *since });
-        }
-        Some(_) | None => {
-            plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how: FailoverHow::Force });
-        }
+    match safety::may_elect(scene, shard) {
+        Err(wait) => plan.waiting.push(wait),
+        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how: FailoverHow::Force }),
     }
 }
 

@@ -64,9 +64,8 @@ fn observe(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>) -> Flow {
 /// Moves the primary role from a living lead to the best of these members, or says what it waits for. Ends the round either way.
 pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) -> Flow {
     let shard = lead.pod.shard;
-    let asked = scene.observed.failovers_asked.get(&shard).copied();
-    if let Some(since_millis) = asked.filter(|since| *since < scene.limits.failover_patience_millis) {
-        plan.waiting.push(Waiting::Failover { shard, since_millis });
+    if let Err(wait) = safety::may_elect(scene, shard) {
+        plan.waiting.push(wait);
         return Flow::Stop;
     }
     let ready = among.iter().filter(|live| safety::may_take_over(scene, live, lead));

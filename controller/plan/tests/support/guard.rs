@@ -8,6 +8,9 @@ use plan::{
     Waiting, Who,
 };
 
+/// How long an election counts in Redis with the model's node timeout of 5 s: twice `max(2 × node timeout, 2 s)`.
+const REST_MILLIS: u64 = 20_000;
+
 /// Malformed or immoderate plans.
 pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) -> Result<(), String> {
     let mut moving: BTreeSet<Pod> = BTreeSet::new();
@@ -98,6 +101,8 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             check(server.is_synced() && server.follows() == Some(*primary), || {
                 "promotes what is no complete copy".to_owned()
             })?;
+            let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
+            check(rested, || "calls an election while the last one of the shard still counts".to_owned())?;
             let asked = desired
                 .failover
                 .as_ref()
@@ -217,6 +222,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Waiting::Loading { .. }
             | Waiting::Conflict { .. }
             | Waiting::Failover { .. }
+            | Waiting::Rest { .. }
             | Waiting::Leftover { .. } => false,
         };
         check(fine, || format!("waits without need: {reason}"))?;

@@ -1,8 +1,6 @@
 //! The controller's steps on real redis-servers: creation, moving slots under load, crashes in the middle, failover.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod fleet;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +11,10 @@ use controller::lease::Guard;
 use controller::redis::Access;
 use controller::report::verdict;
 use controller::resolve::Moving;
-use fleet::{Fleet, OPERATOR, Server};
 use plan::{Pod, SlotSet};
 use resp::{ClusterClient, Outcome};
 use serde_json::json;
+use tests::fleet::{Fleet, OPERATOR, Server};
 use tokio::task::JoinHandle;
 
 const LIMIT: Duration = Duration::from_secs(60);

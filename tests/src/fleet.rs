@@ -1,5 +1,12 @@
-//! Real redis-servers for the controller's tests: one per loopback address, with users like those the agent renders.
-//! Each test has its own third octet, so that tests run side by side.
+//! Real redis-servers for the controller's own steps, without Kubernetes: one per loopback address, with users like those
+//! the agent renders. Each caller has its own third octet, so that tests run side by side.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    missing_docs,
+    reason = "a harness: what fails here fails the test, and the names say what they are"
+)]
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -24,8 +31,8 @@ use resp::{ClusterClient, Connection, Credentials, Options};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
-pub(crate) const OPERATOR: &str = "operator-pw";
-pub(crate) const APPLICATION: &str = "application-pw";
+pub const OPERATOR: &str = "operator-pw";
+pub const APPLICATION: &str = "application-pw";
 
 /// What the agent renders for these users; that ours suffices for us is part of what these tests show.
 const ACL: &str = "\
@@ -38,14 +45,14 @@ user kun-replica on >replica-pw resetkeys resetchannels -@all +ping +psync +repl
 ";
 
 /// One redis-server.
-pub(crate) struct Server {
-    pub(crate) address: SocketAddr,
+pub struct Server {
+    pub address: SocketAddr,
     dir: tempfile::TempDir,
     child: Option<Child>,
 }
 
 impl Server {
-    pub(crate) async fn start(net: u8, host: u8) -> Self {
+    pub async fn start(net: u8, host: u8) -> Self {
         let ip = IpAddr::V4(Ipv4Addr::new(127, 85, net, host));
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("users.acl"), ACL.replace("\\\n", "")).unwrap();
@@ -55,7 +62,7 @@ impl Server {
     }
 
     /// Starts the process (again) on the same directory.
-    pub(crate) async fn run(&mut self) {
+    pub async fn run(&mut self) {
         let ip = self.address.ip().to_string();
         let flags: &[(&str, &str)] = &[
             ("bind", &ip),
@@ -89,7 +96,7 @@ impl Server {
     }
 
     /// SIGKILL.
-    pub(crate) async fn kill(&mut self) {
+    pub async fn kill(&mut self) {
         if let Some(child) = self.child.as_mut() {
             child.kill().await.unwrap();
         }
@@ -99,22 +106,22 @@ impl Server {
         Options::new(self.address).credentials(Credentials::new(user, password))
     }
 
-    pub(crate) async fn operator(&self) -> Connection {
+    pub async fn operator(&self) -> Connection {
         Connection::open(&self.options("kun-operator", OPERATOR)).await.unwrap()
     }
 
-    pub(crate) async fn id(&self) -> NodeId {
+    pub async fn id(&self) -> NodeId {
         let id = self.operator().await.my_id().await.unwrap();
         NodeId::parse(id.as_str()).unwrap()
     }
 }
 
 /// A cluster of real servers, looked at and worked on by the controller's own steps, without Kubernetes.
-pub(crate) struct Fleet {
-    pub(crate) servers: BTreeMap<Pod, Server>,
-    pub(crate) resolved: Resolved,
-    pub(crate) memory: Memory,
-    pub(crate) limits: Limits,
+pub struct Fleet {
+    pub servers: BTreeMap<Pod, Server>,
+    pub resolved: Resolved,
+    pub memory: Memory,
+    pub limits: Limits,
     gathered: Gathered,
     agents: Agents,
     kubernetes: Kubernetes,
@@ -123,14 +130,14 @@ pub(crate) struct Fleet {
 }
 
 /// One look and what followed from it.
-pub(crate) struct Round {
-    pub(crate) plan: Plan,
-    pub(crate) executed: Executed,
+pub struct Round {
+    pub plan: Plan,
+    pub executed: Executed,
 }
 
 impl Fleet {
     /// Servers for `shards` × `members`, that know nothing of each other.
-    pub(crate) async fn start(net: u8, shards: u16, members: u16, spec: serde_json::Value) -> Self {
+    pub async fn start(net: u8, shards: u16, members: u16, spec: serde_json::Value) -> Self {
         let mut servers = BTreeMap::new();
         for shard in 0..shards {
             for ordinal in 0..members {
@@ -160,11 +167,11 @@ impl Fleet {
     }
 
     /// One more server, at a place that did not exist.
-    pub(crate) async fn add(&mut self, net: u8, pod: Pod) {
+    pub async fn add(&mut self, net: u8, pod: Pod) {
         self.servers.insert(pod, Server::start(net, host(pod)).await);
     }
 
-    pub(crate) fn places(&self) -> BTreeMap<Pod, Place> {
+    pub fn places(&self) -> BTreeMap<Pod, Place> {
         let place = |(pod, server): (&Pod, &Server)| {
             let container = Container::Running { address: server.address };
             (*pod, Place { name: format!("orders-{pod}"), outdated: false, last_id: None, uid: None, container })
@@ -172,11 +179,11 @@ impl Fleet {
         self.servers.iter().map(place).collect()
     }
 
-    pub(crate) fn desired(&self, shards: u16, replicas: u16) -> Desired {
+    pub fn desired(&self, shards: u16, replicas: u16) -> Desired {
         Desired { node_timeout_millis: 5000, ..Desired::cluster(shards, replicas) }
     }
 
-    pub(crate) async fn look(&mut self) -> Probed {
+    pub async fn look(&mut self) -> Probed {
         let places = self.places();
         let question = Question {
             mode: types::cluster::Mode::Cluster,
@@ -188,7 +195,7 @@ impl Fleet {
     }
 
     /// Looks, plans, executes.
-    pub(crate) async fn round(&mut self, desired: &Desired) -> Round {
+    pub async fn round(&mut self, desired: &Desired) -> Round {
         let probed = self.look().await;
         let plan = plan::plan(desired, &probed.observed, &self.limits);
         let places = self.places();
@@ -208,7 +215,7 @@ impl Fleet {
     }
 
     /// Rounds until the planner is satisfied; how long it took.
-    pub(crate) async fn until_satisfied(&mut self, desired: &Desired, limit: Duration) -> Duration {
+    pub async fn until_satisfied(&mut self, desired: &Desired, limit: Duration) -> Duration {
         let begun = Instant::now();
         loop {
             let round = self.round(desired).await;
@@ -227,7 +234,7 @@ impl Fleet {
         }
     }
 
-    pub(crate) fn client(&self) -> ClusterClient {
+    pub fn client(&self) -> ClusterClient {
         let seeds = self.servers.values().map(|server| server.address).collect();
         ClusterClient::new(seeds, Some(Credentials::new("default", APPLICATION)))
             .timeouts(Duration::from_secs(2), Duration::from_secs(30))
