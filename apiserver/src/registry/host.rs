@@ -53,7 +53,7 @@ fn open(description: &str, members: &[&str]) -> Value {
 }
 
 fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
-    Kind::new(names, scope, schema, Arc::new(strategy))
+    Ok(Kind { strategic: true, ..Kind::new(names, scope, schema, Arc::new(strategy))? })
 }
 
 fn config_map() -> Outcome {
@@ -111,6 +111,7 @@ fn event() -> Outcome {
             "source",
             "type",
         ],
+        is_report: true,
         ..kind
     })
 }
@@ -183,6 +184,7 @@ fn service() -> Outcome {
         ],
         subresources: vec![Subresource::Status],
         selectable: &["spec.clusterIP", "spec.type"],
+        protobuf: Some(&protobuf::SERVICE),
         ..kind
     })
 }
@@ -230,6 +232,7 @@ fn disruption_budget() -> Outcome {
             Column::new("Allowed Disruptions", "integer", "{.status.disruptionsAllowed|0}", "Pods that may go now."),
         ],
         subresources: vec![Subresource::Status],
+        protobuf: Some(&protobuf::DISRUPTION_BUDGET),
         ..kind
     })
 }
