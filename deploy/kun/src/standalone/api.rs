@@ -31,9 +31,7 @@ const FINISH: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port.
-    #[error(
-        "cannot listen on {address}: {source}; another program uses it, or a kun that still runs: give another --listen"
-    )]
+    #[error("cannot listen on {address}; if another program uses it, or a kun that still runs, give another --listen")]
     Listen {
         /// Where.
         address: SocketAddr,
