@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
+use super::access::Access;
 use crate::{
     error::Qualified,
     object::{shape::Shape, template::Template},
@@ -157,6 +158,8 @@ pub struct Kind {
     /// Whether its objects are reports (events): their names say nothing and are columns of `-o wide` only, and what
     /// counts is not their age but the time they tell.
     pub is_report: bool,
+    /// What the parts of an installation do with its objects.
+    pub access: Vec<Access>,
 }
 
 /// Media type of a JSON patch (RFC 6902).
@@ -199,6 +202,7 @@ impl Kind {
             protobuf: None,
             strategic: false,
             is_report: false,
+            access: Vec::new(),
         })
     }
 
