@@ -1,10 +1,12 @@
-//! THE list of kinds. Routing, discovery, OpenAPI, table columns and RBAC manifests are computed from it.
+//! THE list of kinds. Routing, discovery, OpenAPI, table columns, RBAC manifests
+//! and the rights of standalone's own identities are computed from it.
 //!
 //! A new kind or a second group is an entry here (its list in `registry/`, its rules in `resource/`), never code in
 //! the server.
 
 use std::{collections::BTreeMap, sync::Arc};
 
+pub mod access;
 pub mod host;
 pub mod kind;
 pub mod rbac;

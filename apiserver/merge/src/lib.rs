@@ -11,6 +11,7 @@ mod patch;
 mod path;
 mod prune;
 mod schema;
+mod strategic;
 
 pub use check::{Fault, FaultKind, check};
 pub use decode::{Decoded, Error as DecodeError, Limits, decode, duplicates};
@@ -18,3 +19,4 @@ pub use default::default;
 pub use patch::{Error as PatchError, JSON_PATCH_OPERATIONS_MAX, json_patch, merge_patch};
 pub use prune::prune;
 pub use schema::{Array, Error as SchemaError, ListType, MapType, Node, Object, Schema, Shape};
+pub use strategic::{STRATEGIC_ITEMS_MAX, strategic_merge_patch};

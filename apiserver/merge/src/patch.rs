@@ -4,6 +4,8 @@ use json_patch::{Patch, PatchOperation};
 use serde::Deserialize as _;
 use serde_json::Value;
 
+use crate::strategic::STRATEGIC_ITEMS_MAX;
+
 /// Most operations of one JSON patch, as in Kubernetes.
 pub const JSON_PATCH_OPERATIONS_MAX: usize = 10_000;
 /// Most bytes that the copies of one JSON patch may add, as in Kubernetes: a few hundred copies of an object into
@@ -19,6 +21,14 @@ pub enum Error {
     /// It has too many operations.
     #[error("the patch has {0} operations, more than the limit of {JSON_PATCH_OPERATIONS_MAX}")]
     TooManyOperations(usize),
+    /// A list of a strategic merge patch is too long.
+    #[error("the patch has {count} items in {list}, more than the limit of {STRATEGIC_ITEMS_MAX}")]
+    TooManyItems {
+        /// The list.
+        list: String,
+        /// Its length.
+        count: usize,
+    },
     /// An operation does not apply to this object.
     #[error("applying operation {at} of the patch: {why}")]
     Failed {

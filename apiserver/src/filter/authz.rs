@@ -4,7 +4,7 @@ use futures::future::BoxFuture;
 
 use super::authn::MASTERS;
 use crate::error::{Error, Qualified, Result};
-use crate::request::{Annotations, Call, ResourcePath, User};
+use crate::request::{Annotations, Call, ResourcePath, User, Verb};
 
 /// What an authorizer decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,20 +30,22 @@ pub enum Subject {
     Group(&'static str),
 }
 
-/// What is allowed. `*` stands for every verb, group or resource; `resource/subresource` names one subresource,
-/// `*/subresource` that of every resource, `*/*` everything. A path that ends in `*` stands for all that begin so.
+/// What is allowed: nothing is implied, a subresource needs a rule of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Verbs on resources.
+    /// Verbs on a resource, or on one subresource of it.
     Resources {
-        /// RBAC verbs.
-        verbs: &'static [&'static str],
-        /// API groups; `""` is the core group.
-        groups: &'static [&'static str],
-        /// Resources and subresources.
-        resources: &'static [&'static str],
+        /// The verbs.
+        verbs: &'static [Verb],
+        /// API group; `""` is the core group.
+        group: &'static str,
+        /// Plural name.
+        resource: &'static str,
+        /// The subresource.
+        subresource: Option<&'static str>,
     },
-    /// Verbs (HTTP methods in lower case) on paths that are no resources.
+    /// Verbs (HTTP methods in lower case) on paths that are no resources. A path that ends in `*` stands for all that
+    /// begin so.
     Paths {
         /// Methods.
         verbs: &'static [&'static str],
@@ -53,24 +55,24 @@ pub enum Rule {
 }
 
 /// Rules of one subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Who.
     pub subject: Subject,
     /// May do what.
-    pub rules: &'static [Rule],
+    pub rules: Vec<Rule>,
 }
 
-/// Authorization by a table that is part of the program.
-#[derive(Clone, Copy, Debug)]
+/// Authorization by a table that is fixed when the server starts.
+#[derive(Clone, Debug)]
 pub struct StaticAuthorizer {
-    bindings: &'static [Binding],
+    bindings: Vec<Binding>,
 }
 
 impl StaticAuthorizer {
     /// An authorizer that knows nothing but `bindings` (and that `system:masters` may do everything).
     #[must_use]
-    pub const fn new(bindings: &'static [Binding]) -> Self {
+    pub fn new(bindings: Vec<Binding>) -> Self {
         Self { bindings }
     }
 
@@ -81,7 +83,7 @@ impl StaticAuthorizer {
             Subject::User(name) => user.name == name,
             Subject::Group(group) => user.is_in(group),
         };
-        let mut rules = self.bindings.iter().filter(concerns).flat_map(|binding| binding.rules);
+        let mut rules = self.bindings.iter().filter(concerns).flat_map(|binding| &binding.rules);
         if user.is_in(MASTERS) || rules.any(|rule| rule.covers(call)) {
             Decision::Allow
         } else {
@@ -100,36 +102,18 @@ impl Authorizer for StaticAuthorizer {
 impl Rule {
     fn covers(&self, call: &Call) -> bool {
         match (self, &call.resource) {
-            (Self::Resources { verbs, groups, resources }, Some(path)) => {
-                holds(verbs, call.verb.as_str())
-                    && holds(groups, &path.group)
-                    && resources.iter().any(|pattern| covers_resource(pattern, path))
+            (Self::Resources { verbs, group, resource, subresource }, Some(path)) => {
+                verbs.contains(&call.verb)
+                    && *group == path.group
+                    && *resource == path.resource
+                    && *subresource == path.subresource.as_deref()
             }
             (Self::Paths { verbs, paths }, None) => {
-                holds(verbs, &call.method) && paths.iter().any(|pattern| covers_path(pattern, &call.path))
+                verbs.contains(&call.method.as_str()) && paths.iter().any(|pattern| covers_path(pattern, &call.path))
             }
             (Self::Resources { .. }, None) | (Self::Paths { .. }, Some(_)) => false,
         }
     }
-}
-
-fn holds(list: &[&str], wanted: &str) -> bool {
-    list.iter().any(|item| *item == "*" || *item == wanted)
-}
-
-fn covers_resource(pattern: &str, path: &ResourcePath) -> bool {
-    let (resource, subresource) = match pattern.split_once('/') {
-        Some((resource, subresource)) => (resource, Some(subresource)),
-        None => (pattern, None),
-    };
-    let resource_fits = resource == "*" || resource == path.resource;
-    let subresource_fits = match (subresource, path.subresource.as_deref()) {
-        (None, None) => true,
-        (Some("*"), _) => true,
-        (Some(wanted), Some(asked)) => wanted == asked,
-        (None, Some(_)) | (Some(_), None) => false,
-    };
-    resource_fits && subresource_fits
 }
 
 fn covers_path(pattern: &str, path: &str) -> bool {
@@ -195,7 +179,7 @@ fn named(path: &ResourcePath) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::{Query, Verb};
+    use crate::request::Query;
 
     fn call(
         verb: Verb,
@@ -242,33 +226,34 @@ mod tests {
         }
     }
 
-    const RULES: &[Rule] = &[
-        Rule::Resources {
-            verbs: &["get", "list"],
-            groups: &["redis.kun.io"],
-            resources: &["redisclusters", "redisclusters/status"],
-        },
-        Rule::Resources { verbs: &["*"], groups: &["apps"], resources: &["*/scale"] },
-        Rule::Paths { verbs: &["get"], paths: &["/version", "/apis/*"] },
-    ];
-    const TABLE: StaticAuthorizer = StaticAuthorizer::new(&[Binding { subject: Subject::User("u"), rules: RULES }]);
+    fn table() -> StaticAuthorizer {
+        let rdc = |subresource| Rule::Resources {
+            verbs: &[Verb::Get, Verb::List],
+            group: "redis.kun.io",
+            resource: "redisclusters",
+            subresource,
+        };
+        let paths = Rule::Paths { verbs: &["get"], paths: &["/version", "/apis/*"] };
+        let rules = vec![rdc(None), rdc(Some("status")), paths];
+        StaticAuthorizer::new(vec![Binding { subject: Subject::User("u"), rules }])
+    }
 
     #[test]
     fn a_rule_covers_exactly_its_verbs_groups_resources_and_subresources() {
-        let allowed = |call: &Call| TABLE.decide(&user("u", &[]), call) == Decision::Allow;
+        let table = table();
+        let allowed = |call: &Call| table.decide(&user("u", &[]), call) == Decision::Allow;
         let rdc = "redisclusters";
         assert!(allowed(&call(Verb::Get, "redis.kun.io", rdc, None, Some("n"), Some("a"))));
         assert!(allowed(&call(Verb::List, "redis.kun.io", rdc, Some("status"), Some("n"), Some("a"))));
         assert!(!allowed(&call(Verb::Watch, "redis.kun.io", rdc, None, None, None)), "list is not watch");
         assert!(!allowed(&call(Verb::Get, "redis.kun.io", rdc, Some("scale"), Some("n"), Some("a"))));
         assert!(!allowed(&call(Verb::Get, "", rdc, None, Some("n"), Some("a"))));
-        assert!(allowed(&call(Verb::Update, "apps", "statefulsets", Some("scale"), Some("n"), Some("a"))));
         assert!(!allowed(&call(Verb::Update, "apps", "statefulsets", None, Some("n"), Some("a"))));
         assert!(allowed(&path("get", "/apis/redis.kun.io")));
         assert!(!allowed(&path("get", "/apis")));
         assert!(!allowed(&path("post", "/version")));
-        assert_eq!(TABLE.decide(&user("v", &[]), &path("get", "/version")), Decision::Deny(String::new()));
-        assert_eq!(TABLE.decide(&user("v", &[MASTERS]), &path("get", "/version")), Decision::Allow);
+        assert_eq!(table.decide(&user("v", &[]), &path("get", "/version")), Decision::Deny(String::new()));
+        assert_eq!(table.decide(&user("v", &[MASTERS]), &path("get", "/version")), Decision::Allow);
     }
 
     #[test]

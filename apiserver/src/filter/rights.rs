@@ -1,131 +1,175 @@
-//! The rights of standalone's identities, as data. Each has what it needs and no more; what is not here is refused.
+//! The rights of standalone's identities, computed from the registry: each kind's entry says which part does what with
+//! it. What follows from no entry is refused.
 //!
-//! `system:masters` (the administrator) is not in the table: it may do everything. The API server's own identity towards
+//! `system:masters` (the administrator) has no rules: it may do everything. The API server's own identity towards
 //! webhooks (`kun:apiserver`) and the agents are absent on purpose: they have no business with this API.
 
-use super::authn::AUTHENTICATED;
-use super::authz::{Binding, Rule, Subject};
-
-const REDIS: &[&str] = &["redis.kun.io"];
-const CORE: &[&str] = &[""];
-const READ: &[&str] = &["get", "list", "watch"];
-const WRITE: &[&str] = &["get", "list", "watch", "create", "update", "patch", "delete"];
-
-/// Who may do what in standalone.
-pub const STANDALONE: &[Binding] = &[
-    Binding { subject: Subject::Group(AUTHENTICATED), rules: DISCOVERY },
-    Binding { subject: Subject::User("kun:controller"), rules: CONTROLLER },
-    Binding { subject: Subject::User("kun:webhook"), rules: WEBHOOK },
-    Binding { subject: Subject::User("kun:node"), rules: NODE },
-];
+use super::{
+    authn::AUTHENTICATED,
+    authz::{Binding, Rule, Subject},
+};
+use crate::{
+    registry::{
+        Kind, Registry,
+        access::{Access, Part},
+    },
+    request::Verb,
+};
 
 /// Everybody who is known may find out what is served here.
-const DISCOVERY: &[Rule] = &[Rule::Paths {
+const DISCOVERY: Rule = Rule::Paths {
     verbs: &["get", "head"],
     paths: &["/", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
-}];
+};
 
-/// The controller: its own kinds and their status, and the children it builds. It makes the namespace its lease is in,
-/// and never changes or deletes one.
-const CONTROLLER: &[Rule] = &[
-    Rule::Resources { verbs: READ, groups: REDIS, resources: &["redispolicies"] },
-    Rule::Resources {
-        verbs: &["get", "list", "watch", "update", "patch"],
-        groups: REDIS,
-        resources: &["redisclusters", "redisclusters/status", "redisclusters/finalizers"],
-    },
-    Rule::Resources {
-        verbs: WRITE,
-        groups: REDIS,
-        resources: &["redisbackups", "redisbackups/status", "redisoperations", "redisoperations/status"],
-    },
-    Rule::Resources { verbs: WRITE, groups: &["apps"], resources: &["statefulsets"] },
-    Rule::Resources { verbs: WRITE, groups: &["policy"], resources: &["poddisruptionbudgets"] },
-    Rule::Resources {
-        verbs: WRITE,
-        groups: CORE,
-        resources: &["services", "configmaps", "secrets", "persistentvolumeclaims", "pods"],
-    },
-    Rule::Resources { verbs: &["get", "list", "watch", "create"], groups: CORE, resources: &["namespaces"] },
-    Rule::Resources { verbs: &["create", "update", "patch"], groups: &["", "events.k8s.io"], resources: &["events"] },
-    Rule::Resources { verbs: &["get", "create", "update"], groups: &["coordination.k8s.io"], resources: &["leases"] },
-];
+/// What the node does with every kind there is: it stands in for garbage collector and namespace controller, which see
+/// and delete everything, and take owners and finalizers off it.
+const COLLECT: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Patch, Verb::Delete];
 
-/// The webhook reads what its policies are about.
-const WEBHOOK: &[Rule] = &[
-    Rule::Resources {
-        verbs: READ,
-        groups: REDIS,
-        resources: &["redisclusters", "redisbackups", "redisoperations", "redispolicies"],
-    },
-    Rule::Resources { verbs: READ, groups: CORE, resources: &["namespaces"] },
-];
+/// Who may do what in standalone.
+#[must_use]
+pub fn standalone(registry: &Registry) -> Vec<Binding> {
+    let parts = [Part::Controller, Part::Webhook, Part::Node];
+    let of = |part| Binding { subject: Subject::User(identity(part)), rules: rules(registry, part) };
+    let discovery = Binding { subject: Subject::Group(AUTHENTICATED), rules: vec![DISCOVERY] };
+    std::iter::once(discovery).chain(parts.into_iter().map(of)).collect()
+}
 
-/// The node stands in for kubelet, StatefulSet controller, garbage collector and namespace controller. The last two must
-/// be able to see and delete everything there is, and the collector to take owners and finalizers off it; no other
-/// write reaches beyond pods, claims and what reports on them.
-const NODE: &[Rule] = &[
-    Rule::Resources {
-        verbs: &["get", "list", "watch", "patch", "delete", "deletecollection"],
-        groups: &["*"],
-        resources: &["*"],
-    },
-    Rule::Resources { verbs: &["create", "update"], groups: CORE, resources: &["pods", "persistentvolumeclaims"] },
-    Rule::Resources {
-        verbs: &["get", "update", "patch"],
-        groups: CORE,
-        resources: &["pods/status", "persistentvolumeclaims/status", "namespaces/status", "namespaces/finalize"],
-    },
-    Rule::Resources {
-        verbs: &["get", "update", "patch"],
-        groups: &["apps", "policy"],
-        resources: &["statefulsets/status", "poddisruptionbudgets/status"],
-    },
-    Rule::Resources { verbs: &["create"], groups: &["", "events.k8s.io"], resources: &["events"] },
-];
+fn identity(part: Part) -> &'static str {
+    match part {
+        Part::Controller => "kun:controller",
+        Part::Webhook => "kun:webhook",
+        Part::Node => "kun:node",
+    }
+}
+
+fn rules(registry: &Registry, part: Part) -> Vec<Rule> {
+    let common: &[Access] = match part {
+        Part::Controller | Part::Webhook => &[],
+        Part::Node => &[Access::of(Part::Node, COLLECT)],
+    };
+    let of = |kind: &Kind| {
+        let own = kind.access.iter().filter(|access| access.part == part);
+        common.iter().chain(own).map(|access| rule(kind, access)).collect::<Vec<_>>()
+    };
+    registry.kinds().flat_map(of).collect()
+}
+
+fn rule(kind: &Kind, access: &Access) -> Rule {
+    let Access { part: _, subresource, verbs } = *access;
+    Rule::Resources { verbs, group: kind.group, resource: kind.plural, subresource }
+}
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
     use super::super::authz::{Decision, StaticAuthorizer};
     use super::*;
+    use crate::registry::{host, redis};
     use crate::request::User;
     use crate::route;
 
-    fn allowed(name: &str, method: &str, path: &str) -> bool {
-        let user = User { name: name.to_owned(), groups: vec![AUTHENTICATED.to_owned()], ..User::default() };
-        let call = route::parse(method, path, None).unwrap();
-        StaticAuthorizer::new(STANDALONE).decide(&user, &call) == Decision::Allow
+    fn registry() -> Registry {
+        redis::registry().unwrap().and(host::registry().unwrap())
+    }
+
+    /// The rights of an identity as `resource: verbs` lines.
+    fn shown(name: &'static str) -> Vec<String> {
+        let bindings = standalone(&registry());
+        let binding = bindings.iter().find(|binding| binding.subject == Subject::User(name)).unwrap();
+        let mut lines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for rule in &binding.rules {
+            if let Rule::Resources { verbs, group, resource, subresource } = rule {
+                let name = [Some(*resource), *subresource].into_iter().flatten().collect::<Vec<_>>().join("/");
+                let name = if group.is_empty() { name } else { format!("{name}.{group}") };
+                lines.entry(name).or_default().extend(verbs.iter().map(|verb| verb.as_str()));
+            }
+        }
+        lines.into_iter().map(|(name, verbs)| format!("{name}: {}", verbs.join(" "))).collect()
+    }
+
+    #[test]
+    fn the_controller_owns_the_children_and_writes_the_status_of_its_kinds() {
+        let expected = [
+            "configmaps: get list watch create update delete",
+            "events: create update",
+            "leases.coordination.k8s.io: get create update",
+            "namespaces: create",
+            "persistentvolumeclaims: get list watch update delete",
+            "poddisruptionbudgets.policy: get list watch create update delete",
+            "pods: get list watch create delete",
+            "redisbackups.redis.kun.io: get list watch delete",
+            "redisbackups/status.redis.kun.io: update",
+            "redisclusters.redis.kun.io: get list watch update",
+            "redisclusters/status.redis.kun.io: update",
+            "redisoperations.redis.kun.io: get list watch delete",
+            "redisoperations/status.redis.kun.io: update",
+            "secrets: get list watch create update delete",
+            "services: get list watch create update delete",
+            "statefulsets.apps: get list watch create update delete",
+        ];
+        assert_eq!(shown("kun:controller"), expected);
+    }
+
+    #[test]
+    fn the_webhook_follows_what_its_decisions_are_about() {
+        let expected = [
+            "namespaces: list watch",
+            "redisclusters.redis.kun.io: list watch",
+            "redisoperations.redis.kun.io: list watch",
+            "redispolicies.redis.kun.io: list watch",
+        ];
+        assert_eq!(shown("kun:webhook"), expected);
+    }
+
+    #[test]
+    fn the_node_collects_every_kind_and_else_writes_only_pods_claims_and_reports() {
+        let mut expected: Vec<String> = registry()
+            .kinds()
+            .map(|kind| {
+                let own =
+                    if ["pods", "persistentvolumeclaims", "events"].contains(&kind.plural) { " create" } else { "" };
+                format!("{}: get list watch patch delete{own}", kind.resource())
+            })
+            .chain(
+                ["pods/status: patch", "persistentvolumeclaims/status: patch", "statefulsets/status.apps: patch"]
+                    .map(str::to_owned),
+            )
+            .chain(["namespaces/finalize: update".to_owned()])
+            .collect();
+        expected.sort();
+        let mut shown = shown("kun:node");
+        shown.sort();
+        assert_eq!(shown, expected);
     }
 
     #[test]
     fn each_identity_has_what_it_needs_and_no_more() {
+        let authorizer = StaticAuthorizer::new(standalone(&registry()));
+        let allowed = |name: &str, method: &str, path: &str| {
+            let user = User { name: name.to_owned(), groups: vec![AUTHENTICATED.to_owned()], ..User::default() };
+            authorizer.decide(&user, &route::parse(method, path, None).unwrap()) == Decision::Allow
+        };
         let rdc = "/apis/redis.kun.io/v1/namespaces/n/redisclusters";
         let (secrets, namespaces) = ("/api/v1/namespaces/n/secrets/s", "/api/v1/namespaces/n");
-        let lease = "/apis/coordination.k8s.io/v1/namespaces/n/leases/l";
         // (identity, method, path, allowed)
         let table = [
             ("kun:controller", "PUT", format!("{rdc}/a/status"), true),
             ("kun:controller", "DELETE", format!("{rdc}/a"), false),
             ("kun:controller", "POST", rdc.to_owned(), false),
             ("kun:controller", "POST", format!("{rdc}/a/failover"), false),
-            ("kun:controller", "GET", secrets.to_owned(), true),
-            ("kun:controller", "PUT", lease.to_owned(), true),
             ("kun:controller", "DELETE", namespaces.to_owned(), false),
             ("kun:controller", "GET", "/metrics".to_owned(), false),
             ("kun:webhook", "GET", rdc.to_owned(), true),
-            ("kun:webhook", "PUT", format!("{rdc}/a"), false),
             ("kun:webhook", "GET", secrets.to_owned(), false),
-            ("kun:node", "PUT", "/api/v1/namespaces/n/pods/p/status".to_owned(), true),
             ("kun:node", "PUT", format!("{rdc}/a/status"), false),
-            ("kun:node", "PUT", format!("{rdc}/a"), false),
             ("kun:node", "PATCH", format!("{rdc}/a"), true),
+            ("kun:node", "DELETE", rdc.to_owned(), false),
             ("kun:node", "POST", format!("{rdc}/a/backup"), false),
             ("kun:node", "PUT", "/api/v1/namespaces/n/finalize".to_owned(), true),
             ("kun:node", "PUT", secrets.to_owned(), false),
-            ("kun:controller", "POST", "/api/v1/namespaces".to_owned(), true),
-            ("kun:node", "DELETE", rdc.to_owned(), true),
-            ("kun:node", "GET", lease.to_owned(), true),
             ("kun:apiserver", "GET", rdc.to_owned(), false),
             ("kun:agent:n:a", "GET", secrets.to_owned(), false),
             ("kun:agent:n:a", "GET", "/apis/redis.kun.io/v1".to_owned(), true),

@@ -7,8 +7,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource};
+use super::{
+    Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource,
+    access::{Access, FOLLOW, OWN, Part},
+};
 use crate::{
+    request::Verb,
     resource::{Strategy, host},
     wire::protobuf,
 };
@@ -53,7 +57,12 @@ fn open(description: &str, members: &[&str]) -> Value {
 }
 
 fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
-    Kind::new(names, scope, schema, Arc::new(strategy))
+    Ok(Kind { strategic: true, ..Kind::new(names, scope, schema, Arc::new(strategy))? })
+}
+
+/// What the controller makes for a RedisCluster.
+fn child() -> Vec<Access> {
+    vec![Access::of(Part::Controller, OWN)]
 }
 
 fn config_map() -> Outcome {
@@ -63,7 +72,7 @@ fn config_map() -> Outcome {
     set(&mut schema, "binaryData", &texts);
     let kind = kind(core("ConfigMap", "configmaps", "configmap", &["cm"]), Scope::Namespaced, schema, host::Document)?;
     let columns = vec![Column::new("Data", "string", "{~.data|0}", "Number of keys.")];
-    Ok(Kind { columns, protobuf: Some(&protobuf::CONFIG_MAP), ..kind })
+    Ok(Kind { columns, protobuf: Some(&protobuf::CONFIG_MAP), access: child(), ..kind })
 }
 
 fn secret() -> Outcome {
@@ -77,7 +86,7 @@ fn secret() -> Outcome {
         Column::new("Type", "string", "{.type}", "What the keys mean."),
         Column::new("Data", "string", "{~.data|0}", "Number of keys."),
     ];
-    Ok(Kind { columns, selectable: &["type"], protobuf: Some(&protobuf::SECRET), ..kind })
+    Ok(Kind { columns, selectable: &["type"], protobuf: Some(&protobuf::SECRET), access: child(), ..kind })
 }
 
 fn set(schema: &mut Value, name: &str, property: &Value) {
@@ -111,6 +120,11 @@ fn event() -> Outcome {
             "source",
             "type",
         ],
+        is_report: true,
+        access: vec![
+            Access::of(Part::Controller, &[Verb::Create, Verb::Update]),
+            Access::of(Part::Node, &[Verb::Create]),
+        ],
         ..kind
     })
 }
@@ -123,6 +137,11 @@ fn namespace() -> Outcome {
         subresources: vec![Subresource::Finalize, Subresource::Status],
         selectable: &["status.phase"],
         protobuf: Some(&protobuf::NAMESPACE),
+        access: vec![
+            Access::of(Part::Controller, &[Verb::Create]),
+            Access::of(Part::Webhook, FOLLOW),
+            Access::to(Part::Node, "finalize", &[Verb::Update]),
+        ],
         ..kind
     })
 }
@@ -139,6 +158,11 @@ fn claim() -> Outcome {
             Column::new("StorageClass", "string", "{.spec.storageClassName}", "Class asked for."),
         ],
         subresources: vec![Subresource::Status],
+        access: vec![
+            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Update, Verb::Delete]),
+            Access::of(Part::Node, &[Verb::Create]),
+            Access::to(Part::Node, "status", &[Verb::Patch]),
+        ],
         ..kind
     })
 }
@@ -168,6 +192,11 @@ fn pod() -> Outcome {
         subresources: vec![Subresource::Status],
         selectable: &["spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "status.phase", "status.podIP"],
         delete: DeletePolicy::Graceful,
+        access: vec![
+            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Delete]),
+            Access::of(Part::Node, &[Verb::Create]),
+            Access::to(Part::Node, "status", &[Verb::Patch]),
+        ],
         ..kind
     })
 }
@@ -183,6 +212,8 @@ fn service() -> Outcome {
         ],
         subresources: vec![Subresource::Status],
         selectable: &["spec.clusterIP", "spec.type"],
+        protobuf: Some(&protobuf::SERVICE),
+        access: child(),
         ..kind
     })
 }
@@ -208,6 +239,7 @@ fn stateful_set() -> Outcome {
             "Ready pods of those asked for.",
         )],
         subresources: vec![Subresource::Scale(scale), Subresource::Status],
+        access: vec![Access::of(Part::Controller, OWN), Access::to(Part::Node, "status", &[Verb::Patch])],
         ..kind
     })
 }
@@ -230,6 +262,8 @@ fn disruption_budget() -> Outcome {
             Column::new("Allowed Disruptions", "integer", "{.status.disruptionsAllowed|0}", "Pods that may go now."),
         ],
         subresources: vec![Subresource::Status],
+        protobuf: Some(&protobuf::DISRUPTION_BUDGET),
+        access: child(),
         ..kind
     })
 }
@@ -244,7 +278,11 @@ fn lease() -> Outcome {
         short_names: &[],
     };
     let kind = kind(names, Scope::Namespaced, open("Lease tells who leads.", &["spec"]), host::Document)?;
-    Ok(Kind { columns: vec![Column::new("Holder", "string", "{.spec.holderIdentity}", "Who holds it.")], ..kind })
+    Ok(Kind {
+        columns: vec![Column::new("Holder", "string", "{.spec.holderIdentity}", "Who holds it.")],
+        access: vec![Access::of(Part::Controller, &[Verb::Get, Verb::Create, Verb::Update])],
+        ..kind
+    })
 }
 
 fn webhooks(name: &'static str, plural: &'static str, singular: &'static str) -> Outcome {

@@ -4,6 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
+use super::access::Access;
 use crate::{
     error::Qualified,
     object::{shape::Shape, template::Template},
@@ -152,7 +153,21 @@ pub struct Kind {
     pub delete: DeletePolicy,
     /// How a protobuf body is read, for the few kinds that kubectl insists on sending so.
     pub protobuf: Option<&'static Message>,
+    /// Whether strategic merge patches are read: true for the kinds compiled into kubectl, which sends no others there.
+    pub strategic: bool,
+    /// Whether its objects are reports (events): their names say nothing and are columns of `-o wide` only, and what
+    /// counts is not their age but the time they tell.
+    pub is_report: bool,
+    /// What the parts of an installation do with its objects.
+    pub access: Vec<Access>,
 }
+
+/// Media type of a JSON patch (RFC 6902).
+pub const JSON_PATCH: &str = "application/json-patch+json";
+/// Media type of a merge patch (RFC 7396).
+pub const MERGE_PATCH: &str = "application/merge-patch+json";
+/// Media type of a strategic merge patch.
+pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 /// Sorted by their names, as discovery prints them.
 const VERBS: [Verb; 8] =
@@ -185,6 +200,9 @@ impl Kind {
             strategy,
             delete: DeletePolicy::Background,
             protobuf: None,
+            strategic: false,
+            is_report: false,
+            access: Vec::new(),
         })
     }
 
@@ -204,6 +222,12 @@ impl Kind {
     #[must_use]
     pub fn verbs(&self) -> &'static [Verb] {
         &VERBS
+    }
+
+    /// The media types of patches that it reads.
+    #[must_use]
+    pub fn patch_types(&self) -> &'static [&'static str] {
+        if self.strategic { &[JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH] } else { &[JSON_PATCH, MERGE_PATCH] }
     }
 
     /// `apiVersion` of its objects.

@@ -4,13 +4,19 @@ use std::sync::Arc;
 
 use types::{GROUP, VERSION, schema};
 
-use super::{Column, Kind, Names, Registry, ScalePaths, Scope, Subresource};
-use crate::resource::{
-    redis_backup::{self, Backup},
-    redis_cluster,
-    redis_failover::Failover,
-    redis_operation, redis_policy,
-    redis_restart::Restart,
+use super::{
+    Column, Kind, Names, Registry, ScalePaths, Scope, Subresource,
+    access::{Access, FOLLOW, Part},
+};
+use crate::{
+    request::Verb,
+    resource::{
+        redis_backup::{self, Backup},
+        redis_cluster,
+        redis_failover::Failover,
+        redis_operation, redis_policy,
+        redis_restart::Restart,
+    },
 };
 
 const fn names(
@@ -21,6 +27,10 @@ const fn names(
 ) -> Names {
     Names { group: GROUP, version: VERSION, kind, plural, singular, short_names: short }
 }
+
+/// The controller works off records, and deletes those whose time is over.
+const RECORD_OBJECT: Access = Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Delete]);
+const RECORD_STATUS: Access = Access::to(Part::Controller, "status", &[Verb::Update]);
 
 /// RedisCluster, RedisBackup, RedisOperation, RedisPolicy.
 pub fn registry() -> Result<Registry, merge::SchemaError> {
@@ -57,6 +67,11 @@ fn cluster() -> Result<Kind, merge::SchemaError> {
             Subresource::Status,
         ],
         selectable: &["status.phase"],
+        access: vec![
+            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Update]),
+            Access::to(Part::Controller, "status", &[Verb::Update]),
+            Access::of(Part::Webhook, FOLLOW),
+        ],
         ..kind
     })
 }
@@ -75,6 +90,7 @@ fn backup() -> Result<Kind, merge::SchemaError> {
         ],
         subresources: vec![Subresource::Status],
         selectable: &["spec.clusterName", "status.phase"],
+        access: vec![RECORD_OBJECT, RECORD_STATUS],
         ..kind
     })
 }
@@ -96,6 +112,7 @@ fn operation() -> Result<Kind, merge::SchemaError> {
         ],
         subresources: vec![Subresource::Status],
         selectable: &["spec.clusterName", "status.phase"],
+        access: vec![RECORD_OBJECT, RECORD_STATUS, Access::of(Part::Webhook, FOLLOW)],
         ..kind
     })
 }
@@ -103,5 +120,9 @@ fn operation() -> Result<Kind, merge::SchemaError> {
 fn policy() -> Result<Kind, merge::SchemaError> {
     let names = names("RedisPolicy", "redispolicies", "redispolicy", &["rdp"]);
     let kind = Kind::new(names, Scope::Cluster, schema::policy(), Arc::new(redis_policy::Rules))?;
-    Ok(Kind { columns: vec![Column::new("Action", "string", "{.spec.action}", "What a broken rule causes.")], ..kind })
+    Ok(Kind {
+        columns: vec![Column::new("Action", "string", "{.spec.action}", "What a broken rule causes.")],
+        access: vec![Access::of(Part::Webhook, FOLLOW)],
+        ..kind
+    })
 }

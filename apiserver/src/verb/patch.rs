@@ -1,7 +1,8 @@
-//! PATCH: JSON merge patch and JSON patch of an object, its status or its scale.
+//! PATCH: JSON merge patch, JSON patch and, for built-in kinds, strategic merge patch of an object, its status or its
+//! scale.
 //!
-//! Strategic merge patch is refused, as for custom resources: kubectl and the garbage collector fall back on 415.
-//! Server-side apply is not served yet and is refused the same way.
+//! Strategic merge patch of our own kinds is refused, as for custom resources: clients fall back on 415. Server-side
+//! apply is not served yet and is refused the same way.
 
 use serde_json::Value;
 
@@ -15,35 +16,41 @@ use super::{
 use crate::{
     error::{Error, Result},
     object::meta,
-    registry::ScalePaths,
+    registry::{
+        Kind, ScalePaths,
+        kind::{JSON_PATCH as JSON, MERGE_PATCH as MERGE, STRATEGIC_MERGE_PATCH as STRATEGIC},
+    },
     wire::decode::{self, Decoded},
 };
 
-const TYPES: [&str; 2] = ["application/json-patch+json", "application/merge-patch+json"];
+/// Beginning of the media types of server-side apply.
+const APPLY: &str = "application/apply-patch+";
 
 /// A patch, decoded once and applied to every live object that comes along.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// RFC 7396, and the keys it holds twice.
     Merge(Value, Vec<String>),
+    /// Kubernetes' own, and the keys it holds twice.
+    Strategic(Value, Vec<String>),
     /// RFC 6902.
     Json(Value),
 }
 
 impl Patch {
-    /// Decodes a patch by its media type.
-    pub fn parse(bytes: &[u8], content_type: &str) -> Result<Self> {
+    /// Decodes a patch by its media type, if the kind reads it.
+    pub fn parse(kind: &Kind, bytes: &[u8], content_type: &str) -> Result<Self> {
         let fault = |why: &str| Error::bad_request(format!("error decoding patch: {why}"));
+        let object = || {
+            let Decoded { value, duplicates } = decode::json(bytes, &fault)?;
+            if value.is_object() { Ok((value, duplicates)) } else { Err(fault("a merge patch is an object")) }
+        };
         match content_type {
-            "application/merge-patch+json" => {
-                let Decoded { value, duplicates } = decode::json(bytes, &fault)?;
-                if !value.is_object() {
-                    return Err(fault("a merge patch is an object"));
-                }
-                Ok(Self::Merge(value, duplicates))
-            }
-            "application/json-patch+json" => Ok(Self::Json(decode::json(bytes, &fault)?.value)),
-            _ => Err(Error::UnsupportedMediaType(TYPES.to_vec())),
+            MERGE => object().map(|(value, duplicates)| Self::Merge(value, duplicates)),
+            STRATEGIC if kind.strategic => object().map(|(value, duplicates)| Self::Strategic(value, duplicates)),
+            JSON => Ok(Self::Json(decode::json(bytes, &fault)?.value)),
+            apply if apply.starts_with(APPLY) => Err(Error::ApplyNotServed),
+            _ => Err(Error::UnsupportedMediaType(kind.patch_types().to_vec())),
         }
     }
 
@@ -54,32 +61,38 @@ impl Patch {
                 merge::merge_patch(object, patch);
                 Ok(())
             }
-            Self::Json(patch) => merge::json_patch(object, patch).map_err(|error| match error {
-                merge::PatchError::Malformed(_) => Error::bad_request(error.to_string()),
-                merge::PatchError::TooManyOperations(count) => Error::TooLarge(format!(
-                    "The allowed maximum operations in a JSON patch is {}, got {count}",
-                    merge::JSON_PATCH_OPERATIONS_MAX
-                )),
-                merge::PatchError::Failed { .. } => Error::Unprocessable(format!(
-                    "the server rejected our request due to an error in our request: {error}"
-                )),
-            }),
+            Self::Strategic(patch, _) => merge::strategic_merge_patch(object, patch).map_err(refused),
+            Self::Json(patch) => merge::json_patch(object, patch).map_err(refused),
         }
     }
 
     fn duplicates(&self) -> &[String] {
         match self {
-            Self::Merge(_, duplicates) => duplicates,
+            Self::Merge(_, duplicates) | Self::Strategic(_, duplicates) => duplicates,
             Self::Json(_) => &[],
+        }
+    }
+}
+
+fn refused(error: merge::PatchError) -> Error {
+    match error {
+        merge::PatchError::Malformed(_) => Error::bad_request(error.to_string()),
+        merge::PatchError::TooManyOperations(count) => Error::TooLarge(format!(
+            "The allowed maximum operations in a JSON patch is {}, got {count}",
+            merge::JSON_PATCH_OPERATIONS_MAX
+        )),
+        merge::PatchError::TooManyItems { .. } => Error::TooLarge(error.to_string()),
+        merge::PatchError::Failed { .. } => {
+            Error::Unprocessable(format!("the server rejected our request due to an error in our request: {error}"))
         }
     }
 }
 
 /// PATCH on an object or its `status`.
 pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str) -> Result<Answer> {
-    let patch = Patch::parse(bytes, content_type)?;
-    let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let kind = work.route.kind;
+    let patch = Patch::parse(kind, bytes, content_type)?;
+    let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let name = work.name()?;
     let validation = options.validation;
     let change = Change { part, face: Face::Object, options, options_kind: "PatchOptions", uid_is_field: true };
@@ -98,7 +111,7 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
 
 /// PATCH on `scale`.
 pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_type: &str) -> Result<Answer> {
-    let patch = Patch::parse(bytes, content_type)?;
+    let patch = Patch::parse(work.route.kind, bytes, content_type)?;
     let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let face = Face::Scale(paths);
     let change = Change { part: Part::Main, face, options, options_kind: "PatchOptions", uid_is_field: true };
@@ -117,45 +130,61 @@ pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], conte
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::registry;
     use serde_json::json;
 
-    fn applied(content_type: &str, patch: &Value, to: Value) -> Result<Value> {
+    fn applied(plural: &str, content_type: &str, patch: &Value, to: Value) -> Result<Value> {
+        let registry = registry::redis::registry().unwrap().and(registry::host::registry().unwrap());
+        let kind = registry.kinds().find(|kind| kind.plural == plural).unwrap();
         let mut object = to;
-        Patch::parse(patch.to_string().as_bytes(), content_type)?.apply(&mut object)?;
+        Patch::parse(kind, patch.to_string().as_bytes(), content_type)?.apply(&mut object)?;
         Ok(object)
     }
 
+    fn cluster(content_type: &str, patch: &Value, to: Value) -> Result<Value> {
+        applied("redisclusters", content_type, patch, to)
+    }
+
     #[test]
-    fn apply_and_strategic_merge_are_refused_with_the_list_of_what_is_read() {
-        for content_type in [
-            "application/apply-patch+yaml",
-            "application/apply-patch+cbor",
-            "application/strategic-merge-patch+json",
-            "application/json",
-            "",
-        ] {
-            let error = applied(content_type, &json!({}), json!({})).unwrap_err();
-            assert_eq!(error, Error::UnsupportedMediaType(TYPES.to_vec()), "{content_type}");
+    fn what_a_kind_does_not_read_is_refused_with_the_list_of_what_it_does() {
+        for content_type in [STRATEGIC, "application/json", ""] {
+            let error = cluster(content_type, &json!({}), json!({})).unwrap_err();
+            assert_eq!(error, Error::UnsupportedMediaType(vec![JSON, MERGE]), "{content_type}");
         }
+        let error = applied("secrets", "application/json", &json!({}), json!({})).unwrap_err();
+        assert_eq!(error, Error::UnsupportedMediaType(vec![JSON, MERGE, STRATEGIC]));
+        for content_type in ["application/apply-patch+yaml", "application/apply-patch+cbor"] {
+            assert_eq!(cluster(content_type, &json!({}), json!({})), Err(Error::ApplyNotServed), "{content_type}");
+        }
+    }
+
+    #[test]
+    fn built_in_kinds_read_strategic_merge_patches() {
+        let live = json!({"spec": {"ports": [{"port": 80, "name": "a"}]}});
+        let patch = json!({"spec": {"ports": [{"port": 81}]}});
+        let expected = json!({"spec": {"ports": [{"port": 80, "name": "a"}, {"port": 81}]}});
+        assert_eq!(applied("services", STRATEGIC, &patch, live), Ok(expected));
+        let broken = json!({"spec": {"$patch": "jump"}});
+        assert!(matches!(applied("services", STRATEGIC, &broken, json!({})), Err(Error::BadRequest(_))));
     }
 
     #[test]
     fn both_kinds_of_patch_change_the_object() {
         let object = json!({"a": {"b": 1, "c": 2}});
         let merge = json!({"a": {"b": null, "d": 3}});
-        assert_eq!(applied(TYPES[1], &merge, object.clone()), Ok(json!({"a": {"c": 2, "d": 3}})));
+        assert_eq!(cluster(MERGE, &merge, object.clone()), Ok(json!({"a": {"c": 2, "d": 3}})));
         let json = json!([{"op": "replace", "path": "/a/b", "value": 9}, {"op": "test", "path": "/a/c", "value": 2}]);
-        assert_eq!(applied(TYPES[0], &json, object), Ok(json!({"a": {"b": 9, "c": 2}})));
+        assert_eq!(cluster(JSON, &json, object), Ok(json!({"a": {"b": 9, "c": 2}})));
     }
 
     #[test]
     fn a_broken_patch_is_a_bad_request_and_one_that_does_not_apply_is_unprocessable() {
-        let json = |patch: Value| applied(TYPES[0], &patch, json!({"a": 1})).unwrap_err();
+        let json = |patch: Value| cluster(JSON, &patch, json!({"a": 1})).unwrap_err();
         assert!(matches!(json(json!([{"op": "jump"}])), Error::BadRequest(_)));
         assert!(matches!(json(json!([{"op": "test", "path": "/a", "value": 2}])), Error::Unprocessable(_)));
         assert!(matches!(json(json!([{"op": "remove", "path": "/b"}])), Error::Unprocessable(_)));
         let many = vec![json!({"op": "test", "path": "/a", "value": 1}); 10_001];
         assert!(matches!(json(Value::Array(many)), Error::TooLarge(_)));
-        assert!(matches!(applied(TYPES[1], &json!([]), json!({})), Err(Error::BadRequest(_))));
+        assert!(matches!(cluster(MERGE, &json!([]), json!({})), Err(Error::BadRequest(_))));
     }
 }

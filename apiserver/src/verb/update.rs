@@ -20,9 +20,13 @@ pub async fn update(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &st
     let kind = work.route.kind;
     let sent = incoming::object(work, kind, bytes, content_type, options.validation)?;
     let sent = named(work.name()?, sent)?;
-    require_version(kind, &sent)?;
     let change = Change { part, face: Face::Object, options, options_kind: "UpdateOptions", uid_is_field: false };
-    let changed = change.run(work, |_live| Ok(sent.clone())).await?;
+    let changed = change
+        .run(work, |_live| {
+            require_version(kind, &sent)?;
+            Ok(sent.clone())
+        })
+        .await?;
     Ok(Answer::Object { created: false, kind_of: kind.plural.to_owned(), json: changed.json })
 }
 

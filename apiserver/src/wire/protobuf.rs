@@ -1,5 +1,5 @@
 //! Kubernetes' protobuf envelope, read only: kubectl sends a few built-in kinds in it (`create namespace`, `secret`,
-//! `configmap`) whatever the server offers.
+//! `configmap`, `service`, `poddisruptionbudget`) whatever the server offers.
 //!
 //! Nothing is ever answered in protobuf. A message is described by a table of its fields; what the table does not know
 //! is an unknown field and reported as such. Field numbers are those of Kubernetes' published .proto files.
@@ -23,6 +23,10 @@ enum Type {
     Text,
     Texts,
     Flag,
+    /// A whole number. Kubernetes writes absent ones as 0, which is then left out, as its JSON does.
+    Int,
+    /// IntOrString: a number or a text, whatever the message says it is.
+    IntOrText,
     TextMap,
     BytesMap,
     One(&'static Message),
@@ -85,6 +89,60 @@ pub const CONFIG_MAP: Message = Message(&[
     (4, "immutable", Type::Flag),
 ]);
 
+const SERVICE_PORT: Message = Message(&[
+    (1, "name", Type::Text),
+    (2, "protocol", Type::Text),
+    (3, "port", Type::Int),
+    (4, "targetPort", Type::IntOrText),
+    (5, "nodePort", Type::Int),
+    (6, "appProtocol", Type::Text),
+]);
+
+const SERVICE_SPEC: Message = Message(&[
+    (1, "ports", Type::Many(&SERVICE_PORT)),
+    (2, "selector", Type::TextMap),
+    (3, "clusterIP", Type::Text),
+    (4, "type", Type::Text),
+    (5, "externalIPs", Type::Texts),
+    (7, "sessionAffinity", Type::Text),
+    (8, "loadBalancerIP", Type::Text),
+    (9, "loadBalancerSourceRanges", Type::Texts),
+    (10, "externalName", Type::Text),
+    (11, "externalTrafficPolicy", Type::Text),
+    (12, "healthCheckNodePort", Type::Int),
+    (13, "publishNotReadyAddresses", Type::Flag),
+    (17, "ipFamilyPolicy", Type::Text),
+    (18, "clusterIPs", Type::Texts),
+    (19, "ipFamilies", Type::Texts),
+    (20, "allocateLoadBalancerNodePorts", Type::Flag),
+    (21, "loadBalancerClass", Type::Text),
+    (22, "internalTrafficPolicy", Type::Text),
+]);
+
+/// v1 Service. Its status is the server's.
+pub const SERVICE: Message =
+    Message(&[(1, "metadata", Type::One(&META)), (2, "spec", Type::One(&SERVICE_SPEC)), (3, "status", Type::Dropped)]);
+
+const REQUIREMENT: Message =
+    Message(&[(1, "key", Type::Text), (2, "operator", Type::Text), (3, "values", Type::Texts)]);
+
+const LABEL_SELECTOR: Message =
+    Message(&[(1, "matchLabels", Type::TextMap), (2, "matchExpressions", Type::Many(&REQUIREMENT))]);
+
+const BUDGET_SPEC: Message = Message(&[
+    (1, "minAvailable", Type::IntOrText),
+    (2, "selector", Type::One(&LABEL_SELECTOR)),
+    (3, "maxUnavailable", Type::IntOrText),
+    (4, "unhealthyPodEvictionPolicy", Type::Text),
+]);
+
+/// policy/v1 PodDisruptionBudget. Its status is the server's.
+pub const DISRUPTION_BUDGET: Message =
+    Message(&[(1, "metadata", Type::One(&META)), (2, "spec", Type::One(&BUDGET_SPEC)), (3, "status", Type::Dropped)]);
+
+/// apimachinery's IntOrString: a type (1 for text), then both values.
+const INT_OR_TEXT: Message = Message(&[(1, "type", Type::Int), (2, "int", Type::Int), (3, "text", Type::Text)]);
+
 const TYPE_META: Message = Message(&[(1, "apiVersion", Type::Text), (2, "kind", Type::Text)]);
 
 /// Reads an envelope that holds this message. The error is a sentence.
@@ -137,6 +195,13 @@ fn place(map: &mut Map<String, Value>, name: &str, of: Type, field: Field<'_>, d
         (Type::Flag, Field::Varint(number)) => {
             map.insert(name.to_owned(), json!(number != 0));
         }
+        (Type::Int, Field::Varint(0)) => {}
+        (Type::Int, Field::Varint(number)) => {
+            map.insert(name.to_owned(), json!(number.cast_signed()));
+        }
+        (Type::IntOrText, Field::Bytes(bytes)) => {
+            map.insert(name.to_owned(), int_or_text(bytes, depth)?);
+        }
         (Type::One(inner), Field::Bytes(bytes)) => {
             map.insert(name.to_owned(), Value::Object(object(bytes, inner, depth)?));
         }
@@ -150,12 +215,20 @@ fn place(map: &mut Map<String, Value>, name: &str, of: Type, field: Field<'_>, d
             put(map, name, key, json!(STANDARD.encode(value)));
         }
         (
-            Type::Text | Type::Texts | Type::TextMap | Type::BytesMap | Type::One(_) | Type::Many(_),
+            Type::Text | Type::Texts | Type::IntOrText | Type::TextMap | Type::BytesMap | Type::One(_) | Type::Many(_),
             Field::Varint(_),
         )
-        | (Type::Flag, Field::Bytes(_)) => return Err(wrong()),
+        | (Type::Flag | Type::Int, Field::Bytes(_)) => return Err(wrong()),
     }
     Ok(())
+}
+
+fn int_or_text(bytes: &[u8], depth: usize) -> Result<Value, String> {
+    let mut both = object(bytes, &INT_OR_TEXT, depth)?;
+    Ok(match both.contains_key("type") {
+        true => both.remove("text").unwrap_or_else(|| json!("")),
+        false => both.remove("int").unwrap_or_else(|| json!(0)),
+    })
 }
 
 fn push(map: &mut Map<String, Value>, name: &str, value: Value) {
@@ -257,6 +330,23 @@ mod tests {
     }
 
     #[test]
+    fn numbers_and_number_or_text_come_out_as_json_would_have_them() {
+        let number = |at: u8, value: u8| vec![at << 3, value];
+        let target = |text: &[u8]| {
+            let kind = u8::from(!text.is_empty());
+            field(4, &[number(1, kind), number(2, 80), field(3, text)].concat())
+        };
+        let port = |text: &[u8]| {
+            let parts = [field(1, b"p"), number(3, 81), target(text), number(5, 0)];
+            field(1, &parts.concat())
+        };
+        let raw = field(2, &[port(b""), port(b"web"), number(13, 1)].concat());
+        let expected = json!({"apiVersion": "v1", "kind": "Service", "spec": {"publishNotReadyAddresses": true, "ports": [
+            {"name": "p", "port": 81, "targetPort": 80}, {"name": "p", "port": 81, "targetPort": "web"}]}});
+        assert_eq!(decode(&enveloped("Service", &raw), &SERVICE), Ok(expected));
+    }
+
+    #[test]
     fn what_is_broken_is_said_in_a_sentence() {
         assert_eq!(decode(b"{}", &SECRET), Err("the body does not begin as Kubernetes' protobuf does".to_owned()));
         assert_eq!(decode(b"k8s\0\x0a\x05", &SECRET), Err("the message is cut off".to_owned()));
@@ -268,6 +358,7 @@ mod tests {
         #[test]
         fn no_bytes_break_the_reader(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
             drop(decode(&enveloped("Secret", &bytes), &SECRET));
+            drop(decode(&enveloped("Service", &bytes), &SERVICE));
             drop(decode(&bytes, &NAMESPACE));
         }
     }

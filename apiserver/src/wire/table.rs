@@ -55,24 +55,31 @@ pub fn table(
 
 fn columns(kind: &Kind) -> Value {
     let column = |name: &str, of: &str, format: &str, about: &str, priority: u8| json!({"name": name, "type": of, "format": format, "description": about, "priority": priority});
-    let mut list = vec![column("Name", "string", "name", "Name must be unique within a namespace.", 0)];
-    for own in &kind.columns {
-        list.push(column(own.name, own.kind, own.format, own.description, own.priority));
-    }
+    let own = kind.columns.iter().map(|own| column(own.name, own.kind, own.format, own.description, own.priority));
+    let name = column("Name", "string", "name", "Name must be unique within a namespace.", u8::from(kind.is_report));
     let age = column("Age", "string", "", "Time since the object was created.", 0);
-    // Wide columns stand behind Age, where kubectl shows them.
-    let at = 1 + kind.columns.iter().take_while(|own| own.priority == 0).count();
-    list.insert(at, age);
-    Value::Array(list)
+    Value::Array(arranged(kind, name, own.collect(), age))
+}
+
+/// Name, then the columns of the kind, then Age before those of `-o wide`, where kubectl shows it. A report ends with
+/// its name and has no age.
+fn arranged(kind: &Kind, name: Value, own: Vec<Value>, age: Value) -> Vec<Value> {
+    let mut list = own;
+    if kind.is_report {
+        list.push(name);
+    } else {
+        list.insert(kind.columns.iter().take_while(|own| own.priority == 0).count(), age);
+        list.insert(0, name);
+    }
+    list
 }
 
 /// One row.
 #[must_use]
 pub fn row(kind: &Kind, version: MetaVersion, include: Include, object: &Value, now: Timestamp) -> Value {
-    let mut cells = vec![json!(meta::text(object, "name"))];
-    cells.extend(kind.columns.iter().map(|column| cell(column.kind, column.cell.render(object), now)));
-    let at = 1 + kind.columns.iter().take_while(|own| own.priority == 0).count();
-    cells.insert(at, json!(age(meta::text(object, "creationTimestamp"), now)));
+    let own = kind.columns.iter().map(|column| cell(column.kind, column.cell.render(object), now)).collect();
+    let age = json!(age(meta::text(object, "creationTimestamp"), now));
+    let cells = arranged(kind, json!(meta::text(object, "name")), own, age);
     let mut row = Map::new();
     row.insert("cells".into(), Value::Array(cells));
     match include {

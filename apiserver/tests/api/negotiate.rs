@@ -31,6 +31,11 @@ async fn a_table_of_every_kind_has_its_columns() {
         ("/apis/redis.kun.io/v1/redispolicies", json!({"metadata": {"name": "p"}, "spec": {}})),
         ("/api/v1/namespaces", json!({"metadata": {"name": "shop"}})),
         ("/api/v1/namespaces/shop/secrets", json!({"metadata": {"name": "s"}, "stringData": {"a": "b"}})),
+        (
+            "/api/v1/namespaces/shop/events",
+            json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p"}, "reason": "Started",
+                "type": "Normal", "message": "m", "lastTimestamp": "2026-01-02T03:04:00Z"}),
+        ),
         ("/api/v1/namespaces/shop/pods", json!({"metadata": {"name": "p"}, "spec": {"containers": []}})),
         ("/apis/apps/v1/namespaces/shop/statefulsets", json!({"metadata": {"name": "s"}, "spec": {"replicas": 2}})),
     ] {

@@ -75,9 +75,12 @@ async fn identity_cannot_be_patched() {
 async fn patch_types_that_are_not_served_are_415_with_the_list() {
     let api = Api::new().await;
     api.cluster("orders").await;
-    let message = "the body of the request was in an unknown format - accepted media types include: \
-                   application/json-patch+json, application/merge-patch+json";
-    for content_type in ["application/apply-patch+yaml", "application/strategic-merge-patch+json; charset=utf-8"] {
+    let strategic = "the body of the request was in an unknown format - accepted media types include: \
+                     application/json-patch+json, application/merge-patch+json";
+    let apply = "apply patches are not read by this server yet: apply without --server-side, or send a merge patch";
+    for (content_type, message) in
+        [("application/apply-patch+yaml", apply), ("application/strategic-merge-patch+json; charset=utf-8", strategic)]
+    {
         let reply = api.call("PATCH", ORDERS).header("content-type", content_type).body("{}").send().await;
         assert_eq!(reply.fault(), (415, "UnsupportedMediaType".into(), message.into()));
     }

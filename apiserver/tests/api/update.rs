@@ -177,3 +177,18 @@ async fn an_object_that_laxer_rules_accepted_can_still_be_repaired_and_let_go() 
     assert_eq!(api.merge(ORDERS, &json!({"metadata": {"finalizers": null}})).await.code, 200);
     assert_eq!(api.get(ORDERS).await.code, 404);
 }
+
+#[tokio::test]
+async fn what_is_not_there_is_not_found_whatever_version_the_body_has_or_lacks() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let body = json!({"metadata": {"name": "nope"}, "spec": {"shards": 3}});
+    assert_eq!(api.put(&format!("{CLUSTERS}/nope"), &body).await.fault().0, 404);
+    let body = json!({"metadata": {"name": "orders"}, "spec": {"shards": 3}});
+    let (code, _, message) = api.put(&format!("{CLUSTERS}/orders"), &body).await.fault();
+    assert_eq!(code, 422);
+    assert!(
+        message.contains("metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"),
+        "{message}"
+    );
+}

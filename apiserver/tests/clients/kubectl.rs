@@ -74,7 +74,7 @@ async fn what_is_wrong_is_said_before_it_is_stored() {
     let refused = site.kubectl(&["create", "-f", &bad]).await.unwrap_err();
     assert!(refused.contains("The RedisCluster \"Orders\" is invalid: metadata.name: Invalid value"), "{refused}");
     let server_side = site.kubectl(&["apply", "--server-side", "-f", &bad]).await.unwrap_err();
-    assert!(server_side.contains("unknown format"), "{server_side}");
+    assert!(server_side.contains("apply without --server-side"), "{server_side}");
 }
 
 #[tokio::test]
@@ -149,4 +149,25 @@ async fn built_in_kinds_are_made_read_and_edited_by_kubectl() {
     let deleted = site.kubectl(&["delete", "namespace", "shop", "--wait=false"]).await.unwrap();
     assert!(deleted.contains("namespace \"shop\" deleted"), "{deleted}");
     assert!(site.kubectl(&["get", "namespace", "shop"]).await.unwrap().contains("Terminating"));
+}
+
+#[tokio::test]
+async fn built_in_kinds_are_applied_again_edited_and_made_by_every_generator() {
+    let site = Site::start().await;
+    let text = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: c\ndata:\n  a: \"1\"\n  b: \"1\"\n";
+    let file = site.write("c.yaml", text);
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    let changed = site.write("changed.yaml", &text.replace("a: \"1\"", "a: \"2\"").replace("  b: \"1\"\n", ""));
+    assert_eq!(site.kubectl(&["apply", "-f", &changed]).await.unwrap(), "configmap/c configured\n");
+    assert_eq!(site.kubectl(&["get", "cm", "c", "-o", "jsonpath={.data}"]).await.unwrap(), r#"{"a":"2"}"#);
+    let patched = site.kubectl(&["patch", "configmap", "c", "-p", r#"{"data":{"a":"3"}}"#]).await.unwrap();
+    assert_eq!(patched, "configmap/c patched\n");
+
+    let made = site.kubectl(&["create", "service", "clusterip", "web", "--tcp=80:8080"]).await.unwrap();
+    assert_eq!(made, "service/web created\n");
+    let port = ["get", "service", "web", "-o", "jsonpath={.spec.ports[0].port}:{.spec.ports[0].targetPort}"];
+    assert_eq!(site.kubectl(&port).await.unwrap(), "80:8080");
+    site.kubectl(&["create", "poddisruptionbudget", "p", "--selector=a=b", "--min-available=50%"]).await.unwrap();
+    let budget = ["get", "pdb", "p", "-o", "jsonpath={.spec.minAvailable} {.spec.selector.matchLabels}"];
+    assert_eq!(site.kubectl(&budget).await.unwrap(), r#"50% {"a":"b"}"#);
 }

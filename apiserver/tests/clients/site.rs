@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use apiserver::{
     admit::{Chain, call::Caller, source::StoreSources},
     app::App,
-    filter::{Edge, authz::StaticAuthorizer, metrics::Metrics, rights::STANDALONE},
+    filter::{Edge, authz::StaticAuthorizer, metrics::Metrics, rights},
     registry::{host, redis},
     serve::{self, Drain, Limits, Options},
     storage::Storage,
@@ -56,7 +56,11 @@ impl Site {
         let admin = authority.issue(&admin).unwrap();
         let metrics = Arc::new(Metrics::default());
         let app = App::new(redis::registry().unwrap().and(host::registry().unwrap()), Arc::new(System));
-        let edge = Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(STANDALONE)), metrics.clone());
+        let edge = Edge::new(
+            app.clone(),
+            Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+            metrics.clone(),
+        );
         let store = Arc::new(store::Memory::default());
         let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
         let caller = Arc::new(Caller::new(None, metrics.clone()));

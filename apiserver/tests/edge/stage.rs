@@ -11,7 +11,7 @@ use apiserver::filter::authz::{Binding, Rule, StaticAuthorizer, Subject};
 use apiserver::filter::limit::InFlight;
 use apiserver::filter::metrics::Metrics;
 use apiserver::handler::Handler;
-use apiserver::request::Context;
+use apiserver::request::{Context, Verb};
 use apiserver::serve::{self, Drain, Limits, Options};
 use apiserver::wire::body::{RequestBody, ResponseBody, full, respond, streamed};
 use apiserver::wire::{decode, status};
@@ -28,11 +28,22 @@ use tokio_util::sync::CancellationToken;
 /// Base of the paths the handler knows.
 pub(crate) const THINGS: &str = "/apis/g/v1/namespaces/n/things";
 
-const RULES: &[Rule] = &[
-    Rule::Resources { verbs: &["*"], groups: &["g"], resources: &["things", "things/*"] },
-    Rule::Paths { verbs: &["get"], paths: &["/version"] },
+const VERBS: &[Verb] = &[
+    Verb::Get,
+    Verb::List,
+    Verb::Watch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Patch,
+    Verb::Delete,
+    Verb::DeleteCollection,
 ];
-const TABLE: &[Binding] = &[Binding { subject: Subject::Group("team"), rules: RULES }];
+
+/// What the group `team` may do.
+fn rules() -> Vec<Rule> {
+    let things = Rule::Resources { verbs: VERBS, group: "g", resource: "things", subresource: None };
+    vec![things, Rule::Paths { verbs: &["get"], paths: &["/version"] }]
+}
 
 /// What the handler does and has seen.
 #[derive(Default)]
@@ -126,7 +137,8 @@ impl Server {
         let listener = TcpListener::bind("127.83.2.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stage, metrics) = (Arc::new(Stage::default()), Arc::new(Metrics::default()));
-        let authorizer = Arc::new(StaticAuthorizer::new(TABLE));
+        let table = vec![Binding { subject: Subject::Group("team"), rules: rules() }];
+        let authorizer = Arc::new(StaticAuthorizer::new(table));
         let edge = Edge::with_limits(stage.clone(), authorizer, metrics.clone(), setting.in_flight);
         let tls = certificates.server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).unwrap();
         let options = Options { listener, tls, edge, metrics, limits: setting.limits, drain: setting.drain };

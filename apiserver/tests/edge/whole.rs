@@ -11,7 +11,7 @@ use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authz::StaticAuthorizer;
 use apiserver::filter::metrics::Metrics;
-use apiserver::filter::rights::STANDALONE;
+use apiserver::filter::rights;
 use apiserver::registry::{host, redis};
 use apiserver::serve::{self, Drain, Limits, Options};
 use apiserver::storage::Storage;
@@ -43,7 +43,8 @@ async fn start(hooks: &Hooks) -> Server {
     let metrics = Arc::new(Metrics::default());
     let registry = redis::registry().unwrap().and(host::registry().unwrap());
     let app = App::new(registry, Arc::new(System));
-    let edge = Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(STANDALONE)), metrics.clone());
+    let edge =
+        Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))), metrics.clone());
     let options =
         Options { listener, tls, edge, metrics: metrics.clone(), limits: Limits::default(), drain: Drain::default() };
     let shutdown = CancellationToken::new();
@@ -122,7 +123,8 @@ async fn a_configuration_that_cannot_be_honoured_is_refused_with_its_fields() {
 #[tokio::test]
 async fn the_server_answers_503_until_its_store_is_open() {
     let app = App::new(redis::registry().unwrap(), Arc::new(System));
-    let (metrics, authorizer) = (Arc::new(Metrics::default()), Arc::new(StaticAuthorizer::new(STANDALONE)));
+    let metrics = Arc::new(Metrics::default());
+    let authorizer = Arc::new(StaticAuthorizer::new(rights::standalone(app.registry())));
     let edge = Edge::new(app, authorizer, metrics);
     let peer =
         Arc::new(apiserver::filter::Peer { address: ([127, 83, 4, 1], 1).into(), identity: None, good_until: None });

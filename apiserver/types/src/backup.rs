@@ -12,7 +12,7 @@ use crate::{Condition, cluster::BackupTarget};
 #[serde(rename_all = "camelCase")]
 pub struct RedisBackup {
     /// Always `redis.kun.io/v1`.
-    #[serde(default = "api_version")]
+    #[serde(default = "crate::api_version")]
     pub api_version: String,
     /// Always `RedisBackup`.
     #[serde(default = "kind")]
@@ -28,13 +28,6 @@ pub struct RedisBackup {
 }
 
 crate::kind!(RedisBackup, "RedisBackup", "redisbackups", k8s_openapi::NamespaceResourceScope);
-
-fn api_version() -> String {
-    crate::API_VERSION.to_owned()
-}
-fn kind() -> String {
-    "RedisBackup".to_owned()
-}
 
 /// What is asked for. Immutable but for `deletionPolicy` and `ttlAfterFinished`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -14,7 +14,7 @@ use crate::Condition;
 #[serde(rename_all = "camelCase")]
 pub struct RedisCluster {
     /// Always `redis.kun.io/v1`.
-    #[serde(default = "api_version")]
+    #[serde(default = "crate::api_version")]
     pub api_version: String,
     /// Always `RedisCluster`.
     #[serde(default = "kind")]
@@ -30,13 +30,6 @@ pub struct RedisCluster {
 }
 
 crate::kind!(RedisCluster, "RedisCluster", "redisclusters", k8s_openapi::NamespaceResourceScope);
-
-fn api_version() -> String {
-    crate::API_VERSION.to_owned()
-}
-fn kind() -> String {
-    "RedisCluster".to_owned()
-}
 
 /// The desired state. Change classes (live, rolling, moves data, grows volumes, immutable) are those of api.md.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -55,9 +55,18 @@ macro_rules! kind {
                 &mut self.metadata
             }
         }
+        /// The value of a `kind` that a client left out.
+        fn kind() -> String {
+            $kind.to_owned()
+        }
     };
 }
 pub(crate) use kind;
+
+/// The value of an `apiVersion` that a client left out.
+fn api_version() -> String {
+    API_VERSION.to_owned()
+}
 
 /// The schema of `metadata`: an object whose content the API server itself defines.
 pub(crate) fn metadata_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {

@@ -12,7 +12,7 @@ use crate::Condition;
 #[serde(rename_all = "camelCase")]
 pub struct RedisOperation {
     /// Always `redis.kun.io/v1`.
-    #[serde(default = "api_version")]
+    #[serde(default = "crate::api_version")]
     pub api_version: String,
     /// Always `RedisOperation`.
     #[serde(default = "kind")]
@@ -28,13 +28,6 @@ pub struct RedisOperation {
 }
 
 crate::kind!(RedisOperation, "RedisOperation", "redisoperations", k8s_openapi::NamespaceResourceScope);
-
-fn api_version() -> String {
-    crate::API_VERSION.to_owned()
-}
-fn kind() -> String {
-    "RedisOperation".to_owned()
-}
 
 /// Exactly one action. Everything but `cancel` and `ttlAfterFinished` is immutable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct RedisPolicy {
     /// Always `redis.kun.io/v1`.
-    #[serde(default = "api_version")]
+    #[serde(default = "crate::api_version")]
     pub api_version: String,
     /// Always `RedisPolicy`.
     #[serde(default = "kind")]
@@ -24,13 +24,6 @@ pub struct RedisPolicy {
 }
 
 crate::kind!(RedisPolicy, "RedisPolicy", "redispolicies", k8s_openapi::ClusterResourceScope);
-
-fn api_version() -> String {
-    crate::API_VERSION.to_owned()
-}
-fn kind() -> String {
-    "RedisPolicy".to_owned()
-}
 
 /// The rules. An absent rule allows everything. It binds what is created or made worse after it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

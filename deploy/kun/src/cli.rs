@@ -1,6 +1,7 @@
 //! What a person types. Every flag is checked here, with a message that says what to do; behind this file all is typed.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -72,6 +73,18 @@ pub enum Role {
     Controller,
     /// The node.
     Node,
+}
+
+impl fmt::Display for Role {
+    /// As `--roles` takes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Apiserver => "apiserver",
+            Self::Webhook => "webhook",
+            Self::Controller => "controller",
+            Self::Node => "node",
+        })
+    }
 }
 
 /// Why the flags cannot be used. Each says what to do.
@@ -186,8 +199,9 @@ fn redis_server(given: Option<&Path>) -> Result<standalone::Redis, Error> {
     let bad = |why: String| Error::BadRedis { path: program.clone(), why };
     let out = Command::new(&program).arg("--version").output().map_err(|error| bad(error.to_string()))?;
     let banner = String::from_utf8_lossy(&out.stdout);
-    let version: Version =
-        image::version_of_banner(&banner).ok_or_else(|| bad(format!("not a redis-server: {}", banner.trim())))?;
+    let says = banner.lines().next().unwrap_or_default();
+    let version: Version = image::version_of_banner(&banner)
+        .ok_or_else(|| bad(format!("not a redis-server: asked for its version, it says {says:?}")))?;
     Ok(standalone::Redis { program, version })
 }
 
@@ -261,6 +275,7 @@ mod tests {
         ] {
             let refused = checked(&words).unwrap_err();
             assert!(refused.contains(part), "{words:?}: {refused}");
+            assert!(!refused.contains("License"), "{words:?}: what another program prints stays out: {refused}");
         }
     }
 

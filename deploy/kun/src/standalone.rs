@@ -151,6 +151,9 @@ async fn start(options: &Options, pki: &Pki, parts: &mut Vec<Running>) -> Result
         tracing::info!(address = %options.listen, "the API server serves");
     }
     let admin = client::client(options.listen, pki.admin())?;
+    if !has(Role::Apiserver) {
+        tracing::info!(address = %options.listen, data = %options.data.display(), "waiting for the API server, which another kun runs on the same --data and --listen");
+    }
     client::reachable(&admin, API_PATIENCE).await?;
     if has(Role::Apiserver) {
         bootstrap::namespaces(&admin).await?;

@@ -4,7 +4,10 @@ use serde_json::Value;
 
 use super::{base, definition};
 use crate::{
-    registry::{Kind, Scope, Subresource},
+    registry::{
+        Kind, Scope, Subresource,
+        kind::{JSON_PATCH, MERGE_PATCH},
+    },
     request::Verb,
 };
 
@@ -66,8 +69,9 @@ pub struct Parameter {
 pub const OBJECT_TYPES: &[&str] = &["application/json", "application/yaml"];
 /// Media types of answers.
 pub const ANSWER_TYPES: &[&str] = &["application/json", "application/yaml"];
-/// Media types of patches. Strategic merge is absent on purpose: kubectl then sends a JSON merge patch.
-pub const PATCH_TYPES: &[&str] = &["application/json-patch+json", "application/merge-patch+json"];
+/// Media types of patches. Strategic merge is absent even where it is read: kubectl would compute such patches from
+/// our schemas, which say nothing about the inside of built-in kinds, instead of from its own types.
+pub const PATCH_TYPES: &[&str] = &[JSON_PATCH, MERGE_PATCH];
 
 const fn text(name: &'static str, about: &'static str) -> Parameter {
     Parameter { name, of: "string", about }

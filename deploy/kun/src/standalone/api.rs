@@ -12,7 +12,7 @@ use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authz::StaticAuthorizer;
 use apiserver::filter::metrics::Metrics;
-use apiserver::filter::rights::STANDALONE;
+use apiserver::filter::rights;
 use apiserver::registry::{Registry, host, redis};
 use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
@@ -31,9 +31,7 @@ const FINISH: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The port.
-    #[error(
-        "cannot listen on {address}: {source}; another program uses it, or a kun that still runs: give another --listen"
-    )]
+    #[error("cannot listen on {address}; if another program uses it, or a kun that still runs, give another --listen")]
     Listen {
         /// Where.
         address: SocketAddr,
@@ -65,7 +63,11 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
-    let edge = Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(STANDALONE)), Arc::clone(&metrics));
+    let edge = Edge::new(
+        app.clone(),
+        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        Arc::clone(&metrics),
+    );
     let options = serve::Options {
         listener,
         tls: pki.server().server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1])?,

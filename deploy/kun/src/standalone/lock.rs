@@ -15,7 +15,7 @@ use crate::cli::Role;
 pub enum Error {
     /// It is in use.
     #[error(
-        "{data} is in use by another kun (process {holder}) with the role {role:?}; stop it first, or give another --data"
+        "{data} is in use by another kun (process {holder}) with the role {role}; stop it first, or give another --data"
     )]
     InUse {
         /// The data directory.
@@ -42,7 +42,7 @@ const PID_DIGITS: usize = 10;
 pub(super) fn take(data: &Path, roles: &BTreeSet<Role>) -> Result<Vec<File>, Error> {
     let mut locks = Vec::new();
     for role in roles {
-        let path = data.join(format!("lock.{}", format!("{role:?}").to_lowercase()));
+        let path = data.join(format!("lock.{role}"));
         let opened = OpenOptions::new().create(true).truncate(false).read(true).write(true).mode(0o600).open(&path);
         let mut file = opened.map_err(|source| Error::Open { path: path.clone(), source })?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -72,7 +72,7 @@ mod tests {
         assert!(take(dir.path(), &BTreeSet::from([Role::Node])).is_ok(), "another role is another lock");
         let refused = take(dir.path(), &api).unwrap_err().to_string();
         assert!(
-            refused.contains(&format!("process {}", std::process::id())) && refused.contains("Apiserver"),
+            refused.contains(&format!("process {}", std::process::id())) && refused.contains("role apiserver;"),
             "{refused}"
         );
         drop(held);

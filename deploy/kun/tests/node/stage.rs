@@ -14,7 +14,7 @@ use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authz::StaticAuthorizer;
 use apiserver::filter::metrics::Metrics;
-use apiserver::filter::rights::STANDALONE;
+use apiserver::filter::rights;
 use apiserver::registry::{host, redis};
 use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
@@ -181,7 +181,8 @@ async fn serve(authority: &Authority) -> (SocketAddr, JoinHandle<()>) {
     let tls = certs::server_config(&identity, authority.certificate_pem(), ClientAuth::Requested, &[ALPN_H2, ALPN_H1]);
     let metrics = Arc::new(Metrics::default());
     let app = App::new(redis::registry().unwrap().and(host::registry().unwrap()), Arc::new(System));
-    let edge = Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(STANDALONE)), metrics.clone());
+    let edge =
+        Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))), metrics.clone());
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(None, metrics.clone()));
