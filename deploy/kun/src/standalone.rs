@@ -198,6 +198,8 @@ fn start_controller(options: &Options, pki: &Pki) -> Result<Running, Error> {
     let authority = pki.agent_authority()?;
     let mut controller =
         controller::run::Options::new(client, authority, CONTROLLER_IDENTITY.to_owned(), KUN_IMAGE.to_owned());
+    // This host has no DNS for Services.
+    controller.reach = controller::report::Reach::PodAddresses;
     controller.failpoint = std::env::var(FAILPOINT).ok().and_then(|count| count.parse().ok());
     Ok(spawn("the controller", |stop| async move {
         if let Err(error) = controller::run::run(controller, stop.cancelled_owned()).await {
