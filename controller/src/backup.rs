@@ -16,7 +16,6 @@ use plan::{Role, Seen, SlotSet};
 use types::RedisBackup;
 use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
 use types::cluster::{BackupTarget, Mode};
-use types::condition::{Condition, Status};
 use types::names;
 
 use crate::api::{self, Kubernetes};
@@ -316,27 +315,15 @@ fn complete(mut status: RedisBackupStatus, round: Round<'_>) -> RedisBackupStatu
     let bytes: i64 = status.shards.iter().map(|artifact| artifact.bytes).sum();
     let keys: i64 = status.shards.iter().map(|artifact| artifact.keys).sum();
     let text = format!("{} artifacts with {keys} keys ({bytes} bytes) were read back", status.shards.len());
-    status.conditions = conditions(true, "Verified", &text, round.now);
+    status.conditions = crate::report::ended(true, "Verified", &text, round.now);
     status
 }
 
 fn fail(mut status: RedisBackupStatus, reason: &str, why: String, now: Timestamp) -> RedisBackupStatus {
     status.phase = BackupPhase::Failed;
     status.completion_time = Some(now);
-    status.conditions = conditions(false, reason, &why, now);
+    status.conditions = crate::report::ended(false, reason, &why, now);
     status
-}
-
-fn conditions(complete: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
-    let condition = |kind: &str, holds: bool| Condition {
-        kind: kind.to_owned(),
-        status: if holds { Status::True } else { Status::False },
-        observed_generation: None,
-        last_transition_time: crate::report::seconds(now),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    };
-    vec![condition("Complete", complete), condition("Failed", !complete)]
 }
 
 /// A backup of a cluster that does not exist.

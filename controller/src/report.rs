@@ -224,6 +224,20 @@ fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
     resolved.mode == Mode::Cluster && (moves || surplus || never_seen)
 }
 
+/// The conditions of a record that has ended, well or not.
+#[must_use]
+pub fn ended(well: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+    let condition = |kind: &str, holds: bool| Condition {
+        kind: kind.to_owned(),
+        status: if holds { Status::True } else { Status::False },
+        observed_generation: None,
+        last_transition_time: seconds(now),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    vec![condition("Complete", well), condition("Failed", !well)]
+}
+
 /// A time as metav1.Time keeps it: whole seconds.
 #[must_use]
 pub fn seconds(time: Timestamp) -> Timestamp {

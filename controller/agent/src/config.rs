@@ -9,10 +9,7 @@ use std::{
 };
 
 use resp::Credentials;
-use types::{
-    agent::AgentConfig,
-    names::{USER_AGENT, USER_OPERATOR},
-};
+use types::{agent::AgentConfig, names::USER_AGENT};
 
 /// Longest password; ACL rules are hashed, but `masterauth` and AUTH carry it whole.
 const PASSWORD_MAX: usize = 512;
@@ -203,12 +200,6 @@ impl Inputs {
     #[must_use]
     pub fn agent_credentials(&self) -> Credentials {
         Credentials::new(USER_AGENT, self.passwords.agent.expose())
-    }
-
-    /// How the controller logs in; used by tests of the ACL.
-    #[must_use]
-    pub fn operator_credentials(&self) -> Credentials {
-        Credentials::new(USER_OPERATOR, self.passwords.operator.expose())
     }
 }
 

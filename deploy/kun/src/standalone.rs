@@ -188,7 +188,7 @@ fn start_node(options: &Options, pki: &Pki) -> Result<Running, Error> {
     };
     Ok(spawn("the node", |stop| async move {
         if let Err(error) = node::run(node_options, stop).await {
-            tracing::error!(error = crate::cli::chain(&error), "the node ended");
+            tracing::error!(error = crate::log::chain(&error), "the node ended");
         }
     }))
 }
@@ -203,7 +203,7 @@ fn start_controller(options: &Options, pki: &Pki) -> Result<Running, Error> {
     controller.failpoint = std::env::var(FAILPOINT).ok().and_then(|count| count.parse().ok());
     Ok(spawn("the controller", |stop| async move {
         if let Err(error) = controller::run::run(controller, stop.cancelled_owned()).await {
-            tracing::error!(error = crate::cli::chain(&error), "the controller ended");
+            tracing::error!(error = crate::log::chain(&error), "the controller ended");
         }
     }))
 }
