@@ -231,6 +231,31 @@ fn password(path: &Path) -> Result<Secret, Error> {
     Ok(Secret::new(text))
 }
 
+/// A configuration with everything at its default, for the tests of several modules.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use std::collections::BTreeMap;
+
+    use types::agent::AgentConfig;
+    use types::cluster::{AppendOnly, EvictionPolicy, Mode};
+
+    pub(crate) fn config() -> AgentConfig {
+        AgentConfig {
+            namespace: "default".into(),
+            cluster: "orders".into(),
+            mode: Mode::Cluster,
+            node_timeout_millis: 5000,
+            min_replicas_to_write: 0,
+            max_memory_bytes: None,
+            max_memory_percent: 75,
+            max_memory_policy: EvictionPolicy::NoEviction,
+            append_only: AppendOnly::EverySec,
+            snapshots: vec![],
+            parameters: BTreeMap::new(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
