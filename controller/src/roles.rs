@@ -1,5 +1,5 @@
 //! Marks the pods that are their shards' serving primaries with a label, which `status.selector` selects: an autoscaler
-//! looks at exactly the pods that serve. What is to change is pure ([`changes`]).
+//! looks at exactly the pods that serve. What is to change is pure (`changes`).
 //!
 //! The mark follows what was seen. While a shard shows no primary the mark stays where it was: unknown is not absent.
 
