@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 
 use crate::cache::{Cached, Caches};
 use crate::lease::Guard;
@@ -55,6 +55,17 @@ pub enum Error {
         #[source]
         source: kube::Error,
     },
+}
+
+impl Error {
+    /// The API server understood and said no (403, 422): the same request will not fare better.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Request { source: kube::Error::Api(status), .. } => status.is_forbidden() || status.is_invalid(),
+            Self::Request { .. } | Self::NotLeading { .. } | Self::Changed { .. } => false,
+        }
+    }
 }
 
 /// The API server as the controller sees it.
@@ -143,6 +154,18 @@ impl Kubernetes {
         let (namespace, name) = self.begin("writing the status of", object)?;
         let answer = self.api::<K>(&namespace).replace_status(&name, &params(), object).await;
         self.end("writing the status of", &name, answer)
+    }
+
+    /// Sets or removes one label of exactly this object (by uid), whatever else has changed meanwhile.
+    ///
+    /// # Errors
+    /// `Changed` when another object has that name by now, or none.
+    pub async fn label<K: Cached>(&self, object: &K, label: &str, value: Option<&str>) -> Result<K, Error> {
+        let (namespace, name) = self.begin("labelling", object)?;
+        let patch = serde_json::json!({"metadata": {"uid": object.meta().uid, "labels": {label: value}}});
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let answer = self.api::<K>(&namespace).patch(&name, &params, &Patch::Merge(patch)).await;
+        self.end("labelling", &name, answer)
     }
 
     /// Deletes exactly this object (by uid). That it is gone already is no error.

@@ -4,6 +4,7 @@
 //! A backup is Completed only when every artifact was read back and checked, and together they hold every slot exactly
 //! once. While one runs no slot begins to move (the planner is told so), or a key could be in no artifact, or in two.
 
+mod retire;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,6 @@ use plan::{Role, Seen, SlotSet};
 use types::RedisBackup;
 use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
 use types::cluster::{BackupTarget, Mode};
-use types::condition::{Condition, Status};
 use types::names;
 
 use crate::api::{self, Kubernetes};
@@ -23,6 +23,8 @@ use crate::gather::Gathered;
 use crate::probe::Probed;
 use crate::queue::Key;
 use crate::resolve::Resolved;
+
+pub use retire::{Means, retire};
 
 /// Workers started for one shard before the backup is given up.
 const ATTEMPTS: u16 = 3;
@@ -44,7 +46,9 @@ pub enum Error {
 /// The backup that runs, or the oldest that waits: one at a time.
 #[must_use]
 pub fn current(backups: &[Arc<RedisBackup>]) -> Option<&Arc<RedisBackup>> {
-    let of = |wanted| backups.iter().find(|backup| phase(backup) == wanted);
+    // One that is being deleted stores nothing any more.
+    let stays = || backups.iter().filter(|backup| backup.metadata.deletion_timestamp.is_none());
+    let of = |wanted| stays().find(|backup| phase(backup) == wanted);
     of(BackupPhase::Running).or_else(|| of(BackupPhase::Pending))
 }
 
@@ -88,6 +92,7 @@ pub struct Decision {
 /// When the API server does not take it; the next reconcile goes on from there.
 pub async fn backup(kubernetes: &Kubernetes, gathered: &Gathered, round: Round<'_>) -> Result<(), Error> {
     if let Some(backup) = current(&gathered.backups) {
+        let backup = &guard(kubernetes, backup).await?;
         let decision = decide(backup, round);
         write_status(kubernetes, backup, decision.status).await?;
         for pod in &decision.create {
@@ -99,6 +104,20 @@ pub async fn backup(kubernetes: &Kubernetes, gathered: &Gathered, round: Round<'
         }
     }
     tidy(kubernetes, gathered, round.now).await
+}
+
+/// Nothing is stored for a backup that could go without us: its workers and its artifacts would be left to nobody.
+async fn guard(kubernetes: &Kubernetes, backup: &Arc<RedisBackup>) -> Result<Arc<RedisBackup>, Error> {
+    if has_finalizer(backup) {
+        return Ok(Arc::clone(backup));
+    }
+    let mut next = (**backup).clone();
+    next.metadata.finalizers.get_or_insert_default().push(names::FINALIZER_ARTIFACTS.to_owned());
+    Ok(Arc::new(kubernetes.replace(&next).await.map_err(failed(backup))?))
+}
+
+fn has_finalizer(backup: &RedisBackup) -> bool {
+    backup.metadata.finalizers.iter().flatten().any(|name| name == names::FINALIZER_ARTIFACTS)
 }
 
 /// Removes workers of backups that have ended, and records that have outlived their time.
@@ -126,7 +145,8 @@ async fn tidy_all(
 ) -> Result<(), Error> {
     for backup in backups {
         let status = backup.status.clone().unwrap_or_default();
-        if status.completion_time.is_none() {
+        // What is being deleted has its own order ([`retire`]).
+        if status.completion_time.is_none() || backup.metadata.deletion_timestamp.is_some() {
             continue;
         }
         for worker in workers_of(backup, pods) {
@@ -184,10 +204,10 @@ fn target(backup: &RedisBackup, round: Round<'_>) -> Option<BackupTarget> {
 }
 
 fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
-    if target(backup, round).is_none() {
+    let Some(target) = target(backup, round) else {
         let why = "neither the backup nor the cluster names a target".to_owned();
         return Decision { status: fail(status, "NoTarget", why, round.now), create: Vec::new() };
-    }
+    };
     // What moves now is finished first; every shard must have somebody to ask.
     if round.slots_moving || (0..round.resolved.shards).any(|shard| worker::source(round.probed, shard).is_none()) {
         return Decision { status, create: Vec::new() };
@@ -196,9 +216,10 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     status.phase = BackupPhase::Running;
     status.start_time = Some(round.now);
-    // The uid keeps two backups of one name apart.
-    let short: String = uid.chars().take(8).collect();
-    status.location = Some(format!("{}_{}_{name}_{short}", round.resolved.key.namespace, round.resolved.key.name));
+    let Key { namespace, name: cluster } = &round.resolved.key;
+    status.location = Some(names::backup_folder(namespace, cluster, name, uid));
+    // The cluster's target may be another one by the time this backup is looked for.
+    status.target = Some(target);
     status.engine_version = round.probed.facts.values().map(|facts| facts.version.clone()).min();
     go_on(backup, status, round)
 }
@@ -255,7 +276,7 @@ fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
 }
 
 fn start(backup: &RedisBackup, status: &RedisBackupStatus, shard: u16, attempt: u16, round: Round<'_>) -> Option<Pod> {
-    let target = target(backup, round)?;
+    let target = status.target.clone().or_else(|| target(backup, round))?;
     let source = worker::source(round.probed, shard)?;
     let order = worker::Order {
         backup: backup.metadata.name.as_deref()?,
@@ -294,27 +315,15 @@ fn complete(mut status: RedisBackupStatus, round: Round<'_>) -> RedisBackupStatu
     let bytes: i64 = status.shards.iter().map(|artifact| artifact.bytes).sum();
     let keys: i64 = status.shards.iter().map(|artifact| artifact.keys).sum();
     let text = format!("{} artifacts with {keys} keys ({bytes} bytes) were read back", status.shards.len());
-    status.conditions = conditions(true, "Verified", &text, round.now);
+    status.conditions = crate::report::ended(true, "Verified", &text, round.now);
     status
 }
 
 fn fail(mut status: RedisBackupStatus, reason: &str, why: String, now: Timestamp) -> RedisBackupStatus {
     status.phase = BackupPhase::Failed;
     status.completion_time = Some(now);
-    status.conditions = conditions(false, reason, &why, now);
+    status.conditions = crate::report::ended(false, reason, &why, now);
     status
-}
-
-fn conditions(complete: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
-    let condition = |kind: &str, holds: bool| Condition {
-        kind: kind.to_owned(),
-        status: if holds { Status::True } else { Status::False },
-        observed_generation: None,
-        last_transition_time: crate::report::seconds(now),
-        reason: reason.to_owned(),
-        message: message.to_owned(),
-    };
-    vec![condition("Complete", complete), condition("Failed", !complete)]
 }
 
 /// A backup of a cluster that does not exist.

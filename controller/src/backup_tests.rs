@@ -174,3 +174,29 @@ fn a_worker_is_no_endpoint_of_the_service() {
     let selector = crate::build::labels("orders", None);
     assert!(!selector.iter().all(|(name, value)| labels.get(name) == Some(value)));
 }
+
+#[test]
+fn a_backup_stays_with_the_target_it_was_begun_with() {
+    let mut scene = Scene::new();
+    let status = scene.round();
+    let begun = status.target.clone().unwrap();
+    assert_eq!(begun.directory.as_ref().unwrap().path, "/mnt/backups");
+    scene.resolved.backup_target = None;
+    scene.end("b1-0-0", 1, &json!({"failed": {"message": "the member went away"}}));
+    assert_eq!(scene.round().target, Some(begun));
+    let pod = serde_json::to_value(&*scene.workers["b1-0-1"]).unwrap();
+    let volumes = pod["spec"]["volumes"].as_array().unwrap();
+    let target = volumes.iter().find(|volume| volume["name"] == "target").unwrap();
+    assert_eq!(target["hostPath"]["path"], "/mnt/backups");
+}
+
+#[test]
+fn a_backup_that_is_being_deleted_stores_nothing_more_and_holds_no_slots() {
+    let mut scene = Scene::new();
+    scene.round();
+    assert!(holds_slots(&[Arc::new(scene.backup.clone())]));
+    scene.backup.metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
+    let backups = [Arc::new(scene.backup)];
+    assert!(current(&backups).is_none());
+    assert!(!holds_slots(&backups));
+}

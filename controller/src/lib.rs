@@ -23,6 +23,7 @@ pub mod reconcile;
 pub mod redis;
 pub mod report;
 pub mod resolve;
+pub mod roles;
 pub mod run;
 #[cfg(test)]
 mod testing;

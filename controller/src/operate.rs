@@ -9,7 +9,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Role, Seen};
 use types::RedisOperation;
-use types::condition::{Condition, Status};
 use types::operation::{FailoverAction, FailoverMode, OperationPhase, Progress, RedisOperationStatus};
 
 use crate::resolve::Resolved;
@@ -211,16 +210,7 @@ fn end(
 ) -> RedisOperationStatus {
     status.phase = phase;
     status.completion_time = Some(now);
-    let condition = |kind: &str, holds: bool| Condition {
-        kind: kind.to_owned(),
-        status: if holds { Status::True } else { Status::False },
-        observed_generation: None,
-        last_transition_time: crate::report::seconds(now),
-        reason: reason.to_owned(),
-        message: message.clone(),
-    };
-    let succeeded = phase == OperationPhase::Succeeded;
-    status.conditions = vec![condition("Complete", succeeded), condition("Failed", !succeeded)];
+    status.conditions = crate::report::ended(phase == OperationPhase::Succeeded, reason, &message, now);
     status
 }
 

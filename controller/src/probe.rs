@@ -198,7 +198,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         if !matches!(seen, Seen::Unknown { .. }) {
             memory.unknown.remove(pod);
         }
-        probed.observed.members.insert(*pod, Member { outdated: place.outdated, last_id: place.last_id, seen });
+        let Place { outdated, terminating, last_id, .. } = *place;
+        probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, seen });
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
     memory.forget_strangers(&probed.observed);

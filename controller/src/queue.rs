@@ -40,6 +40,18 @@ pub enum Next {
     Failed,
 }
 
+impl Next {
+    /// The same, but not later than after this time.
+    #[must_use]
+    pub fn within(self, most: Duration) -> Self {
+        match self {
+            Self::OnChange => Self::After(most),
+            Self::After(pause) => Self::After(pause.min(most)),
+            Self::Failed => Self::Failed,
+        }
+    }
+}
+
 /// Which object is reconciled when.
 #[derive(Debug, Default)]
 pub struct Queue {

@@ -20,6 +20,7 @@ use crate::probe::Probed;
 use crate::resolve::Resolved;
 
 pub use conditions::ConditionOf;
+pub use members::primaries;
 pub use verdict::{Verdict, verdict};
 
 /// Steps listed in the status.
@@ -28,6 +29,19 @@ const STEPS_MOST: usize = 20;
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Sentences change with every look while something is under way; alone they are written this often at most.
 const TEXTS_EVERY: Duration = Duration::from_secs(1);
+
+/// Seeds listed in the status: a client needs one that answers, and learns the rest from it.
+const ENDPOINTS_MOST: usize = 16;
+
+/// How clients reach the members, as whoever starts the controller knows of its host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Names of Services resolve.
+    #[default]
+    ServiceNames,
+    /// They do not; clients use the addresses of pods.
+    PodAddresses,
+}
 
 /// Everything a status is made of.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +62,8 @@ pub struct Seeing<'a> {
     pub operation: Option<&'a str>,
     /// Backups of this cluster, oldest first.
     pub backups: &'a [std::sync::Arc<RedisBackup>],
+    /// How clients reach the members.
+    pub reach: Reach,
     /// The time.
     pub now: Timestamp,
 }
@@ -75,7 +91,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
         shards,
         plan: plan_status(seeing.plan),
         operation: seeing.operation.map(str::to_owned),
-        endpoints: vec![endpoint(resolved)],
+        endpoints: endpoints(seeing, resolved),
         version: by_version(seeing.probed).next().or(previous.version),
         highest_version: by_version(seeing.probed).next_back().or(previous.highest_version),
         last_backup: last_backup(seeing.backups).or(previous.last_backup),
@@ -100,13 +116,29 @@ fn unusable(seeing: Seeing<'_>, previous: RedisClusterStatus) -> RedisClusterSta
     }
 }
 
-/// Pods of ordinal 0, one for each shard: scale counts shards.
+/// The pods that are their shards' serving primaries, as [`crate::roles`] marks them: scale counts shards.
 fn selector(cluster: &str) -> String {
-    format!("{}={cluster},app.kubernetes.io/name=redis,apps.kubernetes.io/pod-index=0", names::LABEL_CLUSTER)
+    format!(
+        "{}={cluster},app.kubernetes.io/name=redis,{}={}",
+        names::LABEL_CLUSTER,
+        names::LABEL_ROLE,
+        names::ROLE_PRIMARY
+    )
 }
 
-fn endpoint(resolved: &Resolved) -> String {
-    format!("{}.{}.svc:{}", names::service(&resolved.key.name), resolved.key.namespace, names::PORT_REDIS)
+/// Where clients connect: a name that reaches every node, or one member of each shard first and then the others.
+fn endpoints(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<String> {
+    match seeing.reach {
+        Reach::ServiceNames => {
+            let (service, namespace) = (names::service(&resolved.key.name), &resolved.key.namespace);
+            vec![format!("{service}.{namespace}.svc:{}", names::PORT_REDIS)]
+        }
+        Reach::PodAddresses => {
+            let mut members: Vec<_> = seeing.probed.facts.iter().map(|(pod, facts)| (*pod, facts.address)).collect();
+            members.sort_unstable_by_key(|(pod, _)| (pod.ordinal, pod.shard));
+            members.into_iter().take(ENDPOINTS_MOST).map(|(_, address)| address.to_string()).collect()
+        }
+    }
 }
 
 fn plan_status(plan: &Plan) -> Option<PlanStatus> {
@@ -190,6 +222,20 @@ fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
     let never_seen =
         members.iter().any(|(_, member)| member.last_id.is_none() && !matches!(member.seen, Seen::Node(_)));
     resolved.mode == Mode::Cluster && (moves || surplus || never_seen)
+}
+
+/// The conditions of a record that has ended, well or not.
+#[must_use]
+pub fn ended(well: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Condition> {
+    let condition = |kind: &str, holds: bool| Condition {
+        kind: kind.to_owned(),
+        status: if holds { Status::True } else { Status::False },
+        observed_generation: None,
+        last_transition_time: seconds(now),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+    };
+    vec![condition("Complete", well), condition("Failed", !well)]
 }
 
 /// A time as metav1.Time keeps it: whole seconds.

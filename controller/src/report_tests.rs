@@ -17,6 +17,7 @@ struct Scene {
     plan: Plan,
     temporary: BTreeMap<String, String>,
     troubles: Vec<String>,
+    reach: Reach,
 }
 
 impl Scene {
@@ -28,6 +29,7 @@ impl Scene {
             plan: Plan::default(),
             temporary: BTreeMap::new(),
             troubles: Vec::new(),
+            reach: Reach::ServiceNames,
         }
     }
 
@@ -42,6 +44,7 @@ impl Scene {
             troubles: &self.troubles,
             operation: None,
             backups: &[],
+            reach: self.reach,
             now: now(),
         })
     }
@@ -191,4 +194,21 @@ fn a_status_is_written_at_once_for_facts_soon_for_sentences_and_seldom_for_figur
     let mut fact = old.clone();
     fact.shards[0].primary = None;
     assert_eq!(urgency(Some(&old), &fact, after(0)), Urgency::Now);
+}
+
+#[test]
+fn where_names_do_not_resolve_the_endpoints_are_members_that_answer_one_of_each_shard_first() {
+    let mut scene = Scene::healthy();
+    scene.reach = Reach::PodAddresses;
+    let gone = Pod::new(1, 0);
+    scene.probed.observed.members.get_mut(&gone).unwrap().seen = plan::Seen::Absent;
+    scene.probed.facts.remove(&gone);
+    let addresses = ["10.0.0.0:6379", "10.0.2.0:6379", "10.0.0.1:6379", "10.0.1.1:6379", "10.0.2.1:6379"];
+    assert_eq!(scene.report().endpoints, addresses);
+}
+
+#[test]
+fn scale_selects_the_pods_that_are_marked_as_serving_primaries() {
+    let selector = "redis.kun.io/cluster=orders,app.kubernetes.io/name=redis,redis.kun.io/role=primary";
+    assert_eq!(Scene::healthy().report().selector.as_deref(), Some(selector));
 }

@@ -22,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::probe::agent::Agents;
 use crate::queue::{Key, Next, Queue, SETTLE};
 use crate::reconcile::{Context, DEADLINE, Locals, reconcile};
+use crate::report::Reach;
 
 /// Clusters reconciled at the same time. Each holds a connection per member for some milliseconds; 16 clusters of six
 /// are a hundred sockets.
@@ -52,6 +53,9 @@ pub struct Options {
     pub identity: String,
     /// Image that holds `kun`, for the init container of pods.
     pub kun_image: String,
+    /// How clients reach the members: what `status.endpoints` lists. Whoever starts the controller knows its host; the
+    /// controller does not ask.
+    pub reach: Reach,
     /// For tests: the process exits with 137 right after this many writes to the API server were answered.
     pub failpoint: Option<u64>,
     /// What is counted.
@@ -61,7 +65,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// With no failpoint, fresh metrics and the planner's own limits.
+    /// With names of Services as endpoints, no failpoint, fresh metrics and the planner's own limits.
     #[must_use]
     pub fn new(client: kube::Client, agent_authority: certs::Authority, identity: String, kun_image: String) -> Self {
         Self {
@@ -69,6 +73,7 @@ impl Options {
             agent_authority,
             identity,
             kun_image,
+            reach: Reach::default(),
             failpoint: None,
             metrics: Metrics::default(),
             limits: plan::Limits::default(),
@@ -87,7 +92,7 @@ impl std::fmt::Debug for Options {
 /// # Errors
 /// When the watches end.
 pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-    let Options { client, agent_authority, identity, kun_image, failpoint, metrics, limits } = options;
+    let Options { client, agent_authority, identity, kun_image, reach, failpoint, metrics, limits } = options;
     let caches = Arc::new(Caches::default());
     let guard = Guard::new();
     let (events, writer) = Events::new(client.clone(), identity.clone());
@@ -99,6 +104,7 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) ->
         events,
         metrics,
         kun_image,
+        reach,
         limits,
         locals: Locals::default(),
     });

@@ -174,7 +174,17 @@ impl Fleet {
     pub fn places(&self) -> BTreeMap<Pod, Place> {
         let place = |(pod, server): (&Pod, &Server)| {
             let container = Container::Running { address: server.address };
-            (*pod, Place { name: format!("orders-{pod}"), outdated: false, last_id: None, uid: None, container })
+            (
+                *pod,
+                Place {
+                    name: format!("orders-{pod}"),
+                    outdated: false,
+                    last_id: None,
+                    terminating: false,
+                    uid: None,
+                    container,
+                },
+            )
         };
         self.servers.iter().map(place).collect()
     }

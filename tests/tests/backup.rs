@@ -38,6 +38,44 @@ async fn the_files_of_a_backup_load_in_a_fresh_redis_server_with_the_right_keys(
     Ok(())
 }
 
+#[tokio::test]
+async fn a_deleted_backup_takes_its_files_along_if_that_was_asked_for_also_when_its_cluster_is_gone() -> Result<()> {
+    let kun = Standalone::start().await?;
+    let folder = kun.scratch("backups")?;
+    let target = json!({"backup": {"target": {"directory": {"path": folder}}}});
+    let fixture = Fixture::idle(kun, 3, 0, &target).await?;
+    let body = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisBackup"});
+    let mut backups = Vec::new();
+    for policy in ["Delete", "Retain", "Delete"] {
+        let mut body = body.clone();
+        body["spec"] = json!({"deletionPolicy": policy});
+        let backup = fixture.act("backup", "rbk", &body, "Completed").await?;
+        let name = backup["metadata"]["name"].as_str().context("name")?.to_owned();
+        let location = backup["status"]["location"].as_str().context("location")?.to_owned();
+        assert_eq!(fs::read_dir(folder.join(&location))?.count(), 3);
+        backups.push((name, location));
+    }
+    let [(first, first_files), (retained, retained_files), (last, last_files)] = backups.as_slice() else {
+        anyhow::bail!("three backups")
+    };
+
+    fixture.kubectl.run(&["delete", "rbk", first, retained, "--timeout=60s"]).await?;
+    assert!(!folder.join(first_files).exists(), "deleted with its object");
+    assert_eq!(fs::read_dir(folder.join(retained_files))?.count(), 3, "retained");
+    assert_eq!(fs::read_dir(folder.join(last_files))?.count(), 3, "another backup");
+
+    fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=120s"]).await?;
+    fs::write(folder.join(last_files).join("notes"), "of somebody else")?;
+    fixture.kubectl.run(&["delete", "rbk", last, "--timeout=60s"]).await?;
+    let left: Vec<_> = fs::read_dir(folder.join(last_files))?.map(|entry| entry.map(|e| e.file_name())).collect();
+    assert_eq!(left.into_iter().collect::<Result<Vec<_>, _>>()?, ["notes"]);
+    let events = fixture.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
+    assert!(events.contains("ArtifactsDeleted") && events.contains("ArtifactsLeft"), "{events}");
+    let pods = fixture.kubectl.run(&["get", "pods", "-o", "name"]).await?;
+    assert_eq!(pods.trim(), "", "no worker is left");
+    Ok(())
+}
+
 /// Writes known keys and returns them.
 async fn load(fixture: &Fixture) -> Result<BTreeSet<String>> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;

@@ -24,6 +24,8 @@ async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_prima
         let (after, _) = fixture.primary(shard).await?;
         assert_ne!(before, after, "round {round}");
     }
+    what_scale_selects_are_the_primaries(&fixture).await?;
+    the_endpoints_are_where_members_answer(&fixture).await?;
     let (verdict, _) = fixture.verify(3, 1).await?;
     assert!(verdict.worst_gap < PLANNED_GAP, "{verdict:?}");
     assert_eq!(verdict.unknown, 0, "a planned failover leaves no write without an answer");
@@ -113,6 +115,33 @@ async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> R
     let secrets = fixture.kubectl.run(&["get", "secrets", "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
     assert_eq!(secrets.lines().count(), 2, "the passwords of retained volumes stay with them");
     tests::story::ready(&fixture.kubectl, "other", 3).await?;
+    Ok(())
+}
+
+/// An autoscaler reads the subresource and looks at the pods that its selector finds.
+async fn what_scale_selects_are_the_primaries(fixture: &Fixture) -> Result<()> {
+    let path = "/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/scale";
+    let scale: Value = serde_json::from_str(&fixture.kubectl.run(&["get", "--raw", path]).await?)?;
+    let selector = scale["status"]["selector"].as_str().context("selector")?;
+    let names = ["get", "pods", "-l", selector, "-o", "jsonpath={.items[*].metadata.name}"];
+    let selected = fixture.kubectl.run(&names).await?;
+    let mut primaries = Vec::new();
+    for shard in 0..3 {
+        primaries.push(fixture.primary(shard).await?.0);
+    }
+    assert_eq!(selected.split_whitespace().collect::<Vec<_>>(), primaries, "{selector}");
+    assert_eq!(scale["status"]["replicas"], json!(3));
+    Ok(())
+}
+
+async fn the_endpoints_are_where_members_answer(fixture: &Fixture) -> Result<()> {
+    let listed: Vec<String> = serde_json::from_value(fixture.cluster().await?["status"]["endpoints"].clone())?;
+    let mut members: Vec<String> = fixture.addresses().await?.into_values().map(|at| at.to_string()).collect();
+    members.sort();
+    assert_eq!(listed.iter().collect::<std::collections::BTreeSet<_>>(), members.iter().collect());
+    for endpoint in &listed {
+        tokio::net::TcpStream::connect(endpoint).await.with_context(|| format!("connect to {endpoint}"))?;
+    }
     Ok(())
 }
 

@@ -83,8 +83,8 @@ pub enum ReleaseHow {
     Blank,
 }
 
-/// What a backup worker (`kun agent backup`) leaves in its termination message, as JSON: `{"stored":{…}}` or
-/// `{"failed":{"message":…}}`.
+/// What a backup worker (`kun agent backup`, `kun agent erase`) leaves in its termination message, as JSON:
+/// `{"stored":{…}}`, `{"erased":{…}}` or `{"failed":{"message":…}}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum WorkerReport {
@@ -95,7 +95,14 @@ pub enum WorkerReport {
         /// Redis version of the member it came from.
         engine_version: String,
     },
-    /// Nothing under the artifact's name was stored.
+    /// No artifact of the backup is left at the target.
+    Erased {
+        /// Files deleted; none if there was nothing.
+        files: u32,
+        /// Files of others found in the backup's folder; they and the folder stay.
+        left: u32,
+    },
+    /// Nothing under the artifact's name was stored, or an artifact may be left.
     Failed {
         /// Why, as a sentence.
         message: String,

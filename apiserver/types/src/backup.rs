@@ -39,7 +39,8 @@ pub struct RedisBackupSpec {
     /// Where artifacts go; absent: the cluster's `spec.backup.target`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<BackupTarget>,
-    /// What happens to the artifacts when this object is deleted.
+    /// What happens to the artifacts when this object is deleted. `Delete`: a worker pod removes them from the target
+    /// before the object goes; a target that cannot be reached is given up after ten minutes, with an event.
     #[serde(default)]
     pub deletion_policy: ArtifactPolicy,
     /// Go duration after completion at which this object deletes itself; absent: never.
@@ -72,6 +73,9 @@ pub struct RedisBackupStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<String>", extend("format" = "date-time"))]
     pub completion_time: Option<Timestamp>,
+    /// Where the artifacts went: `spec.target`, or the cluster's target at that time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<BackupTarget>,
     /// Folder of the artifacts within the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,

@@ -6,12 +6,18 @@
 pub const LABEL_CLUSTER: &str = "redis.kun.io/cluster";
 /// Label on every child of a shard: the shard's index.
 pub const LABEL_SHARD: &str = "redis.kun.io/shard";
+/// Label on the pod that is its shard's serving primary, with the value [`ROLE_PRIMARY`]; no other pod carries it.
+pub const LABEL_ROLE: &str = "redis.kun.io/role";
+/// Value of [`LABEL_ROLE`].
+pub const ROLE_PRIMARY: &str = "primary";
 /// Label on a backup's worker pods, and on a RedisBackup: its cluster / its name.
 pub const LABEL_BACKUP: &str = "redis.kun.io/backup";
 /// Value of `app.kubernetes.io/managed-by` on every child.
 pub const MANAGED_BY: &str = "kun";
 /// Finalizer on a RedisCluster: its children are removed by the controller, in its order.
 pub const FINALIZER: &str = "redis.kun.io/teardown";
+/// Finalizer on a RedisBackup: its workers end, and its artifacts go or stay as `deletionPolicy` says, before it goes.
+pub const FINALIZER_ARTIFACTS: &str = "redis.kun.io/artifacts";
 /// Annotation on a StatefulSet: what is needed to rebuild its owner (spec as last applied, uid, generation), JSON.
 pub const ANNOTATION_OWNER: &str = "redis.kun.io/owner";
 /// Annotation on a RedisCluster in a supervised update: `"<generation>:<shard>,…"` or `"<generation>:*"`.
@@ -85,4 +91,20 @@ pub fn internal_secret(cluster: &str) -> String {
 #[must_use]
 pub fn backup_pod(backup: &str, shard: u16, attempt: u16) -> String {
     format!("{backup}-{shard}-{attempt}")
+}
+/// Worker pod that deletes the artifacts of one backup; `attempt` counts from 0.
+#[must_use]
+pub fn erase_pod(backup: &str, attempt: u16) -> String {
+    format!("{backup}-erase-{attempt}")
+}
+/// Folder of a backup's artifacts within its target. The uid keeps two backups of one name apart.
+#[must_use]
+pub fn backup_folder(namespace: &str, cluster: &str, backup: &str, uid: &str) -> String {
+    let short: String = uid.chars().take(8).collect();
+    format!("{namespace}_{cluster}_{backup}_{short}")
+}
+/// File of one shard within the folder of a backup.
+#[must_use]
+pub fn backup_file(shard: u16) -> String {
+    format!("shard-{shard}.rdb")
 }

@@ -140,8 +140,7 @@ impl Job {
         let mut need = |name: &str| found.remove(name).ok_or_else(|| bad(format!("{name} is missing")));
         let (source, expect_cn) = (need("--source")?, need("--expect-cn")?);
         let (out, file) = (need("--out")?, need("--file")?);
-        let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-        if file.is_empty() || file.len() > NAME_MAX || file.starts_with('.') || !file.bytes().all(legal) {
+        if !is_plain_name(&file, NAME_MAX) {
             return Err(bad(format!("--file {file:?} is not a plain file name")));
         }
         Ok(Self {
@@ -151,9 +150,20 @@ impl Job {
             out: out.into(),
             file,
             internal_dir: env("KUN_INTERNAL_DIR").ok_or_else(|| bad("KUN_INTERNAL_DIR is not set".to_owned()))?.into(),
-            termination_log: env("KUN_TERMINATION_LOG").unwrap_or_else(|| "/dev/termination-log".to_owned()).into(),
+            termination_log: termination_log(env),
         })
     }
+}
+
+/// A name of a file or folder that stays where it is put.
+pub(crate) fn is_plain_name(name: &str, longest: usize) -> bool {
+    let legal = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+    !name.is_empty() && name.len() <= longest && !name.starts_with('.') && name.bytes().all(legal)
+}
+
+/// Where a worker's report goes.
+pub(crate) fn termination_log(env: &dyn Fn(&str) -> Option<String>) -> PathBuf {
+    env("KUN_TERMINATION_LOG").unwrap_or_else(|| "/dev/termination-log".to_owned()).into()
 }
 
 /// Does the job and leaves its report in the termination message. Returns whether the artifact is stored.

@@ -9,10 +9,7 @@ use std::{
 };
 
 use resp::Credentials;
-use types::{
-    agent::AgentConfig,
-    names::{USER_AGENT, USER_OPERATOR},
-};
+use types::{agent::AgentConfig, names::USER_AGENT};
 
 /// Longest password; ACL rules are hashed, but `masterauth` and AUTH carry it whole.
 const PASSWORD_MAX: usize = 512;
@@ -204,12 +201,6 @@ impl Inputs {
     pub fn agent_credentials(&self) -> Credentials {
         Credentials::new(USER_AGENT, self.passwords.agent.expose())
     }
-
-    /// How the controller logs in; used by tests of the ACL.
-    #[must_use]
-    pub fn operator_credentials(&self) -> Credentials {
-        Credentials::new(USER_OPERATOR, self.passwords.operator.expose())
-    }
 }
 
 fn bounded(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
@@ -238,6 +229,31 @@ fn password(path: &Path) -> Result<Secret, Error> {
         return Err(bad("contains a control character"));
     }
     Ok(Secret::new(text))
+}
+
+/// A configuration with everything at its default, for the tests of several modules.
+#[cfg(test)]
+pub(crate) mod fixture {
+    use std::collections::BTreeMap;
+
+    use types::agent::AgentConfig;
+    use types::cluster::{AppendOnly, EvictionPolicy, Mode};
+
+    pub(crate) fn config() -> AgentConfig {
+        AgentConfig {
+            namespace: "default".into(),
+            cluster: "orders".into(),
+            mode: Mode::Cluster,
+            node_timeout_millis: 5000,
+            min_replicas_to_write: 0,
+            max_memory_bytes: None,
+            max_memory_percent: 75,
+            max_memory_policy: EvictionPolicy::NoEviction,
+            append_only: AppendOnly::EverySec,
+            snapshots: vec![],
+            parameters: BTreeMap::new(),
+        }
+    }
 }
 
 #[cfg(test)]

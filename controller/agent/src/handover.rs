@@ -157,9 +157,8 @@ pub async fn info(local: &Local, sections: &[&str]) -> Result<Info, Error> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
-    use std::collections::BTreeMap;
 
-    use types::cluster::{EvictionPolicy, Mode, SavePoint};
+    use types::cluster::SavePoint;
 
     use super::*;
 
@@ -193,19 +192,7 @@ mod tests {
 
     #[test]
     fn shutdown_saves_where_saving_was_asked_for_or_nobody_else_has_the_keys() {
-        let mut config = AgentConfig {
-            namespace: "d".into(),
-            cluster: "c".into(),
-            mode: Mode::Cluster,
-            node_timeout_millis: 1,
-            min_replicas_to_write: 0,
-            max_memory_bytes: None,
-            max_memory_percent: 75,
-            max_memory_policy: EvictionPolicy::NoEviction,
-            append_only: AppendOnly::EverySec,
-            snapshots: vec![],
-            parameters: BTreeMap::new(),
-        };
+        let mut config = crate::config::fixture::config();
         let failed = Outcome::Failed { why: String::new() };
         let done = Outcome::Done { to: table()[1].id.clone() };
         assert_eq!(shutdown_mode(&config, &failed, 5), "NOSAVE");

@@ -13,6 +13,7 @@ pub mod config;
 pub mod crc64;
 pub mod digest;
 pub mod disk;
+pub mod erase;
 pub mod guard;
 pub mod handover;
 pub mod identity;
@@ -77,7 +78,7 @@ pub enum Error {
     Signals(std::io::Error),
 }
 
-/// `kun agent [backup …]`: runs the agent, or a backup worker. Returns the exit code.
+/// `kun agent [backup … | erase …]`: runs the agent, or a worker of a backup. Returns the exit code.
 pub async fn main(args: &[String], env: &dyn Fn(&str) -> Option<String>) -> u8 {
     match args.split_first() {
         None => match Options::from_env(env) {
@@ -95,8 +96,16 @@ pub async fn main(args: &[String], env: &dyn Fn(&str) -> Option<String>) -> u8 {
                 FAILED
             }
         },
+        Some((word, rest)) if word == "erase" => match erase::Job::from_args(rest, env) {
+            Ok(job) if erase::run(&job) => 0,
+            Ok(_) => FAILED,
+            Err(error) => {
+                tracing::error!(%error, "the worker cannot start");
+                FAILED
+            }
+        },
         Some((word, _)) => {
-            tracing::error!(word, "unknown: `kun agent` takes nothing, or `backup` and its arguments");
+            tracing::error!(word, "unknown: `kun agent` takes nothing, or `backup` or `erase` and their arguments");
             FAILED
         }
     }

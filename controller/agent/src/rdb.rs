@@ -4,7 +4,11 @@
 //! it does not know (a newer engine's) does not fail the walk: counting then rests on the sizes the file itself states,
 //! and the checksum can no longer be found; [`Summary::walked`] says so.
 
+mod grammar;
+
 use crate::crc64::Crc64;
+
+use grammar::{Many, Step, Version, value_steps};
 
 /// What is wrong with a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,56 +66,6 @@ pub struct Summary {
     pub walked: bool,
     /// Bytes.
     pub bytes: u64,
-}
-
-/// What is to be read next. The reader is a stack of these: what is on top comes first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Magic,
-    Opcode,
-    /// This many bytes of no interest.
-    Skip(u64),
-    /// A length of no interest.
-    Length,
-    /// A length that says how many follow.
-    Count(Many),
-    /// This many of a kind.
-    Repeat(Many, u64),
-    String,
-    /// Two lengths and then the first one's bytes: a compressed string.
-    Compressed,
-    /// The number of keys of a database, for readers that cannot count.
-    Stated,
-    /// A score as text: one byte of length, of which three values mean a constant.
-    TextScore,
-    /// The parts of a module's value, to the part that ends it.
-    Module,
-    Checksum,
-    End,
-    /// Not understood from here on.
-    Blind,
-}
-
-/// Things that come in numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Many {
-    Strings,
-    Pairs,
-    TextScored,
-    Scored,
-    QuickList,
-    Groups(Version),
-    Pending,
-    Consumers(Version),
-    OwnPending,
-}
-
-/// Versions of the stream encoding, by the value type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Version {
-    One,
-    Two,
-    Three,
 }
 
 /// Longest element that is looked at as a whole: the magic.
@@ -176,12 +130,6 @@ impl Reader {
         }
         self.bytes = self.bytes.saturating_add(chunk.len() as u64);
         Ok(())
-    }
-
-    /// Whether the end of the file has been read.
-    #[must_use]
-    pub fn is_complete(&self) -> bool {
-        matches!(self.steps.last(), Some(Step::End))
     }
 
     /// The summary of a stream that has ended.
@@ -398,39 +346,6 @@ impl Reader {
 enum Length {
     Number(u64),
     Special(u8),
-}
-
-/// The steps of a value, last first; `None`: the type is not known.
-fn value_steps(kind: u8) -> Option<&'static [Step]> {
-    Some(match kind {
-        0 | 9..=13 | 16 | 17 | 20 => &[Step::String],
-        1 | 2 | 14 => &[Step::Count(Many::Strings)],
-        3 => &[Step::Count(Many::TextScored)],
-        4 => &[Step::Count(Many::Pairs)],
-        5 => &[Step::Count(Many::Scored)],
-        7 => &[Step::Module, Step::Length],
-        15 => &[
-            Step::Count(Many::Groups(Version::One)),
-            Step::Length,
-            Step::Length,
-            Step::Length,
-            Step::Count(Many::Pairs),
-        ],
-        18 => &[Step::Count(Many::QuickList)],
-        19 => STREAM_TWO,
-        21 => STREAM_THREE,
-        _ => return None,
-    })
-}
-
-const STREAM_TWO: &[Step] = &stream(Version::Two);
-const STREAM_THREE: &[Step] = &stream(Version::Three);
-
-/// Nodes; number of entries; last, first and greatest deleted ID; entries ever added; groups.
-const fn stream(version: Version) -> [Step; 10] {
-    let length = Step::Length;
-    let groups = Step::Count(Many::Groups(version));
-    [groups, length, length, length, length, length, length, length, length, Step::Count(Many::Pairs)]
 }
 
 #[cfg(test)]

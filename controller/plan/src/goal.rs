@@ -40,10 +40,11 @@ fn say(faults: &mut Vec<String>, when: bool, what: impl FnOnce() -> String) {
 /// Exactly the wanted places exist, each with a running server of the newest template.
 fn places<'a>(desired: &Desired, observed: &'a Observed, faults: &mut Vec<String>) -> BTreeMap<Pod, &'a Node> {
     let mut nodes = BTreeMap::new();
-    for (pod, Member { outdated, last_id: _, seen }) in &observed.members {
+    for (pod, Member { outdated, terminating, last_id: _, seen }) in &observed.members {
         let wanted = pod.shard < desired.shards && pod.ordinal <= desired.replicas;
         say(faults, !wanted, || alloc::format!("{pod} is not wanted"));
         say(faults, wanted && *outdated, || alloc::format!("{pod} is outdated"));
+        say(faults, wanted && *terminating, || alloc::format!("{pod} is being stopped"));
         match seen {
             Seen::Node(node) => drop(nodes.insert(*pod, &**node)),
             Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => {

@@ -99,6 +99,8 @@ pub struct Observed {
 pub struct Member {
     /// The pod was made from an older template than the wanted one, or a restart was asked for since it started.
     pub outdated: bool,
+    /// The pod is being deleted: what runs there goes within its grace period, whatever it holds.
+    pub terminating: bool,
     /// The node ID last seen at this place (from status), if any. What is unknown now may still be this node.
     pub last_id: Option<NodeId>,
     /// What was found.

@@ -158,6 +158,11 @@ pub enum Waiting {
         /// Slots that still have to move.
         slots: u16,
     },
+    /// The pod of a wanted member is being deleted; another will take its place.
+    Terminating {
+        /// The member.
+        pod: Pod,
+    },
     /// Members that are to leave are still there.
     Leaving {
         /// The first of them.
@@ -230,6 +235,12 @@ impl fmt::Display for Waiting {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
             Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
+            Self::Terminating { pod } => {
+                write!(
+                    f,
+                    "member {pod} is being stopped because its pod is being deleted; a new pod will take its place"
+                )
+            }
             Self::Leaving { pod } => write!(f, "member {pod} is leaving and its pod is still there"),
             Self::Ghost { id, because_of } => {
                 write!(f, "the dead node {} is forgotten once member {because_of} has seen it gone", id.short())

@@ -67,12 +67,13 @@ fn may_return_to_stay(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     })
 }
 
-/// A member that can take over the primary role without loss: complete copy, link up, close enough, and both say the same about which
+/// A member that can take over the primary role without loss, and will stay to play it: complete copy, link up, close enough, and both say the same about which
 /// slots that is. A replica whose table is behind would claim slots that have just been moved away.
 pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool {
     let near = matches!(&replica.node.role, Role::Replica { link_up: true, lag_bytes, .. } if *lag_bytes <= scene.limits.lag_bytes);
     let known = replica.node.peers.get(&lead.node.id).is_some_and(|peer| peer.slots() == lead.node.slots());
-    near && known && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
+    let stays = !scene.is_terminating(replica.pod);
+    stays && near && known && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
 }
 
 /// How long after an election no other may be called in the same shard, in milliseconds.

@@ -112,6 +112,11 @@ impl<'a> Scene<'a> {
         pod.shard < self.desired.shards && pod.ordinal < self.desired.members_per_shard()
     }
 
+    /// Its pod is being deleted: it is nothing to build on, and nothing has to be done for it.
+    pub(crate) fn is_terminating(&self, pod: Pod) -> bool {
+        self.observed.members.get(&pod).is_some_and(|member| member.terminating)
+    }
+
     /// Every place that exists or shall exist, with what was found there. A wanted place without a record is absent.
     pub(crate) fn places(&self) -> BTreeMap<Pod, Option<&'a Member>> {
         let recorded = self.observed.members.iter().map(|(pod, member)| (*pod, Some(member)));

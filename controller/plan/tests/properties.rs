@@ -8,7 +8,7 @@ mod support;
 
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use support::history::{brutal, live_through, peaceful, rough, setting, stale};
+use support::history::{brutal, live_through, partings, peaceful, rough, setting, stale};
 
 /// Histories per property; `KUN_SOAK` multiplies them.
 const CASES: u32 = 300;
@@ -53,6 +53,15 @@ proptest! {
     /// Members die, are cut off, or are not seen.
     #[test]
     fn failures_cost_no_more_than_asynchronous_replication(setting in setting(), history in prop::collection::vec(rough(), 0..30)) {
+        let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
+        if plan.is_satisfied() {
+            run.everything_reads_back().map_err(TestCaseError::fail)?;
+        }
+    }
+
+    /// Pods are deleted under the planner, which neither builds on them nor takes a second member away meanwhile.
+    #[test]
+    fn pods_that_are_being_deleted_cost_nothing_more(setting in setting(), history in prop::collection::vec(partings(), 0..30)) {
         let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
         if plan.is_satisfied() {
             run.everything_reads_back().map_err(TestCaseError::fail)?;

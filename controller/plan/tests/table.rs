@@ -65,7 +65,7 @@ fn layout(text: &str) -> Observed {
     let members = members.iter().map(|(pod, word)| {
         let (outdated, word) = (word.ends_with('!'), word.trim_end_matches('!'));
         let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
-        (*pod, Member { outdated, last_id, seen: seen(*pod, word) })
+        (*pod, Member { outdated, terminating: false, last_id, seen: seen(*pod, word) })
     });
     Observed { members: members.collect(), failovers_asked: BTreeMap::new(), elections: BTreeMap::new() }
 }

@@ -17,7 +17,8 @@ use tokio::{
 };
 
 use crate::{
-    frame::{self, Command, Decoder, Limits, Reply},
+    decode::Decoder,
+    frame::{self, Command, Limits, Reply},
     info::{ClusterInfo, Info},
     nodes::{self, Node, NodeId},
     reply::{self, ErrorReply, Role},

@@ -1,10 +1,11 @@
 //! The Redis wire: RESP2 frames, one connection, typed replies, key slots, and a small cluster-aware client.
 //!
 //! Shared by the controller, the agent and the tests. It must not know Kubernetes, our API kinds or any policy: it says
-//! what Redis said. [`frame`], [`reply`] and [`slot`] are pure; [`connection`] and [`cluster`] do I/O.
+//! what Redis said. [`frame`], [`decode`], [`reply`] and [`slot`] are pure; [`connection`] and [`cluster`] do I/O.
 
 pub mod cluster;
 pub mod connection;
+pub mod decode;
 pub mod frame;
 pub mod info;
 pub mod nodes;

@@ -1,11 +1,12 @@
-//! The worker pod of one shard of a backup, and what its end means. Pure.
+//! The worker pods of a backup, the one that stores a shard and the one that deletes everything, and what their ends
+//! mean. Pure.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{
     Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Pod,
-    PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume, VolumeMount,
+    PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::NodeId;
@@ -15,7 +16,7 @@ use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode};
 use types::names;
 
 use crate::build::ANNOTATION_OWNER_UID;
-use crate::build::stateful_set::{confined, copy_agent};
+use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, copy_agent, mount};
 use crate::probe::Probed;
 use crate::resolve::Resolved;
 
@@ -50,13 +51,8 @@ pub(super) struct Order<'a> {
 /// The worker pod. It carries the cluster's label but not the members' name, so that no Service sends clients to it.
 pub(super) fn pod(resolved: &Resolved, order: Order<'_>) -> Pod {
     let key = &resolved.key;
-    let labels = BTreeMap::from([
-        ("app.kubernetes.io/name".to_owned(), "redis-backup".to_owned()),
-        ("app.kubernetes.io/managed-by".to_owned(), names::MANAGED_BY.to_owned()),
-        (names::LABEL_CLUSTER.to_owned(), key.name.clone()),
-        (names::LABEL_SHARD.to_owned(), order.shard.to_string()),
-        (names::LABEL_BACKUP.to_owned(), order.backup.to_owned()),
-    ]);
+    let mut labels = labels(&key.name, order.backup);
+    labels.insert(names::LABEL_SHARD.to_owned(), order.shard.to_string());
     Pod {
         metadata: ObjectMeta {
             name: Some(names::backup_pod(order.backup, order.shard, order.attempt)),
@@ -70,10 +66,67 @@ pub(super) fn pod(resolved: &Resolved, order: Order<'_>) -> Pod {
     }
 }
 
+/// What a worker is to delete.
+#[derive(Clone, Debug)]
+pub(super) struct Erasure<'a> {
+    pub(super) namespace: &'a str,
+    pub(super) cluster: &'a str,
+    pub(super) backup: &'a str,
+    pub(super) folder: String,
+    pub(super) target: BackupTarget,
+    pub(super) attempt: u16,
+    pub(super) kun_image: &'a str,
+}
+
+/// The worker pod that deletes the artifacts of a backup. It needs no Redis and no secret, only our own program.
+pub(super) fn eraser(order: Erasure<'_>) -> Pod {
+    let Erasure { namespace, cluster, backup, folder, target, attempt, kun_image } = order;
+    let words = [BINARY_IN_IMAGE, "agent", "erase", "--target", TARGET, "--folder", &folder];
+    let container = Container {
+        name: CONTAINER.to_owned(),
+        image: Some(kun_image.to_owned()),
+        command: Some(words.map(str::to_owned).to_vec()),
+        security_context: Some(confined()),
+        volume_mounts: Some(vec![mount("target", TARGET, false)]),
+        ..Container::default()
+    };
+    Pod {
+        metadata: ObjectMeta {
+            name: Some(names::erase_pod(backup, attempt)),
+            namespace: Some(namespace.to_owned()),
+            labels: Some(labels(cluster, backup)),
+            ..ObjectMeta::default()
+        },
+        spec: Some(PodSpec {
+            containers: vec![container],
+            volumes: Some(vec![target_volume(&target)]),
+            ..confined_once()
+        }),
+        status: None,
+    }
+}
+
+fn labels(cluster: &str, backup: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("app.kubernetes.io/name".to_owned(), "redis-backup".to_owned()),
+        ("app.kubernetes.io/managed-by".to_owned(), names::MANAGED_BY.to_owned()),
+        (names::LABEL_CLUSTER.to_owned(), cluster.to_owned()),
+        (names::LABEL_BACKUP.to_owned(), backup.to_owned()),
+    ])
+}
+
 fn spec(resolved: &Resolved, order: Order<'_>) -> PodSpec {
     PodSpec {
         init_containers: Some(vec![copy_agent(resolved)]),
         containers: vec![container(resolved, order)],
+        volumes: Some(volumes(resolved, order.target)),
+        ..confined_once()
+    }
+}
+
+/// A pod that runs once, within Pod Security "restricted".
+fn confined_once() -> PodSpec {
+    PodSpec {
         restart_policy: Some("Never".to_owned()),
         active_deadline_seconds: Some(DEADLINE_SECONDS),
         automount_service_account_token: Some(false),
@@ -86,19 +139,12 @@ fn spec(resolved: &Resolved, order: Order<'_>) -> PodSpec {
             seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
-        volumes: Some(volumes(resolved, order.target)),
         ..PodSpec::default()
     }
 }
 
 fn container(resolved: &Resolved, order: Order<'_>) -> Container {
     let key = &resolved.key;
-    let mount = |name: &str, path: &str, read_only: bool| VolumeMount {
-        name: name.to_owned(),
-        mount_path: path.to_owned(),
-        read_only: read_only.then_some(true),
-        ..VolumeMount::default()
-    };
     let (address, node) = order.source;
     let mut words = vec![
         "/kun/bin/kun".to_owned(),
@@ -111,7 +157,7 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
         "--out".to_owned(),
         format!("{TARGET}/{}", order.location),
         "--file".to_owned(),
-        format!("shard-{}.rdb", order.shard),
+        names::backup_file(order.shard),
     ];
     if resolved.mode == Mode::Cluster {
         words.extend(["--expect-node".to_owned(), node.to_string()]);
@@ -137,15 +183,6 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
 
 fn volumes(resolved: &Resolved, target: &BackupTarget) -> Vec<Volume> {
     let named = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
-    let BackupTarget { directory, persistent_volume_claim } = target;
-    let directory = directory.as_ref().map(|DirectoryTarget { path }| HostPathVolumeSource {
-        path: path.clone(),
-        type_: Some("DirectoryOrCreate".to_owned()),
-    });
-    let claim = persistent_volume_claim.as_ref().map(|ClaimTarget { claim_name }| PersistentVolumeClaimVolumeSource {
-        claim_name: claim_name.clone(),
-        read_only: None,
-    });
     vec![
         Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named("bin") },
         Volume {
@@ -156,22 +193,35 @@ fn volumes(resolved: &Resolved, target: &BackupTarget) -> Vec<Volume> {
             }),
             ..named("internal")
         },
-        Volume { host_path: directory, persistent_volume_claim: claim, ..named("target") },
+        target_volume(target),
     ]
 }
 
-/// What became of a worker.
-pub(super) enum Outcome {
-    /// It has not ended.
+fn target_volume(target: &BackupTarget) -> Volume {
+    let BackupTarget { directory, persistent_volume_claim } = target;
+    let directory = directory.as_ref().map(|DirectoryTarget { path }| HostPathVolumeSource {
+        path: path.clone(),
+        type_: Some("DirectoryOrCreate".to_owned()),
+    });
+    let claim = persistent_volume_claim.as_ref().map(|ClaimTarget { claim_name }| PersistentVolumeClaimVolumeSource {
+        claim_name: claim_name.clone(),
+        read_only: None,
+    });
+    Volume { name: "target".to_owned(), host_path: directory, persistent_volume_claim: claim, ..Volume::default() }
+}
+
+/// How a worker ended.
+pub(super) enum End {
+    /// It has not.
     Runs,
-    /// The artifact is stored and was read back.
-    Stored(Box<ArtifactStatus>),
-    /// It failed, with its own words where it had some.
-    Failed(String),
+    /// With a report.
+    Reported(WorkerReport),
+    /// Without a legible one; the sentence says what is known.
+    Silent(String),
 }
 
 /// Reads a worker's end: its exit code, and the summary it left as termination message.
-pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
+pub(super) fn end(pod: &Pod) -> End {
     let status = pod.status.as_ref();
     let ended = status
         .and_then(|status| status.container_statuses.as_ref())
@@ -181,23 +231,42 @@ pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
         let phase = status.and_then(|status| status.phase.as_deref());
         return if matches!(phase, Some("Failed" | "Succeeded")) {
             let why = status.and_then(|status| status.message.clone().or_else(|| status.reason.clone()));
-            Outcome::Failed(why.unwrap_or_else(|| "the pod ended and its container's state is not known".to_owned()))
+            End::Silent(why.unwrap_or_else(|| "the pod ended and its container's state is not known".to_owned()))
         } else {
-            Outcome::Runs
+            End::Runs
         };
     };
     let message = ended.message.as_deref().unwrap_or_default();
-    match serde_json::from_str(message) {
-        Ok(WorkerReport::Stored { artifact, engine_version: _ }) if artifact.index == i32::from(shard) => {
+    serde_json::from_str(message).map_or_else(
+        |error| {
+            let words: String = message.chars().take(WORDS_MOST).collect();
+            End::Silent(format!("exit code {}, and its report is not legible ({error}): {words}", ended.exit_code))
+        },
+        End::Reported,
+    )
+}
+
+/// What became of a worker that was to store a shard.
+pub(super) enum Outcome {
+    /// It has not ended.
+    Runs,
+    /// The artifact is stored and was read back.
+    Stored(Box<ArtifactStatus>),
+    /// It failed, with its own words where it had some.
+    Failed(String),
+}
+
+/// What a worker's end means for the shard it was to store.
+pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
+    match end(pod) {
+        End::Runs => Outcome::Runs,
+        End::Reported(WorkerReport::Stored { artifact, engine_version: _ }) if artifact.index == i32::from(shard) => {
             Outcome::Stored(Box::new(artifact))
         }
-        Ok(WorkerReport::Stored { artifact, engine_version: _ }) => {
+        End::Reported(WorkerReport::Stored { artifact, engine_version: _ }) => {
             Outcome::Failed(format!("the member that answered belongs to shard {}", artifact.index))
         }
-        Ok(WorkerReport::Failed { message }) => Outcome::Failed(message),
-        Err(error) => {
-            let words: String = message.chars().take(WORDS_MOST).collect();
-            Outcome::Failed(format!("exit code {}, and its report is not legible ({error}): {words}", ended.exit_code))
-        }
+        End::Reported(WorkerReport::Erased { .. }) => Outcome::Failed("the worker did something else".to_owned()),
+        End::Reported(WorkerReport::Failed { message }) | End::Silent(message) => Outcome::Failed(message),
     }
 }

@@ -30,6 +30,8 @@ pub struct Place {
     pub name: String,
     /// The pod was made from an older template than the wanted one.
     pub outdated: bool,
+    /// The pod is being deleted.
+    pub terminating: bool,
     /// Node ID last seen there.
     pub last_id: Option<NodeId>,
     /// uid of the pod, if there is one.
@@ -108,6 +110,7 @@ fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeM
     };
     Place {
         outdated,
+        terminating: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()),
         last_id: last.get(name.as_str()).copied(),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),
         container: pod.map_or(Container::None, container_of),

@@ -1,5 +1,7 @@
 //! The shards and members in the status.
 
+use std::collections::BTreeMap;
+
 use plan::{Member, Pod, Role as PlanRole, Seen};
 use types::cluster::{MemberState, MemberStatus, Mode, Role, ShardStatus};
 use types::names;
@@ -17,8 +19,21 @@ pub(super) fn shards(resolved: &Resolved, probed: &Probed) -> Vec<ShardStatus> {
         .collect()
 }
 
+/// The serving primary of each shard that has one: it owns slots, or it is the one server.
+#[must_use]
+pub fn primaries(resolved: &Resolved, probed: &Probed) -> BTreeMap<u16, Pod> {
+    let members = probed.observed.members.iter();
+    let serving = members.filter(|(_, member)| match &member.seen {
+        Seen::Node(node) => node.is_primary() && (resolved.mode == Mode::Standalone || !node.slots().is_empty()),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => false,
+    });
+    serving.map(|(pod, _)| (pod.shard, *pod)).collect()
+}
+
 fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
     let cluster = &resolved.key.name;
+    let primaries = primaries(resolved, probed);
+    let primary = primaries.get(&shard);
     let mut status = ShardStatus { index: i32::from(shard), ..ShardStatus::default() };
     let places = (0..resolved.members).map(|ordinal| Pod::new(shard, ordinal)).filter(|_| shard < resolved.shards);
     let mut pods: Vec<Pod> =
@@ -28,14 +43,13 @@ fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
     for pod in pods {
         let name = names::pod(cluster, shard, pod.ordinal);
         let member = probed.observed.members.get(&pod);
-        if let Some(Seen::Node(node)) = member.map(|member| &member.seen) {
-            let owns = resolved.mode == Mode::Standalone || !node.slots().is_empty();
-            if node.is_primary() && owns {
-                status.slots = node.slots().to_string();
-                status.keys = signed(node.keys);
-                status.used_memory = signed(node.bytes);
-                status.primary = Some(name.clone());
-            }
+        if let Some(Seen::Node(node)) = member.map(|member| &member.seen)
+            && primary == Some(&pod)
+        {
+            status.slots = node.slots().to_string();
+            status.keys = signed(node.keys);
+            status.used_memory = signed(node.bytes);
+            status.primary = Some(name.clone());
         }
         status.members.push(of_member(name, member, probed.facts.get(&pod).is_some_and(|facts| facts.syncing)));
     }

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode};
 use clap::{Parser, Subcommand, ValueEnum};
 use types::version::Version;
 
-use crate::log::{self, Form};
+use crate::log::{self, Form, chain};
 use crate::node::{address::Cidr, image};
 use crate::standalone;
 
@@ -208,17 +208,6 @@ fn redis_server(given: Option<&Path>) -> Result<standalone::Redis, Error> {
 fn on_path(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
-}
-
-/// An error and what caused it, on one line.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 fn fail(code: u8, message: &str) -> ExitCode {

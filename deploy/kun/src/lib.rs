@@ -2,6 +2,7 @@
 
 pub mod agent;
 pub mod cli;
+pub mod install;
 pub mod launch;
 pub mod log;
 pub mod node;

@@ -22,6 +22,17 @@ pub enum Form {
     Json,
 }
 
+/// An error and what caused it, on one line.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        text = format!("{text}: {next}");
+        cause = next.source();
+    }
+    text
+}
+
 /// How much is said.
 fn level(verbosity: u8) -> &'static str {
     match verbosity {

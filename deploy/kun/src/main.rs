@@ -1,6 +1,6 @@
 //! `kun`: starts the part of KUN that its first argument names.
 //!
-//! `launch` and `agent` are what pods run: they are told apart before anything else is set up, so that a pod starts fast.
+//! `launch`, `agent` and `install-agent` are what pods run: they are told apart before anything else is set up, so that a pod starts fast.
 
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     match args.next() {
         Some(word) if word == kun::launch::SUBCOMMAND => kun::launch::run(args),
         Some(word) if word == kun::agent::SUBCOMMAND => kun::agent::run(args),
+        Some(word) if word == kun::install::SUBCOMMAND => kun::install::run(args),
         Some(_) | None => kun::cli::run(),
     }
 }

@@ -191,7 +191,7 @@ fn start_node(options: &Options, pki: &Pki) -> Result<Running, Error> {
     };
     Ok(spawn("the node", |stop| async move {
         if let Err(error) = node::run(node_options, stop).await {
-            tracing::error!(error = crate::cli::chain(&error), "the node ended");
+            tracing::error!(error = crate::log::chain(&error), "the node ended");
         }
     }))
 }
@@ -201,10 +201,12 @@ fn start_controller(options: &Options, pki: &Pki) -> Result<Running, Error> {
     let authority = pki.agent_authority()?;
     let mut controller =
         controller::run::Options::new(client, authority, CONTROLLER_IDENTITY.to_owned(), KUN_IMAGE.to_owned());
+    // This host has no DNS for Services.
+    controller.reach = controller::report::Reach::PodAddresses;
     controller.failpoint = std::env::var(FAILPOINT).ok().and_then(|count| count.parse().ok());
     Ok(spawn("the controller", |stop| async move {
         if let Err(error) = controller::run::run(controller, stop.cancelled_owned()).await {
-            tracing::error!(error = crate::cli::chain(&error), "the controller ended");
+            tracing::error!(error = crate::log::chain(&error), "the controller ended");
         }
     }))
 }

@@ -26,19 +26,7 @@ pub(crate) fn options() -> Options {
 
 fn inputs() -> Inputs {
     Inputs {
-        config: AgentConfig {
-            namespace: "default".into(),
-            cluster: "orders".into(),
-            mode: Mode::Cluster,
-            node_timeout_millis: 5000,
-            min_replicas_to_write: 0,
-            max_memory_bytes: None,
-            max_memory_percent: 75,
-            max_memory_policy: EvictionPolicy::NoEviction,
-            append_only: AppendOnly::EverySec,
-            snapshots: vec![],
-            parameters: BTreeMap::new(),
-        },
+        config: crate::config::fixture::config(),
         passwords: Passwords {
             application: Secret::new("application-canary"),
             operator: Secret::new("operator-canary"),

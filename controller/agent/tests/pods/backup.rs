@@ -135,7 +135,7 @@ async fn a_worker_stores_nothing_from_a_stranger_or_a_broken_stream() {
     let good = job(&cluster.pods[0], out.path());
     let failure = |job: &Job| match report(job) {
         WorkerReport::Failed { message } => message,
-        WorkerReport::Stored { .. } => panic!("stored"),
+        WorkerReport::Stored { .. } | WorkerReport::Erased { .. } => panic!("stored"),
     };
     let stranger = Job { expect_cn: "kun:agent:default:other".into(), ..good.clone() };
     assert!(!agent::backup::run(&stranger).await);

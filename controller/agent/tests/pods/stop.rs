@@ -136,7 +136,23 @@ async fn a_single_server_keeps_its_keys_over_a_stop_and_a_crash() {
 
 #[tokio::test]
 async fn all_members_stopped_at_once_end_in_time_and_keep_every_key() {
-    let mut cluster = Cluster::form(22, config(), 3, 1).await;
+    let cluster = all_stopped_and_started(22, config()).await;
+    for pod in &cluster.pods {
+        assert!(pod.log().contains("Calling fsync() on the AOF file"), "{}", pod.log());
+    }
+}
+
+#[tokio::test]
+async fn all_members_stopped_at_once_keep_every_key_also_where_only_snapshots_are_kept() {
+    // A snapshot that is never due by itself within this test.
+    let snapshots = vec![types::cluster::SavePoint { seconds: 3600, changes: 1_000_000 }];
+    all_stopped_and_started(28, types::agent::AgentConfig { append_only: AppendOnly::Off, snapshots, ..config() })
+        .await;
+}
+
+/// Writes, stops everybody at the same moment, starts everybody and reads everything back.
+async fn all_stopped_and_started(number: u8, config: types::agent::AgentConfig) -> Cluster {
+    let mut cluster = Cluster::form(number, config, 3, 1).await;
     for primary in 0..3 {
         let mut client = cluster.client();
         for n in 0..100 {
@@ -161,6 +177,8 @@ async fn all_members_stopped_at_once_end_in_time_and_keep_every_key() {
             assert_eq!(client.get(format!("{primary}-{n}")).await.unwrap().unwrap(), "v");
         }
     }
+    drop(client);
+    cluster
 }
 
 #[tokio::test]

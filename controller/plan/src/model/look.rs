@@ -29,7 +29,8 @@ impl World {
             if let Seen::Node(node) = &seen {
                 home.last_id = Some(node.id);
             }
-            members.insert(pod, Member { outdated: home.outdated, last_id: home.last_id, seen });
+            let Home { outdated, terminating, last_id, .. } = *home;
+            members.insert(pod, Member { outdated, terminating, last_id, seen });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();

@@ -189,6 +189,8 @@ pub struct Home {
     pub cut_off: bool,
     /// Made from an old template.
     pub outdated: bool,
+    /// Its pod is being deleted.
+    pub terminating: bool,
     /// The running server, or what its files hold.
     pub server: Option<Server>,
     /// Where it is.
@@ -264,7 +266,10 @@ impl World {
             let hidden = matches!(member.seen, Seen::Unknown { .. });
             let address = address.unwrap_or_else(|| world.fresh_address());
             let (outdated, last_id) = (member.outdated, member.last_id);
-            world.homes.insert(*pod, Home { process, hidden, cut_off: hidden, outdated, server, address, last_id });
+            // A pod that is being deleted comes back, so it is taken for what it will be.
+            let terminating = false;
+            let home = Home { process, hidden, cut_off: hidden, outdated, terminating, server, address, last_id };
+            world.homes.insert(*pod, home);
         }
         world
     }
@@ -309,8 +314,8 @@ impl World {
         let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
-        self.homes
-            .insert(pod, Home { process, hidden: false, cut_off: false, outdated: false, server, address, last_id });
+        let (hidden, cut_off, outdated, terminating) = (false, false, false, false);
+        self.homes.insert(pod, Home { process, hidden, cut_off, outdated, terminating, server, address, last_id });
     }
 
     /// Agents start Redis, or hold it: a member that would come back as an empty primary is held.
@@ -356,6 +361,7 @@ impl World {
         home.process = if with_pod { Process::NoPod } else { Process::Down };
         home.hidden = false;
         home.cut_off = false;
+        home.terminating &= !with_pod;
         if with_pod && !volumes {
             home.server = None;
         }
@@ -365,6 +371,21 @@ impl World {
             if let Role::Replica { synced, .. } = &mut server.role {
                 *synced = false;
             }
+        }
+    }
+
+    /// Somebody deletes the pod at a place; what runs there goes on until [`World::end_grace`].
+    pub fn terminate(&mut self, pod: Pod) {
+        if let Some(home) = self.homes.get_mut(&pod) {
+            home.terminating = home.process != Process::NoPod;
+        }
+    }
+
+    /// The pods that are being deleted are gone.
+    pub fn end_grace(&mut self) {
+        let pods: Vec<Pod> = self.homes.iter().filter(|(_, home)| home.terminating).map(|(pod, _)| *pod).collect();
+        for pod in pods {
+            self.crash(pod, true);
         }
     }
 
@@ -472,8 +493,11 @@ impl World {
                         .collect::<Vec<_>>()
                 ),
             };
-            let flags = (home.hidden, home.cut_off, home.outdated);
-            text.push_str(&alloc::format!("{pod} {:?} (hidden, cut off, outdated) {flags:?} {line}\n", home.process));
+            let flags = (home.hidden, home.cut_off, home.outdated, home.terminating);
+            text.push_str(&alloc::format!(
+                "{pod} {:?} (hidden, cut off, outdated, terminating) {flags:?} {line}\n",
+                home.process
+            ));
         }
         text
     }

@@ -1,4 +1,4 @@
-//! Who is not there: says so, releases held members where nothing can be lost by it, and frees pods stuck on an old template.
+//! Who is not there, or is on its way out: says so, releases held members where nothing can be lost by it, and frees pods stuck on an old template.
 
 use crate::observed::{Member, NodeId, Pod, Seen};
 use crate::phase::Flow;
@@ -9,6 +9,10 @@ use crate::step::{ReleaseHow, RestartAs, Step};
 
 pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     for (pod, member) in scene.places() {
+        if let Some(reason) = member.and_then(|member| parting(scene, pod, member)) {
+            plan.waiting.push(reason);
+            continue;
+        }
         if member.is_some_and(|member| is_stuck(scene, pod, member)) {
             plan.steps.push(Step::Restart { pod, expect: RestartAs::NotRunning });
             plan.waiting.push(Waiting::Start { pod });
@@ -30,6 +34,17 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         }
     }
     Flow::On
+}
+
+/// A pod that is being deleted is neither started, released nor restarted; its successor will be. Until then nobody else is disturbed.
+fn parting(scene: &Scene<'_>, pod: Pod, member: &Member) -> Option<Waiting> {
+    let there = match &member.seen {
+        Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Node(_) => true,
+        // That it is not seen is the graver thing to tell.
+        Seen::Absent | Seen::Unknown { .. } => false,
+    };
+    let reason = if scene.is_wanted(pod) { Waiting::Terminating { pod } } else { Waiting::Leaving { pod } };
+    (there && member.terminating).then_some(reason)
 }
 
 enum Answer {

@@ -96,6 +96,10 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
     let mut busy: Vec<Pod> = Vec::new();
     for ((from, to), slots) in order {
         let (Some(source), Some(target)) = (live(scene, from), live(scene, to)) else { continue };
+        // Its agent is handing the slots over, and a move would be cut short. It has been reported.
+        if scene.is_terminating(from) || scene.is_terminating(to) {
+            continue;
+        }
         if busy.len() >= 2 * usize::from(scene.limits.moves_at_once) || busy.contains(&from) || busy.contains(&to) {
             continue;
         }

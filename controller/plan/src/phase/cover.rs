@@ -43,7 +43,11 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
     let ready = copies.iter().filter(|live| safety::may_replace(live, lost));
-    let best = ready.max_by_key(|live| (offset(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod)));
+    // The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing,
+    // while a copy that is behind would lose acknowledged writes for good.
+    let stays = |live: &Live<'_>| !scene.is_terminating(live.pod);
+    let best =
+        ready.max_by_key(|live| (offset(live), stays(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod)));
     match (best, copies.first()) {
         (Some(best), _) => promote(scene, plan, lost, best),
         (None, Some(behind)) => plan.waiting.push(Waiting::Election { shard: behind.pod.shard, primary: lost.id }),

@@ -75,7 +75,7 @@ pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, amo
             primary: lead.node.id,
             how: FailoverHow::Coordinated,
         }),
-        None => await_candidate(plan, lead, among),
+        None => await_candidate(scene, plan, lead, among),
     }
     Flow::Stop
 }
@@ -87,9 +87,9 @@ fn lag(live: &Live<'_>) -> u64 {
     }
 }
 
-/// Members that are not alive have been reported already.
-fn await_candidate(plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) {
-    for live in among.iter().filter(|live| live.pod != lead.pod) {
+/// Members that are not alive, or will not be for long, have been reported already.
+fn await_candidate(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) {
+    for live in among.iter().filter(|live| live.pod != lead.pod && !scene.is_terminating(live.pod)) {
         let (link_up, lag_bytes) = match &live.node.role {
             Role::Replica { of, link_up, lag_bytes, .. } => (*link_up && *of == lead.node.id, *lag_bytes),
             Role::Primary { .. } => (false, 0),

@@ -29,6 +29,8 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         }
         // Gossip that is under way has been reported, or will be: Redis refuses to follow whom it does not know as a primary.
         Role::Replica { .. } | Role::Primary { .. } if !sees_primary(live, lead) => {}
+        // A copy that is about to go is not worth making.
+        Role::Replica { .. } | Role::Primary { .. } if scene.is_terminating(live.pod) => {}
         Role::Replica { .. } => plan.steps.push(join),
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}

@@ -50,6 +50,10 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
     if !scene.is_wanted(lead.pod) {
         return operate::hand_over(scene, plan, &lead, &stays);
     }
+    // Who stays in name and goes in fact is no reason to let the others go. It has been reported.
+    if stays.iter().any(|live| scene.is_terminating(live.pod)) {
+        return Flow::On;
+    }
     let copies = stays.iter().filter(|live| safety::may_take_over(scene, live, &lead)).count();
     if copies == 0 && scene.desired.replicas > 0 {
         // The replicas that stay have been reported by the phase that makes them.

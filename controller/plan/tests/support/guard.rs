@@ -103,10 +103,9 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             })?;
             let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
             check(rested, || "calls an election while the last one of the shard still counts".to_owned())?;
-            let asked = desired
-                .failover
-                .as_ref()
-                .is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard);
+            let asked = is_ordered(step, desired);
+            let going = is_going(world, replica.pod) && *how == FailoverHow::Coordinated;
+            check(stale || !going, || "promotes a member whose pod is being deleted".to_owned())?;
             let alive = running(world, *primary);
             check(*how == FailoverHow::Coordinated || asked || stale || !alive, || {
                 "forces out a living primary".to_owned()
@@ -122,17 +121,23 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         }
         Step::Replicate { node, primary } => {
             let already = world.up(node.pod).is_some_and(|server| server.follows() == Some(primary.id));
-            if already { Ok(()) } else { remains(world, |pod| pod == node.pod) }
+            if already { Ok(()) } else { remains(world, stale, |pod| pod == node.pod) }
         }
-        Step::Release { pod, how: ReleaseHow::Blank } => remains(world, |other| other == *pod),
+        Step::Release { pod, how: ReleaseHow::Blank } => remains(world, stale, |other| other == *pod),
         Step::Release { pod, how: ReleaseHow::AsIs } => not_wiping(world, *pod),
         Step::Restart { pod, expect } => {
             let keeps = world.volumes && world.persistent;
             check(keeps || !matches!(expect, RestartAs::OnlyCopy(_)), || "restarts an only copy".to_owned())?;
-            if keeps { Ok(()) } else { remains(world, |other| other == *pod) }
+            let other = world.homes.keys().find(|other| is_wanted(desired, **other) && is_going(world, **other));
+            check(stale || other.is_none() || *expect == RestartAs::NotRunning, || {
+                format!("a second member goes while the pod of {other:?} is being deleted")
+            })?;
+            if keeps { Ok(()) } else { remains(world, stale, |other| other == *pod) }
         }
-        Step::RetireMembers { shard, keep, .. } => remains(world, |pod| pod.shard == *shard && pod.ordinal >= *keep),
-        Step::RetireShard { shard, .. } => remains(world, |pod| pod.shard == *shard),
+        Step::RetireMembers { shard, keep, .. } => {
+            remains(world, stale, |pod| pod.shard == *shard && pod.ordinal >= *keep)
+        }
+        Step::RetireShard { shard, .. } => remains(world, stale, |pod| pod.shard == *shard),
         Step::Stabilise { node, slots } => {
             let server = world.up(node.pod).ok_or("nobody there")?;
             let stranded = slots.iter().any(|slot| !server.slots().contains(slot) && server.keys_in(slot) > 0);
@@ -153,16 +158,34 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
     }
 }
 
+/// A person asked for exactly this and accepted what it costs: the last writes of a primary that is alive and not seen, which its
+/// replica had not received yet.
+pub fn is_ordered(step: &Step, desired: &Desired) -> bool {
+    let Step::Failover { replica, how: FailoverHow::Force, .. } = step else { return false };
+    desired.failover.as_ref().is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard)
+}
+
 fn running(world: &World, id: NodeId) -> bool {
     world.running().into_iter().any(|pod| world.up(pod).is_some_and(|server| server.id == id))
 }
 
-/// Everything that must be kept is also somewhere else than where it is about to go away.
-fn remains(world: &World, goes: impl Fn(Pod) -> bool) -> Result<(), String> {
+fn is_wanted(desired: &Desired, pod: Pod) -> bool {
+    pod.shard < desired.shards && pod.ordinal <= desired.replicas
+}
+
+fn is_going(world: &World, pod: Pod) -> bool {
+    world.homes.get(&pod).is_some_and(|home| home.terminating)
+}
+
+/// Everything that must be kept is also somewhere else than where it is about to go away. A pod that is being deleted is no safe place
+/// unless its files stay; an old look may not know about it.
+fn remains(world: &World, stale: bool, leaves: impl Fn(Pod) -> bool) -> Result<(), String> {
+    let files_stay = world.volumes && world.persistent;
+    let goes = |pod: Pod| leaves(pod) || !stale && !files_stay && is_going(world, pod);
     let kept: BTreeSet<(u16, u64)> =
         holders(world).filter(|(pod, _)| !goes(*pod)).flat_map(|(_, server)| keys(server)).collect();
     let only: Vec<(u16, u64)> = holders(world)
-        .filter(|(pod, _)| goes(*pod))
+        .filter(|(pod, _)| leaves(*pod))
         .flat_map(|(_, server)| keys(server))
         .filter(|key| world.acked.contains(key) && !world.excused.contains(key) && !kept.contains(key))
         .collect();
@@ -213,6 +236,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             | Waiting::Agreement { .. }
             | Waiting::Ghost { .. } => troubled,
             Waiting::Start { pod } | Waiting::Unknown { pod, .. } | Waiting::Leaving { pod } => !up(pod),
+            Waiting::Terminating { pod } => is_going(world, *pod),
             Waiting::Held { pod, .. } => homes.get(pod) == Some(&Process::Held) && troubled,
             Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
                 troubled || !plan.refused.is_empty()

@@ -39,6 +39,10 @@ pub enum Event {
     CutOff(u8),
     Hide(u8),
     Rejoin,
+    /// Somebody deletes a pod: it goes on for its grace period.
+    Terminate(u8),
+    /// All grace periods are over.
+    EndGrace,
 }
 
 pub fn peaceful() -> impl Strategy<Value = Event> {
@@ -82,9 +86,18 @@ pub fn rough() -> impl Strategy<Value = Event> {
     ]
 }
 
-pub fn brutal() -> impl Strategy<Value = Event> {
+/// Pods are deleted by others, and take their time to go.
+pub fn partings() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => rough(),
+        2 => any::<u8>().prop_map(Event::Terminate),
+        1 => Just(Event::EndGrace),
+    ]
+}
+
+pub fn brutal() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => partings(),
         1 => any::<bool>().prop_map(|with_pods| Event::CrashAll { with_pods }),
         1 => any::<u8>().prop_map(Event::Wipe),
     ]
@@ -157,6 +170,8 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
             }
         }),
         Event::Rejoin => run.rejoin_all(),
+        Event::Terminate(place) => on(run, *place, |run, pod| run.world.terminate(pod)),
+        Event::EndGrace => run.end_grace(),
     }
     Ok(())
 }
@@ -181,6 +196,7 @@ pub fn live_through(setting: &Setting, history: &[Event], planner: Planner) -> R
         happen(&mut run, event)?;
     }
     run.rejoin_all();
+    run.end_grace();
     run.desired.migration_paused = false;
     run.desired.failover = None;
     run.desired.approval = Approval::Automatic;

@@ -23,7 +23,7 @@ pub(super) const DATA: &str = "data";
 /// Where the binary lies that the init container copies.
 const BINARY: &str = "/kun/bin/kun";
 /// Where it lies in our own image.
-const BINARY_IN_IMAGE: &str = "/usr/local/bin/kun";
+pub(crate) const BINARY_IN_IMAGE: &str = "/usr/local/bin/kun";
 /// uid and gid of the official images' `redis` user.
 const REDIS_USER: i64 = 999;
 /// Longer than a manual failover may take (5 s) plus saving; the agent hands the primary role over in this time.
@@ -61,7 +61,7 @@ pub(crate) fn copy_agent(resolved: &Resolved) -> Container {
     Container {
         name: "agent".to_owned(),
         image: Some(resolved.kun_image.clone()),
-        command: Some(vec!["cp".to_owned(), BINARY_IN_IMAGE.to_owned(), BINARY.to_owned()]),
+        command: Some(vec![BINARY_IN_IMAGE.to_owned(), "install-agent".to_owned(), BINARY.to_owned()]),
         security_context: Some(confined()),
         volume_mounts: Some(vec![mount("bin", "/kun/bin", false)]),
         ..Container::default()
@@ -168,7 +168,7 @@ fn probe(path: &str, period: i32, timeout: i32) -> Probe {
     }
 }
 
-fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
+pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     VolumeMount {
         name: name.to_owned(),
         mount_path: path.to_owned(),

@@ -116,7 +116,7 @@ pub async fn run(client: Client, layout: Layout, shutdown: CancellationToken) {
 
 fn on_error(claim: Arc<core::PersistentVolumeClaim>, error: &Error, _: Arc<Context>) -> Action {
     let name = claim.metadata.name.as_deref().unwrap_or_default();
-    tracing::warn!("persistentvolumeclaim {name}: {}; it is tried again", super::prepare::chain(error));
+    tracing::warn!("persistentvolumeclaim {name}: {}; it is tried again", crate::log::chain(error));
     Action::requeue(RETRY)
 }
 

@@ -11,8 +11,9 @@ use types::quantity::Quantity;
 use super::machine::Waiting;
 use super::volume::{Mounts, TERMINATION_LOG};
 
-/// Path of the agent's executable inside Redis pods; the node runs its own executable for it.
-pub const OWN_PROGRAM: &str = "/kun/bin/kun";
+/// Paths of our executable inside pods, as the agent's copy and in our own image; the node runs its own executable for
+/// both.
+pub const OWN_PROGRAMS: [&str; 2] = ["/kun/bin/kun", "/usr/local/bin/kun"];
 
 /// What the pod's surroundings say.
 pub trait Surroundings {
@@ -75,7 +76,8 @@ pub fn build(
     }
     let mut words = words.into_iter();
     let program = words.next().unwrap_or_default();
-    let program = if program == OWN_PROGRAM { facts.own_program.display().to_string() } else { mounts.apply(&program) };
+    let is_own = OWN_PROGRAMS.contains(&program.as_str());
+    let program = if is_own { facts.own_program.display().to_string() } else { mounts.apply(&program) };
     let args = words.map(|word| mounts.apply(&word)).collect();
     let mut env: BTreeMap<String, String> =
         plain.into_iter().map(|(name, value)| (name, mounts.apply(&value))).collect();

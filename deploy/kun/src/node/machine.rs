@@ -264,12 +264,6 @@ impl Machine {
         });
         self.life = Life::Idle { not_before: now.saturating_add(millis(delay)), waiting };
     }
-
-    /// Whether a process is there.
-    #[must_use]
-    pub fn has_process(&self) -> bool {
-        matches!(self.life, Life::Running { .. } | Life::Stopping { .. })
-    }
 }
 
 /// Waiting reason between restarts.

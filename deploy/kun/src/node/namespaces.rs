@@ -54,7 +54,7 @@ pub async fn run(client: Client, kinds: Vec<Kind>, shutdown: CancellationToken) 
 
 fn on_error(namespace: Arc<core::Namespace>, error: &Error, _: Arc<Context>) -> Action {
     let name = namespace.metadata.name.as_deref().unwrap_or_default();
-    tracing::warn!("namespace {name}: {}; it is tried again", super::prepare::chain(error));
+    tracing::warn!("namespace {name}: {}; it is tried again", crate::log::chain(error));
     Action::requeue(LOOK_AGAIN)
 }
 

@@ -18,10 +18,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::Node;
-use super::prepare::{MARK, chain};
+use super::prepare::MARK;
 use super::process::{self, Process};
 use super::record::{self, Record};
 use super::worker::{Orders, Worker};
+use crate::log::chain;
 
 /// Most pods on the node; each costs at least one process and a share of the machine.
 pub const PODS_MAX: usize = 500;

@@ -13,6 +13,7 @@ use super::process::find_program;
 use super::project;
 use super::record::is_safe_name;
 use super::volume::{self, Mounts, Places, Source, Volume};
+use crate::log::chain;
 
 /// Environment variable by which the node recognises what a pod's processes leave behind.
 pub const MARK: &str = "KUN_NODE_POD";
@@ -177,18 +178,6 @@ fn provide_sub_path(path: &str) -> Result<(), Waiting> {
     } else {
         project::directory(path).map_err(|error| refuse("CreateContainerConfigError", chain(&error)))
     }
-}
-
-/// An error with its causes, once, as a sentence for a status or an event.
-#[must_use]
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        text = format!("{text}: {next}");
-        cause = next.source();
-    }
-    text
 }
 
 /// A reason and a sentence.

@@ -47,7 +47,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) {
 
 fn on_error(set: Arc<apps::StatefulSet>, error: &Error, _: Arc<Client>) -> Action {
     let name = set.metadata.name.as_deref().unwrap_or_default();
-    tracing::warn!("statefulset {name}: {}; it is tried again", super::prepare::chain(error));
+    tracing::warn!("statefulset {name}: {}; it is tried again", crate::log::chain(error));
     Action::requeue(RETRY)
 }
 

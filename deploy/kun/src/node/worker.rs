@@ -8,21 +8,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::context::Node;
-use super::event::{About, Happening};
-use super::machine::{Action, Exit, Health, Life, Machine, Millis, RestartPolicy, Wish, millis};
-use super::prepare::{self, MARK, Prepared, chain};
+use super::machine::{Action, Health, Life, Machine, Millis, RestartPolicy, Wish, millis};
+use super::prepare::{self, Prepared};
 use super::probe::{Kind, Probes};
 use super::process::{self, Ended, Process};
 use super::record::{self, Record};
-use super::status;
 use super::volume::Places;
+use crate::log::chain;
 
 /// Grace period of pods that name none.
 const GRACE_DEFAULT: Duration = Duration::from_secs(30);
@@ -32,11 +30,11 @@ const GRACE_FORCED: Duration = Duration::from_secs(1);
 const REPORT_RETRY: Duration = Duration::from_secs(1);
 /// How often a running pod's log is looked at for its length.
 const LOG_CHECK: Duration = Duration::from_secs(60);
-/// How much of a termination message is reported, as in Kubernetes.
-const MESSAGE_MAX: usize = 4096;
 
+mod ending;
 mod probing;
 mod starting;
+mod telling;
 
 /// What the dispatcher says about a pod.
 #[derive(Clone, Debug)]
@@ -236,92 +234,6 @@ impl Worker {
         self.machine.killed(self.node.clock.now());
     }
 
-    /// The process has ended: whatever it left behind is ended too, then the end is recorded.
-    async fn ended(&mut self, ended: Ended) {
-        let was_ours = self.process.take().is_some();
-        if let Some(id) = self.record.as_ref().and_then(|record| record.process.clone()) {
-            let mark = format!("{MARK}={}", self.pod.metadata.uid.as_deref().unwrap_or_default());
-            if was_ours {
-                process::sweep(id.pid).await;
-            } else {
-                process::sweep_recorded(&id, &mark, &self.directory).await;
-            }
-        }
-        self.probes = Probes::default();
-        self.asks = JoinSet::new();
-        self.asking.clear();
-        let exit = self.describe_end(ended);
-        if exit.code != 0 {
-            self.note(true, "Exited", format!("The process ended with exit code {} ({})", exit.code, exit.reason));
-        }
-        self.machine.exited(exit, self.wish(), self.node.clock.now());
-        if let Some(record) = &mut self.record {
-            record.process = None;
-            record.restarts = self.machine.restarts;
-            record.last = self.machine.last.clone();
-            record.done = self.machine.life == Life::Done;
-            if let Err(error) = record.write(&self.directory) {
-                tracing::error!("pod {}/{}: {}", record.namespace, record.name, chain(&error));
-            }
-        }
-    }
-
-    fn describe_end(&self, ended: Ended) -> Exit {
-        let message = std::fs::read(self.directory.join("termination-log"))
-            .map(|bytes| String::from_utf8_lossy(bytes.get(..MESSAGE_MAX).unwrap_or(&bytes)).into_owned())
-            .unwrap_or_default();
-        let (code, signal, reason) = match ended {
-            Ended::Code(0) => (0, None, "Completed"),
-            Ended::Code(code) => (code, None, "Error"),
-            Ended::Signal(signal) => (128 + signal, Some(signal), "Error"),
-            // Its end was seen by nobody: this node was not running, or had taken the process over.
-            Ended::Unseen => (137, None, "ContainerStatusUnknown"),
-        };
-        Exit {
-            code,
-            signal,
-            reason: reason.to_owned(),
-            message,
-            started_at: self.record.as_ref().and_then(|record| record.started_at),
-            finished_at: Some(Timestamp::now()),
-        }
-    }
-
-    /// Removes the pod from the API and then from disk. False: it could not be removed yet.
-    async fn remove(&mut self) -> bool {
-        if let Some(record) = &mut self.record
-            && !record.deleting
-        {
-            record.deleting = true;
-            if let Err(error) = record.write(&self.directory) {
-                tracing::warn!("pod {}: {}", self.label(), chain(&error));
-            }
-        }
-        if !self.orders.borrow().vanished
-            && let Err(error) = super::report::delete(&self.node.client, &self.pod).await
-        {
-            tracing::warn!("pod {}: deleting it from the API failed: {}", self.label(), chain(&error));
-            tokio::select! {
-                () = tokio::time::sleep(REPORT_RETRY) => {}
-                _ = self.orders.changed() => self.follow_orders(),
-            }
-            // A node that is stopping leaves the rest to its next life; the record says what is to be done.
-            return self.park.is_cancelled();
-        }
-        for directory in [&self.directory, &self.places.run] {
-            match tokio::fs::remove_dir_all(directory).await {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!("pod {}: removing {}: {error}", self.label(), directory.display());
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
-        if let Some(record) = &self.record {
-            self.node.pool.release(record.address);
-        }
-        true
-    }
-
     /// Waits for the next thing that matters.
     async fn wait(&mut self, wake: Option<Millis>) {
         let clock = self.node.clock;
@@ -383,70 +295,8 @@ impl Worker {
         }
     }
 
-    async fn report(&mut self) {
-        let now = self.node.clock.now();
-        if self.report_again.is_some_and(|at| now < at) || self.orders.borrow().vanished {
-            return;
-        }
-        // A pod that had run its course before its directory was lost keeps the status it has.
-        if self.record.is_none() && self.machine.life == Life::Done {
-            return;
-        }
-        let built = status::build(&self.pod, self.written.as_ref(), &self.view(), Timestamp::now());
-        if self.written.as_ref() == Some(&built) {
-            self.report_again = None;
-            return;
-        }
-        match super::report::write(&self.node.client, &self.pod, &built).await {
-            Ok(()) => {
-                self.written = Some(built);
-                self.report_again = None;
-            }
-            Err(error) => {
-                tracing::debug!(
-                    "pod {}: writing its status failed, it is tried again: {}",
-                    self.label(),
-                    chain(&error)
-                );
-                self.report_again = Some(now.saturating_add(millis(REPORT_RETRY)));
-            }
-        }
-    }
-
-    fn view(&self) -> status::View<'_> {
-        let accepted = self.written.as_ref().and_then(|status| status.start_time.as_ref()).map(|time| time.0);
-        status::View {
-            machine: &self.machine,
-            address: self.record.as_ref().map(|record| record.address),
-            accepted_at: accepted.unwrap_or_else(Timestamp::now),
-            started_at: self.record.as_ref().and_then(|record| record.started_at),
-            started: self.probes.started(),
-            ready: self.process.is_some() && self.probes.ready(),
-            probe_message: self.probes.reason(),
-            process: self.process.as_ref().map(|process| process.id.pid),
-        }
-    }
-
     fn container(&self) -> Option<&core::Container> {
         self.pod.spec.as_ref().and_then(|spec| spec.containers.first())
-    }
-
-    fn note(&self, warning: bool, reason: &'static str, message: String) {
-        self.node.events.note(Happening {
-            about: About::of("Pod", "v1", &self.pod.metadata),
-            warning,
-            reason,
-            message,
-        });
-    }
-
-    fn address_text(&self) -> String {
-        self.record.as_ref().map(|record| record.address.to_string()).unwrap_or_default()
-    }
-
-    fn label(&self) -> String {
-        let meta = &self.pod.metadata;
-        format!("{}/{}", meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default())
     }
 }
 

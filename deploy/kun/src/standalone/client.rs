@@ -79,7 +79,7 @@ pub(super) async fn reachable(client: &Client, patience: Duration) -> Result<(),
         loop {
             match get(client, "/readyz").await {
                 Ok(_) => return,
-                Err(error) => last = crate::cli::chain(&error),
+                Err(error) => last = crate::log::chain(&error),
             }
             tokio::time::sleep(LOOK).await;
         }

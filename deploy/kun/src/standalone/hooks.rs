@@ -54,7 +54,7 @@ pub(super) async fn start(data: &Path, api: SocketAddr, pki: &Pki) -> Result<(Ru
     };
     let running = spawn("the webhook", |stop| async move {
         if let Err(error) = webhook::run(options, stop).await {
-            tracing::error!(error = crate::cli::chain(&error), "the webhook ended");
+            tracing::error!(error = crate::log::chain(&error), "the webhook ended");
         }
     });
     let own = client::client(address, pki.admin())?;

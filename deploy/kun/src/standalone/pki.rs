@@ -246,7 +246,7 @@ impl Pki {
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
             if let Err(error) = self.renew() {
-                tracing::warn!("renewing certificates: {}", crate::cli::chain(&error));
+                tracing::warn!("renewing certificates: {}", crate::log::chain(&error));
             }
         }
     }

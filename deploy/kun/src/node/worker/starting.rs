@@ -6,8 +6,9 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::Worker;
+use crate::log::chain;
 use crate::node::machine::Waiting;
-use crate::node::prepare::{self, Prepared, chain};
+use crate::node::prepare::{self, Prepared};
 use crate::node::process;
 use crate::node::record::Record;
 use crate::node::{project, report};

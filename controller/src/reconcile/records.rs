@@ -1,0 +1,79 @@
+//! What follows the work of a round: operations, backups, marks of primaries, and volumes of members that have left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use plan::Step;
+use types::RedisOperation;
+use types::operation::{OperationPhase, RedisOperationStatus};
+
+use super::tell::{is_telling, sentence};
+use super::{Context, Error, Round};
+use crate::delete::sweep_claims;
+use crate::events::Tone;
+use crate::gather::Gathered;
+use crate::probe::Place;
+use crate::{backup, operate, roles};
+
+/// Operations, backups, and volumes of members that have left.
+pub(super) async fn follow_up(
+    context: &Context,
+    gathered: &Gathered,
+    places: &BTreeMap<plan::Pod, Place>,
+    round: &Round,
+    now: Timestamp,
+) -> Result<(), Error> {
+    let Some(resolved) = &round.resolved else { return Ok(()) };
+    let telling = round.executed.done.iter().filter(|(step, _)| is_telling(step));
+    let done: Vec<String> = telling.map(|(step, done)| sentence(step, done.note.as_ref())).collect();
+    if let Some(operation) = gathered.current_operation() {
+        let observed = &round.probed.observed;
+        let view = operate::Round { resolved, observed, plan: &round.plan, done: &done, now };
+        let status = operate::advance(operation, view);
+        write_operation(context, operation, status).await?;
+    }
+    expire_operations(context, &gathered.operations, now).await?;
+    let half_moved = crate::probe::nodes(&round.probed.observed).any(|node| !node.open.is_empty());
+    let moving = half_moved || round.plan.steps.iter().any(|step| matches!(step, Step::Move { .. }));
+    let view = backup::Round { resolved, probed: &round.probed, slots_moving: moving, workers: &gathered.workers, now };
+    backup::backup(&context.kubernetes, gathered, view).await?;
+    roles::mark(&context.kubernetes, gathered, resolved, &round.probed).await?;
+    let at_rest =
+        round.plan.is_satisfied() && places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
+    if at_rest {
+        sweep_claims(&context.kubernetes, gathered, resolved).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn write_operation(
+    context: &Context,
+    operation: &RedisOperation,
+    status: RedisOperationStatus,
+) -> Result<(), Error> {
+    if operation.status.as_ref() == Some(&status) {
+        return Ok(());
+    }
+    let ended = status.conditions.iter().find(|condition| condition.kind == "Complete");
+    if let (Some(condition), Some(_)) = (ended, status.completion_time) {
+        let tone = if status.phase == OperationPhase::Succeeded { Tone::Normal } else { Tone::Warning };
+        context.events.tell(operation, tone, &format!("{:?}", status.phase), &condition.message);
+    }
+    context.kubernetes.replace_status(&RedisOperation { status: Some(status), ..operation.clone() }).await?;
+    Ok(())
+}
+
+pub(super) async fn expire_operations(
+    context: &Context,
+    operations: &[Arc<RedisOperation>],
+    now: Timestamp,
+) -> Result<(), Error> {
+    for operation in operations {
+        let completion = operation.status.as_ref().and_then(|status| status.completion_time);
+        if operate::expired(completion, operation.spec.ttl_after_finished.as_deref(), true, now) {
+            context.kubernetes.delete(&**operation).await?;
+        }
+    }
+    Ok(())
+}

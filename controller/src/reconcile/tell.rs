@@ -1,0 +1,134 @@
+//! What a round tells: the status, when it is worth a write, and events.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use plan::Step;
+use types::RedisCluster;
+use types::cluster::RedisClusterStatus;
+
+use super::{Context, Error, Local, Round};
+use crate::events::Tone;
+use crate::execute::Executed;
+use crate::gather::gather;
+use crate::queue::Key;
+use crate::report::{Seeing, Urgency, report, urgency};
+
+/// What is about to be changed for the time of a step is in the status before it is changed.
+pub(super) async fn announce(context: &Context, key: &Key, local: &mut Local, round: &Round) -> Result<(), Error> {
+    let Some(cluster) = context.kubernetes.caches.clusters.get(key, &key.name) else { return Ok(()) };
+    let recorded = cluster.status.as_ref().map(|status| &status.temporary_config);
+    let known = |(name, value): (&String, &String)| recorded.is_some_and(|all| all.get(name) == Some(value));
+    if !round.temporary.iter().all(known) {
+        tell(context, key, local, round).await?;
+    }
+    Ok(())
+}
+
+/// Writes the status if it is worth it; `Some`: it is worth it after that time.
+pub(super) async fn tell(
+    context: &Context,
+    key: &Key,
+    local: &mut Local,
+    round: &Round,
+) -> Result<Option<Duration>, Error> {
+    let Some(cluster) = context.kubernetes.caches.clusters.get(key, &key.name) else { return Ok(None) };
+    let operations = gather(&context.kubernetes.caches, key)?;
+    let operation = operations.as_ref().and_then(|gathered| gathered.current_operation().cloned());
+    let backups = operations.map(|gathered| gathered.backups).unwrap_or_default();
+    let seeing = Seeing {
+        cluster: &cluster,
+        resolved: round.resolved.as_deref(),
+        probed: &round.probed,
+        plan: &round.plan,
+        temporary: &round.temporary,
+        troubles: &round.troubles,
+        operation: operation.as_ref().and_then(|operation| operation.metadata.name.as_deref()),
+        backups: &backups,
+        reach: context.reach,
+        now: Timestamp::now(),
+    };
+    let status = report(seeing);
+    tell_events(context, &cluster, local, round, &status);
+    match urgency(cluster.status.as_ref(), &status, local.since_status()) {
+        Urgency::Never => Ok(None),
+        Urgency::In(wait) => Ok(Some(wait)),
+        Urgency::Now => {
+            let next = RedisCluster { status: Some(status), ..(*cluster).clone() };
+            context.kubernetes.replace_status(&next).await?;
+            local.status_written = Some(Instant::now());
+            Ok(None)
+        }
+    }
+}
+
+/// Events: what was done and is worth telling, what failed, and when readiness changed.
+fn tell_events(
+    context: &Context,
+    cluster: &RedisCluster,
+    local: &mut Local,
+    round: &Round,
+    status: &RedisClusterStatus,
+) {
+    if !round.applied.created.is_empty() {
+        let created = format!("created {}", round.applied.created.join(", "));
+        context.events.tell(cluster, Tone::Normal, "Created", &created);
+    }
+    for (step, done) in round.executed.done.iter().filter(|(step, _)| is_telling(step)) {
+        context.events.tell(cluster, Tone::Normal, step.kind(), &sentence(step, done.note.as_ref()));
+    }
+    if round.troubles != local.troubles {
+        for trouble in &round.troubles {
+            context.events.tell(cluster, Tone::Warning, "Trouble", trouble);
+        }
+        local.troubles.clone_from(&round.troubles);
+    }
+    let ready = |status: Option<&RedisClusterStatus>| {
+        let condition = status?.conditions.iter().find(|c| c.kind == types::condition::cluster::READY)?;
+        Some((condition.status == types::condition::Status::True, condition.message.clone()))
+    };
+    let (before, after) = (ready(cluster.status.as_ref()), ready(Some(status)));
+    // A cluster that is being made is not ready, which is no news.
+    let was_ready = before.is_some_and(|(was, _)| was);
+    if let Some((is_ready, message)) = after
+        && was_ready != is_ready
+    {
+        let (tone, reason) = if is_ready { (Tone::Normal, "Ready") } else { (Tone::Warning, "NotReady") };
+        context.events.tell(cluster, tone, reason, &message);
+    }
+}
+
+/// The steps a person wants to read about; the others are details of these.
+pub(super) fn is_telling(step: &Step) -> bool {
+    match step {
+        Step::Failover { .. }
+        | Step::Adopt { .. }
+        | Step::Move { .. }
+        | Step::Forget { .. }
+        | Step::Release { .. }
+        | Step::Restart { .. }
+        | Step::RetireMembers { .. }
+        | Step::RetireShard { .. }
+        | Step::AddSlots { .. }
+        | Step::Replicate { .. } => true,
+        Step::NodeTimeout { .. }
+        | Step::Epoch { .. }
+        | Step::RaiseEpoch { .. }
+        | Step::Meet { .. }
+        | Step::Stabilise { .. } => false,
+    }
+}
+
+pub(super) fn sentence(step: &Step, note: Option<&String>) -> String {
+    note.cloned().unwrap_or_else(|| step.to_string())
+}
+
+pub(super) fn count(context: &Context, executed: &Executed) {
+    for (step, done) in &executed.done {
+        context.metrics.step(step.kind(), "done");
+        context.metrics.moved(done.slots, done.keys, done.bytes);
+    }
+    for (step, _) in &executed.failed {
+        context.metrics.step(step.kind(), "failed");
+    }
+}
