@@ -26,7 +26,11 @@ pub async fn mark(
     probed: &Probed,
 ) -> Result<(), api::Error> {
     for (pod, role) in changes(&gathered.pods, &resolved.key.name, &primaries(resolved, probed)) {
-        kubernetes.label(&**pod, names::LABEL_ROLE, role).await?;
+        match kubernetes.label(&**pod, names::LABEL_ROLE, role).await {
+            // The pod has gone or been replaced: its successor is looked at in the next round, which must not be put off.
+            Ok(_) | Err(api::Error::Changed { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
 }
