@@ -42,7 +42,21 @@ pub enum Error {
         /// To which object.
         name: String,
     },
-    /// The API server refused or did not answer.
+    /// The API server said no.
+    #[error("{verb} {kind} {name}: {message} ({code})")]
+    Refused {
+        /// What was being done.
+        verb: &'static str,
+        /// To which kind.
+        kind: String,
+        /// To which object.
+        name: String,
+        /// Its words.
+        message: String,
+        /// Its HTTP code.
+        code: u16,
+    },
+    /// The API server could not be asked.
     #[error("{verb} {kind} {name}")]
     Request {
         /// What was being done.
@@ -62,7 +76,7 @@ impl Error {
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
-            Self::Request { source: kube::Error::Api(status), .. } => status.is_forbidden() || status.is_invalid(),
+            Self::Refused { code, .. } => matches!(code, 403 | 422),
             Self::Request { .. } | Self::NotLeading { .. } | Self::Changed { .. } => false,
         }
     }
@@ -237,5 +251,9 @@ fn failed<K: Cached>(verb: &'static str, name: &str, source: kube::Error) -> Err
 }
 
 fn request<K: Cached>(verb: &'static str, name: &str, source: kube::Error) -> Error {
-    Error::Request { verb, kind: K::kind(&()).into_owned(), name: name.to_owned(), source }
+    let (kind, name) = (K::kind(&()).into_owned(), name.to_owned());
+    match source {
+        kube::Error::Api(status) => Error::Refused { verb, kind, name, message: status.message, code: status.code },
+        source => Error::Request { verb, kind, name, source },
+    }
 }

@@ -193,7 +193,10 @@ fn pod() -> Outcome {
         selectable: &["spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "status.phase", "status.podIP"],
         delete: DeletePolicy::Graceful,
         access: vec![
-            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Delete]),
+            Access::of(
+                Part::Controller,
+                &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete],
+            ),
             Access::of(Part::Node, &[Verb::Create]),
             Access::to(Part::Node, "status", &[Verb::Patch]),
         ],

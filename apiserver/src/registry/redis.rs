@@ -90,7 +90,8 @@ fn backup() -> Result<Kind, merge::SchemaError> {
         ],
         subresources: vec![Subresource::Status],
         selectable: &["spec.clusterName", "status.phase"],
-        access: vec![RECORD_OBJECT, RECORD_STATUS],
+        // Its finalizer keeps a backup until its artifacts have gone.
+        access: vec![RECORD_OBJECT, Access::of(Part::Controller, &[Verb::Update]), RECORD_STATUS],
         ..kind
     })
 }
