@@ -57,6 +57,18 @@ impl Selector {
         Some(&term.value)
     }
 
+    /// The labels that every selected object has: the key and, where only one will do, the value.
+    pub fn needed(&self) -> impl Iterator<Item = (&str, Option<&str>)> {
+        self.labels.iter().filter_map(|requirement| match &requirement.operator {
+            Operator::Exists | Operator::Greater(_) | Operator::Less(_) => Some((requirement.key.as_str(), None)),
+            Operator::In(list) => match list.as_slice() {
+                [one] => Some((&requirement.key, Some(one.as_str()))),
+                _ => Some((&requirement.key, None)),
+            },
+            Operator::Absent | Operator::NotIn(_) => None,
+        })
+    }
+
     /// Decides from the labels and fields of an object; absent fields read as empty, as in Kubernetes.
     pub fn matches<'a>(
         &self,
@@ -340,6 +352,22 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_lacks_a_needed_label_is_not_selected(
+            terms in prop::collection::vec("[ab]|![ab]|[ab] *(=|!=) *[xy1]|[ab] (in|notin) \\([xy](,[xy])?\\)|[ab] [<>] 1", 1..4),
+            has in prop::collection::btree_map("[ab]", "[xy12]", 0..3),
+        ) {
+            let selector = Selector::parse(Some(&terms.join(",")), None, &[]).unwrap();
+            let lacks = |(key, value): (&str, Option<&str>)| match (has.get(key), value) {
+                (Some(has), Some(value)) => has != value,
+                (Some(_), None) => false,
+                (None, _) => true,
+            };
+            if selector.needed().any(lacks) {
+                prop_assert!(!selector.matches(|key| has.get(key).map(String::as_str), |_| None));
+            }
+        }
+
         #[test]
         fn no_text_breaks_the_parser(text in "[a-c=!<>(), in-]{0,24}") {
             drop(Selector::parse(Some(&text), Some(&text), &["a"]));

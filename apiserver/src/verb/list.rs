@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use store::{
     Revision,
-    cache::{self, Filter, Object, Query},
+    cache::{self, Filter, Marks, Object, Query},
 };
 
 use super::{
@@ -51,7 +51,15 @@ pub fn filter(work: &Work<'_>) -> Result<Filter> {
     }
     // One name is a look-up, not a scan.
     let name = base.name.clone().or_else(|| selector.name().map(str::to_owned));
-    Ok(Filter { name, ..base }.selecting(move |object| matches(&selector, object)))
+    let marks = marks(&selector);
+    Ok(Filter { name, ..base }.needing(marks).selecting(move |object| matches(&selector, object)))
+}
+
+fn marks(selector: &Selector) -> Marks {
+    selector.needed().fold(Marks::default(), |marks, (key, value)| match value {
+        Some(value) => marks.with_key(key).with_pair(key, value),
+        None => marks.with_key(key),
+    })
 }
 
 fn matches(selector: &Selector, object: &Object) -> bool {

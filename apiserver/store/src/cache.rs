@@ -12,6 +12,7 @@
 
 mod header;
 mod history;
+mod marks;
 mod notice;
 mod object;
 mod resource;
@@ -28,6 +29,7 @@ use tokio::task::JoinHandle;
 
 pub use header::{Describe, Header, Pairs, Paths};
 pub use history::Window;
+pub use marks::Marks;
 pub use notice::{Delivery, Filter, Notice, Selector};
 pub use object::{Kind, Object};
 pub use resource::{Resource, WATCHERS_LIMIT};

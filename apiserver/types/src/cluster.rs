@@ -288,7 +288,7 @@ pub struct Migration {
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
     #[schemars(schema_with = "crate::int_or_string::schema")]
     pub max_bytes_per_second: Option<String>,
-    /// Most keys of one MIGRATE command.
+    /// Most keys of one MIGRATE command. Fewer are sent when so many would take longer than a few milliseconds.
     #[serde(default = "default_batch_keys")]
     pub batch_keys: i32,
     /// A slot that holds a larger key is not moved (MIGRATE blocks both ends while it copies).
@@ -312,7 +312,7 @@ impl Default for Migration {
 }
 
 fn default_batch_keys() -> i32 {
-    100
+    1000
 }
 fn default_max_key_bytes() -> String {
     "512Mi".to_owned()

@@ -10,7 +10,6 @@
 
 pub mod backup;
 pub mod config;
-pub mod crc64;
 pub mod digest;
 pub mod disk;
 pub mod erase;

@@ -6,8 +6,7 @@
 
 mod grammar;
 
-use crate::crc64::Crc64;
-
+use crc_fast::{CrcAlgorithm, Digest};
 use grammar::{Many, Step, Version, value_steps};
 
 /// What is wrong with a stream.
@@ -78,7 +77,8 @@ pub struct Reader {
     /// The head of an element that was cut by the end of a chunk.
     head: [u8; LONGEST],
     held: usize,
-    crc: Crc64,
+    /// CRC-64 with the Jones polynomial, as it ends the file.
+    crc: Digest,
     summed: bool,
     keys: u64,
     stated: u64,
@@ -91,7 +91,7 @@ impl Default for Reader {
             steps: vec![Step::Opcode, Step::Magic],
             head: [0; LONGEST],
             held: 0,
-            crc: Crc64::default(),
+            crc: Digest::new(CrcAlgorithm::Crc64Redis),
             summed: false,
             keys: 0,
             stated: 0,
@@ -185,7 +185,7 @@ impl Reader {
             Step::Checksum => {
                 let Some(bytes) = self.take(input, 8) else { return Ok(Some(step)) };
                 let stated = bytes.iter().rev().fold(0u64, |sum, byte| (sum << 8) | u64::from(*byte));
-                let computed = self.crc.value();
+                let computed = self.crc.finalize();
                 // Zero: the server was told not to compute checksums.
                 if stated != 0 && stated != computed {
                     return Err(Error::Checksum { stated, computed });
@@ -367,9 +367,8 @@ mod tests {
         file.extend(b"\x05\x01e\x01\x01m\x00\x00\x00\x00\x00\x00\x00\x00"); // sorted set
         file.extend(b"\x12\x01f\x01\x02\x80\x00\x00\x00\x02zz"); // list, 32-bit length
         file.push(0xff);
-        let mut crc = Crc64::default();
-        crc.update(&file);
-        file.extend(if checksum { crc.value() } else { 0 }.to_le_bytes());
+        let crc = crc_fast::checksum(CrcAlgorithm::Crc64Redis, &file);
+        file.extend(if checksum { crc } else { 0 }.to_le_bytes());
         file
     }
 

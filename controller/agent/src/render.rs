@@ -260,7 +260,7 @@ const APPLICATION: &str =
 
 /// The controller: topology and configuration. It may move keys (MIGRATE, RESTORE) but neither read, write nor delete them,
 /// and there is no FLUSH*, RESET, DEBUG, MODULE, EVAL or KEYS: a bug in it cannot wipe a node (reliability.md rule 3).
-const OPERATOR: &str = "~* resetchannels -@all +ping +role +info +wait +dbsize +lastsave +asking +auth +hello +echo +select \
+const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +asking +auth +hello +echo +select \
     +readonly +command +migrate +restore +restore-asking +memory|usage +acl|whoami +acl|dryrun +config|get +config|set \
     +config|resetstat +client|id +client|info +client|list +client|getname +client|setname +client|pause \
     +client|unpause +client|reply +client|no-evict +slowlog|get +slowlog|len +latency|latest \
@@ -271,7 +271,7 @@ const OPERATOR: &str = "~* resetchannels -@all +ping +role +info +wait +dbsize +
     +cluster|saveconfig";
 
 /// The agents: state, hand-over, shutdown, and the replication stream for backups.
-const AGENT: &str = "resetkeys resetchannels -@all +ping +role +info +wait +dbsize +lastsave +auth +hello +select +command \
+const AGENT: &str = "resetkeys resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +auth +hello +select +command \
     +config|get +config|set +acl|load +acl|whoami +shutdown +psync +sync +replconf +client|id +client|info +client|setname \
     +cluster|info +cluster|nodes +cluster|myid +cluster|slots +cluster|shards +cluster|failover";
 

@@ -27,6 +27,7 @@ use types::names;
 
 use crate::{
     http::{self, Target},
+    noise::Noise,
     redis::{self, Nodes},
     report::{Line, Report, median},
 };
@@ -83,18 +84,9 @@ pub(crate) async fn run(report: &mut Report, quick: bool) -> Result<()> {
 
 async fn load(options: &Options, keys: usize) -> Result<()> {
     let mut connection = Connection::open(&options.clone().deadline(Duration::from_secs(60))).await?;
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut batch = Vec::new();
+    let (mut noise, mut batch) = (Noise::default(), Vec::new());
     for number in 0..keys {
-        let mut value = Vec::with_capacity(VALUE);
-        while value.len() < VALUE {
-            // xorshift64: seeded, and nothing LZF can use.
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            value.extend_from_slice(&state.to_le_bytes());
-        }
-        batch.push(Command::new("SET").arg(format!("key:{number}")).arg(&value));
+        batch.push(Command::new("SET").arg(format!("key:{number}")).arg(noise.take(VALUE)));
         if batch.len() == 500 || number + 1 == keys {
             connection.pipeline(&std::mem::take(&mut batch)).await?;
         }
@@ -106,7 +98,8 @@ async fn load(options: &Options, keys: usize) -> Result<()> {
 async fn stream(target: &Target, path: &Path) -> Result<f64> {
     let begin = Instant::now();
     let mut connection = http::connect_h1(target).await?;
-    let request = Request::get("/v1/snapshot").header("host", &target.name).body(Full::default())?;
+    let request =
+        Request::get("/v1/snapshot").header("host", &target.name).header("te", "trailers").body(Full::default())?;
     let answer = connection.send_request(request).await?;
     ensure!(answer.status().is_success(), "snapshot: {}", answer.status());
     let mut body = answer.into_body();

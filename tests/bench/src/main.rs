@@ -9,6 +9,7 @@ mod echo;
 mod failover;
 mod http;
 mod machine;
+mod noise;
 mod redis;
 mod report;
 mod reshard;

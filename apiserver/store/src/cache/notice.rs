@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
+use super::marks::Marks;
 use super::object::{Kind, Object};
 use crate::{Key, Revision};
 
@@ -20,19 +21,27 @@ pub struct Filter {
     pub name: Option<String>,
     /// Only what this accepts.
     pub select: Option<Selector>,
+    /// Labels without which that accepts nothing, so that lists can pass over most objects unseen.
+    pub marks: Marks,
 }
 
 impl Filter {
     /// Everything in a namespace, or everywhere.
     #[must_use]
     pub fn of(namespace: Option<&str>) -> Filter {
-        Filter { namespace: namespace.map(str::to_owned), name: None, select: None }
+        Filter { namespace: namespace.map(str::to_owned), name: None, select: None, marks: Marks::default() }
     }
 
     /// The same, and only what `select` accepts.
     #[must_use]
     pub fn selecting(self, select: impl Fn(&Object) -> bool + Send + Sync + 'static) -> Filter {
         Filter { select: Some(Arc::new(select)), ..self }
+    }
+
+    /// The same, when what selects accepts nothing that lacks one of these labels.
+    #[must_use]
+    pub fn needing(self, marks: Marks) -> Filter {
+        Filter { marks, ..self }
     }
 
     /// Whether objects at `key` can be meant at all.
@@ -67,7 +76,7 @@ impl Filter {
 
 impl fmt::Debug for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Filter { namespace, name, select } = self;
+        let Filter { namespace, name, select, marks: _ } = self;
         let select = select.as_ref().map(|_| "…");
         f.debug_struct("Filter").field("namespace", namespace).field("name", name).field("select", &select).finish()
     }

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::header::{Describe, Header};
+use super::marks::Marks;
 use super::splice::splice;
 use crate::{Key, Revision};
 
@@ -157,19 +158,29 @@ fn exact(frame: Vec<u8>) -> Bytes {
     Bytes::from(frame.into_boxed_slice())
 }
 
-/// An object in an ordered set: one pointer, ordered by its key.
+/// An object in an ordered set, ordered by its key.
 #[derive(Debug, Clone)]
-pub(super) struct Entry(pub(super) Arc<Object>);
+pub(super) struct Entry {
+    pub(super) object: Arc<Object>,
+    /// Of its labels: here, so that a scan need not follow the pointer.
+    pub(super) marks: Marks,
+}
+
+impl From<Arc<Object>> for Entry {
+    fn from(object: Arc<Object>) -> Entry {
+        Entry { marks: Marks::of(&object.header.labels), object }
+    }
+}
 
 impl Borrow<str> for Entry {
     fn borrow(&self) -> &str {
-        self.0.key.text()
+        self.object.key.text()
     }
 }
 
 impl PartialEq for Entry {
     fn eq(&self, other: &Entry) -> bool {
-        self.0.key == other.0.key
+        self.object.key == other.object.key
     }
 }
 
@@ -183,7 +194,7 @@ impl PartialOrd for Entry {
 
 impl Ord for Entry {
     fn cmp(&self, other: &Entry) -> Ordering {
-        self.0.key.cmp(&other.0.key)
+        self.object.key.cmp(&other.object.key)
     }
 }
 

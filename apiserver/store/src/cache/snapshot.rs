@@ -140,7 +140,11 @@ impl Snapshot {
             return Ok(Listed { items: Vec::new(), revision, next: None, remaining: None });
         }
         let start = after.map_or(Bound::Included(from.as_str()), Bound::Excluded);
-        let mut rest = self.objects.range::<_, str>((start, Bound::Excluded(to.as_str()))).map(|entry| &entry.0);
+        let mut rest = self
+            .objects
+            .range::<_, str>((start, Bound::Excluded(to.as_str())))
+            .filter(|entry| entry.marks.may_hold(filter.marks))
+            .map(|entry| &entry.object);
         let limit = query.limit.unwrap_or(usize::MAX).max(1);
         let items: Vec<Arc<Object>> =
             rest.by_ref().filter(|object| filter.matches(object)).take(limit).cloned().collect();
@@ -151,7 +155,7 @@ impl Snapshot {
     }
 
     fn remaining(&self, query: &Query, listed: usize) -> Option<usize> {
-        let Filter { namespace, name, select } = &query.filter;
+        let Filter { namespace, name, select, marks: _ } = &query.filter;
         if name.is_some() || select.is_some() {
             return None;
         }
@@ -163,12 +167,12 @@ impl Snapshot {
     }
 
     fn get(&self, key: &str) -> Option<&Arc<Object>> {
-        self.objects.get::<str>(key).map(|entry| &entry.0)
+        self.objects.get::<str>(key).map(|entry| &entry.object)
     }
 
     fn insert(&mut self, object: Arc<Object>) -> Option<Arc<Object>> {
         let namespace = object.key().namespace().map(str::to_owned);
-        let previous = self.objects.insert(Entry(object)).map(|entry| entry.0);
+        let previous = self.objects.insert(object.into()).map(|entry| entry.object);
         if let Some(namespace) = namespace.filter(|_| previous.is_none()) {
             let count = self.namespaces.get(namespace.as_str()).map_or(1, |count| count + 1);
             self.namespaces.insert(namespace.into(), count);
@@ -177,7 +181,7 @@ impl Snapshot {
     }
 
     fn remove(&mut self, key: &Key) -> Option<Arc<Object>> {
-        let previous = self.objects.remove::<str>(key.text()).map(|entry| entry.0)?;
+        let previous = self.objects.remove::<str>(key.text()).map(|entry| entry.object)?;
         if let Some(namespace) = key.namespace() {
             match self.namespaces.get(namespace).copied() {
                 None | Some(0 | 1) => drop(self.namespaces.remove(namespace)),

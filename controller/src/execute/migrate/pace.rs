@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 /// How long one exchange with the source should take: Redis serves nobody else meanwhile, and clients shall wait at
 /// most 10 ms at the 99th percentile, of which the network and a busy machine need their part.
-const GOAL: Duration = Duration::from_millis(3);
+const GOAL: Duration = Duration::from_millis(4);
 /// Above this the budget is halved.
-const TOO_LONG: Duration = Duration::from_millis(5);
+const TOO_LONG: Duration = Duration::from_millis(6);
 /// Fewest and most keys of one exchange. A thousand small keys take about 10 ms on a slow machine.
 const KEYS: (usize, usize) = (8, 1000);
 /// Most bytes of one exchange and of one MIGRATE: at 50 MB/s a megabyte takes 20 ms, so this is a ceiling for single
