@@ -23,6 +23,22 @@ const SEGMENT: usize = 64 << 10;
 /// # Errors
 /// When the node does not answer or refuses. Then the news takes its usual time; nothing else is lost.
 pub async fn push(connection: &mut Connection) -> Result<(), Error> {
-    let message = format!("{TEXT:<SEGMENT$}");
-    connection.command(&Command::new("PUBLISH").arg(CHANNEL).arg(message)).await.map(|_receivers| ())
+    connection.command(&Command::new("PUBLISH").arg(CHANNEL).arg(message())).await.map(|_receivers| ())
+}
+
+fn message() -> Vec<u8> {
+    let mut message = TEXT.as_bytes().to_vec();
+    message.resize(SEGMENT, b' ');
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_message_fills_a_segment_and_begins_with_what_it_is_for() {
+        assert_eq!(message().len(), 65536);
+        assert!(message().starts_with(b"KUN: the primary role"));
+    }
 }
