@@ -5,6 +5,7 @@
 //! streams, which is part of what is measured.
 
 use std::{
+    io::Write,
     net::SocketAddr,
     path::Path,
     process::Stdio,
@@ -14,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use certs::{Authority, Issued, Leaf, Usage};
 use http_body_util::{BodyExt, Full};
-use hyper::Request;
+use hyper::{Request, body::Bytes};
 use resp::{Command, Connection, Options};
 use serde_json::json;
 use tests::{
@@ -22,7 +23,7 @@ use tests::{
     oracle,
     standalone::{Standalone, kun_binary},
 };
-use tokio::io::AsyncWriteExt;
+use tokio::sync::mpsc;
 use types::names;
 
 use crate::{
@@ -103,18 +104,38 @@ async fn stream(target: &Target, path: &Path) -> Result<f64> {
     let answer = connection.send_request(request).await?;
     ensure!(answer.status().is_success(), "snapshot: {}", answer.status());
     let mut body = answer.into_body();
-    let mut file = tokio::fs::File::create(path).await?;
+    let (chunks, received) = mpsc::channel(16);
+    let place = path.to_owned();
+    let writer = tokio::task::spawn_blocking(move || write(received, &place));
     let mut ended_well = false;
     while let Some(frame) = body.frame().await {
         let frame = frame?;
         ended_well |= frame.trailers_ref().is_some_and(|trailers| trailers.contains_key("kun-sha256"));
         if let Ok(chunk) = frame.into_data() {
-            file.write_all(&chunk).await?;
+            chunks.send(chunk).await?;
         }
     }
-    file.sync_all().await?;
+    drop(chunks);
+    writer.await??;
     ensure!(ended_well, "the stream ended without its checksum");
     megabytes_per_second(path, begin)
+}
+
+/// As the worker does it: another thread syncs while this one writes.
+fn write(mut chunks: mpsc::Receiver<Bytes>, path: &Path) -> std::io::Result<()> {
+    let mut file = std::fs::File::create(path)?;
+    let early = file.try_clone()?;
+    std::thread::scope(|scope| {
+        let (due, wanted) = std::sync::mpsc::sync_channel::<()>(1);
+        let syncing = scope.spawn(move || wanted.iter().try_for_each(|()| early.sync_data()));
+        while let Some(chunk) = chunks.blocking_recv() {
+            file.write_all(&chunk)?;
+            let _busy = due.try_send(());
+        }
+        drop(due);
+        syncing.join().unwrap_or_else(|_| Err(std::io::Error::other("the syncing thread panicked")))?;
+        file.sync_all()
+    })
 }
 
 async fn redis_cli(address: SocketAddr, path: &Path) -> Result<f64> {
