@@ -4,8 +4,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use resp::{Connection, Options};
 use serde_json::{Value, json};
-use tests::fixture::{Fixture, PATIENCE};
+use tests::{
+    fixture::{Fixture, PATIENCE},
+    oracle,
+};
 
 /// The spec's promise for planned moves: write gap p99 ≤ 1 s; a loaded machine of two cores gets some slack in tests (the
 /// exact figure is measured by `make bench`).
@@ -24,12 +28,26 @@ async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_prima
         let (after, _) = fixture.primary(shard).await?;
         assert_ne!(before, after, "round {round}");
     }
+    assert_eq!(pushes(&fixture).await?, 12, "each winner pushes its news out once");
     what_scale_selects_are_the_primaries(&fixture).await?;
     the_endpoints_are_where_members_answer(&fixture).await?;
     let (verdict, _) = fixture.verify(3, 1).await?;
     assert!(verdict.worst_gap < PLANNED_GAP, "{verdict:?}");
     assert_eq!(verdict.unknown, 0, "a planned failover leaves no write without an answer");
     Ok(())
+}
+
+/// Messages published on all nodes since they started. Nobody but the controller publishes here.
+async fn pushes(fixture: &Fixture) -> Result<u64> {
+    let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
+    let mut calls = 0;
+    for address in fixture.addresses().await?.into_values() {
+        let mut node = Connection::open(&Options::new(address).credentials(credentials.clone())).await?;
+        let stats = node.info(&["commandstats"]).await?;
+        let published = stats.get("cmdstat_publish").and_then(|stat| stat.split(',').next()?.strip_prefix("calls="));
+        calls += published.map_or(Ok(0), str::parse::<u64>)?;
+    }
+    Ok(calls)
 }
 
 /// Redis counts the votes of an election twice if the same replica stands again within four node timeouts: it then calls
