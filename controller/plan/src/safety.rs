@@ -109,6 +109,14 @@ pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
     replica.is_copy_of(lost.id) && entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
 }
 
+/// A replica that never got the lost node's data, but still has what it had before: it was the primary, was cut off, and has been demoted
+/// since. Older than what is lost, and better than nothing.
+pub(crate) fn holds_older_copy(replica: &Live<'_>, lost: &Lost) -> bool {
+    let entry = replica.node.peers.get(&lost.id);
+    let same_slots = entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty());
+    follows(replica, lost.id) && same_slots && replica.node.keys > 0 && !replica.node.loading
+}
+
 /// Two primaries that may move slots between them: each has a link to the other and to a majority. One that is cut off may have been
 /// replaced without knowing it.
 pub(crate) fn may_move(one: &Live<'_>, other: &Live<'_>) -> bool {

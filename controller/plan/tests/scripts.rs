@@ -210,3 +210,8 @@ fn everything_moves() {
 fn what_needs_a_person() {
     script("what_needs_a_person");
 }
+
+#[test]
+fn an_older_copy_is_left() {
+    script("an_older_copy_is_left");
+}

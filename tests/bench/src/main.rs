@@ -60,7 +60,7 @@ async fn main() -> ExitCode {
     match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(missed) => {
-            println!("{missed} bars were missed");
+            println!("bars missed: {missed}");
             ExitCode::SUCCESS
         }
         Err(error) => {

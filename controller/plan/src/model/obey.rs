@@ -114,7 +114,8 @@ impl World {
     /// come to nothing after an OK.
     fn fail_over(&mut self, replica: Who, primary: NodeId, how: FailoverHow, luck: &mut Luck) -> Check {
         let server = self.at(replica)?;
-        require(server.follows() == Some(primary) && server.is_synced(), "it is no synced replica of that primary")?;
+        require(server.follows() == Some(primary), "it is no replica of that primary")?;
+        require(how == FailoverHow::Force || server.is_synced(), "it is not in sync")?;
         let alive = self
             .place_of(primary)
             .and_then(|pod| self.homes.get(&pod))

@@ -87,7 +87,8 @@ fn offset(live: &Live<'_>) -> u64 {
 }
 
 /// No place can bring the owner back. A living primary whose older claim the lost node had overruled holds the best that is left. Without
-/// one, the slots go to a lead that owns none (the shard's new member), if starting empty was accepted.
+/// one, and if starting empty was accepted, a replica that was not in sync with the lost node takes over with the keys it still has; if
+/// there is none, the slots go to a lead that owns none (the shard's new member).
 fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
     let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), core::cmp::Reverse(live.pod)));
@@ -97,9 +98,12 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let taken: Vec<Pod> = plan.steps.iter().filter_map(adopter).collect();
     let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
     let heir = leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod));
-    match heir {
-        Some(heir) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
-        Some(_) | None => plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len() }),
+    let older = scene.live.iter().filter(|live| safety::holds_older_copy(live, lost));
+    let older = older.max_by_key(|live| (live.node.keys, core::cmp::Reverse(live.pod)));
+    match (heir, older) {
+        (_, Some(older)) if scene.desired.adopt_lost_slots => promote(scene, plan, lost, older),
+        (Some(heir), None) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
+        (Some(_) | None, _) => plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len() }),
     }
 }
 

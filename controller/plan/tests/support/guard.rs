@@ -98,7 +98,12 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
     match step {
         Step::Failover { replica, primary, how } => {
             let server = world.up(replica.pod).ok_or("nobody there")?;
-            check(server.is_synced() && server.follows() == Some(*primary), || {
+            let copies = world.running().into_iter().filter_map(|pod| world.up(pod));
+            let complete = |server: &&Server| server.is_synced() && server.follows() == Some(*primary);
+            // Only where it would otherwise start empty, and only the keys it has can still be saved.
+            let best_left = *how == FailoverHow::Force && desired.adopt_lost_slots && !server.data.is_empty();
+            let fit = complete(&server) || best_left && server.follows() == Some(*primary);
+            check(fit && (complete(&server) || stale || !copies.into_iter().any(|other| complete(&other))), || {
                 "promotes what is no complete copy".to_owned()
             })?;
             let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
