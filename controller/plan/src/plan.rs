@@ -272,7 +272,7 @@ pub enum Refused {
         /// A shard that has lost its primary.
         shard: u16,
     },
-    /// Every copy of these slots is gone: each place that could hold them holds another identity.
+    /// No complete copy of these slots is left: each place that could hold them holds another identity.
     LostSlots {
         /// The node that owned them.
         id: NodeId,
@@ -328,7 +328,7 @@ impl fmt::Display for Refused {
             Self::LostSlots { id, slots } => {
                 write!(
                     f,
-                    "every copy of {slots} slots is gone with node {}; restore them, or allow them to start empty",
+                    "no complete copy of {slots} slots is left, node {} is gone for good; restore them, or allow them to start empty",
                     id.short()
                 )
             }

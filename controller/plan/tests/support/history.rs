@@ -108,19 +108,19 @@ pub struct Setting {
     pub shards: u16,
     pub replicas: u16,
     pub volumes: bool,
-    pub adopt: bool,
     pub seed: Option<u64>,
 }
 
 pub fn setting() -> impl Strategy<Value = Setting> {
-    (1_u16..=4, 0_u16..=2, any::<bool>(), any::<bool>(), proptest::option::weighted(0.8, any::<u64>()))
-        .prop_map(|(shards, replicas, volumes, adopt, seed)| Setting { shards, replicas, volumes, adopt, seed })
+    (1_u16..=4, 0_u16..=2, any::<bool>(), proptest::option::weighted(0.8, any::<u64>()))
+        .prop_map(|(shards, replicas, volumes, seed)| Setting { shards, replicas, volumes, seed })
 }
 
 pub fn run_of(setting: &Setting) -> Run {
     let mut desired = Desired::cluster(setting.shards, setting.replicas);
     desired.restart_keeps_data = setting.volumes;
-    desired.adopt_lost_slots = setting.adopt && !setting.volumes;
+    // As the controller asks for it: who keeps nothing on disk cannot be asked to restore it.
+    desired.adopt_lost_slots = !setting.volumes;
     let luck = setting.seed.map_or(Luck::good(), Luck::seeded);
     Run::new(desired, World::new(setting.volumes, setting.volumes), luck)
 }
