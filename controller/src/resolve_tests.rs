@@ -15,7 +15,7 @@ fn every_default_is_filled() {
     assert_eq!(resolved.agent.node_timeout_millis, 5000);
     assert_eq!(resolved.auth_secret, "orders-auth");
     assert_eq!(resolved.credentials.application.as_deref(), Some("s3cret"));
-    let moving = Moving { max_bytes_per_second: None, batch_keys: 100, max_key_bytes: 512 << 20, paused: false };
+    let moving = Moving { max_bytes_per_second: None, batch_keys: 1000, max_key_bytes: 512 << 20, paused: false };
     assert_eq!((resolved.migration, resolved.max_memory, resolved.storage), (moving, None, None));
     let alone = crate::testing::resolved(&json!({"mode": "Standalone"}));
     assert_eq!((alone.shards, alone.members), (1, 1));
