@@ -90,6 +90,24 @@ fn is_worker(pod: &Pod) -> bool {
 }
 
 impl Gathered {
+    /// The object, before anything was made for it.
+    #[must_use]
+    pub fn alone(cluster: Arc<RedisCluster>) -> Self {
+        Self {
+            cluster,
+            stateful_sets: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            workers: BTreeMap::new(),
+            services: BTreeMap::new(),
+            config_maps: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            claims: BTreeMap::new(),
+            budgets: BTreeMap::new(),
+            operations: Vec::new(),
+            backups: Vec::new(),
+        }
+    }
+
     /// The StatefulSet of a shard.
     #[must_use]
     pub fn stateful_set(&self, shard: u16) -> Option<&StatefulSet> {

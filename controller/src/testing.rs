@@ -24,19 +24,7 @@ pub(crate) fn cluster(spec: &Value) -> RedisCluster {
 }
 
 pub(crate) fn gathered(cluster: RedisCluster) -> Gathered {
-    Gathered {
-        cluster: Arc::new(cluster),
-        stateful_sets: BTreeMap::new(),
-        pods: BTreeMap::new(),
-        workers: BTreeMap::new(),
-        services: BTreeMap::new(),
-        config_maps: BTreeMap::new(),
-        secrets: BTreeMap::new(),
-        claims: BTreeMap::new(),
-        budgets: BTreeMap::new(),
-        operations: Vec::new(),
-        backups: Vec::new(),
-    }
+    Gathered::alone(Arc::new(cluster))
 }
 
 pub(crate) fn try_resolve(gathered: &Gathered) -> Result<Resolved, Error> {

@@ -261,19 +261,7 @@ fn gathered(spec: &serde_json::Value) -> Gathered {
         "metadata": {"name": "orders", "namespace": "ns", "uid": "u1", "generation": 1},
         "spec": spec,
     });
-    Gathered {
-        cluster: Arc::new(serde_json::from_value(cluster).unwrap()),
-        stateful_sets: BTreeMap::new(),
-        pods: BTreeMap::new(),
-        workers: BTreeMap::new(),
-        services: BTreeMap::new(),
-        config_maps: BTreeMap::new(),
-        secrets: BTreeMap::new(),
-        claims: BTreeMap::new(),
-        budgets: BTreeMap::new(),
-        operations: Vec::new(),
-        backups: Vec::new(),
-    }
+    Gathered::alone(Arc::new(serde_json::from_value(cluster).unwrap()))
 }
 
 fn resolved(gathered: &Gathered, issuer: &dyn Issuer) -> Resolved {

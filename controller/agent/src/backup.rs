@@ -260,7 +260,10 @@ async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
 }
 
 /// Writes the stream into a file and returns the trailers. The file is on disk when this returns.
-async fn receive(mut body: Incoming, partial: &Path) -> Result<HeaderMap, Error> {
+///
+/// # Errors
+/// When the stream breaks off or stands still, ends without trailers, or cannot be written.
+pub async fn receive(mut body: Incoming, partial: &Path) -> Result<HeaderMap, Error> {
     let (chunks, mut receiver) = mpsc::channel::<Bytes>(CHUNKS);
     let path = partial.to_owned();
     let writer = tokio::task::spawn_blocking(move || {

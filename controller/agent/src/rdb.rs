@@ -355,6 +355,18 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn the_vector_of_redis_holds_however_the_bytes_are_cut() {
+        let text = b"123456789";
+        for cut in 0..=text.len() {
+            let (head, tail) = text.split_at(cut);
+            let mut crc = Digest::new(CrcAlgorithm::Crc64Redis);
+            crc.update(head);
+            crc.update(tail);
+            assert_eq!(crc.finalize(), 0xe9c6_d914_c4b8_d9ca);
+        }
+    }
+
     /// A file with one element of most kinds, written by hand after the format's description.
     fn file(checksum: bool) -> Vec<u8> {
         let mut file = b"REDIS0010".to_vec();

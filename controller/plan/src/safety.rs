@@ -83,7 +83,7 @@ pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'
 /// (`clusterHandleSlaveFailover` leaves `failover_auth_sent` and `failover_auth_count` as they were). And for half that time the other
 /// primaries refuse to vote for a replica of the same primary, while that one holds its clients' writes. The slack covers the time
 /// between an election and our seeing it.
-pub(crate) fn rest_millis(scene: &Scene<'_>) -> u64 {
+fn rest_millis(scene: &Scene<'_>) -> u64 {
     const SLACK: u64 = 500;
     let timeouts = scene.live.iter().map(|live| live.node.node_timeout_millis);
     let longest = timeouts.fold(scene.desired.node_timeout_millis, u64::max);
@@ -105,16 +105,18 @@ pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
 
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.
 pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
-    let entry = replica.node.peers.get(&lost.id);
-    replica.is_copy_of(lost.id) && entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
+    replica.is_copy_of(lost.id) && claims_no_more(replica, lost)
 }
 
 /// A replica that never got the lost node's data, but still has what it had before: it was the primary, was cut off, and has been demoted
 /// since. Older than what is lost, and better than nothing.
 pub(crate) fn holds_older_copy(replica: &Live<'_>, lost: &Lost) -> bool {
-    let entry = replica.node.peers.get(&lost.id);
-    let same_slots = entry.is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty());
-    follows(replica, lost.id) && same_slots && replica.node.keys > 0 && !replica.node.loading
+    follows(replica, lost.id) && claims_no_more(replica, lost) && replica.node.keys > 0 && !replica.node.loading
+}
+
+/// A promoted replica claims what its own table says of its primary: nothing of that may have gone to somebody newer.
+fn claims_no_more(replica: &Live<'_>, lost: &Lost) -> bool {
+    replica.node.peers.get(&lost.id).is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
 }
 
 /// Two primaries that may move slots between them: each has a link to the other and to a majority. One that is cut off may have been

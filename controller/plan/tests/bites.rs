@@ -4,9 +4,8 @@
 
 mod support;
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use plan::{
     Desired, Limits, Member, Node, Observed, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Step, Waiting, Who,

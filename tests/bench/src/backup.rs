@@ -5,7 +5,6 @@
 //! streams, which is part of what is measured.
 
 use std::{
-    io::Write,
     net::SocketAddr,
     path::Path,
     process::Stdio,
@@ -14,21 +13,19 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use certs::{Authority, Issued, Leaf, Usage};
-use http_body_util::{BodyExt, Full};
-use hyper::{Request, body::Bytes};
-use resp::{Command, Connection, Options};
+use http_body_util::Full;
+use hyper::Request;
+use resp::Options;
 use serde_json::json;
 use tests::{
     fixture::Fixture,
     oracle,
     standalone::{Standalone, kun_binary},
 };
-use tokio::sync::mpsc;
 use types::names;
 
 use crate::{
     http::{self, Target},
-    noise::Noise,
     redis::{self, Nodes},
     report::{Line, Report, median},
 };
@@ -48,10 +45,11 @@ pub(crate) async fn run(report: &mut Report, quick: bool) -> Result<()> {
     let fixture = Fixture::idle(kun, 1, 0, &spec).await?;
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
     let pod = *fixture.addresses().await?.values().next().context("the pod")?;
-    load(&Options::new(pod).credentials(credentials), keys).await?;
+    let names: Vec<String> = (0..keys).map(|number| format!("key:{number}")).collect();
+    redis::fill(&Options::new(pod).credentials(credentials), &names, VALUE).await?;
     let plain = Nodes::alone(78).await?;
     let address = *plain.addresses.first().context("the plain server")?;
-    load(&Options::new(address), keys).await?;
+    redis::fill(&Options::new(address), &names, VALUE).await?;
 
     let pki = fixture.kun.data().join("pki");
     let target = agent(&pki, pod)?;
@@ -83,19 +81,7 @@ pub(crate) async fn run(report: &mut Report, quick: bool) -> Result<()> {
     report.add(line("the same by the backup worker: synced, read back, checked".to_owned(), whole))
 }
 
-async fn load(options: &Options, keys: usize) -> Result<()> {
-    let mut connection = Connection::open(&options.clone().deadline(Duration::from_secs(60))).await?;
-    let (mut noise, mut batch) = (Noise::default(), Vec::new());
-    for number in 0..keys {
-        batch.push(Command::new("SET").arg(format!("key:{number}")).arg(noise.take(VALUE)));
-        if batch.len() == 500 || number + 1 == keys {
-            connection.pipeline(&std::mem::take(&mut batch)).await?;
-        }
-    }
-    Ok(())
-}
-
-/// Reads the stream of the agent into a file; MB/s.
+/// Reads the stream of the agent into a file, with the worker's own hands; MB/s.
 async fn stream(target: &Target, path: &Path) -> Result<f64> {
     let begin = Instant::now();
     let mut connection = http::connect_h1(target).await?;
@@ -103,39 +89,9 @@ async fn stream(target: &Target, path: &Path) -> Result<f64> {
         Request::get("/v1/snapshot").header("host", &target.name).header("te", "trailers").body(Full::default())?;
     let answer = connection.send_request(request).await?;
     ensure!(answer.status().is_success(), "snapshot: {}", answer.status());
-    let mut body = answer.into_body();
-    let (chunks, received) = mpsc::channel(16);
-    let place = path.to_owned();
-    let writer = tokio::task::spawn_blocking(move || write(received, &place));
-    let mut ended_well = false;
-    while let Some(frame) = body.frame().await {
-        let frame = frame?;
-        ended_well |= frame.trailers_ref().is_some_and(|trailers| trailers.contains_key("kun-sha256"));
-        if let Ok(chunk) = frame.into_data() {
-            chunks.send(chunk).await?;
-        }
-    }
-    drop(chunks);
-    writer.await??;
-    ensure!(ended_well, "the stream ended without its checksum");
+    let trailers = agent::backup::receive(answer.into_body(), path).await?;
+    ensure!(trailers.contains_key("kun-sha256"), "the stream ended without its checksum");
     megabytes_per_second(path, begin)
-}
-
-/// As the worker does it: another thread syncs while this one writes.
-fn write(mut chunks: mpsc::Receiver<Bytes>, path: &Path) -> std::io::Result<()> {
-    let mut file = std::fs::File::create(path)?;
-    let early = file.try_clone()?;
-    std::thread::scope(|scope| {
-        let (due, wanted) = std::sync::mpsc::sync_channel::<()>(1);
-        let syncing = scope.spawn(move || wanted.iter().try_for_each(|()| early.sync_data()));
-        while let Some(chunk) = chunks.blocking_recv() {
-            file.write_all(&chunk)?;
-            let _busy = due.try_send(());
-        }
-        drop(due);
-        syncing.join().unwrap_or_else(|_| Err(std::io::Error::other("the syncing thread panicked")))?;
-        file.sync_all()
-    })
 }
 
 async fn redis_cli(address: SocketAddr, path: &Path) -> Result<f64> {

@@ -11,6 +11,8 @@ use anyhow::{Context, Result, ensure};
 use resp::{Connection, Options};
 use tokio::process::{Child, Command};
 
+use crate::noise::Noise;
+
 /// Some redis-server processes in cluster mode, one loopback address each; gone when dropped.
 pub(crate) struct Nodes {
     /// Client addresses.
@@ -121,4 +123,16 @@ pub(crate) async fn redis_cli(args: &[String]) -> Result<String> {
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     ensure!(out.status.success(), "redis-cli {args:?}: {text}{}", String::from_utf8_lossy(&out.stderr));
     Ok(text)
+}
+
+/// Writes these keys with values that do not compress.
+pub(crate) async fn fill(options: &Options, keys: &[String], bytes: usize) -> Result<()> {
+    let mut connection = Connection::open(&options.clone().deadline(Duration::from_secs(60))).await?;
+    let mut noise = Noise::default();
+    for keys in keys.chunks(500) {
+        let batch: Vec<resp::Command> =
+            keys.iter().map(|key| resp::Command::new("SET").arg(key).arg(noise.take(bytes))).collect();
+        connection.pipeline(&batch).await?;
+    }
+    Ok(())
 }

@@ -22,7 +22,6 @@ use plan::{NodeId, SlotSet};
 use resp::{ClusterClient, Command, Connection, Options, Outcome, slot::key_slot};
 
 use crate::{
-    noise::Noise,
     redis::{self, Nodes},
     report::{Line, Report, median, percentile},
 };
@@ -62,15 +61,13 @@ async fn pairs(report: &mut Report, net: u8, load: Load) -> Result<()> {
     let (mut ours, mut theirs, mut probed) = (Vec::new(), Vec::new(), Vec::new());
     let (mut probes, mut refused) = (Vec::new(), Vec::new());
     for _ in 0..PAIRS {
-        ours.push(timed(from, to).await?);
+        let slots = highest_slots(from).await?;
+        ours.push(rate(to, move_as_controller(from, to, &slots)).await?);
+        theirs.push(rate(to, reshard(from, to)).await?);
 
-        let before = keys(to).await?;
-        let begin = Instant::now();
-        reshard(from, to).await?;
-        theirs.push(rate(keys(to).await? - before, begin));
-
-        let prober = Prober::start(vec![from, to], some_of(&filled, &highest_slots(from).await?));
-        probed.push(timed(from, to).await?);
+        let slots = highest_slots(from).await?;
+        let prober = Prober::start(vec![from, to], some_of(&filled, &slots));
+        probed.push(rate(to, move_as_controller(from, to, &slots)).await?);
         let (millis, errors) = prober.stop().await?;
         probes.extend(millis);
         refused.extend(errors);
@@ -108,20 +105,21 @@ async fn pairs(report: &mut Report, net: u8, load: Load) -> Result<()> {
     Ok(())
 }
 
-/// Moves the highest slots as the controller does; the answer is in keys per second.
-async fn timed(from: SocketAddr, to: SocketAddr) -> Result<f64> {
-    let slots = highest_slots(from).await?;
+/// Keys that arrive each second while this works.
+async fn rate(to: SocketAddr, work: impl Future<Output = Result<()>>) -> Result<f64> {
     let before = keys(to).await?;
     let begin = Instant::now();
-    compression(from, "no").await?;
-    move_slots(from, to, &slots).await?;
-    compression(from, "yes").await?;
-    Ok(rate(keys(to).await? - before, begin))
+    work.await?;
+    let seconds = begin.elapsed().as_secs_f64();
+    #[allow(clippy::cast_precision_loss, reason = "a count of keys")]
+    Ok((keys(to).await? - before) as f64 / seconds)
 }
 
-#[allow(clippy::cast_precision_loss, reason = "a count of keys")]
-fn rate(keys: u64, begin: Instant) -> f64 {
-    keys as f64 / begin.elapsed().as_secs_f64()
+/// A move with what the controller does around it.
+async fn move_as_controller(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -> Result<()> {
+    compression(from, "no").await?;
+    move_slots(from, to, slots).await?;
+    compression(from, "yes").await
 }
 
 async fn open(address: SocketAddr) -> Result<Connection> {
@@ -140,20 +138,13 @@ async fn join(from: SocketAddr, to: SocketAddr) -> Result<()> {
 impl Load {
     /// Writes keys into the slots that will move; returns them.
     async fn fill(self, address: SocketAddr) -> Result<Vec<String>> {
-        let mut connection = open(address).await?;
-        let (mut noise, mut batch) = (Noise::default(), Vec::new());
         let moves = |key: &String| {
             let slot = usize::from(key_slot(key));
             slot < PAIRS * SLOTS || slot >= usize::from(plan::SLOTS) - 2 * PAIRS * SLOTS
         };
         let all = usize::from(plan::SLOTS) * self.keys_per_slot;
         let keys: Vec<String> = (0..all).map(|number| format!("key:{number}")).filter(moves).collect();
-        for (number, key) in keys.iter().enumerate() {
-            batch.push(Command::new("SET").arg(key).arg(noise.take(self.bytes)));
-            if batch.len() == 500 || number + 1 == keys.len() {
-                connection.pipeline(&std::mem::take(&mut batch)).await?;
-            }
-        }
+        redis::fill(&Options::new(address), &keys, self.bytes).await?;
         Ok(keys)
     }
 }

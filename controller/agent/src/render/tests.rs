@@ -101,6 +101,12 @@ fn the_acl_file_holds_hashes_and_four_users() {
     assert!(!acl.contains("canary"), "{acl}");
     let users: Vec<&str> = acl.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
     assert_eq!(users, ["default", "kun-operator", "kun-agent", "kun-replica"]);
+    let publishing: Vec<&str> = acl.lines().filter(|line| line.contains(" +publish ")).collect();
+    assert_eq!(publishing.len(), 2, "{acl}");
+    assert!(
+        publishing.iter().all(|line| line.contains(&format!(" resetchannels &{} -@all ", resp::bus::CHANNEL))),
+        "{acl}"
+    );
     // printf application-canary | sha256sum
     assert!(acl.contains(&crate::digest::sha256_hex(b"application-canary")));
 }

@@ -98,14 +98,15 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
     match step {
         Step::Failover { replica, primary, how } => {
             let server = world.up(replica.pod).ok_or("nobody there")?;
-            let copies = world.running().into_iter().filter_map(|pod| world.up(pod));
-            let complete = |server: &&Server| server.is_synced() && server.follows() == Some(*primary);
-            // Only where it would otherwise start empty, and only the keys it has can still be saved.
-            let best_left = *how == FailoverHow::Force && desired.adopt_lost_slots && !server.data.is_empty();
-            let fit = complete(&server) || best_left && server.follows() == Some(*primary);
-            check(fit && (complete(&server) || stale || !copies.into_iter().any(|other| complete(&other))), || {
-                "promotes what is no complete copy".to_owned()
-            })?;
+            let follows = |server: &Server| server.follows() == Some(*primary);
+            let complete = |server: &Server| server.is_synced() && follows(server);
+            // Where its slots would otherwise start empty, the keys it has are the only ones that can still be saved.
+            let best_left = || {
+                let better = world.running().into_iter().filter_map(|pod| world.up(pod)).any(complete);
+                let saves = *how == FailoverHow::Force && desired.adopt_lost_slots && !server.data.is_empty();
+                saves && follows(server) && (stale || !better)
+            };
+            check(complete(server) || best_left(), || "promotes what is no complete copy".to_owned())?;
             let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
             check(rested, || "calls an election while the last one of the shard still counts".to_owned())?;
             let asked = is_ordered(step, desired);
