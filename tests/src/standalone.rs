@@ -2,9 +2,9 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    process::Stdio,
+    process::{ExitStatus, Stdio},
     sync::atomic::{AtomicU16, Ordering},
     time::{Duration, Instant},
 };
@@ -50,12 +50,13 @@ impl Standalone {
         Ok(standalone)
     }
 
-    /// Chooses a folder, a port and a pod network, and starts nothing yet.
+    /// Chooses a folder, an address and a pod network, and starts nothing yet.
     pub fn prepare(flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
-        let listen = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         // Test processes run one after another or side by side; the process id keeps their networks apart.
         let salt = u16::try_from(std::process::id() % 60)?;
         let net = 100 + (salt + NEXT_NET.fetch_add(1, Ordering::Relaxed)) % 100;
+        // Not a port the kernel gives to connections: somebody might have it when kun is started again.
+        let listen = SocketAddr::from(([127, 0, u8::try_from(net)?, 1], 8443));
         Ok(Self {
             folder: tempfile::Builder::new().prefix("kun-").tempdir()?,
             listen,
@@ -154,14 +155,12 @@ impl Standalone {
         Ok(())
     }
 
-    /// Waits until `kun` has ended by itself, as a failpoint makes it; returns whether it did within `limit`.
-    pub async fn ended(&mut self, limit: Duration) -> Result<bool> {
-        let Some(child) = &mut self.child else { return Ok(true) };
-        let ended = tokio::time::timeout(limit, child.wait()).await.is_ok();
-        if ended {
-            self.child = None;
-        }
-        Ok(ended)
+    /// Waits until `kun` has ended by itself, as a failpoint makes it; `None` if it still runs after `limit`.
+    pub async fn ended(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+        let child = self.child.as_mut().context("kun is not running")?;
+        let Ok(status) = tokio::time::timeout(limit, child.wait()).await else { return Ok(None) };
+        self.child = None;
+        Ok(Some(status?))
     }
 
     /// SIGTERM, then waits for the clean end; returns the exit code.

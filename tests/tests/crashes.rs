@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use tests::{
     fixture::{Fixture, manifest},
@@ -16,6 +16,32 @@ use tests::{
 const MOST_WRITES: u32 = 120;
 /// How long one life of kun may last: it ends by its next write, or has nothing left to write and is Ready.
 const LIFE: Duration = Duration::from_secs(60);
+/// Exit code of the failpoint.
+const FAILPOINT_EXIT: i32 = 137;
+
+/// How one life of kun went.
+#[derive(PartialEq, Eq)]
+enum Life {
+    Died,
+    Ready,
+}
+
+/// Waits until the failpoint ends kun, or the cluster is Ready with nothing left to write.
+async fn live(kun: &mut Standalone, shards: u16) -> Result<Life> {
+    let begin = Instant::now();
+    while begin.elapsed() < LIFE {
+        let object = kun.kubectl().get("rdc", "orders").await;
+        let ready = object.is_ok_and(|object| story::is_ready(&object, shards));
+        let patience = if ready { Duration::from_secs(2) } else { Duration::from_millis(100) };
+        match kun.ended(patience).await? {
+            Some(status) if status.code() == Some(FAILPOINT_EXIT) => return Ok(Life::Died),
+            Some(status) => anyhow::bail!("kun ended with {status}, not by the failpoint:\n{}", kun.log_tail()),
+            None if ready => return Ok(Life::Ready),
+            None => {}
+        }
+    }
+    anyhow::bail!("neither Ready nor a write within {LIFE:?}:\n{}", kun.log_tail())
+}
 
 /// Lets kun die after each single API write of the controller until the cluster is Ready; returns how often it died.
 async fn die_after_each_write(kun: &mut Standalone, shards: u16) -> Result<u32> {
@@ -23,20 +49,11 @@ async fn die_after_each_write(kun: &mut Standalone, shards: u16) -> Result<u32> 
     for deaths in 0..MOST_WRITES {
         // It may die before it says ready: that is a death like any other.
         kun.resume_with(&environment).await.ok();
-        let begin = Instant::now();
-        loop {
-            if kun.ended(Duration::from_millis(100)).await? {
-                break;
-            }
-            let object = kun.kubectl().get("rdc", "orders").await;
-            if object.is_ok_and(|object| story::is_ready(&object, shards)) && !kun.ended(Duration::from_secs(2)).await?
-            {
-                return Ok(deaths);
-            }
-            ensure!(begin.elapsed() < LIFE, "after {deaths} deaths: neither Ready nor a write within {LIFE:?}");
+        if live(kun, shards).await.with_context(|| format!("after {deaths} deaths"))? == Life::Ready {
+            return Ok(deaths);
         }
     }
-    anyhow::bail!("not Ready after {MOST_WRITES} writes")
+    anyhow::bail!("not Ready after {MOST_WRITES} writes:\n{}", kun.log_tail())
 }
 
 #[tokio::test]
