@@ -88,6 +88,7 @@ fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
         keys: 0,
         bytes: 0,
         epoch,
+        current_epoch: epoch,
         state_ok: true,
         loading: false,
         node_timeout_millis: 5000,

@@ -84,6 +84,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             keys: 10,
             bytes: 1000,
             epoch: u64::from(pod.shard) + 1,
+            current_epoch: u64::from(shards),
             state_ok: true,
             loading: false,
             node_timeout_millis: 5000,

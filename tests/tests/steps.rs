@@ -237,6 +237,28 @@ async fn nothing_is_sent_without_the_lease_or_to_another_node() {
 }
 
 #[tokio::test]
+async fn nothing_is_moved_into_a_primary_that_has_been_replaced_and_does_not_know_it() {
+    let fleet = created(10, 3, 1).await;
+    let (from, to) = ends(&fleet).await;
+    let heir = end(&fleet.servers[&Pod::new(2, 0)]).await.id.to_string();
+    let mut source = fleet.servers[&Pod::new(0, 0)].operator().await;
+    let (access, one) = (Access::new(OPERATOR), slots(0, 0));
+    let mut refused = Vec::new();
+    // The source hears that somebody else owns a slot of the target; the target has not heard. Its next ping mends that, so a few tries.
+    for _ in 0..20 {
+        source.call(&["CLUSTER", "SETSLOT", "10000", "NODE", &heir]).await.unwrap();
+        let bucket = std::sync::Mutex::new(Bucket::default());
+        match migrate(order(from, to, &one), &access, &Guard::always(), &bucket).await {
+            Err(Error::Precondition(why)) => refused.push(why),
+            other => assert!(other.is_ok(), "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let why = "the target claims 1 slots that the other end does not take for its own";
+    assert!(refused.contains(&why.to_owned()), "{refused:?}");
+}
+
+#[tokio::test]
 async fn the_rate_limit_of_the_user_is_kept() {
     let fleet = created(7, 2, 1).await;
     let (from, to) = ends(&fleet).await;

@@ -154,6 +154,8 @@ pub struct Node {
     pub bytes: u64,
     /// Its configuration epoch.
     pub epoch: u64,
+    /// The highest epoch it has heard of (`cluster_current_epoch`): what it claims next has a higher one.
+    pub current_epoch: u64,
     /// `cluster_state:ok`.
     pub state_ok: bool,
     /// Reading its data set from disk; not serving.

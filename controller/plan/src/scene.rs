@@ -29,7 +29,7 @@ impl Live<'_> {
 
     /// The highest epoch it has heard of: what it claims next has a higher one.
     pub(crate) fn heard(&self) -> u64 {
-        self.node.peers.values().map(|peer| peer.epoch).fold(self.node.epoch, u64::max)
+        self.node.peers.values().map(|peer| peer.epoch).fold(self.node.epoch.max(self.node.current_epoch), u64::max)
     }
 
     /// It follows this primary and could take its place: its copy is complete.
@@ -164,8 +164,7 @@ impl<'a> Scene<'a> {
     }
 
     pub(crate) fn highest_epoch(&self) -> u64 {
-        let peers = self.live.iter().flat_map(|live| live.node.peers.values()).map(|peer| peer.epoch);
-        self.live.iter().map(|live| live.node.epoch).chain(peers).max().unwrap_or(0)
+        self.live.iter().map(Live::heard).max().unwrap_or(0)
     }
 
     /// No slot is owned, no key is held: there is nothing yet.

@@ -4,8 +4,9 @@
 mod support;
 
 use plan::model::{Luck, World};
-use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Waiting};
+use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Refused, Waiting};
 use support::Run;
+use support::history::{Event, Setting, live_through};
 
 fn settle(run: &mut Run) -> plan::Plan {
     let plan = run.settle(150).unwrap_or_else(|reason| panic!("{reason}"));
@@ -172,4 +173,62 @@ fn no_slot_moves_to_a_pod_that_is_being_deleted() {
     assert!(run.world.up(Pod::new(2, 0)).unwrap().slots().is_empty());
     run.end_grace();
     assert!(settle(&mut run).is_satisfied());
+}
+
+/// Histories that once ended badly, as the random campaign found them.
+fn survives(shards: u16, replicas: u16, volumes: bool, seed: Option<u64>, history: &[Event]) {
+    let setting = Setting { shards, replicas, volumes, seed };
+    let (run, plan) = live_through(&setting, history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
+    assert!(plan.is_satisfied(), "{plan:?}");
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+}
+
+fn round(most: usize, stale: bool, ticks: u32) -> Event {
+    Event::Round { most, stale, ticks }
+}
+
+#[test]
+fn a_replica_whose_primary_died_since_the_look_is_not_restarted() {
+    let died = Event::Crash { place: 103, with_pod: false };
+    let history = [Event::Outdate(93), round(1, false, 1), round(0, true, 0), died, round(1, true, 0)];
+    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: None };
+    let (run, plan) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
+    // Its keys are there; with a single shard there is nobody to vote for it.
+    assert_eq!(run.world.up(Pod::new(0, 0)).unwrap().data.len(), 16);
+    assert_eq!(plan.refused, [Refused::NoQuorum { alive: 0, of: 1, shard: 0 }]);
+}
+
+#[test]
+fn an_heir_that_heard_of_the_epoch_only_in_passing_may_claim_lost_slots() {
+    let crash = |place| Event::Crash { place, with_pod: true };
+    survives(3, 0, false, None, &[crash(188), round(0, true, 1), round(2, false, 0), crash(20)]);
+}
+
+#[test]
+fn slots_are_not_moved_into_a_primary_that_was_replaced_while_it_was_cut_off() {
+    let history = [Event::Shards(1), Event::CutOff(18), round(0, true, 2), Event::Rejoin, round(1, true, 0)];
+    survives(3, 1, false, None, &history);
+}
+
+#[test]
+fn a_replica_that_was_cut_off_is_told_whom_its_primary_lost_its_slots_to() {
+    let crash = |place| Event::Crash { place, with_pod: false };
+    let history = [
+        Event::Write,
+        Event::CutOff(118),
+        crash(3),
+        round(0, false, 2),
+        crash(239),
+        round(0, true, 0),
+        Event::Terminate(9),
+        round(2, true, 0),
+    ];
+    survives(4, 2, false, None, &history);
+}
+
+#[test]
+fn a_primary_that_is_back_does_not_vote_for_its_own_replacement() {
+    let crash = Event::Crash { place: 162, with_pod: true };
+    let history = [Event::CutOff(73), crash, round(0, false, 3), round(0, true, 1), round(1, true, 2), Event::Write];
+    survives(1, 1, true, Some(7_154_625_607_532_237_128), &history);
 }

@@ -89,6 +89,7 @@ fn node(pod: Pod, role: Role, lines: &BTreeMap<NodeId, Peer>) -> Node {
         foreign_keys: BTreeMap::new(),
         bytes: 0,
         epoch: u64::from(pod.shard) + 1,
+        current_epoch: u64::from(pod.shard) + 1,
         state_ok: true,
         loading: false,
         node_timeout_millis: 5_000,

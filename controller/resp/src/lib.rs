@@ -18,4 +18,4 @@ pub use connection::{Connection, Credentials, Error, Options};
 pub use frame::{Command, Limits, Reply};
 pub use info::{ClusterInfo, Info};
 pub use nodes::{Node, NodeId, SlotRange};
-pub use reply::{ErrorKind, ErrorReply, Role};
+pub use reply::{ErrorKind, ErrorReply, Link, Role};

@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use plan::{NodeId, Open, SlotSet};
 use resp::{Command, Connection, Role, nodes};
 
+use super::nodes::slots_of;
 use crate::lease::Guard;
 use crate::redis::{self, Access, Error as RedisError};
 use crate::resolve::Moving;
@@ -187,10 +188,18 @@ struct Sorted {
     unmarked_source: Vec<u16>,
 }
 
-/// Looks at both tables. A slot of a third owner is a precondition that does not hold.
+/// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
+/// does not share: somebody has taken its place, it has not been told yet, and the epoch of a move would set it above its successor.
 async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
-    let source = table(&mut ends.source).await?;
-    let target = table(&mut ends.target).await?;
+    let source = table(&mut ends.source, order.to.id).await?;
+    let target = table(&mut ends.target, order.from.id).await?;
+    for (name, end, other) in [("source", &source, &target), ("target", &target, &source)] {
+        let alone = end.mine.difference(order.slots).difference(&other.theirs);
+        if !alone.is_empty() {
+            let why = format!("the {name} claims {} slots that the other end does not take for its own", alone.len());
+            return Err(Error::Precondition(why));
+        }
+    }
     let mut sorted = Sorted {
         handed_over: Vec::new(),
         to_move: Vec::new(),
@@ -215,18 +224,20 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
     Ok(sorted)
 }
 
-/// What a node says about itself.
+/// What one end says about itself and about the other.
 struct Table {
     mine: SlotSet,
+    theirs: SlotSet,
     open: std::collections::BTreeMap<u16, Open>,
 }
 
-async fn table(connection: &mut Connection) -> Result<Table, Error> {
+async fn table(connection: &mut Connection, other: NodeId) -> Result<Table, Error> {
     let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
-    let mut table = Table { mine: SlotSet::EMPTY, open: std::collections::BTreeMap::new() };
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
+    let theirs = lines.iter().find(|node| id(&node.id) == Some(other)).map(slots_of).unwrap_or_default();
+    let mut table = Table { mine: SlotSet::EMPTY, theirs, open: std::collections::BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {
-        node.slots.iter().for_each(|range| table.mine.insert_range(range.first, range.last));
+        table.mine = slots_of(node);
         let migrating = node.migrating.iter().filter_map(|(slot, to)| Some((*slot, Open::Migrating(id(to)?))));
         let importing = node.importing.iter().filter_map(|(slot, from)| Some((*slot, Open::Importing(id(from)?))));
         table.open.extend(migrating.chain(importing));

@@ -5,6 +5,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plan::{Leaver, ReleaseHow, RestartAs, Seen, Who};
+use resp::{Link, Role};
 use types::agent::{AgentPhase, Release};
 use types::names;
 
@@ -48,7 +49,7 @@ pub(super) async fn restart(world: World<'_>, nodes: &Nodes, pod: plan::Pod, exp
         return Err(refused(format!("the pod {} is being deleted already", place.name)));
     }
     match expect {
-        RestartAs::Replica(id) => owns_nothing(world, nodes, Who { pod, id }).await?,
+        RestartAs::Replica(id) => is_spare(world, nodes, Who { pod, id }).await?,
         RestartAs::OnlyCopy(id) => still_there(world, nodes, Who { pod, id }).await?,
         RestartAs::NotRunning => redis_is_down(world, &container_of(&live), &place.name).await?,
     }
@@ -70,9 +71,20 @@ async fn redis_is_down(world: World<'_>, container: &Container, pod: &str) -> Re
 
 async fn owns_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
     let mut redis = nodes.at(world.address(who)?, who.id).await?;
-    let table = redis.table().await?;
-    let mine = table.mine();
+    let mine = redis.table().await?.mine();
     if mine.is_empty() { Ok(()) } else { Err(refused(format!("{who} owns {} slots", mine.len()))) }
+}
+
+/// What it holds is also at its primary: that one may have died since it was looked at.
+async fn is_spare(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
+    owns_nothing(world, nodes, who).await?;
+    let mut redis = nodes.at(world.address(who)?, who.id).await?;
+    match redis.connection()?.role().await? {
+        Role::Primary { .. } | Role::Replica { link: Link::Connected, .. } => Ok(()),
+        Role::Replica { link, .. } => Err(refused(format!(
+            "the link of {who} to its primary is {link:?}, not connected: it may hold the only copy of its shard"
+        ))),
+    }
 }
 
 async fn still_there(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {

@@ -157,6 +157,7 @@ pub(super) fn read(raw: &Raw, streams: &Streams, remembered: &BTreeMap<NodeId, S
         keys: u64::try_from(raw.info.keys()).unwrap_or(0),
         bytes: unsigned(raw.info.number("used_memory_dataset")),
         epoch: myself.map_or(0, |me| me.config_epoch),
+        current_epoch: raw.cluster.as_ref().map_or(0, |(_, view)| view.current_epoch),
         state_ok: raw.cluster.as_ref().is_none_or(|(_, view)| view.ok),
         loading: raw.info.flag("loading").unwrap_or(false),
         node_timeout_millis: raw.node_timeout_millis,

@@ -7,6 +7,13 @@ use super::{Luck, Process, Server, World, disown};
 use crate::observed::{Health, NodeId, Open, Peer, PeerRole, Pod, Role};
 use crate::slots::SlotSet;
 
+/// Who called an election: the replica by itself, or an operator with `CLUSTER FAILOVER` (`CLUSTERMSG_FLAG0_FORCEACK`).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Call {
+    OwnElection,
+    Operator,
+}
+
 /// What a node says of itself in every message.
 #[derive(Clone)]
 struct Word {
@@ -15,6 +22,9 @@ struct Word {
     role: PeerRole,
     epoch: u64,
     current_epoch: u64,
+    /// The slots it speaks for, with their epoch: its own, or as a replica those it believes its primary to own.
+    claims: SlotSet,
+    claims_epoch: u64,
     members: Vec<(NodeId, Peer)>,
 }
 
@@ -72,12 +82,17 @@ impl World {
             Role::Primary { slots } => PeerRole::Primary { slots: slots.clone() },
             Role::Replica { of, .. } => PeerRole::Replica { of: *of },
         };
+        let primary = server.follows().and_then(|primary| server.table.get(&primary));
+        let (claims, claims_epoch) =
+            primary.map_or_else(|| (server.slots(), server.epoch), |peer| (peer.slots().clone(), peer.epoch));
         Some(Word {
             id: server.id,
             address: home.address.clone(),
             role,
             epoch: server.epoch,
             current_epoch: server.current_epoch,
+            claims,
+            claims_epoch,
             members: server.table.iter().map(|(id, peer)| (*id, peer.clone())).collect(),
         })
     }
@@ -128,7 +143,7 @@ impl World {
         }
         let stale = match &word.role {
             PeerRole::Primary { slots } => me.believe(word.id, word.epoch, slots),
-            PeerRole::Replica { .. } => Vec::new(),
+            PeerRole::Replica { .. } => me.newer_owners(&word.claims, word.claims_epoch),
         };
         let collides = me.epoch == word.epoch && me.id < word.id && matches!(word.role, PeerRole::Primary { .. });
         if collides && matches!(me.role, Role::Primary { .. }) {
@@ -190,15 +205,15 @@ impl World {
             let Some(primary) = server.follows() else { continue };
             let entry = server.table.get(&primary);
             let dead = entry.is_some_and(|peer| peer.health == Health::Failed && !peer.slots().is_empty());
-            if dead && !luck.fails(2) && self.has_votes(pod) {
+            if dead && !luck.fails(2) && self.has_votes(pod, Call::OwnElection) {
                 self.promote(pod);
             }
         }
     }
 
     /// A majority of the primaries that own slots hears this replica and votes for it. Nobody votes for a claim to slots of which it
-    /// knows a newer owner.
-    pub(crate) fn has_votes(&self, replica: Pod) -> bool {
+    /// knows a newer owner; nor, unless an operator asked for the election, against a primary that it does not itself hold to be dead.
+    pub(crate) fn has_votes(&self, replica: Pod, call: Call) -> bool {
         let Some(server) = self.up(replica) else { return false };
         let Some((primary, old)) = server.follows().and_then(|id| server.table.get(&id).map(|peer| (id, peer))) else {
             return false;
@@ -213,7 +228,13 @@ impl World {
             let newer = newer.fold(SlotSet::EMPTY, |all, (_, peer)| all.union(peer.slots()));
             let mine = if voter.id != primary && voter.epoch > old.epoch { voter.slots() } else { SlotSet::EMPTY };
             let overruled = !old.slots().intersection(&newer.union(&mine)).is_empty();
-            !overruled && voter.table.contains_key(&server.id) && !voter.slots().is_empty() && self.linked(pod, replica)
+            let held_dead = voter.table.get(&primary).is_some_and(|peer| peer.health == Health::Failed);
+            let agreed = held_dead || call == Call::Operator;
+            !overruled
+                && agreed
+                && voter.table.contains_key(&server.id)
+                && !voter.slots().is_empty()
+                && self.linked(pod, replica)
         });
         votes.count() > owners.len() / 2
     }
@@ -330,6 +351,13 @@ impl Server {
         }
         self.cede(sender, &ceded, &from_primary, whole);
         stale
+    }
+
+    /// Who is known to own some of these slots with a newer epoch than this.
+    fn newer_owners(&self, slots: &SlotSet, epoch: u64) -> Vec<(NodeId, u64, SlotSet)> {
+        let newer = self.table.iter().filter(|(_, peer)| peer.epoch > epoch);
+        let owners = newer.filter(|(_, peer)| !peer.slots().intersection(slots).is_empty());
+        owners.map(|(id, peer)| (*id, peer.epoch, peer.slots().clone())).collect()
     }
 
     /// A primary whose slots have all gone to one node follows it; keys of slots that went elsewhere are dropped. A replica moves with

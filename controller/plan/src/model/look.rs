@@ -72,6 +72,7 @@ impl World {
             keys: server.data.values().map(|keys| keys.len() as u64).sum(),
             bytes: 0,
             epoch: server.epoch,
+            current_epoch: server.current_epoch.max(server.epoch),
             state_ok: is_ok(server),
             loading: false,
             node_timeout_millis: server.node_timeout_millis,
@@ -153,7 +154,7 @@ pub(super) fn server(node: &Node) -> Server {
     server.role = node.role.clone();
     server.open = node.open.clone();
     server.epoch = node.epoch;
-    server.current_epoch = node.peers.values().map(|peer| peer.epoch).max().unwrap_or(0).max(node.epoch);
+    server.current_epoch = node.peers.values().map(|peer| peer.epoch).fold(node.current_epoch, u64::max);
     server.table = node.peers.clone();
     server.node_timeout_millis = node.node_timeout_millis;
     for slot in node.foreign_keys.iter().filter(|(_, keys)| **keys > 0).map(|(slot, _)| *slot) {

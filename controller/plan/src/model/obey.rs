@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::gossip::Call;
 use super::{Home, Luck, Process, Server, World, disown};
 use crate::desired::FailoverHow;
 use crate::observed::{NodeId, Open, PeerRole, Pod, Role};
@@ -123,7 +124,7 @@ impl World {
         require(how == FailoverHow::Coordinated || !alive, "the primary answers")?;
         self.asked.insert(replica.pod.shard, self.now);
         self.won.insert(replica.pod.shard, self.now);
-        if luck.fails(4) || !self.has_votes(replica.pod) {
+        if luck.fails(4) || !self.has_votes(replica.pod, Call::Operator) {
             return Ok(());
         }
         if how == FailoverHow::Coordinated {
@@ -161,7 +162,16 @@ impl World {
         require(known, "the target is no primary that knows the source")?;
         let linked = self.linked(from.pod, to.pod);
         require(linked, "the two do not reach each other")?;
+        let source = self.at(from)?.clone();
         let target = self.at(to)?;
+        let shared = |one: &Server, other: &Server| {
+            let told = other.table.get(&one.id).map(|peer| peer.slots().clone()).unwrap_or_default();
+            one.slots().difference(slots).difference(&told).is_empty()
+        };
+        require(
+            shared(&source, target) && shared(target, &source),
+            "an end has been replaced and does not know it yet",
+        )?;
         require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;
         let (mut whole, bad) = (slots.clone(), luck.fails(3));
         if bad {
@@ -300,6 +310,9 @@ impl World {
             RestartAs::NotRunning => running.is_none(),
         };
         require(holds && !home.hidden, "it is no longer what it was")?;
+        let primary = running.and_then(Server::follows).filter(|_| matches!(expect, RestartAs::Replica(_)));
+        let linked = primary.is_none_or(|id| self.place_of(id).is_some_and(|at| self.linked(at, pod)));
+        require(linked, "its link to its primary is down")?;
         let held = home.process == Process::Held;
         if !held {
             self.crash(pod, true);
