@@ -232,3 +232,47 @@ fn a_primary_that_is_back_does_not_vote_for_its_own_replacement() {
     let history = [Event::CutOff(73), crash, round(0, false, 3), round(0, true, 1), round(1, true, 2), Event::Write];
     survives(1, 1, true, Some(7_154_625_607_532_237_128), &history);
 }
+
+#[test]
+fn a_primary_that_was_cut_off_takes_no_writes_before_it_sees_the_others_again() {
+    let history = [
+        Event::Terminate(109),
+        Event::CutOff(3),
+        round(0, false, 2),
+        Event::Rejoin,
+        Event::EndGrace,
+        Event::Terminate(3),
+    ];
+    survives(4, 2, false, None, &[&history[..], &[Event::EndGrace, Event::Write]].concat());
+}
+
+#[test]
+fn a_member_with_an_old_table_does_not_pass_on_what_its_owner_no_longer_claims() {
+    let looks = [2, 3, 2, 1].map(|ticks| round(0, false, ticks));
+    let shrunk = [Event::Replicas(0), round(4, false, 1), Event::Shards(1), Event::Replicas(1)];
+    let history = [&looks[..], &shrunk, &[round(1, false, 0), Event::Shards(4)]].concat();
+    survives(4, 1, true, Some(13_230_143_226_749_955_877), &history);
+}
+
+#[test]
+fn keys_that_were_moved_to_a_primary_that_dies_at_once_are_what_replication_allows_to_lose() {
+    let history = [
+        round(0, false, 2),
+        Event::CutOff(103),
+        round(0, true, 2),
+        Event::Rejoin,
+        round(0, false, 3),
+        Event::Crash { place: 43, with_pod: false },
+        round(0, false, 1),
+        Event::Shards(2),
+        round(1, true, 0),
+        round(1, false, 2),
+        Event::CutOff(5),
+        Event::CutOff(21),
+        round(0, true, 0),
+        round(1, false, 0),
+        Event::Crash { place: 116, with_pod: true },
+        round(0, false, 0),
+    ];
+    survives(3, 1, false, Some(7_060_101_905_997_997_165), &history);
+}

@@ -225,7 +225,8 @@ impl World {
                 return false;
             };
             let newer = voter.table.iter().filter(|(id, peer)| **id != primary && peer.epoch > old.epoch);
-            let newer = newer.fold(SlotSet::EMPTY, |all, (_, peer)| all.union(peer.slots()));
+            let newer =
+                newer.fold(SlotSet::EMPTY, |all, (_, peer)| all.union(peer.slots())).difference(&voter.unclaimed);
             let mine = if voter.id != primary && voter.epoch > old.epoch { voter.slots() } else { SlotSet::EMPTY };
             let overruled = !old.slots().intersection(&newer.union(&mine)).is_empty();
             let held_dead = voter.table.get(&primary).is_some_and(|peer| peer.health == Health::Failed);
@@ -310,28 +311,25 @@ fn entry(role: PeerRole, word: &Word) -> Peer {
 impl Server {
     /// Takes in a claim to slots, as Redis compares epochs. Gives the claims that are overruled by somebody newer.
     fn believe(&mut self, sender: NodeId, epoch: u64, slots: &SlotSet) -> Vec<(NodeId, u64, SlotSet)> {
-        let known = self.table.get(&sender).is_some_and(|peer| peer.epoch == epoch && peer.slots() == slots);
+        let bound = self.table.get(&sender).map(|peer| peer.slots().clone()).unwrap_or_default();
+        self.unclaimed = self.unclaimed.difference(&bound.intersection(slots)).union(&bound.difference(slots));
+        let known =
+            self.table.get(&sender).is_some_and(|peer| peer.epoch == epoch) && slots.difference(&bound).is_empty();
         if known && self.slots().intersection(slots).is_empty() {
             return Vec::new();
         }
         let importing: SlotSet =
             self.open.iter().filter(|(_, mark)| matches!(mark, Open::Importing(_))).map(|(slot, _)| *slot).collect();
-        let mut stale = Vec::new();
+        let stale = self.newer_owners(slots, epoch).into_iter().filter(|(id, _, _)| *id != sender).collect();
         let mut granted = slots.difference(&importing);
         let mut from_primary = SlotSet::EMPTY;
         let primary = self.follows();
         for (id, peer) in self.table.iter().filter(|(id, _)| **id != sender) {
             let shared = peer.slots().intersection(&granted);
-            if shared.is_empty() {
-                continue;
-            }
-            if peer.epoch >= epoch {
-                granted = granted.difference(&shared);
-                if peer.epoch > epoch {
-                    stale.push((*id, peer.epoch, peer.slots().clone()));
-                }
-            } else if Some(*id) == primary {
-                from_primary = shared;
+            let yielded = if peer.epoch < epoch { shared.clone() } else { shared.intersection(&self.unclaimed) };
+            granted = granted.difference(&shared.difference(&yielded));
+            if Some(*id) == primary {
+                from_primary = yielded;
             }
         }
         let mine = self.slots().intersection(&granted);
@@ -339,6 +337,7 @@ impl Server {
             granted = granted.difference(&mine);
         }
         let ceded = self.slots().intersection(&granted);
+        self.unclaimed = self.unclaimed.difference(&granted);
         let whole = slots.len();
         for (id, peer) in &mut self.table {
             if *id == sender {
@@ -356,8 +355,8 @@ impl Server {
     /// Who is known to own some of these slots with a newer epoch than this.
     fn newer_owners(&self, slots: &SlotSet, epoch: u64) -> Vec<(NodeId, u64, SlotSet)> {
         let newer = self.table.iter().filter(|(_, peer)| peer.epoch > epoch);
-        let owners = newer.filter(|(_, peer)| !peer.slots().intersection(slots).is_empty());
-        owners.map(|(id, peer)| (*id, peer.epoch, peer.slots().clone())).collect()
+        let claims = newer.map(|(id, peer)| (*id, peer.epoch, peer.slots().difference(&self.unclaimed)));
+        claims.filter(|(_, _, theirs)| !theirs.intersection(slots).is_empty()).collect()
     }
 
     /// A primary whose slots have all gone to one node follows it; keys of slots that went elsewhere are dropped. A replica moves with

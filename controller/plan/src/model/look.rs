@@ -140,7 +140,7 @@ fn collect(data: &Data, slots: &SlotSet, into: &mut BTreeSet<(u16, u64)>) {
 }
 
 /// `cluster_state:ok` without full coverage: most primaries that own slots answer.
-fn is_ok(server: &Server) -> bool {
+pub(super) fn is_ok(server: &Server) -> bool {
     let owners = server.table.values().filter(|peer| !peer.slots().is_empty());
     let reachable =
         owners.clone().filter(|peer| peer.health == Health::Ok).count() + usize::from(!server.slots().is_empty());

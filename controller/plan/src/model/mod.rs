@@ -69,6 +69,8 @@ pub struct Server {
     pub current_epoch: u64,
     /// The other nodes of its table.
     pub table: BTreeMap<NodeId, Peer>,
+    /// Slots that its table gives to somebody who does not claim them any more (`owner_not_claiming_slot`, Redis 7.0.13): it tells nobody.
+    pub unclaimed: SlotSet,
     /// Its data set.
     pub data: Data,
     /// Writes it has seen.
@@ -92,6 +94,7 @@ impl Server {
             epoch: 0,
             current_epoch: 0,
             table: BTreeMap::new(),
+            unclaimed: SlotSet::EMPTY,
             data: Data::new(),
             offset: 0,
             node_timeout_millis: 5_000,
@@ -134,6 +137,7 @@ impl Server {
         if let Role::Primary { slots } = &mut self.role {
             *slots = slots.union(gained);
         }
+        self.unclaimed = self.unclaimed.difference(gained);
         for peer in self.table.values_mut() {
             disown(peer, gained);
         }
@@ -431,7 +435,8 @@ impl World {
     pub fn write(&mut self, slot: u16) -> bool {
         let Some(owner) = self.authority(slot) else { return false };
         let Some(server) = self.up(owner) else { return false };
-        if self.homes.get(&owner).is_none_or(|home| home.cut_off) || server.holds_writes {
+        // Redis answers CLUSTERDOWN where a node does not see most primaries, and for a while after it sees them again.
+        if self.homes.get(&owner).is_none_or(|home| home.cut_off) || server.holds_writes || !look::is_ok(server) {
             return false;
         }
         let place = match server.open.get(&slot) {

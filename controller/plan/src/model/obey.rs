@@ -351,6 +351,7 @@ impl Server {
         let slots = slots.difference(&held);
         self.drop_claim(&slots);
         self.open.retain(|slot, _| !slots.contains(*slot));
+        self.unclaimed = self.unclaimed.difference(&slots);
         for peer in self.table.values_mut() {
             disown(peer, &slots);
         }

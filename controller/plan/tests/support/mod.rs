@@ -241,7 +241,11 @@ impl Run {
             .filter_map(|pod| self.world.up(pod))
             .filter(|server| server.is_synced())
             .filter(|server| {
-                let primary = server.follows().and_then(|id| server.table.get(&id));
+                // Whoever follows a server that runs is no heir, whatever its table says.
+                let orphaned = |id: &plan::NodeId| {
+                    !self.world.running().into_iter().any(|pod| self.world.up(pod).is_some_and(|up| up.id == *id))
+                };
+                let primary = server.follows().filter(orphaned).and_then(|id| server.table.get(&id));
                 primary.is_some_and(|peer| peer.slots().contains(slot))
             })
             .collect();
