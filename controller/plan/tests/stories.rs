@@ -276,3 +276,13 @@ fn keys_that_were_moved_to_a_primary_that_dies_at_once_are_what_replication_allo
     ];
     survives(3, 1, false, Some(7_060_101_905_997_997_165), &history);
 }
+
+#[test]
+fn nothing_is_moved_while_another_primary_has_the_epoch_of_the_source() {
+    let failover = Event::FailOver { shard: 0, candidate: None, force: false };
+    let history =
+        [Event::Replicas(2), failover, Event::Shards(4), round(1, false, 3), Event::Replicas(0), round(1, false, 0)];
+    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: Some(17_472_924_004_802_001_734) };
+    let (run, _) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+}

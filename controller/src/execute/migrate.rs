@@ -191,8 +191,13 @@ struct Sorted {
 /// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
 /// does not share: somebody has taken its place, it has not been told yet, and the epoch of a move would set it above its successor.
 async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
-    let source = table(&mut ends.source, order.to.id).await?;
-    let target = table(&mut ends.target, order.from.id).await?;
+    let source = table(&mut ends.source, order, order.to.id).await?;
+    let target = table(&mut ends.target, order, order.from.id).await?;
+    if let Some(other) = source.rivals.iter().chain(&target.rivals).next() {
+        let why =
+            format!("{other} has the same epoch as the source, which will raise one of them above the target's claim");
+        return Err(Error::Precondition(why));
+    }
     for (name, end, other) in [("source", &source, &target), ("target", &target, &source)] {
         let alone = end.mine.difference(order.slots).difference(&other.theirs);
         if !alone.is_empty() {
@@ -228,14 +233,21 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
 struct Table {
     mine: SlotSet,
     theirs: SlotSet,
+    /// Primaries with the configuration epoch of the source: Redis gives one of the two a new one as soon as they talk
+    /// (`clusterHandleConfigEpochCollision`).
+    rivals: Vec<NodeId>,
     open: std::collections::BTreeMap<u16, Open>,
 }
 
-async fn table(connection: &mut Connection, other: NodeId) -> Result<Table, Error> {
+async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> Result<Table, Error> {
     let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
     let theirs = lines.iter().find(|node| id(&node.id) == Some(other)).map(slots_of).unwrap_or_default();
-    let mut table = Table { mine: SlotSet::EMPTY, theirs, open: std::collections::BTreeMap::new() };
+    let from = lines.iter().find(|node| id(&node.id) == Some(order.from.id));
+    let equals =
+        lines.iter().filter(|node| node.flags.primary && from.is_some_and(|f| f.config_epoch == node.config_epoch));
+    let rivals = equals.filter_map(|node| id(&node.id)).filter(|id| *id != order.from.id).collect();
+    let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, open: std::collections::BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {
         table.mine = slots_of(node);
         let migrating = node.migrating.iter().filter_map(|(slot, to)| Some((*slot, Open::Migrating(id(to)?))));

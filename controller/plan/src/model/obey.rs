@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::gossip::Call;
 use super::{Home, Luck, Process, Server, World, disown};
 use crate::desired::FailoverHow;
-use crate::observed::{NodeId, Open, PeerRole, Pod, Role};
+use crate::observed::{NodeId, Open, Peer, PeerRole, Pod, Role};
 use crate::slots::SlotSet;
 use crate::step::{ReleaseHow, RestartAs, Step, Who};
 
@@ -172,6 +172,9 @@ impl World {
             shared(&source, target) && shared(target, &source),
             "an end has been replaced and does not know it yet",
         )?;
+        let rival = |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch;
+        let rivals = |server: &Server| server.table.iter().any(|(id, peer)| *id != from.id && rival(peer));
+        require(!rivals(&source) && !rivals(target), "somebody has the epoch of the source")?;
         require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;
         let (mut whole, bad) = (slots.clone(), luck.fails(3));
         if bad {
