@@ -173,6 +173,12 @@ async fn claim_would_count(ends: &mut Ends) -> Result<(), Error> {
         let (heard, epoch) = (target.current_epoch, source.my_epoch);
         return Err(Error::Precondition(format!("the target has heard of epoch {heard}, the source is at {epoch}")));
     }
+    if target.my_epoch == source.my_epoch {
+        return Err(Error::Precondition(format!(
+            "both ends have the epoch {}, one of them will change it",
+            source.my_epoch
+        )));
+    }
     Ok(())
 }
 

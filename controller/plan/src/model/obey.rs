@@ -174,7 +174,7 @@ impl World {
         )?;
         let rival = |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch;
         let rivals = |server: &Server| server.table.iter().any(|(id, peer)| *id != from.id && rival(peer));
-        require(!rivals(&source) && !rivals(target), "somebody has the epoch of the source")?;
+        require(!rivals(&source) && !rivals(target) && target.epoch != epoch, "somebody has the epoch of the source")?;
         require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;
         let (mut whole, bad) = (slots.clone(), luck.fails(3));
         if bad {
