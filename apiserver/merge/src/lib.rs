@@ -1,17 +1,22 @@
 //! Objects over a schema: what a structural OpenAPI v3 schema says about a JSON value, and how patches change one.
 //!
 //! Everything is a pure function on `serde_json::Value`. It must not know any kind, HTTP, storage, a clock or a task
-//! runtime. Server-side apply (field sets, managedFields) will stand beside these modules on the same [`Schema`].
+//! runtime. Server-side apply works on the same [`Schema`]: [`fields`] are sets of places, [`typed`] walks values, [`managed`] is who owns
+//! what, [`own`] is what a write does to it.
 
 mod check;
 mod decode;
 mod default;
+pub mod fields;
+pub mod managed;
 mod metadata;
+pub mod own;
 mod patch;
 mod path;
 mod prune;
 mod schema;
 mod strategic;
+pub mod typed;
 
 pub use check::{Fault, FaultKind, check};
 pub use decode::{Decoded, Error as DecodeError, Limits, decode, duplicates};

@@ -69,6 +69,24 @@ pub(crate) fn object_meta() -> Node {
     )
 }
 
+/// meta/v1 ObjectMeta as managers share it: finalizers one by one, owners by uid and each as a whole. That no two are the same is not
+/// checked, for the reason given above.
+pub(crate) fn shared_meta() -> Node {
+    let mut meta = object_meta();
+    if let Shape::Object(object) = &mut meta.shape {
+        if let Some(Shape::Array(finalizers)) = object.properties.get_mut("finalizers").map(|node| &mut node.shape) {
+            finalizers.list_type = ListType::Set;
+        }
+        if let Some(Shape::Array(owners)) = object.properties.get_mut("ownerReferences").map(|node| &mut node.shape) {
+            owners.list_type = ListType::Map(vec!["uid".to_owned()]);
+            if let Shape::Object(owner) = &mut owners.items.shape {
+                owner.map_type = MapType::Atomic;
+            }
+        }
+    }
+    meta
+}
+
 fn managed_fields() -> Node {
     let kept = Node::plain(Shape::Object(Object {
         properties: BTreeMap::new(),

@@ -13,6 +13,7 @@ const DEPTH_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Schema {
     root: Node,
+    shared: Node,
 }
 
 /// What is known about one place in an object.
@@ -173,13 +174,23 @@ impl Schema {
             }
             object.properties.insert("metadata".to_owned(), metadata::object_meta());
         }
-        Ok(Self { root })
+        let mut shared = root.clone();
+        if let Shape::Object(object) = &mut shared.shape {
+            object.properties.insert("metadata".to_owned(), metadata::shared_meta());
+        }
+        Ok(Self { root, shared })
     }
 
     /// The node of the whole object.
     #[must_use]
     pub const fn root(&self) -> &Node {
         &self.root
+    }
+
+    /// The same node, as managers share an object: some lists of metadata have named items there.
+    #[must_use]
+    pub const fn shared(&self) -> &Node {
+        &self.shared
     }
 }
 

@@ -1,0 +1,322 @@
+//! What a write does to ownership, and what an apply does to the object (KEP-555).
+//!
+//! Every write that changes a field makes its manager the owner and takes the field from the others. An apply says what its manager
+//! wants to own: what it said before and leaves out now goes, unless another manager owns it as well; what another one owns with another
+//! value is a conflict.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value, json};
+
+use crate::fields::{Path, Set};
+use crate::managed::{Managed, Manager, Operation, Owned, is_reset};
+use crate::schema::Node;
+use crate::typed::{self, Comparison, Faults};
+
+/// Most managers of updates; the oldest beyond it are folded into one.
+const UPDATERS_MAX: usize = 10;
+/// Who owns what several old updaters owned.
+const ANCIENT: &str = "ancient-changes";
+/// Who owns what was there before somebody applied for the first time.
+const BEFORE_APPLY: &str = "before-first-apply";
+/// Of metadata, what belongs to the server.
+const SERVERS: [&str; 9] = [
+    "name",
+    "namespace",
+    "creationTimestamp",
+    "selfLink",
+    "uid",
+    "clusterName",
+    "generation",
+    "managedFields",
+    "resourceVersion",
+];
+
+/// A kind as ownership sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Frame<'a> {
+    /// Its schema.
+    pub node: &'a Node,
+    /// The version the objects are in.
+    pub api_version: &'a str,
+    /// What this endpoint does not write: `status` for the object, `spec` for its status.
+    pub reset: &'a Set,
+}
+
+/// Who writes, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Author<'a> {
+    /// Field manager; empty: unknown.
+    pub name: &'a str,
+    /// Subresource, or empty.
+    pub subresource: &'a str,
+    /// RFC 3339, UTC, seconds.
+    pub now: &'a str,
+}
+
+/// A field that somebody else owns with another value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// Who.
+    pub manager: Manager,
+    /// Which field.
+    pub path: Path,
+}
+
+/// Why an object is not applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// What is applied does not fit the schema.
+    #[error("failed to create typed patch object: {0}")]
+    Patch(Faults),
+    /// What is stored has ownership that cannot be read.
+    #[error("failed to decode managed fields: {0}")]
+    Managed(#[from] crate::managed::Error),
+    /// Others own some of it.
+    #[error("{}", message(.0))]
+    Conflicts(Vec<Conflict>),
+}
+
+/// The sentence about conflicts, by manager.
+#[must_use]
+pub fn message(conflicts: &[Conflict]) -> String {
+    if let [one] = conflicts {
+        return format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path);
+    }
+    let mut by_manager: BTreeMap<&Manager, Vec<&Path>> = BTreeMap::new();
+    conflicts.iter().for_each(|conflict| by_manager.entry(&conflict.manager).or_default().push(&conflict.path));
+    let lines = by_manager.into_iter().flat_map(|(manager, paths)| {
+        let paths = paths.into_iter().map(|path| format!("- {path}"));
+        std::iter::once(format!("conflicts with {manager}:")).chain(paths)
+    });
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.collect::<Vec<_>>().join("\n"))
+}
+
+impl<'a> Frame<'a> {
+    fn owned(&self, set: Set, time: Option<String>) -> Owned {
+        Owned { set, api_version: self.api_version.to_owned(), time }
+    }
+
+    fn manager(&self, name: &str, operation: Operation, author: &Author<'_>) -> Manager {
+        let name = if name.is_empty() { "unknown" } else { name };
+        Manager::of(name, operation, self.api_version, author.subresource)
+    }
+}
+
+/// The managers after a write that is no apply. `live` is `None` when the object is made.
+///
+/// An object nobody has tracked so far stays untracked. Through a subresource nobody can change the list itself.
+#[must_use]
+pub fn update(frame: Frame<'_>, live: Option<&Value>, new: &Value, author: Author<'_>) -> Managed {
+    let managed = decode(live, new, !author.subresource.is_empty());
+    if managed.0.is_empty() && live.is_some() {
+        return managed;
+    }
+    let empty = json!({});
+    let name = author.name;
+    updated(frame, live.unwrap_or(&empty), new, managed, Author { name, ..author })
+}
+
+/// From the new object, or, where that has none or nonsense, from the live one.
+fn decode(live: Option<&Value>, new: &Value, is_subresource: bool) -> Managed {
+    let of_live = || Managed::decode(live.and_then(list_of)).unwrap_or_default();
+    if is_subresource {
+        return of_live();
+    }
+    if is_reset(list_of(new)) {
+        return Managed::default();
+    }
+    Managed::decode(list_of(new)).ok().filter(|managed| !managed.0.is_empty()).unwrap_or_else(of_live)
+}
+
+fn list_of(object: &Value) -> Option<&Value> {
+    object.pointer("/metadata/managedFields")
+}
+
+fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, author: Author<'_>) -> Managed {
+    let found = typed::compare(frame.node, &plain(live), &plain(new)).without(frame.reset);
+    take(frame, &mut managed, &found, None);
+    let taken = found.modified.union(&found.added).difference(&servers());
+    if !taken.is_empty() {
+        let manager = frame.manager(author.name, Operation::Update, &author);
+        let before = managed.0.remove(&manager).map(|owned| owned.set).unwrap_or_default();
+        managed.0.insert(manager, frame.owned(taken.union(&before), Some(author.now.to_owned())));
+    }
+    cap(&mut managed);
+    managed
+}
+
+/// What changed is no longer the others', and what went is nobody's. Entries of versions that are not served any more are dropped.
+fn take(frame: Frame<'_>, managed: &mut Managed, found: &Comparison, except: Option<&Manager>) {
+    let changed = found.modified.union(&found.added).union(&found.removed);
+    managed.0.retain(|manager, owned| {
+        if Some(manager) == except {
+            return !owned.set.is_empty();
+        }
+        owned.set = owned.set.difference(&changed);
+        owned.api_version == frame.api_version && !owned.set.is_empty()
+    });
+}
+
+/// Folds the oldest updaters together, each version for itself, until there are few enough.
+fn cap(managed: &mut Managed) {
+    let is_update = |(manager, _): &(&Manager, &Owned)| manager.operation == Operation::Update;
+    let mut updaters: Vec<(Option<String>, Manager)> =
+        managed.0.iter().filter(is_update).map(|(manager, owned)| (owned.time.clone(), manager.clone())).collect();
+    updaters.sort();
+    let mut count = updaters.len();
+    let mut first: BTreeMap<String, Manager> = BTreeMap::new();
+    for (time, manager) in updaters {
+        if count <= UPDATERS_MAX {
+            return;
+        }
+        let version = manager.api_version.clone();
+        let Some(oldest) = first.get(&version) else {
+            first.insert(version, manager);
+            continue;
+        };
+        let bucket = Manager::of(ANCIENT, Operation::Update, &version, "");
+        if !managed.0.contains_key(&bucket)
+            && let Some(owned) = managed.0.remove(oldest)
+        {
+            managed.0.insert(bucket.clone(), owned);
+        }
+        if let Some(folded) = managed.0.remove(&manager)
+            && let Some(owned) = managed.0.get_mut(&bucket)
+        {
+            owned.set = owned.set.union(&folded.set);
+            owned.time = time;
+            count -= 1;
+        }
+    }
+}
+
+/// An object after an apply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Applied {
+    /// The object, without its managers.
+    pub object: Value,
+    /// Its managers.
+    pub managed: Managed,
+    /// Whether anything but the managers is another than before.
+    pub is_changed: bool,
+}
+
+/// Applies a configuration to the live object; `None`: there is none, and it is made.
+///
+/// # Errors
+/// The configuration does not fit the schema, or others own what it changes and it is not forced.
+pub fn apply(
+    frame: Frame<'_>,
+    live: Option<&Value>,
+    config: &Value,
+    author: Author<'_>,
+    force: bool,
+) -> Result<Applied, Error> {
+    let config = plain(config);
+    typed::check(frame.node, &config).map_err(Error::Patch)?;
+    let mut managed = Managed::decode(live.and_then(list_of))?;
+    let bare = bare(&config);
+    if managed.0.is_empty()
+        && let Some(live) = live
+    {
+        managed = updated(frame, &bare, live, managed, Author { name: BEFORE_APPLY, ..author });
+    }
+    let live = live.map_or(bare, plain);
+    let manager = frame.manager(author.name, Operation::Apply, &author);
+    let last = managed.0.remove(&manager);
+    let time = last.as_ref().and_then(|last| last.time.clone());
+    let set = typed::places(frame.node, &config).recursive_difference(frame.reset);
+    managed.0.insert(manager.clone(), frame.owned(set, time));
+    let merged = typed::merge(frame.node, Some(&live), Some(&config)).unwrap_or_default();
+    let object = match last.filter(|last| last.api_version == frame.api_version) {
+        Some(last) => prune(frame.node, &merged, &managed, &last.set),
+        None => merged,
+    };
+    let found = typed::compare(frame.node, &live, &object).without(frame.reset);
+    let conflicts = conflicts(&managed, &found, &manager);
+    if !force && !conflicts.is_empty() {
+        return Err(Error::Conflicts(conflicts));
+    }
+    take(frame, &mut managed, &found, Some(&manager));
+    let is_changed = crate::fields::order(&live, &object).is_ne();
+    settle(&mut managed, &manager, is_changed.then_some(author.now));
+    Ok(Applied { object, managed, is_changed })
+}
+
+/// The applier does not own what is the server's, and its entry is as old as its last change.
+fn settle(managed: &mut Managed, manager: &Manager, now: Option<&str>) {
+    let Some(mut owned) = managed.0.remove(manager) else { return };
+    owned.set = owned.set.difference(&servers());
+    owned.time = now.map(str::to_owned).or(owned.time);
+    if !owned.set.is_empty() {
+        managed.0.insert(manager.clone(), owned);
+    }
+}
+
+fn conflicts(managed: &Managed, found: &Comparison, applier: &Manager) -> Vec<Conflict> {
+    let changed = found.modified.union(&found.added);
+    let others = managed.0.iter().filter(|(manager, _)| *manager != applier);
+    let paths = others.flat_map(|(manager, owned)| {
+        let shared = owned.set.intersection(&changed).paths();
+        shared.into_iter().map(|path| Conflict { manager: manager.clone(), path })
+    });
+    paths.collect()
+}
+
+/// Takes away what the manager applied last time and does not apply now, unless somebody else owns it, or nobody has ever.
+fn prune(node: &Node, merged: &Value, managed: &Managed, last: &Set) -> Value {
+    let last = typed::named(node, last);
+    let pruned = typed::remove(node, merged, &last);
+    let everybodys = managed.0.values().fold(Set::default(), |all, owned| all.union(&owned.set));
+    let all = typed::named(node, &typed::places(node, merged));
+    let kept = typed::named(node, &typed::places(node, &pruned)).union(&typed::named(node, &everybodys));
+    let pruned = typed::remove(node, merged, &all.difference(&kept));
+    let left = typed::named(node, &typed::places(node, &pruned));
+    typed::remove(node, merged, &all.difference(&left).intersection(&last))
+}
+
+/// What no manager owns.
+fn servers() -> Set {
+    let metadata = SERVERS.iter().map(|name| Path::of(&["metadata", name]));
+    let top = ["apiVersion", "kind", "metadata"].map(|name| Path::of(&[name]));
+    Set::of(top.into_iter().chain(metadata))
+}
+
+/// Without the list of managers, which nobody owns.
+fn plain(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    object
+}
+
+/// An object of the kind with nothing in it.
+fn bare(object: &Value) -> Value {
+    let kept = |name: &str| object.get(name).map(|value| (name.to_owned(), value.clone()));
+    Value::Object(["apiVersion", "kind"].into_iter().filter_map(kept).collect::<Map<String, Value>>())
+}
+
+/// Fields that an object was applied with by an old kubectl, as its annotation tells, and that are still the same.
+#[must_use]
+pub fn still_as(node: &Node, last: &Value, live: &Value) -> Set {
+    let found = typed::compare(node, last, &plain(live));
+    let changed = found.modified.union(&found.added).union(&found.removed);
+    typed::places(node, last).difference(&changed)
+}
+
+/// Conflicts about other fields than these.
+#[must_use]
+pub fn beyond(conflicts: Vec<Conflict>, allowed: &Set) -> Vec<Conflict> {
+    conflicts.into_iter().filter(|conflict| !allowed.has(&conflict.path.0)).collect()
+}
+
+/// The managers that an object names, for tests and messages.
+#[must_use]
+pub fn names(managed: &Managed) -> BTreeSet<&str> {
+    managed.0.keys().map(|manager| manager.name.as_str()).collect()
+}
+
+#[cfg(test)]
+mod tests;

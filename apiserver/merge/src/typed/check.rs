@@ -1,0 +1,117 @@
+//! Whether a value can be merged at all: types fit, fields are declared, items have names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{View, entry, name};
+use crate::fields::Element;
+use crate::schema::{Node, Shape};
+
+/// What does not fit, as Kubernetes words it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Faults(Vec<(String, String)>);
+
+impl fmt::Display for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line =
+            |(path, why): &(String, String)| if path.is_empty() { why.clone() } else { format!("{path}: {why}") };
+        match self.0.as_slice() {
+            [one] => f.write_str(&line(one)),
+            many => {
+                f.write_str("errors:")?;
+                many.iter().try_for_each(|fault| write!(f, "\n  {}", line(fault)))
+            }
+        }
+    }
+}
+
+impl std::error::Error for Faults {}
+
+/// Checks a value before it is applied.
+///
+/// # Errors
+/// Everything that does not fit.
+pub fn check(node: &Node, value: &Value) -> Result<(), Faults> {
+    let mut faults = Faults::default();
+    walk(node, value, &mut String::new(), &mut faults);
+    if faults.0.is_empty() { Ok(()) } else { Err(faults) }
+}
+
+fn walk(node: &Node, value: &Value, path: &mut String, faults: &mut Faults) {
+    let why = match (&node.shape, value) {
+        (_, Value::Null) | (Shape::Any, _) => None,
+        (Shape::Object(_), Value::Object(_)) | (Shape::Array(_), Value::Array(_)) => None,
+        (Shape::Object(_), other) => Some(format!("expected map, got &{{{}}}", plain(other))),
+        (Shape::Array(_), other) => Some(format!("expected list, got &{{{}}}", plain(other))),
+        (Shape::Integer { .. } | Shape::Number, other) if !other.is_number() => {
+            Some(format!("expected numeric (int or float), got {}", go_type(other)))
+        }
+        (Shape::String { is_time: false, .. }, other) if !other.is_string() => {
+            Some(format!("expected string, got &value.valueUnstructured{{Value:{other}}}"))
+        }
+        (Shape::Boolean, other) if !other.is_boolean() => Some(format!("expected boolean, got &{{{}}}", plain(other))),
+        (Shape::IntOrString | Shape::String { is_time: true, .. }, Value::Object(_) | Value::Array(_)) => {
+            Some(format!("expected any scalar, got &{{{}}}", plain(value)))
+        }
+        _ => None,
+    };
+    if let Some(why) = why {
+        return faults.0.push((path.clone(), why));
+    }
+    match (&node.shape, value) {
+        (Shape::Array(_), Value::Array(items)) => walk_items(node, items, path, faults),
+        (Shape::Object(object), Value::Object(fields)) => {
+            for (key, value) in fields {
+                let element = Element::field(key);
+                let Some(node) = entry(Some(object), key) else {
+                    return faults.0.push((format!("{path}{element}"), "field not declared in schema".to_owned()));
+                };
+                under(path, &element, |path| walk(node, value, path, faults));
+            }
+        }
+        _ => {}
+    }
+}
+
+fn walk_items(node: &Node, items: &[Value], path: &mut String, faults: &mut Faults) {
+    let Shape::Array(array) = &node.shape else { return };
+    let mut seen = BTreeSet::new();
+    for (index, item) in (0_i64..).zip(items) {
+        let element = match View::of(node, None) {
+            View::List(array) => match name(array, item) {
+                Ok(element) => element,
+                Err(why) => return faults.0.push((path.clone(), format!("element {index}: {why}"))),
+            },
+            View::Leaf | View::Map(_) => Element::Index(index),
+        };
+        if !seen.insert(element.clone()) {
+            faults.0.push((path.clone(), format!("duplicate entries for key {element}")));
+        }
+        under(path, &element, |path| walk(&array.items, item, path, faults));
+    }
+}
+
+fn under(path: &mut String, element: &Element, walk: impl FnOnce(&mut String)) {
+    let length = path.len();
+    path.push_str(&element.to_string());
+    walk(path);
+    path.truncate(length);
+}
+
+/// As Go prints a value in a message.
+fn plain(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+const fn go_type(value: &Value) -> &'static str {
+    match value {
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        Value::Number(_) => "int64",
+        Value::Null => "<nil>",
+    }
+}
