@@ -1,6 +1,6 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
-use crate::observed::{Health, Member, NodeId, Pod, Role, Seen};
+use crate::observed::{Health, Member, NodeId, Peer, PeerRole, Pod, Role, Seen};
 use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 
@@ -119,13 +119,20 @@ fn claims_no_more(replica: &Live<'_>, lost: &Lost) -> bool {
     replica.node.peers.get(&lost.id).is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
 }
 
-/// Two primaries that may move slots between them: each has a link to the other and to a majority. One that is cut off may have been
-/// replaced without knowing it.
-pub(crate) fn may_move(one: &Live<'_>, other: &Live<'_>) -> bool {
+/// Two primaries that may move slots from one to the other: each has a link to the other and to a majority (one that is cut off may have
+/// been replaced without knowing it), nobody has the epoch of the source (Redis gives one of two equals a new one as soon as they talk,
+/// which may be above the target's claim), and the target has heard of it.
+pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>) -> bool {
     let linked = |from: &Live<'_>, to: &Live<'_>| {
         from.node.peers.get(&to.node.id).is_some_and(|peer| peer.connected && peer.health == Health::Ok)
     };
-    one.node.state_ok && other.node.state_ok && linked(one, other) && linked(other, one)
+    let epoch = from.node.epoch;
+    let is_rival = |(id, peer): (&NodeId, &Peer)| {
+        *id != from.node.id && matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch
+    };
+    let is_alone = !from.node.peers.iter().chain(&to.node.peers).any(is_rival) && to.node.epoch != epoch;
+    let is_known = is_alone && to.heard() >= epoch;
+    from.node.state_ok && to.node.state_ok && linked(from, to) && linked(to, from) && is_known
 }
 
 /// Whether a node may make a claim with a new epoch over what a node of this epoch had. Gives the number of live nodes that are ready.

@@ -301,7 +301,7 @@ fn moves_wait_for_gossip_that_could_undo_them() {
     let wanted = Desired::cluster(2, 0);
     let text = "0-0 P0-9999 1-0 P10000-16383";
     let mut observed = layout(text);
-    at(&mut observed, "0-0").epoch = 8;
+    (at(&mut observed, "0-0").epoch, at(&mut observed, "0-0").current_epoch) = (8, 8);
     let wait = "waits: 1 of 2 nodes agree on who owns which slot and report the cluster as ok";
     assert_eq!(told(&wanted, &observed), [wait]);
     at(&mut observed, "1-0").peers.get_mut(&id(pod("0-0"))).unwrap().epoch = 8;
