@@ -15,7 +15,7 @@ use crate::{
     route,
     site::Site,
     storage::Storage,
-    verb::{Answer, Work, action, change::Part, create, delete, get, list, patch, scale, update, watch},
+    verb::{Answer, Work, action, apply, change::Part, create, delete, get, list, patch, scale, update, watch},
     wire::{
         answer,
         body::{RequestBody, ResponseBody},
@@ -122,6 +122,10 @@ async fn run(work: &Work<'_>, headers: &HeaderMap, body: RequestBody) -> Result<
         (Verb::Create, _) => create::create(work, &bytes, content_type).await,
         (Verb::Update, Some(Subresource::Scale(paths))) => scale::update(work, *paths, &bytes, content_type).await,
         (Verb::Update, sub) => update::update(work, part(sub), &bytes, content_type).await,
+        (Verb::Patch, Some(Subresource::Scale(paths))) if apply::is_apply(content_type) => {
+            apply::apply_scale(work, *paths, &bytes).await
+        }
+        (Verb::Patch, sub) if apply::is_apply(content_type) => apply::apply(work, part(sub), &bytes).await,
         (Verb::Patch, Some(Subresource::Scale(paths))) => patch::patch_scale(work, *paths, &bytes, content_type).await,
         (Verb::Patch, sub) => patch::patch(work, part(sub), &bytes, content_type).await,
         (Verb::Delete, _) => delete::delete(work, &bytes, content_type).await,

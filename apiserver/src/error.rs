@@ -174,9 +174,17 @@ pub enum Error {
     /// A body in a form this server does not read.
     #[error("the body of the request was in an unknown format - accepted media types include: {}", .0.join(", "))]
     UnsupportedMediaType(Vec<&'static str>),
-    /// A patch of server-side apply. kubectl prints the message behind "Server-side apply not available on the server".
-    #[error("apply patches are not read by this server yet: apply without --server-side, or send a merge patch")]
-    ApplyNotServed,
+    /// Others own what is applied, each field with its owner.
+    #[error("{message}")]
+    ApplyConflict {
+        /// The whole message.
+        message: String,
+        /// A cause for each field.
+        causes: Vec<Cause>,
+    },
+    /// What is applied does not fit the kind. Kubernetes answers 500 without a reason, and so do we.
+    #[error("{0}")]
+    Unmergeable(String),
     /// The body, the object or the patch is too large.
     #[error("{0}")]
     TooLarge(String),

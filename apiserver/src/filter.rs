@@ -138,8 +138,10 @@ impl Edge {
         if call.path == metrics::PATH && call.resource.is_none() {
             return self.metrics.answer();
         }
+        let refused_create = authz::refused_create(self.authorizer.as_ref(), &user, &call, request.headers()).await?;
         let context = Context {
             user,
+            refused_create,
             call,
             deadline,
             warnings: exchange.warnings.clone(),

@@ -11,6 +11,8 @@ use std::{
 
 use tokio::time::Instant;
 
+use crate::error::Error;
+
 /// What a request does, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verb {
@@ -161,6 +163,8 @@ pub struct Context {
     pub user_agent: String,
     /// Identifies the request in logs, audit and the `Audit-Id` header.
     pub audit_id: String,
+    /// Why the user may not create what an apply would make; only set for applies.
+    pub refused_create: Option<Error>,
 }
 
 impl Context {
@@ -175,6 +179,7 @@ impl Context {
             annotations: Annotations::default(),
             user_agent: String::new(),
             audit_id: String::new(),
+            refused_create: None,
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::{
 };
 
 pub mod action;
+pub mod apply;
 pub mod change;
 pub mod create;
 pub mod delete;

@@ -8,6 +8,8 @@ mod support;
 mod action;
 #[path = "api/admission.rs"]
 mod admission;
+#[path = "api/apply.rs"]
+mod apply;
 #[path = "api/create.rs"]
 mod create;
 #[path = "api/delete.rs"]

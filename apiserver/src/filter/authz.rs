@@ -1,10 +1,13 @@
 //! Whether somebody may do something: the seam, the rule table behind it, and the message of a refusal.
 
 use futures::future::BoxFuture;
+use http::HeaderMap;
 
 use super::authn::MASTERS;
 use crate::error::{Error, Qualified, Result};
 use crate::request::{Annotations, Call, ResourcePath, User, Verb};
+use crate::verb::apply::APPLY;
+use crate::wire::decode::content_type;
 
 /// What an authorizer decides.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +140,23 @@ pub(super) async fn authorize(
     };
     annotations.set("authorization.k8s.io/decision", word);
     outcome
+}
+
+/// An apply of what is not there makes it, which is a right of its own. Whether it is there is seen later; the refusal is kept until then.
+pub(super) async fn refused_create(
+    authorizer: &dyn Authorizer,
+    user: &User,
+    call: &Call,
+    headers: &HeaderMap,
+) -> Result<Option<Error>> {
+    if call.verb != Verb::Patch || !content_type(headers).starts_with(APPLY) {
+        return Ok(None);
+    }
+    let create = Call { verb: Verb::Create, ..call.clone() };
+    match authorizer.authorize(user, &create).await? {
+        Decision::Allow => Ok(None),
+        Decision::Deny(reason) => Ok(Some(forbidden(user, &create, &reason))),
+    }
 }
 
 /// The refusal, in the exact words of Kubernetes.

@@ -14,6 +14,12 @@ impl Shape {
         merge::Schema::compile(schema).map(Self)
     }
 
+    /// The schema as managers share its fields.
+    #[must_use]
+    pub const fn shared(&self) -> &merge::Node {
+        self.0.shared()
+    }
+
     /// Removes unknown fields and tells their paths.
     pub fn prune(&self, object: &mut Value) -> Vec<String> {
         merge::prune(&self.0, object)

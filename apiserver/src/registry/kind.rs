@@ -169,6 +169,9 @@ pub const MERGE_PATCH: &str = "application/merge-patch+json";
 /// Media type of a strategic merge patch.
 pub const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
+/// Media type of an apply.
+pub const APPLY_PATCH: &str = "application/apply-patch+yaml";
+
 /// Sorted by their names, as discovery prints them.
 const VERBS: [Verb; 8] =
     [Verb::Create, Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
@@ -227,7 +230,11 @@ impl Kind {
     /// The media types of patches that it reads.
     #[must_use]
     pub fn patch_types(&self) -> &'static [&'static str] {
-        if self.strategic { &[JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH] } else { &[JSON_PATCH, MERGE_PATCH] }
+        if self.strategic {
+            &[JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH]
+        } else {
+            &[JSON_PATCH, MERGE_PATCH, APPLY_PATCH]
+        }
     }
 
     /// `apiVersion` of its objects.

@@ -30,6 +30,7 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     let record = admit_action(work, parent_kind, kind, record, &options).await?;
     let mut attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
     attributes.subresource = None;
+    let record = create::owned_by(work, kind, record, &options.manager);
     let json = create::admit_and_store(work, kind, record, attributes).await?;
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }

@@ -18,9 +18,13 @@ use super::{
 use crate::{
     admission::Operation,
     error::{Cause, Error, Result},
-    object::meta,
+    object::{
+        meta,
+        owned::{self, Endpoint, Hand},
+    },
     registry::{Kind, ScalePaths},
     storage::{Live, WriteError},
+    world,
 };
 
 /// Most attempts of one change. Each lost race means that another writer succeeded; a thousand of them within one
@@ -60,6 +64,8 @@ pub struct Change {
     pub options_kind: &'static str,
     /// Another uid than the live one is an immutable field (patch), not a failed precondition (update).
     pub uid_is_field: bool,
+    /// The new object comes with its owners written down: an apply.
+    pub is_owned: bool,
 }
 
 /// The outcome.
@@ -112,6 +118,12 @@ impl Change {
     /// Defaults → mutating admission → defaults → prepare → validate → validating admission.
     async fn admit(&self, work: &Work<'_>, kind: &Kind, mut new: Value, live: &Live) -> Result<Value> {
         incoming::default(kind, &mut new);
+        if !self.is_owned {
+            let now = world::rfc3339(work.world.now());
+            let hand = Hand { manager: &self.options.manager, endpoint: self.endpoint(), now: &now };
+            owned::track(kind, Some(&live.value), &mut new, hand);
+        }
+        let owners = meta::get(&new, "managedFields").cloned();
         let shown_kind = match self.face {
             Face::Object => None,
             Face::Scale(_) => Some(scale::group_version()),
@@ -128,6 +140,7 @@ impl Change {
                 scale::into(&paths, &shown, new)?
             }
         };
+        warn_of_owners(work, owned::repair(&mut new, owners));
         incoming::settle(kind, &mut new)?;
         let new = Arc::new(self.prepare(kind, new, &live.value));
         self.validate(work, kind, &new, live)?;
@@ -135,6 +148,15 @@ impl Change {
         work.admission.validate(&attributes).await?;
         drop(attributes);
         Ok(Arc::unwrap_or_clone(new))
+    }
+
+    const fn endpoint(&self) -> Endpoint {
+        match (self.part, self.face) {
+            (_, Face::Scale(_)) => Endpoint::Scale,
+            (Part::Main, Face::Object) => Endpoint::Main,
+            (Part::Status, Face::Object) => Endpoint::Status,
+            (Part::Finalize, Face::Object) => Endpoint::Finalize,
+        }
     }
 
     /// What admission sees of an object.
@@ -162,6 +184,7 @@ impl Change {
             Part::Status => {
                 let mut object = live.clone();
                 keep_member(&mut object, "status", &new);
+                meta::keep(&mut object, "managedFields", &new);
                 object
             }
             Part::Finalize => {
@@ -171,6 +194,7 @@ impl Change {
                 if let Some(spec) = spec.and_then(Value::as_object_mut) {
                     spec.insert("finalizers".to_owned(), finalizers);
                 }
+                meta::keep(&mut object, "managedFields", &new);
                 object
             }
         }
@@ -200,8 +224,9 @@ impl Change {
     }
 
     /// Stores what differs. `None` if another writer was faster.
-    async fn write(&self, work: &Work<'_>, key: &store::Key, new: Value, live: &Live) -> Result<Option<Changed>> {
+    async fn write(&self, work: &Work<'_>, key: &store::Key, mut new: Value, live: &Live) -> Result<Option<Changed>> {
         let expected = live.object.revision();
+        owned::keep_times(&mut new, &live.value);
         if new == *live.value {
             return Ok(Some(Changed { json: live.object.json() }));
         }
@@ -224,7 +249,7 @@ impl Change {
 }
 
 /// What a client cannot change: kept from the live object without a word.
-const IDENTITY: [&str; 10] = [
+const IDENTITY: [&str; 9] = [
     "name",
     "namespace",
     "uid",
@@ -233,9 +258,18 @@ const IDENTITY: [&str; 10] = [
     "deletionGracePeriodSeconds",
     "generation",
     "selfLink",
-    "managedFields",
     "resourceVersion",
 ];
+
+/// A webhook broke the list of owners; it was put back.
+pub fn warn_of_owners(work: &Work<'_>, broken: Option<String>) {
+    if let Some(why) = broken {
+        work.context.warnings.add(format!(
+            ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating admission \
+             controller; please fix your requests: {why}"
+        ));
+    }
+}
 
 /// True if the object was to go and nothing holds it any more.
 #[must_use]

@@ -7,11 +7,14 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use store::{Refusal, Revision, Write};
 
-use super::{Answer, Work, incoming, options::WriteOptions};
+use super::{Answer, Work, change::warn_of_owners, incoming, options::WriteOptions};
 use crate::{
     admission::{Attributes, Operation},
     error::{Error, Result},
-    object::{meta, name},
+    object::{
+        meta, name,
+        owned::{self, Endpoint, Hand},
+    },
     registry::Kind,
     storage::{Storage, WriteError},
     world,
@@ -26,9 +29,28 @@ pub async fn create(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result
     let kind = work.route.kind;
     let object = incoming::object(work, kind, bytes, content_type, options.validation)?;
     let attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
+    let object = owned_by(work, kind, object, &options.manager);
     let json = admit_and_store(work, kind, object, attributes).await?;
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }
+
+/// The object with its defaults, without what only the server may say, its fields owned by who makes it.
+pub fn owned_by(work: &Work<'_>, kind: &Kind, mut object: Value, manager: &str) -> Value {
+    for field in SERVERS {
+        meta::remove(&mut object, field);
+    }
+    if meta::dedup_owners(&mut object) {
+        let text = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references";
+        work.context.warnings.add(text);
+    }
+    incoming::default(kind, &mut object);
+    let now = world::rfc3339(work.world.now());
+    owned::track(kind, None, &mut object, Hand { manager, endpoint: Endpoint::Main, now: &now });
+    object
+}
+
+/// Of metadata, what only the server may say.
+const SERVERS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
 /// Everything after decoding; also how actions leave their records. `attributes` say what admission is asked about.
 pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
@@ -39,7 +61,9 @@ pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut at
     incoming::default(kind, &mut object);
     attributes.name = meta::text(&object, "name").to_owned();
     let namespace = attributes.namespace.clone();
+    let owners = meta::get(&object, "managedFields").cloned();
     let mut object = work.admission.mutate(&attributes, object).await?;
+    warn_of_owners(work, owned::repair(&mut object, owners));
     incoming::settle(kind, &mut object)?;
     let object = incoming::placed(kind, object, namespace.as_deref())?;
     let is_generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
@@ -62,7 +86,7 @@ fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value) -> Value {
         let name = name::generate(&base, work.world.uuid().as_bytes());
         meta::set(&mut object, "name", name);
     }
-    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields", "generation"] {
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
         meta::remove(&mut object, field);
     }
     meta::set(&mut object, "uid", work.world.uuid().to_string());

@@ -31,11 +31,22 @@ pub struct WriteOptions {
     pub validation: FieldValidation,
     /// Who makes the change.
     pub manager: String,
+    /// Take fields from their owners; only of an apply.
+    pub force: bool,
 }
 
 impl WriteOptions {
     /// Reads the query. `kind` is the name of the options in messages: `CreateOptions`, `UpdateOptions`, `PatchOptions`.
     pub fn parse(context: &Context, kind: &str) -> Result<Self> {
+        Self::read(context, kind, false)
+    }
+
+    /// Reads the query of an apply: it must name its manager, and may take fields from others.
+    pub fn parse_apply(context: &Context) -> Result<Self> {
+        Self::read(context, "PatchOptions", true)
+    }
+
+    fn read(context: &Context, kind: &str, is_apply: bool) -> Result<Self> {
         let query = &context.call.query;
         let mut causes = Vec::new();
         let dry_run = dry_run(query.all("dryRun"), &mut causes);
@@ -57,7 +68,11 @@ impl WriteOptions {
             let detail = "should only contain printable characters";
             causes.push(Cause::invalid("fieldManager", &meta::quoted(manager), detail));
         }
-        if query.get("force").is_some() {
+        if is_apply && manager.is_empty() {
+            causes.push(Cause::required("fieldManager", "is required for apply patch"));
+        }
+        let force = flag(query, "force")?;
+        if !is_apply && force.is_some() {
             causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
         }
         refuse(kind, causes)?;
@@ -65,7 +80,7 @@ impl WriteOptions {
             "" => context.user_agent.split('/').next().unwrap_or_default().chars().take(FIELD_MANAGER_MAX).collect(),
             given => given.to_owned(),
         };
-        Ok(Self { dry_run, validation, manager })
+        Ok(Self { dry_run, validation, manager, force: force.unwrap_or(false) })
     }
 
     /// As an options object for admission.
@@ -75,6 +90,9 @@ impl WriteOptions {
         if let Some(map) = object.as_object_mut() {
             if self.dry_run {
                 map.insert("dryRun".into(), json!(["All"]));
+            }
+            if self.force {
+                map.insert("force".into(), json!(true));
             }
             if !self.manager.is_empty() {
                 map.insert("fieldManager".into(), json!(self.manager));
@@ -392,9 +410,11 @@ mod tests {
 
     #[test]
     fn a_write_is_for_real_warns_and_is_managed_by_the_client_unless_said_otherwise() {
-        let plain = WriteOptions { dry_run: false, validation: FieldValidation::Warn, manager: "kubectl".into() };
+        let plain =
+            WriteOptions { dry_run: false, validation: FieldValidation::Warn, manager: "kubectl".into(), force: false };
         assert_eq!(write(""), Ok(plain));
-        let said = WriteOptions { dry_run: true, validation: FieldValidation::Strict, manager: "me".into() };
+        let said =
+            WriteOptions { dry_run: true, validation: FieldValidation::Strict, manager: "me".into(), force: false };
         assert_eq!(write("dryRun=All&fieldValidation=Strict&fieldManager=me"), Ok(said));
     }
 

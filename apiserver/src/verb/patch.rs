@@ -2,7 +2,7 @@
 //! scale.
 //!
 //! Strategic merge patch of our own kinds is refused, as for custom resources: clients fall back on 415. Server-side
-//! apply is not served yet and is refused the same way.
+//! apply is a verb of its own, see `apply`.
 
 use serde_json::Value;
 
@@ -22,9 +22,6 @@ use crate::{
     },
     wire::decode::{self, Decoded},
 };
-
-/// Beginning of the media types of server-side apply.
-const APPLY: &str = "application/apply-patch+";
 
 /// A patch, decoded once and applied to every live object that comes along.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +46,6 @@ impl Patch {
             MERGE => object().map(|(value, duplicates)| Self::Merge(value, duplicates)),
             STRATEGIC if kind.strategic => object().map(|(value, duplicates)| Self::Strategic(value, duplicates)),
             JSON => Ok(Self::Json(decode::json(bytes, &fault)?.value)),
-            apply if apply.starts_with(APPLY) => Err(Error::ApplyNotServed),
             _ => Err(Error::UnsupportedMediaType(kind.patch_types().to_vec())),
         }
     }
@@ -95,7 +91,8 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
     let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let name = work.name()?;
     let validation = options.validation;
-    let change = Change { part, face: Face::Object, options, options_kind: "PatchOptions", uid_is_field: true };
+    let change =
+        Change { part, face: Face::Object, options, options_kind: "PatchOptions", uid_is_field: true, is_owned: false };
     let changed = change
         .run(work, |live| {
             let mut new = live.clone();
@@ -114,7 +111,8 @@ pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], conte
     let patch = Patch::parse(work.route.kind, bytes, content_type)?;
     let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let face = Face::Scale(paths);
-    let change = Change { part: Part::Main, face, options, options_kind: "PatchOptions", uid_is_field: true };
+    let change =
+        Change { part: Part::Main, face, options, options_kind: "PatchOptions", uid_is_field: true, is_owned: false };
     let changed = change
         .run(work, |live| {
             let mut shown = scale::of(&paths, live);
@@ -130,7 +128,7 @@ pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], conte
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::registry;
+    use crate::registry::{self, kind::APPLY_PATCH as APPLY};
     use serde_json::json;
 
     fn applied(plural: &str, content_type: &str, patch: &Value, to: Value) -> Result<Value> {
@@ -149,13 +147,10 @@ mod tests {
     fn what_a_kind_does_not_read_is_refused_with_the_list_of_what_it_does() {
         for content_type in [STRATEGIC, "application/json", ""] {
             let error = cluster(content_type, &json!({}), json!({})).unwrap_err();
-            assert_eq!(error, Error::UnsupportedMediaType(vec![JSON, MERGE]), "{content_type}");
+            assert_eq!(error, Error::UnsupportedMediaType(vec![JSON, MERGE, APPLY]), "{content_type}");
         }
         let error = applied("secrets", "application/json", &json!({}), json!({})).unwrap_err();
-        assert_eq!(error, Error::UnsupportedMediaType(vec![JSON, MERGE, STRATEGIC]));
-        for content_type in ["application/apply-patch+yaml", "application/apply-patch+cbor"] {
-            assert_eq!(cluster(content_type, &json!({}), json!({})), Err(Error::ApplyNotServed), "{content_type}");
-        }
+        assert_eq!(error, Error::UnsupportedMediaType(vec![JSON, MERGE, STRATEGIC, APPLY]));
     }
 
     #[test]

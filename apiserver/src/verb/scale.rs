@@ -40,7 +40,8 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
         return Err(Error::bad_request(text));
     }
     let face = Face::Scale(paths);
-    let change = Change { part: Part::Main, face, options, options_kind: "UpdateOptions", uid_is_field: false };
+    let change =
+        Change { part: Part::Main, face, options, options_kind: "UpdateOptions", uid_is_field: false, is_owned: false };
     let changed = change.run(work, |live| into(&paths, &sent, live.clone())).await?;
     answer(&paths, &changed)
 }
@@ -116,7 +117,7 @@ fn refused(scale: &Value, value: &Value) -> Error {
 }
 
 /// Sets a member by JSON pointer, making the objects on the way.
-fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
+pub fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
     let mut at = object;
     for part in pointer.split('/').skip(1) {
         if !at.is_object() {

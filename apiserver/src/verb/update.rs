@@ -20,7 +20,14 @@ pub async fn update(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &st
     let kind = work.route.kind;
     let sent = incoming::object(work, kind, bytes, content_type, options.validation)?;
     let sent = named(work.name()?, sent)?;
-    let change = Change { part, face: Face::Object, options, options_kind: "UpdateOptions", uid_is_field: false };
+    let change = Change {
+        part,
+        face: Face::Object,
+        options,
+        options_kind: "UpdateOptions",
+        uid_is_field: false,
+        is_owned: false,
+    };
     let changed = change
         .run(work, |_live| {
             require_version(kind, &sent)?;

@@ -139,7 +139,9 @@ fn verdict(error: &Error) -> Verdict {
         }
         Error::Denied { message: _, reason, code, details: _ } => plain(denied(*code), reason),
         Error::NotAcceptable(_) => plain(406, "NotAcceptable"),
-        Error::UnsupportedMediaType(_) | Error::ApplyNotServed => plain(415, "UnsupportedMediaType"),
+        Error::UnsupportedMediaType(_) => plain(415, "UnsupportedMediaType"),
+        Error::ApplyConflict { message: _, causes } => Verdict { causes: causes.clone(), ..plain(409, "Conflict") },
+        Error::Unmergeable(_) => plain(500, ""),
         Error::TooLarge(_) => plain(413, "RequestEntityTooLarge"),
         Error::Expired { message: _, continue_token } => {
             Verdict { continue_token: continue_token.clone(), ..plain(410, "Expired") }

@@ -25,7 +25,18 @@ async fn a_created_object_is_answered_whole_with_what_only_the_server_may_say() 
         "creationTimestamp": "2026-01-02T03:04:05Z",
         "resourceVersion": "2",
     });
-    assert_eq!(object["metadata"], metadata);
+    let mut found = object["metadata"].clone();
+    let owners = found.as_object_mut().unwrap().remove("managedFields").unwrap();
+    assert_eq!(found, metadata);
+    let owner = &owners[0];
+    assert_eq!(
+        (owners.as_array().unwrap().len(), &owner["operation"], &owner["time"]),
+        (1, &json!("Update"), &json!("2026-01-02T03:04:05Z"))
+    );
+    assert!(
+        owner["fieldsV1"]["f:spec"].get("f:shards").is_some() && owner["fieldsV1"].get("f:status").is_none(),
+        "{owner}"
+    );
     assert_ne!(object["metadata"]["uid"], "mine");
     assert_eq!(object.get("status"), None);
     assert_eq!(object["spec"]["shards"], 3);

@@ -20,6 +20,7 @@ async fn a_namespace_goes_when_it_was_emptied_and_finalized() {
     dying["spec"]["finalizers"] = json!([]);
     let kept = api.put(uri, &dying).await.ok();
     assert_eq!(kept["spec"]["finalizers"], json!(["kubernetes"]));
+    dying["metadata"] = kept["metadata"].clone();
     assert_eq!(api.put(&format!("{uri}/finalize"), &dying).await.code, 200);
     assert_eq!(api.get(uri).await.fault().2, "namespaces \"shop\" not found");
 }

@@ -42,9 +42,14 @@ async fn typed_objects_are_made_read_replaced_patched_and_deleted() {
         (scale.spec.and_then(|spec| spec.replicas), scale.status.map(|status| status.replicas)),
         (Some(5), Some(5))
     );
-    let apply = Patch::Apply(json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "spec": {}}));
-    let unsupported = api.patch("orders", &PatchParams::apply("test"), &apply).await.unwrap_err();
-    assert!(matches!(&unsupported, kube::Error::Api(status) if status.code == 415), "{unsupported:?}");
+    let apply = Patch::Apply(json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "spec": {"shards": 7}}));
+    let conflict = api.patch("orders", &PatchParams::apply("test"), &apply).await.unwrap_err();
+    assert!(
+        matches!(&conflict, kube::Error::Api(status) if status.code == 409 && status.reason == "Conflict"),
+        "{conflict:?}"
+    );
+    let applied = api.patch("orders", &PatchParams::apply("test").force(), &apply).await.unwrap();
+    assert_eq!((applied.spec.shards, applied.metadata.generation), (Some(7), Some(3)));
     let options = DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
     assert!(api.delete("orders", &options).await.unwrap().right().is_some_and(|status| status.is_success()));
     let absent = api.get("orders").await.unwrap_err();

@@ -73,8 +73,28 @@ async fn what_is_wrong_is_said_before_it_is_stored() {
     let bad = site.write("bad.yaml", &ORDERS.replace("name: orders", "name: Orders"));
     let refused = site.kubectl(&["create", "-f", &bad]).await.unwrap_err();
     assert!(refused.contains("The RedisCluster \"Orders\" is invalid: metadata.name: Invalid value"), "{refused}");
-    let server_side = site.kubectl(&["apply", "--server-side", "-f", &bad]).await.unwrap_err();
-    assert!(server_side.contains("apply without --server-side"), "{server_side}");
+    let refused = site.kubectl(&["apply", "--server-side", "-f", &bad]).await.unwrap_err();
+    assert!(refused.contains("The RedisCluster \"Orders\" is invalid: metadata.name: Invalid value"), "{refused}");
+}
+
+#[tokio::test]
+async fn two_people_apply_to_one_object_and_neither_takes_from_the_other_unasked() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    let applied = "rediscluster.redis.kun.io/orders serverside-applied";
+    for _ in 0..2 {
+        assert_eq!(site.kubectl(&["apply", "--server-side", "-f", &file]).await.unwrap().trim(), applied);
+    }
+    let five = site.write("five.yaml", &ORDERS.replace("shards: 3", "shards: 5"));
+    let other = ["apply", "--server-side", "--field-manager=other", "-f", &five];
+    let conflict = site.kubectl(&other).await.unwrap_err();
+    assert!(conflict.contains("Apply failed with 1 conflict: conflict with \"kubectl\": .spec.shards"), "{conflict}");
+    let forced: Vec<&str> = other.iter().copied().chain(["--force-conflicts"]).collect();
+    assert_eq!(site.kubectl(&forced).await.unwrap().trim(), applied);
+    let shards = site.kubectl(&["get", "rdc", "orders", "-o", "jsonpath={.spec.shards}"]).await.unwrap();
+    assert_eq!(shards, "5");
+    let differs = site.kubectl(&["diff", "--server-side", "--force-conflicts", "-f", &file]).await.unwrap_err();
+    assert!(differs.contains("-  shards: 5") && differs.contains("+  shards: 3"), "{differs}");
 }
 
 #[tokio::test]
