@@ -182,7 +182,8 @@ pub enum Error {
         /// A cause for each field.
         causes: Vec<Cause>,
     },
-    /// What is applied does not fit the kind. Kubernetes answers 500 without a reason, and so do we.
+    /// A request that makes no sense where Kubernetes answers 500 without a reason, and so do we: an applied object that does not fit
+    /// its kind, a version that is none.
     #[error("{0}")]
     Unmergeable(String),
     /// The body, the object or the patch is too large.
@@ -197,7 +198,7 @@ pub enum Error {
         continue_token: Option<String>,
     },
     /// The revision is from the future.
-    #[error("Too large resource version: {requested}, current: {current}")]
+    #[error("Timeout: Too large resource version: {requested}, current: {current}")]
     TooLargeResourceVersion {
         /// What the client asked for.
         requested: u64,

@@ -30,7 +30,8 @@ pub(super) fn of(call: &Call, started: Instant) -> Result<Option<Instant>> {
 }
 
 fn parse(text: &str) -> Result<Duration> {
-    types::duration::parse(text).map_err(|_| Error::bad_request("invalid timeout specified in the request URL"))
+    let fault = format!("invalid timeout specified in the request URL - time: invalid duration {text:?}");
+    types::duration::parse(text).map_err(|_| Error::bad_request(fault))
 }
 
 /// Waits for the answer until the deadline.
@@ -69,9 +70,10 @@ mod tests {
 
     #[test]
     fn a_timeout_that_is_no_duration_is_a_bad_request() {
-        for bad in ["timeout=soon", "timeout=-1s", "timeout=10"] {
-            let refused = seconds("GET", "/apis/g/v1/things", bad).unwrap_err();
-            assert_eq!(refused, Error::bad_request("invalid timeout specified in the request URL"), "{bad}");
+        for bad in ["soon", "-1s", "10"] {
+            let refused = seconds("GET", "/apis/g/v1/things", &format!("timeout={bad}")).unwrap_err();
+            let fault = format!("invalid timeout specified in the request URL - time: invalid duration {bad:?}");
+            assert_eq!(refused, Error::bad_request(fault));
         }
     }
 }

@@ -88,6 +88,78 @@ pub fn faults(object: &Value, rule: NameRule) -> Vec<Cause> {
     faults
 }
 
+/// Fields of metadata that are not written when they are empty. An empty list of managers means something and is not among them.
+const NOT_WRITTEN_EMPTY: [&str; 7] =
+    ["labels", "annotations", "finalizers", "ownerReferences", "generateName", "selfLink", "namespace"];
+
+/// Takes away what Kubernetes does not write: empty and null fields.
+pub fn tidy(object: &mut Value) {
+    let Some(map) = map(object) else { return };
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => text.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        Value::Bool(_) | Value::Number(_) => false,
+    };
+    map.retain(|field, value| !value.is_null() && !(NOT_WRITTEN_EMPTY.contains(&field.as_str()) && is_empty(value)));
+}
+
+/// What of `metadata` has the wrong type, in the words of Go's decoder.
+#[must_use]
+pub fn decode_fault(object: &Value) -> Option<String> {
+    let metadata = object.get("metadata").filter(|metadata| !metadata.is_null())?;
+    let Some(fields) = metadata.as_object() else {
+        return Some(format!("json: cannot unmarshal {} into Go value of type v1.ObjectMeta", go_kind(metadata)));
+    };
+    fields.iter().filter(|(_, value)| !value.is_null()).find_map(|(field, value)| {
+        let wrong = |value: &Value, expected: &str| {
+            let kind = go_kind(value);
+            Some(format!("json: cannot unmarshal {kind} into Go struct field ObjectMeta.{field} of type {expected}"))
+        };
+        let odd = |values: Vec<&Value>| {
+            let odd = values.into_iter().find(|value| !value.is_string() && !value.is_null());
+            odd.and_then(|value| wrong(value, "string"))
+        };
+        match (field.as_str(), value) {
+            ("labels" | "annotations", Value::Object(map)) => odd(map.values().collect()),
+            ("labels" | "annotations", other) => wrong(other, "map[string]string"),
+            ("finalizers", Value::Array(list)) => odd(list.iter().collect()),
+            ("finalizers", other) => wrong(other, "[]string"),
+            ("ownerReferences", other) if !other.is_array() => wrong(other, "[]v1.OwnerReference"),
+            ("managedFields", other) if !other.is_array() => wrong(other, "[]v1.ManagedFieldsEntry"),
+            ("generation" | "deletionGracePeriodSeconds", other) if !other.is_i64() => wrong(other, "int64"),
+            ("creationTimestamp" | "deletionTimestamp", other) => time_fault(other),
+            ("name" | "generateName" | "namespace" | "selfLink" | "uid" | "resourceVersion", other)
+                if !other.is_string() =>
+            {
+                wrong(other, "string")
+            }
+            _ => None,
+        }
+    })
+}
+
+fn time_fault(value: &Value) -> Option<String> {
+    const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
+    match value.as_str() {
+        Some(text) if text.parse::<jiff::Timestamp>().is_ok() => None,
+        Some(text) => Some(format!("parsing time {text:?} as {LAYOUT:?}: cannot parse {text:?} as \"2006\"")),
+        None => Some(format!("json: cannot unmarshal {} into Go value of type string", go_kind(value))),
+    }
+}
+
+const fn go_kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
 /// Warnings that are no faults: finalizers without a domain and a path.
 #[must_use]
 pub fn warnings(object: &Value) -> Vec<String> {
@@ -112,7 +184,8 @@ pub fn update_faults(new: &Value, old: &Value) -> Vec<Cause> {
         return Vec::new();
     }
     let detail = "no new finalizers can be added if the object is being deleted, found new finalizers";
-    vec![Cause::forbidden("metadata.finalizers", &format!("{detail} {added:?}"))]
+    let list: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
+    vec![Cause::forbidden("metadata.finalizers", &format!("{detail} []string{{{}}}", list.join(", ")))]
 }
 
 /// Removes references to an owner that is named before; true if there were any.
@@ -172,20 +245,20 @@ fn finalizer_faults(object: &Value, faults: &mut Vec<Cause>) {
         }
     }
     if list.contains(&FINALIZER_ORPHAN) && list.contains(&FINALIZER_FOREGROUND) {
-        let detail = "finalizer orphan and finalizer foregroundDeletion cannot be both set";
-        faults.push(Cause::invalid("metadata.finalizers", &format!("{list:?}"), detail));
+        let detail = "finalizer orphan and foregroundDeletion cannot be both set";
+        faults.push(Cause::invalid("metadata.finalizers", &Value::from(list), detail));
     }
 }
 
 fn owners(object: &Value, faults: &mut Vec<Cause>) {
     let owners = get(object, "ownerReferences").and_then(Value::as_array);
     let mut controllers = Vec::new();
-    for (index, owner) in owners.into_iter().flatten().enumerate() {
+    for owner in owners.into_iter().flatten() {
         let part = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         for field in ["apiVersion", "kind", "name", "uid"] {
             if part(field).is_empty() {
-                let path = format!("metadata.ownerReferences[{index}].{field}");
-                faults.push(Cause::invalid(&path, &quoted(""), "must not be empty"));
+                let detail = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
+                faults.push(Cause::invalid(&format!("metadata.ownerReferences.{field}"), &quoted(""), detail));
             }
         }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
@@ -196,7 +269,8 @@ fn owners(object: &Value, faults: &mut Vec<Cause>) {
         let detail = format!(
             "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
         );
-        faults.push(Cause::invalid("metadata.ownerReferences", &"[…]", &detail));
+        let list = owners.map(|owners| Value::from(owners.clone()).to_string()).unwrap_or_default();
+        faults.push(Cause::invalid("metadata.ownerReferences", &list, &detail));
     }
 }
 
@@ -251,7 +325,7 @@ mod tests {
         let found = update_faults(&json!({"metadata": {"finalizers": ["a/b", "e/f"]}}), &old);
         assert_eq!(
             found[0].message,
-            "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers [\"e/f\"]"
+            "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"e/f\"}"
         );
     }
 

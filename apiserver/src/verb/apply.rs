@@ -149,7 +149,7 @@ async fn change(work: &Work<'_>, part: Part, config: &Value, options: &WriteOpti
         .run(work, |live| {
             let new =
                 owned::apply(kind, Some(live), config, hand, options.force).map_err(|e| refused(kind, config, e))?;
-            let new = incoming::placed(kind, new, work.route.namespace)?;
+            let new = incoming::placed(new, work.route.namespace)?;
             update::named(name, new)
         })
         .await?;
@@ -168,7 +168,7 @@ async fn make(work: &Work<'_>, config: &Value, options: &WriteOptions) -> Result
             format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
         return Err(Error::Conflict { resource: kind.resource(), name: name.to_owned(), message, retry_after: None });
     }
-    let object = incoming::placed(kind, object, work.route.namespace)?;
+    let object = incoming::placed(object, work.route.namespace)?;
     let object = update::named(name, object)?;
     if let Some(refused) = &work.context.refused_create {
         return Err(refused.clone());

@@ -55,7 +55,7 @@ const SERVERS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "de
 /// Everything after decoding; also how actions leave their records. `attributes` say what admission is asked about.
 pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
     if !meta::text(&object, "resourceVersion").is_empty() {
-        return Err(Error::Internal("resourceVersion should not be set on objects to be created".to_owned()));
+        return Err(Error::Unmergeable("resourceVersion should not be set on objects to be created".to_owned()));
     }
     let mut object = object;
     incoming::default(kind, &mut object);
@@ -65,7 +65,7 @@ pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut at
     let mut object = work.admission.mutate(&attributes, object).await?;
     warn_of_owners(work, owned::repair(&mut object, owners));
     incoming::settle(kind, &mut object)?;
-    let object = incoming::placed(kind, object, namespace.as_deref())?;
+    let object = incoming::placed(object, namespace.as_deref())?;
     let is_generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
     let tries = if is_generated { NAME_TRIES } else { 1 };
     let mut last = Err(Error::internal("no name was tried"));

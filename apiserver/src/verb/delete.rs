@@ -126,15 +126,17 @@ async fn one(work: &Work<'_>, key: &Key, options: &DeleteOptions) -> Result<Dele
 fn check_preconditions(kind: &Kind, options: &DeleteOptions, live: &Live) -> Result<()> {
     let revision = live.object.revision().to_string();
     let pairs = [
-        ("UID", &options.uid, meta::text(&live.value, "uid")),
-        ("ResourceVersion", &options.resource_version, revision.as_str()),
+        ("UID", &options.uid, meta::text(&live.value, "uid"), "The object might have been deleted and then recreated"),
+        ("ResourceVersion", &options.resource_version, revision.as_str(), "The object might have been modified"),
     ];
-    for (what, wanted, have) in pairs {
+    for (what, wanted, have, hint) in pairs {
         if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != have) {
-            let message =
-                format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {have}");
+            let message = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({have}). {hint}"
+            );
             let name = meta::text(&live.value, "name").to_owned();
-            return Err(Error::Conflict { resource: kind.resource(), name, message, retry_after: None });
+            // As Kubernetes words it: this one conflict names the kind.
+            return Err(Error::Conflict { resource: kind.qualified(), name, message, retry_after: None });
         }
     }
     Ok(())

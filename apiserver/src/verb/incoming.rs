@@ -29,8 +29,7 @@ pub fn object(
         }
         None => decode::decode(bytes, content_type, &|why| cannot_be(kind, why))?,
     };
-    typed(kind, decoded, validation, &work.context.warnings)
-        .and_then(|object| placed(kind, object, work.route.namespace))
+    typed(kind, decoded, validation, &work.context.warnings).and_then(|object| placed(object, work.route.namespace))
 }
 
 /// Checks type and fields of a decoded object.
@@ -66,14 +65,14 @@ fn set_type(kind: &Kind, object: &mut Value) -> Result<()> {
         }
         map.insert(field.to_owned(), expected.into());
     }
-    match map.get("metadata") {
-        None | Some(Value::Null | Value::Object(_)) => Ok(()),
-        Some(_) => Err(cannot_be(kind, "metadata is not an object")),
+    match meta::decode_fault(object) {
+        Some(why) => Err(cannot_be(kind, &why)),
+        None => Ok(()),
     }
 }
 
 /// The namespace of the path counts; the body may repeat it.
-pub fn placed(kind: &Kind, mut object: Value, namespace: Option<&str>) -> Result<Value> {
+pub fn placed(mut object: Value, namespace: Option<&str>) -> Result<Value> {
     match (namespace, meta::text(&object, "namespace")) {
         (None, _) => meta::remove(&mut object, "namespace"),
         (Some(namespace), "") => meta::set(&mut object, "namespace", namespace),
@@ -84,10 +83,7 @@ pub fn placed(kind: &Kind, mut object: Value, namespace: Option<&str>) -> Result
             ));
         }
     }
-    match meta::get(&object, "name") {
-        None | Some(Value::String(_)) => Ok(object),
-        Some(_) => Err(cannot_be(kind, "metadata.name is not a string")),
-    }
+    Ok(object)
 }
 
 fn report(
@@ -123,6 +119,7 @@ pub fn settle(kind: &Kind, object: &mut Value) -> Result<()> {
 
 /// Defaults of the schema, then those that depend on other fields.
 pub fn default(kind: &Kind, object: &mut Value) {
+    meta::tidy(object);
     kind.shape.default(object);
     kind.strategy.default(object);
 }

@@ -64,9 +64,9 @@ impl WriteOptions {
             let message = format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes");
             causes.push(Cause { reason: "FieldValueTooLong".into(), message, field: "fieldManager".into() });
         }
-        if manager.chars().any(char::is_control) {
-            let detail = "should only contain printable characters";
-            causes.push(Cause::invalid("fieldManager", &meta::quoted(manager), detail));
+        if let Some((at, odd)) = manager.chars().enumerate().find(|(_, odd)| odd.is_control()) {
+            let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
+            causes.push(Cause::invalid("fieldManager", &meta::quoted(manager), &detail));
         }
         if is_apply && manager.is_empty() {
             causes.push(Cause::required("fieldManager", "is required for apply patch"));
@@ -109,15 +109,13 @@ impl WriteOptions {
 }
 
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, causes: &mut Vec<Cause>) -> bool {
-    let mut all = false;
-    for value in values.filter(|value| !value.is_empty()) {
-        if value == "All" {
-            all = true;
-        } else {
-            causes.push(Cause::not_supported("dryRun", value, &["All"]));
-        }
+    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
+    if values.iter().any(|value| *value != "All") {
+        // As Kubernetes words it: the whole list is the value.
+        let message = format!("Unsupported value: {}: supported values: \"All\"", json!(values));
+        causes.push(Cause { reason: "FieldValueNotSupported".into(), message, field: "dryRun".into() });
     }
-    all
+    values.contains(&"All")
 }
 
 /// What happens to dependents.
@@ -278,7 +276,10 @@ pub struct ListOptions {
 impl ListOptions {
     /// Reads the query of a list.
     pub fn list(call: &Call) -> Result<Self> {
-        let (options, mut causes) = Self::read(call)?;
+        let (options, mut causes) = Self::read(call).map_err(|error| match error {
+            Error::Unmergeable(text) => Error::bad_request(format!("invalid resource version: {text}")),
+            other => other,
+        })?;
         let forbidden = |field: &str, detail: &str| Cause::forbidden(field, detail);
         if options.version_match.is_some() {
             const FIELD: &str = "resourceVersionMatch";
@@ -316,7 +317,11 @@ impl ListOptions {
                 let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
                 causes.push(Cause::forbidden(FIELD, detail));
             }
-            (Some(_), Some(Match::Exact)) => causes.push(Cause::not_supported(FIELD, "Exact", &["NotOlderThan"])),
+            (Some(_), Some(Match::Exact)) => {
+                let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+                causes.push(Cause::forbidden(FIELD, detail));
+                causes.push(Cause::not_supported(FIELD, "Exact", &["NotOlderThan"]));
+            }
             (Some(_), Some(Match::NotOlderThan)) | (None, None) => {}
         }
         if options.continue_token.is_some() {
@@ -358,7 +363,11 @@ pub fn version(text: Option<&str>) -> Result<Option<u64>> {
         None | Some("") => Ok(None),
         Some(text) => match text.parse() {
             Ok(version) if text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(Some(version)),
-            Ok(_) | Err(_) => Err(Error::bad_request(format!("invalid resource version {}", meta::quoted(text)))),
+            // 500 without a reason, as Kubernetes answers it.
+            Ok(_) | Err(_) => Err(Error::Unmergeable(format!(
+                "resourceVersion: Invalid value: {0:?}: strconv.ParseUint: parsing {0:?}: invalid syntax",
+                text
+            ))),
         },
     }
 }
@@ -422,7 +431,7 @@ mod tests {
     fn every_bad_write_option_is_named_at_once() {
         assert_eq!(
             message(write("dryRun=x&fieldValidation=y&force=true")),
-            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: \"x\": supported values: \"All\", \
+            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: [\"x\"]: supported values: \"All\", \
              fieldValidation: Unsupported value: \"y\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\", \
              force: Forbidden: may not be specified for non-apply patch]"
         );
@@ -466,7 +475,7 @@ mod tests {
             ("resourceVersionMatch=Exact&resourceVersion=4&continue=x", "forbidden when continue is provided"),
             ("resourceVersionMatch=Later&resourceVersion=4", "Unsupported value: \"Later\""),
             ("sendInitialEvents=true", "sendInitialEvents is forbidden for list"),
-            ("resourceVersion=abc", "invalid resource version \"abc\""),
+            ("resourceVersion=abc", "strconv.ParseUint: parsing \"abc\": invalid syntax"),
             ("resourceVersion=%2B5", "invalid resource version"),
             ("resourceVersion=5&continue=x", "not allowed when using continue"),
             ("limit=x", "the parameter limit has a value of the wrong type"),

@@ -79,7 +79,8 @@ fn refused(error: merge::PatchError) -> Error {
         )),
         merge::PatchError::TooManyItems { .. } => Error::TooLarge(error.to_string()),
         merge::PatchError::Failed { .. } => {
-            Error::Unprocessable(format!("the server rejected our request due to an error in our request: {error}"))
+            // What failed is not told, as in Kubernetes.
+            Error::Unprocessable("the server rejected our request due to an error in our request".to_owned())
         }
     }
 }
@@ -99,7 +100,7 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
             patch.apply(&mut new)?;
             let decoded = Decoded { value: new, duplicates: patch.duplicates().to_vec() };
             let new = incoming::typed(kind, decoded, validation, &work.context.warnings)?;
-            let new = incoming::placed(kind, new, work.route.namespace)?;
+            let new = incoming::placed(new, work.route.namespace)?;
             update::named(name, new)
         })
         .await?;

@@ -50,7 +50,9 @@ impl Token {
 
     /// As received.
     pub fn decode(text: &str) -> Result<Self> {
-        let bad = || Error::bad_request("continue key is not valid: it was not issued by this server");
+        let bad = || {
+            Error::bad_request("invalid continue token: continue key is not valid: illegal base64 data at input byte 0")
+        };
         if text.len() > TOKEN_MAX {
             return Err(bad());
         }

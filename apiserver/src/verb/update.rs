@@ -19,7 +19,12 @@ pub async fn update(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &st
     let options = WriteOptions::parse(work.context, "UpdateOptions")?;
     let kind = work.route.kind;
     let sent = incoming::object(work, kind, bytes, content_type, options.validation)?;
-    let sent = named(work.name()?, sent)?;
+    let name = work.name()?;
+    if meta::text(&sent, "name").is_empty() {
+        let text = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
+        return Err(Error::bad_request(text));
+    }
+    let sent = named(name, sent)?;
     let change = Change {
         part,
         face: Face::Object,
@@ -55,7 +60,7 @@ fn require_version(kind: &Kind, object: &Value) -> Result<()> {
     if !kind.strategy.needs_version() || !meta::text(object, "resourceVersion").is_empty() {
         return Ok(());
     }
-    let cause = Cause::invalid("metadata.resourceVersion", &"0x0", "must be specified for an update");
+    let cause = Cause::invalid("metadata.resourceVersion", &"0", "must be specified for an update");
     let name = meta::text(object, "name").to_owned();
     // As Kubernetes words it: the kind of this one refusal is the plural.
     Err(Error::Invalid { kind: kind.resource(), name, causes: vec![cause] })

@@ -70,6 +70,11 @@ pub fn response(error: &Error) -> Response<ResponseBody> {
     let code = StatusCode::from_u16(verdict.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = match error {
         Error::PageNotFound => body::respond(code, "text/plain; charset=utf-8", body::full("404 page not found\n")),
+        // Kubernetes indents this one, whoever asks.
+        Error::NotAcceptable(_) => {
+            let text = serde_json::to_string_pretty(&status(error)).unwrap_or_default();
+            body::respond(code, "application/json", body::full(text))
+        }
         other => body::respond(code, "application/json", body::full(status(other).to_string())),
     };
     if let Some(seconds) = verdict.retry_after {
@@ -233,7 +238,7 @@ mod tests {
     fn a_revision_from_the_future_is_a_timeout_that_says_so() {
         let error = Error::TooLargeResourceVersion { requested: 9, current: 3 };
         let status = status(&error);
-        assert_eq!(status["message"], "Too large resource version: 9, current: 3");
+        assert_eq!(status["message"], "Timeout: Too large resource version: 9, current: 3");
         assert_eq!(status["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");
         assert_eq!((status["code"].as_u64(), status["reason"].as_str()), (Some(504), Some("Timeout")));
     }

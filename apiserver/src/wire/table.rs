@@ -48,7 +48,7 @@ pub fn table(
         "kind": "Table",
         "apiVersion": version.api_version(),
         "metadata": list_meta,
-        "columnDefinitions": if with_columns { columns(kind) } else { Value::Array(Vec::new()) },
+        "columnDefinitions": if with_columns { columns(kind) } else { Value::Null },
         "rows": rows,
     })
 }

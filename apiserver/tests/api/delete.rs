@@ -42,12 +42,14 @@ async fn preconditions_of_a_delete_are_checked() {
     let with = |preconditions: serde_json::Value| json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": preconditions});
     let fault = api.call("DELETE", ORDERS).json(&with(json!({"uid": "x"}))).send().await.fault();
     let message = format!(
-        "Operation cannot be fulfilled on redisclusters.redis.kun.io \"orders\": Precondition failed: UID in precondition: x, \
-         UID in object meta: {uid}"
+        "Operation cannot be fulfilled on RedisCluster.redis.kun.io \"orders\": the UID in the precondition (x) does not match the UID \
+         in record ({uid}). The object might have been deleted and then recreated"
     );
     assert_eq!(fault, (409, "Conflict".into(), message));
     let fault = api.call("DELETE", ORDERS).json(&with(json!({"resourceVersion": "1"}))).send().await.fault();
-    assert!(fault.2.ends_with("ResourceVersion in precondition: 1, ResourceVersion in object meta: 2"), "{}", fault.2);
+    let end = "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (2). The object might have been \
+               modified";
+    assert!(fault.2.ends_with(end), "{}", fault.2);
     let done = api.call("DELETE", ORDERS).json(&with(json!({"uid": uid, "resourceVersion": "2"}))).send().await;
     assert_eq!(done.code, 200);
 }

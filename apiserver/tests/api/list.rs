@@ -138,7 +138,7 @@ async fn a_version_from_the_future_is_waited_for_and_then_refused() {
     api.cluster("a").await;
     for uri in [format!("{CLUSTERS}?resourceVersion=99"), format!("{CLUSTERS}/a?resourceVersion=99")] {
         let reply = api.get(&uri).await;
-        let message = "Too large resource version: 99, current: 2";
+        let message = "Timeout: Too large resource version: 99, current: 2";
         assert_eq!(reply.fault(), (504, "Timeout".into(), message.into()), "{uri}");
         assert_eq!(reply.headers["retry-after"], "1");
         assert_eq!(reply.json()["details"]["causes"][0]["reason"], "ResourceVersionTooLarge");

@@ -52,7 +52,7 @@ async fn an_update_needs_the_version_it_is_based_on() {
     assert_eq!(api.put(ORDERS, &stale).await.fault(), (409, "Conflict".into(), message.into()));
     let mut none = object.clone();
     none["metadata"].as_object_mut().unwrap().remove("resourceVersion");
-    let message = "redisclusters.redis.kun.io \"orders\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be \
+    let message = "redisclusters.redis.kun.io \"orders\" is invalid: metadata.resourceVersion: Invalid value: 0: must be \
                    specified for an update";
     assert_eq!(api.put(ORDERS, &none).await.fault(), (422, "Invalid".into(), message.into()));
     assert_eq!(api.get(ORDERS).await.ok(), object);
@@ -188,7 +188,7 @@ async fn what_is_not_there_is_not_found_whatever_version_the_body_has_or_lacks()
     let (code, _, message) = api.put(&format!("{CLUSTERS}/orders"), &body).await.fault();
     assert_eq!(code, 422);
     assert!(
-        message.contains("metadata.resourceVersion: Invalid value: 0x0: must be specified for an update"),
+        message.contains("metadata.resourceVersion: Invalid value: 0: must be specified for an update"),
         "{message}"
     );
 }
