@@ -102,7 +102,10 @@ pub fn tidy(object: &mut Value) {
         Value::Object(map) => map.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     };
-    map.retain(|field, value| !value.is_null() && !(NOT_WRITTEN_EMPTY.contains(&field.as_str()) && is_empty(value)));
+    map.retain(|field, value| {
+        let goes = if NOT_WRITTEN_EMPTY.contains(&field.as_str()) { is_empty(value) } else { value.is_null() };
+        !goes
+    });
 }
 
 /// What of `metadata` has the wrong type, in the words of Go's decoder.
