@@ -3,6 +3,7 @@
 use crate::observed::{Health, Member, NodeId, Peer, PeerRole, Pod, Role, Seen};
 use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
+use crate::slots::SlotSet;
 
 /// A member, other than a live one, where this node's process may still run. `None` is proof of death.
 pub(crate) fn may_be_alive(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
@@ -119,16 +120,21 @@ fn claims_no_more(replica: &Live<'_>, lost: &Lost) -> bool {
     replica.node.peers.get(&lost.id).is_some_and(|peer| peer.slots().difference(&lost.slots).is_empty())
 }
 
-/// Two primaries that may move slots from one to the other: each has a link to the other and to a majority (one that is cut off may have
-/// been replaced without knowing it), nobody has the epoch of the source (Redis gives one of two equals a new one as soon as they talk,
-/// which may be above the target's claim), and the target has heard of it.
-pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>) -> bool {
-    let linked = |from: &Live<'_>, to: &Live<'_>| {
-        from.node.peers.get(&to.node.id).is_some_and(|peer| peer.connected && peer.health == Health::Ok)
+/// Two primaries that may move these slots from one to the other: each has a link to the other and to a majority, and takes the other's
+/// claims for its own (one that was cut off may have been replaced without knowing it); nobody who could say so has the epoch of the
+/// source (Redis gives one of two equals a new one as soon as they talk, which may be above the target's claim); and the target has heard
+/// of that epoch.
+pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool {
+    let linked = |one: &Live<'_>, other: &Live<'_>| {
+        one.node.peers.get(&other.node.id).is_some_and(|peer| {
+            let claims = other.node.slots().difference(slots).difference(peer.slots());
+            peer.connected && peer.health == Health::Ok && claims.is_empty()
+        })
     };
     let epoch = from.node.epoch;
     let is_rival = |(id, peer): (&NodeId, &Peer)| {
-        *id != from.node.id && matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch
+        let speaks = peer.connected && peer.health == Health::Ok;
+        *id != from.node.id && speaks && matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch
     };
     let is_alone = !from.node.peers.iter().chain(&to.node.peers).any(is_rival) && to.node.epoch != epoch;
     let is_known = is_alone && to.heard() >= epoch;

@@ -286,3 +286,16 @@ fn nothing_is_moved_while_another_primary_has_the_epoch_of_the_source() {
     let (run, _) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }
+
+#[test]
+fn a_dead_member_with_the_epoch_of_the_source_holds_up_nothing() {
+    let history = [
+        Event::Shards(5),
+        round(0, false, 2),
+        round(usize::MAX, false, 3),
+        Event::Shards(1),
+        round(usize::MAX, false, 1),
+        Event::Shards(2),
+    ];
+    survives(1, 2, false, Some(1_025_174_000_185_210_515), &history);
+}

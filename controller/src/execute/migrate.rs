@@ -239,7 +239,7 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
 struct Table {
     mine: SlotSet,
     theirs: SlotSet,
-    /// Primaries with the configuration epoch of the source: Redis gives one of the two a new one as soon as they talk
+    /// Primaries within reach with the configuration epoch of the source: Redis gives one of the two a new one as soon as they talk
     /// (`clusterHandleConfigEpochCollision`).
     rivals: Vec<NodeId>,
     open: std::collections::BTreeMap<u16, Open>,
@@ -250,8 +250,12 @@ async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> R
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
     let theirs = lines.iter().find(|node| id(&node.id) == Some(other)).map(slots_of).unwrap_or_default();
     let from = lines.iter().find(|node| id(&node.id) == Some(order.from.id));
-    let equals =
-        lines.iter().filter(|node| node.flags.primary && from.is_some_and(|f| f.config_epoch == node.config_epoch));
+    let equals = lines.iter().filter(|node| {
+        node.flags.primary
+            && node.connected
+            && !node.flags.failed
+            && from.is_some_and(|f| f.config_epoch == node.config_epoch)
+    });
     let rivals = equals.filter_map(|node| id(&node.id)).filter(|id| *id != order.from.id).collect();
     let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, open: std::collections::BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {

@@ -172,7 +172,8 @@ impl World {
             shared(&source, target) && shared(target, &source),
             "an end has been replaced and does not know it yet",
         )?;
-        let rival = |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch;
+        let rival =
+            |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch && peer.connected;
         let rivals = |server: &Server| server.table.iter().any(|(id, peer)| *id != from.id && rival(peer));
         require(!rivals(&source) && !rivals(target) && target.epoch != epoch, "somebody has the epoch of the source")?;
         require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;

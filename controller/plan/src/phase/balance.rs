@@ -107,7 +107,7 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
         let ready = safety::ready_for_claim(scene, &target, source.node.epoch);
         // Whatever keeps the two from it, at least one of them is not settled.
         let settled = agree::right(scene).min(scene.live.len().saturating_sub(1));
-        let ready = ready.and_then(|()| if safety::may_move(&source, &target) { Ok(()) } else { Err(settled) });
+        let ready = ready.and_then(|()| if safety::may_move(&source, &target, &slots) { Ok(()) } else { Err(settled) });
         if let Err(right) = ready {
             let (right, of) = (super::count(right), super::count(scene.live.len()));
             plan.waiting.push(Waiting::Agreement { right, of });
