@@ -289,16 +289,12 @@ async fn a_planned_failover_is_done_when_the_role_has_changed_and_loses_nothing(
     let mut desired = fleet.desired(2, 1);
     desired.failover =
         Some(plan::FailoverRequest { shard: 0, from: before, candidate: Some(1), how: plan::FailoverHow::Coordinated });
-    let mut done = false;
-    for _ in 0..200 {
-        let round = fleet.round(&desired).await;
-        if round.plan.operation == Some(plan::Operation::Done) {
-            done = true;
-            break;
+    let done = async {
+        while fleet.round(&desired).await.plan.operation != Some(plan::Operation::Done) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    assert!(done, "the failover was never seen as done");
+    };
+    tokio::time::timeout(LIMIT, done).await.expect("the failover is seen as done");
     assert!(writer.verify().await > 100);
 }
 

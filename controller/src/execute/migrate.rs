@@ -249,13 +249,9 @@ async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> R
     let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
     let theirs = lines.iter().find(|node| id(&node.id) == Some(other)).map(slots_of).unwrap_or_default();
-    let from = lines.iter().find(|node| id(&node.id) == Some(order.from.id));
-    let equals = lines.iter().filter(|node| {
-        node.flags.primary
-            && node.connected
-            && !node.flags.failed
-            && from.is_some_and(|f| f.config_epoch == node.config_epoch)
-    });
+    let epoch = lines.iter().find(|node| id(&node.id) == Some(order.from.id)).map(|from| from.config_epoch);
+    let speaking = lines.iter().filter(|node| node.flags.primary && node.connected && !node.flags.failed);
+    let equals = speaking.filter(|node| Some(node.config_epoch) == epoch);
     let rivals = equals.filter_map(|node| id(&node.id)).filter(|id| *id != order.from.id).collect();
     let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, open: std::collections::BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {
