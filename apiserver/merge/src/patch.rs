@@ -66,6 +66,9 @@ pub fn json_patch(object: &mut Value, patch: &Value) -> Result<(), Error> {
     if let Some(count) = patch.as_array().map(Vec::len).filter(|count| *count > JSON_PATCH_OPERATIONS_MAX) {
         return Err(Error::TooManyOperations(count));
     }
+    if patch.is_null() {
+        return Ok(());
+    }
     let Patch(operations) = Patch::deserialize(patch).map_err(|error| Error::Malformed(error.to_string()))?;
     let mut copied = 0;
     for (at, operation) in operations.into_iter().enumerate() {
@@ -77,8 +80,19 @@ pub fn json_patch(object: &mut Value, patch: &Value) -> Result<(), Error> {
                 return Err(Error::Failed { at, why });
             }
         }
+        let operation = lenient(object, operation);
         json_patch::patch(object, std::slice::from_ref(&operation))
             .map_err(|error| Error::Failed { at, why: error.kind.to_string() })?;
     }
     Ok(())
+}
+
+/// To replace a member that an object does not have is to add it: Kubernetes' own library does so, against RFC 6902.
+fn lenient(object: &Value, operation: PatchOperation) -> PatchOperation {
+    let PatchOperation::Replace(replace) = operation else { return operation };
+    let parent = replace.path.parent().and_then(|parent| object.pointer(parent.as_str()));
+    if parent.is_some_and(Value::is_object) && object.pointer(replace.path.as_str()).is_none() {
+        return PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value });
+    }
+    PatchOperation::Replace(replace)
 }

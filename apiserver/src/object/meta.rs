@@ -171,8 +171,9 @@ pub fn warnings(object: &Value) -> Vec<String> {
         .filter(|name| !name.contains('/') && !STANDARD_FINALIZERS.contains(name))
         .map(|name| {
             format!(
-                "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name including a path (/) to avoid \
-                 accidental conflicts with other finalizer writers"
+                "metadata.finalizers: {name:?}: prefer a domain-qualified finalizer name{} to avoid accidental conflicts with \
+                 other finalizer writers",
+                if name.contains('.') { " including a path (/)" } else { "" }
             )
         })
         .collect()
@@ -191,20 +192,23 @@ pub fn update_faults(new: &Value, old: &Value) -> Vec<Cause> {
     vec![Cause::forbidden("metadata.finalizers", &format!("{detail} []string{{{}}}", list.join(", ")))]
 }
 
-/// Removes references to an owner that is named before; true if there were any.
-pub fn dedup_owners(object: &mut Value) -> bool {
+/// Removes references to an owner that is named before; the uids of those that were, each once.
+pub fn dedup_owners(object: &mut Value) -> Vec<String> {
     let owners = map(object).and_then(|map| map.get_mut("ownerReferences")).and_then(Value::as_array_mut);
-    let Some(owners) = owners else { return false };
-    let before = owners.len();
-    let mut seen: Vec<Value> = Vec::new();
-    owners.retain(|owner| {
-        let new = !seen.contains(owner);
-        if new {
-            seen.push(owner.clone());
-        }
-        new
+    let (mut seen, mut uids): (Vec<Value>, Vec<String>) = (Vec::new(), Vec::new());
+    owners.into_iter().for_each(|owners| {
+        owners.retain(|owner| {
+            let is_new = !seen.contains(owner);
+            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
+            if is_new {
+                seen.push(owner.clone());
+            } else if !uids.iter().any(|known| known == uid) {
+                uids.push(uid.to_owned());
+            }
+            is_new
+        });
     });
-    owners.len() != before
+    uids
 }
 
 fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a str)> {
@@ -336,7 +340,7 @@ mod tests {
     fn an_owner_named_twice_is_named_once_afterwards() {
         let owner = json!({"apiVersion": "v1", "kind": "A", "name": "n", "uid": "1"});
         let mut object = json!({"metadata": {"ownerReferences": [owner, owner]}});
-        assert!(dedup_owners(&mut object));
-        assert!(!dedup_owners(&mut object));
+        assert_eq!(dedup_owners(&mut object), ["1"]);
+        assert!(dedup_owners(&mut object).is_empty());
     }
 }

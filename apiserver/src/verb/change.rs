@@ -241,6 +241,8 @@ impl Change {
             Write::update(key.clone(), expected, value.clone())
         };
         match work.storage.write(write).await {
+            // What is gone had its last version before.
+            Ok(_) if is_finished => Ok(Some(Changed { json: stamped(&value, expected)? })),
             Ok(revision) => Ok(Some(Changed { json: stamped(&value, revision)? })),
             Err(WriteError::Refused(Refusal::Absent | Refusal::Conflict { .. } | Refusal::Exists { .. })) => Ok(None),
             Err(WriteError::Failed(error)) => Err(error),

@@ -39,14 +39,23 @@ pub fn owned_by(work: &Work<'_>, kind: &Kind, mut object: Value, manager: &str) 
     for field in SERVERS {
         meta::remove(&mut object, field);
     }
-    if meta::dedup_owners(&mut object) {
-        let text = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references";
-        work.context.warnings.add(text);
-    }
+    dedup_owners(work, &mut object);
     incoming::default(kind, &mut object);
     let now = world::rfc3339(work.world.now());
     owned::track(kind, None, &mut object, Hand { manager, endpoint: Endpoint::Main, now: &now });
     object
+}
+
+/// Owners named twice are named once, with a warning.
+fn dedup_owners(work: &Work<'_>, object: &mut Value) {
+    let uids = meta::dedup_owners(object);
+    if !uids.is_empty() {
+        work.context.warnings.add(format!(
+            ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such \
+             requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {}",
+            uids.join(", ")
+        ));
+    }
 }
 
 /// Of metadata, what only the server may say.
@@ -66,8 +75,8 @@ pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut at
     warn_of_owners(work, owned::repair(&mut object, owners));
     incoming::settle(kind, &mut object)?;
     let object = incoming::placed(object, namespace.as_deref())?;
-    let is_generated = meta::text(&object, "name").is_empty() && !meta::text(&object, "generateName").is_empty();
-    let tries = if is_generated { NAME_TRIES } else { 1 };
+    let has_base = !meta::text(&object, "generateName").is_empty();
+    let tries = if has_base && meta::text(&object, "name").is_empty() { NAME_TRIES } else { 1 };
     let mut last = Err(Error::internal("no name was tried"));
     for _ in 0..tries {
         let prepared = prepare(work, kind, object.clone());
@@ -76,7 +85,7 @@ pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut at
             break;
         }
     }
-    last.map_err(|error| if is_generated { generated(error) } else { error })
+    last.map_err(|error| if has_base { generated(error) } else { error })
 }
 
 /// What only the server may say: identity, time, generation, first status.
@@ -94,10 +103,7 @@ fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value) -> Value {
     if kind.strategy.has_generation() {
         meta::set(&mut object, "generation", json!(1));
     }
-    if meta::dedup_owners(&mut object) {
-        let text = ".metadata.ownerReferences contains duplicate entries; API server dedups owner references";
-        work.context.warnings.add(text);
-    }
+    dedup_owners(work, &mut object);
     if let Some(map) = object.as_object_mut().filter(|_| kind.has_status()) {
         map.remove("status");
     }

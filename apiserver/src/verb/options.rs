@@ -109,7 +109,7 @@ impl WriteOptions {
 }
 
 fn dry_run<'a>(values: impl Iterator<Item = &'a str>, causes: &mut Vec<Cause>) -> bool {
-    let values: Vec<&str> = values.filter(|value| !value.is_empty()).collect();
+    let values: Vec<&str> = values.collect();
     if values.iter().any(|value| *value != "All") {
         // As Kubernetes words it: the whole list is the value.
         let message = format!("Unsupported value: {}: supported values: \"All\"", json!(values));
@@ -165,7 +165,10 @@ impl DeleteOptions {
             Some(value) => Some(value.as_bool().ok_or_else(|| bad("orphanDependents"))?),
             None => flag(query, "orphanDependents")?,
         };
-        let policy = from_body("propagationPolicy").and_then(Value::as_str).or_else(|| query.get("propagationPolicy"));
+        let policy = match from_body("propagationPolicy") {
+            Some(value) => Some(value.as_str().ok_or_else(|| bad("propagationPolicy"))?),
+            None => query.get("propagationPolicy"),
+        };
         let propagation = propagation(policy.filter(|text| !text.is_empty()), orphan, &mut causes);
         let precondition = |field: &str| {
             let value = body.and_then(|body| body.get("preconditions")).and_then(|inner| inner.get(field));
@@ -382,10 +385,9 @@ fn number(query: &Query, name: &str) -> Result<Option<i64>> {
 fn flag(query: &Query, name: &str) -> Result<Option<bool>> {
     match query.get(name) {
         None => Ok(None),
-        // As Go reads it: present without a value means yes.
-        Some("" | "true" | "1") => Ok(Some(true)),
+        // As Kubernetes reads it: whatever does not say no says yes.
         Some("false" | "0") => Ok(Some(false)),
-        Some(_) => Err(bad(name)),
+        Some(_) => Ok(Some(true)),
     }
 }
 

@@ -101,6 +101,7 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
             let decoded = Decoded { value: new, duplicates: patch.duplicates().to_vec() };
             let new = incoming::typed(kind, decoded, validation, &work.context.warnings)?;
             let new = incoming::placed(new, work.route.namespace)?;
+            update::require_version(kind, &new)?;
             update::named(name, new)
         })
         .await?;

@@ -19,12 +19,7 @@ pub async fn update(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &st
     let options = WriteOptions::parse(work.context, "UpdateOptions")?;
     let kind = work.route.kind;
     let sent = incoming::object(work, kind, bytes, content_type, options.validation)?;
-    let name = work.name()?;
-    if meta::text(&sent, "name").is_empty() {
-        let text = format!("the name of the object ({name} based on URL) was undeterminable: name must be provided");
-        return Err(Error::bad_request(text));
-    }
-    let sent = named(name, sent)?;
+    let sent = named(work.name()?, sent)?;
     let change = Change {
         part,
         face: Face::Object,
@@ -42,22 +37,22 @@ pub async fn update(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &st
     Ok(Answer::Object { created: false, kind_of: kind.plural.to_owned(), json: changed.json })
 }
 
-/// The name of the path counts; the body must repeat it or say nothing.
-pub fn named(name: &str, mut object: Value) -> Result<Value> {
+/// The name of the path counts; the object must repeat it.
+pub fn named(name: &str, object: Value) -> Result<Value> {
     match meta::text(&object, "name") {
-        "" => meta::set(&mut object, "name", name),
-        given if given == name => {}
-        given => {
-            return Err(Error::bad_request(format!(
-                "the name of the object ({given}) does not match the name on the URL ({name})"
-            )));
-        }
+        "" => Err(Error::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        given if given == name => Ok(object),
+        given => Err(Error::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        ))),
     }
-    Ok(object)
 }
 
-fn require_version(kind: &Kind, object: &Value) -> Result<()> {
-    if !kind.strategy.needs_version() || !meta::text(object, "resourceVersion").is_empty() {
+/// A change must say which version it is of; a patch says so unless it takes the version away.
+pub fn require_version(kind: &Kind, object: &Value) -> Result<()> {
+    if !kind.strategy.needs_version() || !matches!(meta::text(object, "resourceVersion"), "" | "0") {
         return Ok(());
     }
     let cause = Cause::invalid("metadata.resourceVersion", &"0", "must be specified for an update");

@@ -105,7 +105,7 @@ fn details(error: &Error, verdict: &Verdict) -> Option<Value> {
         map.insert("retryAfterSeconds".into(), json!(seconds));
     }
     let bare = match error {
-        Error::ResourceNotFound | Error::MethodNotAllowed => true,
+        Error::ResourceNotFound | Error::MethodNotAllowed | Error::Unprocessable(_) => true,
         _other => false,
     };
     (bare || !map.is_empty()).then_some(Value::Object(map))

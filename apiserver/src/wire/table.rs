@@ -83,7 +83,9 @@ pub fn row(kind: &Kind, version: MetaVersion, include: Include, object: &Value, 
     let mut row = Map::new();
     row.insert("cells".into(), Value::Array(cells));
     match include {
-        Include::None => {}
+        Include::None => {
+            row.insert("object".into(), Value::Null);
+        }
         Include::Metadata => {
             row.insert("object".into(), metadata(version, object.get("metadata").cloned().unwrap_or_default()));
         }

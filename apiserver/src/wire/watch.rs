@@ -61,7 +61,7 @@ impl Frames {
 
     /// How far the watch has come.
     pub fn bookmark(&mut self, revision: u64, ends_initial_events: bool, now: Timestamp) -> Result<Bytes> {
-        let mut metadata = json!({"creationTimestamp": null, "resourceVersion": revision.to_string()});
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
         if let Some(map) = metadata.as_object_mut().filter(|_| ends_initial_events) {
             map.insert("annotations".to_owned(), json!({INITIAL_EVENTS_END: "true"}));
         }
