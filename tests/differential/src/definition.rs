@@ -13,8 +13,9 @@ pub(crate) fn definitions(registry: &Registry) -> Result<Vec<Value>> {
 
 fn definition(kind: &Kind) -> Result<Value> {
     let mut columns = kind.columns.iter().map(|column| printer_column(kind, column)).collect::<Result<Vec<_>>>()?;
-    // Kubernetes adds it by itself only where there is no other column.
-    columns.push(json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}));
+    // Kubernetes adds it by itself only where there is no other column. Ours stands before the wide ones.
+    let wide = kind.columns.iter().position(|column| column.priority > 0).unwrap_or(columns.len());
+    columns.insert(wide, json!({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}));
     let selectable: Vec<Value> = kind.selectable.iter().map(|path| json!({"jsonPath": format!(".{path}")})).collect();
     Ok(json!({
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -11,9 +11,16 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use bytes::Bytes;
 use certs::{Authority, Leaf, Usage};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
+use tokio::{
+    net::TcpStream,
+    process::{Child, Command},
+};
 
 use crate::client::{Access, Answer, Call};
 
@@ -134,6 +141,17 @@ impl Kubernetes {
         lines.get(lines.len().saturating_sub(15)..).unwrap_or_default().join("\n")
     }
 
+    /// Has etcd forget its history, which the API server would have it do only after minutes: from now on the first
+    /// versions are too old.
+    pub(crate) async fn compact(&self) -> Result<()> {
+        let address = SocketAddr::from((self.address, ETCD));
+        // "AA==" is the key of one zero byte, which nobody uses.
+        let answer = etcd(address, "/v3/kv/range", &json!({"key": "AA=="})).await?;
+        let revision = answer.pointer("/header/revision").context("revision of etcd")?;
+        etcd(address, "/v3/kv/compaction", &json!({"revision": revision, "physical": true})).await?;
+        Ok(())
+    }
+
     /// Creates a CustomResourceDefinition and waits until its objects can be listed.
     pub(crate) async fn define(&self, definition: &Value) -> Result<()> {
         let mut session = self.access.session();
@@ -154,6 +172,17 @@ impl Kubernetes {
         }
         Ok(())
     }
+}
+
+/// One request to etcd's HTTP gateway, which speaks JSON.
+async fn etcd(address: SocketAddr, path: &str, body: &Value) -> Result<Value> {
+    let stream = TokioIo::new(TcpStream::connect(address).await?);
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+    tokio::spawn(connection);
+    let request = Request::post(path).header("host", address.to_string());
+    let response = sender.send_request(request.body(Full::new(Bytes::from(body.to_string())))?).await?;
+    let bytes = response.into_body().collect().await?.to_bytes();
+    serde_json::from_slice(&bytes).with_context(|| format!("etcd {path}: {}", String::from_utf8_lossy(&bytes)))
 }
 
 fn write_certificates(folder: &Path, address: IpAddr) -> Result<Access> {

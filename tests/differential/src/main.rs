@@ -127,6 +127,7 @@ async fn oracle(tools: &Path) -> Result<Kubernetes> {
     for definition in definition::definitions(&registry::redis::registry()?)? {
         kubernetes.define(&definition).await?;
     }
+    kubernetes.compact().await?;
     Ok(kubernetes)
 }
 

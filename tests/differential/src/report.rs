@@ -15,6 +15,15 @@ const SHOWN: usize = 400;
 /// Places named per cause.
 const PLACES: usize = 4;
 
+/// A difference that no row explains.
+#[derive(Debug)]
+struct Unexplained {
+    place: Place,
+    difference: Difference,
+    /// An earlier request of the scenario had different answers: this may only come of that.
+    follows: bool,
+}
+
 /// What was counted and seen so far.
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -22,7 +31,7 @@ pub(crate) struct Report {
     without_managed_fields: bool,
     requests: usize,
     explained: usize,
-    unexplained: Vec<(Place, Difference)>,
+    unexplained: Vec<Unexplained>,
 }
 
 impl Report {
@@ -33,7 +42,7 @@ impl Report {
 
     /// Compares one scenario's outcomes and returns the text of what is not explained.
     pub(crate) fn add(&mut self, family: &str, scenario: &str, oracle: &[Outcome], ours: &[Outcome]) -> String {
-        let mut text = String::new();
+        let (mut text, mut astray) = (String::new(), false);
         for (one, other) in oracle.iter().zip(ours) {
             self.requests += 1;
             let (mut one_value, mut other_value) = (one.value.clone(), other.value.clone());
@@ -42,7 +51,8 @@ impl Report {
                 strip_managed_fields(&mut other_value);
             }
             let place = Place { family: family.to_owned(), scenario: scenario.to_owned(), step: one.step.clone() };
-            for difference in differences(&one_value, &other_value) {
+            let found = differences_of_answers(&one_value, &other_value);
+            for difference in found {
                 if self.explanations.explain(&place, &difference) {
                     self.explained += 1;
                     continue;
@@ -54,8 +64,9 @@ impl Report {
                     "{family} / {scenario} / {}\n  {at}\n    oracle {oracle}\n    ours   {ours}",
                     one.step
                 );
-                self.unexplained.push((place.clone(), difference));
+                self.unexplained.push(Unexplained { place: place.clone(), difference, follows: astray });
             }
+            astray |= summary(&one_value) != summary(&other_value);
         }
         text
     }
@@ -77,24 +88,51 @@ impl Report {
         format!("{requests} requests, {explained} explained differences, {} unexplained{part}", self.unexplained())
     }
 
-    /// The unexplained differences, those of one cause together, most frequent first.
+    /// The unexplained differences, those of one cause together, most frequent first; last those that may be mere
+    /// consequences.
     pub(crate) fn by_cause(&self) -> String {
-        let mut causes: BTreeMap<(String, String, String), Vec<&Place>> = BTreeMap::new();
-        for (place, difference) in &self.unexplained {
-            let key = (general(&difference.pointer), shown(&difference.oracle), shown(&difference.ours));
-            causes.entry(key).or_default().push(place);
-        }
-        let mut causes: Vec<_> = causes.into_iter().collect();
-        causes.sort_by_key(|(_, places)| std::cmp::Reverse(places.len()));
-        let mut text = String::new();
-        for ((pointer, oracle, ours), places) in causes {
-            let _ = writeln!(text, "{} × {pointer}\n    oracle {oracle}\n    ours   {ours}", places.len());
-            for place in places.iter().take(PLACES) {
-                let _ = writeln!(text, "    at {} / {} / {}", place.family, place.scenario, place.step);
-            }
-        }
-        text
+        let (follow, lead): (Vec<_>, Vec<_>) = self.unexplained.iter().partition(|one| one.follows);
+        let consequences = "\nAfter another answer to an earlier request of the scenario:\n\n";
+        gathered(&lead) + consequences + &gathered(&follow)
     }
+}
+
+fn gathered(unexplained: &[&Unexplained]) -> String {
+    let mut causes: BTreeMap<(String, String, String), Vec<&Place>> = BTreeMap::new();
+    for Unexplained { place, difference, .. } in unexplained {
+        let key = (general(&difference.pointer), shown(&difference.oracle), shown(&difference.ours));
+        causes.entry(key).or_default().push(place);
+    }
+    let mut causes: Vec<_> = causes.into_iter().collect();
+    causes.sort_by_key(|(_, places)| std::cmp::Reverse(places.len()));
+    let mut text = String::new();
+    for ((pointer, oracle, ours), places) in causes {
+        let _ = writeln!(text, "{} × {pointer}\n    oracle {oracle}\n    ours   {ours}", places.len());
+        for place in places.iter().take(PLACES) {
+            let _ = writeln!(text, "    at {} / {} / {}", place.family, place.scenario, place.step);
+        }
+    }
+    text
+}
+
+/// Two answers that are not even alike in code and kind differ once, not in every field.
+fn differences_of_answers(oracle: &Value, ours: &Value) -> Vec<Difference> {
+    let (one, other) = (summary(oracle), summary(ours));
+    if one == other {
+        return differences(oracle, ours);
+    }
+    let told = |summary: &str, value: &Value| {
+        let message = value.pointer("/body/message").and_then(Value::as_str);
+        Some(Value::String(message.map_or_else(|| summary.to_owned(), |message| format!("{summary}: {message}"))))
+    };
+    vec![Difference { pointer: "/answer".to_owned(), oracle: told(&one, oracle), ours: told(&other, ours) }]
+}
+
+/// Code and kind of an answer, and the reason of a refusal.
+fn summary(value: &Value) -> String {
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let code = value.get("status").map(ToString::to_string).unwrap_or_default();
+    format!("{code} {} {}", text("/body/kind"), text("/body/reason")).trim().to_owned()
 }
 
 /// The pointer with every position of a list as `#`.
