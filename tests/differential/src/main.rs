@@ -10,6 +10,7 @@ mod difference;
 mod explained;
 mod kubernetes;
 mod normal;
+mod random;
 mod replay;
 mod report;
 mod variables;
@@ -56,6 +57,12 @@ struct Arguments {
     /// Also write the unexplained differences to this file, those of one cause together.
     #[arg(long)]
     report: Option<PathBuf>,
+    /// Seed of the random requests; absent: another one each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Random scenarios of each sort.
+    #[arg(long, default_value_t = 12)]
+    random: usize,
     /// Print the code of every answer of the oracle.
     #[arg(long)]
     verbose: bool,
@@ -89,6 +96,9 @@ async fn main() -> ExitCode {
 async fn run(arguments: &Arguments) -> Result<bool> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut families, objects) = corpus::read(&folder.join("corpus"))?;
+    let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("seed {seed}");
+    families.extend(random::families(seed, arguments.random, &registry::redis::registry()?));
     let explanations = Explanations::read(&folder.join("explained.json"))?;
     if !arguments.only.is_empty() {
         families.retain(|family| arguments.only.contains(&family.name));

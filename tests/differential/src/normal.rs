@@ -41,6 +41,15 @@ impl Normal {
             let value = match (name.as_str(), value) {
                 ("metadata", Value::Object(metadata)) => self.metadata(metadata, collective),
                 ("cells", Value::Array(cells)) => cells.iter().map(|cell| self.cell(cell)).collect(),
+                ("verbs", Value::Array(verbs)) => sorted(verbs.clone()),
+                // By name: a resource more must not move all others.
+                ("resources", Value::Array(resources)) if kind == "APIResourceList" => self.by_name(resources),
+                ("causes", Value::Array(causes)) => sorted(causes.iter().map(|cause| self.body(cause)).collect()),
+                ("message", Value::String(text)) if several_causes(fields) => {
+                    // Their order is chance in the oracle, and each is compared for itself.
+                    let head = text.split_once(" is invalid: ").map_or(text.as_str(), |(head, _)| head);
+                    json!(self.text(head))
+                }
                 ("storageVersionHash" | "hash", Value::String(_)) => json!("<hash>"),
                 ("resourceVersion", Value::String(text)) => json!(self.version(text)),
                 _ => self.body(value),
@@ -48,6 +57,11 @@ impl Normal {
             out.insert(name.clone(), value);
         }
         Value::Object(out)
+    }
+
+    fn by_name(&mut self, resources: &[Value]) -> Value {
+        let name = |resource: &Value| resource["name"].as_str().unwrap_or_default().to_owned();
+        Value::Object(resources.iter().map(|resource| (name(resource), self.body(resource))).collect())
     }
 
     fn metadata(&mut self, metadata: &Map<String, Value>, collective: bool) -> Value {
@@ -96,11 +110,23 @@ impl Normal {
         }
         let text = replace(&text, &UID, |found| format!("<uid {}>", number(&mut self.uids, found)));
         let text = replace(&text, &TIME, |_| "<time>".to_owned());
-        if text.contains("esource version") || text.contains("resourceVersion=") {
+        if text.contains("esource version") || text.contains("resourceVersion=") || text.contains("ResourceVersion in")
+        {
             return digits(&text);
         }
         text
     }
+}
+
+fn sorted(mut values: Vec<Value>) -> Value {
+    values.sort_by_key(ToString::to_string);
+    Value::Array(values)
+}
+
+/// True for a Status that names more than one cause.
+fn several_causes(status: &Map<String, Value>) -> bool {
+    let causes = status.get("details").and_then(|details| details.get("causes")).and_then(Value::as_array);
+    causes.is_some_and(|causes| causes.len() > 1)
 }
 
 /// Patterns: `x` is a hexadecimal digit, `0` a decimal one, everything else itself.

@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
@@ -20,7 +20,7 @@ const QUIET: Duration = Duration::from_millis(250);
 /// Longest time for the expected events.
 const EVENTS: Duration = Duration::from_secs(8);
 /// Longest life of a watch that the server is to end.
-const ENDING: Duration = Duration::from_secs(20);
+const ENDING: Duration = Duration::from_secs(5);
 /// Headers of an answer that are compared by value; others only by their presence, or not at all.
 const COMPARED: [&str; 4] = ["content-type", "warning", "retry-after", "cache-control"];
 
@@ -73,7 +73,7 @@ impl Replay {
         if let Some(millis) = step.wait {
             tokio::time::sleep(Duration::from_millis(millis)).await;
         }
-        let call = self.call(step)?;
+        let call = self.call(step);
         let label = format!("{}: {} {}", self.outcomes.len() + 1, call.method, self.normal.text(&call.target));
         let Some(watch) = &step.watch else {
             let value = match self.session.send(&call).await {
@@ -121,14 +121,14 @@ impl Replay {
         Ok(value)
     }
 
-    fn call(&self, step: &Step) -> Result<Call> {
+    fn call(&self, step: &Step) -> Call {
         let method = step.method.clone().unwrap_or_else(|| "GET".to_owned());
         let mut target = self.variables.fill(&step.path);
         for (number, (name, value)) in step.query.iter().enumerate() {
             let sign = if number == 0 { '?' } else { '&' };
             target.push_str(&format!("{sign}{}={}", encode(name), encode(&self.variables.fill(value))));
         }
-        let body = self.body(step)?;
+        let body = self.body(step);
         let mut headers: BTreeMap<String, Option<String>> =
             [("accept", "application/json"), ("user-agent", "differential")]
                 .map(|(name, value)| (name.to_owned(), Some(value.to_owned())))
@@ -138,17 +138,18 @@ impl Replay {
         }
         headers.extend(step.headers.clone());
         let headers = headers.into_iter().filter_map(|(name, value)| Some((name, self.variables.fill(&value?))));
-        Ok(Call { method, target, headers: headers.collect(), body })
+        Call { method, target, headers: headers.collect(), body }
     }
 
-    fn body(&self, step: &Step) -> Result<Vec<u8>> {
+    fn body(&self, step: &Step) -> Vec<u8> {
         if let Some(text) = &step.text {
-            return Ok(self.variables.fill(text).into_bytes());
+            return self.variables.fill(text).into_bytes();
         }
         let mut body = match &step.object {
             None => step.body.clone(),
             Some(name) => {
-                let mut object = self.objects.get(name).with_context(|| format!("no object {name}"))?.clone();
+                // What a refused request should have saved is not there; the other side may have it.
+                let mut object = self.objects.get(name).cloned().unwrap_or_else(|| json!({}));
                 if let Some(patch) = &step.body {
                     json_patch::merge(&mut object, patch);
                 }
@@ -156,7 +157,7 @@ impl Replay {
             }
         };
         let filled = body.take().map(|body| self.variables.fill_value(&body));
-        Ok(filled.map(|body| body.to_string().into_bytes()).unwrap_or_default())
+        filled.map(|body| body.to_string().into_bytes()).unwrap_or_default()
     }
 
     fn remember(&mut self, step: &Step, answer: &Answer) {
@@ -168,7 +169,9 @@ impl Replay {
                 self.normal.hide(&text, name);
             }
         }
-        if let Some(name) = &step.save {
+        if let Some(name) = &step.save
+            && answer.status < 300
+        {
             self.objects.insert(name.clone(), body);
         }
     }
