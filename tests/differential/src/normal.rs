@@ -3,6 +3,8 @@
 //! Identities and versions of objects are numbered in the order in which they appear, so that "the same again" and
 //! "another one" stay visible. The versions of lists are not: the oracle writes objects of its own all the time.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value, json};
 
 /// What has appeared in one scenario on one side.
@@ -44,9 +46,9 @@ impl Normal {
                 ("verbs", Value::Array(verbs)) => sorted(verbs.clone()),
                 // By name: a resource more must not move all others.
                 ("resources", Value::Array(resources)) if kind == "APIResourceList" => self.by_name(resources),
-                ("causes", Value::Array(causes)) => sorted(causes.iter().map(|cause| self.body(cause)).collect()),
-                ("message", Value::String(text)) if several_causes(fields) => {
-                    // Their order is chance in the oracle, and each is compared for itself.
+                ("causes", Value::Array(causes)) => self.by_field(causes),
+                ("message", Value::String(text)) if has_causes(fields) => {
+                    // It strings them together in an order that is chance in the oracle; each is compared for itself.
                     let head = text.split_once(" is invalid: ").map_or(text.as_str(), |(head, _)| head);
                     json!(self.text(head))
                 }
@@ -62,6 +64,17 @@ impl Normal {
     fn by_name(&mut self, resources: &[Value]) -> Value {
         let name = |resource: &Value| resource["name"].as_str().unwrap_or_default().to_owned();
         Value::Object(resources.iter().map(|resource| (name(resource), self.body(resource))).collect())
+    }
+
+    /// The causes of each field: one more must not move all others.
+    fn by_field(&mut self, causes: &[Value]) -> Value {
+        let mut fields: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        for cause in causes {
+            let text = |name: &str| cause[name].as_str().unwrap_or_default();
+            let told = self.text(&format!("{} {}", text("reason"), text("message")));
+            fields.entry(self.text(text("field"))).or_default().push(json!(told));
+        }
+        fields.into_iter().map(|(field, told)| (field, sorted(told))).collect::<Map<_, _>>().into()
     }
 
     fn metadata(&mut self, metadata: &Map<String, Value>, collective: bool) -> Value {
@@ -123,10 +136,9 @@ fn sorted(mut values: Vec<Value>) -> Value {
     Value::Array(values)
 }
 
-/// True for a Status that names more than one cause.
-fn several_causes(status: &Map<String, Value>) -> bool {
-    let causes = status.get("details").and_then(|details| details.get("causes")).and_then(Value::as_array);
-    causes.is_some_and(|causes| causes.len() > 1)
+/// True for a Status that names causes.
+fn has_causes(status: &Map<String, Value>) -> bool {
+    status.get("details").is_some_and(|details| details.get("causes").is_some())
 }
 
 /// Patterns: `x` is a hexadecimal digit, `0` a decimal one, everything else itself.

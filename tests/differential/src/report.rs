@@ -121,11 +121,12 @@ fn differences_of_answers(oracle: &Value, ours: &Value) -> Vec<Difference> {
     if one == other {
         return differences(oracle, ours);
     }
-    let told = |summary: &str, value: &Value| {
-        let message = value.pointer("/body/message").and_then(Value::as_str);
-        Some(Value::String(message.map_or_else(|| summary.to_owned(), |message| format!("{summary}: {message}"))))
+    let told = |summary: String, value: &Value| {
+        let message = value.pointer("/body/message").and_then(Value::as_str).map(|message| format!(": {message}"));
+        let causes = value.pointer("/body/details/causes").map(|causes| format!(" {causes}"));
+        Some(Value::String(summary + &message.unwrap_or_default() + &causes.unwrap_or_default()))
     };
-    vec![Difference { pointer: "/answer".to_owned(), oracle: told(&one, oracle), ours: told(&other, ours) }]
+    vec![Difference { pointer: "/answer".to_owned(), oracle: told(one, oracle), ours: told(other, ours) }]
 }
 
 /// Code and kind of an answer, and the reason of a refusal.
