@@ -27,7 +27,7 @@ use apiserver::registry;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use certs::Issued;
 use clap::Parser;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tests::standalone::Standalone;
 use tokio::{sync::Semaphore, task::JoinSet};
 
@@ -63,6 +63,9 @@ struct Arguments {
     /// Random scenarios of each sort.
     #[arg(long, default_value_t = 12)]
     random: usize,
+    /// Also write every answer of both sides, normalised, to this file, one JSON line each.
+    #[arg(long)]
+    answers: Option<PathBuf>,
     /// Print the code of every answer of the oracle.
     #[arg(long)]
     verbose: bool,
@@ -109,9 +112,13 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     started?;
     let ours = administrator(&kun)?;
 
+    let replayed = replay_all(families, objects, kubernetes.access(), &ours).await?;
+    if let Some(path) = &arguments.answers {
+        std::fs::write(path, replayed.iter().map(answers).collect::<String>())?;
+    }
     let mut report = Report::new(explanations, arguments.without_managed_fields);
-    for replayed in replay_all(families, objects, kubernetes.access(), &ours).await? {
-        let Replayed { family, scenario, oracle, ours } = &replayed;
+    for replayed in &replayed {
+        let Replayed { family, scenario, oracle, ours } = replayed;
         if arguments.verbose {
             for outcome in oracle {
                 println!("{family} / {scenario} / {} -> {}", outcome.step, outcome.value["status"]);
@@ -129,6 +136,17 @@ async fn run(arguments: &Arguments) -> Result<bool> {
     }
     println!("{}", report.numbers());
     Ok(report.unexplained() == 0 && unused.is_empty())
+}
+
+/// Both sides' answers of one scenario, as lines.
+fn answers(replayed: &Replayed) -> String {
+    let Replayed { family, scenario, oracle, ours } = replayed;
+    let line = |(one, other): (&Outcome, &Outcome)| {
+        json!({"family": family, "scenario": scenario, "step": one.step, "oracle": one.value, "ours": other.value})
+            .to_string()
+            + "\n"
+    };
+    oracle.iter().zip(ours).map(line).collect()
 }
 
 /// A kube-apiserver that serves our kinds.
