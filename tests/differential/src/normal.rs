@@ -86,12 +86,23 @@ impl Normal {
                     json!(if is_number { "<version>" } else { text })
                 }
                 ("resourceVersion", Value::String(text)) => json!(self.version(text)),
+                ("managedFields", Value::Array(entries)) => self.managers(entries),
                 ("continue", Value::String(text)) if !text.is_empty() => json!("<continue>"),
                 _ => self.body(value),
             };
             out.insert(name.clone(), value);
         }
         Value::Object(out)
+    }
+
+    /// Entries of managedFields. Kubernetes sorts by operation, then time, then manager: whether a second ends between
+    /// two requests is chance, so that the time does not count here.
+    fn managers(&mut self, entries: &[Value]) -> Value {
+        let mut entries: Vec<Value> = entries.iter().map(|entry| self.body(entry)).collect();
+        let text = |entry: &Value, name: &str| entry[name].as_str().unwrap_or_default().to_owned();
+        entries
+            .sort_by_key(|entry| ["operation", "manager", "subresource", "apiVersion"].map(|name| text(entry, name)));
+        Value::Array(entries)
     }
 
     /// A cell of a table: ages run on.
