@@ -29,7 +29,11 @@ use certs::Issued;
 use clap::Parser;
 use serde_json::{Value, json};
 use tests::standalone::Standalone;
-use tokio::{sync::Semaphore, task::JoinSet};
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+    task::JoinSet,
+};
 
 use crate::{
     client::Access,
@@ -84,7 +88,7 @@ async fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let result = tokio::select! {
         result = run(&arguments) => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted")),
+        error = interrupted() => Err(error),
     };
     match result {
         Ok(true) => ExitCode::SUCCESS,
@@ -94,6 +98,19 @@ async fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Ends when somebody wants the run to end: what runs beside it must not outlive it.
+async fn interrupted() -> anyhow::Error {
+    let mut terminate = match signal(SignalKind::terminate()) {
+        Ok(terminate) => terminate,
+        Err(error) => return error.into(),
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    anyhow::anyhow!("interrupted")
 }
 
 async fn run(arguments: &Arguments) -> Result<bool> {
