@@ -1,10 +1,10 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build setup
+.PHONY: help demo test bench lint soak build setup differential
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: ## redis-server and kubectl
 	@tests/setup.sh redis kubectl
@@ -21,6 +21,10 @@ test: setup build ## every test
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc
 	$${CARGO_TARGET_DIR:-target}/release/bench $(BENCH)
+
+differential: build ## every request of the corpus to kube-apiserver and to ours; DIFFERENTIAL="--only create"
+	cargo build --quiet -p differential
+	tools="$$(tests/cluster/build.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
 soak: setup build ## the long campaigns, seeded; SOAK multiplies their size
 	KUN_SOAK=$${SOAK:-20} cargo test --workspace --no-fail-fast

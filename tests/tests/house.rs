@@ -24,6 +24,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("kun", &["*"]),
     ("tests", &["*"]),
     ("bench", &["*"]),
+    ("differential", &["*"]),
 ];
 
 fn metadata() -> Metadata {

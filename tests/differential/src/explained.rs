@@ -1,0 +1,113 @@
+//! The table of legitimate differences, each with its reason. What no difference needs any more must go.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::difference::Difference;
+
+/// One legitimate difference. Texts may hold `*` for anything; an absent text is `*`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Explanation {
+    #[serde(default = "anything")]
+    family: String,
+    #[serde(default = "anything")]
+    scenario: String,
+    #[serde(default = "anything")]
+    step: String,
+    pointer: String,
+    /// The oracle's value as JSON; `-` for nothing.
+    #[serde(default = "anything")]
+    oracle: String,
+    /// Ours, likewise.
+    #[serde(default = "anything")]
+    ours: String,
+    reason: String,
+}
+
+/// The whole table, and which of its rows were needed.
+#[derive(Debug)]
+pub(crate) struct Explanations {
+    rows: Vec<(Explanation, usize)>,
+}
+
+/// Where a difference was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// Family.
+    pub family: String,
+    /// Name of the scenario.
+    pub scenario: String,
+    /// Number and request.
+    pub step: String,
+}
+
+impl Explanations {
+    /// Reads the table.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let rows: Vec<Explanation> = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+        Ok(Self { rows: rows.into_iter().map(|row| (row, 0)).collect() })
+    }
+
+    /// True if a row explains the difference; the row is then needed.
+    pub(crate) fn explain(&mut self, place: &Place, difference: &Difference) -> bool {
+        let row = self.rows.iter_mut().find(|(row, _)| row.explains(place, difference));
+        row.map(|(_, used)| *used += 1).is_some()
+    }
+
+    /// Rows that explained nothing.
+    pub(crate) fn unused(&self) -> impl Iterator<Item = String> {
+        self.rows.iter().filter(|(_, used)| *used == 0).map(|(row, _)| format!("{} ({})", row.pointer, row.reason))
+    }
+}
+
+impl Explanation {
+    fn explains(&self, place: &Place, difference: &Difference) -> bool {
+        let shown =
+            |value: &Option<serde_json::Value>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        matches(&self.family, &place.family)
+            && matches(&self.scenario, &place.scenario)
+            && matches(&self.step, &place.step)
+            && matches(&self.pointer, &difference.pointer)
+            && matches(&self.oracle, &shown(&difference.oracle))
+            && matches(&self.ours, &shown(&difference.ours))
+    }
+}
+
+fn anything() -> String {
+    "*".to_owned()
+}
+
+/// Whether a text has the form of a pattern in which `*` stands for any run of characters.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((head, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(text) = text.strip_prefix(head) else { return false };
+    rest.is_empty()
+        || text
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([text.len()])
+            .any(|at| text.get(at..).is_some_and(|tail| matches(rest, tail)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_any_run_of_characters() {
+        for (pattern, text, fits) in [
+            ("*", "", true),
+            ("/a/*/c", "/a/b/c", true),
+            ("/a/*/c", "/a/b/d", false),
+            ("*c", "abc", true),
+            ("a", "ab", false),
+            ("a*b*", "axxbyy", true),
+        ] {
+            assert_eq!(matches(pattern, text), fits, "{pattern} {text}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! `make differential`: every request of the corpus to a real kube-apiserver, which serves our kinds as
+//! CustomResourceDefinitions, and to `kun standalone`; then the answers are compared.
+#![allow(clippy::print_stdout, reason = "the differences are what the program is for")]
+#![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
+
+mod client;
+mod corpus;
+mod definition;
+mod difference;
+mod explained;
+mod kubernetes;
+mod normal;
+mod random;
+mod replay;
+mod report;
+mod variables;
+
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+};
+
+use anyhow::{Context, Result, ensure};
+use apiserver::registry;
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use certs::Issued;
+use clap::Parser;
+use serde_json::{Value, json};
+use tests::standalone::Standalone;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    sync::Semaphore,
+    task::JoinSet,
+};
+
+use crate::{
+    client::Access,
+    corpus::{Family, Objects, Scenario},
+    explained::Explanations,
+    kubernetes::Kubernetes,
+    replay::{Outcome, replay},
+    report::Report,
+};
+
+/// Scenarios at a time: most of the time of one is spent waiting for events that must not come.
+const AT_A_TIME: usize = 6;
+
+#[derive(Parser)]
+struct Arguments {
+    /// Folder with etcd and kube-apiserver, as tests/cluster/build.sh prints it.
+    #[arg(long)]
+    tools: PathBuf,
+    /// Families to replay; all if none is named.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Leave managedFields out of the comparison.
+    #[arg(long)]
+    without_managed_fields: bool,
+    /// Also write the unexplained differences to this file, those of one cause together.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// Seed of the random requests; absent: another one each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Random scenarios of each sort.
+    #[arg(long, default_value_t = 12)]
+    random: usize,
+    /// Also write every answer of both sides, normalised, to this file, one JSON line each.
+    #[arg(long)]
+    answers: Option<PathBuf>,
+    /// Print the code of every answer of the oracle.
+    #[arg(long)]
+    verbose: bool,
+}
+
+/// One scenario of one family, with both sides' outcomes.
+struct Replayed {
+    family: String,
+    scenario: String,
+    oracle: Vec<Outcome>,
+    ours: Vec<Outcome>,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = tokio::select! {
+        result = run(&arguments) => result,
+        error = interrupted() => Err(error),
+    };
+    match result {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("differential: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends when somebody wants the run to end: what runs beside it must not outlive it.
+async fn interrupted() -> anyhow::Error {
+    let mut terminate = match signal(SignalKind::terminate()) {
+        Ok(terminate) => terminate,
+        Err(error) => return error.into(),
+    };
+    tokio::select! {
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    anyhow::anyhow!("interrupted")
+}
+
+async fn run(arguments: &Arguments) -> Result<bool> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (mut families, objects) = corpus::read(&folder.join("corpus"))?;
+    let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));
+    println!("seed {seed}");
+    families.extend(random::families(seed, arguments.random, &registry::redis::registry()?));
+    let explanations = Explanations::read(&folder.join("explained.json"))?;
+    if !arguments.only.is_empty() {
+        families.retain(|family| arguments.only.contains(&family.name));
+    }
+    let mut kun = Standalone::prepare(&["--roles", "apiserver"], &[])?;
+    let (kubernetes, started) = tokio::join!(oracle(&arguments.tools), kun.resume());
+    let kubernetes = kubernetes?;
+    started?;
+    let ours = administrator(&kun)?;
+
+    let replayed = replay_all(families, objects, kubernetes.access(), &ours).await?;
+    if let Some(path) = &arguments.answers {
+        std::fs::write(path, replayed.iter().map(answers).collect::<String>())?;
+    }
+    let mut report = Report::new(explanations, arguments.without_managed_fields);
+    for replayed in &replayed {
+        let Replayed { family, scenario, oracle, ours } = replayed;
+        if arguments.verbose {
+            for outcome in oracle {
+                println!("{family} / {scenario} / {} -> {}", outcome.step, outcome.value["status"]);
+            }
+        }
+        print!("{}", report.add(family, scenario, oracle, ours));
+    }
+    if let Some(path) = &arguments.report {
+        std::fs::write(path, format!("{}\n\n{}", report.numbers(), report.by_cause()))?;
+    }
+    // A part of the corpus does not need the whole table.
+    let unused = if arguments.only.is_empty() { report.unused() } else { Vec::new() };
+    for row in &unused {
+        println!("explained.json: nothing differs there any more: {row}");
+    }
+    println!("{}", report.numbers());
+    Ok(report.unexplained() == 0 && unused.is_empty())
+}
+
+/// Both sides' answers of one scenario, as lines.
+fn answers(replayed: &Replayed) -> String {
+    let Replayed { family, scenario, oracle, ours } = replayed;
+    let line = |(one, other): (&Outcome, &Outcome)| {
+        json!({"family": family, "scenario": scenario, "step": one.step, "oracle": one.value, "ours": other.value})
+            .to_string()
+            + "\n"
+    };
+    oracle.iter().zip(ours).map(line).collect()
+}
+
+/// A kube-apiserver that serves our kinds.
+async fn oracle(tools: &Path) -> Result<Kubernetes> {
+    let kubernetes = Kubernetes::start(tools).await?;
+    for definition in definition::definitions(&registry::redis::registry()?)? {
+        kubernetes.define(&definition).await?;
+    }
+    kubernetes.compact().await?;
+    Ok(kubernetes)
+}
+
+/// Replays everything against both, a few scenarios at a time, and returns it in the order of the corpus.
+async fn replay_all(families: Vec<Family>, objects: Objects, oracle: &Access, ours: &Access) -> Result<Vec<Replayed>> {
+    let (objects, permits) = (Arc::new(objects), Arc::new(Semaphore::new(AT_A_TIME)));
+    let mut tasks = JoinSet::new();
+    let mut number = 0;
+    for family in families {
+        for scenario in family.scenarios {
+            number += 1;
+            let (objects, permits) = (Arc::clone(&objects), Arc::clone(&permits));
+            let (family, oracle, ours) = (family.name.clone(), oracle.clone(), ours.clone());
+            tasks.spawn(async move {
+                let _permit = permits.acquire().await?;
+                let name = format!("{family}-{number}");
+                anyhow::Ok((number, both(family, &scenario, &name, &objects, &oracle, &ours).await?))
+            });
+        }
+    }
+    let mut done = Vec::new();
+    while let Some(task) = tasks.join_next().await {
+        done.push(task??);
+    }
+    done.sort_by_key(|(number, _)| *number);
+    Ok(done.into_iter().map(|(_, replayed)| replayed).collect())
+}
+
+async fn both(
+    family: String,
+    scenario: &Scenario,
+    name: &str,
+    objects: &Objects,
+    oracle: &Access,
+    ours: &Access,
+) -> Result<Replayed> {
+    let (oracle, ours) = tokio::join!(replay(oracle, objects, scenario, name), replay(ours, objects, scenario, name));
+    let place = |side: &str| format!("{side}: {family} / {}", scenario.name);
+    let (oracle, ours) = (oracle.with_context(|| place("oracle"))?, ours.with_context(|| place("ours"))?);
+    ensure!(oracle.len() == ours.len(), "{}: the sides made different requests", scenario.name);
+    Ok(Replayed { family, scenario: scenario.name.clone(), oracle, ours })
+}
+
+/// The administrator's way into our server, from the kubeconfig.
+fn administrator(kun: &Standalone) -> Result<Access> {
+    let text = std::fs::read_to_string(kun.data().join("kubeconfig"))?;
+    let config: Value = serde_json::from_str(&text)?;
+    let field = |pointer: &str| -> Result<String> {
+        let encoded = config.pointer(pointer).and_then(Value::as_str);
+        let bytes = BASE64_STANDARD.decode(encoded.with_context(|| format!("{pointer} in the kubeconfig"))?)?;
+        Ok(String::from_utf8(bytes)?)
+    };
+    let address: SocketAddr = kun.listen();
+    let identity = Issued {
+        certificate_pem: field("/users/0/user/client-certificate-data")?,
+        key_pem: field("/users/0/user/client-key-data")?,
+    };
+    Access::new(address, &field("/clusters/0/cluster/certificate-authority-data")?, &identity)
+}
