@@ -50,7 +50,7 @@ pub struct Author<'a> {
     pub name: &'a str,
     /// Subresource, or empty.
     pub subresource: &'a str,
-    /// RFC 3339, UTC, seconds.
+    /// RFC 3339, UTC, seconds; empty where the time is not written down, as Kubernetes does it for `/scale`.
     pub now: &'a str,
 }
 
@@ -139,8 +139,9 @@ fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, au
     let taken = found.modified.union(&found.added).difference(&servers());
     if !taken.is_empty() {
         let manager = frame.manager(author.name, Operation::Update, &author);
-        let before = managed.0.remove(&manager).map(|owned| owned.set).unwrap_or_default();
-        managed.0.insert(manager, frame.owned(taken.union(&before), Some(author.now.to_owned())));
+        let (before, since) = managed.0.remove(&manager).map(|owned| (owned.set, owned.time)).unwrap_or_default();
+        let now = Some(author.now.to_owned()).filter(|now| !now.is_empty());
+        managed.0.insert(manager, frame.owned(taken.union(&before), now.or(since)));
     }
     cap(&mut managed);
     managed
@@ -240,7 +241,7 @@ pub fn apply(
     }
     take(frame, &mut managed, &found, Some(&manager));
     let is_changed = crate::fields::order(&live, &object).is_ne();
-    settle(&mut managed, &manager, is_changed.then_some(author.now));
+    settle(&mut managed, &manager, is_changed.then_some(author.now).filter(|now| !now.is_empty()));
     Ok(Applied { object, managed, is_changed })
 }
 

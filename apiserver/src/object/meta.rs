@@ -88,9 +88,17 @@ pub fn faults(object: &Value, rule: NameRule) -> Vec<Cause> {
     faults
 }
 
-/// Fields of metadata that are not written when they are empty. An empty list of managers means something and is not among them.
-const NOT_WRITTEN_EMPTY: [&str; 7] =
-    ["labels", "annotations", "finalizers", "ownerReferences", "generateName", "selfLink", "namespace"];
+/// Fields of metadata that are not written when they are empty.
+const NOT_WRITTEN_EMPTY: [&str; 8] = [
+    "labels",
+    "annotations",
+    "finalizers",
+    "ownerReferences",
+    "managedFields",
+    "generateName",
+    "selfLink",
+    "namespace",
+];
 
 /// Takes away what Kubernetes does not write: empty and null fields.
 pub fn tidy(object: &mut Value) {

@@ -54,7 +54,8 @@ pub struct Hand<'a> {
 
 impl<'a> Hand<'a> {
     fn author(&self) -> Author<'a> {
-        Author { name: self.manager, subresource: self.endpoint.subresource(), now: self.now }
+        let now = if self.endpoint == Endpoint::Scale { "" } else { self.now };
+        Author { name: self.manager, subresource: self.endpoint.subresource(), now }
     }
 }
 

@@ -63,7 +63,7 @@ const SERVERS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "de
 
 /// Everything after decoding; also how actions leave their records. `attributes` say what admission is asked about.
 pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
-    if !meta::text(&object, "resourceVersion").is_empty() {
+    if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
         return Err(Error::Unmergeable("resourceVersion should not be set on objects to be created".to_owned()));
     }
     let mut object = object;

@@ -97,7 +97,7 @@ pub fn into(paths: &ScalePaths, scale: &Value, mut parent: Value) -> Result<Valu
         None | Some(Value::Null) => 0,
         Some(value) => match value.as_i64() {
             Some(number) if i32::try_from(number).is_ok() && number >= 0 => number,
-            _ => return Err(refused(scale, value)),
+            _ => return Err(refused(paths, &parent, value)),
         },
     };
     for field in ["resourceVersion", "uid"] {
@@ -110,10 +110,13 @@ pub fn into(paths: &ScalePaths, scale: &Value, mut parent: Value) -> Result<Valu
     Ok(parent)
 }
 
-fn refused(scale: &Value, value: &Value) -> Error {
-    let cause = Cause::invalid("spec.replicas", value, "must be a whole number greater than or equal to 0");
-    let name = meta::text(scale, "name").to_owned();
-    Error::Invalid { kind: Qualified::new("autoscaling", "Scale"), name, causes: vec![cause] }
+/// The fault is told as one of the parent's field, as for custom resources.
+fn refused(paths: &ScalePaths, parent: &Value, value: &Value) -> Error {
+    let cause = Cause::invalid(&paths.spec.replace('/', "."), value, "should be a non-negative integer");
+    let text = |field: &str| parent.get(field).and_then(Value::as_str).unwrap_or_default();
+    let group = text("apiVersion").split_once('/').map_or("", |(group, _)| group);
+    let name = meta::text(parent, "name").to_owned();
+    Error::Invalid { kind: Qualified::new(group, text("kind")), name, causes: vec![cause] }
 }
 
 /// Sets a member by JSON pointer, making the objects on the way.
@@ -179,11 +182,9 @@ mod tests {
     fn absurd_numbers_are_invalid_scales() {
         for number in [json!(-1), json!(1.5), json!("3"), json!(4_294_967_296_i64)] {
             let scale = json!({"metadata": {"name": "a"}, "spec": {"replicas": number}});
-            let error = into(&PATHS, &scale, json!({})).unwrap_err();
-            assert!(
-                error.to_string().starts_with("Scale.autoscaling \"a\" is invalid: spec.replicas: Invalid value: "),
-                "{error}"
-            );
+            let parent = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a"}});
+            let error = into(&PATHS, &scale, parent).unwrap_err().to_string();
+            assert!(error.starts_with("K.g \"a\" is invalid: .spec.shards: Invalid value: "), "{error}");
         }
     }
 }

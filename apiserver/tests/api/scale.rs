@@ -69,10 +69,8 @@ async fn bad_numbers_are_refused_by_the_scale_or_by_the_rules_of_the_parent() {
     let (api, _) = api().await;
     let (code, _, message) = api.merge(SCALE, &json!({"spec": {"replicas": -1}})).await.fault();
     assert_eq!(code, 422);
-    assert!(
-        message.starts_with("Scale.autoscaling \"orders\" is invalid: spec.replicas: Invalid value: -1"),
-        "{message}"
-    );
+    let expected = "RedisCluster.redis.kun.io \"orders\" is invalid: .spec.shards: Invalid value: -1: should be a non-negative integer";
+    assert_eq!(message, expected);
     let (code, _, message) = api.merge(SCALE, &json!({"spec": {"replicas": 2}})).await.fault();
     assert_eq!(code, 422);
     assert!(
