@@ -1,6 +1,6 @@
 //! Values over a schema, as structured merge sees them: which places they have, how two of them differ, how they merge.
 //!
-//! Each walk goes through a [`View`]: at every place a value is a leaf, a map or a list, by its schema, or by itself where the schema
+//! Each walk asks for a view: at every place a value is a leaf, a map or a list, by its schema, or by itself where the schema
 //! leaves it open. The rules are those of Kubernetes' structured-merge-diff (KEP-555); the differential corpus holds them together.
 
 mod check;
