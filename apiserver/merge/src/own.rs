@@ -4,7 +4,7 @@
 //! wants to own: what it said before and leaves out now goes, unless another manager owns it as well; what another one owns with another
 //! value is a conflict.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
@@ -113,8 +113,7 @@ pub fn update(frame: Frame<'_>, live: Option<&Value>, new: &Value, author: Autho
         return managed;
     }
     let empty = json!({});
-    let name = author.name;
-    updated(frame, live.unwrap_or(&empty), new, managed, Author { name, ..author })
+    updated(frame, live.unwrap_or(&empty), new, managed, author)
 }
 
 /// From the new object, or, where that has none or nonsense, from the live one.
@@ -134,7 +133,7 @@ fn list_of(object: &Value) -> Option<&Value> {
 }
 
 fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, author: Author<'_>) -> Managed {
-    let found = typed::compare(frame.node, &plain(live), &plain(new)).without(frame.reset);
+    let found = typed::compare(frame.node, live, new).without(frame.reset);
     take(frame, &mut managed, &found, None);
     let taken = found.modified.union(&found.added).difference(&servers());
     if !taken.is_empty() {
@@ -311,12 +310,6 @@ pub fn still_as(node: &Node, last: &Value, live: &Value) -> Set {
 #[must_use]
 pub fn beyond(conflicts: Vec<Conflict>, allowed: &Set) -> Vec<Conflict> {
     conflicts.into_iter().filter(|conflict| !allowed.has(&conflict.path.0)).collect()
-}
-
-/// The managers that an object names, for tests and messages.
-#[must_use]
-pub fn names(managed: &Managed) -> BTreeSet<&str> {
-    managed.0.keys().map(|manager| manager.name.as_str()).collect()
 }
 
 #[cfg(test)]

@@ -105,9 +105,9 @@ fn key(array: &Array, keys: &[String], item: &Value) -> Result<Element, String> 
             return Err("associative list with keys may not have non-map elements".to_owned());
         }
     };
-    let default = |name: &String| match &array.items.shape {
-        Shape::Object(object) => object.properties.get(name).and_then(|node| node.default.clone()),
-        _ => None,
+    let default = |name: &String| {
+        let Shape::Object(object) = &array.items.shape else { return None };
+        object.properties.get(name)?.default.clone()
     };
     let given = |name: &String| Some((name.clone(), Atom(fields.get(name).cloned().or_else(|| default(name))?)));
     let mut found: Vec<(String, Atom)> = keys.iter().filter_map(given).collect();

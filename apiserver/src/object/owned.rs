@@ -141,15 +141,21 @@ fn put(object: &mut Value, list: Option<Value>) {
 
 /// A write that changes nothing but the times of its owners changes nothing: the live times stay.
 pub fn keep_times(new: &mut Value, live: &Value) {
-    let (Some(list), Some(old)) = (meta::get(new, "managedFields"), meta::get(live, "managedFields")) else { return };
-    if list == old || timeless(list) != timeless(old) {
+    if !is_same_but_owners(new, live) {
         return;
     }
-    let list = list.clone();
-    meta::set(new, "managedFields", old.clone());
-    if new != live {
-        meta::set(new, "managedFields", list);
+    let (Some(list), Some(old)) = (meta::get(new, "managedFields"), meta::get(live, "managedFields")) else { return };
+    if list != old && timeless(list) == timeless(old) {
+        meta::set(new, "managedFields", old.clone());
     }
+}
+
+fn is_same_but_owners(one: &Value, other: &Value) -> bool {
+    fn fields<'a>(value: Option<&'a Value>, but: &'static str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+        value.and_then(Value::as_object).into_iter().flatten().filter(move |(name, _)| *name != but)
+    }
+    fields(Some(one), "metadata").eq(fields(Some(other), "metadata"))
+        && fields(one.get("metadata"), "managedFields").eq(fields(other.get("metadata"), "managedFields"))
 }
 
 fn timeless(list: &Value) -> Vec<Value> {
@@ -168,6 +174,9 @@ fn timeless(list: &Value) -> Vec<Value> {
 
 /// A webhook may change the list, but not into something that is none: then it is as before. Gives what is wrong.
 pub fn repair(object: &mut Value, before: Option<Value>) -> Option<String> {
+    if meta::get(object, "managedFields") == before.as_ref() {
+        return None;
+    }
     let error = merge::managed::Managed::decode(meta::get(object, "managedFields")).err()?;
     put(object, before);
     Some(error.to_string())

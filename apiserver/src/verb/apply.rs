@@ -60,17 +60,10 @@ pub async fn apply_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8]) -> Re
         scale::set_pointer(&mut config, paths.spec, asked.clone());
     }
     let now = world::rfc3339(work.world.now());
-    let hand = Hand { manager: &options.manager, endpoint: Endpoint::Scale, now: &now };
-    let change = Change {
-        part: Part::Main,
-        face: Face::Scale(paths),
-        options: options.clone(),
-        options_kind: "PatchOptions",
-        uid_is_field: true,
-        is_owned: true,
-    };
+    let change = applying(Part::Main, Face::Scale(paths), &options);
     let changed = change
         .run(work, |live| {
+            let hand = change.hand(&now);
             let fault = |error| refused(kind, &config, shown(&paths, error));
             let new = owned::apply(kind, Some(live), &config, hand, options.force).map_err(fault)?;
             // Checks the number and takes over the preconditions.
@@ -130,23 +123,11 @@ fn config(work: &Work<'_>, of: (&str, &str), bytes: &[u8], validation: FieldVali
 
 async fn change(work: &Work<'_>, part: Part, config: &Value, options: &WriteOptions) -> Result<Answer> {
     let (kind, name) = (work.route.kind, work.name()?);
-    let endpoint = match part {
-        Part::Main => Endpoint::Main,
-        Part::Status => Endpoint::Status,
-        Part::Finalize => Endpoint::Finalize,
-    };
     let now = world::rfc3339(work.world.now());
-    let hand = Hand { manager: &options.manager, endpoint, now: &now };
-    let change = Change {
-        part,
-        face: Face::Object,
-        options: options.clone(),
-        options_kind: "PatchOptions",
-        uid_is_field: true,
-        is_owned: true,
-    };
+    let change = applying(part, Face::Object, options);
     let changed = change
         .run(work, |live| {
+            let hand = change.hand(&now);
             let new =
                 owned::apply(kind, Some(live), config, hand, options.force).map_err(|e| refused(kind, config, e))?;
             let new = incoming::placed(new, work.route.namespace)?;
@@ -154,6 +135,10 @@ async fn change(work: &Work<'_>, part: Part, config: &Value, options: &WriteOpti
         })
         .await?;
     Ok(Answer::Object { created: false, kind_of: kind.plural.to_owned(), json: changed.json })
+}
+
+fn applying(part: Part, face: Face, options: &WriteOptions) -> Change {
+    Change { part, face, options: options.clone(), options_kind: "PatchOptions", uid_is_field: true, is_owned: true }
 }
 
 /// Makes the object: the user needs the right to create for that, and there is nobody with a uid yet.
@@ -169,7 +154,8 @@ async fn make(work: &Work<'_>, config: &Value, options: &WriteOptions) -> Result
         return Err(Error::Conflict { resource: kind.resource(), name: name.to_owned(), message, retry_after: None });
     }
     let object = incoming::placed(object, work.route.namespace)?;
-    let object = update::named(name, object)?;
+    let mut object = update::named(name, object)?;
+    incoming::default(kind, &mut object);
     if let Some(refused) = &work.context.refused_create {
         return Err(refused.clone());
     }

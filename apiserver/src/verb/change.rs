@@ -120,8 +120,7 @@ impl Change {
         incoming::default(kind, &mut new);
         if !self.is_owned {
             let now = world::rfc3339(work.world.now());
-            let hand = Hand { manager: &self.options.manager, endpoint: self.endpoint(), now: &now };
-            owned::track(kind, Some(&live.value), &mut new, hand);
+            owned::track(kind, Some(&live.value), &mut new, self.hand(&now));
         }
         let owners = meta::get(&new, "managedFields").cloned();
         let shown_kind = match self.face {
@@ -150,13 +149,16 @@ impl Change {
         Ok(Arc::unwrap_or_clone(new))
     }
 
-    const fn endpoint(&self) -> Endpoint {
-        match (self.part, self.face) {
+    /// Whose change it is, for the owners of what it changes.
+    #[must_use]
+    pub fn hand<'a>(&'a self, now: &'a str) -> Hand<'a> {
+        let endpoint = match (self.part, self.face) {
             (_, Face::Scale(_)) => Endpoint::Scale,
             (Part::Main, Face::Object) => Endpoint::Main,
             (Part::Status, Face::Object) => Endpoint::Status,
             (Part::Finalize, Face::Object) => Endpoint::Finalize,
-        }
+        };
+        Hand { manager: &self.options.manager, endpoint, now }
     }
 
     /// What admission sees of an object.

@@ -61,13 +61,11 @@ fn dedup_owners(work: &Work<'_>, object: &mut Value) {
 /// Of metadata, what only the server may say.
 const SERVERS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
-/// Everything after decoding; also how actions leave their records. `attributes` say what admission is asked about.
+/// Everything after decoding and defaults; also how actions leave their records. `attributes` say what admission is asked about.
 pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
     if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
         return Err(Error::Unmergeable("resourceVersion should not be set on objects to be created".to_owned()));
     }
-    let mut object = object;
-    incoming::default(kind, &mut object);
     attributes.name = meta::text(&object, "name").to_owned();
     let namespace = attributes.namespace.clone();
     let owners = meta::get(&object, "managedFields").cloned();

@@ -9,7 +9,7 @@ use resp::{Link, Role};
 use types::agent::{AgentPhase, Release};
 use types::names;
 
-use super::nodes::count_keys;
+use super::nodes::{Node, count_keys};
 use super::{Done, Error, Nodes, World};
 use crate::probe::{Container, container_of};
 
@@ -69,16 +69,16 @@ async fn redis_is_down(world: World<'_>, container: &Container, pod: &str) -> Re
     }
 }
 
-async fn owns_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
+/// Gives the member itself, for further questions.
+async fn owns_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<Node, Error> {
     let mut redis = nodes.at(world.address(who)?, who.id).await?;
     let mine = redis.table().await?.mine();
-    if mine.is_empty() { Ok(()) } else { Err(refused(format!("{who} owns {} slots", mine.len()))) }
+    if mine.is_empty() { Ok(redis) } else { Err(refused(format!("{who} owns {} slots", mine.len()))) }
 }
 
 /// What it holds is also at its primary: that one may have died since it was looked at.
 async fn is_spare(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
-    owns_nothing(world, nodes, who).await?;
-    let mut redis = nodes.at(world.address(who)?, who.id).await?;
+    let mut redis = owns_nothing(world, nodes, who).await?;
     match redis.connection()?.role().await? {
         Role::Primary { .. } | Role::Replica { link: Link::Connected, .. } => Ok(()),
         Role::Replica { link, .. } => Err(refused(format!(
@@ -126,7 +126,7 @@ async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver], with_key
             }
         };
         let who = Who { pod: leaver.pod, id };
-        let Ok(address) = world.address(who) else {
+        if world.address(who).is_err() {
             // Named by the last status only: it may leave if its process is dead.
             let seen = world.probed.observed.members.get(&leaver.pod).map(|member| &member.seen);
             match seen {
@@ -135,9 +135,8 @@ async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver], with_key
                     return Err(refused(format!("what {who} owns is not known")));
                 }
             }
-        };
-        owns_nothing(world, nodes, who).await?;
-        let mut redis = nodes.at(address, id).await?;
+        }
+        let mut redis = owns_nothing(world, nodes, who).await?;
         // A replica's keys are its primary's; a primary's would be lost.
         if with_keys && redis.table().await?.is_primary() {
             let held = count_keys(&mut redis, &plan::SlotSet::all()).await?;

@@ -43,14 +43,10 @@ pub(crate) fn order(one: &Value, other: &Value) -> Ordering {
             first.unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         (Value::Object(a), Value::Object(b)) => {
-            let sorted = |map: &serde_json::Map<String, Value>| {
-                let mut fields: Vec<(String, Value)> = map.clone().into_iter().collect();
-                fields.sort_by(|(a, _), (b, _)| a.cmp(b));
-                fields
-            };
-            let (a, b) = (sorted(a), sorted(b));
-            let by_entry = |((a, x), (b, y)): (&(String, Value), &(String, Value))| a.cmp(b).then_with(|| order(x, y));
-            a.iter().zip(&b).map(by_entry).find(|order| order.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
+            // Both are sorted by name: that is how serde_json keeps them here.
+            let by_entry =
+                |((a, x), (b, y)): ((&String, &Value), (&String, &Value))| a.cmp(b).then_with(|| order(x, y));
+            a.iter().zip(b).map(by_entry).find(|order| order.is_ne()).unwrap_or_else(|| a.len().cmp(&b.len()))
         }
         _ => rank(one).cmp(&rank(other)),
     }

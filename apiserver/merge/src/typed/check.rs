@@ -40,23 +40,7 @@ pub fn check(node: &Node, value: &Value) -> Result<(), Faults> {
 }
 
 fn walk(node: &Node, value: &Value, path: &mut String, faults: &mut Faults) {
-    let why = match (&node.shape, value) {
-        (_, Value::Null) | (Shape::Any, _) => None,
-        (Shape::Object(_), Value::Object(_)) | (Shape::Array(_), Value::Array(_)) => None,
-        (Shape::Object(_), other) => Some(format!("expected map, got &{{{}}}", plain(other))),
-        (Shape::Array(_), other) => Some(format!("expected list, got &{{{}}}", plain(other))),
-        (Shape::Integer { .. } | Shape::Number, other) if !other.is_number() => {
-            Some(format!("expected numeric (int or float), got {}", go_type(other)))
-        }
-        (Shape::String { is_time: false, .. }, other) if !other.is_string() => {
-            Some(format!("expected string, got &value.valueUnstructured{{Value:{other}}}"))
-        }
-        (Shape::Boolean, other) if !other.is_boolean() => Some(format!("expected boolean, got &{{{}}}", plain(other))),
-        (Shape::IntOrString | Shape::String { is_time: true, .. }, Value::Object(_) | Value::Array(_)) => {
-            Some(format!("expected any scalar, got &{{{}}}", plain(value)))
-        }
-        _ => None,
-    };
+    let why = if value.is_null() { None } else { misfit(&node.shape, value) };
     if let Some(why) = why {
         return faults.0.push((path.clone(), why));
     }
@@ -73,6 +57,27 @@ fn walk(node: &Node, value: &Value, path: &mut String, faults: &mut Faults) {
         }
         _ => {}
     }
+}
+
+/// Why a value, not null, cannot be of this type; what is in it is looked at later.
+fn misfit(shape: &Shape, value: &Value) -> Option<String> {
+    let (fits, why) = match shape {
+        Shape::Any => (true, String::new()),
+        Shape::Object(_) => (value.is_object(), format!("expected map, got &{{{}}}", plain(value))),
+        Shape::Array(_) => (value.is_array(), format!("expected list, got &{{{}}}", plain(value))),
+        Shape::Integer { .. } | Shape::Number => {
+            (value.is_number(), format!("expected numeric (int or float), got {}", go_type(value)))
+        }
+        Shape::String { is_time: false, .. } => {
+            (value.is_string(), format!("expected string, got &value.valueUnstructured{{Value:{value}}}"))
+        }
+        Shape::Boolean => (value.is_boolean(), format!("expected boolean, got &{{{}}}", plain(value))),
+        Shape::IntOrString | Shape::String { is_time: true, .. } => {
+            let is_scalar = !value.is_object() && !value.is_array();
+            (is_scalar, format!("expected any scalar, got &{{{}}}", plain(value)))
+        }
+    };
+    (!fits).then_some(why)
 }
 
 fn walk_items(node: &Node, items: &[Value], path: &mut String, faults: &mut Faults) {

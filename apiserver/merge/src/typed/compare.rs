@@ -47,6 +47,10 @@ struct Walk {
 impl Walk {
     /// A value that changed its form is compared in both.
     fn both(&mut self, node: &Node, old: Option<&Value>, new: Option<&Value>) {
+        // Most of an object does not change in a write.
+        if old.is_some() && old == new {
+            return;
+        }
         let (before, after) = (View::of(node, old), View::of(node, new));
         let is_leaf = if new.is_none() {
             self.one(before, old, new)

@@ -59,9 +59,9 @@ pub fn named(node: &Node, set: &Set) -> Set {
 
 fn walk_named(node: &Node, set: &Set, path: &mut Vec<Element>, out: &mut Set) {
     let (members, children) = set.parts();
-    let fields = |element: &&Element| match (View::of(node, None), element) {
-        (View::Map(object), Element::Field(name)) => is_field(object, name),
-        _ => false,
+    let fields = |element: &&Element| {
+        let (View::Map(object), Element::Field(name)) = (View::of(node, None), element) else { return false };
+        is_field(object, name)
     };
     let all: BTreeSet<&Element> = members.iter().chain(children.keys().filter(fields)).collect();
     for element in all {
@@ -73,7 +73,9 @@ fn walk_named(node: &Node, set: &Set, path: &mut Vec<Element>, out: &mut Set) {
         let below = match (View::of(node, None), element) {
             (View::Map(object), Element::Field(name)) => entry_or_open(object, name),
             (View::List(array), Element::Key(_)) => &array.items,
-            _ => &OPEN,
+            (View::Map(_), Element::Key(_) | Element::Value(_) | Element::Index(_))
+            | (View::List(_), Element::Field(_) | Element::Value(_) | Element::Index(_))
+            | (View::Leaf, _) => &OPEN,
         };
         path.push(element.clone());
         walk_named(below, child, path, out);
