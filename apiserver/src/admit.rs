@@ -4,6 +4,8 @@
 //! stored, validating webhooks side by side. Which webhooks there are is read from their configuration objects at every
 //! request, through [`source::Sources`]. ValidatingAdmissionPolicy, MutatingAdmissionPolicy and ResourceQuota are not
 //! built yet: this server does not serve their kinds, so nobody can believe they work.
+//!
+//! What cannot be evaluated is never skipped silently: it follows its failure policy, is counted and logged.
 
 use std::sync::Arc;
 
@@ -13,19 +15,27 @@ use serde_json::Value;
 use crate::admission::{Admission, Attributes, Operation};
 use crate::error::{Error, Qualified, Result};
 use crate::filter::audit;
+use crate::filter::authz::Authorizer;
 
 pub mod call;
+pub mod condition;
 pub mod config;
+mod count;
 pub mod expression;
 mod lifecycle;
+mod means;
 mod mutate;
 mod patch;
 mod review;
 pub mod select;
+mod sight;
 pub mod source;
 mod validate;
 
 use call::Caller;
+use count::Counts;
+use means::Means;
+use mutate::Again;
 use source::Sources;
 
 /// API group of the webhook configurations themselves. They are never sent to webhooks: one that refused them could not
@@ -36,23 +46,47 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 pub struct Chain {
     sources: Arc<dyn Sources>,
     caller: Arc<Caller>,
+    authorizer: Option<Arc<dyn Authorizer>>,
+    counts: Counts,
 }
+
+/// Rounds of everything that changes objects: what asks for it sees the changes of those after it, once.
+const ROUNDS: usize = 2;
 
 impl Chain {
     /// A chain that reads the world through `sources` and calls webhooks through `caller`.
     #[must_use]
     pub fn new(sources: Arc<dyn Sources>, caller: Arc<Caller>) -> Self {
-        Self { sources, caller }
+        let counts = Counts::new(caller.metrics());
+        Self { sources, caller, authorizer: None, counts }
     }
 
-    async fn mutated(&self, attributes: &Attributes, object: Value) -> Result<Value> {
+    /// The same chain; expressions may ask `authorizer` about rights.
+    #[must_use]
+    pub fn with_authorizer(self, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { authorizer: Some(authorizer), ..self }
+    }
+
+    fn means(&self) -> Means<'_> {
+        let (sources, caller) = (self.sources.as_ref(), self.caller.as_ref());
+        Means { sources, caller, authorizer: self.authorizer.as_deref(), counts: &self.counts }
+    }
+
+    async fn mutated(&self, attributes: &Attributes, mut object: Value) -> Result<Value> {
         tell_audit(attributes);
         lifecycle::check(attributes, &object, self.sources.as_ref()).await?;
         if attributes.resource.group == REGISTRATION {
             return Ok(object);
         }
         let hooks = self.sources.hooks(config::Kind::Mutating)?;
-        mutate::run(&hooks, attributes, object, self.sources.as_ref(), &self.caller).await
+        let mut again = Again::default();
+        for _round in 0..ROUNDS {
+            object = mutate::run(&hooks, attributes, object, self.means(), &mut again).await?;
+            if !again.has_changed() {
+                break;
+            }
+        }
+        Ok(object)
     }
 
     async fn validated(&self, attributes: &Attributes) -> Result<()> {
@@ -61,7 +95,7 @@ impl Chain {
             return config_is_sound(attributes);
         }
         let hooks = self.sources.hooks(config::Kind::Validating)?;
-        validate::run(&hooks, attributes, self.sources.as_ref(), &self.caller).await
+        validate::run(&hooks, attributes, self.means()).await
     }
 }
 

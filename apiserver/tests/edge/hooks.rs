@@ -61,9 +61,15 @@ pub(crate) struct Hooks {
     pub(crate) address: SocketAddr,
     pub(crate) authority: Authority,
     pub(crate) seen: Arc<Seen>,
+    metrics: Arc<Metrics>,
 }
 
 impl Hooks {
+    /// What was counted in the chains of this server, as text.
+    pub(crate) fn metrics(&self) -> String {
+        self.metrics.text().unwrap()
+    }
+
     /// A server that lets in nobody but `kun:apiserver`'s authority.
     pub(crate) async fn start(alpn: &[&[u8]]) -> Self {
         let authority = Authority::create("webhooks").unwrap();
@@ -73,7 +79,7 @@ impl Hooks {
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         tokio::spawn(accept(listener, TlsAcceptor::from(tls), seen.clone()));
-        Self { address, authority, seen }
+        Self { address, authority, seen, metrics: Arc::default() }
     }
 
     /// A webhook at `path` that wants everything; `change` edits it.
@@ -95,7 +101,7 @@ impl Hooks {
     /// A chain with these webhooks in one configuration of each kind.
     pub(crate) fn chain(&self, mutating: &[Value], validating: &[Value]) -> (Chain, Arc<World>) {
         let identity = client_certificate(&self.authority, "kun:apiserver", &[]);
-        let caller = Arc::new(Caller::new(Some(identity), Arc::new(Metrics::default())));
+        let caller = Arc::new(Caller::new(Some(identity), self.metrics.clone()));
         let parse = |kind, hooks: &[Value]| {
             config::parse(kind, &json!({"metadata": {"name": "kun"}, "webhooks": hooks})).into()
         };

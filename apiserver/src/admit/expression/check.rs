@@ -174,7 +174,7 @@ impl Checker<'_> {
         }
         match (then, otherwise) {
             (Type::Dyn, _) | (_, Type::Dyn) => Type::Dyn,
-            (then, otherwise) if then.is("null") => otherwise,
+            (then, otherwise) if then.is("null") || then.is_vague() => otherwise,
             (then, _) => then,
         }
     }

@@ -38,6 +38,16 @@ impl Type {
         matches!(self, Self::Plain(own) if own == name)
     }
 
+    /// Whether a part of it is known only later, as of an empty list.
+    pub(super) fn is_vague(&self) -> bool {
+        match self {
+            Self::Dyn => true,
+            Self::Plain(_) | Self::Any(_) => false,
+            Self::List(of) | Self::Optional(of) | Self::Of(of) => of.is_vague(),
+            Self::Map(of) => of.0.is_vague() || of.1.is_vague(),
+        }
+    }
+
     /// A type from how it is written.
     pub(super) fn read(text: &str) -> Self {
         let inner = |head: &str| text.strip_prefix(head)?.strip_suffix(')');

@@ -46,6 +46,7 @@ fn webhook(rules: Vec<Rule>, namespaces: Value, objects: Value) -> Webhook {
         rules,
         namespace_selector: Selector::read(&namespaces).unwrap(),
         object_selector: Selector::read(&objects).unwrap(),
+        conditions: Vec::new(),
         failure_policy: FailurePolicy::Fail,
         suits_dry_run: true,
         reinvoke: false,
