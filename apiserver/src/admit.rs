@@ -1,9 +1,9 @@
 //! The admission chain: everything that may change or refuse an operation before it is stored.
 //!
-//! The order is Kubernetes': namespace lifecycle, mutating webhooks one after the other; later, on what is about to be
-//! stored, validating webhooks side by side. Which webhooks there are is read from their configuration objects at every
-//! request, through [`source::Sources`]. ValidatingAdmissionPolicy, MutatingAdmissionPolicy and ResourceQuota are not
-//! built yet: this server does not serve their kinds, so nobody can believe they work.
+//! The order is Kubernetes': namespace lifecycle, mutating policies, mutating webhooks one after the other, and both
+//! again for those who ask for it; later, on what is about to be stored, validating policies, validating webhooks side
+//! by side, and quotas last, so that what is refused is never charged. Which webhooks and policies there are is read
+//! from their objects at every request, through [`source::Sources`].
 //!
 //! What cannot be evaluated is never skipped silently: it follows its failure policy, is counted and logged.
 
@@ -26,6 +26,8 @@ mod lifecycle;
 mod means;
 mod mutate;
 mod patch;
+pub mod policy;
+pub mod quota;
 mod review;
 pub mod select;
 mod sight;
@@ -78,11 +80,13 @@ impl Chain {
         if attributes.resource.group == REGISTRATION {
             return Ok(object);
         }
+        let policies = self.sources.policies(policy::Kind::Mutating)?;
         let hooks = self.sources.hooks(config::Kind::Mutating)?;
-        let mut again = Again::default();
+        let (mut policies_again, mut hooks_again) = (Again::default(), Again::default());
         for _round in 0..ROUNDS {
-            object = mutate::run(&hooks, attributes, object, self.means(), &mut again).await?;
-            if !again.has_changed() {
+            object = policy::mutate::run(&policies, attributes, object, self.means(), &mut policies_again).await?;
+            object = mutate::run(&hooks, attributes, object, self.means(), &mut hooks_again).await?;
+            if !policies_again.has_changed() && !hooks_again.has_changed() {
                 break;
             }
         }
@@ -94,6 +98,8 @@ impl Chain {
         if attributes.resource.group == REGISTRATION {
             return config_is_sound(attributes);
         }
+        let policies = self.sources.policies(policy::Kind::Validating)?;
+        policy::validate::run(&policies, attributes, self.means()).await?;
         let hooks = self.sources.hooks(config::Kind::Validating)?;
         validate::run(&hooks, attributes, self.means()).await
     }
@@ -119,11 +125,21 @@ fn tell_audit(attributes: &Attributes) {
     }
 }
 
-/// A webhook configuration this server would not understand is refused when it is written, not when it is needed.
+/// A webhook configuration or a policy this server would not understand is refused when it is written, not when it is
+/// needed.
 fn config_is_sound(attributes: &Attributes) -> Result<()> {
-    let Some(object) = &attributes.object else { return Ok(()) };
-    let Some(kind) = config::Kind::of(&attributes.resource.name) else { return Ok(()) };
-    let causes = config::check(kind, object);
+    let (Some(object), None) = (&attributes.object, &attributes.subresource) else { return Ok(()) };
+    let plural = attributes.resource.name.as_str();
+    let policies = [policy::Kind::Validating, policy::Kind::Mutating];
+    let causes = if let Some(kind) = config::Kind::of(plural) {
+        config::check(kind, object)
+    } else if let Some(kind) = policies.into_iter().find(|kind| kind.policies() == plural) {
+        policy::config::policy_faults(kind, object)
+    } else if let Some(kind) = policies.into_iter().find(|kind| kind.bindings() == plural) {
+        policy::config::binding_faults(kind, object)
+    } else {
+        Vec::new()
+    };
     if causes.is_empty() {
         return Ok(());
     }

@@ -71,6 +71,13 @@ impl Scope {
         self
     }
 
+    /// The same, without the authorizer.
+    #[must_use]
+    pub fn without_authorizer(mut self) -> Self {
+        self.names.retain(|name, _| !name.starts_with("authorizer"));
+        self
+    }
+
     /// The same, and parameters if `has`.
     #[must_use]
     pub fn with_params(mut self, has: bool) -> Self {

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource,
     access::{Access, FOLLOW, OWN, Part},
+    policy,
 };
 use crate::{
     request::Verb,
@@ -21,7 +22,7 @@ type Outcome = Result<Kind, merge::SchemaError>;
 
 /// Everything standalone serves besides redis.kun.io.
 pub fn registry() -> Result<Registry, merge::SchemaError> {
-    Ok(Registry::new(vec![
+    let own = Registry::new(vec![
         config_map()?,
         event()?,
         namespace()?,
@@ -38,15 +39,21 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
             "validatingwebhookconfigurations",
             "validatingwebhookconfiguration",
         )?,
-    ]))
+    ]);
+    Ok(own.and(Registry::new(policy::kinds()?)))
 }
 
-fn core(kind: &'static str, plural: &'static str, singular: &'static str, short: &'static [&'static str]) -> Names {
+pub(super) fn core(
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    short: &'static [&'static str],
+) -> Names {
     Names { group: "", version: "v1", kind, plural, singular, short_names: short }
 }
 
 /// An object whose named members are open objects.
-fn open(description: &str, members: &[&str]) -> Value {
+pub(super) fn open(description: &str, members: &[&str]) -> Value {
     let member = |name: &&str| {
         let about = format!("{name} of the object, kept as sent.");
         let schema = json!({"type": "object", "description": about, "x-kubernetes-preserve-unknown-fields": true});
@@ -56,7 +63,7 @@ fn open(description: &str, members: &[&str]) -> Value {
     json!({"type": "object", "description": description, "properties": properties, "x-kubernetes-preserve-unknown-fields": true})
 }
 
-fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
+pub(super) fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
     Ok(Kind { strategic: true, ..Kind::new(names, scope, schema, Arc::new(strategy))? })
 }
 

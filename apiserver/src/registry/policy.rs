@@ -1,0 +1,102 @@
+//! Admission policies and their bindings, and quotas: the kinds with which an administrator says what may be written.
+//!
+//! MutatingAdmissionPolicy is served as `v1beta1`, as in Kubernetes 1.34. Its `status` and that of
+//! ValidatingAdmissionPolicy exist and stay as clients leave them: nothing here checks expressions against schemas
+//! after the fact (`status.typeChecking`); what is wrong with them is told when they are written.
+
+use serde_json::json;
+
+use super::host::{core, kind, open};
+use super::{Column, Kind, Names, Scope, Subresource};
+use crate::resource::policy as rules;
+
+const GROUP: &str = "admissionregistration.k8s.io";
+
+/// Their kinds.
+pub(super) fn kinds() -> Result<Vec<Kind>, merge::SchemaError> {
+    Ok(vec![validating()?, validating_binding()?, mutating()?, mutating_binding()?, quota()?])
+}
+
+fn names(version: &'static str, kind: &'static str, plural: &'static str, singular: &'static str) -> Names {
+    Names { group: GROUP, version, kind, plural, singular, short_names: &[] }
+}
+
+fn validating() -> Result<Kind, merge::SchemaError> {
+    let names = names("v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "validatingadmissionpolicy");
+    let schema =
+        open("ValidatingAdmissionPolicy is a set of rules that what is written must follow.", &["spec", "status"]);
+    let kind = kind(names, Scope::Cluster, schema, rules::Policy)?;
+    Ok(Kind {
+        columns: vec![
+            Column::new("Validations", "integer", "{~.spec.validations|0}", "Number of rules."),
+            Column::new("ParamKind", "string", "{.spec.paramKind.kind}", "Kind of its parameters."),
+        ],
+        subresources: vec![Subresource::Status],
+        ..kind
+    })
+}
+
+fn validating_binding() -> Result<Kind, merge::SchemaError> {
+    let names = names(
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        "validatingadmissionpolicybinding",
+    );
+    let schema = open("ValidatingAdmissionPolicyBinding says where a policy applies, and what follows.", &["spec"]);
+    let kind = kind(names, Scope::Cluster, schema, rules::Binding)?;
+    Ok(Kind { columns: binding_columns(), ..kind })
+}
+
+fn binding_columns() -> Vec<Column> {
+    vec![
+        Column::new("PolicyName", "string", "{.spec.policyName}", "The policy."),
+        Column::new("ParamRef", "string", "{.spec.paramRef.name}", "Its parameters."),
+    ]
+}
+
+fn mutating() -> Result<Kind, merge::SchemaError> {
+    let names = names("v1beta1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", "mutatingadmissionpolicy");
+    let schema = open("MutatingAdmissionPolicy is a set of changes made to what is written.", &["spec"]);
+    let kind = kind(names, Scope::Cluster, schema, rules::Policy)?;
+    Ok(Kind {
+        columns: vec![
+            Column::new("Mutations", "integer", "{~.spec.mutations|0}", "Number of changes."),
+            Column::new("ParamKind", "string", "{.spec.paramKind.kind}", "Kind of its parameters."),
+        ],
+        ..kind
+    })
+}
+
+fn mutating_binding() -> Result<Kind, merge::SchemaError> {
+    let names = names(
+        "v1beta1",
+        "MutatingAdmissionPolicyBinding",
+        "mutatingadmissionpolicybindings",
+        "mutatingadmissionpolicybinding",
+    );
+    let schema = open("MutatingAdmissionPolicyBinding says where a policy applies.", &["spec"]);
+    let kind = kind(names, Scope::Cluster, schema, rules::Binding)?;
+    Ok(Kind { columns: binding_columns(), ..kind })
+}
+
+fn quota() -> Result<Kind, merge::SchemaError> {
+    let mut schema = open("ResourceQuota limits how many objects a namespace holds.", &["spec", "status"]);
+    for part in ["spec", "status"] {
+        if let Some(part) = schema.pointer_mut(&format!("/properties/{part}")) {
+            let counts = json!({
+                "type": "object",
+                "description": "Counts by resource.",
+                "additionalProperties": {"x-kubernetes-int-or-string": true},
+            });
+            part["properties"] = json!({"hard": counts, "used": counts});
+        }
+    }
+    let kind = kind(
+        core("ResourceQuota", "resourcequotas", "resourcequota", &["quota"]),
+        Scope::Namespaced,
+        schema,
+        rules::Quota,
+    )?;
+    Ok(Kind { subresources: vec![Subresource::Status], ..kind })
+}
