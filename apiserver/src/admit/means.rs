@@ -1,8 +1,8 @@
 //! What the chain works with, and how a question about rights gets its answer: the only thing expressions wait for.
 
 use crate::admission::Attributes;
-use crate::filter::authz::{Authorizer, Decision};
-use crate::request::{Call, Query, ResourcePath, User, Verb};
+use crate::filter::authz::{self, Authorizer, Decision, Target};
+use crate::request::{ResourcePath, User};
 
 use super::call::Caller;
 use super::count::Counts;
@@ -47,13 +47,10 @@ impl Means<'_> {
         let Some(authorizer) = self.authorizer else {
             return unknown("this server was given no authorizer to ask".to_owned());
         };
-        let Some(call) = call(question) else {
-            return unknown(format!("unknown verb {:?}", question.verb));
-        };
         let user = user(&question.asker, attributes);
-        match authorizer.authorize(&user, &call).await {
-            Ok(Decision::Allow) => Answer { allowed: true, reason: String::new(), error: None },
-            Ok(Decision::Deny(reason)) => Answer { allowed: false, reason, error: None },
+        match authorizer.authorize(&user, &asked(question)).await {
+            Ok(Decision::Allow(reason)) => Answer { allowed: true, reason, error: None },
+            Ok(Decision::Deny(reason) | Decision::NoOpinion(reason)) => Answer { allowed: false, reason, error: None },
             Err(error) => unknown(error.to_string()),
         }
     }
@@ -74,19 +71,14 @@ fn user(asker: &Asker, attributes: &Attributes) -> User {
     }
 }
 
-const VERBS: [Verb; 8] =
-    [Verb::Create, Verb::Delete, Verb::DeleteCollection, Verb::Get, Verb::List, Verb::Patch, Verb::Update, Verb::Watch];
-
-/// The request the question is about; `None`: its verb is none this server knows.
-fn call(question: &Question) -> Option<Call> {
+/// The question as the authorizer takes it.
+fn asked(question: &Question) -> authz::Attributes {
     let Question { asker: _, verb, path, group, resource, subresource, namespace, name, selectors } = question;
     let some = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
-    let query = Query(selectors.iter().map(|(key, value)| (key.clone(), value.clone())).collect());
     if !path.is_empty() {
-        return Some(Call { verb: Verb::Get, method: verb.clone(), path: path.clone(), resource: None, query });
+        return authz::Attributes::new(verb.clone(), Target::Path(path.clone()));
     }
-    let known = VERBS.into_iter().find(|known| known.as_str() == verb)?;
-    let resource = ResourcePath {
+    let target = Target::Resource(ResourcePath {
         group: group.clone(),
         version: "*".to_owned(),
         resource: resource.clone(),
@@ -94,6 +86,11 @@ fn call(question: &Question) -> Option<Call> {
         namespace: some(namespace),
         name: some(name),
         selected_name: None,
-    };
-    Some(Call { verb: known, method: String::new(), path: String::new(), resource: Some(resource), query })
+    });
+    let selector = |name: &str| selectors.get(name).cloned();
+    authz::Attributes {
+        field_selector: selector("fieldSelector"),
+        label_selector: selector("labelSelector"),
+        ..authz::Attributes::new(verb.clone(), target)
+    }
 }

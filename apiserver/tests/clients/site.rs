@@ -65,7 +65,8 @@ impl Site {
         let store = Arc::new(store::Memory::default());
         let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
         let caller = Arc::new(Caller::new(None, metrics.clone()));
-        app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage.clone())), caller)));
+        let sources = Arc::new(StoreSources::new(storage.clone(), app.registry().clone()));
+        app.open(storage.clone(), Arc::new(Chain::new(sources, caller)));
         let shutdown = CancellationToken::new();
         let options = Options { listener, tls, edge, metrics, limits: Limits::default(), drain: Drain::default() };
         tokio::spawn(serve::run(options, shutdown.clone()));

@@ -9,9 +9,11 @@ use apiserver::admission::{Attributes, GroupVersion, Operation};
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::config::{self, Kind, Webhook};
-use apiserver::admit::source::{Namespace, Sources};
+use apiserver::admit::policy::{self, ParamKind, Policies, Which};
+use apiserver::admit::source::{Namespace, Served, Sources};
 use apiserver::error::Result;
 use apiserver::filter::metrics::Metrics;
+use apiserver::registry;
 use apiserver::request::{Annotations, User, Warnings};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -132,6 +134,22 @@ impl Sources for World {
             Kind::Mutating => self.mutating.clone(),
             Kind::Validating => self.validating.clone(),
         })
+    }
+
+    fn policies(&self, _: policy::Kind) -> Result<Policies> {
+        Ok(Arc::default())
+    }
+
+    fn params(&self, _: &ParamKind) -> Option<Served> {
+        None
+    }
+
+    fn find<'a>(&'a self, _: &'a Served, _: Option<&'a str>, _: &'a Which) -> BoxFuture<'a, Result<Vec<Arc<Value>>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn kind(&self, _: &GroupVersion) -> Option<Arc<registry::Kind>> {
+        None
     }
 }
 

@@ -57,7 +57,8 @@ async fn start(hooks: &Hooks) -> Server {
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(Some(client_certificate(&hooks.authority, "kun:apiserver", &[])), metrics));
-    app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage)), caller)));
+    let sources = Arc::new(StoreSources::new(storage.clone(), app.registry().clone()));
+    app.open(storage, Arc::new(Chain::new(sources, caller)));
     let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     let certificates = Reloading::new(material).unwrap();
     Server { address, stage: Arc::new(Stage::default()), authority, certificates, authenticator, shutdown, running }

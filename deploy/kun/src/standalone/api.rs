@@ -11,7 +11,7 @@ use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::Authenticator;
-use apiserver::filter::authz::StaticAuthorizer;
+use apiserver::filter::authz::{Authorizer, StaticAuthorizer};
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
 use apiserver::registry::{Registry, host, redis};
@@ -64,10 +64,11 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
+    let authorizer = Arc::new(StaticAuthorizer::new(rights::standalone(app.registry())));
     let edge = Edge::new(
         app.clone(),
         Authenticator::of_clients(Anchors::of_pem(pki.authority_pem())?),
-        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        Arc::clone(&authorizer) as Arc<dyn Authorizer>,
         Arc::clone(&metrics),
     );
     let options = serve::Options {
@@ -88,7 +89,9 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
     pki.follow_with(Arc::clone(&caller), shown);
-    app.open(Arc::clone(&storage), Arc::new(Chain::new(Arc::new(StoreSources::new(Arc::clone(&storage))), caller)));
+    let sources = Arc::new(StoreSources::new(Arc::clone(&storage), app.registry().clone()));
+    let chain = Chain::new(sources, caller).with_authorizer(authorizer);
+    app.open(Arc::clone(&storage), Arc::new(chain));
     Ok(Running { last: Some(Box::pin(async move { storage.close().await })), ..running })
 }
 

@@ -192,7 +192,8 @@ async fn serve(authority: &Authority) -> (SocketAddr, JoinHandle<()>) {
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(None, metrics.clone()));
-    app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage)), caller)));
+    let sources = Arc::new(StoreSources::new(storage.clone(), app.registry().clone()));
+    app.open(storage, Arc::new(Chain::new(sources, caller)));
     let options = serve::Options {
         listener,
         tls: tls.unwrap(),

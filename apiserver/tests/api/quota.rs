@@ -1,0 +1,1 @@
+//! ResourceQuota for counts of objects.
