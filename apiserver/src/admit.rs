@@ -8,6 +8,7 @@
 //! What cannot be evaluated is never skipped silently: it follows its failure policy, is counted and logged.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -16,6 +17,8 @@ use crate::admission::{Admission, Attributes, Operation};
 use crate::error::{Error, Qualified, Result};
 use crate::filter::audit;
 use crate::filter::authz::Authorizer;
+use crate::registry::Registry;
+use crate::storage::Storage;
 
 pub mod call;
 pub mod condition;
@@ -38,7 +41,8 @@ use call::Caller;
 use count::Counts;
 use means::Means;
 use mutate::Again;
-use source::Sources;
+use quota::{Ledger, Quotas};
+use source::{Sources, StoreSources};
 
 /// API group of the webhook configurations themselves. They are never sent to webhooks: one that refused them could not
 /// be removed any more.
@@ -49,24 +53,55 @@ pub struct Chain {
     sources: Arc<dyn Sources>,
     caller: Arc<Caller>,
     authorizer: Option<Arc<dyn Authorizer>>,
+    quotas: Option<Arc<dyn Quotas>>,
+    ledger: Ledger,
     counts: Counts,
 }
 
 /// Rounds of everything that changes objects: what asks for it sees the changes of those after it, once.
 const ROUNDS: usize = 2;
 
+/// Time between two looks at what quotas count.
+const QUOTA_PERIOD: Duration = Duration::from_secs(5);
+
 impl Chain {
     /// A chain that reads the world through `sources` and calls webhooks through `caller`.
     #[must_use]
     pub fn new(sources: Arc<dyn Sources>, caller: Arc<Caller>) -> Self {
         let counts = Counts::new(caller.metrics());
-        Self { sources, caller, authorizer: None, counts }
+        Self { sources, caller, authorizer: None, quotas: None, ledger: Ledger::default(), counts }
+    }
+
+    /// A chain that reads everything, quotas too, from the server's own store.
+    #[must_use]
+    pub fn over(storage: Arc<Storage>, registry: Registry, caller: Arc<Caller>) -> Self {
+        let sources = Arc::new(StoreSources::new(storage, registry));
+        let quotas = Arc::clone(&sources) as Arc<dyn Quotas>;
+        Self { quotas: Some(quotas), ..Self::new(sources, caller) }
     }
 
     /// The same chain; expressions may ask `authorizer` about rights.
     #[must_use]
     pub fn with_authorizer(self, authorizer: Arc<dyn Authorizer>) -> Self {
         Self { authorizer: Some(authorizer), ..self }
+    }
+
+    /// The same chain; creates are charged to `quotas`.
+    #[must_use]
+    pub fn with_quotas(self, quotas: Arc<dyn Quotas>) -> Self {
+        Self { quotas: Some(quotas), ..self }
+    }
+
+    /// Keeps the status of quotas up to date, for those who look at it, until it is dropped. What admission decides does
+    /// not depend on it.
+    pub async fn keep_quotas(&self) {
+        let Some(quotas) = &self.quotas else { return };
+        loop {
+            tokio::time::sleep(QUOTA_PERIOD).await;
+            if let Err(error) = self.ledger.refresh(quotas.as_ref()).await {
+                tracing::warn!(%error, "the status of quotas could not be brought up to date");
+            }
+        }
     }
 
     fn means(&self) -> Means<'_> {
@@ -101,7 +136,11 @@ impl Chain {
         let policies = self.sources.policies(policy::Kind::Validating)?;
         policy::validate::run(&policies, attributes, self.means()).await?;
         let hooks = self.sources.hooks(config::Kind::Validating)?;
-        validate::run(&hooks, attributes, self.means()).await
+        validate::run(&hooks, attributes, self.means()).await?;
+        match &self.quotas {
+            Some(quotas) => self.ledger.charge(attributes, quotas.as_ref(), &self.counts).await,
+            None => Ok(()),
+        }
     }
 }
 

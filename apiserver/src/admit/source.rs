@@ -2,23 +2,28 @@
 //!
 //! Standalone answers from its own store; behind a kube-apiserver the same questions will be put to that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use futures::future::BoxFuture;
 use serde_json::Value;
-use store::Key;
 use store::cache::{Cache, Filter, Object, Query};
+use store::{Key, Revision, Write};
 
 use super::REGISTRATION;
 use super::config::{self, Kind, Webhook};
 use super::policy::{self, ParamKind, Policies, Policy, Which};
+use super::quota::{Quota, Quotas};
 use super::select::{self, Labels};
 use crate::admission::GroupVersion;
 use crate::error::{Error, Qualified, Result};
+use crate::object::meta;
 use crate::registry::{self, Registry, Scope};
-use crate::storage::{self, Storage};
+use crate::storage::{self, Storage, WriteError};
 
+/// Quotas, as the store names them.
+const QUOTAS: &str = "resourcequotas";
 /// Seconds after which a request may be tried again when the world cannot be asked.
 const RETRY_AFTER: u32 = 1;
 
@@ -213,6 +218,61 @@ impl<T> Parsed<T> {
 impl<T> Memory<T> {
     fn is_of(&self, objects: &[Arc<Object>]) -> bool {
         self.objects.len() == objects.len() && self.objects.iter().zip(objects).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}
+
+impl Quotas for StoreSources {
+    fn quotas<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Quota>>> {
+        Box::pin(async move {
+            let Some(resource) = self.cache().resource(QUOTAS) else { return Ok(Vec::new()) };
+            self.storage.fresh().await?;
+            let query = Query { filter: Filter::of(namespace), ..Query::default() };
+            let listed = resource.list(&query).map_err(unavailable)?;
+            let quota = |object: &Arc<Object>| {
+                let key = object.key();
+                let namespace = key.namespace().unwrap_or_default().to_owned();
+                let (name, revision) = (key.name().to_owned(), object.revision().0);
+                Ok(Quota { namespace, name, revision, object: storage::decode(object)? })
+            };
+            listed.items.iter().map(quota).collect()
+        })
+    }
+
+    fn names<'a>(
+        &'a self,
+        group: &'a str,
+        resource: &'a str,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<BTreeSet<String>>> {
+        Box::pin(async move {
+            let kind = self.registry.resource(group, resource);
+            let Some(resource) = kind.and_then(|kind| self.cache().resource(&kind.store_resource())) else {
+                return Ok(BTreeSet::new());
+            };
+            self.storage.fresh().await?;
+            let query = Query { filter: Filter::of(Some(namespace)), ..Query::default() };
+            let listed = resource.list(&query).map_err(unavailable)?;
+            Ok(listed.items.iter().map(|object| object.key().name().to_owned()).collect())
+        })
+    }
+
+    fn set_status<'a>(&'a self, quota: &'a Quota, status: Value) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let mut object = quota.object.clone();
+            if let Some(map) = object.as_object_mut() {
+                map.insert("status".to_owned(), status);
+            }
+            meta::remove(&mut object, "resourceVersion");
+            let value =
+                serde_json::to_vec(&object).map_err(|error| Error::internal(format!("encoding a quota: {error}")))?;
+            let key = Key::new(QUOTAS, Some(&quota.namespace), &quota.name)
+                .map_err(|error| Error::internal(format!("the key of a quota: {error}")))?;
+            match self.storage.write(Write::update(key, Revision(quota.revision), value.into())).await {
+                Ok(_revision) => Ok(true),
+                Err(WriteError::Refused(_changed)) => Ok(false),
+                Err(WriteError::Failed(error)) => Err(error),
+            }
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 
 use apiserver::{
     admission::{Admission, AdmitAll},
-    admit::{Chain, call::Caller, source::StoreSources},
+    admit::{Chain, call::Caller},
     app::App,
     filter::{authz::StaticAuthorizer, metrics::Metrics},
     handler::Handler,
@@ -182,8 +182,8 @@ impl Api {
     pub(crate) async fn guarded() -> Self {
         let api = Self::closed().await;
         let caller = Arc::new(Caller::new(None, Arc::clone(&api.metrics)));
-        let sources = Arc::new(StoreSources::new(Arc::clone(&api.storage), registry()));
-        let chain = Chain::new(sources, caller).with_authorizer(Arc::new(StaticAuthorizer::new(Vec::new())));
+        let chain = Chain::over(Arc::clone(&api.storage), registry(), caller)
+            .with_authorizer(Arc::new(StaticAuthorizer::new(Vec::new())));
         api.app.open(Arc::clone(&api.storage), Arc::new(chain));
         let shop = json!({"metadata": {"name": "shop", "labels": {"team": "a"}}});
         api.post("/api/v1/namespaces", &shop).await.ok();

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use apiserver::admission::{Attributes, GroupVersion, Operation};
+use apiserver::admission::{Attributes, GroupVersion, Holds, Operation};
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::config::{self, Kind, Webhook};
@@ -170,6 +170,7 @@ pub(crate) fn attributes(operation: Operation, namespace: Option<&str>) -> Attri
         old_object: None,
         warnings: Warnings::default(),
         annotations: Annotations::default(),
+        holds: Holds::default(),
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
-use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::{Authenticator, trust::Trust};
@@ -57,8 +56,7 @@ async fn start(hooks: &Hooks) -> Server {
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(Some(client_certificate(&hooks.authority, "kun:apiserver", &[])), metrics));
-    let sources = Arc::new(StoreSources::new(storage.clone(), app.registry().clone()));
-    app.open(storage, Arc::new(Chain::new(sources, caller)));
+    app.open(storage.clone(), Arc::new(Chain::over(storage, app.registry().clone(), caller)));
     let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     let certificates = Reloading::new(material).unwrap();
     Server { address, stage: Arc::new(Stage::default()), authority, certificates, authenticator, shutdown, running }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::admission::Admission;
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
-use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::Authenticator;
@@ -89,10 +89,15 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
     pki.follow_with(Arc::clone(&caller), shown);
-    let sources = Arc::new(StoreSources::new(Arc::clone(&storage), app.registry().clone()));
-    let chain = Chain::new(sources, caller).with_authorizer(authorizer);
-    app.open(Arc::clone(&storage), Arc::new(chain));
-    Ok(Running { last: Some(Box::pin(async move { storage.close().await })), ..running })
+    let chain = Chain::over(Arc::clone(&storage), app.registry().clone(), caller).with_authorizer(authorizer);
+    let chain = Arc::new(chain);
+    app.open(Arc::clone(&storage), Arc::clone(&chain) as Arc<dyn Admission>);
+    let quotas = tokio::spawn(async move { chain.keep_quotas().await });
+    let last = async move {
+        quotas.abort();
+        storage.close().await;
+    };
+    Ok(Running { last: Some(Box::pin(last)), ..running })
 }
 
 fn registry() -> Result<Registry, merge::SchemaError> {
