@@ -45,6 +45,9 @@ pub struct Scope {
     builds: bool,
 }
 
+/// Variables of a policy in their order: understood, or why not.
+pub type Variables = Vec<(String, Result<Program, String>)>;
+
 /// Name of the type that `variables` has.
 const VARIABLES: &str = "kubernetes.variables";
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::condition::Condition;
 use super::config::FailurePolicy;
-use super::expression::Program;
+use super::expression::{Program, Variables};
 use super::select::{Concern, Rule, Selector};
 use crate::admission::Attributes;
 
@@ -64,7 +64,7 @@ pub struct Policy {
     matches: Match,
     param_kind: Option<ParamKind>,
     conditions: Vec<Condition>,
-    variables: Vec<(String, Result<Program, String>)>,
+    variables: Variables,
     body: Body,
     bindings: Vec<Binding>,
 }

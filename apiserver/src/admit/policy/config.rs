@@ -13,7 +13,7 @@ use super::{
 };
 use crate::admit::condition::{self, RawCondition, duplicate, expression_fault};
 use crate::admit::config::FailurePolicy;
-use crate::admit::expression::{Program, Scope, Type};
+use crate::admit::expression::{Program, Scope, Type, Variables};
 use crate::admit::select::{Rule, Selector};
 use crate::error::Cause;
 use crate::object::name;
@@ -221,7 +221,7 @@ impl RawPolicy {
     }
 
     /// The variables in their order, each seeing those before it, and what everything else may refer to.
-    fn variables(&self, kind: Kind) -> (Vec<(String, Result<Program, String>)>, Scope) {
+    fn variables(&self, kind: Kind) -> (Variables, Scope) {
         let mut scope = self.bare_scope().with_variables();
         if kind == Kind::Mutating {
             scope = scope.with_patches();

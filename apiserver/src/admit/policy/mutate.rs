@@ -237,7 +237,7 @@ fn applied(node: &Node, object: Json, built: &Value) -> Result<Json, String> {
     typed::check(node, &patch)
         .map_err(|faults| failed(format!("failed to convert patch object to typed object: {faults}")))?;
     let mut atomic = Vec::new();
-    atomics(node, &patch, String::new(), &mut atomic);
+    atomics(Some(node), &patch, "", &mut atomic);
     if !atomic.is_empty() {
         let list = atomic.join(", ");
         return Err(failed(format!(
@@ -248,31 +248,31 @@ fn applied(node: &Node, object: Json, built: &Value) -> Result<Json, String> {
     same_kind(merged.unwrap_or(Json::Null), &object)
 }
 
-/// Everything in a configuration that is replaced as a whole: to set a part of it would take the rest away.
-fn atomics(node: &Node, value: &Json, path: String, found: &mut Vec<String>) {
-    match (&node.shape, value) {
-        (Shape::Object(object), Json::Object(fields)) => {
+/// Everything in a configuration that is replaced as a whole: to set a part of it would take the rest away. Where the
+/// schema is open, lists are; Kubernetes may know better how those of its own kinds merge, so they are not guessed at.
+fn atomics(node: Option<&Node>, value: &Json, path: &str, found: &mut Vec<String>) {
+    match (node.map(|node| &node.shape), value) {
+        (Some(Shape::Object(object)), Json::Object(fields)) => {
             if object.map_type == MapType::Atomic {
-                found.push(path.clone());
+                found.push(path.to_owned());
             }
             for (name, value) in fields {
-                if let Some(node) = object.properties.get(name) {
-                    atomics(node, value, format!("{path}.{name}"), found);
-                }
+                let known = object.properties.get(name).or(object.additional.as_deref());
+                atomics(known, value, &format!("{path}.{name}"), found);
             }
         }
-        (Shape::Array(array), Json::Array(items)) => {
+        (Some(Shape::Array(array)), Json::Array(items)) => {
             if array.list_type == ListType::Atomic {
-                found.push(path.clone());
+                found.push(path.to_owned());
             }
             for (index, item) in items.iter().enumerate() {
-                atomics(&array.items, item, format!("{path}[{index}]"), found);
+                atomics(Some(&array.items), item, &format!("{path}[{index}]"), found);
             }
         }
-        (Shape::Any, Json::Array(_)) => found.push(path),
-        (Shape::Any, Json::Object(fields)) => {
+        (Some(Shape::Any) | None, Json::Array(_)) => found.push(path.to_owned()),
+        (Some(Shape::Any) | None, Json::Object(fields)) => {
             for (name, value) in fields {
-                atomics(node, value, format!("{path}.{name}"), found);
+                atomics(None, value, &format!("{path}.{name}"), found);
             }
         }
         (_, _) => {}
