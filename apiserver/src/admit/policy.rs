@@ -15,6 +15,7 @@ use crate::admission::Attributes;
 pub mod config;
 pub(super) mod mutate;
 pub(super) mod param;
+mod place;
 mod spot;
 pub(super) mod validate;
 
