@@ -137,9 +137,15 @@ impl Program {
         if fits {
             return Ok(program);
         }
+        // This one message writes the type of null in full.
+        let full = |name: &str| if name == "null" { "null_type".to_owned() } else { name.to_owned() };
+        let got = full(&program.result.to_string());
         Err(match wanted {
-            [wanted] => format!("must evaluate to {wanted} but got {}", program.result),
-            several => format!("must evaluate to one of [{}] but got {}", several.join(" "), program.result),
+            [wanted] => format!("must evaluate to {} but got {got}", full(wanted)),
+            several => {
+                let several: Vec<String> = several.iter().map(|wanted| full(wanted)).collect();
+                format!("must evaluate to one of [{}] but got {got}", several.join(" "))
+            }
         })
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use super::Strategy;
 use crate::admit::quota::counted;
 use crate::error::Cause;
+use crate::request::User;
 
 /// ValidatingAdmissionPolicy and MutatingAdmissionPolicy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,6 +36,13 @@ fn default_match(resources: Option<&mut Value>) {
 }
 
 impl Strategy for Policy {
+    fn prepare_create(&self, object: &mut Value, _user: &User) {
+        let is_judge = object.get("kind").and_then(Value::as_str) == Some("ValidatingAdmissionPolicy");
+        if let Some(map) = object.as_object_mut().filter(|_| is_judge) {
+            map.insert("status".to_owned(), json!({}));
+        }
+    }
+
     fn default(&self, object: &mut Value) {
         let Some(spec) = spec(object) else { return };
         spec.entry("failurePolicy").or_insert_with(|| json!("Fail"));
@@ -61,7 +69,7 @@ impl Strategy for Binding {
 pub struct Quota;
 
 impl Strategy for Quota {
-    fn prepare_create(&self, object: &mut Value, _user: &crate::request::User) {
+    fn prepare_create(&self, object: &mut Value, _user: &User) {
         if let Some(map) = object.as_object_mut() {
             map.insert("status".to_owned(), json!({}));
         }

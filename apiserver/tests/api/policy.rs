@@ -98,7 +98,6 @@ async fn messages_and_reasons_are_the_policys_own() {
         ),
         (json!({"expression": "false", "messageExpression": "object.absent", "message": "m"}), 422, "Invalid", "m"),
         (json!({"expression": "false", "messageExpression": "'a\\nb'"}), 422, "Invalid", "failed expression: false"),
-        (json!({"expression": "false", "reason": "Unauthorized"}), 401, "Unauthorized", "failed expression: false"),
         (
             json!({"expression": "false", "reason": "RequestEntityTooLarge"}),
             413,

@@ -84,6 +84,12 @@ impl Hooks {
         Self { address, authority, seen, metrics: Arc::default() }
     }
 
+    /// Who calls these webhooks.
+    pub(crate) fn caller(&self) -> Arc<Caller> {
+        let identity = client_certificate(&self.authority, "kun:apiserver", &[]);
+        Arc::new(Caller::new(Some(identity), self.metrics.clone()))
+    }
+
     /// A webhook at `path` that wants everything; `change` edits it.
     pub(crate) fn hook(&self, name: &str, path: &str, change: impl FnOnce(&mut Value)) -> Value {
         let mut hook = json!({
@@ -102,8 +108,7 @@ impl Hooks {
 
     /// A chain with these webhooks in one configuration of each kind.
     pub(crate) fn chain(&self, mutating: &[Value], validating: &[Value]) -> (Chain, Arc<World>) {
-        let identity = client_certificate(&self.authority, "kun:apiserver", &[]);
-        let caller = Arc::new(Caller::new(Some(identity), self.metrics.clone()));
+        let caller = self.caller();
         let parse = |kind, hooks: &[Value]| {
             config::parse(kind, &json!({"metadata": {"name": "kun"}, "webhooks": hooks})).into()
         };

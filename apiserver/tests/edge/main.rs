@@ -8,5 +8,6 @@ mod drain;
 mod filters;
 mod hooks;
 mod limits;
+mod order;
 mod stage;
 mod whole;

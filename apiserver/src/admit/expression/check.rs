@@ -64,8 +64,7 @@ impl Checker<'_> {
                 let args: Vec<Type> = args.iter().map(|arg| self.infer(arg)).collect();
                 self.call(at, name, None, &args)
             }
-            Node::And(terms) => self.logic(at, "_&&_", terms),
-            Node::Or(terms) => self.logic(at, "_||_", terms),
+            Node::And(terms) | Node::Or(terms) => self.logic(terms),
             Node::If(parts) => self.choice(at, parts),
             Node::List(items) => self.list(items),
             Node::Map(entries) => self.map(entries),
@@ -154,13 +153,14 @@ impl Checker<'_> {
         }
     }
 
-    fn logic(&mut self, at: usize, name: &str, terms: &[Expr]) -> Type {
-        let types: Vec<Type> = terms.iter().map(|term| self.infer(term)).collect();
-        if types.iter().all(|of| *of == Type::Dyn || of.is("bool")) {
-            return Type::plain("bool");
+    fn logic(&mut self, terms: &[Expr]) -> Type {
+        for term in terms {
+            let of = self.infer(term);
+            if of != Type::Dyn && !of.is("bool") {
+                self.fault(term.at, format!("expected type 'bool' but found '{of}'"));
+            }
         }
-        let shown = kind::shown(None, &types);
-        self.fault(at, format!("found no matching overload for '{name}' applied to '{shown}'"))
+        Type::plain("bool")
     }
 
     fn choice(&mut self, at: usize, parts: &[Expr; 3]) -> Type {

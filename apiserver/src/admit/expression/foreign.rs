@@ -13,6 +13,9 @@ use kube_cel::KubeCelExt;
 use super::eval::{Stop, Stopped};
 use super::value::{Key, Opaque, Value};
 
+/// What Kubernetes says of a text that is no quantity.
+const NO_QUANTITY: &str = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
+
 static LIBRARY: LazyLock<Context<'static>> = LazyLock::new(|| Context::default().with_all());
 
 /// Calls a function of the library. A fault of the library itself is an error of the expression.
@@ -32,7 +35,8 @@ fn run(name: &str, target: Option<&Value>, args: &[Value]) -> Stopped<Value> {
     let numbered = args.iter().enumerate().map(|(index, arg)| node(index.saturating_add(1), arg));
     let args: Vec<IdedExpr> = numbered.collect::<Stopped<_>>()?;
     let call = CallExpr { func_name: name.to_owned(), target, args };
-    let found = Foreign::resolve(&IdedExpr { id: 0, expr: Expr::Call(call) }, &scope).map_err(fault)?;
+    let found = Foreign::resolve(&IdedExpr { id: 0, expr: Expr::Call(call) }, &scope);
+    let found = found.map_err(|error| if name == "quantity" { Stop::failed(NO_QUANTITY) } else { fault(error) })?;
     taken(&found)
 }
 

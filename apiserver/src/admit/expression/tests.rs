@@ -184,7 +184,7 @@ fn what_cannot_be_understood_is_told_in_the_words_of_kubernetes() {
     let to = Program::compile_to("object.x", &scope(), &["bool"]).unwrap_err();
     assert_eq!(to, "must evaluate to bool but got dyn");
     let to = Program::compile_to("1", &scope(), &["string", "null"]).unwrap_err();
-    assert_eq!(to, "must evaluate to one of [string null] but got int");
+    assert_eq!(to, "must evaluate to one of [string null_type] but got int");
 }
 
 #[test]

@@ -190,9 +190,11 @@ impl RawPolicy {
 
     /// The variables in their order, each seeing those before it, and what everything else may refer to.
     fn variables(&self, kind: Kind) -> (Variables, Scope) {
-        let mut scope = self.bare_scope().with_variables();
-        if kind == Kind::Mutating {
-            scope = scope.with_patches();
+        let mut scope = self.bare_scope();
+        match kind {
+            Kind::Validating if self.variables.is_empty() => {}
+            Kind::Validating => scope = scope.with_variables(),
+            Kind::Mutating => scope = scope.with_variables().with_patches(),
         }
         let mut variables = Vec::new();
         for RawVariable { name, expression } in &self.variables {
@@ -374,7 +376,7 @@ impl RawValidation {
         } else if message.trim().contains(['\n', '\r']) {
             causes.push(Cause::invalid(&at("message"), &format!("{message:?}"), "must not contain line breaks"));
         }
-        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized"];
+        let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
         causes.extend(self.reason.as_deref().and_then(|word| word_fault(&at("reason"), Some(word), &reasons)));
         causes
     }
