@@ -57,13 +57,18 @@ fn with_spec(mut schema: Value, properties: Value) -> Value {
 }
 
 fn policy_schema(schema: Value) -> Value {
+    // A variable has one owner, not one for its name and one for its expression.
+    let mut variables = named("Expressions that others may use by name.");
+    if let Some(item) = variables.get_mut("items").and_then(Value::as_object_mut) {
+        item.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+    }
     with_spec(
         schema,
         json!({
             "paramKind": atomic("Kind of its parameters."),
             "matchConstraints": atomic("What it is about."),
             "matchConditions": named("Which of that: what all of these expressions are true for."),
-            "variables": named("Expressions that others may use by name."),
+            "variables": variables,
             "validations": list("Rules."),
             "auditAnnotations": list("What the audit is told."),
             "mutations": list("Changes."),

@@ -147,6 +147,15 @@ fn replace(machine: &Machine<'_>, (of, old, new): (&str, &str, &str), most: &[Va
     Ok(Value::text(&of.replacen(old, new, times)))
 }
 
+/// Kubernetes reads a suffix without digits as none of it: `k` is zero. The library does not.
+fn with_digits(value: &Value) -> Value {
+    let Value::String(text) = value else { return value.clone() };
+    let bare = text.trim_start_matches(['+', '-']);
+    let is_suffix = bare.starts_with(|first: char| first.is_ascii_alphabetic());
+    let sign = text.strip_suffix(bare).unwrap_or_default();
+    if is_suffix { Value::text(&format!("{sign}0{bare}")) } else { value.clone() }
+}
+
 /// The functions of the library. None of them makes more than a few times what it was given, once formats are checked.
 fn library(machine: &Machine<'_>, name: &str, target: Option<Value>, args: Vec<Value>) -> Stopped<Value> {
     let weights = target.iter().chain(&args).map(Value::weight);
@@ -163,6 +172,7 @@ fn library(machine: &Machine<'_>, name: &str, target: Option<Value>, args: Vec<V
             return Err(Stop::failed("could not parse formatting clause: the precision is too large"));
         }
     }
+    let args = if matches!(name, "quantity" | "isQuantity") { args.iter().map(with_digits).collect() } else { args };
     let found = foreign::call(name, target.as_ref(), &args)?;
     // The library answers with the format itself, where Kubernetes says that there may be none.
     Ok(match (name, found) {

@@ -130,6 +130,7 @@ fn loops_go_over_lists_and_maps() {
 fn the_library_of_kubernetes_is_there() {
     for source in [
         "quantity(object.spec.memory).isLessThan(quantity('4Gi')) && quantity('1Gi') == quantity('1024Mi')",
+        "isQuantity('k') && quantity('k') == quantity('0') && !isQuantity('orders') && sign(quantity('-1')) == -1",
         "ip('10.0.0.1').family() == 4 && cidr('10.0.0.0/8').containsIP('10.1.2.3') && string(ip('::1')) == '::1'",
         "semver('1.2.3').isGreaterThan(semver('1.2.2')) && isSemver('1.0.0')",
         "url('https://a.b:80/c?d=e').getHostname() == 'a.b' && isURL('https://a')",
