@@ -11,8 +11,9 @@ pub mod host;
 pub mod kind;
 pub mod rbac;
 pub mod redis;
+mod roles;
 
-pub use kind::{Column, DeletePolicy, Kind, Names, ScalePaths, Scope, Subresource};
+pub use kind::{Column, DeletePolicy, Kind, Names, Review, ScalePaths, Scope, Subresource};
 
 /// All kinds of a server, in a fixed order.
 #[derive(Clone, Debug, Default)]

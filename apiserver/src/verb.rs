@@ -28,6 +28,7 @@ pub mod incoming;
 pub mod list;
 pub mod options;
 pub mod patch;
+pub mod review;
 pub mod scale;
 pub mod token;
 pub mod update;

@@ -125,13 +125,16 @@ async fn webhook_configurations_get_the_defaults_of_kubernetes() {
 #[tokio::test]
 async fn every_built_in_kind_is_made_read_changed_and_deleted() {
     let api = Api::new().await;
-    for kind in apiserver::registry::host::registry().unwrap().kinds() {
+    for kind in apiserver::registry::host::registry().unwrap().kinds().filter(|kind| kind.review.is_none()) {
         let base =
             if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
         let namespace = if kind.scope == apiserver::registry::Scope::Namespaced { "/namespaces/shop" } else { "" };
         let uri = format!("{base}{namespace}/{}", kind.plural);
-        let body =
+        let mut body =
             json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": "a"}, "spec": {"x": 1}});
+        if kind.kind.ends_with("RoleBinding") {
+            body["roleRef"] = json!({"kind": "ClusterRole", "name": "view"});
+        }
         let made = api.post(&uri, &body).await.ok();
         assert_eq!(
             (made["kind"].as_str(), made["apiVersion"].as_str()),

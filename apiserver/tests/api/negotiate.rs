@@ -42,7 +42,7 @@ async fn a_table_of_every_kind_has_its_columns() {
         api.post(uri, &body).await.ok();
     }
     let mut tables = serde_json::Map::new();
-    for kind in api.app.registry().kinds() {
+    for kind in api.app.registry().kinds().filter(|kind| kind.review.is_none()) {
         let base =
             if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
         let table =
