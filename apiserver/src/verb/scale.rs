@@ -26,7 +26,7 @@ pub fn group_version() -> GroupVersion {
 pub async fn get(work: &Work<'_>, paths: ScalePaths) -> Result<Answer> {
     let kind = work.route.kind;
     let live = work.storage.live(kind, &work.key()?).await?;
-    Ok(Answer::Plain(of(&paths, &live.value)))
+    Ok(Answer::Scale(of(&paths, &live.value)))
 }
 
 /// PUT. The Content-Type may be absent: the horizontal autoscaler sends none.
@@ -49,7 +49,7 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
 /// The changed parent as Scale.
 pub fn answer(paths: &ScalePaths, changed: &Changed) -> Result<Answer> {
     let parent = serde_json::from_slice(&changed.json).map_err(Error::internal)?;
-    Ok(Answer::Plain(of(paths, &parent)))
+    Ok(Answer::Scale(of(paths, &parent)))
 }
 
 /// The parent seen as Scale.

@@ -23,15 +23,6 @@ impl Format {
             Self::Yaml => "application/yaml",
         }
     }
-
-    /// Its media type as a stream of watch events.
-    #[must_use]
-    pub fn stream_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Yaml => "application/yaml;stream=watch",
-        }
-    }
 }
 
 /// What is made of the object before it is encoded.
@@ -68,8 +59,10 @@ impl MetaVersion {
 /// What an answer consists of; decides which `as=` fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One object, or a stream of them.
+    /// One object.
     One,
+    /// A stream of objects.
+    Stream,
     /// A list.
     Many,
     /// Documents without views, such as discovery.
@@ -121,7 +114,8 @@ impl<'a> Clause<'a> {
     fn serve(&self, shape: Shape) -> Option<(Format, View)> {
         let format = match self.media_type {
             "application/json" | "*/*" | "application/*" => Format::Json,
-            "application/yaml" => Format::Yaml,
+            // YAML has no form for a stream of events.
+            "application/yaml" if shape != Shape::Stream => Format::Yaml,
             _ => return None,
         };
         Some((format, self.view(shape)?))
@@ -135,10 +129,9 @@ impl<'a> Clause<'a> {
             _ => return None,
         };
         match (wanted, shape) {
-            ("Table", Shape::One | Shape::Many) => Some(View::Table(version)),
-            ("PartialObjectMetadata", Shape::One) | ("PartialObjectMetadataList", Shape::Many) => {
-                Some(View::Metadata(version))
-            }
+            ("Table", Shape::One | Shape::Stream | Shape::Many) => Some(View::Table(version)),
+            ("PartialObjectMetadata", Shape::One | Shape::Stream)
+            | ("PartialObjectMetadataList", Shape::Stream | Shape::Many) => Some(View::Metadata(version)),
             _ => None,
         }
     }
@@ -190,6 +183,15 @@ mod tests {
         assert_eq!(one("application/vnd.kubernetes.protobuf, */*"), Ok((Format::Json, View::Object)));
         let kubectl = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json";
         assert_eq!(many(kubectl), Ok((Format::Json, View::Table(MetaVersion::V1))));
+    }
+
+    #[test]
+    fn a_stream_is_json_whatever_else_is_asked_for() {
+        let stream = |accept| negotiate(Some(accept), Shape::Stream, false).map(|found| (found.format, found.view));
+        assert_eq!(stream("application/yaml"), Err(Error::NotAcceptable(ACCEPTED.to_vec())));
+        assert_eq!(stream("application/yaml, */*;q=0.1"), Ok((Format::Json, View::Object)));
+        let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(stream(list), Ok((Format::Json, View::Metadata(MetaVersion::V1))));
     }
 
     #[test]
