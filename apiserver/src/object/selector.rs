@@ -423,7 +423,9 @@ mod tests {
         ] {
             assert_eq!(fault(text), told, "{text}");
         }
-        for (text, place) in [("-a", "<nil>: "), ("a=-", "values[0][a]: "), ("a in (b,-)", "values[0][a]: "), ("a>x", "values[0]: ")] {
+        for (text, place) in
+            [("-a", "<nil>: "), ("a=-", "values[0][a]: "), ("a in (b,-)", "values[0][a]: "), ("a>x", "values[0]: ")]
+        {
             assert!(fault(text).starts_with(&format!("unable to parse requirement: {place}Invalid value: ")), "{text}");
         }
     }

@@ -4,12 +4,9 @@ use serde_json::{Value, json};
 
 use crate::{
     error::{Cause, Error, Qualified, Result},
-    object::meta,
+    object::{managed, meta},
     request::{Call, Context, Query},
 };
-
-/// Longest field manager, as in Kubernetes.
-const FIELD_MANAGER_MAX: usize = 128;
 
 /// What unknown and duplicate fields cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,14 +57,7 @@ impl WriteOptions {
             }
         };
         let manager = query.get("fieldManager").unwrap_or_default();
-        if manager.len() > FIELD_MANAGER_MAX {
-            let message = format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes");
-            causes.push(Cause { reason: "FieldValueTooLong".into(), message, field: "fieldManager".into() });
-        }
-        if let Some((at, odd)) = manager.chars().enumerate().find(|(_, odd)| odd.is_control()) {
-            let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
-            causes.push(Cause::invalid("fieldManager", &meta::quoted(manager), &detail));
-        }
+        managed::manager(manager, "fieldManager", &mut causes);
         if is_apply && manager.is_empty() {
             causes.push(Cause::required("fieldManager", "is required for apply patch"));
         }
@@ -78,7 +68,7 @@ impl WriteOptions {
         }
         refuse(kind, causes)?;
         let manager = match manager {
-            "" => context.user_agent.split('/').next().unwrap_or_default().chars().take(FIELD_MANAGER_MAX).collect(),
+            "" => context.user_agent.split('/').next().unwrap_or_default().chars().take(managed::MANAGER_MAX).collect(),
             given => given.to_owned(),
         };
         Ok(Self { dry_run, validation, manager, force: force.unwrap_or(false) })
@@ -351,7 +341,9 @@ impl ListOptions {
             initial_events: flag(query, "sendInitialEvents")?,
             bookmarks: flag(query, "allowWatchBookmarks")?.unwrap_or(false),
             // Less than nothing is over at once, as in Kubernetes.
-            timeout: number(query, "timeoutSeconds")?.filter(|seconds| *seconds != 0).map(|seconds| u64::try_from(seconds).unwrap_or(0)),
+            timeout: number(query, "timeoutSeconds")?
+                .filter(|seconds| *seconds != 0)
+                .map(|seconds| u64::try_from(seconds).unwrap_or(0)),
         })
     }
 }

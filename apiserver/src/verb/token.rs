@@ -147,7 +147,10 @@ mod tests {
             ("!".to_owned(), "illegal base64 data at input byte 0"),
             (encoded("{}"), "server does not recognize this encoded version "),
             (encoded(r#"{"v":"v2","rv":1,"start":"a"}"#), "server does not recognize this encoded version v2"),
-            (encoded(r#"{"v":"meta.k8s.io/v1","start":"a"}"#), "incorrect encoded start resourceVersion (version meta.k8s.io/v1)"),
+            (
+                encoded(r#"{"v":"meta.k8s.io/v1","start":"a"}"#),
+                "incorrect encoded start resourceVersion (version meta.k8s.io/v1)",
+            ),
             (encoded(r#"{"v":"meta.k8s.io/v1","rv":1}"#), "encoded start key empty (version meta.k8s.io/v1)"),
             (encoded(r#"{"v":"meta.k8s.io/v1","rv":1,"start":"/../x"}"#), "/../x"),
         ] {

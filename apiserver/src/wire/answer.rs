@@ -77,9 +77,7 @@ fn one(work: &Work<'_>, kind: &Kind, json: Bytes) -> Result<Bytes> {
 fn scale_view(work: &Work<'_>, scale: Value) -> Result<Value> {
     match work.form.view {
         View::Object => Ok(scale),
-        View::Metadata(version) => {
-            Ok(table::metadata(version, scale.get("metadata").cloned().unwrap_or_default()))
-        }
+        View::Metadata(version) => Ok(table::metadata(version, scale.get("metadata").cloned().unwrap_or_default())),
         View::Table(version) => {
             let include = Include::parse(work.context.call.query.get("includeObject"))?;
             Ok(table::scale(version, include, &scale, work.world.now()))

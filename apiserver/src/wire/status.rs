@@ -154,10 +154,9 @@ fn verdict(error: &Error) -> Verdict {
         Error::ResourceNotFound | Error::PageNotFound => plain(404, "NotFound"),
         Error::MethodNotAllowed => plain(405, "MethodNotAllowed"),
         Error::MethodNotSupported { verb: _, resource } => named(405, "MethodNotAllowed", resource, ""),
-        Error::BadPatch { object, why } => Verdict {
-            causes: vec![Cause::invalid("patch", &format!("{object:?}"), why)],
-            ..plain(422, "Invalid")
-        },
+        Error::BadPatch { object, why } => {
+            Verdict { causes: vec![Cause::invalid("patch", &format!("{object:?}"), why)], ..plain(422, "Invalid") }
+        }
         Error::AlreadyExists { resource, name, terminating: _, generated } => {
             Verdict { retry_after: generated.then_some(SOON), ..named(409, "AlreadyExists", resource, name) }
         }
