@@ -195,9 +195,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_odd_in_a_patch_is_told() {
+        let registry = registry::redis::registry().unwrap();
+        let kind = registry.kinds().find(|kind| kind.plural == "redisclusters").unwrap();
+        let odd = |content_type: &str, text: &str| Patch::parse(kind, text.as_bytes(), content_type).unwrap().odd;
+        assert_eq!(
+            odd(MERGE, r#"{"b":1,"a":{"c":1,"c":2},"b":2}"#),
+            [r#"duplicate field "a.c""#, r#"duplicate field "b""#]
+        );
+        assert_eq!(
+            odd(JSON, r#"[{"op":"test","path":"/a","value":1,"value":2,"extra":3}]"#),
+            [r#"json patch duplicate field "[0].value""#, r#"json patch unknown field "[0].extra""#]
+        );
+    }
+
+    #[test]
     fn a_broken_patch_is_a_bad_request_and_one_that_does_not_apply_is_unprocessable() {
         let json = |patch: Value| cluster(JSON, &patch, json!({"a": 1})).unwrap_err();
-        assert!(matches!(json(json!([{"op": "jump"}])), Error::BadRequest(_)));
+        for malformed in [json!({}), json!([1]), json!([{"op": 7}]), json!([{"op": "add", "path": []}])] {
+            assert!(matches!(json(malformed), Error::BadRequest(_)));
+        }
+        assert!(matches!(json(json!([{"op": "jump", "path": "/a"}])), Error::Unprocessable(_)));
+        assert!(matches!(json(json!([{"op": "add"}])), Error::Unprocessable(_)));
+        assert!(matches!(json(json!([{"op": "add", "path": "a"}])), Error::Unprocessable(_)));
         assert!(matches!(json(json!([{"op": "test", "path": "/a", "value": 2}])), Error::Unprocessable(_)));
         assert!(matches!(json(json!([{"op": "remove", "path": "/b"}])), Error::Unprocessable(_)));
         let many = vec![json!({"op": "test", "path": "/a", "value": 1}); 10_001];

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::difference::Difference;
 
@@ -24,6 +25,9 @@ pub(crate) struct Explanation {
     /// Ours, likewise.
     #[serde(default = "anything")]
     ours: String,
+    /// The oracle's text is ours, told several times.
+    #[serde(default)]
+    repeated: bool,
     reason: String,
 }
 
@@ -66,15 +70,23 @@ impl Explanations {
 
 impl Explanation {
     fn explains(&self, place: &Place, difference: &Difference) -> bool {
-        let shown =
-            |value: &Option<serde_json::Value>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let shown = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
         matches(&self.family, &place.family)
             && matches(&self.scenario, &place.scenario)
             && matches(&self.step, &place.step)
             && matches(&self.pointer, &difference.pointer)
             && matches(&self.oracle, &shown(&difference.oracle))
             && matches(&self.ours, &shown(&difference.ours))
+            && (!self.repeated || is_repeated(difference))
     }
+}
+
+/// `3 × text` against `text`.
+fn is_repeated(difference: &Difference) -> bool {
+    let text = |value: &Option<Value>| value.as_ref().and_then(Value::as_str).map(str::to_owned);
+    let (Some(oracle), Some(ours)) = (text(&difference.oracle), text(&difference.ours)) else { return false };
+    let times = oracle.strip_suffix(&ours).and_then(|head| head.strip_suffix(" × "));
+    times.is_some_and(|times| times.parse::<usize>().is_ok())
 }
 
 fn anything() -> String {
@@ -96,6 +108,15 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_told_several_times_is_the_same_text() {
+        let told = |oracle: &str, ours: &str| {
+            is_repeated(&Difference { pointer: String::new(), oracle: Some(oracle.into()), ours: Some(ours.into()) })
+        };
+        assert!(told("2 × a b", "a b") && told("3 × a", "a"));
+        assert!(!told("2 × a", "b") && !told("a", "a") && !told("2 × 2 × a", "a") && !told("x × a", "a"));
+    }
 
     #[test]
     fn a_star_stands_for_any_run_of_characters() {

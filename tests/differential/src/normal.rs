@@ -66,15 +66,17 @@ impl Normal {
         Value::Object(resources.iter().map(|resource| (name(resource), self.body(resource))).collect())
     }
 
-    /// The causes of each field: one more must not move all others.
+    /// The causes of each field, and how often each is told: one more must not move all others.
     fn by_field(&mut self, causes: &[Value]) -> Value {
-        let mut fields: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut fields: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
         for cause in causes {
             let text = |name: &str| cause[name].as_str().unwrap_or_default();
             let told = self.text(&format!("{} {}", text("reason"), text("message")));
-            fields.entry(self.text(text("field"))).or_default().push(json!(told));
+            *fields.entry(self.text(text("field"))).or_default().entry(told).or_default() += 1;
         }
-        fields.into_iter().map(|(field, told)| (field, sorted(told))).collect::<Map<_, _>>().into()
+        let shown = |(told, times): (String, usize)| if times == 1 { told } else { format!("{times} × {told}") };
+        let list = |told: BTreeMap<String, usize>| told.into_iter().map(shown).collect::<Vec<_>>();
+        fields.into_iter().map(|(field, told)| (field, json!(list(told)))).collect::<Map<_, _>>().into()
     }
 
     fn metadata(&mut self, metadata: &Map<String, Value>, collective: bool) -> Value {
