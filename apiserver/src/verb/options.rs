@@ -316,7 +316,9 @@ impl ListOptions {
         if given.is_some() && options.initial_events.is_none() {
             forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
         }
-        if given.is_some() && options.continue_token.is_some() {
+        // A watch that begins with the present state counts as one that says NotOlderThan.
+        let begins_with_state = options.initial_events.is_none() && matches!(options.version, None | Some(0));
+        if (given.is_some() || begins_with_state) && options.continue_token.is_some() {
             forbidden("resourceVersionMatch is forbidden when continue is provided");
         }
         if let Some(odd) = given.filter(|_| options.version_match != Some(Match::NotOlderThan)) {
@@ -477,6 +479,9 @@ mod tests {
         assert!(
             message(watch("sendInitialEvents=true")).contains("requires setting resourceVersionMatch to NotOlderThan")
         );
+        assert!(message(watch("continue=x")).contains("is forbidden when continue is provided"));
+        assert!(watch("continue=x&resourceVersion=4").is_ok());
+        assert_eq!(watch("timeoutSeconds=-1").unwrap().timeout, Some(0));
         assert!(
             message(watch("resourceVersionMatch=NotOlderThan&resourceVersion=1")).contains("unless sendInitialEvents")
         );

@@ -111,7 +111,7 @@ fn bad(why: &str) -> Error {
 const fn first_odd(text: &str, error: &base64::DecodeError) -> usize {
     match error {
         base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => *at,
-        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => text.len(),
+        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => text.len() / 4 * 4,
     }
 }
 
@@ -145,6 +145,7 @@ mod tests {
         let encoded = |text: &str| URL_SAFE_NO_PAD.encode(text);
         for (token, why) in [
             ("!".to_owned(), "illegal base64 data at input byte 0"),
+            ("abcdx".to_owned(), "illegal base64 data at input byte 4"),
             (encoded("{}"), "server does not recognize this encoded version "),
             (encoded(r#"{"v":"v2","rv":1,"start":"a"}"#), "server does not recognize this encoded version v2"),
             (

@@ -85,9 +85,11 @@ const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
 /// Picks the first clause, by quality and order, that can be served.
 pub fn negotiate(accept: Option<&str>, shape: Shape, pretty: bool) -> Result<Negotiated> {
     let accept = accept.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
-    let found = clauses(accept).into_iter().find_map(|clause| clause.serve(shape));
-    let (format, view) = found.ok_or_else(|| Error::NotAcceptable(ACCEPTED.to_vec()))?;
-    Ok(Negotiated { format, view, pretty })
+    let found = clauses(accept)
+        .into_iter()
+        .find_map(|clause| Some((clause.serve(shape)?, clause.parameter("pretty") == Some("1"))));
+    let ((format, view), asked_pretty) = found.ok_or_else(|| Error::NotAcceptable(ACCEPTED.to_vec()))?;
+    Ok(Negotiated { format, view, pretty: pretty || asked_pretty })
 }
 
 /// `pretty` of the query beats the client's name; people use curl, Wget and browsers.
@@ -213,6 +215,13 @@ mod tests {
         assert_eq!(one("application/yaml;q=0.1,*/*;q=0.8"), Ok((Format::Json, View::Object)));
         assert_eq!(negotiate(None, Shape::One, true).map(|found| found.format), Ok(Format::Json));
         assert_eq!(one(""), Ok((Format::Json, View::Object)));
+    }
+
+    #[test]
+    fn a_clause_may_ask_for_indentation() {
+        let pretty = |accept| negotiate(Some(accept), Shape::One, false).map(|found| found.pretty);
+        assert_eq!(pretty("application/json;pretty=1"), Ok(true));
+        assert_eq!(pretty("application/json, application/json;pretty=1"), Ok(false));
     }
 
     #[test]

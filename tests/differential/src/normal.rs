@@ -135,7 +135,7 @@ impl Normal {
             text = text.replace(hidden.as_str(), name);
         }
         let text = replace(&text, &UID, |found| format!("<uid {}>", number(&mut self.uids, found)));
-        let text = replace(&text, &TIME, |_| "<time>".to_owned());
+        let text = versions_within(replace(&text, &TIME, |_| "<time>".to_owned()));
         if text.contains("esource version") || text.contains("resourceVersion=") || text.contains("ResourceVersion in")
         {
             return digits(&text);
@@ -186,6 +186,23 @@ fn replace(text: &str, pattern: &[u8], mut with: impl FnMut(&str) -> String) -> 
     out + rest
 }
 
+/// The versions of objects that a text quotes as JSON, however often it is quoted itself.
+fn versions_within(text: String) -> String {
+    const NAME: &str = "resourceVersion";
+    let Some((before, rest)) = text.split_once(NAME) else { return text };
+    let rest = versions_within(rest.to_owned());
+    let is_quote = |c: char| c == '\\' || c == '"';
+    let value = rest.trim_start_matches(is_quote).strip_prefix(':').map(|value| value.trim_start_matches(is_quote));
+    let tail = value.map(|value| value.trim_start_matches(|c: char| c.is_ascii_digit()));
+    match (value, tail) {
+        (Some(value), Some(tail)) if tail.len() < value.len() && tail.starts_with(is_quote) => {
+            let head = rest.get(..rest.len() - value.len()).unwrap_or_default();
+            format!("{before}{NAME}{head}<version>{tail}")
+        }
+        _ => format!("{before}{NAME}{rest}"),
+    }
+}
+
 /// Every run of decimal digits as `<n>`.
 fn digits(text: &str) -> String {
     let mut out = String::new();
@@ -215,6 +232,21 @@ mod tests {
         assert_eq!(object(&uid('a'), "7"), json!({"name": "a", "uid": "<uid 1>", "resourceVersion": "<version 1>"}));
         assert_eq!(object(&uid('a'), "9"), json!({"name": "a", "uid": "<uid 1>", "resourceVersion": "<version 2>"}));
         assert_eq!(object(&uid('b'), "7"), json!({"name": "a", "uid": "<uid 2>", "resourceVersion": "<version 1>"}));
+    }
+
+    #[test]
+    fn versions_in_objects_that_a_text_quotes_have_no_value() {
+        for (text, told) in [
+            (r#"{"resourceVersion":"12","uid":"a"}"#, r#"{"resourceVersion":"<version>","uid":"a"}"#),
+            (
+                r#"Invalid value: "{\"resourceVersion\":\"12\"}""#,
+                r#"Invalid value: "{\"resourceVersion\":\"<version>\"}""#,
+            ),
+            ("metadata.resourceVersion: Invalid value: 0", "metadata.resourceVersion: Invalid value: 0"),
+            (r#""resourceVersion":"" "resourceVersion":"7""#, r#""resourceVersion":"" "resourceVersion":"<version>""#),
+        ] {
+            assert_eq!(versions_within(text.to_owned()), told);
+        }
     }
 
     #[test]
