@@ -19,7 +19,7 @@ test: setup cluster build ## every test; where there is no Go, those against a r
 	cargo test --workspace --no-fail-fast
 
 cluster: # etcd and kube-apiserver take minutes, once: they are built beside our own build, and whoever needs them waits
-	@if command -v go >/dev/null; then tests/cluster/tools.sh >/dev/null 2>&1 </dev/null & fi
+	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/informer.sh) >/dev/null 2>&1 </dev/null & fi
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc

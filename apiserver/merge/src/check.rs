@@ -176,7 +176,7 @@ fn text_faults(
 ) {
     if is_time && text.parse::<jiff::Timestamp>().is_err() {
         let detail = format!("{} in body must be of type date-time: {text:?}", path.text());
-        report(faults, path, FaultKind::Invalid, Some(text.into()), detail);
+        report(faults, path, FaultKind::TypeInvalid, Some(text.into()), detail);
     }
     let length = text.chars().count();
     if let Some(least) = least.filter(|least| length < *least) {

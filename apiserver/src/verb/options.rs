@@ -1,5 +1,7 @@
 //! Options of the verbs, from the query (and, for deletes, from the body). Pure.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use serde_json::{Value, json};
 
 use crate::{
@@ -368,8 +370,17 @@ pub fn version(text: Option<&str>) -> Result<Option<u64>> {
 fn number(query: &Query, name: &str) -> Result<Option<i64>> {
     match query.get(name) {
         None | Some("") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_not_a_number| bad(name)),
+        Some(text) => text.parse().map(Some).map_err(|error| not_a_number(text, &error)),
     }
+}
+
+/// In the words of Go's reader of numbers, which is what Kubernetes answers.
+fn not_a_number(text: &str, error: &ParseIntError) -> Error {
+    let why = match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    Error::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
 }
 
 fn flag(query: &Query, name: &str) -> Result<Option<bool>> {
@@ -471,7 +482,8 @@ mod tests {
             ("resourceVersion=abc", "strconv.ParseUint: parsing \"abc\": invalid syntax"),
             ("resourceVersion=%2B5", "invalid resource version"),
             ("resourceVersion=5&continue=x", "not allowed when using continue"),
-            ("limit=x", "the parameter limit has a value of the wrong type"),
+            ("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+            ("limit=99999999999999999999", "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"),
         ] {
             assert!(message(list(query)).contains(part), "{query}: {}", message(list(query)));
         }
