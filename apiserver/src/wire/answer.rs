@@ -151,6 +151,14 @@ fn metadata_list(
     listing: &Listing,
     form: Negotiated,
 ) -> Result<Bytes> {
+    if listing.items.is_empty() {
+        // As Kubernetes writes it: this one list has null for nothing.
+        let (kind, version) = ("PartialObjectMetadataList", version.api_version());
+        return encode::value(
+            &json!({"kind": kind, "apiVersion": version, "metadata": list_meta, "items": null}),
+            form,
+        );
+    }
     let mut text = head("PartialObjectMetadataList", version.api_version(), list_meta).to_vec();
     for (index, object) in listing.items.iter().enumerate() {
         if index > 0 {

@@ -135,6 +135,7 @@ impl Normal {
             text = text.replace(hidden.as_str(), name);
         }
         let text = replace(&text, &UID, |found| format!("<uid {}>", number(&mut self.uids, found)));
+        let text = in_any_order(text);
         let text = versions_within(replace(&text, &TIME, |_| "<time>".to_owned()));
         if text.contains("esource version") || text.contains("resourceVersion=") || text.contains("ResourceVersion in")
         {
@@ -142,6 +143,15 @@ impl Normal {
         }
         text
     }
+}
+
+/// Faults of a typed patch come in an order that is chance in the oracle.
+fn in_any_order(text: String) -> String {
+    const HEAD: &str = ": errors:\n  ";
+    let Some((before, list)) = text.split_once(HEAD) else { return text };
+    let mut faults: Vec<&str> = list.split("\n  ").collect();
+    faults.sort_unstable();
+    format!("{before}{HEAD}{}", faults.join("\n  "))
 }
 
 fn sorted(mut values: Vec<Value>) -> Value {
@@ -247,6 +257,12 @@ mod tests {
         ] {
             assert_eq!(versions_within(text.to_owned()), told);
         }
+    }
+
+    #[test]
+    fn faults_that_come_in_any_order_are_sorted() {
+        assert_eq!(in_any_order("x: errors:\n  .b: c\n  .a: b".to_owned()), "x: errors:\n  .a: b\n  .b: c");
+        assert_eq!(in_any_order("no errors".to_owned()), "no errors");
     }
 
     #[test]
