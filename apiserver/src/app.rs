@@ -113,10 +113,14 @@ fn starting() -> Error {
 }
 
 fn negotiated(context: &Context, headers: &HeaderMap) -> Result<Negotiated> {
-    let is_many = matches!(context.call.verb, Verb::List | Verb::DeleteCollection);
+    let shape = match context.call.verb {
+        Verb::List | Verb::DeleteCollection => Shape::Many,
+        Verb::Watch => Shape::Stream,
+        Verb::Get | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => Shape::One,
+    };
     let pretty = negotiate::is_pretty(context.call.query.get("pretty"), &context.user_agent);
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    negotiate::negotiate(accept, if is_many { Shape::Many } else { Shape::One }, pretty)
+    negotiate::negotiate(accept, shape, pretty)
 }
 
 /// Verb by verb; routing has refused the combinations that do not exist.
@@ -168,13 +172,15 @@ impl Handler for App {
         request: Request<RequestBody>,
     ) -> BoxFuture<'static, Response<ResponseBody>> {
         Box::pin(async move {
+            let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned);
             match self.answer(&context, request).await {
                 Ok(response) => response,
                 Err(error) => {
                     if let Error::Internal(text) = &error {
                         tracing::error!(path = %context.call.path, audit_id = %context.audit_id, error = %text, "a request failed");
                     }
-                    status::response(&error)
+                    let pretty = negotiate::is_pretty(context.call.query.get("pretty"), &context.user_agent);
+                    status::response_to(&error, accept.as_deref(), pretty)
                 }
             }
         })

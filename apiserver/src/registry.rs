@@ -46,6 +46,12 @@ impl Registry {
         self.kinds.iter().find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
     }
 
+    /// True if the group is one of Kubernetes' own.
+    #[must_use]
+    pub fn is_built_in(&self, group: &str) -> bool {
+        self.kinds.iter().any(|kind| kind.group == group && kind.is_built_in())
+    }
+
     /// The kind behind a plural name, whatever its version.
     #[must_use]
     pub fn resource(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {

@@ -66,8 +66,10 @@ pub enum Answer {
         /// JSON.
         json: Bytes,
     },
-    /// Anything that has no other view than itself: Status, Scale.
+    /// What has no other view than itself: Status.
     Plain(Value),
+    /// A Scale.
+    Scale(Value),
     /// A list.
     List(list::Listing),
     /// A stream of events.
@@ -79,6 +81,7 @@ impl std::fmt::Debug for Answer {
         match self {
             Self::Object { json, .. } => f.debug_tuple("Object").field(json).finish(),
             Self::Plain(value) => f.debug_tuple("Plain").field(value).finish(),
+            Self::Scale(value) => f.debug_tuple("Scale").field(value).finish(),
             Self::List(_) => f.write_str("List"),
             Self::Watch(_) => f.write_str("Watch"),
         }

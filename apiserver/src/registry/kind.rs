@@ -279,6 +279,13 @@ impl Kind {
         self.subresources.iter().any(|sub| matches!(sub, Subresource::Status))
     }
 
+    /// True for the kinds that Kubernetes itself serves. Its answers about custom resources differ from those in places;
+    /// ours follow, kind by kind.
+    #[must_use]
+    pub const fn is_built_in(&self) -> bool {
+        self.strategic
+    }
+
     /// The verbs of the resource, sorted by name. Every kind that is kept has all: clients rely on it (garbage
     /// collection, quota).
     #[must_use]

@@ -114,5 +114,10 @@ fn question(review: Review) -> Outcome {
         Review::SubjectAccess | Review::LocalSubjectAccess => &protobuf::SUBJECT_ACCESS_REVIEW,
         Review::SelfSubjectRules => &protobuf::SELF_SUBJECT_RULES_REVIEW,
     };
-    Ok(Kind { review: Some(review), protobuf: Some(protobuf), ..Kind::new(names, scope, schema, strategy)? })
+    Ok(Kind {
+        strategic: true,
+        review: Some(review),
+        protobuf: Some(protobuf),
+        ..Kind::new(names, scope, schema, strategy)?
+    })
 }

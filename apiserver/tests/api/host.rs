@@ -93,7 +93,7 @@ async fn a_stateful_set_is_scaled_but_not_rebuilt() {
 async fn events_are_found_by_what_they_are_about() {
     let api = Api::new().await;
     let uri = "/api/v1/namespaces/shop/events";
-    let event = json!({"metadata": {"generateName": "a."}, "involvedObject": {"kind": "RedisCluster", "name": "orders"}, "reason": "X", "message": "m", "type": "Normal"});
+    let event = json!({"metadata": {"generateName": "a-"}, "involvedObject": {"kind": "RedisCluster", "name": "orders"}, "reason": "X", "message": "m", "type": "Normal"});
     let made = api.post(uri, &event).await.ok();
     assert_eq!((made["message"].as_str(), made["metadata"].get("generation")), (Some("m"), None));
     let found = api.get(&format!("{uri}?fieldSelector=involvedObject.name%3Dorders,type%3DNormal")).await.ok();
