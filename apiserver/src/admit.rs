@@ -24,6 +24,7 @@ pub mod call;
 pub mod condition;
 pub mod config;
 mod count;
+pub mod escalate;
 pub mod expression;
 mod lifecycle;
 mod means;

@@ -165,7 +165,7 @@ struct RawRequirement {
 
 impl Selector {
     /// A selector from its object, or why it is none.
-    pub(super) fn read(object: &Value) -> Result<Self, String> {
+    pub(crate) fn read(object: &Value) -> Result<Self, String> {
         if object.is_null() {
             return Ok(Self::default());
         }
@@ -251,7 +251,7 @@ pub(super) fn placed(
 }
 
 /// The labels of an object.
-pub(super) fn labels(object: &Value) -> Labels {
+pub(crate) fn labels(object: &Value) -> Labels {
     let pairs = object.pointer("/metadata/labels").and_then(Value::as_object);
     let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     pairs.map(|pairs| pairs.iter().filter_map(text).collect()).unwrap_or_default()

@@ -41,8 +41,10 @@ pub struct Namespace {
 /// Where objects of parameters are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
-    /// As the store names it: `group/plural`, or `plural` for the core group.
-    pub resource: String,
+    /// Plural.
+    pub plural: String,
+    /// Group, version and kind.
+    pub kind: GroupVersion,
     /// Whether they lie in namespaces.
     pub is_namespaced: bool,
 }
@@ -59,7 +61,7 @@ pub trait Sources: Send + Sync {
     fn policies(&self, kind: policy::Kind) -> Result<Policies>;
 
     /// Where objects of a kind are that may be parameters; `None`: they are not known here.
-    fn params(&self, kind: &ParamKind) -> Option<Served>;
+    fn params<'a>(&'a self, kind: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>>;
 
     /// Objects of parameters, by name, at least as new as every write acknowledged before the call.
     fn find<'a>(
@@ -118,13 +120,14 @@ impl StoreSources {
     }
 
     async fn found(&self, of: &Served, namespace: Option<&str>, which: &Which) -> Result<Vec<Arc<Value>>> {
-        let resource =
-            self.cache().resource(&of.resource).ok_or_else(|| Error::internal("parameters are not served here"))?;
+        let kind = self.registry.resource(&of.kind.group, &of.plural);
+        let name = kind.map(|kind| kind.store_resource()).unwrap_or_default();
+        let resource = self.cache().resource(&name).ok_or_else(|| Error::internal("parameters are not served here"))?;
         self.storage.fresh().await?;
         let decoded = |object: &Arc<Object>| storage::decode(object).map(Arc::new);
         match which {
-            Which::Named(name) => {
-                let Ok(key) = Key::new(&of.resource, namespace, name) else { return Ok(Vec::new()) };
+            Which::Named(wanted) => {
+                let Ok(key) = Key::new(&name, namespace, wanted) else { return Ok(Vec::new()) };
                 resource.get(&key).map_err(unavailable)?.iter().map(decoded).collect()
             }
             Which::Selected(selector) => {
@@ -178,10 +181,8 @@ impl Sources for StoreSources {
         })
     }
 
-    fn params(&self, wanted: &ParamKind) -> Option<Served> {
-        let is_wanted = |kind: &&registry::Kind| kind.kind == wanted.kind && kind.api_version() == wanted.api_version;
-        let kind = self.registry.kinds().find(is_wanted)?;
-        Some(Served { resource: kind.store_resource(), is_namespaced: kind.scope == Scope::Namespaced })
+    fn params<'a>(&'a self, wanted: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>> {
+        Box::pin(async { Ok(served(&self.registry, wanted)) })
     }
 
     fn find<'a>(
@@ -194,11 +195,25 @@ impl Sources for StoreSources {
     }
 
     fn kind(&self, wanted: &GroupVersion) -> Option<Arc<registry::Kind>> {
-        let GroupVersion { group, version, name } = wanted;
-        let is_wanted = |kind: &&registry::Kind| kind.kind == name && kind.group == group && kind.version == version;
-        let kind = self.registry.kinds().find(is_wanted)?;
-        self.registry.find(group, version, kind.plural).cloned()
+        known(&self.registry, wanted)
     }
+}
+
+/// Where objects of a kind of this registry are.
+pub(crate) fn served(registry: &Registry, wanted: &ParamKind) -> Option<Served> {
+    let is_wanted = |kind: &&registry::Kind| kind.kind == wanted.kind && kind.api_version() == wanted.api_version;
+    let kind = registry.kinds().find(is_wanted)?;
+    let of =
+        GroupVersion { group: kind.group.to_owned(), version: kind.version.to_owned(), name: kind.kind.to_owned() };
+    Some(Served { plural: kind.plural.to_owned(), kind: of, is_namespaced: kind.scope == Scope::Namespaced })
+}
+
+/// What a registry knows of a kind.
+pub(crate) fn known(registry: &Registry, wanted: &GroupVersion) -> Option<Arc<registry::Kind>> {
+    let GroupVersion { group, version, name } = wanted;
+    let is_wanted = |kind: &&registry::Kind| kind.kind == name && kind.group == group && kind.version == version;
+    let kind = registry.kinds().find(is_wanted)?;
+    registry.find(group, version, kind.plural).cloned()
 }
 
 impl<T> Parsed<T> {
@@ -310,7 +325,7 @@ fn unavailable(error: store::cache::Error) -> Error {
 }
 
 /// The answer while it is not known which webhooks and policies there are: to go on would be to skip them.
-fn not_ready(plural: &str) -> Error {
+pub(crate) fn not_ready(plural: &str) -> Error {
     let message = "not yet ready to handle request".to_owned();
     Error::Forbidden {
         resource: Qualified::new(REGISTRATION, plural),

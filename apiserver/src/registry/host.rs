@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource,
     access::{Access, FOLLOW, OWN, Part},
-    policy,
+    policy, roles,
 };
 use crate::{
     request::Verb,
@@ -22,7 +22,7 @@ type Outcome = Result<Kind, merge::SchemaError>;
 
 /// Everything standalone serves besides redis.kun.io.
 pub fn registry() -> Result<Registry, merge::SchemaError> {
-    let own = Registry::new(vec![
+    let mut kinds = vec![
         config_map()?,
         event()?,
         namespace()?,
@@ -39,8 +39,10 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
             "validatingwebhookconfigurations",
             "validatingwebhookconfiguration",
         )?,
-    ]);
-    Ok(own.and(Registry::new(policy::kinds()?)))
+    ];
+    kinds.extend(roles::kinds()?);
+    kinds.extend(policy::kinds()?);
+    Ok(Registry::new(kinds))
 }
 
 pub(super) fn core(

@@ -145,8 +145,8 @@ impl Sources for World {
         Ok(Arc::default())
     }
 
-    fn params(&self, _: &ParamKind) -> Option<Served> {
-        None
+    fn params<'a>(&'a self, _: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>> {
+        Box::pin(async { Ok(None) })
     }
 
     fn find<'a>(&'a self, _: &'a Served, _: Option<&'a str>, _: &'a Which) -> BoxFuture<'a, Result<Vec<Arc<Value>>>> {

@@ -9,5 +9,6 @@ mod filters;
 mod hooks;
 mod limits;
 mod order;
+mod rights;
 mod stage;
 mod whole;

@@ -15,7 +15,8 @@ pub(super) async fn collect(
     sources: &dyn Sources,
 ) -> Result<Vec<Option<Arc<Value>>>, String> {
     let (Some(kind), Some(wanted)) = (kind, wanted) else { return Ok(vec![None]) };
-    let Some(served) = sources.params(kind) else {
+    let served = sources.params(kind).await.map_err(|error| error.to_string())?;
+    let Some(served) = served else {
         let ParamKind { api_version, kind } = kind;
         return Err(format!("paramKind kind `&ParamKind{{APIVersion:{api_version},Kind:{kind},}}` not known"));
     };

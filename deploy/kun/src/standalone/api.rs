@@ -8,10 +8,12 @@ use std::time::Duration;
 use apiserver::admission::Admission;
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
+use apiserver::admit::escalate::Escalation;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::Authenticator;
-use apiserver::filter::authz::{Authorizer, StaticAuthorizer};
+use apiserver::filter::authz::stored::Stored;
+use apiserver::filter::authz::{Authorizer, StaticAuthorizer, Union};
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
 use apiserver::registry::{Registry, host, redis};
@@ -64,11 +66,15 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
-    let authorizer = Arc::new(StaticAuthorizer::new(rights::standalone(app.registry())));
+    let stored = Arc::new(Stored::default());
+    let authorizer: Arc<dyn Authorizer> = Arc::new(Union::of(vec![
+        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        Arc::clone(&stored) as Arc<dyn Authorizer>,
+    ]));
     let edge = Edge::new(
         app.clone(),
         Authenticator::of_clients(Anchors::of_pem(pki.authority_pem())?),
-        Arc::clone(&authorizer) as Arc<dyn Authorizer>,
+        Arc::clone(&authorizer),
         Arc::clone(&metrics),
     );
     let options = serve::Options {
@@ -89,9 +95,11 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
     pki.follow_with(Arc::clone(&caller), shown);
+    stored.open(Arc::clone(&storage));
     let chain = Chain::over(Arc::clone(&storage), app.registry().clone(), caller).with_authorizer(authorizer);
     let chain = Arc::new(chain);
-    app.open(Arc::clone(&storage), Arc::clone(&chain) as Arc<dyn Admission>);
+    let escalation = Escalation::before(Arc::clone(&chain) as Arc<dyn Admission>, stored);
+    app.open(Arc::clone(&storage), Arc::new(escalation));
     let quotas = tokio::spawn(async move { chain.keep_quotas().await });
     let last = async move {
         quotas.abort();
