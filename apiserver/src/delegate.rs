@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::error::Error;
 
 pub mod access;
+pub mod quotas;
 pub mod sources;
 pub mod token;
 pub mod trust;

@@ -63,7 +63,7 @@ impl Aggregated {
         let manager = [
             format!("--kubeconfig={}", all.path("admin.json").display()),
             "--leader-elect=false".to_owned(),
-            "--controllers=namespace-controller,garbage-collector-controller,serviceaccount-controller".to_owned(),
+            "--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller,serviceaccount-controller".to_owned(),
             "--secure-port=0".to_owned(),
         ];
         all.spawn("kube-controller-manager", &tools.join("kube-controller-manager"), &manager)?;

@@ -15,8 +15,9 @@ async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Resul
     let Some(tools) = built("tools.sh", "kubernetes_serves_our_kinds")? else { return Ok(()) };
     let all = Aggregated::start(&tools).await?;
     let admin = all.admin();
-    let kinds = admin.run(&["api-resources", "--api-group=redis.kun.io", "-o", "name"]).await?;
-    ensure!(kinds.lines().any(|line| line == "redisclusters.redis.kun.io"), "{kinds}");
+    let kinds = ["api-resources", "--api-group=redis.kun.io", "--cached=false", "-o", "name"];
+    all.until("the kinds are found", &kinds, |text| text.lines().any(|line| line == "redisclusters.redis.kun.io"))
+        .await?;
     let explained = admin.run(&["explain", "redisclusters.spec.shards"]).await?;
     ensure!(explained.contains("FIELD: shards <integer>"), "{explained}");
 
@@ -31,6 +32,7 @@ async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Resul
     admin.run(&["scale", "redisclusters/orders", "-n=shop", "--replicas=5"]).await?;
     admin.feed(&["apply", "--server-side", "-f", "-"], &cluster("carts", "shop").to_string()).await?;
 
+    quotas_and_policies_of_the_cluster_count(&all).await?;
     the_garbage_collector_takes_what_our_objects_own(&all).await?;
 
     // The namespace controller deletes our objects with their namespace, and nothing can be made in it meanwhile.
@@ -57,6 +59,58 @@ async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Resul
         .await?;
     admin.run(&["wait", "namespace/shop", "--for=delete", "--timeout=60s"]).await?;
     Ok(())
+}
+
+/// What the cluster limits and forbids, our server limits and forbids, in the cluster's words.
+async fn quotas_and_policies_of_the_cluster_count(all: &Aggregated) -> Result<()> {
+    let admin = all.admin();
+    let counted = "count/redisclusters.redis.kun.io";
+    let quota = json!({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "few", "namespace": "shop"},
+        "spec": {"hard": {counted: "2"}}});
+    admin.feed(&["create", "-f", "-"], &quota.to_string()).await?;
+    // The quota controller counts ours by a watch through the kube-apiserver.
+    let used = [
+        "get",
+        "resourcequota",
+        "few",
+        "-n=shop",
+        "-o",
+        r"jsonpath={.status.used.count/redisclusters\.redis\.kun\.io}",
+    ];
+    all.until("the quota controller has counted", &used, |text| text == "2").await?;
+    let refused = admin.refused(&["create", "-f", "-"], &cluster("more", "shop").to_string()).await?;
+    let told = format!("exceeded quota: few, requested: {counted}=1, used: {counted}=2, limited: {counted}=2");
+    ensure!(refused.contains(&told), "{refused}");
+    admin.run(&["delete", "resourcequota", "few", "-n=shop"]).await?;
+
+    let rules = json!([{"apiGroups": ["redis.kun.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["redisclusters"]}]);
+    let kind = |kind: &str, spec: Value| {
+        json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "small"}, "spec": spec}).to_string()
+    };
+    let policy = kind(
+        "ValidatingAdmissionPolicy",
+        json!({"matchConstraints": {"resourceRules": rules},
+        "validations": [{"expression": "object.spec.shards <= 2", "message": "too many shards"}]}),
+    );
+    let binding =
+        kind("ValidatingAdmissionPolicyBinding", json!({"policyName": "small", "validationActions": ["Deny"]}));
+    admin.feed(&["create", "-f", "-"], &policy).await?;
+    admin.feed(&["create", "-f", "-"], &binding).await?;
+    let dry = ["create", "--dry-run=server", "-f", "-"];
+    let begin = std::time::Instant::now();
+    loop {
+        let outcome = admin.outcome(&dry, &cluster("big", "shop").to_string()).await?;
+        if outcome
+            .stderr
+            .contains("ValidatingAdmissionPolicy 'small' with binding 'small' denied request: too many shards")
+        {
+            break;
+        }
+        ensure!(begin.elapsed() < Duration::from_secs(30), "the policy does not count: {outcome:?}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    admin.run(&["delete", "validatingadmissionpolicybinding", "small"]).await?;
+    admin.run(&["delete", "validatingadmissionpolicy", "small"]).await.map(drop)
 }
 
 /// A ConfigMap that a RedisCluster owns goes with it.

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
+use apiserver::admit::source::StoreSources;
 use apiserver::app::{App, Need};
 use apiserver::delegate::access::SubjectAccessReviews;
+use apiserver::delegate::quotas::CoreQuotas;
 use apiserver::delegate::sources::CoreSources;
 use apiserver::delegate::token::TokenReviews;
 use apiserver::delegate::trust::FollowTrust;
@@ -146,6 +148,7 @@ async fn client(options: &Options) -> Result<Client, Error> {
 
 /// What the kube-apiserver says: who asks, what he may do, what admission must know.
 struct Core {
+    client: Client,
     authenticator: Arc<Authenticator>,
     trust: Arc<FollowTrust>,
     access: Arc<SubjectAccessReviews>,
@@ -162,7 +165,8 @@ impl Core {
         tokio::spawn(follow);
         let followed = Arc::clone(&trust);
         tokio::spawn(async move { followed.run().await });
-        Self { authenticator, trust, access: Arc::new(SubjectAccessReviews::new(client)), sources }
+        let access = Arc::new(SubjectAccessReviews::new(client.clone()));
+        Self { client, authenticator, trust, access, sources }
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -188,7 +192,9 @@ async fn open(options: &Options, app: &Arc<App>, core: &Core, metrics: Arc<Metri
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(None, metrics));
     let authorizer = Arc::new(Union::of(vec![core.access.clone()]));
-    let chain = Chain::new(core.sources.clone(), caller).with_authorizer(authorizer);
+    let own = Arc::new(StoreSources::new(Arc::clone(&storage), app.registry().clone()));
+    let quotas = Arc::new(CoreQuotas::new(core.client.clone(), own, app.registry().clone()));
+    let chain = Chain::new(core.sources.clone(), caller).with_authorizer(authorizer).with_quotas(quotas);
     app.open(Arc::clone(&storage), Arc::new(chain));
     Ok(storage)
 }
