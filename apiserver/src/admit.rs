@@ -66,7 +66,8 @@ const ROUNDS: usize = 2;
 const QUOTA_PERIOD: Duration = Duration::from_secs(5);
 
 impl Chain {
-    /// A chain that reads the world through `sources` and calls webhooks through `caller`.
+    /// A chain that reads the world through `sources` and calls webhooks through `caller`. It charges no quota and knows
+    /// nobody to ask about rights until it is given them.
     #[must_use]
     pub fn new(sources: Arc<dyn Sources>, caller: Arc<Caller>) -> Self {
         let counts = Counts::new(caller.metrics());

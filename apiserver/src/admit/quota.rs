@@ -2,7 +2,7 @@
 //!
 //! As in Kubernetes, what counts is `status.used`, charged by compare-and-swap before the object is written, so that of
 //! two creates at the limit one is refused. Where the status is not known, lags behind the spec, or says that nothing is
-//! left, it is first computed anew: from the objects there are and those that are on their way, which the [`Ledger`]
+//! left, it is first computed anew: from the objects there are and those that are on their way, which the ledger
 //! knows until their writes are over. So a status that is too high (an object was deleted, a create failed after it was
 //! charged) refuses nobody, and no two creates make one that is too low.
 

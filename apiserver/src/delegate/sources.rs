@@ -49,7 +49,9 @@ pub struct CoreSources {
 }
 
 /// Policies as last read, and the objects they were read from: reading them is work.
-struct Cached<P, B>(ArcSwapOption<(Vec<Arc<P>>, Vec<Arc<B>>, Policies)>);
+struct Cached<P, B>(ArcSwapOption<Read<P, B>>);
+
+type Read<P, B> = (Vec<Arc<P>>, Vec<Arc<B>>, Policies);
 
 /// Objects of a resource that the kube-apiserver may not serve at all.
 struct Maybe {

@@ -121,7 +121,7 @@ async fn a_configuration_that_cannot_be_honoured_is_refused_with_its_fields() {
     let admin = server.client("kun:admin", &["system:masters"]);
     let mut client = Client::h2(&server, Some(&admin)).await;
     let bad = hooks.hook("a.test.io", "/allow", |hook| {
-        hook["matchConditions"] = json!([{"name": "x", "expression": "true"}]);
+        hook["matchConditions"] = json!([{"name": "x", "expression": "1"}]);
         hook["timeoutSeconds"] = json!(90);
     });
     let path = format!("{WEBHOOKS}/mutatingwebhookconfigurations");
@@ -129,7 +129,7 @@ async fn a_configuration_that_cannot_be_honoured_is_refused_with_its_fields() {
     assert_eq!(refused.code, 422, "{}", refused.text);
     let causes = refused.json()["details"]["causes"].clone();
     let fields: Vec<&str> = causes.as_array().unwrap().iter().filter_map(|cause| cause["field"].as_str()).collect();
-    assert_eq!(fields, ["webhooks[0].timeoutSeconds", "webhooks[0].matchConditions"]);
+    assert_eq!(fields, ["webhooks[0].timeoutSeconds", "webhooks[0].matchConditions[0].expression"]);
 }
 
 #[tokio::test]
