@@ -5,6 +5,7 @@ pub mod meta;
 pub mod meta_schema;
 pub mod name;
 pub mod owned;
+pub mod owners;
 pub mod selector;
 pub mod shape;
 pub mod template;

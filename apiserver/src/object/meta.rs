@@ -85,7 +85,7 @@ pub fn faults(object: &Value, rule: NameRule) -> Vec<Cause> {
     labels(object, &mut faults);
     annotations(object, &mut faults);
     finalizer_faults(object, &mut faults);
-    owners(object, &mut faults);
+    super::owners::faults(object, &mut faults);
     super::managed::faults(object, &mut faults);
     faults
 }
@@ -231,25 +231,6 @@ pub fn update_faults(new: &Value, old: &Value) -> Vec<Cause> {
     vec![Cause::forbidden("metadata.finalizers", &format!("{detail} []string{{{}}}", list.join(", ")))]
 }
 
-/// Removes references to an owner that is named before; the uids of those that were, each once.
-pub fn dedup_owners(object: &mut Value) -> Vec<String> {
-    let owners = map(object).and_then(|map| map.get_mut("ownerReferences")).and_then(Value::as_array_mut);
-    let (mut seen, mut uids): (Vec<Value>, Vec<String>) = (Vec::new(), Vec::new());
-    owners.into_iter().for_each(|owners| {
-        owners.retain(|owner| {
-            let is_new = !seen.contains(owner);
-            let uid = owner.get("uid").and_then(Value::as_str).unwrap_or_default();
-            if is_new {
-                seen.push(owner.clone());
-            } else if !uids.iter().any(|known| known == uid) {
-                uids.push(uid.to_owned());
-            }
-            is_new
-        });
-    });
-    uids
-}
-
 fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a str)> {
     let map = get(object, field).and_then(Value::as_object);
     map.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?)))
@@ -294,46 +275,6 @@ fn finalizer_faults(object: &Value, faults: &mut Vec<Cause>) {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
         faults.push(Cause::invalid("metadata.finalizers", &Value::from(list), detail));
     }
-}
-
-fn owners(object: &Value, faults: &mut Vec<Cause>) {
-    const FIELD: &str = "metadata.ownerReferences";
-    let owners = get(object, "ownerReferences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
-    let mut controller: Option<String> = None;
-    for owner in owners {
-        let part = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            if part(field).is_empty() {
-                let detail = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                faults.push(Cause::invalid(&format!("{FIELD}.{field}"), &quoted(""), detail));
-            }
-        }
-        // Events come and go by themselves: what they owned would go with them.
-        if (part("apiVersion"), part("kind")) == ("v1", "Event") {
-            let detail = "/v1, Kind=Event is disallowed from being an owner";
-            faults.push(Cause::invalid(FIELD, &owner_text(owner), detail));
-        }
-        if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            let this = format!("{}/{}", part("kind"), part("name"));
-            match &controller {
-                None => controller = Some(this),
-                Some(first) => {
-                    let detail = format!(
-                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
-                    );
-                    let list: Vec<String> = owners.iter().map(owner_text).collect();
-                    faults.push(Cause::invalid(FIELD, &format!("[{}]", list.join(",")), &detail));
-                }
-            }
-        }
-    }
-}
-
-/// An owner as messages show it: its members in the order of Kubernetes' type.
-fn owner_text(owner: &Value) -> String {
-    let members = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
-    let shown = members.iter().filter_map(|name| Some(format!("{name:?}:{}", owner.get(*name)?)));
-    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
 }
 
 /// A value as messages show it.
@@ -428,13 +369,5 @@ mod tests {
         assert_eq!(told(&going, &going), Vec::<String>::new());
         let other = json!({"metadata": {"deletionTimestamp": "2027-01-01T00:00:00Z", "deletionGracePeriodSeconds": 9}});
         assert_eq!(told(&other, &going), ["metadata.deletionGracePeriodSeconds: Invalid value: 9: field is immutable"]);
-    }
-
-    #[test]
-    fn an_owner_named_twice_is_named_once_afterwards() {
-        let owner = json!({"apiVersion": "v1", "kind": "A", "name": "n", "uid": "1"});
-        let mut object = json!({"metadata": {"ownerReferences": [owner, owner]}});
-        assert_eq!(dedup_owners(&mut object), ["1"]);
-        assert!(dedup_owners(&mut object).is_empty());
     }
 }

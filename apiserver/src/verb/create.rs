@@ -14,6 +14,7 @@ use crate::{
     object::{
         meta, name,
         owned::{self, Endpoint, Hand},
+        owners,
     },
     registry::Kind,
     storage::{Storage, WriteError},
@@ -48,7 +49,7 @@ pub fn owned_by(work: &Work<'_>, kind: &Kind, mut object: Value, manager: &str) 
 
 /// Owners named twice are named once, with a warning.
 fn dedup_owners(work: &Work<'_>, object: &mut Value) {
-    let uids = meta::dedup_owners(object);
+    let uids = owners::dedup(object);
     if !uids.is_empty() {
         work.context.warnings.add(format!(
             ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject such \
