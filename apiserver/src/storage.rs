@@ -157,6 +157,10 @@ fn failed(error: store::Error) -> Error {
         store::Error::Poisoned { .. } | store::Error::Backend { .. } => {
             Error::Unavailable { message: format!("the store does not answer: {error}"), retry_after: RETRY_SECONDS }
         }
+        // Neither done nor refused: who asked must look before trying again.
+        store::Error::Unclear { reason } => {
+            Error::Timeout(format!("Timeout: the store did not say whether the write was done: {reason}"))
+        }
         store::Error::Refused(_) | store::Error::Expired { .. } | store::Error::Future { .. } => Error::internal(error),
     }
 }

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use self::disk::Disk;
 use super::*;
-use crate::conformance::{Model, Subject, conformance, steps};
+use crate::conformance::{Model, Subject, local_conformance, steps};
 use crate::{Range, VALUE_LIMIT};
 
-conformance!(Subject::new(|clock| {
+local_conformance!(Subject::new(|clock| {
     let directory = TempDir::new().unwrap();
     let options = EmbeddedOptions { clock, ..EmbeddedOptions::default() };
     (Arc::new(Embedded::open(&directory.path().join("store"), options).unwrap()), Some(directory))
