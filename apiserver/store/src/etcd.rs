@@ -40,7 +40,7 @@ pub const DEFAULT_PREFIX: &str = "/registry";
 /// How often the past is compacted, as Kubernetes has it.
 pub const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
-/// How long starting waits for an etcd that does not answer yet.
+/// How long starting waits for an etcd that does not answer yet: it may be starting, too.
 const START_PATIENCE: Duration = Duration::from_secs(20);
 
 /// How often starting tries.
@@ -60,6 +60,22 @@ pub struct EtcdOptions {
     pub prefix: String,
     /// The past is compacted once per interval, by one of all processes; none leaves that to others.
     pub compact_every: Option<Duration>,
+    /// How long to wait at the start for an etcd that does not answer.
+    pub start_patience: Duration,
+}
+
+impl EtcdOptions {
+    /// These members without TLS, everything else as Kubernetes has it.
+    #[must_use]
+    pub fn new(servers: Vec<String>) -> EtcdOptions {
+        EtcdOptions {
+            servers,
+            tls: None,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            compact_every: Some(COMPACT_EVERY),
+            start_patience: START_PATIENCE,
+        }
+    }
 }
 
 /// Why an etcd is not used.
@@ -94,8 +110,10 @@ pub enum EtcdError {
         needed: &'static str,
     },
     /// It does not answer.
-    #[error("connecting to etcd: no answer for {} s: {reason}", START_PATIENCE.as_secs())]
+    #[error("connecting to etcd: no answer for {} s: {reason}", .waited.as_secs())]
     Unreachable {
+        /// How long it was waited for.
+        waited: Duration,
         /// The last failure.
         reason: String,
     },
@@ -131,7 +149,7 @@ impl Etcd {
     /// When the options make no sense, or the etcd is not there, too old, or refuses.
     pub async fn connect(options: EtcdOptions) -> Result<Etcd, EtcdError> {
         let client = Client::new(&options)?;
-        client.check_version().await?;
+        client.check_version(options.start_patience).await?;
         let compactor = options.compact_every.map(|every| tokio::spawn(compact::run(client.wire.clone(), every)));
         Ok(Etcd { client, signals: Arc::default(), writes: tokio::sync::RwLock::default(), compactor })
     }
@@ -166,7 +184,7 @@ impl Client {
         Ok(Client { wire: Wire::new(members, tls), layout })
     }
 
-    async fn check_version(&self) -> Result<(), EtcdError> {
+    async fn check_version(&self, patience: Duration) -> Result<(), EtcdError> {
         let start = tokio::time::Instant::now();
         loop {
             let asked = self.wire.call::<_, StatusResponse>(STATUS, StatusRequest {}, Effect::Read, wire::SMALL).await;
@@ -180,8 +198,8 @@ impl Client {
             if failure.is_refusal() {
                 return Err(EtcdError::Refused { reason: failure.message });
             }
-            if start.elapsed() > START_PATIENCE {
-                return Err(EtcdError::Unreachable { reason: failure.message });
+            if start.elapsed() >= patience {
+                return Err(EtcdError::Unreachable { waited: patience, reason: failure.message });
             }
             tracing::warn!(reason = failure.message, "etcd does not answer yet");
             tokio::time::sleep(START_PAUSE).await;
