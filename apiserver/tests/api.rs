@@ -4,6 +4,9 @@
 #[path = "api/support.rs"]
 mod support;
 
+#[path = "../store/tests/etcd/server.rs"]
+mod etcd;
+
 #[path = "api/action.rs"]
 mod action;
 #[path = "api/admission.rs"]
@@ -26,6 +29,8 @@ mod negotiate;
 mod openapi;
 #[path = "api/patch.rs"]
 mod patch;
+#[path = "api/replicas.rs"]
+mod replicas;
 #[path = "api/route.rs"]
 mod route;
 #[path = "api/scale.rs"]
