@@ -25,6 +25,7 @@ use std::fmt;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
+pub mod backup;
 pub mod cache;
 mod clock;
 #[cfg(test)]

@@ -104,12 +104,8 @@ async fn while_etcd_is_away_nothing_is_not_found_and_no_list_is_empty() {
     server.hold();
     let (body, none) = (cluster("b"), format!("{CLUSTERS}/none"));
     let start = Instant::now();
-    let (get, absent, list, create) = futures::join!(
-        api.get(&path),
-        api.get(&none),
-        api.get(CLUSTERS),
-        api.post(CLUSTERS, &body)
-    );
+    let (get, absent, list, create) =
+        futures::join!(api.get(&path), api.get(&none), api.get(CLUSTERS), api.post(CLUSTERS, &body));
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     for (reply, what) in [(get, "get"), (absent, "get of nothing"), (list, "list")] {
         let (code, reason, message) = reply.fault();
