@@ -31,6 +31,8 @@ mod openapi;
 mod patch;
 #[path = "api/replicas.rs"]
 mod replicas;
+#[path = "api/restore.rs"]
+mod restore;
 #[path = "api/route.rs"]
 mod route;
 #[path = "api/scale.rs"]

@@ -86,7 +86,7 @@ struct Flags {
     #[arg(long, value_delimiter = ',', default_value = "apiserver,webhook,controller,node")]
     roles: Vec<Role>,
     #[command(flatten)]
-    store: store::Flags,
+    store: store::StoreFlags,
     /// Log lines for a person or for a machine.
     #[arg(long, value_enum, default_value = "text")]
     log: Form,

@@ -28,9 +28,9 @@ enum Kind {
     Etcd,
 }
 
-/// Flags about the store.
+/// StoreFlags about the store.
 #[derive(Debug, clap::Args)]
-pub(super) struct Flags {
+pub(super) struct StoreFlags {
     /// Where objects are kept: in one file below --data, or in an etcd that several kun may share.
     #[arg(long, value_enum, default_value = "embedded")]
     store: Kind,
@@ -76,7 +76,7 @@ pub(super) enum Error {
 }
 
 /// From flags to a choice.
-pub(super) fn choose(flags: Flags, serves: bool) -> Result<Choice, Error> {
+pub(super) fn choose(flags: StoreFlags, serves: bool) -> Result<Choice, Error> {
     if flags.store == Kind::Embedded {
         return match flags.first_of_etcd() {
             Some(flag) => Err(Error::NotEtcd(flag)),
@@ -100,7 +100,7 @@ pub(super) fn choose(flags: Flags, serves: bool) -> Result<Choice, Error> {
     Ok(Choice::Etcd { options: EtcdOptions { prefix, compact_every, ..defaults }, tls })
 }
 
-impl Flags {
+impl StoreFlags {
     /// The first flag that only makes sense with etcd.
     fn first_of_etcd(&self) -> Option<&'static str> {
         [
@@ -150,7 +150,7 @@ mod tests {
     #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
-        flags: Flags,
+        flags: StoreFlags,
     }
 
     fn chosen(words: &[&str], serves: bool) -> Result<Choice, Error> {
