@@ -11,7 +11,7 @@ use futures::stream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::Client;
+use super::client::Client;
 use super::message::{WatchAction, WatchCreateRequest, WatchProgressRequest, WatchRequest};
 use super::reader::{Reader, Told};
 use super::request::wire;

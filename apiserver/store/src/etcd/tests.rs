@@ -8,11 +8,12 @@ mod faults;
 mod replicas;
 mod tls;
 
-use futures::FutureExt;
-use futures::future::BoxFuture;
+use bytes::Bytes;
 
 use self::server::Server;
-use super::message::{CompactionRequest, CompactionResponse};
+use super::client::marker;
+use super::message::{CompactionRequest, CompactionResponse, RangeRequest, TxnRequest, TxnResponse};
+use super::wire::{Effect, Failure, TXN, WRITE};
 use super::*;
 use crate::conformance::{Subject, conformance};
 
