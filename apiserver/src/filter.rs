@@ -1,14 +1,14 @@
 //! What every request passes before a verb sees it, and what every answer passes on its way out: the order, only.
 //!
 //! The order decides which of several possible answers wins, and is the one of Kubernetes: audit id, panics, readiness,
-//! deadline, warnings, authentication, audit, in-flight limits, authorization. Each filter is a file of its own. Nothing
+//! deadline, warnings, authentication, audit, impersonation, in-flight limits, authorization. Each filter is a file of its own. Nothing
 //! here knows TLS or sockets (see [`crate::serve`]), and nothing here reads a body.
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use certs::Identity;
+use certs::Shown;
 use futures::FutureExt;
 use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
@@ -28,31 +28,42 @@ pub mod body;
 pub mod deadline;
 pub mod headers;
 pub mod health;
+mod impersonate;
 pub mod lifecycle;
 pub mod limit;
 pub mod metrics;
+pub mod remember;
 pub mod rights;
 
-use authz::Authorizer;
+use authn::{Authenticator, Verdict};
+use authz::{Attributes, Authorizer};
 use health::Health;
 use lifecycle::Lifecycle;
 use limit::InFlight;
 use metrics::Metrics;
 
 /// Who is on the other end of a connection, as TLS established it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Peer {
     /// Where the connection comes from.
     pub address: SocketAddr,
-    /// The verified client certificate's identity, if one was shown.
-    pub identity: Option<Identity>,
-    /// Until when that certificate is valid, in seconds since the epoch.
-    pub good_until: Option<i64>,
+    /// The client certificate that was shown; it need not mean anything.
+    pub shown: Option<Shown>,
+    verdict: Verdict,
+}
+
+impl Peer {
+    /// Somebody, perhaps with a certificate.
+    #[must_use]
+    pub fn new(address: SocketAddr, shown: Option<Shown>) -> Self {
+        Self { address, shown, verdict: Verdict::default() }
+    }
 }
 
 /// The edge of the server: every filter, then the handler.
 pub struct Edge {
     handler: Arc<dyn Handler>,
+    authenticator: Arc<Authenticator>,
     authorizer: Arc<dyn Authorizer>,
     limits: InFlight,
     metrics: Arc<Metrics>,
@@ -71,6 +82,8 @@ struct Exchange {
     path: String,
     call: Option<Call>,
     user: Option<User>,
+    /// Whom the user acts as, if anybody.
+    acts_as: Option<User>,
     warnings: Warnings,
     annotations: Annotations,
 }
@@ -78,21 +91,27 @@ struct Exchange {
 impl Edge {
     /// An edge around `handler`.
     #[must_use]
-    pub fn new(handler: Arc<dyn Handler>, authorizer: Arc<dyn Authorizer>, metrics: Arc<Metrics>) -> Arc<Self> {
-        Self::with_limits(handler, authorizer, metrics, InFlight::default())
+    pub fn new(
+        handler: Arc<dyn Handler>,
+        authenticator: Arc<Authenticator>,
+        authorizer: Arc<dyn Authorizer>,
+        metrics: Arc<Metrics>,
+    ) -> Arc<Self> {
+        Self::with_limits(handler, authenticator, authorizer, metrics, InFlight::default())
     }
 
     /// An edge with other limits on what is in flight.
     #[must_use]
     pub fn with_limits(
         handler: Arc<dyn Handler>,
+        authenticator: Arc<Authenticator>,
         authorizer: Arc<dyn Authorizer>,
         metrics: Arc<Metrics>,
         limits: InFlight,
     ) -> Arc<Self> {
         let lifecycle = Arc::new(Lifecycle::default());
         let health = Health::new(handler.clone(), lifecycle.clone());
-        Arc::new(Self { handler, authorizer, limits, metrics, lifecycle, health })
+        Arc::new(Self { handler, authenticator, authorizer, limits, metrics, lifecycle, health })
     }
 
     /// Answers one request. There is always an answer, also to a panic.
@@ -130,11 +149,10 @@ impl Edge {
         self.health.refuse_until_ready()?;
         let deadline = deadline::of(&call, exchange.started)?;
         let mut request = body::limited(request)?;
-        let user = authn::authenticate(&exchange.peer, request.headers(), Timestamp::now())?;
-        exchange.user = Some(user.clone());
-        authn::strip(request.headers_mut());
+        let user = self.identify(exchange, &mut request).await?;
         let _in_flight = self.limits.enter(&user, &call, &self.metrics)?;
-        authz::authorize(self.authorizer.as_ref(), &user, &call, &exchange.annotations).await?;
+        let asked = Attributes::of(&call);
+        authz::authorize(self.authorizer.as_ref(), &user, &asked, &exchange.annotations).await?;
         if call.path == metrics::PATH && call.resource.is_none() {
             return self.metrics.answer();
         }
@@ -150,6 +168,17 @@ impl Edge {
             audit_id: exchange.audit_id.clone(),
         };
         deadline::bounded(deadline, self.handler.clone().handle(context, request)).await
+    }
+
+    /// Who asks, or whom he may act as; nothing behind this sees the headers that say it.
+    async fn identify(&self, exchange: &mut Exchange, request: &mut Request<RequestBody>) -> Result<User> {
+        let user = self.authenticator.authenticate(&exchange.peer, request.headers(), Timestamp::now()).await?;
+        self.authenticator.strip(request.headers_mut());
+        exchange.user = Some(user.clone());
+        let acts_as = impersonate::impersonated(self.authorizer.as_ref(), &user, request.headers()).await?;
+        impersonate::strip(request.headers_mut());
+        exchange.acts_as.clone_from(&acts_as);
+        Ok(acts_as.unwrap_or(user))
     }
 
     /// What every answer gets: 503 instead of a 404 that is not to be believed, headers, a body that ends when the
@@ -179,6 +208,7 @@ impl Exchange {
             path: request.uri().path().to_owned(),
             call: None,
             user: None,
+            acts_as: None,
             warnings: Warnings::default(),
             annotations: Annotations::default(),
         }

@@ -122,7 +122,7 @@ fn parse_query(query: &str) -> Result<Query> {
 }
 
 /// Percent-decodes; `None` if the encoding is broken or the text is no UTF-8.
-fn decode(text: &str, plus_is_space: bool) -> Option<Cow<'_, str>> {
+pub(crate) fn decode(text: &str, plus_is_space: bool) -> Option<Cow<'_, str>> {
     let is_plain = !text.contains('%') && (!plus_is_space || !text.contains('+'));
     if is_plain {
         return Some(Cow::Borrowed(text));

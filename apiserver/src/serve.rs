@@ -166,11 +166,7 @@ impl Server {
         };
         let session = stream.get_ref().1;
         let is_h2 = session.alpn_protocol() == Some(certs::ALPN_H2);
-        let peer = Arc::new(Peer {
-            address,
-            identity: certs::peer_identity(session),
-            good_until: certs::peer_good_until(session),
-        });
+        let peer = Arc::new(Peer::new(address, certs::Shown::of(session)));
         self.metrics.connection_opened();
         let conversation = connection::Connection {
             peer,

@@ -258,8 +258,7 @@ impl Authority {
         let key = KeyPair::from_pem(&kept.key_pem).map_err(|_| Error::BadKey)?;
         let (_, parsed) = X509Certificate::from_der(&certificate).map_err(bad)?;
         let (_, issuer) = X509Certificate::from_der(&self.certificate).map_err(bad)?;
-        let wanted =
-            crate::Identity { common_name: leaf.common_name.clone(), organizations: leaf.organizations.clone() };
+        let wanted = crate::Identity::of(&leaf.common_name, &leaf.organizations);
         let usage = parsed.extended_key_usage().map_err(|_| Error::BadCertificate("bad extended key usage"))?;
         let usage = usage.map(|usage| Usage { server: usage.value.server_auth, client: usage.value.client_auth });
         Ok(parsed.verify_signature(Some(issuer.public_key())).is_ok()

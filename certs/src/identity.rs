@@ -3,9 +3,13 @@
 use jiff::Timestamp;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use x509_parser::der_parser::{Oid, oid};
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::{Error, Result};
+
+/// Attribute of a subject that holds a user's id (KEP-4815).
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 
 /// Who a certificate is for: in Kubernetes, the common name is the user and the organizations are its groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +18,16 @@ pub struct Identity {
     pub common_name: String,
     /// The subject's organizations, in the order of the certificate.
     pub organizations: Vec<String>,
+    /// The subject's user id, by the OID that Kubernetes gave it; empty if there is none.
+    pub uid: String,
+}
+
+impl Identity {
+    /// Somebody without a user id.
+    #[must_use]
+    pub fn of(common_name: &str, organizations: &[String]) -> Self {
+        Self { common_name: common_name.to_owned(), organizations: organizations.to_vec(), uid: String::new() }
+    }
 }
 
 /// The client's identity on a connection. `None` when the client showed no certificate, or one without exactly one
@@ -38,16 +52,23 @@ pub fn identity_of(certificate: &CertificateDer<'_>) -> Option<Identity> {
     let organizations = parsed.subject().iter_organization();
     let organizations =
         organizations.map(|name| name.as_str().map(str::to_owned)).collect::<std::result::Result<_, _>>();
-    Some(Identity { common_name, organizations: organizations.ok()? })
+    Some(Identity { common_name, organizations: organizations.ok()?, uid: uid_of(&parsed)? })
 }
 
-/// Until when the client's certificate is valid, in seconds since the epoch. TLS looked at it once, when the connection
-/// began; a connection may outlive it.
-#[must_use]
-pub fn peer_good_until(connection: &rustls::ServerConnection) -> Option<i64> {
-    let certificate = connection.peer_certificates()?.first()?;
+/// `None` if the subject has several, or one that is no text: then nobody is named.
+fn uid_of(certificate: &X509Certificate<'_>) -> Option<String> {
+    let mut uids = certificate.subject().iter_by_oid(&UID);
+    let Some(uid) = uids.next() else { return Some(String::new()) };
+    if uids.next().is_some() {
+        return None;
+    }
+    uid.as_str().ok().map(str::to_owned)
+}
+
+/// The last second in which a certificate is valid; `None` if it is none.
+pub(crate) fn not_after(certificate: &CertificateDer<'_>) -> Option<Timestamp> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
-    Some(parsed.validity().not_after.timestamp())
+    Timestamp::from_second(parsed.validity().not_after.timestamp()).ok()
 }
 
 /// Whether the first certificate of a PEM text has used up two thirds of its life (or all of it).

@@ -8,11 +8,13 @@ mod error;
 mod files;
 mod identity;
 mod reload;
+mod shown;
 mod tls;
 
 pub use authority::{Authority, Issued, Leaf, Usage};
 pub use error::{Error, Result};
 pub use files::write_private;
-pub use identity::{Identity, identity_of, peer_good_until, peer_identity, renewal_due};
+pub use identity::{Identity, identity_of, peer_identity, renewal_due};
 pub use reload::{Material, MaterialPaths, Reloading};
+pub use shown::{Anchors, Shown};
 pub use tls::{ALPN_H1, ALPN_H2, ClientAuth, client_config, provider, server_config};

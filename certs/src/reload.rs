@@ -18,6 +18,7 @@ use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
+use crate::shown::TakesAny;
 use crate::tls::{VERSIONS, certified_key, client_verifier, provider, root_store, server_verifier};
 use crate::{ClientAuth, Error, Issued, Result};
 
@@ -107,6 +108,7 @@ impl Reloading {
             ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS).map_err(Error::Tls)?;
         let builder = match auth {
             ClientAuth::Off => builder.with_no_client_auth(),
+            ClientAuth::Offered => builder.with_client_cert_verifier(Arc::new(TakesAny)),
             ClientAuth::Requested | ClientAuth::Required if current.clients.is_none() => {
                 return Err(Error::NoAuthorities);
             }

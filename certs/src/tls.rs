@@ -21,13 +21,16 @@ pub const ALPN_H1: &[u8] = b"http/1.1";
 /// TLS versions of every configuration made here: 1.2 stays for old tools.
 pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13, &rustls::version::TLS12];
 
-/// What a server asks of its clients. Whatever certificate a client shows must verify; a bad one ends the handshake.
+/// What a server asks of its clients. Unless it is [`ClientAuth::Offered`], whatever certificate a client shows must verify; a bad one
+/// ends the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientAuth {
     /// No certificate is asked for.
     Off,
     /// A certificate is asked for; a client without one is let in (and is anonymous).
     Requested,
+    /// A certificate is asked for, and any is taken: whether it means anything is judged later, see [`crate::Anchors`].
+    Offered,
     /// A client without a certificate is turned away.
     Required,
 }
@@ -57,9 +60,7 @@ pub fn client_config(roots_pem: &str, identity: Option<&Issued>, alpn: &[&[u8]])
 
 /// Certificate chain and key, checked to belong together.
 pub(crate) fn certified_key(identity: &Issued) -> Result<CertifiedKey> {
-    let chain: std::result::Result<Vec<_>, _> =
-        CertificateDer::pem_slice_iter(identity.certificate_pem.as_bytes()).collect();
-    let chain = chain.map_err(|_| Error::BadCertificate("malformed PEM"))?;
+    let chain = certificates(&identity.certificate_pem)?;
     if chain.is_empty() {
         return Err(Error::BadCertificate("no certificate in the text"));
     }
@@ -72,11 +73,16 @@ pub(crate) fn certified_key(identity: &Issued) -> Result<CertifiedKey> {
 
 pub(crate) fn root_store(authorities_pem: &str) -> Result<Arc<RootCertStore>> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authorities_pem.as_bytes()) {
-        let certificate = certificate.map_err(|_| Error::BadCertificate("malformed PEM"))?;
+    for certificate in certificates(authorities_pem)? {
         roots.add(certificate).map_err(Error::Tls)?;
     }
     if roots.is_empty() { Err(Error::NoAuthorities) } else { Ok(Arc::new(roots)) }
+}
+
+/// The certificates of a PEM text.
+pub(crate) fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
+    let certificates: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
+    certificates.map_err(|_| Error::BadCertificate("malformed PEM"))
 }
 
 pub(crate) fn client_verifier(roots: Arc<RootCertStore>) -> Result<Arc<dyn ClientCertVerifier>> {

@@ -51,10 +51,7 @@ fn a_leaf_says_who_it_is_for_what_it_may_do_and_how_long() {
     let issued = authority.issue_at(&leaf(), now).unwrap();
     let bytes = der(&issued.certificate_pem);
     let (_, certificate) = X509Certificate::from_der(&bytes).unwrap();
-    assert_eq!(
-        identity_of(&bytes),
-        Some(Identity { common_name: "kun:admin".to_owned(), organizations: vec!["system:masters".to_owned()] })
-    );
+    assert_eq!(identity_of(&bytes), Some(Identity::of("kun:admin", &["system:masters".to_owned()])));
     assert!(!certificate.is_ca());
     let usage = certificate.extended_key_usage().unwrap().unwrap().value;
     assert_eq!((usage.server_auth, usage.client_auth, usage.any), (true, true, false));

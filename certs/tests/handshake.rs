@@ -54,7 +54,7 @@ async fn serve(config: Arc<ServerConfig>) -> SocketAddr {
                 let identity = peer_identity(stream.get_ref().1);
                 let name = identity.map_or_else(
                     || "nobody".to_owned(),
-                    |Identity { common_name, organizations }| format!("{common_name}/{}", organizations.join("+")),
+                    |Identity { common_name, organizations, .. }| format!("{common_name}/{}", organizations.join("+")),
                 );
                 stream.write_all(format!("{name}\n").as_bytes()).await?;
                 let mut byte = [0u8; 1];

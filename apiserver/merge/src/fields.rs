@@ -121,13 +121,19 @@ impl Set {
     /// What is in either.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
-        let mut both = self.clone();
-        both.members.extend(other.members.iter().cloned());
-        for (element, theirs) in &other.children {
-            let mine = both.children.entry(element.clone()).or_default();
-            *mine = mine.union(theirs);
-        }
+        let (mut both, less) = if self.is_empty() { (other.clone(), self) } else { (self.clone(), other) };
+        both.add(less);
         both
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.members.extend(other.members.iter().cloned());
+        for (element, theirs) in &other.children {
+            match self.children.get_mut(element) {
+                Some(mine) => mine.add(theirs),
+                None => drop(self.children.insert(element.clone(), theirs.clone())),
+            }
+        }
     }
 
     /// What is in both.

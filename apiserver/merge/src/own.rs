@@ -5,6 +5,7 @@
 //! value is a conflict.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use serde_json::{Map, Value, json};
 
@@ -135,7 +136,7 @@ fn list_of(object: &Value) -> Option<&Value> {
 fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, author: Author<'_>) -> Managed {
     let found = typed::compare(frame.node, live, new).without(frame.reset);
     take(frame, &mut managed, &found, None);
-    let taken = found.modified.union(&found.added).difference(&servers());
+    let taken = found.modified.union(&found.added).difference(&SERVERS_OWN);
     if !taken.is_empty() {
         let manager = frame.manager(author.name, Operation::Update, &author);
         let (before, since) = managed.0.remove(&manager).map(|owned| (owned.set, owned.time)).unwrap_or_default();
@@ -148,6 +149,9 @@ fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, au
 
 /// What changed is no longer the others', and what went is nobody's. Entries of versions that are not served any more are dropped.
 fn take(frame: Frame<'_>, managed: &mut Managed, found: &Comparison, except: Option<&Manager>) {
+    if managed.0.is_empty() {
+        return;
+    }
     let changed = found.modified.union(&found.added).union(&found.removed);
     managed.0.retain(|manager, owned| {
         if Some(manager) == except {
@@ -247,7 +251,7 @@ pub fn apply(
 /// The applier does not own what is the server's, and its entry is as old as its last change.
 fn settle(managed: &mut Managed, manager: &Manager, now: Option<&str>) {
     let Some(mut owned) = managed.0.remove(manager) else { return };
-    owned.set = owned.set.difference(&servers());
+    owned.set = owned.set.difference(&SERVERS_OWN);
     owned.time = now.map(str::to_owned).or(owned.time);
     if !owned.set.is_empty() {
         managed.0.insert(manager.clone(), owned);
@@ -277,11 +281,11 @@ fn prune(node: &Node, merged: &Value, managed: &Managed, last: &Set) -> Value {
 }
 
 /// What no manager owns.
-fn servers() -> Set {
+static SERVERS_OWN: LazyLock<Set> = LazyLock::new(|| {
     let metadata = SERVERS.iter().map(|name| Path::of(&["metadata", name]));
     let top = ["apiVersion", "kind", "metadata"].map(|name| Path::of(&[name]));
     Set::of(top.into_iter().chain(metadata))
-}
+});
 
 /// Without the list of managers, which nobody owns.
 fn plain(object: &Value) -> Value {

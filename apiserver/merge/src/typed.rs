@@ -24,7 +24,7 @@ use crate::schema::{Array, ListType, MapType, Node, Object, Shape};
 static OPEN: Node = Node::plain(Shape::Any);
 
 /// What a value is at a place.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum View<'a> {
     /// Owned as a whole.
     Leaf,

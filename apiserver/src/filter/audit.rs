@@ -52,6 +52,8 @@ struct Line<'a> {
     audit_id: &'a str,
     user: Option<&'a str>,
     groups: Option<&'a [String]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    impersonated_user: Option<&'a str>,
     #[serde(rename = "sourceIP")]
     source_ip: IpAddr,
     user_agent: &'a str,
@@ -90,6 +92,7 @@ fn line(exchange: &Exchange, code: StatusCode) -> String {
         audit_id: &exchange.audit_id,
         user: exchange.user.as_ref().map(|user| user.name.as_str()),
         groups: exchange.user.as_ref().map(|user| user.groups.as_slice()),
+        impersonated_user: exchange.acts_as.as_ref().map(|user| user.name.as_str()),
         source_ip: exchange.peer.address.ip(),
         user_agent: &exchange.user_agent,
         method: exchange.method.as_str(),
@@ -142,11 +145,12 @@ mod tests {
             started: Instant::now(),
             audit_id: "a1".to_owned(),
             user_agent: "kubectl".to_owned(),
-            peer: Arc::new(Peer { address: ([127, 83, 0, 1], 1).into(), identity: None, good_until: None }),
+            peer: Arc::new(Peer::new(([127, 83, 0, 1], 1).into(), None)),
             call: Some(route::parse(method.as_str(), path, Some(query)).unwrap()),
             method,
             path: path.to_owned(),
             user: Some(user),
+            acts_as: None,
             warnings: Warnings::default(),
             annotations: Annotations::default(),
         }

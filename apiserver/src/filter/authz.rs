@@ -1,4 +1,7 @@
-//! Whether somebody may do something: the seam, the rule table behind it, and the message of a refusal.
+//! Whether somebody may do something: the seam, the filter, and the words of a refusal.
+
+use std::borrow::Cow;
+use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use http::HeaderMap;
@@ -9,120 +12,103 @@ use crate::request::{Annotations, Call, ResourcePath, User, Verb};
 use crate::verb::apply::APPLY;
 use crate::wire::decode::content_type;
 
-/// What an authorizer decides.
+pub mod rbac;
+mod table;
+
+pub use table::{Binding, Rule, StaticAuthorizer, Subject};
+
+/// What somebody wants to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// The verb: one of [`Verb`]'s words, the method of a path in lower case, or a word of its own such as `impersonate`.
+    pub verb: Cow<'static, str>,
+    /// With what.
+    pub target: Target,
+    /// `fieldSelector` of a request for many objects.
+    pub field_selector: Option<String>,
+    /// `labelSelector` of a request for many objects.
+    pub label_selector: Option<String>,
+}
+
+/// With what somebody wants to do something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Objects.
+    Resource(ResourcePath),
+    /// A path that is no resource.
+    Path(String),
+}
+
+impl Attributes {
+    /// A verb and its target, without selectors.
+    #[must_use]
+    pub fn new(verb: impl Into<Cow<'static, str>>, target: Target) -> Self {
+        Self { verb: verb.into(), target, field_selector: None, label_selector: None }
+    }
+
+    /// What a request wants.
+    #[must_use]
+    pub fn of(call: &Call) -> Self {
+        let Some(path) = &call.resource else {
+            return Self::new(call.method.clone(), Target::Path(call.path.clone()));
+        };
+        let is_many = matches!(call.verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+        let selector = |name: &str| call.query.get(name).filter(|text| is_many && !text.is_empty()).map(str::to_owned);
+        Self {
+            verb: call.verb.as_str().into(),
+            target: Target::Resource(path.clone()),
+            field_selector: selector("fieldSelector"),
+            label_selector: selector("labelSelector"),
+        }
+    }
+}
+
+/// What an authorizer decides. The reasons are for audit and client, where there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Go ahead.
-    Allow,
-    /// No. The reason is shown to the client when there is one.
+    Allow(String),
+    /// No, whatever others say.
     Deny(String),
+    /// Others may know; if none does, it is no.
+    NoOpinion(String),
 }
 
 /// Decides about requests. It may ask over the network, hence the future; an error is an answer of 500, never of 403.
 pub trait Authorizer: Send + Sync {
-    /// Whether `user` may make `call`.
-    fn authorize<'a>(&'a self, user: &'a User, call: &'a Call) -> BoxFuture<'a, Result<Decision>>;
+    /// Whether `user` may do what is asked.
+    fn authorize<'a>(&'a self, user: &'a User, asked: &'a Attributes) -> BoxFuture<'a, Result<Decision>>;
 }
 
-/// Whom a binding is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Subject {
-    /// One user.
-    User(&'static str),
-    /// Everybody in a group.
-    Group(&'static str),
-}
+/// Several authorizers; the first that has an opinion decides. `system:masters` may do everything.
+pub struct Union(Vec<Arc<dyn Authorizer>>);
 
-/// What is allowed: nothing is implied, a subresource needs a rule of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// Verbs on a resource, or on one subresource of it.
-    Resources {
-        /// The verbs.
-        verbs: &'static [Verb],
-        /// API group; `""` is the core group.
-        group: &'static str,
-        /// Plural name.
-        resource: &'static str,
-        /// The subresource.
-        subresource: Option<&'static str>,
-    },
-    /// Verbs (HTTP methods in lower case) on paths that are no resources. A path that ends in `*` stands for all that
-    /// begin so.
-    Paths {
-        /// Methods.
-        verbs: &'static [&'static str],
-        /// Paths.
-        paths: &'static [&'static str],
-    },
-}
-
-/// Rules of one subject.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
-    /// Who.
-    pub subject: Subject,
-    /// May do what.
-    pub rules: Vec<Rule>,
-}
-
-/// Authorization by a table that is fixed when the server starts.
-#[derive(Clone, Debug)]
-pub struct StaticAuthorizer {
-    bindings: Vec<Binding>,
-}
-
-impl StaticAuthorizer {
-    /// An authorizer that knows nothing but `bindings` (and that `system:masters` may do everything).
+impl Union {
+    /// Asks them in this order.
     #[must_use]
-    pub fn new(bindings: Vec<Binding>) -> Self {
-        Self { bindings }
+    pub fn of(authorizers: Vec<Arc<dyn Authorizer>>) -> Self {
+        Self(authorizers)
     }
 
-    /// The decision: allowed if any rule of any binding says so.
-    #[must_use]
-    pub fn decide(&self, user: &User, call: &Call) -> Decision {
-        let concerns = |binding: &&Binding| match binding.subject {
-            Subject::User(name) => user.name == name,
-            Subject::Group(group) => user.is_in(group),
-        };
-        let mut rules = self.bindings.iter().filter(concerns).flat_map(|binding| &binding.rules);
-        if user.is_in(MASTERS) || rules.any(|rule| rule.covers(call)) {
-            Decision::Allow
-        } else {
-            Decision::Deny(String::new())
+    async fn ask(&self, user: &User, asked: &Attributes) -> Result<Decision> {
+        if user.is_in(MASTERS) {
+            return Ok(Decision::Allow(String::new()));
         }
-    }
-}
-
-impl Authorizer for StaticAuthorizer {
-    fn authorize<'a>(&'a self, user: &'a User, call: &'a Call) -> BoxFuture<'a, Result<Decision>> {
-        let decision = self.decide(user, call);
-        Box::pin(async move { Ok(decision) })
-    }
-}
-
-impl Rule {
-    fn covers(&self, call: &Call) -> bool {
-        match (self, &call.resource) {
-            (Self::Resources { verbs, group, resource, subresource }, Some(path)) => {
-                verbs.contains(&call.verb)
-                    && *group == path.group
-                    && *resource == path.resource
-                    && *subresource == path.subresource.as_deref()
+        let mut reasons = Vec::new();
+        for authorizer in &self.0 {
+            match authorizer.authorize(user, asked).await? {
+                Decision::NoOpinion(reason) if reason.is_empty() => {}
+                Decision::NoOpinion(reason) => reasons.push(reason),
+                decided @ (Decision::Allow(_) | Decision::Deny(_)) => return Ok(decided),
             }
-            (Self::Paths { verbs, paths }, None) => {
-                verbs.contains(&call.method.as_str()) && paths.iter().any(|pattern| covers_path(pattern, &call.path))
-            }
-            (Self::Resources { .. }, None) | (Self::Paths { .. }, Some(_)) => false,
         }
+        Ok(Decision::NoOpinion(reasons.join("\n")))
     }
 }
 
-fn covers_path(pattern: &str, path: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => path.starts_with(prefix),
-        None => pattern == path,
+impl Authorizer for Union {
+    fn authorize<'a>(&'a self, user: &'a User, asked: &'a Attributes) -> BoxFuture<'a, Result<Decision>> {
+        Box::pin(self.ask(user, asked))
     }
 }
 
@@ -130,16 +116,29 @@ fn covers_path(pattern: &str, path: &str) -> bool {
 pub(super) async fn authorize(
     authorizer: &dyn Authorizer,
     user: &User,
-    call: &Call,
+    asked: &Attributes,
     annotations: &Annotations,
 ) -> Result<()> {
-    let decision = authorizer.authorize(user, call).await?;
-    let (word, outcome) = match decision {
-        Decision::Allow => ("allow", Ok(())),
-        Decision::Deny(reason) => ("forbid", Err(forbidden(user, call, &reason))),
+    let (word, reason, outcome) = match authorizer.authorize(user, asked).await? {
+        Decision::Allow(reason) => ("allow", reason, Ok(())),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            let refused = Err(forbidden(user, asked, &reason));
+            ("forbid", reason, refused)
+        }
     };
     annotations.set("authorization.k8s.io/decision", word);
+    if !reason.is_empty() {
+        annotations.set("authorization.k8s.io/reason", reason);
+    }
     outcome
+}
+
+/// The refusal of something besides the request itself; `None` if it is allowed.
+pub async fn refused(authorizer: &dyn Authorizer, user: &User, asked: &Attributes) -> Result<Option<Error>> {
+    match authorizer.authorize(user, asked).await? {
+        Decision::Allow(_) => Ok(None),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Ok(Some(forbidden(user, asked, &reason))),
+    }
 }
 
 /// An apply of what is not there makes it, which is a right of its own. Whether it is there is seen later; the refusal is kept until then.
@@ -153,23 +152,20 @@ pub(super) async fn refused_create(
         return Ok(None);
     }
     let create = Call { verb: Verb::Create, ..call.clone() };
-    match authorizer.authorize(user, &create).await? {
-        Decision::Allow => Ok(None),
-        Decision::Deny(reason) => Ok(Some(forbidden(user, &create, &reason))),
-    }
+    refused(authorizer, user, &Attributes::of(&create)).await
 }
 
 /// The refusal, in the exact words of Kubernetes.
-fn forbidden(user: &User, call: &Call, reason: &str) -> Error {
-    let mut sentence = match &call.resource {
-        Some(path) => resource_sentence(user, call, path),
-        None => format!("User {:?} cannot {} path {:?}", user.name, call.method, call.path),
+fn forbidden(user: &User, asked: &Attributes, reason: &str) -> Error {
+    let (mut sentence, path) = match &asked.target {
+        Target::Resource(path) => (resource_sentence(user, &asked.verb, path), Some(path)),
+        Target::Path(path) => (format!("User {:?} cannot {} path {path:?}", user.name, asked.verb), None),
     };
     if !reason.is_empty() {
         sentence = format!("{sentence}: {reason}");
     }
-    let resource = call.resource.as_ref().map(|path| Qualified::new(&path.group, &path.resource)).unwrap_or_default();
-    let name = call.resource.as_ref().and_then(named).unwrap_or_default().to_owned();
+    let resource = path.map(|path| Qualified::new(&path.group, &path.resource)).unwrap_or_default();
+    let name = path.and_then(named).unwrap_or_default().to_owned();
     let message = match (resource.name.as_str(), name.as_str()) {
         ("", _) => format!("forbidden: {sentence}"),
         (_, "") => format!("{resource} is forbidden: {sentence}"),
@@ -178,21 +174,26 @@ fn forbidden(user: &User, call: &Call, reason: &str) -> Error {
     Error::Forbidden { resource, name, message, causes: Vec::new() }
 }
 
-fn resource_sentence(user: &User, call: &Call, path: &ResourcePath) -> String {
-    let resource = match &path.subresource {
-        Some(subresource) => format!("{}/{subresource}", path.resource),
-        None => path.resource.clone(),
-    };
+fn resource_sentence(user: &User, verb: &str, path: &ResourcePath) -> String {
+    let resource = combined(path);
     let whereabouts = match path.namespace.as_deref() {
         Some(namespace) => format!("in the namespace {namespace:?}"),
         None => "at the cluster scope".to_owned(),
     };
-    let (user, verb, group) = (&user.name, call.verb, &path.group);
+    let (user, group) = (&user.name, &path.group);
     format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {whereabouts}")
 }
 
+/// `pods` or `pods/status`, as rules name them.
+fn combined(path: &ResourcePath) -> String {
+    match &path.subresource {
+        Some(subresource) => format!("{}/{subresource}", path.resource),
+        None => path.resource.clone(),
+    }
+}
+
 /// The one object a request is about: by its path, or by a field selector that admits only one name.
-fn named(path: &ResourcePath) -> Option<&str> {
+pub(super) fn named(path: &ResourcePath) -> Option<&str> {
     path.name.as_deref().or(path.selected_name.as_deref())
 }
 
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn a_rule_covers_exactly_its_verbs_groups_resources_and_subresources() {
         let table = table();
-        let allowed = |call: &Call| table.decide(&user("u", &[]), call) == Decision::Allow;
+        let allowed = |call: &Call| matches!(table.decide(&user("u", &[]), &Attributes::of(call)), Decision::Allow(_));
         let rdc = "redisclusters";
         assert!(allowed(&call(Verb::Get, "redis.kun.io", rdc, None, Some("n"), Some("a"))));
         assert!(allowed(&call(Verb::List, "redis.kun.io", rdc, Some("status"), Some("n"), Some("a"))));
@@ -272,13 +273,14 @@ mod tests {
         assert!(allowed(&path("get", "/apis/redis.kun.io")));
         assert!(!allowed(&path("get", "/apis")));
         assert!(!allowed(&path("post", "/version")));
-        assert_eq!(table.decide(&user("v", &[]), &path("get", "/version")), Decision::Deny(String::new()));
-        assert_eq!(table.decide(&user("v", &[MASTERS]), &path("get", "/version")), Decision::Allow);
+        let version = Attributes::of(&path("get", "/version"));
+        assert_eq!(table.decide(&user("v", &[]), &version), Decision::NoOpinion(String::new()));
+        assert_eq!(table.decide(&user("v", &[MASTERS]), &version), Decision::Allow(String::new()));
     }
 
     #[test]
     fn a_refusal_reads_as_kubernetes_writes_it() {
-        let denied = |call: &Call, reason: &str| forbidden(&user("u", &[]), call, reason).to_string();
+        let denied = |call: &Call, reason: &str| forbidden(&user("u", &[]), &Attributes::of(call), reason).to_string();
         assert_eq!(
             denied(&call(Verb::Get, "redis.kun.io", "redisclusters", None, Some("prod"), Some("orders")), ""),
             "redisclusters.redis.kun.io \"orders\" is forbidden: User \"u\" cannot get resource \"redisclusters\" \

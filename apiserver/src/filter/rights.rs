@@ -65,7 +65,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::BTreeMap;
 
-    use super::super::authz::{Decision, StaticAuthorizer};
+    use super::super::authz::{Attributes, Decision, StaticAuthorizer};
     use super::*;
     use crate::registry::{host, redis};
     use crate::request::User;
@@ -150,7 +150,8 @@ mod tests {
         let authorizer = StaticAuthorizer::new(standalone(&registry()));
         let allowed = |name: &str, method: &str, path: &str| {
             let user = User { name: name.to_owned(), groups: vec![AUTHENTICATED.to_owned()], ..User::default() };
-            authorizer.decide(&user, &route::parse(method, path, None).unwrap()) == Decision::Allow
+            let asked = Attributes::of(&route::parse(method, path, None).unwrap());
+            matches!(authorizer.decide(&user, &asked), Decision::Allow(_))
         };
         let rdc = "/apis/redis.kun.io/v1/namespaces/n/redisclusters";
         let (secrets, namespaces) = ("/api/v1/namespaces/n/secrets/s", "/api/v1/namespaces/n");

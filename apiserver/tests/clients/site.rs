@@ -5,14 +5,14 @@ use std::{path::PathBuf, sync::Arc};
 use apiserver::{
     admit::{Chain, call::Caller, source::StoreSources},
     app::App,
-    filter::{Edge, authz::StaticAuthorizer, metrics::Metrics, rights},
+    filter::{Edge, authn::Authenticator, authz::StaticAuthorizer, metrics::Metrics, rights},
     registry::{host, redis},
     serve::{self, Drain, Limits, Options},
     storage::Storage,
     world::System,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Issued, Leaf, Usage, server_config};
+use certs::{ALPN_H1, ALPN_H2, Anchors, Authority, ClientAuth, Issued, Leaf, Usage, server_config};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -45,7 +45,7 @@ impl Site {
         };
         let identity = authority.issue(&serving).unwrap();
         let alpn = [ALPN_H2, ALPN_H1];
-        let tls = server_config(&identity, authority.certificate_pem(), ClientAuth::Requested, &alpn).unwrap();
+        let tls = server_config(&identity, authority.certificate_pem(), ClientAuth::Offered, &alpn).unwrap();
         let admin = Leaf {
             common_name: "kun:admin".into(),
             organizations: vec!["system:masters".into()],
@@ -58,6 +58,7 @@ impl Site {
         let app = App::new(redis::registry().unwrap().and(host::registry().unwrap()), Arc::new(System));
         let edge = Edge::new(
             app.clone(),
+            Authenticator::of_clients(Anchors::of_pem(authority.certificate_pem()).unwrap()),
             Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
             metrics.clone(),
         );

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use apiserver::error::{Error, Qualified};
 use apiserver::filter::Edge;
+use apiserver::filter::authn::Authenticator;
 use apiserver::filter::authz::{Binding, Rule, StaticAuthorizer, Subject};
 use apiserver::filter::limit::InFlight;
 use apiserver::filter::metrics::Metrics;
@@ -16,7 +17,7 @@ use apiserver::serve::{self, Drain, Limits, Options};
 use apiserver::wire::body::{RequestBody, ResponseBody, full, respond, streamed};
 use apiserver::wire::{decode, status};
 use bytes::Bytes;
-use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Issued, Leaf, Material, Reloading, Usage};
+use certs::{ALPN_H1, ALPN_H2, Anchors, Authority, ClientAuth, Issued, Leaf, Material, Reloading, Usage};
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
@@ -110,6 +111,7 @@ pub(crate) struct Server {
     pub(crate) stage: Arc<Stage>,
     pub(crate) authority: Authority,
     pub(crate) certificates: Reloading,
+    pub(crate) authenticator: Arc<Authenticator>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) running: JoinHandle<()>,
 }
@@ -139,12 +141,14 @@ impl Server {
         let (stage, metrics) = (Arc::new(Stage::default()), Arc::new(Metrics::default()));
         let table = vec![Binding { subject: Subject::Group("team"), rules: rules() }];
         let authorizer = Arc::new(StaticAuthorizer::new(table));
-        let edge = Edge::with_limits(stage.clone(), authorizer, metrics.clone(), setting.in_flight);
-        let tls = certificates.server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).unwrap();
+        let authenticator = Authenticator::of_clients(Anchors::of_pem(authority.certificate_pem()).unwrap());
+        let edge =
+            Edge::with_limits(stage.clone(), authenticator.clone(), authorizer, metrics.clone(), setting.in_flight);
+        let tls = certificates.server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1]).unwrap();
         let options = Options { listener, tls, edge, metrics, limits: setting.limits, drain: setting.drain };
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(serve::run(options, shutdown.clone()));
-        Self { address, stage, authority, certificates, shutdown, running }
+        Self { address, stage, authority, certificates, authenticator, shutdown, running }
     }
 
     pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Issued {

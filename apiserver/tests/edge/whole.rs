@@ -9,6 +9,7 @@ use apiserver::admit::call::Caller;
 use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
+use apiserver::filter::authn::{Authenticator, trust::Trust};
 use apiserver::filter::authz::StaticAuthorizer;
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
@@ -18,7 +19,7 @@ use apiserver::storage::Storage;
 use apiserver::world::System;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Issued, Material, Reloading, server_config};
+use certs::{ALPN_H1, ALPN_H2, Anchors, Authority, ClientAuth, Issued, Material, Reloading, server_config};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
@@ -38,13 +39,17 @@ async fn start(hooks: &Hooks) -> Server {
     let identity = serving_certificate(&authority, "127.83.4.1");
     let listener = TcpListener::bind("127.83.4.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let tls =
-        server_config(&identity, authority.certificate_pem(), ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).unwrap();
+    let tls = server_config(&identity, authority.certificate_pem(), ClientAuth::Offered, &[ALPN_H2, ALPN_H1]).unwrap();
     let metrics = Arc::new(Metrics::default());
     let registry = redis::registry().unwrap().and(host::registry().unwrap());
     let app = App::new(registry, Arc::new(System));
-    let edge =
-        Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))), metrics.clone());
+    let authenticator = Authenticator::of_clients(Anchors::of_pem(authority.certificate_pem()).unwrap());
+    let edge = Edge::new(
+        app.clone(),
+        authenticator.clone(),
+        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        metrics.clone(),
+    );
     let options =
         Options { listener, tls, edge, metrics: metrics.clone(), limits: Limits::default(), drain: Drain::default() };
     let shutdown = CancellationToken::new();
@@ -55,7 +60,7 @@ async fn start(hooks: &Hooks) -> Server {
     app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage)), caller)));
     let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     let certificates = Reloading::new(material).unwrap();
-    Server { address, stage: Arc::new(Stage::default()), authority, certificates, shutdown, running }
+    Server { address, stage: Arc::new(Stage::default()), authority, certificates, authenticator, shutdown, running }
 }
 
 async fn post(client: &mut Client, path: &str, object: &Value) -> Answer {
@@ -125,9 +130,8 @@ async fn the_server_answers_503_until_its_store_is_open() {
     let app = App::new(redis::registry().unwrap(), Arc::new(System));
     let metrics = Arc::new(Metrics::default());
     let authorizer = Arc::new(StaticAuthorizer::new(rights::standalone(app.registry())));
-    let edge = Edge::new(app, authorizer, metrics);
-    let peer =
-        Arc::new(apiserver::filter::Peer { address: ([127, 83, 4, 1], 1).into(), identity: None, good_until: None });
+    let edge = Edge::new(app, Arc::new(Authenticator::new(Trust::default(), None)), authorizer, metrics);
+    let peer = Arc::new(apiserver::filter::Peer::new(([127, 83, 4, 1], 1).into(), None));
     for (path, code) in [("/livez", 200), ("/readyz", 500), ("/apis/redis.kun.io/v1", 503), ("/nothing", 503)] {
         let request = http::Request::get(path).body(apiserver::wire::body::request("")).unwrap();
         assert_eq!(edge.clone().answer(peer.clone(), request).await.status(), code, "{path}");
@@ -178,5 +182,7 @@ async fn kubectl_is_served_and_refused_as_its_certificate_says() {
                    in API group \"\" in the namespace \"n\"\n";
     assert_eq!(refused, (false, message.to_owned()));
     let (may_not, text) = kubectl(&server, &admin, &["get", "--raw", "/api/v1/namespaces", "--as", "jane"]).await;
-    assert!(!may_not && text.contains("cannot impersonate resource \"users\""), "{text}");
+    assert!(!may_not && text.contains("User \"jane\" cannot list resource \"namespaces\""), "{text}");
+    let (may_not, text) = kubectl(&server, &jane, &["get", "--raw", "/api/v1/namespaces", "--as", "joe"]).await;
+    assert!(!may_not && text.contains("User \"jane\" cannot impersonate resource \"users\""), "{text}");
 }

@@ -1,6 +1,7 @@
 //! How two values differ, place by place.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::discriminant;
 
 use serde_json::{Map, Value};
 
@@ -55,7 +56,8 @@ impl Walk {
         let is_leaf = if new.is_none() {
             self.one(before, old, new)
         } else {
-            if old.is_some() && before != after {
+            // Of one node: their forms can differ, their schemas cannot.
+            if old.is_some() && discriminant(&before) != discriminant(&after) {
                 self.one(before, old, new);
             }
             self.one(after, old, new)

@@ -10,6 +10,7 @@ use apiserver::admit::call::Caller;
 use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
+use apiserver::filter::authn::Authenticator;
 use apiserver::filter::authz::StaticAuthorizer;
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
@@ -17,7 +18,7 @@ use apiserver::registry::{Registry, host, redis};
 use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
 use apiserver::world::System;
-use certs::{ALPN_H1, ALPN_H2, ClientAuth};
+use certs::{ALPN_H1, ALPN_H2, Anchors, ClientAuth};
 use tokio::net::TcpListener;
 
 use super::keep::{self, Opened};
@@ -63,12 +64,13 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     let app = App::new(registry()?, Arc::new(System));
     let edge = Edge::new(
         app.clone(),
+        Authenticator::of_clients(Anchors::of_pem(pki.authority_pem())?),
         Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
         Arc::clone(&metrics),
     );
     let options = serve::Options {
         listener,
-        tls: pki.server().server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1])?,
+        tls: pki.server().server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1])?,
         edge,
         metrics: Arc::clone(&metrics),
         limits: Limits::default(),

@@ -12,6 +12,7 @@ use apiserver::admit::call::Caller;
 use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
+use apiserver::filter::authn::Authenticator;
 use apiserver::filter::authz::StaticAuthorizer;
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
@@ -19,7 +20,7 @@ use apiserver::registry::{host, redis};
 use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
 use apiserver::world::System;
-use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Leaf, Usage};
+use certs::{ALPN_H1, ALPN_H2, Anchors, Authority, ClientAuth, Leaf, Usage};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
@@ -178,11 +179,16 @@ async fn serve(authority: &Authority) -> (SocketAddr, JoinHandle<()>) {
     let identity = authority.issue(&leaf).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let tls = certs::server_config(&identity, authority.certificate_pem(), ClientAuth::Requested, &[ALPN_H2, ALPN_H1]);
+    let tls = certs::server_config(&identity, authority.certificate_pem(), ClientAuth::Offered, &[ALPN_H2, ALPN_H1]);
     let metrics = Arc::new(Metrics::default());
     let app = App::new(redis::registry().unwrap().and(host::registry().unwrap()), Arc::new(System));
-    let edge =
-        Edge::new(app.clone(), Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))), metrics.clone());
+    let authenticator = Authenticator::of_clients(Anchors::of_pem(authority.certificate_pem()).unwrap());
+    let edge = Edge::new(
+        app.clone(),
+        authenticator,
+        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        metrics.clone(),
+    );
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(None, metrics.clone()));
