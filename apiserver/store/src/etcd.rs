@@ -99,6 +99,14 @@ pub enum EtcdError {
         /// What would do.
         needed: &'static str,
     },
+    /// Another server's objects are there.
+    #[error(
+        "connecting to etcd: below {prefix} a kube-apiserver keeps its objects; an etcd can be shared, a prefix cannot"
+    )]
+    Foreign {
+        /// The folder.
+        prefix: String,
+    },
     /// It does not answer.
     #[error("connecting to etcd: no answer for {} s: {reason}", .waited.as_secs())]
     Unreachable {
@@ -133,6 +141,7 @@ impl Etcd {
     pub async fn connect(options: EtcdOptions) -> Result<Etcd, EtcdError> {
         let client = Client::new(&options)?;
         client.check_version(options.start_patience).await?;
+        client.check_ours(&options.prefix).await?;
         let compactor = options.compact_every.map(|every| tokio::spawn(compact::run(client.wire.clone(), every)));
         Ok(Etcd { client, signals: Arc::default(), writes: tokio::sync::RwLock::default(), compactor })
     }

@@ -12,10 +12,13 @@ use super::layout::Layout;
 use super::message::{KeyValue, RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest, TxnResponse};
 use super::wire::{Effect, Failure, LARGE, Patience, RANGE, SMALL, STATUS, TXN, WRITE, Wire};
 use super::{EtcdError, EtcdOptions, compact, fault, layout, request, version};
-use crate::{Error, Key, ListOptions, Page, Revision, Stored, Write, Written};
+use crate::{Error, Key, ListOptions, Page, Range, Revision, Stored, Write, Written};
 
 /// How often starting tries.
 const START_PAUSE: Duration = Duration::from_millis(500);
+
+/// How every value begins that Kubernetes stores in its own encoding. Ours are JSON.
+const KUBERNETES_VALUE: &[u8] = b"k8s\0";
 
 /// How many keys one read of a long list takes.
 const CHUNK: usize = 500;
@@ -63,6 +66,16 @@ impl Client {
             tracing::warn!(reason = failure.message, "etcd does not answer yet");
             tokio::time::sleep(START_PAUSE).await;
         }
+    }
+
+    /// Checks that the prefix is not that of a kube-apiserver, whose objects we would take for ours and ours it for its own.
+    pub(super) async fn check_ours(&self, prefix: &str) -> Result<(), EtcdError> {
+        let (key, range_end) = self.layout.bounds(&Range::of("namespaces", None));
+        let question = RangeRequest { key, range_end, limit: 1, ..RangeRequest::default() };
+        let answer = self.range(question, SMALL).await;
+        let answer = answer.map_err(|failure| EtcdError::Refused { reason: failure.message })?;
+        let is_foreign = answer.kvs.iter().any(|kv| kv.value.starts_with(KUBERNETES_VALUE));
+        if is_foreign { Err(EtcdError::Foreign { prefix: prefix.to_owned() }) } else { Ok(()) }
     }
 
     pub(super) async fn range(&self, question: RangeRequest, patience: Patience) -> Result<RangeResponse, Failure> {

@@ -103,6 +103,19 @@ async fn a_key_without_a_place_is_neither_written_nor_read() {
 }
 
 #[tokio::test]
+async fn the_prefix_of_a_kube_apiserver_is_refused_and_another_beside_it_is_not() {
+    let Some(binary) = server::binary() else { return };
+    let server = Server::fast(binary);
+    let store = connect(&server).await;
+    put(&store.client, "/registry/namespaces/default", "k8s\0\n\x0f\n\x02v1").await;
+    let refused = Etcd::connect(options(&server)).await.unwrap_err().to_string();
+    let expected = "connecting to etcd: below /registry a kube-apiserver keeps its objects; an etcd can be shared, a prefix cannot";
+    assert_eq!(refused, expected);
+    let beside = EtcdOptions { prefix: "/kun".to_owned(), ..options(&server) };
+    assert!(Etcd::connect(beside).await.is_ok());
+}
+
+#[tokio::test]
 async fn a_list_that_holds_what_nobody_wrote_fails() {
     let Some(binary) = server::binary() else { return };
     let server = Server::fast(binary);
