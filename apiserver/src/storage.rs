@@ -102,6 +102,11 @@ impl Storage {
         }
     }
 
+    /// Whether the store can be reached, as far as is known without asking it.
+    pub fn health(&self) -> Result<(), String> {
+        self.cache.store().health()
+    }
+
     /// Closes the store and ends all watches.
     pub async fn close(&self) {
         self.cache.close().await;

@@ -209,6 +209,10 @@ impl Store for Etcd {
         self.signals.expect(revision);
     }
 
+    fn health(&self) -> Result<(), String> {
+        self.signals.health()
+    }
+
     fn close(&self) -> BoxFuture<'_, ()> {
         async move {
             let under_way = self.writes.write().await;

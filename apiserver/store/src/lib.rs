@@ -326,6 +326,11 @@ pub trait Store: Send + Sync + 'static {
         let _ = revision;
     }
 
+    /// Whether the back end can be reached, as far as is known without asking it; a sentence if not.
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
+
     /// Finishes the writes already queued and refuses all that come later. Feeds end.
     fn close(&self) -> BoxFuture<'_, ()>;
 }

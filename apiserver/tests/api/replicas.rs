@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use apiserver::handler::Handler;
 use serde_json::{Value, json};
 use store::{Etcd, EtcdOptions};
 
@@ -19,6 +20,11 @@ async fn replica(server: &Server) -> Api {
 
 fn version(object: &Value) -> String {
     object["metadata"]["resourceVersion"].as_str().unwrap().to_owned()
+}
+
+/// What /readyz goes by.
+fn is_ready(api: &Api) -> bool {
+    api.app.checks().iter().all(|(_, state)| state.is_ok())
 }
 
 fn names(list: &Value) -> Vec<String> {
@@ -101,6 +107,7 @@ async fn while_etcd_is_away_nothing_is_not_found_and_no_list_is_empty() {
     let path = format!("{CLUSTERS}/a");
     let mut events = api.watch(&format!("{CLUSTERS}?watch=1&resourceVersion={}", version(&created))).await;
 
+    assert!(is_ready(&api));
     server.hold();
     let (body, none) = (cluster("b"), format!("{CLUSTERS}/none"));
     let start = Instant::now();
@@ -115,6 +122,10 @@ async fn while_etcd_is_away_nothing_is_not_found_and_no_list_is_empty() {
     assert!(matches!((code, reason.as_str()), (503, "ServiceUnavailable") | (504, "Timeout")), "{code} {message}");
     let cached = api.get(&format!("{CLUSTERS}?resourceVersion=0")).await.ok();
     assert_eq!(names(&cached), ["a"], "who asks for anything gets what is known");
+    while is_ready(&api) {
+        assert!(start.elapsed() < Duration::from_secs(40), "a server cut off from etcd says that it is ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 
     server.release();
     server.restart();
@@ -127,6 +138,10 @@ async fn while_etcd_is_away_nothing_is_not_found_and_no_list_is_empty() {
         assert!(reply.code >= 500, "{}", reply.code);
         assert!(start.elapsed() < Duration::from_secs(90), "etcd is back, the server is not");
     };
+    while !is_ready(&api) {
+        assert!(start.elapsed() < Duration::from_secs(90), "etcd is back, the server is not ready");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     // The create that nobody knew about may have come through; the watch tells either way, and nothing twice.
     let mut told = events.next().await.unwrap();
     if told["object"]["metadata"]["name"] == "b" {

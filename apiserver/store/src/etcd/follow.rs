@@ -3,8 +3,8 @@
 //! etcd tells a watch of what happens to its keys, not that nothing did. Its revision moves with everybody's writes, so
 //! whoever waits for a revision says so (see [`Signals::expect`]) and the feed asks etcd how far it is.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::stream;
@@ -16,6 +16,7 @@ use super::message::{WatchAction, WatchCreateRequest, WatchProgressRequest, Watc
 use super::reader::{Reader, Told};
 use super::request::wire;
 use super::wire::{Failure, WatchStream};
+use crate::lock::lock;
 use crate::{Batch, Error, Feed, Range, Revision};
 
 /// How often etcd is asked again how far it is, while somebody waits. It does not answer while the watch is behind.
@@ -37,6 +38,8 @@ pub(super) struct Signals {
     closed: watch::Sender<bool>,
     /// The newest revision a write of this store received.
     acknowledged: AtomicU64,
+    /// Why a feed is cut off; none while it is not.
+    cut_off: Mutex<Option<String>>,
     wish: watch::Sender<Wish>,
 }
 
@@ -50,7 +53,12 @@ struct Wish {
 impl Default for Signals {
     fn default() -> Self {
         let wish = Wish { revision: Revision::default(), until: Instant::now() };
-        Signals { closed: watch::Sender::new(false), acknowledged: AtomicU64::new(0), wish: watch::Sender::new(wish) }
+        Signals {
+            closed: watch::Sender::new(false),
+            acknowledged: AtomicU64::new(0),
+            cut_off: Mutex::new(None),
+            wish: watch::Sender::new(wish),
+        }
     }
 }
 
@@ -65,6 +73,14 @@ impl Signals {
 
     pub(super) fn acknowledge(&self, revision: Revision) {
         self.acknowledged.fetch_max(revision.0, Ordering::AcqRel);
+    }
+
+    /// Whether feeds hear from etcd. The keep-alive of connections sees to it that they notice when they do not.
+    pub(super) fn health(&self) -> Result<(), String> {
+        match &*lock(&self.cut_off) {
+            None => Ok(()),
+            Some(reason) => Err(format!("no word from etcd: {reason}")),
+        }
     }
 
     /// Somebody waits until feeds reach `revision`.
@@ -105,6 +121,8 @@ enum Woken {
 /// A feed of everything after `from`.
 pub(super) async fn feed(client: Client, signals: Arc<Signals>, from: Revision) -> Result<Feed, Error> {
     let stream = client.open(from).await?;
+    // Whatever cut an earlier feed off is over.
+    *lock(&signals.cut_off) = None;
     let (closed, wish) = (signals.closed.subscribe(), signals.wish.subscribe());
     let reader = Reader::new(client.layout.clone(), from);
     let follower = Follower {
@@ -201,6 +219,7 @@ impl Follower {
     fn broke(&mut self, reason: &str) {
         tracing::warn!(reason, cursor = %self.reader.cursor(), "a watch of etcd broke and is opened again");
         self.stream = None;
+        *lock(&self.signals.cut_off) = Some(reason.to_owned());
     }
 
     /// Opens the stream again, where it broke. Fails if what happened meanwhile is not to be had.
@@ -209,7 +228,10 @@ impl Follower {
         self.pause = (self.pause * 2).min(RESUME_PAUSE.1);
         self.reader.restart();
         match self.client.open(self.reader.cursor()).await {
-            Ok(stream) => self.stream = Some(stream),
+            Ok(stream) => {
+                self.stream = Some(stream);
+                *lock(&self.signals.cut_off) = None;
+            }
             Err(error @ (Error::Expired { .. } | Error::Future { .. } | Error::Closed)) => return Err(error),
             Err(error) => tracing::warn!(%error, "opening a watch of etcd again failed; trying once more"),
         }

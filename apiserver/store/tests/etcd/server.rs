@@ -156,9 +156,18 @@ impl Server {
         self.run().unwrap_or_else(|log| panic!("etcd does not start again:\n{log}"));
     }
 
-    /// SIGSTOP.
+    /// SIGSTOP. Returns when every thread stands still.
     pub(crate) fn hold(&self) {
-        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.signal("-STOP"));
+        let stands = |task: std::io::Result<std::fs::DirEntry>| {
+            let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T'))
+        };
+        let start = Instant::now();
+        while !std::fs::read_dir(&tasks).unwrap().all(stands) {
+            assert!(start.elapsed() < START_LIMIT, "etcd does not stand still");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// SIGCONT.
@@ -166,9 +175,10 @@ impl Server {
         self.signal("-CONT");
     }
 
-    fn signal(&self, signal: &str) {
+    fn signal(&self, signal: &str) -> String {
         let pid = self.child.as_ref().expect("a running etcd").id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        pid
     }
 }
 
