@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build setup differential
+.PHONY: help demo test bench lint soak build setup cluster differential
 
 help: ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -15,8 +15,11 @@ build: ## the kun binary, debug
 demo: setup build ## the whole story, on this machine, against real redis-server
 	cargo run --quiet -p tests --bin demo
 
-test: setup build ## every test
+test: setup cluster build ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
 	cargo test --workspace --no-fail-fast
+
+cluster: # etcd and kube-apiserver take minutes, once: they are built beside our own build, and whoever needs them waits
+	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/informer.sh) >/dev/null 2>&1 </dev/null & fi
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc
@@ -24,9 +27,9 @@ bench: setup ## side by side with redis-cli and friends -> target/bench/results.
 
 differential: build ## every request of the corpus to kube-apiserver and to ours; DIFFERENTIAL="--only create"
 	cargo build --quiet -p differential
-	tools="$$(tests/cluster/build.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
+	tools="$$(tests/cluster/tools.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
-soak: setup build ## the long campaigns, seeded; SOAK multiplies their size
+soak: setup cluster build ## the long campaigns, seeded; SOAK multiplies their size
 	KUN_SOAK=$${SOAK:-20} cargo test --workspace --no-fail-fast
 
 lint: ## fmt, clippy, cargo-deny, docs

@@ -16,6 +16,7 @@ use crate::filter::audit;
 
 pub mod call;
 pub mod config;
+pub mod escalate;
 mod lifecycle;
 mod mutate;
 mod patch;

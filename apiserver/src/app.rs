@@ -15,7 +15,7 @@ use crate::{
     route,
     site::Site,
     storage::Storage,
-    verb::{Answer, Work, action, apply, change::Part, create, delete, get, list, patch, scale, update, watch},
+    verb::{Answer, Work, action, apply, change::Part, create, delete, get, list, patch, review, scale, update, watch},
     wire::{
         answer,
         body::{RequestBody, ResponseBody},
@@ -36,6 +36,15 @@ pub struct App {
     world: Arc<dyn World>,
     actions: Mutex<()>,
     open: OnceLock<Open>,
+    needs: OnceLock<Vec<Need>>,
+}
+
+/// Something besides the store that must be there before the server may serve.
+pub struct Need {
+    /// Its name among the checks of `/readyz`.
+    pub name: &'static str,
+    /// Whether it is there; the text is for the log only.
+    pub check: Box<dyn Fn() -> std::result::Result<(), String> + Send + Sync>,
 }
 
 struct Open {
@@ -48,7 +57,14 @@ impl App {
     #[must_use]
     pub fn new(registry: Registry, world: Arc<dyn World>) -> Arc<Self> {
         let site = Site::of(&registry);
-        Arc::new(Self { registry, site, world, actions: Mutex::new(()), open: OnceLock::new() })
+        Arc::new(Self { registry, site, world, actions: Mutex::new(()), open: OnceLock::new(), needs: OnceLock::new() })
+    }
+
+    /// Serves only once all of these are there, too. Only the first call counts.
+    pub fn wait_for(&self, needs: Vec<Need>) {
+        if self.needs.set(needs).is_err() {
+            tracing::warn!("the API server was told a second time what to wait for; the first list stays");
+        }
     }
 
     /// Opens the server: from now on it serves objects. Only the first call counts.
@@ -97,10 +113,14 @@ fn starting() -> Error {
 }
 
 fn negotiated(context: &Context, headers: &HeaderMap) -> Result<Negotiated> {
-    let is_many = matches!(context.call.verb, Verb::List | Verb::DeleteCollection);
+    let shape = match context.call.verb {
+        Verb::List | Verb::DeleteCollection => Shape::Many,
+        Verb::Watch => Shape::Stream,
+        Verb::Get | Verb::Create | Verb::Update | Verb::Patch | Verb::Delete => Shape::One,
+    };
     let pretty = negotiate::is_pretty(context.call.query.get("pretty"), &context.user_agent);
     let accept = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    negotiate::negotiate(accept, if is_many { Shape::Many } else { Shape::One }, pretty)
+    negotiate::negotiate(accept, shape, pretty)
 }
 
 /// Verb by verb; routing has refused the combinations that do not exist.
@@ -119,7 +139,10 @@ async fn run(work: &Work<'_>, headers: &HeaderMap, body: RequestBody) -> Result<
         (Verb::Create, Some(Subresource::Action(own))) => {
             action::action(work, own.as_ref(), &bytes, content_type).await
         }
-        (Verb::Create, _) => create::create(work, &bytes, content_type).await,
+        (Verb::Create, _) => match work.route.kind.review {
+            Some(review) => review::review(work, review, &bytes, content_type).await,
+            None => create::create(work, &bytes, content_type).await,
+        },
         (Verb::Update, Some(Subresource::Scale(paths))) => scale::update(work, *paths, &bytes, content_type).await,
         (Verb::Update, sub) => update::update(work, part(sub), &bytes, content_type).await,
         (Verb::Patch, Some(Subresource::Scale(paths))) if apply::is_apply(content_type) => {
@@ -149,13 +172,15 @@ impl Handler for App {
         request: Request<RequestBody>,
     ) -> BoxFuture<'static, Response<ResponseBody>> {
         Box::pin(async move {
+            let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned);
             match self.answer(&context, request).await {
                 Ok(response) => response,
                 Err(error) => {
                     if let Error::Internal(text) = &error {
                         tracing::error!(path = %context.call.path, audit_id = %context.audit_id, error = %text, "a request failed");
                     }
-                    status::response(&error)
+                    let pretty = negotiate::is_pretty(context.call.query.get("pretty"), &context.user_agent);
+                    status::response_to(&error, accept.as_deref(), pretty)
                 }
             }
         })
@@ -167,7 +192,9 @@ impl Handler for App {
             Some(open) => (open.storage.health(), Ok(())),
             None => (not_open(), not_open()),
         };
-        vec![("ping", Ok(())), ("store", store), ("informer-sync", informers)]
+        let mut checks = vec![("ping", Ok(())), ("store", store), ("informer-sync", informers)];
+        checks.extend(self.needs.get().into_iter().flatten().map(|need| (need.name, (need.check)())));
+        checks
     }
 }
 

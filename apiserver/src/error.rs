@@ -100,6 +100,14 @@ pub enum Error {
     /// The path exists, the method does not.
     #[error("the server does not allow this method on the requested resource")]
     MethodNotAllowed,
+    /// The resource exists, and has no such verb.
+    #[error("{verb} is not supported on resources of kind \"{resource}\"")]
+    MethodNotSupported {
+        /// In the words of RBAC.
+        verb: &'static str,
+        /// The resource.
+        resource: Qualified,
+    },
     /// The name is taken.
     #[error("{}{resource} {name:?} already exists{}", if *.terminating { "object is being deleted: " } else { "" },
         if *.generated { ", the server was not able to generate a unique name for the object" } else { "" })]
@@ -167,6 +175,14 @@ pub enum Error {
         code: Option<u16>,
         /// Details the hook gave, passed through.
         details: Option<serde_json::Value>,
+    },
+    /// A patch makes something of the object that cannot be read; 422 without a kind.
+    #[error(" \"\" is invalid: patch: Invalid value: {object:?}: {why}")]
+    BadPatch {
+        /// What it makes, as JSON.
+        object: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// No representation the client accepts.
     #[error("only the following media types are accepted: {}", .0.join(", "))]

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::Result;
 use crate::handler::Handler;
-use crate::request::{Annotations, Call, Context, User, Warnings};
+use crate::request::{Annotations, Call, Context, Rights, User, Warnings};
 use crate::route;
 use crate::wire::body::{RequestBody, ResponseBody, full, respond};
 use crate::wire::status;
@@ -160,6 +160,7 @@ impl Edge {
         let context = Context {
             user,
             refused_create,
+            rights: Rights(Arc::clone(&self.authorizer)),
             call,
             deadline,
             warnings: exchange.warnings.clone(),

@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod admit;
 pub mod app;
+pub mod delegate;
 pub mod error;
 pub mod filter;
 pub mod handler;

@@ -11,8 +11,9 @@ pub mod host;
 pub mod kind;
 pub mod rbac;
 pub mod redis;
+mod roles;
 
-pub use kind::{Column, DeletePolicy, Kind, Names, ScalePaths, Scope, Subresource};
+pub use kind::{Column, DeletePolicy, Kind, Names, Review, ScalePaths, Scope, Subresource};
 
 /// All kinds of a server, in a fixed order.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +44,12 @@ impl Registry {
     #[must_use]
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Kind>> {
         self.kinds.iter().find(|kind| kind.plural == plural && kind.group == group && kind.version == version)
+    }
+
+    /// True if the group is one of Kubernetes' own.
+    #[must_use]
+    pub fn is_built_in(&self, group: &str) -> bool {
+        self.kinds.iter().any(|kind| kind.group == group && kind.is_built_in())
     }
 
     /// The kind behind a plural name, whatever its version.

@@ -12,6 +12,7 @@ use std::{
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::filter::authz::{Authorizer, Union};
 
 /// What a request does, in the words of RBAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,6 +166,32 @@ pub struct Context {
     pub audit_id: String,
     /// Why the user may not create what an apply would make; only set for applies.
     pub refused_create: Option<Error>,
+    /// Who knows what somebody may do.
+    pub rights: Rights,
+}
+
+/// Knows what somebody may do. By default: nobody may do anything.
+#[derive(Clone)]
+pub struct Rights(pub Arc<dyn Authorizer>);
+
+impl Default for Rights {
+    fn default() -> Self {
+        Self(Arc::new(Union::of(Vec::new())))
+    }
+}
+
+impl std::ops::Deref for Rights {
+    type Target = dyn Authorizer;
+
+    fn deref(&self) -> &Self::Target {
+        self.0.as_ref()
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Rights")
+    }
 }
 
 impl Context {
@@ -180,6 +207,7 @@ impl Context {
             user_agent: String::new(),
             audit_id: String::new(),
             refused_create: None,
+            rights: Rights::default(),
         }
     }
 }

@@ -17,6 +17,7 @@ pub mod redis_failover;
 pub mod redis_operation;
 pub mod redis_policy;
 pub mod redis_restart;
+pub mod roles;
 
 /// The rules of a kind. Everything is pure; the order in which the verbs call is: `default`, (admission),
 /// `default` again, `prepare_*`, `faults` or `update_faults`.

@@ -51,11 +51,12 @@ pub fn resolve<'a>(registry: &'a Registry, call: &'a Call) -> Result<Route<'a>> 
     if !registry.has_version(&path.group, &path.version) {
         return Err(Error::PageNotFound);
     }
-    let kind = registry.find(&path.group, &path.version, &path.resource).ok_or(Error::ResourceNotFound)?;
+    let kind = registry.find(&path.group, &path.version, &path.resource);
+    let kind = kind.ok_or_else(|| nothing(registry.is_built_in(&path.group)))?;
     let (namespace, name) = scoped(kind, path)?;
     let subresource = match &path.subresource {
         None => None,
-        Some(wanted) => Some(kind.subresource(wanted).ok_or(Error::ResourceNotFound)?),
+        Some(wanted) => Some(kind.subresource(wanted).ok_or_else(|| no_subresource(kind, name))?),
     };
     let allowed = match subresource {
         Some(sub) => sub.verbs(),
@@ -68,9 +69,32 @@ pub fn resolve<'a>(registry: &'a Registry, call: &'a Call) -> Result<Route<'a>> 
         Verb::Get | Verb::List | Verb::Watch | Verb::Delete => true,
     };
     if !is_routed || !allowed.contains(&call.verb) {
-        return Err(Error::MethodNotAllowed);
+        return Err(not_allowed(kind, call.verb, on_all_namespaces, name.is_some()));
     }
     Ok(Route { kind, subresource, namespace, name })
+}
+
+/// Below a group of Kubernetes' own kinds the answer is a Status; below one of custom resources it is no page at all.
+const fn nothing(is_built_in: bool) -> Error {
+    if is_built_in { Error::ResourceNotFound } else { Error::PageNotFound }
+}
+
+/// A subresource that no object of a kind has: of a custom resource, the object itself is said to be absent.
+fn no_subresource(kind: &Kind, name: Option<&str>) -> Error {
+    if kind.is_built_in() {
+        return Error::ResourceNotFound;
+    }
+    Error::NotFound { resource: kind.resource(), name: name.unwrap_or_default().to_owned() }
+}
+
+/// What exists and has no such verb; of a custom resource the answer says more.
+fn not_allowed(kind: &Kind, verb: Verb, on_all_namespaces: bool, has_name: bool) -> Error {
+    match verb {
+        _ if kind.is_built_in() => Error::MethodNotAllowed,
+        Verb::Create | Verb::DeleteCollection if on_all_namespaces => Error::PageNotFound,
+        Verb::Update | Verb::Patch if !has_name => Error::bad_request("name must be provided"),
+        verb => Error::MethodNotSupported { verb: verb.as_str(), resource: kind.resource() },
+    }
 }
 
 /// Namespace and name as the kind's scope reads the path.
@@ -79,9 +103,9 @@ fn scoped<'a>(kind: &Kind, path: &'a ResourcePath) -> Result<(Option<&'a str>, O
     let namespace = path.namespace.as_deref();
     match kind.scope {
         Scope::Cluster if path.resource == "namespaces" && path.group.is_empty() => Ok((None, name)),
-        Scope::Cluster if namespace.is_some() => Err(Error::ResourceNotFound),
+        Scope::Cluster if namespace.is_some() => Err(nothing(kind.is_built_in())),
         Scope::Cluster => Ok((None, name)),
-        Scope::Namespaced if namespace.is_none() && name.is_some() => Err(Error::ResourceNotFound),
+        Scope::Namespaced if namespace.is_none() && name.is_some() => Err(nothing(kind.is_built_in())),
         Scope::Namespaced => Ok((namespace, name)),
     }
 }
@@ -187,15 +211,13 @@ fn resource_path(segments: &[String]) -> Option<ResourcePath> {
     })
 }
 
-/// GET and DELETE of a collection are verbs of their own; `watch` makes a watch of either form of GET.
+/// GET and DELETE of a collection are verbs of their own; `watch` makes a watch of the former, and says nothing about one
+/// object.
 fn refine(verb: Verb, path: &mut ResourcePath, query: &Query) -> Verb {
     let watch = query.get("watch").is_some_and(|value| !matches!(value, "false" | "0"));
     match verb {
-        Verb::Get if path.subresource.is_some() => Verb::Get,
-        Verb::Get if watch || path.name.is_none() => {
-            if path.name.is_none() {
-                path.selected_name = query.get("fieldSelector").and_then(selected_name);
-            }
+        Verb::Get if path.name.is_none() => {
+            path.selected_name = query.get("fieldSelector").and_then(selected_name);
             if watch { Verb::Watch } else { Verb::List }
         }
         Verb::Delete if path.name.is_none() => Verb::DeleteCollection,

@@ -45,10 +45,11 @@ impl Storage {
         let describe = |kind: &Kind| -> (String, Arc<dyn Describe>) {
             (kind.store_resource(), Arc::new(Paths::new(kind.selectable.iter().copied())))
         };
-        let names: Vec<(String, Arc<dyn Describe>)> = registry.kinds().map(describe).collect();
+        let kept = || registry.kinds().filter(|kind| kind.review.is_none());
+        let names: Vec<(String, Arc<dyn Describe>)> = kept().map(describe).collect();
         let cache = Cache::start(store, names, options).await.map_err(unavailable)?;
         let by_name = |kind: &Kind| Some((kind.store_resource(), Arc::clone(cache.resource(&kind.store_resource())?)));
-        let resources = registry.kinds().filter_map(by_name).collect();
+        let resources = kept().filter_map(by_name).collect();
         Ok(Self { cache, resources })
     }
 

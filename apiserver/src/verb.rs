@@ -28,6 +28,7 @@ pub mod incoming;
 pub mod list;
 pub mod options;
 pub mod patch;
+pub mod review;
 pub mod scale;
 pub mod token;
 pub mod update;
@@ -65,8 +66,10 @@ pub enum Answer {
         /// JSON.
         json: Bytes,
     },
-    /// Anything that has no other view than itself: Status, Scale.
+    /// What has no other view than itself: Status.
     Plain(Value),
+    /// A Scale.
+    Scale(Value),
     /// A list.
     List(list::Listing),
     /// A stream of events.
@@ -78,6 +81,7 @@ impl std::fmt::Debug for Answer {
         match self {
             Self::Object { json, .. } => f.debug_tuple("Object").field(json).finish(),
             Self::Plain(value) => f.debug_tuple("Plain").field(value).finish(),
+            Self::Scale(value) => f.debug_tuple("Scale").field(value).finish(),
             Self::List(_) => f.write_str("List"),
             Self::Watch(_) => f.write_str("Watch"),
         }

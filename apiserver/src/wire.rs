@@ -12,3 +12,4 @@ pub mod protobuf;
 pub mod status;
 pub mod table;
 pub mod watch;
+pub mod yaml;

@@ -1,4 +1,4 @@
-// The real servers that our own is compared with. Only versions, no code: the commands are built as tools (build.sh).
+// The real servers that our own is compared with, built as tools (build.sh), and an informer program of client-go (informer.sh).
 module kun.io/tests/cluster
 
 go 1.25.0
@@ -144,9 +144,9 @@ require (
 	gopkg.in/yaml.v3 v3.0.1 // indirect
 	k8s.io/api v0.34.4 // indirect
 	k8s.io/apiextensions-apiserver v0.0.0 // indirect
-	k8s.io/apimachinery v0.34.4 // indirect
+	k8s.io/apimachinery v0.34.4
 	k8s.io/apiserver v0.34.4 // indirect
-	k8s.io/client-go v0.34.4 // indirect
+	k8s.io/client-go v0.34.4
 	k8s.io/cloud-provider v0.34.4 // indirect
 	k8s.io/cluster-bootstrap v0.0.0 // indirect
 	k8s.io/component-base v0.34.4 // indirect

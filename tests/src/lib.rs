@@ -8,6 +8,8 @@
     reason = "indexing a JSON value yields null where something is absent, it does not panic"
 )]
 
+pub mod aggregated;
+pub mod cluster;
 pub mod fixture;
 pub mod fleet;
 pub mod kubectl;

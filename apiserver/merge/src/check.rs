@@ -84,7 +84,8 @@ fn walk(node: &Node, value: &Value, path: &Path<'_>, faults: &mut Vec<Fault>) {
         (Shape::Boolean, _) => wrong_type("boolean", value, path, faults),
         (Shape::IntOrString, _) => wrong_type("integer,string", value, path, faults),
     }
-    if !node.allowed.is_empty() && value.is_string() && !node.allowed.contains(value) {
+    // A value of another type is told twice, as in Kubernetes.
+    if !node.allowed.is_empty() && !value.is_null() && !node.allowed.contains(value) {
         let known: Vec<String> = node.allowed.iter().map(ToString::to_string).collect();
         let detail = format!("supported values: {}", known.join(", "));
         report(faults, path, FaultKind::NotSupported, Some(value.clone()), detail);
@@ -175,7 +176,7 @@ fn text_faults(
 ) {
     if is_time && text.parse::<jiff::Timestamp>().is_err() {
         let detail = format!("{} in body must be of type date-time: {text:?}", path.text());
-        report(faults, path, FaultKind::Invalid, Some(text.into()), detail);
+        report(faults, path, FaultKind::TypeInvalid, Some(text.into()), detail);
     }
     let length = text.chars().count();
     if let Some(least) = least.filter(|least| length < *least) {

@@ -55,7 +55,7 @@ pub enum Error {
 pub struct Decoded {
     /// The value; of duplicate keys the last wins.
     pub value: Value,
-    /// Paths of keys that occur twice, sorted, for `duplicate field "spec.y"`.
+    /// Paths of keys that occur twice, in the order of the body, for `duplicate field "spec.y"`.
     pub duplicates: Vec<String>,
 }
 
@@ -71,12 +71,9 @@ pub fn decode(bytes: &[u8], limits: Limits) -> Result<Decoded, Error> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let seed = Seed { notes: &notes, path: Path::ROOT, depth_left: limits.depth };
     let read = seed.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
-    let mut notes = notes.into_inner();
+    let notes = notes.into_inner();
     match read {
-        Ok(value) => {
-            notes.duplicates.sort_unstable();
-            Ok(Decoded { value, duplicates: notes.duplicates })
-        }
+        Ok(value) => Ok(Decoded { value, duplicates: notes.duplicates }),
         Err(_) if notes.exceeded == Some(Exceeded::Depth) => Err(Error::TooDeep(limits.depth)),
         Err(_) if notes.exceeded == Some(Exceeded::Values) => Err(Error::TooManyValues(limits.values)),
         Err(error) => Err(Error::Malformed(error.to_string())),

@@ -84,9 +84,17 @@ pub fn message(conflicts: &[Conflict]) -> String {
     if let [one] = conflicts {
         return format!("Apply failed with 1 conflict: conflict with {}: {}", one.manager, one.path);
     }
-    let mut by_manager: BTreeMap<&Manager, Vec<&Path>> = BTreeMap::new();
-    conflicts.iter().for_each(|conflict| by_manager.entry(&conflict.manager).or_default().push(&conflict.path));
-    let lines = by_manager.into_iter().flat_map(|(manager, paths)| {
+    // Of one manager's entries those of subresources come first: Kubernetes sorts by their encoded form.
+    let order = |manager: &Manager| {
+        let Manager { name, operation, api_version, subresource } = manager.clone();
+        (name, operation, api_version, subresource.is_empty(), subresource)
+    };
+    let mut by_manager: BTreeMap<_, (&Manager, Vec<&Path>)> = BTreeMap::new();
+    for conflict in conflicts {
+        let entry = by_manager.entry(order(&conflict.manager)).or_insert((&conflict.manager, Vec::new()));
+        entry.1.push(&conflict.path);
+    }
+    let lines = by_manager.into_values().flat_map(|(manager, paths)| {
         let paths = paths.into_iter().map(|path| format!("- {path}"));
         std::iter::once(format!("conflicts with {manager}:")).chain(paths)
     });

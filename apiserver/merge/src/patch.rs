@@ -1,6 +1,6 @@
 //! Merge patches (RFC 7396) and JSON patches (RFC 6902), bounded in number of operations and growth.
 
-use json_patch::{Patch, PatchOperation};
+use json_patch::{PatchOperation, jsonptr};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -69,30 +69,59 @@ pub fn json_patch(object: &mut Value, patch: &Value) -> Result<(), Error> {
     if patch.is_null() {
         return Ok(());
     }
-    let Patch(operations) = Patch::deserialize(patch).map_err(|error| Error::Malformed(error.to_string()))?;
+    let operations = patch.as_array().ok_or_else(|| Error::Malformed("a patch is a list".to_owned()))?;
+    operations.iter().try_for_each(check_types)?;
     let mut copied = 0;
-    for (at, operation) in operations.into_iter().enumerate() {
+    for (at, operation) in operations.iter().enumerate() {
+        let failed = |why: String| Error::Failed { at, why };
+        let operation = read(operation).map_err(failed)?;
         if let PatchOperation::Copy(copy) = &operation {
             let source = object.pointer(copy.from.as_str());
             copied += source.map_or(0, |value| value.to_string().len());
             if copied > JSON_PATCH_COPIED_MAX {
-                let why = format!("copies add more than {JSON_PATCH_COPIED_MAX} bytes");
-                return Err(Error::Failed { at, why });
+                return Err(failed(format!("copies add more than {JSON_PATCH_COPIED_MAX} bytes")));
             }
         }
         let operation = lenient(object, operation);
-        json_patch::patch(object, std::slice::from_ref(&operation))
-            .map_err(|error| Error::Failed { at, why: error.kind.to_string() })?;
+        json_patch::patch(object, std::slice::from_ref(&operation)).map_err(|error| failed(error.kind.to_string()))?;
     }
     Ok(())
 }
 
-/// To replace a member that an object does not have is to add it: Kubernetes' own library does so, against RFC 6902.
-fn lenient(object: &Value, operation: PatchOperation) -> PatchOperation {
-    let PatchOperation::Replace(replace) = operation else { return operation };
-    let parent = replace.path.parent().and_then(|parent| object.pointer(parent.as_str()));
-    if parent.is_some_and(Value::is_object) && object.pointer(replace.path.as_str()).is_none() {
-        return PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value });
+/// The members of an operation must have the right types, whatever it does.
+fn check_types(operation: &Value) -> Result<(), Error> {
+    let malformed = |why: &str| Error::Malformed(why.to_owned());
+    let fields = operation.as_object().ok_or_else(|| malformed("an operation is an object"))?;
+    let is_text = |name: &&str| fields.get(*name).is_none_or(|value| value.is_string() || value.is_null());
+    match ["op", "path", "from"].iter().find(|name| !is_text(name)) {
+        Some(odd) => Err(malformed(&format!("{odd} of an operation is a text"))),
+        None => Ok(()),
     }
-    PatchOperation::Replace(replace)
+}
+
+/// An operation; one that lacks a value has null, as in Kubernetes.
+fn read(operation: &Value) -> Result<PatchOperation, String> {
+    let mut operation = operation.clone();
+    if let Some(fields) = operation.as_object_mut() {
+        fields.entry("value").or_insert(Value::Null);
+    }
+    PatchOperation::deserialize(operation).map_err(|error| error.to_string())
+}
+
+/// To replace a member that an object does not have is to add it, and a copy of one is null: Kubernetes' own library does
+/// so, against RFC 6902.
+fn lenient(object: &Value, operation: PatchOperation) -> PatchOperation {
+    let is_absent = |path: &jsonptr::Pointer| {
+        let parent = path.parent().and_then(|parent| object.pointer(parent.as_str()));
+        parent.is_some_and(Value::is_object) && object.pointer(path.as_str()).is_none()
+    };
+    match operation {
+        PatchOperation::Replace(replace) if is_absent(&replace.path) => {
+            PatchOperation::Add(json_patch::AddOperation { path: replace.path, value: replace.value })
+        }
+        PatchOperation::Copy(copy) if is_absent(&copy.from) => {
+            PatchOperation::Add(json_patch::AddOperation { path: copy.path, value: Value::Null })
+        }
+        other => other,
+    }
 }

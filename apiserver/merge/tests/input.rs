@@ -10,7 +10,7 @@ fn a_body_is_read_and_its_duplicate_keys_are_named() {
     let body = br#"{"spec": {"a": 1, "b": {"c": 1, "c": 2, "c": 3}, "a": 2}, "list": [{"x": 0, "x": 1}]}"#;
     let decoded = decode(body, Limits::default()).unwrap();
     assert_eq!(decoded.value, json!({"spec": {"a": 2, "b": {"c": 3}}, "list": [{"x": 1}]}));
-    assert_eq!(decoded.duplicates, ["list[0].x", "spec.a", "spec.b.c"]);
+    assert_eq!(decoded.duplicates, ["spec.b.c", "spec.a", "list[0].x"]);
     assert_eq!(duplicates(b"[1, 2]", Limits::default()), Ok(vec![]));
 }
 
@@ -81,17 +81,40 @@ fn a_json_patch_is_applied_in_order() {
 fn a_malformed_patch_is_told_apart_from_one_that_fails() {
     for patch in [
         json!({}),
-        json!([{"op": "add"}]),
-        json!([{"op": "explode", "path": "/a"}]),
-        json!([{"op": "add", "path": "a", "value": 1}]),
         json!("x"),
+        json!([1]),
+        json!([{"op": 1}]),
+        json!([{"op": "add", "path": {}}]),
+        json!([{"op": "move", "path": "/a", "from": 1}]),
     ] {
         assert!(matches!(json_patch(&mut json!({}), &patch), Err(PatchError::Malformed(_))), "{patch}");
+    }
+    for patch in [
+        json!([{"op": "add"}]),
+        json!([{"path": "/a"}]),
+        json!([{"op": "explode", "path": "/a"}]),
+        json!([{"op": "add", "path": "a", "value": 1}]),
+        json!([{"op": "copy", "path": "/a", "from": "/b/c"}]),
+    ] {
+        assert!(matches!(json_patch(&mut json!({}), &patch), Err(PatchError::Failed { at: 0, .. })), "{patch}");
     }
     let failing = json!([{"op": "add", "path": "/a", "value": 1}, {"op": "test", "path": "/a", "value": 2}]);
     assert!(matches!(json_patch(&mut json!({}), &failing), Err(PatchError::Failed { at: 1, .. })));
     let absent = json!([{"op": "remove", "path": "/a"}]);
     assert!(matches!(json_patch(&mut json!({}), &absent), Err(PatchError::Failed { at: 0, .. })));
+}
+
+#[test]
+fn a_json_patch_is_as_lenient_as_kubernetes_own() {
+    let mut object = json!({"spec": {}});
+    let patch = json!([
+        {"op": "replace", "path": "/spec/a", "value": 1},
+        {"op": "copy", "path": "/spec/b", "from": "/spec/absent"},
+        {"op": "add", "path": "/spec/c"},
+    ]);
+    json_patch(&mut object, &patch).unwrap();
+    assert_eq!(object, json!({"spec": {"a": 1, "b": null, "c": null}}));
+    json_patch(&mut object, &json!(null)).unwrap();
 }
 
 #[test]

@@ -94,7 +94,7 @@ fn types_and_bounds_are_told_in_kubernetes_words() {
         r#"spec.size TypeInvalid Some(String("number")) spec.size in body must be of type integer,string: "number""#,
         r#"spec.tags[1] Duplicate Some(String("a")) "#,
         r#"spec.tags[2] TypeInvalid Some(String("null")) spec.tags[2] in body must be of type string: "null""#,
-        r#"spec.when Invalid Some(String("now")) spec.when in body must be of type date-time: "now""#,
+        r#"spec.when TypeInvalid Some(String("now")) spec.when in body must be of type date-time: "now""#,
     ];
     assert_eq!(texts(&object), expected);
     assert_eq!(texts(&json!({})), ["spec Required None "]);

@@ -165,7 +165,7 @@ struct RawRequirement {
 
 impl Selector {
     /// A selector from its object, or why it is none.
-    pub(super) fn read(object: &Value) -> Result<Self, String> {
+    pub(crate) fn read(object: &Value) -> Result<Self, String> {
         if object.is_null() {
             return Ok(Self::default());
         }

@@ -149,7 +149,7 @@ fn unavailable(error: store::cache::Error) -> Error {
 }
 
 /// The answer while it is not known which webhooks there are: to go on would be to skip them.
-fn not_ready(kind: Kind) -> Error {
+pub(crate) fn not_ready(kind: Kind) -> Error {
     let message = "not yet ready to handle request".to_owned();
     Error::Forbidden {
         resource: Qualified::new(REGISTRATION, kind.plural()),

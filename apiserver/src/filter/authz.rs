@@ -13,6 +13,7 @@ use crate::verb::apply::APPLY;
 use crate::wire::decode::content_type;
 
 pub mod rbac;
+pub mod stored;
 mod table;
 
 pub use table::{Binding, Rule, StaticAuthorizer, Subject};
@@ -78,6 +79,14 @@ pub enum Decision {
 pub trait Authorizer: Send + Sync {
     /// Whether `user` may do what is asked.
     fn authorize<'a>(&'a self, user: &'a User, asked: &'a Attributes) -> BoxFuture<'a, Result<Decision>>;
+
+    /// What `user` may do in a namespace, as far as it can be told as rules.
+    ///
+    /// # Errors
+    /// When it cannot be found out.
+    fn rules(&self, _user: &User, _namespace: &str) -> Result<Vec<rbac::PolicyRule>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Several authorizers; the first that has an opinion decides. `system:masters` may do everything.
@@ -109,6 +118,14 @@ impl Union {
 impl Authorizer for Union {
     fn authorize<'a>(&'a self, user: &'a User, asked: &'a Attributes) -> BoxFuture<'a, Result<Decision>> {
         Box::pin(self.ask(user, asked))
+    }
+
+    fn rules(&self, user: &User, namespace: &str) -> Result<Vec<rbac::PolicyRule>> {
+        if user.is_in(MASTERS) {
+            return Ok(rbac::PolicyRule::everything().into());
+        }
+        let lists = self.0.iter().map(|authorizer| authorizer.rules(user, namespace)).collect::<Result<Vec<_>>>()?;
+        Ok(lists.concat())
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     registry::{
-        Kind, Registry,
+        Kind, Names, Registry, Review,
         access::{Access, Part},
     },
     request::Verb,
@@ -22,6 +22,16 @@ const DISCOVERY: Rule = Rule::Paths {
     paths: &["/", "/version", "/api", "/api/*", "/apis", "/apis/*", "/openapi", "/openapi/*"],
 };
 
+/// Everybody who is known may ask who he is and what he may do, as Kubernetes' role system:basic-user has it.
+fn oneself() -> Vec<Rule> {
+    let reviews = [Review::SelfSubject, Review::SelfSubjectAccess, Review::SelfSubjectRules];
+    let rule = |review: Review| {
+        let Names { group, plural, .. } = review.names();
+        Rule::Resources { verbs: &[Verb::Create], group, resource: plural, subresource: None }
+    };
+    reviews.map(rule).into()
+}
+
 /// What the node does with every kind there is: it stands in for garbage collector and namespace controller, which see
 /// and delete everything, and take owners and finalizers off it.
 const COLLECT: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Patch, Verb::Delete];
@@ -31,8 +41,9 @@ const COLLECT: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Patch, Verb
 pub fn standalone(registry: &Registry) -> Vec<Binding> {
     let parts = [Part::Controller, Part::Webhook, Part::Node];
     let of = |part| Binding { subject: Subject::User(identity(part)), rules: rules(registry, part) };
-    let discovery = Binding { subject: Subject::Group(AUTHENTICATED), rules: vec![DISCOVERY] };
-    std::iter::once(discovery).chain(parts.into_iter().map(of)).collect()
+    let rules = std::iter::once(DISCOVERY).chain(oneself()).collect();
+    let everybody = Binding { subject: Subject::Group(AUTHENTICATED), rules };
+    std::iter::once(everybody).chain(parts.into_iter().map(of)).collect()
 }
 
 fn identity(part: Part) -> &'static str {
@@ -52,7 +63,7 @@ fn rules(registry: &Registry, part: Part) -> Vec<Rule> {
         let own = kind.access.iter().filter(|access| access.part == part);
         common.iter().chain(own).map(|access| rule(kind, access)).collect::<Vec<_>>()
     };
-    registry.kinds().flat_map(of).collect()
+    registry.kinds().filter(|kind| kind.review.is_none()).flat_map(of).collect()
 }
 
 fn rule(kind: &Kind, access: &Access) -> Rule {
@@ -128,6 +139,7 @@ mod tests {
     fn the_node_collects_every_kind_and_else_writes_only_pods_claims_and_reports() {
         let mut expected: Vec<String> = registry()
             .kinds()
+            .filter(|kind| kind.review.is_none())
             .map(|kind| {
                 let own =
                     if ["pods", "persistentvolumeclaims", "events"].contains(&kind.plural) { " create" } else { "" };

@@ -81,11 +81,37 @@ pub fn faults(object: &Value, rule: NameRule) -> Vec<Cause> {
     } else if let Some(fault) = rule.fault(name) {
         faults.push(Cause::invalid("metadata.name", &quoted(name), &fault));
     }
+    base(object, rule, &mut faults);
     labels(object, &mut faults);
     annotations(object, &mut faults);
     finalizer_faults(object, &mut faults);
     owners(object, &mut faults);
+    super::managed::faults(object, &mut faults);
     faults
+}
+
+/// The base of a generated name; one dash may end it. A kind that knows its names itself knows no more of bases than that
+/// they are the beginning of a name.
+fn base(object: &Value, rule: NameRule, faults: &mut Vec<Cause>) {
+    let base = text(object, "generateName");
+    let rule = if rule == NameRule::Own { NameRule::Subdomain } else { rule };
+    let masked = base.strip_suffix('-').filter(|rest| !rest.is_empty()).unwrap_or(base);
+    if let Some(fault) = rule.fault(masked).filter(|_| !base.is_empty()) {
+        faults.push(Cause::invalid("metadata.generateName", &quoted(base), &fault));
+    }
+}
+
+/// What an update may not change of what only a deletion says; absent stands for unchanged.
+#[must_use]
+pub fn deletion_faults(new: &Value, old: &Value) -> Vec<Cause> {
+    let is_changed = |field: &str, may_be_moved: bool| {
+        get(new, field).filter(|value| Some(*value) != get(old, field) && !(may_be_moved && get(old, field).is_some()))
+    };
+    // The time of a deletion that runs is put back without a word, as in Kubernetes.
+    let changed = [("deletionTimestamp", true), ("deletionGracePeriodSeconds", false)]
+        .into_iter()
+        .filter_map(|(field, may_be_moved)| is_changed(field, may_be_moved).map(|value| (field, value)));
+    changed.map(|(field, value)| Cause::invalid(&format!("metadata.{field}"), value, "field is immutable")).collect()
 }
 
 /// Fields of metadata that are not written when they are empty.
@@ -138,7 +164,10 @@ pub fn decode_fault(object: &Value) -> Option<String> {
             ("finalizers", Value::Array(list)) => odd(list.iter().collect()),
             ("finalizers", other) => wrong(other, "[]string"),
             ("ownerReferences", other) if !other.is_array() => wrong(other, "[]v1.OwnerReference"),
-            ("managedFields", other) if !other.is_array() => wrong(other, "[]v1.ManagedFieldsEntry"),
+            ("managedFields", Value::Array(list)) => {
+                list.iter().filter_map(|entry| entry.get("time")).filter(|time| !time.is_null()).find_map(time_fault)
+            }
+            ("managedFields", other) => wrong(other, "[]v1.ManagedFieldsEntry"),
             ("generation" | "deletionGracePeriodSeconds", other) if !other.is_i64() => wrong(other, "int64"),
             ("creationTimestamp" | "deletionTimestamp", other) => time_fault(other),
             ("name" | "generateName" | "namespace" | "selfLink" | "uid" | "resourceVersion", other)
@@ -160,7 +189,9 @@ fn time_fault(value: &Value) -> Option<String> {
     }
 }
 
-const fn go_kind(value: &Value) -> &'static str {
+/// The type of a value, as Go's decoder names it.
+#[must_use]
+pub const fn go_kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",
@@ -266,27 +297,43 @@ fn finalizer_faults(object: &Value, faults: &mut Vec<Cause>) {
 }
 
 fn owners(object: &Value, faults: &mut Vec<Cause>) {
-    let owners = get(object, "ownerReferences").and_then(Value::as_array);
-    let mut controllers = Vec::new();
-    for owner in owners.into_iter().flatten() {
+    const FIELD: &str = "metadata.ownerReferences";
+    let owners = get(object, "ownerReferences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let mut controller: Option<String> = None;
+    for owner in owners {
         let part = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
         for field in ["apiVersion", "kind", "name", "uid"] {
             if part(field).is_empty() {
                 let detail = if field == "apiVersion" { "version must not be empty" } else { "must not be empty" };
-                faults.push(Cause::invalid(&format!("metadata.ownerReferences.{field}"), &quoted(""), detail));
+                faults.push(Cause::invalid(&format!("{FIELD}.{field}"), &quoted(""), detail));
             }
         }
+        // Events come and go by themselves: what they owned would go with them.
+        if (part("apiVersion"), part("kind")) == ("v1", "Event") {
+            let detail = "/v1, Kind=Event is disallowed from being an owner";
+            faults.push(Cause::invalid(FIELD, &owner_text(owner), detail));
+        }
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            controllers.push(part("name").to_owned());
+            let this = format!("{}/{}", part("kind"), part("name"));
+            match &controller {
+                None => controller = Some(this),
+                Some(first) => {
+                    let detail = format!(
+                        "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
+                    );
+                    let list: Vec<String> = owners.iter().map(owner_text).collect();
+                    faults.push(Cause::invalid(FIELD, &format!("[{}]", list.join(",")), &detail));
+                }
+            }
         }
     }
-    if let [first, second, ..] = controllers.as_slice() {
-        let detail = format!(
-            "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {second}"
-        );
-        let list = owners.map(|owners| Value::from(owners.clone()).to_string()).unwrap_or_default();
-        faults.push(Cause::invalid("metadata.ownerReferences", &list, &detail));
-    }
+}
+
+/// An owner as messages show it: its members in the order of Kubernetes' type.
+fn owner_text(owner: &Value) -> String {
+    let members = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let shown = members.iter().filter_map(|name| Some(format!("{name:?}:{}", owner.get(*name)?)));
+    format!("{{{}}}", shown.collect::<Vec<_>>().join(","))
 }
 
 /// A value as messages show it.
@@ -323,7 +370,7 @@ mod tests {
         let found = fields(&object);
         assert_eq!(found.len(), 8, "{found:#?}");
         assert_eq!(found[0], "metadata.name: Required value: name or generateName is required");
-        assert!(found[7].contains("Found \"true\" in references for n and m"));
+        assert!(found[7].contains("Found \"true\" in references for A/n and A/m"));
     }
 
     #[test]
@@ -342,6 +389,45 @@ mod tests {
             found[0].message,
             "Forbidden: no new finalizers can be added if the object is being deleted, found new finalizers []string{\"e/f\"}"
         );
+    }
+
+    #[test]
+    fn an_event_owns_nothing() {
+        let owner = json!({"apiVersion": "v1", "kind": "Event", "name": "n", "uid": "1", "controller": true});
+        assert_eq!(
+            fields(&json!({"metadata": {"name": "a", "ownerReferences": [owner]}})),
+            [
+                "metadata.ownerReferences: Invalid value: {\"apiVersion\":\"v1\",\"kind\":\"Event\",\"name\":\"n\",\"uid\":\"1\",\
+              \"controller\":true}: /v1, Kind=Event is disallowed from being an owner"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_base_of_a_generated_name_may_end_with_a_dash_and_nothing_worse() {
+        let base = |base: &str| fields(&json!({"metadata": {"name": "a", "generateName": base}})).len();
+        assert_eq!((base("a-"), base("a"), base(""), base("A-"), base("a b"), base("-")), (0, 0, 0, 1, 1, 1));
+    }
+
+    #[test]
+    fn only_a_deletion_says_that_an_object_goes() {
+        let time = "2026-01-01T00:00:00Z";
+        let live = json!({"metadata": {}});
+        let told = |new: &Value, old: &Value| -> Vec<String> {
+            deletion_faults(new, old).into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        };
+        assert_eq!(
+            told(&json!({"metadata": {"deletionTimestamp": time, "deletionGracePeriodSeconds": 3}}), &live),
+            [
+                "metadata.deletionTimestamp: Invalid value: \"2026-01-01T00:00:00Z\": field is immutable",
+                "metadata.deletionGracePeriodSeconds: Invalid value: 3: field is immutable"
+            ]
+        );
+        let going = json!({"metadata": {"deletionTimestamp": time, "deletionGracePeriodSeconds": 0}});
+        assert_eq!(told(&live, &going), Vec::<String>::new());
+        assert_eq!(told(&going, &going), Vec::<String>::new());
+        let other = json!({"metadata": {"deletionTimestamp": "2027-01-01T00:00:00Z", "deletionGracePeriodSeconds": 9}});
+        assert_eq!(told(&other, &going), ["metadata.deletionGracePeriodSeconds: Invalid value: 9: field is immutable"]);
     }
 
     #[test]

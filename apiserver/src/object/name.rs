@@ -66,9 +66,9 @@ pub fn generate(base: &str, random: &[u8; 16]) -> String {
 pub fn qualified_name(key: &str) -> Option<String> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
     if name.contains('/') {
+        let word = QUALIFIED.strip_prefix("name part").unwrap_or(QUALIFIED);
         return Some(format!(
-            "a qualified name must consist of alphanumeric characters, '-', '_' or '.', with an optional DNS subdomain \
-             prefix and '/' (e.g. 'example.com/MyName'): {QUALIFIED}"
+            "a qualified name{word} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ));
     }
     match prefix {

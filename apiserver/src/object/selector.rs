@@ -1,5 +1,7 @@
 //! Label and field selectors: the full grammar of Kubernetes, parsed once per request, matched per object.
 
+use std::collections::BTreeSet;
+
 use crate::error::{Error, Result};
 
 /// Most requirements of one selector; a longer one is a mistake or an attack.
@@ -35,9 +37,18 @@ struct FieldTerm {
     equal: bool,
 }
 
+/// Which fields a selector may name, and how the refusal of others is worded.
+#[derive(Clone, Copy, Debug)]
+pub struct Fields<'a> {
+    /// The paths.
+    pub known: &'a [&'a str],
+    /// The kind is one of Kubernetes' own, whose refusals tell what is known; those of custom resources do not.
+    pub is_built_in: bool,
+}
+
 impl Selector {
-    /// Reads both selectors of a request. `known` are the paths a field selector may name.
-    pub fn parse(labels: Option<&str>, fields: Option<&str>, known: &[&str]) -> Result<Self> {
+    /// Reads both selectors of a request.
+    pub fn parse(labels: Option<&str>, fields: Option<&str>, known: Fields<'_>) -> Result<Self> {
         Ok(Self {
             labels: parse_labels(labels.unwrap_or_default())?,
             fields: parse_fields(fields.unwrap_or_default(), known)?,
@@ -95,25 +106,39 @@ impl Operator {
     }
 }
 
-fn parse_fields(text: &str, known: &[&str]) -> Result<Vec<FieldTerm>> {
-    let terms = split_escaped(text);
+fn parse_fields(text: &str, known: Fields<'_>) -> Result<Vec<FieldTerm>> {
+    let mut terms = split_escaped(text);
     if terms.len() > REQUIREMENTS_MAX {
         return Err(too_many());
     }
-    terms.iter().map(|term| field_term(term, known)).collect()
+    terms.sort_unstable();
+    let read = terms.iter().map(|term| field_term(text, term)).collect::<Result<Vec<_>>>()?;
+    // A term of nothing selects everything.
+    let read: Vec<FieldTerm> =
+        read.into_iter().filter(|term| !(term.path.is_empty() && term.value.is_empty())).collect();
+    match read.iter().find(|term| !known.known.contains(&term.path.as_str())) {
+        Some(odd) => Err(unknown_field(&odd.path, known)),
+        None => Ok(read),
+    }
 }
 
-fn field_term(term: &str, known: &[&str]) -> Result<FieldTerm> {
-    let invalid = || Error::bad_request(format!("invalid selector: '{term}'; can't understand '{term}'"));
+fn unknown_field(path: &str, known: Fields<'_>) -> Error {
+    if !known.is_built_in {
+        return Error::bad_request(format!("field label not supported: {path}"));
+    }
+    let list: Vec<String> = known.known.iter().map(|path| format!("{path:?}")).collect();
+    Error::bad_request(format!("{path:?} is not a known field selector: only {}", list.join(", ")))
+}
+
+fn field_term(whole: &str, term: &str) -> Result<FieldTerm> {
+    let invalid = || Error::bad_request(format!("invalid selector: '{whole}'; can't understand '{term}'"));
     let at = term.find('=').ok_or_else(invalid)?;
     let (left, right) = term.split_at(at);
     let (path, equal) = left.strip_suffix('!').map_or((left, true), |path| (path, false));
-    let value = right.strip_prefix("==").or_else(|| right.strip_prefix('=')).unwrap_or(right);
-    if !known.contains(&path) {
-        let list: Vec<String> = known.iter().map(|path| format!("{path:?}")).collect();
-        let list = list.join(", ");
-        return Err(Error::bad_request(format!("{path:?} is not a known field selector: only {list}")));
-    }
+    let value = match right.strip_prefix("==") {
+        Some(value) if equal => value,
+        Some(_) | None => right.strip_prefix('=').unwrap_or(right),
+    };
     Ok(FieldTerm { path: path.to_owned(), value: unescape(value).ok_or_else(invalid)?, equal })
 }
 
@@ -147,49 +172,67 @@ fn unescape(text: &str) -> Option<String> {
     Some(out)
 }
 
+/// The words that stand for an operator between a key and its values, in the order of Kubernetes' message.
+const BINARY_OPERATORS: &str = "in, notin, =, ==, !=, gt, lt";
+
 fn parse_labels(text: &str) -> Result<Vec<Requirement>> {
     let mut tokens = Tokens { rest: text };
     let mut list = Vec::new();
-    if tokens.peek().is_none() {
-        return Ok(list);
-    }
     loop {
+        match tokens.peek() {
+            None => return Ok(list),
+            Some(token) if token != "!" && !is_word(token) => {
+                return Err(found(token, ", expected: !, identifier, or 'end of string'"));
+            }
+            Some(_) => {}
+        }
         if list.len() == REQUIREMENTS_MAX {
             return Err(too_many());
         }
-        list.push(requirement(&mut tokens)?);
+        list.push(requirement(&mut tokens).map_err(of_requirement)?);
         match tokens.next() {
             None => return Ok(list),
-            Some(",") => {}
-            Some(other) => return Err(found(other, "',' or 'end of string'")),
+            Some(",") => match tokens.peek() {
+                Some(next) if next == "!" || is_word(next) => {}
+                next => return Err(found(next.unwrap_or_default(), ", expected: identifier after ','")),
+            },
+            Some(other) => return Err(found(other, ", expected: ',' or 'end of string'")),
         }
+    }
+}
+
+/// Faults of a requirement say so; those of what stands between two of them do not.
+fn of_requirement(error: Error) -> Error {
+    match error {
+        Error::BadRequest(text) => Error::BadRequest(format!("unable to parse requirement: {text}")),
+        other => other,
     }
 }
 
 fn requirement(tokens: &mut Tokens<'_>) -> Result<Requirement> {
     let first = tokens.next().unwrap_or_default();
     let (key, negated) = if first == "!" { (tokens.next().unwrap_or_default(), true) } else { (first, false) };
-    let fault = crate::object::name::qualified_name(key);
-    if is_operator(key) || key.is_empty() {
-        return Err(found(key, "identifier"));
+    if !is_word(key) {
+        return Err(found(key, ", expected: identifier"));
     }
-    if let Some(fault) = fault {
-        return Err(Error::bad_request(format!("unable to parse requirement: key: Invalid value: {key:?}: {fault}")));
+    if let Some(fault) = crate::object::name::qualified_name(key) {
+        return Err(invalid("<nil>", key, &fault));
     }
-    let operator = match tokens.peek() {
-        None | Some(",") => return Ok(requirement_of(key, if negated { Operator::Absent } else { Operator::Exists })),
-        Some(other) if negated => return Err(found(other, "',' or 'end of string'")),
-        Some(operator) => operator.to_owned(),
-    };
-    tokens.next();
-    let operator = match operator.as_str() {
-        "=" | "==" => Operator::In(vec![value(tokens)?]),
-        "!=" => Operator::NotIn(vec![value(tokens)?]),
-        "in" => Operator::In(values(tokens)?),
-        "notin" => Operator::NotIn(values(tokens)?),
-        ">" => Operator::Greater(number(tokens)?),
-        "<" => Operator::Less(number(tokens)?),
-        other => return Err(found(other, "'=', '!=', '==', 'in', notin'")),
+    match tokens.peek() {
+        None | Some(",") => {
+            return Ok(requirement_of(key, if negated { Operator::Absent } else { Operator::Exists }));
+        }
+        Some(_) => {}
+    }
+    // What follows a negated key is read as if it were not negated, as in Kubernetes.
+    let operator = match tokens.next().unwrap_or_default() {
+        "=" | "==" => Operator::In(vec![value(tokens, key)?]),
+        "!=" => Operator::NotIn(vec![value(tokens, key)?]),
+        "in" => Operator::In(values(tokens, key)?),
+        "notin" => Operator::NotIn(values(tokens, key)?),
+        ">" => Operator::Greater(number(tokens, key)?),
+        "<" => Operator::Less(number(tokens, key)?),
+        other => return Err(found(other, &format!(", expected: {BINARY_OPERATORS}"))),
     };
     Ok(requirement_of(key, operator))
 }
@@ -199,59 +242,98 @@ fn requirement_of(key: &str, operator: Operator) -> Requirement {
 }
 
 /// One value; nothing before a comma or the end is the empty value.
-fn value(tokens: &mut Tokens<'_>) -> Result<String> {
+fn value(tokens: &mut Tokens<'_>, key: &str) -> Result<String> {
     match tokens.peek() {
-        None | Some("," | ")") => Ok(String::new()),
-        Some(token) if is_operator(token) && token != "in" && token != "notin" => Err(found(token, "identifier")),
+        None | Some(",") => Ok(String::new()),
+        Some(token) if !is_word(token) => Err(found(token, ", expected: identifier")),
         Some(token) => {
-            let value = token.to_owned();
             tokens.next();
-            match crate::object::name::label_value(&value) {
-                Some(fault) => {
-                    let head = "unable to parse requirement: values[0]: Invalid value";
-                    Err(Error::bad_request(format!("{head}: {value:?}: {fault}")))
-                }
-                None => Ok(value),
-            }
+            checked(vec![token.to_owned()], key).map(|mut list| list.pop().unwrap_or_default())
         }
     }
 }
 
-fn values(tokens: &mut Tokens<'_>) -> Result<Vec<String>> {
+/// The values in parentheses, sorted, each once; nothing between two commas is the empty value.
+fn values(tokens: &mut Tokens<'_>, key: &str) -> Result<Vec<String>> {
     match tokens.next() {
         Some("(") => {}
-        other => return Err(found(other.unwrap_or_default(), "'('")),
+        other => return Err(found(other.unwrap_or_default(), " expected: '('")),
     }
-    let mut list = Vec::new();
+    match tokens.peek() {
+        Some(")") => {
+            tokens.next();
+            return Ok(vec![String::new()]);
+        }
+        Some(token) if token == "," || is_word(token) => {}
+        other => return Err(found(other.unwrap_or_default(), ", expected: ',', ')' or identifier")),
+    }
+    let mut set = BTreeSet::new();
     loop {
-        list.push(value(tokens)?);
+        if set.len() == REQUIREMENTS_MAX {
+            return Err(too_many());
+        }
         match tokens.next() {
-            Some(",") if list.len() < REQUIREMENTS_MAX => {}
-            Some(",") => return Err(too_many()),
-            Some(")") => return Ok(list),
-            other => return Err(found(other.unwrap_or_default(), "',' or ')'")),
+            Some(",") => {
+                if set.is_empty() {
+                    set.insert(String::new());
+                }
+                match tokens.peek() {
+                    Some(")") => {
+                        set.insert(String::new());
+                        break;
+                    }
+                    Some(",") => {
+                        tokens.next();
+                        set.insert(String::new());
+                    }
+                    _ => {}
+                }
+            }
+            Some(token) if is_word(token) => {
+                set.insert(token.to_owned());
+                match tokens.peek() {
+                    Some(",") => {}
+                    Some(")") => break,
+                    other => return Err(found(other.unwrap_or_default(), ", expected: ',' or ')'")),
+                }
+            }
+            other => return Err(found(other.unwrap_or_default(), ", expected: ',', or identifier")),
         }
     }
+    tokens.next();
+    checked(set.into_iter().collect(), key)
 }
 
-fn number(tokens: &mut Tokens<'_>) -> Result<i64> {
-    let text = value(tokens)?;
-    text.parse().map_err(|_not_a_number| {
-        let detail = "for 'Gt', 'Lt' operators, the value must be an integer";
-        Error::bad_request(format!("unable to parse requirement: values[0]: Invalid value: {text:?}: {detail}"))
-    })
+fn checked(values: Vec<String>, key: &str) -> Result<Vec<String>> {
+    for (at, value) in values.iter().enumerate() {
+        if let Some(fault) = crate::object::name::label_value(value) {
+            return Err(invalid(&format!("values[{at}][{key}]"), value, &fault));
+        }
+    }
+    Ok(values)
+}
+
+fn number(tokens: &mut Tokens<'_>, key: &str) -> Result<i64> {
+    let text = value(tokens, key)?;
+    let fault = "for 'Gt', 'Lt' operators, the value must be an integer";
+    text.parse().map_err(|_not_a_number| invalid("values[0]", &text, fault))
+}
+
+fn invalid(place: &str, value: &str, fault: &str) -> Error {
+    Error::bad_request(format!("{place}: Invalid value: {value:?}: {fault}"))
 }
 
 fn found(token: &str, expected: &str) -> Error {
-    Error::bad_request(format!("unable to parse requirement: found '{token}', expected: {expected}"))
+    Error::bad_request(format!("found '{token}'{expected}"))
 }
 
 fn too_many() -> Error {
     Error::bad_request(format!("the selector has more than {REQUIREMENTS_MAX} requirements"))
 }
 
-fn is_operator(token: &str) -> bool {
-    matches!(token, "=" | "==" | "!=" | "!" | ">" | "<" | "(" | ")" | "," | "in" | "notin")
+/// A key or a value. The words `in` and `notin` are operators only between the two.
+fn is_word(token: &str) -> bool {
+    !matches!(token, "" | "=" | "==" | "!=" | "!" | ">" | "<" | "(" | ")" | ",")
 }
 
 /// Cuts a selector into words and operators; white space separates.
@@ -286,12 +368,14 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const NONE: Fields<'static> = Fields { known: &[], is_built_in: false };
+
     fn labels<'a>(key: &str, of: &'a [(&'a str, &'a str)]) -> Option<&'a str> {
         of.iter().find(|(have, _)| *have == key).map(|(_, value)| *value)
     }
 
     fn selects(selector: &str, of: &[(&str, &str)]) -> bool {
-        Selector::parse(Some(selector), None, &[]).unwrap().matches(|key| labels(key, of), |_| None)
+        Selector::parse(Some(selector), None, NONE).unwrap().matches(|key| labels(key, of), |_| None)
     }
 
     #[test]
@@ -324,18 +408,38 @@ mod tests {
 
     #[test]
     fn a_broken_label_selector_is_a_bad_request_that_names_the_place() {
-        let fault = |text| Selector::parse(Some(text), None, &[]).unwrap_err();
-        assert_eq!(fault("a in x"), Error::bad_request("unable to parse requirement: found 'x', expected: '('"));
-        assert_eq!(fault("a=b,"), Error::bad_request("unable to parse requirement: found '', expected: identifier"));
-        for text in ["=", "a b", "a=b c", "!a=b", "a in (b", "a>x", "-a", "a=é", "a=b!c", "a in ()x"] {
-            assert!(matches!(fault(text), Error::BadRequest(_)), "{text}");
+        let fault = |text| Selector::parse(Some(text), None, NONE).unwrap_err().to_string();
+        for (text, told) in [
+            ("a in x", "unable to parse requirement: found 'x' expected: '('"),
+            ("a=b,", "found '', expected: identifier after ','"),
+            ("=", "found '=', expected: !, identifier, or 'end of string'"),
+            ("a b", "unable to parse requirement: found 'b', expected: in, notin, =, ==, !=, gt, lt"),
+            ("a=b c", "found 'c', expected: ',' or 'end of string'"),
+            ("!", "unable to parse requirement: found '', expected: identifier"),
+            ("a in (b", "unable to parse requirement: found '', expected: ',' or ')'"),
+            ("a in ()x", "found 'x', expected: ',' or 'end of string'"),
+            ("a=b!c", "found '!', expected: ',' or 'end of string'"),
+            ("a==(", "unable to parse requirement: found '(', expected: identifier"),
+        ] {
+            assert_eq!(fault(text), told, "{text}");
         }
+        for (text, place) in
+            [("-a", "<nil>: "), ("a=-", "values[0][a]: "), ("a in (b,-)", "values[0][a]: "), ("a>x", "values[0]: ")]
+        {
+            assert!(fault(text).starts_with(&format!("unable to parse requirement: {place}Invalid value: ")), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_words_of_operators_are_keys_and_values_where_no_operator_can_be() {
+        assert!(selects("in in (notin)", &[("in", "notin")]));
+        assert!(selects("notin", &[("notin", "")]) && selects("a=in", &[("a", "in")]));
     }
 
     #[test]
     fn a_field_selector_may_only_name_known_fields() {
         let known = ["metadata.name", "metadata.namespace"];
-        let parse = |text| Selector::parse(None, Some(text), &known);
+        let parse = |text| Selector::parse(None, Some(text), Fields { known: &known, is_built_in: true });
         let selector = parse("metadata.name=a,metadata.namespace!=b").unwrap();
         assert_eq!(selector.name(), Some("a"));
         let field = |path: &str| labels(path, &[("metadata.name", "a"), ("metadata.namespace", "c")]);
@@ -344,6 +448,9 @@ mod tests {
             parse("x=1").unwrap_err(),
             Error::bad_request("\"x\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
         );
+        let custom = Selector::parse(None, Some("x=1"), Fields { known: &known, is_built_in: false });
+        assert_eq!(custom, Err(Error::bad_request("field label not supported: x")));
+        assert!(parse("=,!=").unwrap().is_empty());
         assert_eq!(
             parse("nonsense").unwrap_err(),
             Error::bad_request("invalid selector: 'nonsense'; can't understand 'nonsense'")
@@ -357,7 +464,7 @@ mod tests {
             terms in prop::collection::vec("[ab]|![ab]|[ab] *(=|!=) *[xy1]|[ab] (in|notin) \\([xy](,[xy])?\\)|[ab] [<>] 1", 1..4),
             has in prop::collection::btree_map("[ab]", "[xy12]", 0..3),
         ) {
-            let selector = Selector::parse(Some(&terms.join(",")), None, &[]).unwrap();
+            let selector = Selector::parse(Some(&terms.join(",")), None, NONE).unwrap();
             let lacks = |(key, value): (&str, Option<&str>)| match (has.get(key), value) {
                 (Some(has), Some(value)) => has != value,
                 (Some(_), None) => false,
@@ -370,7 +477,7 @@ mod tests {
 
         #[test]
         fn no_text_breaks_the_parser(text in "[a-c=!<>(), in-]{0,24}") {
-            drop(Selector::parse(Some(&text), Some(&text), &["a"]));
+            drop(Selector::parse(Some(&text), Some(&text), Fields { known: &["a"], is_built_in: true }));
         }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource,
     access::{Access, FOLLOW, OWN, Part},
+    roles,
 };
 use crate::{
     request::Verb,
@@ -21,7 +22,7 @@ type Outcome = Result<Kind, merge::SchemaError>;
 
 /// Everything standalone serves besides redis.kun.io.
 pub fn registry() -> Result<Registry, merge::SchemaError> {
-    Ok(Registry::new(vec![
+    let mut kinds = vec![
         config_map()?,
         event()?,
         namespace()?,
@@ -38,7 +39,9 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
             "validatingwebhookconfigurations",
             "validatingwebhookconfiguration",
         )?,
-    ]))
+    ];
+    kinds.extend(roles::kinds()?);
+    Ok(Registry::new(kinds))
 }
 
 fn core(kind: &'static str, plural: &'static str, singular: &'static str, short: &'static [&'static str]) -> Names {

@@ -160,6 +160,63 @@ pub struct Kind {
     pub is_report: bool,
     /// What the parts of an installation do with its objects.
     pub access: Vec<Access>,
+    /// Its objects are questions: answered, not kept.
+    pub review: Option<Review>,
+}
+
+/// A question that is asked as an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Review {
+    /// Who am I?
+    SelfSubject,
+    /// May I do something?
+    SelfSubjectAccess,
+    /// May somebody do something?
+    SubjectAccess,
+    /// May somebody do something in this namespace?
+    LocalSubjectAccess,
+    /// What may I do in a namespace?
+    SelfSubjectRules,
+}
+
+impl Review {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::SelfSubject,
+        Self::SelfSubjectAccess,
+        Self::SubjectAccess,
+        Self::LocalSubjectAccess,
+        Self::SelfSubjectRules,
+    ];
+
+    /// What Kubernetes calls it.
+    #[must_use]
+    pub const fn names(self) -> Names {
+        let (group, kind, plural, singular) = match self {
+            Self::SelfSubject => {
+                ("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview")
+            }
+            Self::SelfSubjectAccess => (
+                "authorization.k8s.io",
+                "SelfSubjectAccessReview",
+                "selfsubjectaccessreviews",
+                "selfsubjectaccessreview",
+            ),
+            Self::SubjectAccess => {
+                ("authorization.k8s.io", "SubjectAccessReview", "subjectaccessreviews", "subjectaccessreview")
+            }
+            Self::LocalSubjectAccess => (
+                "authorization.k8s.io",
+                "LocalSubjectAccessReview",
+                "localsubjectaccessreviews",
+                "localsubjectaccessreview",
+            ),
+            Self::SelfSubjectRules => {
+                ("authorization.k8s.io", "SelfSubjectRulesReview", "selfsubjectrulesreviews", "selfsubjectrulesreview")
+            }
+        };
+        Names { group, version: "v1", kind, plural, singular, short_names: &[] }
+    }
 }
 
 /// Media type of a JSON patch (RFC 6902).
@@ -206,6 +263,7 @@ impl Kind {
             strategic: false,
             is_report: false,
             access: Vec::new(),
+            review: None,
         })
     }
 
@@ -221,10 +279,21 @@ impl Kind {
         self.subresources.iter().any(|sub| matches!(sub, Subresource::Status))
     }
 
-    /// The verbs of the resource, sorted by name. Every kind has all: clients rely on it (garbage collection, quota).
+    /// True for the kinds that Kubernetes itself serves. Its answers about custom resources differ from those in places;
+    /// ours follow, kind by kind.
+    #[must_use]
+    pub const fn is_built_in(&self) -> bool {
+        self.strategic
+    }
+
+    /// The verbs of the resource, sorted by name. Every kind that is kept has all: clients rely on it (garbage
+    /// collection, quota).
     #[must_use]
     pub fn verbs(&self) -> &'static [Verb] {
-        &VERBS
+        match self.review {
+            None => &VERBS,
+            Some(_) => &[Verb::Create],
+        }
     }
 
     /// The media types of patches that it reads.

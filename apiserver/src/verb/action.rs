@@ -19,7 +19,7 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     let options = WriteOptions::parse(work.context, "CreateOptions")?;
     let parent_kind = work.route.kind;
     let kind = record_kind(work, parent_kind, action)?;
-    let body = incoming::object(work, kind, bytes, content_type, options.validation)?;
+    let body = incoming::body_of_action(work, kind, bytes, content_type, options.validation)?;
     // One at a time: otherwise two requests could both find that no other operation runs.
     let _turn = work.actions.lock().await;
     let parent = work.storage.live(parent_kind, &work.key()?).await?;

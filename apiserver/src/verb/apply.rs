@@ -98,7 +98,10 @@ fn shown(paths: &ScalePaths, error: merge::own::Error) -> merge::own::Error {
 /// What is applied, as it was sent: what is left out is not wanted, so nothing is filled in.
 fn config(work: &Work<'_>, of: (&str, &str), bytes: &[u8], validation: FieldValidation) -> Result<Value> {
     let fault = |why: &str| Error::bad_request(format!("error decoding YAML: {why}"));
-    let Decoded { value, duplicates } = decode::decode(bytes, "application/yaml", &fault)?;
+    let Decoded { value, twice } = decode::decode(bytes, "application/yaml", &fault)?;
+    if !value.is_object() && !value.is_null() {
+        return Err(fault("the document is not an object"));
+    }
     let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
     if (text("apiVersion"), text("kind")) != of {
         let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
@@ -107,17 +110,10 @@ fn config(work: &Work<'_>, of: (&str, &str), bytes: &[u8], validation: FieldVali
     if meta::get(&value, "managedFields").is_some() {
         return Err(Error::bad_request("metadata.managedFields must be nil"));
     }
-    match validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => {
-            duplicates.iter().for_each(|path| work.context.warnings.add(format!("duplicate field {path:?}")));
-        }
-        FieldValidation::Strict => {
-            if let Some(path) = duplicates.first() {
-                return Err(Error::bad_request(format!("error strict decoding YAML: duplicate field {path:?}")));
-            }
-        }
-    }
+    let twice = if validation == FieldValidation::Strict { twice.refusals() } else { twice.warnings() };
+    incoming::report(twice.into_iter(), validation, &work.context.warnings).map_err(|all| {
+        Error::bad_request(format!("error strict decoding YAML: error converting YAML to JSON: {all}"))
+    })?;
     Ok(value)
 }
 
@@ -130,8 +126,9 @@ async fn change(work: &Work<'_>, part: Part, config: &Value, options: &WriteOpti
             let hand = change.hand(&now);
             let new =
                 owned::apply(kind, Some(live), config, hand, options.force).map_err(|e| refused(kind, config, e))?;
-            let new = incoming::placed(new, work.route.namespace)?;
-            update::named(name, new)
+            let new = update::named(name, incoming::placed(new, work.route.namespace)?)?;
+            update::require_version(kind, &new)?;
+            Ok(new)
         })
         .await?;
     Ok(Answer::Object { created: false, kind_of: kind.plural.to_owned(), json: changed.json })
@@ -156,6 +153,8 @@ async fn make(work: &Work<'_>, config: &Value, options: &WriteOptions) -> Result
     let object = incoming::placed(object, work.route.namespace)?;
     let mut object = update::named(name, object)?;
     incoming::default(kind, &mut object);
+    // There is no version yet that it could be meant for.
+    meta::remove(&mut object, "resourceVersion");
     if let Some(refused) = &work.context.refused_create {
         return Err(refused.clone());
     }

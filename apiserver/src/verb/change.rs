@@ -141,8 +141,12 @@ impl Change {
         };
         warn_of_owners(work, owned::repair(&mut new, owners));
         incoming::settle(kind, &mut new)?;
+        let forbidden = match self.part {
+            Part::Main => meta::deletion_faults(&new, &live.value),
+            Part::Status | Part::Finalize => Vec::new(),
+        };
         let new = Arc::new(self.prepare(kind, new, &live.value));
-        self.validate(work, kind, &new, live)?;
+        self.validate(work, kind, &new, live, forbidden)?;
         attributes.object = Some(self.show(&new));
         work.admission.validate(&attributes).await?;
         drop(attributes);
@@ -202,14 +206,15 @@ impl Change {
         }
     }
 
-    fn validate(&self, work: &Work<'_>, kind: &Kind, new: &Value, live: &Live) -> Result<()> {
+    /// `causes` are faults that were found before.
+    fn validate(&self, work: &Work<'_>, kind: &Kind, new: &Value, live: &Live, mut causes: Vec<Cause>) -> Result<()> {
         let old = live.value.as_ref();
         let shape = |object: &Value| {
             let mut causes = kind.shape.faults(object);
             causes.extend(meta::faults(object, kind.strategy.name_rule()));
             causes
         };
-        let mut causes = added(shape(new), || shape(old));
+        causes.extend(added(shape(new), || shape(old)));
         causes.extend(meta::update_faults(new, old));
         if causes.is_empty() {
             causes = match self.part {

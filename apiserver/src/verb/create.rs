@@ -63,9 +63,6 @@ const SERVERS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "de
 
 /// Everything after decoding and defaults; also how actions leave their records. `attributes` say what admission is asked about.
 pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
-    if !matches!(meta::text(&object, "resourceVersion"), "" | "0") {
-        return Err(Error::Unmergeable("resourceVersion should not be set on objects to be created".to_owned()));
-    }
     attributes.name = meta::text(&object, "name").to_owned();
     let namespace = attributes.namespace.clone();
     let owners = meta::get(&object, "managedFields").cloned();
@@ -132,6 +129,7 @@ async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attribu
 
 async fn write(work: &Work<'_>, kind: &Kind, object: Value, name: &str, attributes: &Attributes) -> Result<Bytes> {
     let key = Storage::key(kind, attributes.namespace.as_deref(), name)?;
+    let version = meta::text(&object, "resourceVersion").parse::<u64>().unwrap_or(0);
     let value = encode(object)?;
     if attributes.dry_run {
         work.storage.fresh().await?;
@@ -139,6 +137,10 @@ async fn write(work: &Work<'_>, kind: &Kind, object: Value, name: &str, attribut
             Some(current) => Err(exists(kind, name, current.as_bytes())),
             None => Ok(value),
         };
+    }
+    // What is no number counts as none, as in Kubernetes.
+    if version > 0 {
+        return Err(Error::Unmergeable("resourceVersion should not be set on objects to be created".to_owned()));
     }
     match work.storage.write(Write::create(key, value.clone())).await {
         Ok(revision) => stamped(&value, revision),

@@ -80,7 +80,7 @@ fn options(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result<DeleteOp
         None
     } else {
         let fault = |why: &str| Error::bad_request(format!("error decoding DeleteOptions: {why}"));
-        Some(decode::decode(bytes, content_type, &fault)?.value)
+        Some(decode::decode(bytes, content_type, &fault)?.value).filter(|body| !body.is_null())
     };
     DeleteOptions::parse(&work.context.call.query, body.as_ref(), &work.route.kind.api_version())
 }

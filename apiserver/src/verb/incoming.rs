@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use super::{Work, options::FieldValidation};
 use crate::{
-    error::{Error, Result},
+    error::{Cause, Error, Qualified, Result},
     object::meta,
     registry::Kind,
     request::Warnings,
     wire::{
-        decode::{self, Decoded},
+        decode::{self, Decoded, Twice},
         protobuf,
     },
 };
@@ -22,23 +22,69 @@ pub fn object(
     content_type: &str,
     validation: FieldValidation,
 ) -> Result<Value> {
-    let decoded = match kind.protobuf.filter(|_| content_type == protobuf::MEDIA_TYPE) {
-        Some(message) => {
-            let value = protobuf::decode(bytes, message).map_err(|why| cannot_be(kind, &why))?;
-            Decoded { value, duplicates: Vec::new() }
-        }
-        None => decode::decode(bytes, content_type, &|why| cannot_be(kind, why))?,
-    };
-    typed(kind, decoded, validation, &work.context.warnings).and_then(|object| placed(object, work.route.namespace))
+    let mut decoded = decoded(kind, bytes, content_type)?;
+    if !kind.is_built_in() {
+        check_type(kind, &decoded.value, bytes)?;
+    }
+    set_type(kind, &mut decoded.value)?;
+    checked(work, kind, decoded, validation)
 }
 
-/// Checks type and fields of a decoded object.
-pub fn typed(kind: &Kind, decoded: Decoded, validation: FieldValidation, warnings: &Warnings) -> Result<Value> {
-    let Decoded { value: mut object, duplicates } = decoded;
-    set_type(kind, &mut object)?;
-    let unknown = kind.shape.prune(&mut object);
-    report(kind, &unknown, &duplicates, validation, warnings)?;
+/// The same for the body of an action, which need not say what it is.
+pub fn body_of_action(
+    work: &Work<'_>,
+    kind: &Kind,
+    bytes: &[u8],
+    content_type: &str,
+    validation: FieldValidation,
+) -> Result<Value> {
+    let mut decoded = decoded(kind, bytes, content_type)?;
+    set_type(kind, &mut decoded.value)?;
+    checked(work, kind, decoded, validation)
+}
+
+/// What a patch makes of the live object. `odd` is what was found odd in the patch itself.
+pub fn patched(
+    work: &Work<'_>,
+    kind: &Kind,
+    mut object: Value,
+    odd: &[String],
+    validation: FieldValidation,
+) -> Result<Value> {
+    let text = object.to_string();
+    let bad = |why: &str| Error::BadPatch { object: text.clone(), why: why.to_owned() };
+    if !kind.is_built_in() {
+        check_patched_type(kind, &object, &bad)?;
+    }
+    fill_type(kind, &mut object)?;
+    if let Some(why) = meta::decode_fault(&object) {
+        return Err(bad(&why));
+    }
+    let unknown = unknown(kind, &mut object);
+    report(odd.iter().cloned().chain(unknown), validation, &work.context.warnings)
+        .map_err(|all| bad(&format!("strict decoding error: {all}")))?;
     Ok(object)
+}
+
+fn decoded(kind: &Kind, bytes: &[u8], content_type: &str) -> Result<Decoded> {
+    let message = kind.protobuf.filter(|_| content_type == protobuf::MEDIA_TYPE);
+    let Some(message) = message else {
+        return decode::decode(bytes, content_type, &|why| unread(kind, bytes, content_type, why));
+    };
+    let value = protobuf::decode(bytes, message).map_err(|why| cannot_be(kind, &why))?;
+    Ok(Decoded { value, twice: Twice::default() })
+}
+
+fn checked(work: &Work<'_>, kind: &Kind, decoded: Decoded, validation: FieldValidation) -> Result<Value> {
+    let Decoded { value: mut object, twice } = decoded;
+    if let Some(why) = meta::decode_fault(&object) {
+        return Err(cannot_be(kind, &why));
+    }
+    let twice = if validation == FieldValidation::Strict { twice.refusals() } else { twice.warnings() };
+    let unknown = unknown(kind, &mut object);
+    report(twice.into_iter().chain(unknown), validation, &work.context.warnings)
+        .map_err(|all| cannot_be(kind, &format!("strict decoding error: {all}")))?;
+    placed(object, work.route.namespace)
 }
 
 /// `K in version "V" cannot be handled as a K: …`
@@ -47,8 +93,104 @@ pub fn cannot_be(kind: &Kind, why: &str) -> Error {
     Error::bad_request(format!("{0} in version {1:?} cannot be handled as a {0}: {why}", kind.kind, kind.version))
 }
 
+/// A body that cannot be read at all.
+fn unread(kind: &Kind, bytes: &[u8], content_type: &str, why: &str) -> Error {
+    match content_type {
+        "application/yaml" => unrecognized(kind, bytes, &format!("yaml: {why}")),
+        _json => unrecognized(kind, bytes, &format!("couldn't get version/kind; json parse error: {why}")),
+    }
+}
+
+/// A body that says not what it is.
+fn unrecognized(kind: &Kind, bytes: &[u8], why: &str) -> Error {
+    let summary = summary(bytes);
+    Error::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({summary})",
+        kind.kind
+    ))
+}
+
+/// The beginning of a body: as text if it looks like JSON, else in hexadecimal digits.
+fn summary(bytes: &[u8]) -> String {
+    const SHOWN: usize = 30;
+    let shown = bytes.get(..SHOWN).unwrap_or(bytes);
+    let shown = match shown.first() {
+        None => return "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(shown).into_owned(),
+        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if bytes.len() > SHOWN { format!("{shown} ...") } else { shown }
+}
+
+/// A custom resource must say what it is, and be what the path says.
+fn check_type(kind: &Kind, object: &Value, bytes: &[u8]) -> Result<()> {
+    let refused = |why: &str| Err(unrecognized(kind, bytes, why));
+    if !object.is_object() && !object.is_null() {
+        return refused("couldn't get version/kind; json parse error: the document is not an object");
+    }
+    let (version, given) = match (type_text(object, "apiVersion"), type_text(object, "kind")) {
+        (Some(version), Some(given)) => (version, given),
+        (None, _) | (_, None) => return refused("couldn't get version/kind; json parse error: a text is expected"),
+    };
+    if given.is_empty() {
+        return refused(&format!("Object 'Kind' is missing in '{}'", String::from_utf8_lossy(bytes)));
+    }
+    if version.matches('/').count() > 1 {
+        return refused(&format!("unexpected GroupVersion string: {version}"));
+    }
+    let expected = kind.api_version();
+    if version != expected {
+        let text =
+            format!("the API version in the data ({version}) does not match the expected API version ({expected})");
+        return Err(Error::bad_request(text));
+    }
+    check_kind(kind, object, given)
+}
+
+fn check_patched_type(kind: &Kind, object: &Value, bad: &dyn Fn(&str) -> Error) -> Result<()> {
+    let (Some(version), Some(given)) = (type_text(object, "apiVersion"), type_text(object, "kind")) else {
+        return Err(bad("couldn't get version/kind; json parse error: a text is expected"));
+    };
+    if given.is_empty() {
+        return Err(bad(&format!("Object 'Kind' is missing in '{object}'")));
+    }
+    if version.is_empty() {
+        return Err(bad("Object 'apiVersion' is missing in 'object has no apiVersion field'"));
+    }
+    let expected = kind.api_version();
+    if version != expected {
+        let group = version.split_once('/').map_or("", |(group, _)| group);
+        let cause = Cause::invalid("apiVersion", &meta::quoted(version), &format!("must be {expected}"));
+        let name = meta::text(object, "name").to_owned();
+        return Err(Error::Invalid { kind: Qualified::new(group, given), name, causes: vec![cause] });
+    }
+    check_kind(kind, object, given)
+}
+
+fn check_kind(kind: &Kind, object: &Value, given: &str) -> Result<()> {
+    if given == kind.kind {
+        return Ok(());
+    }
+    let cause = Cause::invalid("kind", &meta::quoted(given), &format!("must be {}", kind.kind));
+    let name = meta::text(object, "name").to_owned();
+    Err(Error::Invalid { kind: Qualified::new(kind.group, given), name, causes: vec![cause] })
+}
+
+/// `apiVersion` or `kind`; empty if absent, `None` if it is no text.
+fn type_text<'a>(object: &'a Value, field: &str) -> Option<&'a str> {
+    object.get(field).filter(|value| !value.is_null()).map_or(Some(""), Value::as_str)
+}
+
 /// apiVersion and kind must agree with the path; absent ones are filled in.
 fn set_type(kind: &Kind, object: &mut Value) -> Result<()> {
+    fill_type(kind, object)?;
+    match meta::decode_fault(object) {
+        Some(why) => Err(cannot_be(kind, &why)),
+        None => Ok(()),
+    }
+}
+
+fn fill_type(kind: &Kind, object: &mut Value) -> Result<()> {
     let expected = kind.api_version();
     let map = object.as_object_mut().ok_or_else(|| cannot_be(kind, "the document is not an object"))?;
     for (field, expected) in [("apiVersion", expected.as_str()), ("kind", kind.kind)] {
@@ -65,10 +207,7 @@ fn set_type(kind: &Kind, object: &mut Value) -> Result<()> {
         }
         map.insert(field.to_owned(), expected.into());
     }
-    match meta::decode_fault(object) {
-        Some(why) => Err(cannot_be(kind, &why)),
-        None => Ok(()),
-    }
+    Ok(())
 }
 
 /// The namespace of the path counts; the body may repeat it.
@@ -86,24 +225,28 @@ pub fn placed(mut object: Value, namespace: Option<&str>) -> Result<Value> {
     Ok(object)
 }
 
-fn report(
-    kind: &Kind,
-    unknown: &[String],
-    duplicates: &[String],
+/// Takes unknown fields away and tells them.
+fn unknown(kind: &Kind, object: &mut Value) -> Vec<String> {
+    kind.shape.prune(object).iter().map(|path| format!("unknown field {path:?}")).collect()
+}
+
+/// Warns of what is odd, or gives all of it as the text of a refusal.
+pub fn report(
+    odd: impl Iterator<Item = String>,
     validation: FieldValidation,
     warnings: &Warnings,
-) -> Result<()> {
-    let all = unknown.iter().map(|path| format!("unknown field {path:?}"));
-    let all: Vec<String> = all.chain(duplicates.iter().map(|path| format!("duplicate field {path:?}"))).collect();
+) -> Result<(), String> {
     match validation {
-        FieldValidation::Ignore => {}
-        FieldValidation::Warn => all.into_iter().for_each(|text| warnings.add(text)),
-        FieldValidation::Strict if all.is_empty() => {}
+        FieldValidation::Ignore => Ok(()),
+        FieldValidation::Warn => {
+            odd.for_each(|text| warnings.add(text));
+            Ok(())
+        }
         FieldValidation::Strict => {
-            return Err(cannot_be(kind, &format!("strict decoding error: {}", all.join(", "))));
+            let all: Vec<String> = odd.collect();
+            if all.is_empty() { Ok(()) } else { Err(all.join(", ")) }
         }
     }
-    Ok(())
 }
 
 /// After admission: what a webhook added may be unknown or lack defaults, but its type must still be right.

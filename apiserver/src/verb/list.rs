@@ -14,7 +14,8 @@ use super::{
 };
 use crate::{
     error::{Error, Result},
-    object::selector::Selector,
+    object::selector::{Fields, Selector},
+    registry::{Kind, Scope},
     storage,
 };
 
@@ -42,9 +43,9 @@ pub async fn list(work: &Work<'_>) -> Result<Answer> {
 pub fn filter(work: &Work<'_>) -> Result<Filter> {
     let kind = work.route.kind;
     let query = &work.context.call.query;
-    let known: Vec<&str> =
-        ["metadata.name", "metadata.namespace"].into_iter().chain(kind.selectable.iter().copied()).collect();
-    let selector = Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), &known)?;
+    let known = selectable(kind);
+    let fields = Fields { known: &known, is_built_in: kind.is_built_in() };
+    let selector = Selector::parse(query.get("labelSelector"), query.get("fieldSelector"), fields)?;
     let base = Filter { name: work.route.name.map(str::to_owned), ..Filter::of(work.route.namespace) };
     if selector.is_empty() {
         return Ok(base);
@@ -53,6 +54,13 @@ pub fn filter(work: &Work<'_>) -> Result<Filter> {
     let name = base.name.clone().or_else(|| selector.name().map(str::to_owned));
     let marks = marks(&selector);
     Ok(Filter { name, ..base }.needing(marks).selecting(move |object| matches(&selector, object)))
+}
+
+/// What a field selector may name. Custom resources without a namespace do not know the field.
+fn selectable(kind: &Kind) -> Vec<&'static str> {
+    let has_namespace = kind.is_built_in() || kind.scope == Scope::Namespaced;
+    let namespace = has_namespace.then_some("metadata.namespace");
+    ["metadata.name"].into_iter().chain(namespace).chain(kind.selectable.iter().copied()).collect()
 }
 
 fn marks(selector: &Selector) -> Marks {
@@ -79,21 +87,23 @@ pub async fn page(work: &Work<'_>, options: &ListOptions, filter: Filter) -> Res
     let kind = work.route.kind;
     let token = options.continue_token.as_deref().map(Token::decode).transpose()?;
     let at = revision(work, options, token.as_ref()).await?;
+    let after = token.as_ref().map(|token| token.key(kind, work.route.namespace)).transpose()?;
     let query = Query {
         filter,
         at,
-        limit: options.limit,
-        after: token.as_ref().map(|token| token.key(kind)).transpose()?,
+        // Whatever is at hand is given whole: that is how Kubernetes' own cache answers version 0.
+        limit: options.limit.filter(|_| options.version != Some(0)),
+        after,
         served: token.as_ref().map_or(0, |token| token.served),
     };
     let served = query.served;
     let listed = match work.storage.resource(kind)?.list(&query) {
         Ok(listed) => listed,
-        Err(cache::Error::Expired { requested, oldest, .. }) => return Err(expired(requested, oldest, token)),
+        Err(cache::Error::Expired { .. }) => return Err(expired(token)),
         Err(other) => return Err(storage::unavailable(other)),
     };
     let sent = served.saturating_add(listed.items.len());
-    let next = listed.next.map(|last| Token::after(&last, listed.revision.0, sent).encode());
+    let next = listed.next.map(|last| Token::after(&last, work.route.namespace, listed.revision.0, sent).encode());
     Ok(Listing { items: listed.items, revision: listed.revision.0, continue_token: next, remaining: listed.remaining })
 }
 
@@ -101,7 +111,7 @@ pub async fn page(work: &Work<'_>, options: &ListOptions, filter: Filter) -> Res
 async fn revision(work: &Work<'_>, options: &ListOptions, token: Option<&Token>) -> Result<Option<Revision>> {
     if let Some(token) = token {
         work.storage.fresh().await?;
-        return Ok(token.rv.map(Revision));
+        return Ok(token.revision());
     }
     match (options.version, options.version_match) {
         (None, _) => {
@@ -125,17 +135,19 @@ async fn revision(work: &Work<'_>, options: &ListOptions, token: Option<&Token>)
     }
 }
 
-fn expired(requested: Revision, oldest: Revision, token: Option<Token>) -> Error {
+fn expired(token: Option<Token>) -> Error {
     match token {
         Some(token) => Error::Expired {
-            message:
-                "The provided continue parameter is too old to display a consistent list result. Start a new list \
-                      without it, or use the continue token in this response to read the rest as it is now."
-                    .to_owned(),
+            message: "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+                      without the continue parameter, or use the continue token in this response to retrieve the remainder of \
+                      the results. Continuing with the provided token results in an inconsistent list - objects that were \
+                      created, modified, or deleted between the time the first chunk was returned and now may show up in the \
+                      list."
+                .to_owned(),
             continue_token: Some(token.inconsistent().encode()),
         },
         None => Error::Expired {
-            message: format!("The resourceVersion for the provided list is too old: {requested} ({oldest})"),
+            message: "The resourceVersion for the provided list is too old.".to_owned(),
             continue_token: None,
         },
     }

@@ -1,15 +1,14 @@
 //! Options of the verbs, from the query (and, for deletes, from the body). Pure.
 
+use std::num::{IntErrorKind, ParseIntError};
+
 use serde_json::{Value, json};
 
 use crate::{
     error::{Cause, Error, Qualified, Result},
-    object::meta,
+    object::{managed, meta},
     request::{Call, Context, Query},
 };
-
-/// Longest field manager, as in Kubernetes.
-const FIELD_MANAGER_MAX: usize = 128;
 
 /// What unknown and duplicate fields cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,24 +59,18 @@ impl WriteOptions {
             }
         };
         let manager = query.get("fieldManager").unwrap_or_default();
-        if manager.len() > FIELD_MANAGER_MAX {
-            let message = format!("Too long: may not be more than {FIELD_MANAGER_MAX} bytes");
-            causes.push(Cause { reason: "FieldValueTooLong".into(), message, field: "fieldManager".into() });
-        }
-        if let Some((at, odd)) = manager.chars().enumerate().find(|(_, odd)| odd.is_control()) {
-            let detail = format!("invalid character U+{:04X} (at position {at})", u32::from(odd));
-            causes.push(Cause::invalid("fieldManager", &meta::quoted(manager), &detail));
-        }
+        managed::manager(manager, "fieldManager", &mut causes);
         if is_apply && manager.is_empty() {
             causes.push(Cause::required("fieldManager", "is required for apply patch"));
         }
-        let force = flag(query, "force")?;
+        // Other options than those of a patch do not know the parameter.
+        let force = if kind == "PatchOptions" { flag(query, "force")? } else { None };
         if !is_apply && force.is_some() {
             causes.push(Cause::forbidden("force", "may not be specified for non-apply patch"));
         }
         refuse(kind, causes)?;
         let manager = match manager {
-            "" => context.user_agent.split('/').next().unwrap_or_default().chars().take(FIELD_MANAGER_MAX).collect(),
+            "" => context.user_agent.split('/').next().unwrap_or_default().chars().take(managed::MANAGER_MAX).collect(),
             given => given.to_owned(),
         };
         Ok(Self { dry_run, validation, manager, force: force.unwrap_or(false) })
@@ -248,6 +241,9 @@ fn propagation(policy: Option<&str>, orphan: Option<bool>, causes: &mut Vec<Caus
     }
 }
 
+/// The parameter that says how a resourceVersion is read.
+const MATCH: &str = "resourceVersionMatch";
+
 /// How a list's resourceVersion is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
@@ -272,29 +268,32 @@ pub struct ListOptions {
     pub initial_events: Option<bool>,
     /// A watch gets bookmarks.
     pub bookmarks: bool,
-    /// Seconds a watch may last.
+    /// Seconds a watch may last; 0: it is over at once.
     pub timeout: Option<u64>,
 }
 
 impl ListOptions {
     /// Reads the query of a list.
     pub fn list(call: &Call) -> Result<Self> {
-        let (options, mut causes) = Self::read(call).map_err(|error| match error {
+        let options = Self::read(call).map_err(|error| match error {
             Error::Unmergeable(text) => Error::bad_request(format!("invalid resource version: {text}")),
             other => other,
         })?;
+        let mut causes = Vec::new();
         let forbidden = |field: &str, detail: &str| Cause::forbidden(field, detail);
-        if options.version_match.is_some() {
-            const FIELD: &str = "resourceVersionMatch";
+        if let Some(given) = call.query.get(MATCH).filter(|text| !text.is_empty()) {
             if options.version.is_none() {
-                causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                causes.push(forbidden(MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"));
             }
             if options.continue_token.is_some() {
-                causes.push(forbidden(FIELD, "resourceVersionMatch is forbidden when continue is provided"));
+                causes.push(forbidden(MATCH, "resourceVersionMatch is forbidden when continue is provided"));
+            }
+            if options.version_match.is_none() {
+                causes.push(Cause::not_supported(MATCH, given, &["Exact", "NotOlderThan", ""]));
             }
             if options.version_match == Some(Match::Exact) && options.version == Some(0) {
                 let detail = "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"";
-                causes.push(forbidden(FIELD, detail));
+                causes.push(forbidden(MATCH, detail));
             }
         }
         if options.initial_events.is_some() {
@@ -309,54 +308,47 @@ impl ListOptions {
 
     /// Reads the query of a watch.
     pub fn watch(call: &Call) -> Result<Self> {
-        let (options, mut causes) = Self::read(call)?;
-        const FIELD: &str = "resourceVersionMatch";
-        match (options.initial_events, options.version_match) {
-            (None, Some(_)) => {
-                let detail = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                causes.push(Cause::forbidden(FIELD, detail));
-            }
-            (Some(_), None) => {
-                let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                causes.push(Cause::forbidden(FIELD, detail));
-            }
-            (Some(_), Some(Match::Exact)) => {
-                let detail = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-                causes.push(Cause::forbidden(FIELD, detail));
-                causes.push(Cause::not_supported(FIELD, "Exact", &["NotOlderThan"]));
-            }
-            (Some(_), Some(Match::NotOlderThan)) | (None, None) => {}
+        let options = Self::read(call)?;
+        let given = call.query.get(MATCH).filter(|text| !text.is_empty());
+        let mut causes = Vec::new();
+        let mut forbidden = |detail: &str| causes.push(Cause::forbidden(MATCH, detail));
+        if options.initial_events.is_some() && options.version_match != Some(Match::NotOlderThan) {
+            forbidden("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
         }
-        if options.continue_token.is_some() {
-            causes.push(Cause::forbidden("continue", "continue is forbidden for watch"));
+        if given.is_some() && options.initial_events.is_none() {
+            forbidden("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+        }
+        // A watch that begins with the present state counts as one that says NotOlderThan.
+        let begins_with_state = options.initial_events.is_none() && matches!(options.version, None | Some(0));
+        if (given.is_some() || begins_with_state) && options.continue_token.is_some() {
+            forbidden("resourceVersionMatch is forbidden when continue is provided");
+        }
+        if let Some(odd) = given.filter(|_| options.version_match != Some(Match::NotOlderThan)) {
+            causes.push(Cause::not_supported(MATCH, odd, &["NotOlderThan"]));
         }
         refuse("ListOptions", causes)?;
         Ok(options)
     }
 
-    fn read(call: &Call) -> Result<(Self, Vec<Cause>)> {
+    fn read(call: &Call) -> Result<Self> {
         let query = &call.query;
-        let mut causes = Vec::new();
-        let version_match = match query.get("resourceVersionMatch") {
-            None | Some("") => None,
+        let version_match = match query.get(MATCH) {
             Some("Exact") => Some(Match::Exact),
             Some("NotOlderThan") => Some(Match::NotOlderThan),
-            Some(other) => {
-                causes.push(Cause::not_supported("resourceVersionMatch", other, &["Exact", "NotOlderThan", ""]));
-                None
-            }
+            Some(_) | None => None,
         };
-        let positive = |value: Option<i64>| value.filter(|value| *value > 0);
-        let options = Self {
+        Ok(Self {
             version: version(query.get("resourceVersion"))?,
             version_match,
-            limit: positive(number(query, "limit")?).and_then(|value| usize::try_from(value).ok()),
+            limit: number(query, "limit")?.filter(|limit| *limit > 0).and_then(|limit| usize::try_from(limit).ok()),
             continue_token: query.get("continue").filter(|token| !token.is_empty()).map(str::to_owned),
             initial_events: flag(query, "sendInitialEvents")?,
             bookmarks: flag(query, "allowWatchBookmarks")?.unwrap_or(false),
-            timeout: positive(number(query, "timeoutSeconds")?).and_then(|value| u64::try_from(value).ok()),
-        };
-        Ok((options, causes))
+            // Less than nothing is over at once, as in Kubernetes.
+            timeout: number(query, "timeoutSeconds")?
+                .filter(|seconds| *seconds != 0)
+                .map(|seconds| u64::try_from(seconds).unwrap_or(0)),
+        })
     }
 }
 
@@ -378,8 +370,17 @@ pub fn version(text: Option<&str>) -> Result<Option<u64>> {
 fn number(query: &Query, name: &str) -> Result<Option<i64>> {
     match query.get(name) {
         None | Some("") => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_not_a_number| bad(name)),
+        Some(text) => text.parse().map(Some).map_err(|error| not_a_number(text, &error)),
     }
+}
+
+/// In the words of Go's reader of numbers, which is what Kubernetes answers.
+fn not_a_number(text: &str, error: &ParseIntError) -> Error {
+    let why = match error.kind() {
+        IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "value out of range",
+        _ => "invalid syntax",
+    };
+    Error::bad_request(format!("strconv.ParseInt: parsing {text:?}: {why}"))
 }
 
 fn flag(query: &Query, name: &str) -> Result<Option<bool>> {
@@ -432,11 +433,12 @@ mod tests {
     #[test]
     fn every_bad_write_option_is_named_at_once() {
         assert_eq!(
-            message(write("dryRun=x&fieldValidation=y&force=true")),
-            "CreateOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: [\"x\"]: supported values: \"All\", \
+            message(WriteOptions::parse(&context("dryRun=x&fieldValidation=y&force=true"), "PatchOptions")),
+            "PatchOptions.meta.k8s.io \"\" is invalid: [dryRun: Unsupported value: [\"x\"]: supported values: \"All\", \
              fieldValidation: Unsupported value: \"y\": supported values: \"\", \"Ignore\", \"Strict\", \"Warn\", \
              force: Forbidden: may not be specified for non-apply patch]"
         );
+        assert!(write("force=true").is_ok());
         assert!(
             message(write(&format!("fieldManager={}", "x".repeat(129)))).contains("may not be more than 128 bytes")
         );
@@ -480,7 +482,8 @@ mod tests {
             ("resourceVersion=abc", "strconv.ParseUint: parsing \"abc\": invalid syntax"),
             ("resourceVersion=%2B5", "invalid resource version"),
             ("resourceVersion=5&continue=x", "not allowed when using continue"),
-            ("limit=x", "the parameter limit has a value of the wrong type"),
+            ("limit=x", "strconv.ParseInt: parsing \"x\": invalid syntax"),
+            ("limit=99999999999999999999", "strconv.ParseInt: parsing \"99999999999999999999\": value out of range"),
         ] {
             assert!(message(list(query)).contains(part), "{query}: {}", message(list(query)));
         }
@@ -488,6 +491,9 @@ mod tests {
         assert!(
             message(watch("sendInitialEvents=true")).contains("requires setting resourceVersionMatch to NotOlderThan")
         );
+        assert!(message(watch("continue=x")).contains("is forbidden when continue is provided"));
+        assert!(watch("continue=x&resourceVersion=4").is_ok());
+        assert_eq!(watch("timeoutSeconds=-1").unwrap().timeout, Some(0));
         assert!(
             message(watch("resourceVersionMatch=NotOlderThan&resourceVersion=1")).contains("unless sendInitialEvents")
         );

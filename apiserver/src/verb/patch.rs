@@ -23,13 +23,19 @@ use crate::{
     wire::decode::{self, Decoded},
 };
 
-/// A patch, decoded once and applied to every live object that comes along.
+/// A patch, decoded once and applied to every live object that comes along, and what was found odd in it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Patch {
-    /// RFC 7396, and the keys it holds twice.
-    Merge(Value, Vec<String>),
-    /// Kubernetes' own, and the keys it holds twice.
-    Strategic(Value, Vec<String>),
+pub struct Patch {
+    form: Form,
+    odd: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Form {
+    /// RFC 7396.
+    Merge(Value),
+    /// Kubernetes' own.
+    Strategic(Value),
     /// RFC 6902.
     Json(Value),
 }
@@ -39,40 +45,54 @@ impl Patch {
     pub fn parse(kind: &Kind, bytes: &[u8], content_type: &str) -> Result<Self> {
         let fault = |why: &str| Error::bad_request(format!("error decoding patch: {why}"));
         let object = || {
-            let Decoded { value, duplicates } = decode::json(bytes, &fault)?;
-            if value.is_object() { Ok((value, duplicates)) } else { Err(fault("a merge patch is an object")) }
+            let Decoded { value, twice } = decode::json(bytes, &fault)?;
+            match value {
+                Value::Object(_) => Ok((value, twice.warnings())),
+                Value::Null => Err(Error::bad_request("Invalid JSON Patch")),
+                _ => Err(fault("a merge patch is an object")),
+            }
         };
         match content_type {
-            MERGE => object().map(|(value, duplicates)| Self::Merge(value, duplicates)),
-            STRATEGIC if kind.strategic => object().map(|(value, duplicates)| Self::Strategic(value, duplicates)),
-            JSON => Ok(Self::Json(decode::json(bytes, &fault)?.value)),
+            MERGE => object().map(|(patch, odd)| Self { form: Form::Merge(patch), odd }),
+            STRATEGIC if kind.strategic => object().map(|(patch, odd)| Self { form: Form::Strategic(patch), odd }),
+            JSON => {
+                let Decoded { value, twice } = decode::json(bytes, &fault)?;
+                let odd = twice.of("json patch").warnings().into_iter().chain(unknown_members(&value)).collect();
+                Ok(Self { form: Form::Json(value), odd })
+            }
             _ => Err(Error::UnsupportedMediaType(kind.patch_types().to_vec())),
         }
     }
 
     /// Applies the patch.
     pub fn apply(&self, object: &mut Value) -> Result<()> {
-        match self {
-            Self::Merge(patch, _) => {
+        match &self.form {
+            Form::Merge(patch) => {
                 merge::merge_patch(object, patch);
                 Ok(())
             }
-            Self::Strategic(patch, _) => merge::strategic_merge_patch(object, patch).map_err(refused),
-            Self::Json(patch) => merge::json_patch(object, patch).map_err(refused),
-        }
-    }
-
-    fn duplicates(&self) -> &[String] {
-        match self {
-            Self::Merge(_, duplicates) | Self::Strategic(_, duplicates) => duplicates,
-            Self::Json(_) => &[],
+            Form::Strategic(patch) => merge::strategic_merge_patch(object, patch).map_err(refused),
+            Form::Json(patch) => merge::json_patch(object, patch).map_err(refused),
         }
     }
 }
 
+/// Members of operations that say nothing.
+fn unknown_members(patch: &Value) -> Vec<String> {
+    let operations = patch.as_array().into_iter().flatten().enumerate();
+    let members = operations.flat_map(|(at, operation)| {
+        let names = operation.as_object().into_iter().flat_map(serde_json::Map::keys);
+        names.map(move |name| (at, name))
+    });
+    members
+        .filter(|(_, name)| !matches!(name.as_str(), "op" | "path" | "from" | "value"))
+        .map(|(at, name)| format!("json patch unknown field \"[{at}].{name}\""))
+        .collect()
+}
+
 fn refused(error: merge::PatchError) -> Error {
     match error {
-        merge::PatchError::Malformed(_) => Error::bad_request(error.to_string()),
+        merge::PatchError::Malformed(why) => Error::bad_request(format!("error decoding patch: {why}")),
         merge::PatchError::TooManyOperations(count) => Error::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {}, got {count}",
             merge::JSON_PATCH_OPERATIONS_MAX
@@ -98,11 +118,10 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
         .run(work, |live| {
             let mut new = live.clone();
             patch.apply(&mut new)?;
-            let decoded = Decoded { value: new, duplicates: patch.duplicates().to_vec() };
-            let new = incoming::typed(kind, decoded, validation, &work.context.warnings)?;
-            let new = incoming::placed(new, work.route.namespace)?;
+            let new = incoming::patched(work, kind, new, &patch.odd, validation)?;
+            let new = update::named(name, incoming::placed(new, work.route.namespace)?)?;
             update::require_version(kind, &new)?;
-            update::named(name, new)
+            Ok(new)
         })
         .await?;
     Ok(Answer::Object { created: false, kind_of: kind.plural.to_owned(), json: changed.json })
@@ -112,13 +131,14 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
 pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_type: &str) -> Result<Answer> {
     let patch = Patch::parse(work.route.kind, bytes, content_type)?;
     let options = WriteOptions::parse(work.context, "PatchOptions")?;
-    let face = Face::Scale(paths);
+    let (face, validation) = (Face::Scale(paths), options.validation);
     let change =
         Change { part: Part::Main, face, options, options_kind: "PatchOptions", uid_is_field: true, is_owned: false };
     let changed = change
         .run(work, |live| {
             let mut shown = scale::of(&paths, live);
             patch.apply(&mut shown)?;
+            let shown = scale::patched(shown, &patch.odd, validation, &work.context.warnings)?;
             let shown = update::named(meta::text(live, "name"), shown)?;
             scale::into(&paths, &shown, live.clone())
         })
@@ -175,9 +195,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_odd_in_a_patch_is_told() {
+        let registry = registry::redis::registry().unwrap();
+        let kind = registry.kinds().find(|kind| kind.plural == "redisclusters").unwrap();
+        let odd = |content_type: &str, text: &str| Patch::parse(kind, text.as_bytes(), content_type).unwrap().odd;
+        assert_eq!(
+            odd(MERGE, r#"{"b":1,"a":{"c":1,"c":2},"b":2}"#),
+            [r#"duplicate field "a.c""#, r#"duplicate field "b""#]
+        );
+        assert_eq!(
+            odd(JSON, r#"[{"op":"test","path":"/a","value":1,"value":2,"extra":3}]"#),
+            [r#"json patch duplicate field "[0].value""#, r#"json patch unknown field "[0].extra""#]
+        );
+    }
+
+    #[test]
     fn a_broken_patch_is_a_bad_request_and_one_that_does_not_apply_is_unprocessable() {
         let json = |patch: Value| cluster(JSON, &patch, json!({"a": 1})).unwrap_err();
-        assert!(matches!(json(json!([{"op": "jump"}])), Error::BadRequest(_)));
+        for malformed in [json!({}), json!([1]), json!([{"op": 7}]), json!([{"op": "add", "path": []}])] {
+            assert!(matches!(json(malformed), Error::BadRequest(_)));
+        }
+        assert!(matches!(json(json!([{"op": "jump", "path": "/a"}])), Error::Unprocessable(_)));
+        assert!(matches!(json(json!([{"op": "add"}])), Error::Unprocessable(_)));
+        assert!(matches!(json(json!([{"op": "add", "path": "a"}])), Error::Unprocessable(_)));
         assert!(matches!(json(json!([{"op": "test", "path": "/a", "value": 2}])), Error::Unprocessable(_)));
         assert!(matches!(json(json!([{"op": "remove", "path": "/b"}])), Error::Unprocessable(_)));
         let many = vec![json!({"op": "test", "path": "/a", "value": 1}); 10_001];

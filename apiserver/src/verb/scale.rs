@@ -1,18 +1,22 @@
 //! `/scale`: a view of the parent as autoscaling/v1 Scale, and the change it makes of it.
 
+use std::sync::OnceLock;
+
 use serde_json::{Map, Value, json};
 
 use super::{
     Answer, Work,
     change::{Change, Changed, Face, Part},
-    options::WriteOptions,
+    incoming,
+    options::{FieldValidation, WriteOptions},
     update,
 };
 use crate::{
     admission::GroupVersion,
     error::{Cause, Error, Qualified, Result},
-    object::meta,
+    object::{meta, shape::Shape},
     registry::ScalePaths,
+    request::Warnings,
     wire::decode,
 };
 
@@ -26,14 +30,17 @@ pub fn group_version() -> GroupVersion {
 pub async fn get(work: &Work<'_>, paths: ScalePaths) -> Result<Answer> {
     let kind = work.route.kind;
     let live = work.storage.live(kind, &work.key()?).await?;
-    Ok(Answer::Plain(of(&paths, &live.value)))
+    Ok(Answer::Scale(of(&paths, &live.value)))
 }
 
 /// PUT. The Content-Type may be absent: the horizontal autoscaler sends none.
 pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_type: &str) -> Result<Answer> {
     let options = WriteOptions::parse(work.context, "UpdateOptions")?;
     let sent = decode::decode(bytes, content_type, &|why| Error::bad_request(format!("error decoding Scale: {why}")))?;
-    let sent = update::named(work.name()?, check_type(sent.value)?)?;
+    let twice =
+        if options.validation == FieldValidation::Strict { sent.twice.refusals() } else { sent.twice.warnings() };
+    let sent = checked(sent.value, twice, options.validation, &work.context.warnings)?;
+    let sent = update::named(work.name()?, sent)?;
     let given = meta::text(&sent, "namespace");
     if !given.is_empty() && work.route.namespace.is_some_and(|namespace| given != namespace) {
         let text = "the namespace of the provided object does not match the namespace sent on the request";
@@ -49,7 +56,7 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
 /// The changed parent as Scale.
 pub fn answer(paths: &ScalePaths, changed: &Changed) -> Result<Answer> {
     let parent = serde_json::from_slice(&changed.json).map_err(Error::internal)?;
-    Ok(Answer::Plain(of(paths, &parent)))
+    Ok(Answer::Scale(of(paths, &parent)))
 }
 
 /// The parent seen as Scale.
@@ -132,20 +139,78 @@ pub fn set_pointer(object: &mut Value, pointer: &str, value: Value) {
     *at = value;
 }
 
-fn check_type(mut scale: Value) -> Result<Value> {
-    let map = scale.as_object_mut().ok_or_else(|| Error::bad_request("error decoding Scale: it is not an object"))?;
+/// The schema of a Scale, for what is unknown in one.
+fn shape() -> Option<&'static Shape> {
+    static SHAPE: OnceLock<Option<Shape>> = OnceLock::new();
+    let schema = || {
+        json!({"type": "object", "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {"type": "object", "properties": {"replicas": {"type": "integer", "format": "int32"}}},
+            "status": {"type": "object", "properties": {
+                "replicas": {"type": "integer", "format": "int32"}, "selector": {"type": "string"}
+            }}
+        }})
+    };
+    SHAPE.get_or_init(|| Shape::new(&schema()).ok()).as_ref()
+}
+
+/// What a Scale holds that a Scale does not have.
+fn unknown(scale: &mut Value) -> Vec<String> {
+    let paths = shape().map(|shape| shape.prune(scale)).unwrap_or_default();
+    paths.iter().map(|path| format!("unknown field {path:?}")).collect()
+}
+
+/// Why a document cannot be read as a Scale: the numbers of one are 32 bits wide.
+fn decode_fault(scale: &Value) -> Option<String> {
+    let numbers = [("/spec/replicas", "ScaleSpec.spec.replicas"), ("/status/replicas", "ScaleStatus.status.replicas")];
+    numbers.into_iter().find_map(|(pointer, field)| {
+        let value = scale.pointer(pointer).filter(|value| !value.is_null())?;
+        let fits = value.as_i64().is_some_and(|number| i32::try_from(number).is_ok());
+        let kind = meta::go_kind(value);
+        let shown = if value.is_number() { format!("number {value}") } else { kind.to_owned() };
+        (!fits).then(|| format!("json: cannot unmarshal {shown} into Go struct field {field} of type int32"))
+    })
+}
+
+/// A Scale that was sent: it must be one, and what else it holds is odd.
+fn checked(mut scale: Value, twice: Vec<String>, validation: FieldValidation, warnings: &Warnings) -> Result<Value> {
+    let cannot = |why: &str| Error::bad_request(format!("Scale in version \"v1\" cannot be handled as a Scale: {why}"));
+    if !scale.is_object() {
+        return Err(cannot("the document is not an object"));
+    }
     for (field, expected, what) in [("kind", "Scale", "kind"), ("apiVersion", "autoscaling/v1", "API version")] {
-        match map.get(field).and_then(Value::as_str) {
-            None | Some("") => {
-                map.insert(field.to_owned(), json!(expected));
-            }
+        match scale.get(field).and_then(Value::as_str) {
             Some(given) if given == expected => {}
+            None | Some("") => {
+                if let Some(map) = scale.as_object_mut() {
+                    map.insert(field.to_owned(), json!(expected));
+                }
+            }
             Some(given) => {
                 let text = format!("the {what} in the data ({given}) does not match the expected {what} ({expected})");
                 return Err(Error::bad_request(text));
             }
         }
     }
+    if let Some(why) = decode_fault(&scale) {
+        return Err(cannot(&why));
+    }
+    let odd = twice.into_iter().chain(unknown(&mut scale));
+    incoming::report(odd, validation, warnings).map_err(|all| cannot(&format!("strict decoding error: {all}")))?;
+    Ok(scale)
+}
+
+/// What a patch makes of a Scale.
+pub fn patched(mut scale: Value, odd: &[String], validation: FieldValidation, warnings: &Warnings) -> Result<Value> {
+    let text = scale.to_string();
+    let bad = |why: &str| Error::BadPatch { object: text.clone(), why: why.to_owned() };
+    if let Some(why) = decode_fault(&scale) {
+        return Err(bad(&why));
+    }
+    let odd = odd.iter().cloned().chain(unknown(&mut scale));
+    incoming::report(odd, validation, warnings).map_err(|all| bad(&format!("strict decoding error: {all}")))?;
     Ok(scale)
 }
 

@@ -16,7 +16,7 @@ use crate::{
     error::{Error, Result},
     registry::Kind,
     storage::{self, Storage},
-    wire::{negotiate::Negotiated, table::Include, watch::Frames},
+    wire::{table::Include, watch::Frames},
     world::World,
 };
 
@@ -55,6 +55,9 @@ pub async fn watch(work: &Work<'_>) -> Result<Answer> {
     let include = Include::parse(work.context.call.query.get("includeObject"))?;
     let filter = list::filter(work)?;
     let kind = work.route.kind;
+    if options.timeout == Some(0) {
+        return Ok(Answer::Watch(Box::new(Stream::new(work, kind, options, include, State::Over))));
+    }
     // Parameters have been checked; from here on errors are events, because clients look for them there.
     let state = match begin(work.storage, kind, &options, filter).await {
         Ok(state) => state,
@@ -94,11 +97,10 @@ impl Stream {
         let now = Instant::now();
         let jitter = u64::from(work.world.uuid().as_fields().0) % LEAST_DURATION.as_secs();
         let lasts = options.timeout.map_or(LEAST_DURATION + Duration::from_secs(jitter), Duration::from_secs);
-        let form: Negotiated = work.form;
         let end = now.checked_add(lasts).unwrap_or(now + LEAST_DURATION);
         let next_bookmark = options.bookmarks.then(|| now + BOOKMARK_PERIOD);
         Self {
-            frames: Frames::new(Arc::clone(kind), form, include),
+            frames: Frames::new(Arc::clone(kind), work.form.view, include),
             world: Arc::clone(work.world),
             state,
             end,
@@ -115,7 +117,7 @@ impl Stream {
     async fn next(&mut self) -> Option<Bytes> {
         match std::mem::replace(&mut self.state, State::Over) {
             State::Over => None,
-            State::Failed(error) => self.frames.error(&error).ok(),
+            State::Failed(error) => Some(Frames::error(&error)),
             State::Initial { items, revision, mark_end, watcher } => self.initial(items, revision, mark_end, watcher),
             State::Live(watcher) => self.live(watcher).await,
         }
@@ -133,7 +135,7 @@ impl Stream {
         while chunk.len() < CHUNK {
             let Some(object) = items.next() else {
                 if mark_end {
-                    chunk.extend_from_slice(&self.frames.bookmark(revision, true, now).ok()?);
+                    chunk.extend_from_slice(&self.frames.bookmark(revision, true, now));
                 }
                 self.state = State::Live(watcher);
                 return Some(chunk.freeze());
@@ -179,7 +181,7 @@ impl Stream {
 
     fn bookmark(&mut self, mut watcher: Watcher) -> Option<Bytes> {
         let due = self.bookmark_at().unwrap_or(self.end);
-        let frame = self.frames.bookmark(watcher.progress().0, false, self.world.now()).ok()?;
+        let frame = self.frames.bookmark(watcher.progress().0, false, self.world.now());
         self.next_bookmark = Some(due + BOOKMARK_PERIOD);
         self.state = State::Live(watcher);
         Some(frame)

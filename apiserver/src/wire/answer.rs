@@ -43,10 +43,14 @@ pub fn render(work: &Work<'_>, found: Answer, headers: &HeaderMap) -> Result<Res
         Answer::Plain(value) => {
             Ok(encode::respond(StatusCode::OK, encode::value(&value, work.form)?, work.form, accepts_gzip))
         }
+        Answer::Scale(scale) => {
+            let bytes = encode::value(&scale_view(work, scale)?, work.form)?;
+            Ok(encode::respond(StatusCode::OK, bytes, work.form, accepts_gzip))
+        }
         Answer::List(listing) => many(work, listing, accepts_gzip),
         Answer::Watch(watch) => {
             let body = body::streamed(watch.into_chunks());
-            Ok(body::respond(StatusCode::OK, work.form.format.stream_type(), body))
+            Ok(body::respond(StatusCode::OK, work.form.format.media_type(), body))
         }
     }
 }
@@ -65,6 +69,18 @@ fn one(work: &Work<'_>, kind: &Kind, json: Bytes) -> Result<Bytes> {
             let list_meta = std::iter::once(("resourceVersion".to_owned(), version_of)).collect();
             let row = table::row(kind, version, include, &object, work.world.now());
             encode::value(&table::table(kind, version, list_meta, vec![row], true), work.form)
+        }
+    }
+}
+
+/// A Scale has views like any object.
+fn scale_view(work: &Work<'_>, scale: Value) -> Result<Value> {
+    match work.form.view {
+        View::Object => Ok(scale),
+        View::Metadata(version) => Ok(table::metadata(version, scale.get("metadata").cloned().unwrap_or_default())),
+        View::Table(version) => {
+            let include = Include::parse(work.context.call.query.get("includeObject"))?;
+            Ok(table::scale(version, include, &scale, work.world.now()))
         }
     }
 }
@@ -135,6 +151,14 @@ fn metadata_list(
     listing: &Listing,
     form: Negotiated,
 ) -> Result<Bytes> {
+    if listing.items.is_empty() {
+        // As Kubernetes writes it: this one list has null for nothing.
+        let (kind, version) = ("PartialObjectMetadataList", version.api_version());
+        return encode::value(
+            &json!({"kind": kind, "apiVersion": version, "metadata": list_meta, "items": null}),
+            form,
+        );
+    }
     let mut text = head("PartialObjectMetadataList", version.api_version(), list_meta).to_vec();
     for (index, object) in listing.items.iter().enumerate() {
         if index > 0 {

@@ -5,7 +5,7 @@ use http::{HeaderMap, header::CONTENT_TYPE};
 use http_body_util::{BodyExt, LengthLimitError};
 use serde_json::Value;
 
-use super::body::RequestBody;
+use super::{body::RequestBody, yaml};
 use crate::error::{Error, Result};
 
 /// Largest body (Kubernetes' limit).
@@ -57,18 +57,46 @@ pub fn content_type(headers: &HeaderMap) -> &str {
 pub struct Decoded {
     /// The value.
     pub value: Value,
-    /// Paths of keys that occur twice; the last value won.
-    pub duplicates: Vec<String>,
+    /// What was found twice; the last value won.
+    pub twice: Twice,
+}
+
+/// Keys that occur twice, in the order of the text, in the words of the text's reader.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Twice {
+    told: Vec<String>,
+    is_yaml: bool,
+}
+
+impl Twice {
+    /// Each for itself, as warnings tell them.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.told.clone()
+    }
+
+    /// As a refusal tells them: those of YAML in one piece.
+    #[must_use]
+    pub fn refusals(&self) -> Vec<String> {
+        if self.is_yaml && !self.told.is_empty() {
+            return vec![format!("yaml: unmarshal errors:\n  {}", self.told.join("\n  "))];
+        }
+        self.told.clone()
+    }
+
+    /// The same, told of something that is called `what`.
+    #[must_use]
+    pub fn of(mut self, what: &str) -> Self {
+        self.told.iter_mut().for_each(|told| *told = format!("{what} {told}"));
+        self
+    }
 }
 
 /// Decodes a body by its media type; none means JSON. `fault` words what is wrong with the text itself.
 pub fn decode(bytes: &[u8], content_type: &str, fault: &dyn Fn(&str) -> Error) -> Result<Decoded> {
-    if bytes.iter().all(u8::is_ascii_whitespace) {
-        return Err(Error::bad_request("the body of the request is empty"));
-    }
     match content_type {
         "" | "application/json" => json(bytes, fault),
-        "application/yaml" => yaml(bytes, fault),
+        "application/yaml" => of_yaml(bytes, fault),
         _ => Err(Error::UnsupportedMediaType(OBJECT_TYPES.to_vec())),
     }
 }
@@ -76,7 +104,10 @@ pub fn decode(bytes: &[u8], content_type: &str, fault: &dyn Fn(&str) -> Error) -
 /// Decodes JSON within the limits of bodies.
 pub fn json(bytes: &[u8], fault: &dyn Fn(&str) -> Error) -> Result<Decoded> {
     match merge::decode(bytes, merge::Limits::default()) {
-        Ok(decoded) => Ok(Decoded { value: decoded.value, duplicates: decoded.duplicates }),
+        Ok(decoded) => {
+            let told = decoded.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+            Ok(Decoded { value: decoded.value, twice: Twice { told, is_yaml: false } })
+        }
         Err(merge::DecodeError::TooLarge { .. }) => Err(too_large()),
         Err(error @ (merge::DecodeError::TooDeep(_) | merge::DecodeError::TooManyValues(_))) => {
             Err(Error::TooLarge(format!("Request entity too large: {error}")))
@@ -86,16 +117,12 @@ pub fn json(bytes: &[u8], fault: &dyn Fn(&str) -> Error) -> Result<Decoded> {
 }
 
 /// YAML is read into a value (the reader bounds depth and alias expansion), then passes through JSON's own limits.
-fn yaml(bytes: &[u8], fault: &dyn Fn(&str) -> Error) -> Result<Decoded> {
+fn of_yaml(bytes: &[u8], fault: &dyn Fn(&str) -> Error) -> Result<Decoded> {
     let text = std::str::from_utf8(bytes).map_err(|error| fault(&error.to_string()))?;
-    let value: Value = serde_saphyr::from_str(text).map_err(|error| fault(&first_line(&error.to_string())))?;
-    let encoded = serde_json::to_vec(&value).map_err(|error| fault(&error.to_string()))?;
-    json(&encoded, fault)
-}
-
-/// Messages of the YAML reader carry a drawing of the place; the first line says it.
-fn first_line(text: &str) -> String {
-    text.lines().next().unwrap_or_default().to_owned()
+    let read = yaml::read(text).map_err(|why| fault(&why))?;
+    let encoded = serde_json::to_vec(&read.value).map_err(|error| fault(&error.to_string()))?;
+    let value = json(&encoded, fault)?.value;
+    Ok(Decoded { value, twice: Twice { told: read.repeated, is_yaml: true } })
 }
 
 #[cfg(test)]
@@ -121,11 +148,10 @@ mod tests {
 
     #[test]
     fn what_is_no_document_is_refused() {
-        assert_eq!(decoded(" \n", ""), Err(Error::bad_request("the body of the request is empty")));
-        for text in ["{", "{}x", "{\"a\":1,}", "\u{0}"] {
+        for text in ["", " \n", "{", "{}x", "{\"a\":1,}", "\u{0}"] {
             assert!(matches!(decoded(text, ""), Err(Error::BadRequest(_))), "{text}");
         }
-        for text in ["a: [", "a: b: c", "a: 1\na: 2", "--- a\n--- b"] {
+        for text in ["a: [", "a: b: c"] {
             assert!(matches!(decoded(text, "application/yaml"), Err(Error::BadRequest(_))), "{text}");
         }
         assert!(matches!(decoded(&"[".repeat(10_000), ""), Err(Error::TooLarge(_) | Error::BadRequest(_))));

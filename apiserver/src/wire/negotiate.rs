@@ -23,15 +23,6 @@ impl Format {
             Self::Yaml => "application/yaml",
         }
     }
-
-    /// Its media type as a stream of watch events.
-    #[must_use]
-    pub fn stream_type(self) -> &'static str {
-        match self {
-            Self::Json => "application/json",
-            Self::Yaml => "application/yaml;stream=watch",
-        }
-    }
 }
 
 /// What is made of the object before it is encoded.
@@ -68,8 +59,10 @@ impl MetaVersion {
 /// What an answer consists of; decides which `as=` fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// One object, or a stream of them.
+    /// One object.
     One,
+    /// A stream of objects.
+    Stream,
     /// A list.
     Many,
     /// Documents without views, such as discovery.
@@ -92,9 +85,11 @@ const ACCEPTED: [&str; 2] = ["application/json", "application/yaml"];
 /// Picks the first clause, by quality and order, that can be served.
 pub fn negotiate(accept: Option<&str>, shape: Shape, pretty: bool) -> Result<Negotiated> {
     let accept = accept.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("*/*");
-    let found = clauses(accept).into_iter().find_map(|clause| clause.serve(shape));
-    let (format, view) = found.ok_or_else(|| Error::NotAcceptable(ACCEPTED.to_vec()))?;
-    Ok(Negotiated { format, view, pretty })
+    let found = clauses(accept)
+        .into_iter()
+        .find_map(|clause| Some((clause.serve(shape)?, clause.parameter("pretty") == Some("1"))));
+    let ((format, view), asked_pretty) = found.ok_or_else(|| Error::NotAcceptable(ACCEPTED.to_vec()))?;
+    Ok(Negotiated { format, view, pretty: pretty || asked_pretty })
 }
 
 /// `pretty` of the query beats the client's name; people use curl, Wget and browsers.
@@ -121,7 +116,8 @@ impl<'a> Clause<'a> {
     fn serve(&self, shape: Shape) -> Option<(Format, View)> {
         let format = match self.media_type {
             "application/json" | "*/*" | "application/*" => Format::Json,
-            "application/yaml" => Format::Yaml,
+            // YAML has no form for a stream of events.
+            "application/yaml" if shape != Shape::Stream => Format::Yaml,
             _ => return None,
         };
         Some((format, self.view(shape)?))
@@ -135,10 +131,9 @@ impl<'a> Clause<'a> {
             _ => return None,
         };
         match (wanted, shape) {
-            ("Table", Shape::One | Shape::Many) => Some(View::Table(version)),
-            ("PartialObjectMetadata", Shape::One) | ("PartialObjectMetadataList", Shape::Many) => {
-                Some(View::Metadata(version))
-            }
+            ("Table", Shape::One | Shape::Stream | Shape::Many) => Some(View::Table(version)),
+            ("PartialObjectMetadata", Shape::One | Shape::Stream)
+            | ("PartialObjectMetadataList", Shape::Stream | Shape::Many) => Some(View::Metadata(version)),
             _ => None,
         }
     }
@@ -193,6 +188,15 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_is_json_whatever_else_is_asked_for() {
+        let stream = |accept| negotiate(Some(accept), Shape::Stream, false).map(|found| (found.format, found.view));
+        assert_eq!(stream("application/yaml"), Err(Error::NotAcceptable(ACCEPTED.to_vec())));
+        assert_eq!(stream("application/yaml, */*;q=0.1"), Ok((Format::Json, View::Object)));
+        let list = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+        assert_eq!(stream(list), Ok((Format::Json, View::Metadata(MetaVersion::V1))));
+    }
+
+    #[test]
     fn nothing_that_fits_is_a_406_that_names_what_would_fit() {
         for accept in [
             "application/vnd.kubernetes.protobuf",
@@ -211,6 +215,13 @@ mod tests {
         assert_eq!(one("application/yaml;q=0.1,*/*;q=0.8"), Ok((Format::Json, View::Object)));
         assert_eq!(negotiate(None, Shape::One, true).map(|found| found.format), Ok(Format::Json));
         assert_eq!(one(""), Ok((Format::Json, View::Object)));
+    }
+
+    #[test]
+    fn a_clause_may_ask_for_indentation() {
+        let pretty = |accept| negotiate(Some(accept), Shape::One, false).map(|found| found.pretty);
+        assert_eq!(pretty("application/json;pretty=1"), Ok(true));
+        assert_eq!(pretty("application/json, application/json;pretty=1"), Ok(false));
     }
 
     #[test]

@@ -123,6 +123,77 @@ const SERVICE_SPEC: Message = Message(&[
 pub const SERVICE: Message =
     Message(&[(1, "metadata", Type::One(&META)), (2, "spec", Type::One(&SERVICE_SPEC)), (3, "status", Type::Dropped)]);
 
+const POLICY_RULE: Message = Message(&[
+    (1, "verbs", Type::Texts),
+    (2, "apiGroups", Type::Texts),
+    (3, "resources", Type::Texts),
+    (4, "resourceNames", Type::Texts),
+    (5, "nonResourceURLs", Type::Texts),
+]);
+const AGGREGATION: Message = Message(&[(1, "clusterRoleSelectors", Type::Many(&LABEL_SELECTOR))]);
+const SUBJECT: Message = Message(&[
+    (1, "kind", Type::Text),
+    (2, "apiGroup", Type::Text),
+    (3, "name", Type::Text),
+    (4, "namespace", Type::Text),
+]);
+const ROLE_REF: Message = Message(&[(1, "apiGroup", Type::Text), (2, "kind", Type::Text), (3, "name", Type::Text)]);
+
+/// rbac.authorization.k8s.io/v1 Role.
+pub const ROLE: Message = Message(&[(1, "metadata", Type::One(&META)), (2, "rules", Type::Many(&POLICY_RULE))]);
+
+/// rbac.authorization.k8s.io/v1 ClusterRole.
+pub const CLUSTER_ROLE: Message = Message(&[
+    (1, "metadata", Type::One(&META)),
+    (2, "rules", Type::Many(&POLICY_RULE)),
+    (3, "aggregationRule", Type::One(&AGGREGATION)),
+]);
+
+/// rbac.authorization.k8s.io/v1 RoleBinding and ClusterRoleBinding.
+pub const ROLE_BINDING: Message = Message(&[
+    (1, "metadata", Type::One(&META)),
+    (2, "subjects", Type::Many(&SUBJECT)),
+    (3, "roleRef", Type::One(&ROLE_REF)),
+]);
+
+const RESOURCE_ATTRIBUTES: Message = Message(&[
+    (1, "namespace", Type::Text),
+    (2, "verb", Type::Text),
+    (3, "group", Type::Text),
+    (4, "version", Type::Text),
+    (5, "resource", Type::Text),
+    (6, "subresource", Type::Text),
+    (7, "name", Type::Text),
+]);
+const PATH_ATTRIBUTES: Message = Message(&[(1, "path", Type::Text), (2, "verb", Type::Text)]);
+const SELF_ACCESS_SPEC: Message = Message(&[
+    (1, "resourceAttributes", Type::One(&RESOURCE_ATTRIBUTES)),
+    (2, "nonResourceAttributes", Type::One(&PATH_ATTRIBUTES)),
+]);
+const ACCESS_SPEC: Message = Message(&[
+    (1, "resourceAttributes", Type::One(&RESOURCE_ATTRIBUTES)),
+    (2, "nonResourceAttributes", Type::One(&PATH_ATTRIBUTES)),
+    (3, "user", Type::Text),
+    (4, "groups", Type::Texts),
+    (6, "uid", Type::Text),
+]);
+const RULES_SPEC: Message = Message(&[(1, "namespace", Type::Text)]);
+
+/// authorization.k8s.io/v1 SelfSubjectAccessReview.
+pub const SELF_SUBJECT_ACCESS_REVIEW: Message = Message(&[
+    (1, "metadata", Type::One(&META)),
+    (2, "spec", Type::One(&SELF_ACCESS_SPEC)),
+    (3, "status", Type::Dropped),
+]);
+/// authorization.k8s.io/v1 SubjectAccessReview and LocalSubjectAccessReview.
+pub const SUBJECT_ACCESS_REVIEW: Message =
+    Message(&[(1, "metadata", Type::One(&META)), (2, "spec", Type::One(&ACCESS_SPEC)), (3, "status", Type::Dropped)]);
+/// authorization.k8s.io/v1 SelfSubjectRulesReview.
+pub const SELF_SUBJECT_RULES_REVIEW: Message =
+    Message(&[(1, "metadata", Type::One(&META)), (2, "spec", Type::One(&RULES_SPEC)), (3, "status", Type::Dropped)]);
+/// authentication.k8s.io/v1 SelfSubjectReview.
+pub const SELF_SUBJECT_REVIEW: Message = Message(&[(1, "metadata", Type::One(&META)), (2, "status", Type::Dropped)]);
+
 const REQUIREMENT: Message =
     Message(&[(1, "key", Type::Text), (2, "operator", Type::Text), (3, "values", Type::Texts)]);
 

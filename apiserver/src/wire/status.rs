@@ -6,7 +6,11 @@ use http::{
 };
 use serde_json::{Map, Value, json};
 
-use super::body::{self, ResponseBody};
+use super::{
+    body::{self, ResponseBody},
+    encode,
+    negotiate::{self, Shape},
+};
 use crate::error::{Cause, Error, Qualified};
 
 /// An answer that is not what was asked for: code, reason and details of `metav1.Status`.
@@ -63,20 +67,42 @@ pub fn status(error: &Error) -> Value {
     status
 }
 
-/// The whole response of an error: Status as JSON (whatever the client accepts), Retry-After if there is one.
+/// The whole response of an error, in the form that the client accepts; JSON, indented, if it accepts none of ours.
+#[must_use]
+pub fn response_to(error: &Error, accept: Option<&str>, pretty: bool) -> Response<ResponseBody> {
+    let form = match error {
+        Error::PageNotFound | Error::NotAcceptable(_) => None,
+        _other => negotiate::negotiate(accept, Shape::Plain, pretty).ok(),
+    };
+    let encoded = form.and_then(|form| Some((form.format.media_type(), encode::value(&status(error), form).ok()?)));
+    let Some((media_type, bytes)) = encoded else { return indented(error) };
+    finished(error, media_type, body::full(bytes))
+}
+
+/// The whole response of an error: Status as JSON, whatever the client accepts.
 #[must_use]
 pub fn response(error: &Error) -> Response<ResponseBody> {
+    match error {
+        Error::PageNotFound | Error::NotAcceptable(_) => indented(error),
+        other => finished(other, "application/json", body::full(status(other).to_string())),
+    }
+}
+
+/// For people: as text, or indented.
+fn indented(error: &Error) -> Response<ResponseBody> {
+    match error {
+        Error::PageNotFound => finished(error, "text/plain; charset=utf-8", body::full("404 page not found\n")),
+        other => {
+            let text = serde_json::to_string_pretty(&status(other)).unwrap_or_default();
+            finished(other, "application/json", body::full(text))
+        }
+    }
+}
+
+fn finished(error: &Error, media_type: &'static str, body: ResponseBody) -> Response<ResponseBody> {
     let verdict = verdict(error);
     let code = StatusCode::from_u16(verdict.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = match error {
-        Error::PageNotFound => body::respond(code, "text/plain; charset=utf-8", body::full("404 page not found\n")),
-        // Kubernetes indents this one, whoever asks.
-        Error::NotAcceptable(_) => {
-            let text = serde_json::to_string_pretty(&status(error)).unwrap_or_default();
-            body::respond(code, "application/json", body::full(text))
-        }
-        other => body::respond(code, "application/json", body::full(status(other).to_string())),
-    };
+    let mut response = body::respond(code, media_type, body);
     if let Some(seconds) = verdict.retry_after {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -127,6 +153,10 @@ fn verdict(error: &Error) -> Verdict {
         Error::NotFound { resource, name } => named(404, "NotFound", resource, name),
         Error::ResourceNotFound | Error::PageNotFound => plain(404, "NotFound"),
         Error::MethodNotAllowed => plain(405, "MethodNotAllowed"),
+        Error::MethodNotSupported { verb: _, resource } => named(405, "MethodNotAllowed", resource, ""),
+        Error::BadPatch { object, why } => {
+            Verdict { causes: vec![Cause::invalid("patch", &format!("{object:?}"), why)], ..plain(422, "Invalid") }
+        }
         Error::AlreadyExists { resource, name, terminating: _, generated } => {
             Verdict { retry_after: generated.then_some(SOON), ..named(409, "AlreadyExists", resource, name) }
         }

@@ -29,7 +29,8 @@ impl Include {
             Some("None") => Ok(Self::None),
             Some("Object") => Ok(Self::Object),
             Some(other) => Err(Error::bad_request(format!(
-                "unrecognized includeObject value: {other:?}, allowed: \"None\", \"Metadata\", \"Object\""
+                "Unable to convert to Table as requested: includeObject: Invalid value: {other:?}: must be 'Metadata', 'Object', \
+                 'None', or empty"
             ))),
         }
     }
@@ -54,11 +55,20 @@ pub fn table(
 }
 
 fn columns(kind: &Kind) -> Value {
-    let column = |name: &str, of: &str, format: &str, about: &str, priority: u8| json!({"name": name, "type": of, "format": format, "description": about, "priority": priority});
     let own = kind.columns.iter().map(|own| column(own.name, own.kind, own.format, own.description, own.priority));
-    let name = column("Name", "string", "name", "Name must be unique within a namespace.", u8::from(kind.is_report));
-    let age = column("Age", "string", "", "Time since the object was created.", 0);
-    Value::Array(arranged(kind, name, own.collect(), age))
+    Value::Array(arranged(kind, name_column(u8::from(kind.is_report)), own.collect(), age_column()))
+}
+
+fn column(name: &str, of: &str, format: &str, about: &str, priority: u8) -> Value {
+    json!({"name": name, "type": of, "format": format, "description": about, "priority": priority})
+}
+
+fn name_column(priority: u8) -> Value {
+    column("Name", "string", "name", "Name must be unique within a namespace.", priority)
+}
+
+fn age_column() -> Value {
+    column("Age", "string", "", "Time since the object was created.", 0)
 }
 
 /// Name, then the columns of the kind, then Age before those of `-o wide`, where kubectl shows it. A report ends with
@@ -80,6 +90,10 @@ pub fn row(kind: &Kind, version: MetaVersion, include: Include, object: &Value, 
     let own = kind.columns.iter().map(|column| cell(column.kind, column.cell.render(object), now)).collect();
     let age = json!(age(meta::text(object, "creationTimestamp"), now));
     let cells = arranged(kind, json!(meta::text(object, "name")), own, age);
+    with_object(cells, version, include, object)
+}
+
+fn with_object(cells: Vec<Value>, version: MetaVersion, include: Include, object: &Value) -> Value {
     let mut row = Map::new();
     row.insert("cells".into(), Value::Array(cells));
     match include {
@@ -94,6 +108,32 @@ pub fn row(kind: &Kind, version: MetaVersion, include: Include, object: &Value, 
         }
     }
     Value::Object(row)
+}
+
+/// A Scale as a table: what is asked for and what there is.
+#[must_use]
+pub fn scale(version: MetaVersion, include: Include, scale: &Value, now: Timestamp) -> Value {
+    let number = |name: &str, about: &str| column(name, "integer", "", about, 0);
+    let columns = [
+        name_column(0),
+        number("Desired", "Number of desired replicas"),
+        number("Available", "Number of actual replicas"),
+        age_column(),
+    ];
+    let replicas = |pointer: &str| scale.pointer(pointer).cloned().unwrap_or_else(|| json!(0));
+    let cells = vec![
+        json!(meta::text(scale, "name")),
+        replicas("/spec/replicas"),
+        replicas("/status/replicas"),
+        json!(age(meta::text(scale, "creationTimestamp"), now)),
+    ];
+    json!({
+        "kind": "Table",
+        "apiVersion": version.api_version(),
+        "metadata": {"resourceVersion": meta::text(scale, "resourceVersion")},
+        "columnDefinitions": columns,
+        "rows": [with_object(cells, version, include, scale)],
+    })
 }
 
 fn cell(kind: &str, value: Value, now: Timestamp) -> Value {

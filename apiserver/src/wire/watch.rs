@@ -1,4 +1,4 @@
-//! Frames of a watch: one event each, in the negotiated form. Pure.
+//! Frames of a watch: one event each, JSON in the negotiated view. Pure.
 
 use std::sync::Arc;
 
@@ -8,8 +8,7 @@ use serde_json::{Value, json};
 use store::cache;
 
 use super::{
-    encode,
-    negotiate::{Format, MetaVersion, Negotiated, View},
+    negotiate::{MetaVersion, View},
     status,
     table::{self, Include},
 };
@@ -25,22 +24,22 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Clone, Debug)]
 pub struct Frames {
     kind: Arc<Kind>,
-    form: Negotiated,
+    view: View,
     include: Include,
     /// Column definitions are sent once.
     columns_sent: bool,
 }
 
 impl Frames {
-    /// Frames for a kind in a form.
+    /// Frames for a kind in a view.
     #[must_use]
-    pub fn new(kind: Arc<Kind>, form: Negotiated, include: Include) -> Self {
-        Self { kind, form, include, columns_sent: false }
+    pub fn new(kind: Arc<Kind>, view: View, include: Include) -> Self {
+        Self { kind, view, include, columns_sent: false }
     }
 
     /// True if events are the cache's own frames.
     fn is_plain(&self) -> bool {
-        self.form.format == Format::Json && self.form.view == View::Object
+        self.view == View::Object
     }
 
     /// An object that is there when the watch begins.
@@ -60,30 +59,31 @@ impl Frames {
     }
 
     /// How far the watch has come.
-    pub fn bookmark(&mut self, revision: u64, ends_initial_events: bool, now: Timestamp) -> Result<Bytes> {
+    pub fn bookmark(&mut self, revision: u64, ends_initial_events: bool, now: Timestamp) -> Bytes {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if let Some(map) = metadata.as_object_mut().filter(|_| ends_initial_events) {
             map.insert("annotations".to_owned(), json!({INITIAL_EVENTS_END: "true"}));
         }
         let object = json!({"kind": self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata});
         let shown = self.shown(object, now);
-        self.frame("BOOKMARK", shown)
+        frame("BOOKMARK", &shown)
     }
 
     /// Why the watch ends.
-    pub fn error(&self, error: &Error) -> Result<Bytes> {
-        self.frame("ERROR", status::status(error))
+    #[must_use]
+    pub fn error(error: &Error) -> Bytes {
+        frame("ERROR", &status::status(error))
     }
 
     fn event(&mut self, word: &str, json: &[u8], now: Timestamp) -> Result<Bytes> {
         let object: Value =
             serde_json::from_slice(json).map_err(|error| Error::internal(format!("decoding an event: {error}")))?;
         let shown = self.shown(object, now);
-        self.frame(word, shown)
+        Ok(frame(word, &shown))
     }
 
     fn shown(&mut self, object: Value, now: Timestamp) -> Value {
-        match self.form.view {
+        match self.view {
             View::Object => object,
             View::Metadata(version) => metadata_of(version, object),
             View::Table(version) => {
@@ -95,22 +95,13 @@ impl Frames {
             }
         }
     }
+}
 
-    fn frame(&self, word: &str, object: Value) -> Result<Bytes> {
-        let event = json!({"type": word, "object": object});
-        match self.form.format {
-            Format::Json => {
-                let mut text = event.to_string();
-                text.push('\n');
-                Ok(text.into())
-            }
-            Format::Yaml => {
-                let mut text = b"---\n".to_vec();
-                text.extend_from_slice(&encode::value(&event, self.form)?);
-                Ok(text.into())
-            }
-        }
-    }
+/// A frame as it is sent.
+fn frame(word: &str, object: &Value) -> Bytes {
+    let mut text = json!({"type": word, "object": object}).to_string();
+    text.push('\n');
+    text.into()
 }
 
 fn metadata_of(version: MetaVersion, mut object: Value) -> Value {

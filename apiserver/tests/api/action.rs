@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Api, CLUSTERS, cluster};
+use crate::support::{Api, CLUSTERS, cluster, of_kind};
 
 const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
 const OPERATIONS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisoperations";
@@ -49,6 +49,7 @@ async fn a_client_cannot_say_who_asked() {
         (Some("Pending"), Some("anna"))
     );
     let body = json!({"metadata": {"name": "c"}, "spec": {"clusterName": "orders"}, "status": {"requestedBy": "root"}});
+    let body = of_kind("RedisBackup", body);
     let record = api.post("/apis/redis.kun.io/v1/namespaces/shop/redisbackups", &body).await.ok();
     assert_eq!(record["status"]["requestedBy"], "anna");
 }

@@ -9,7 +9,7 @@ use apiserver::{
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::support::{Api, CLUSTERS, cluster};
+use crate::support::{Api, CLUSTERS, cluster, of_kind};
 
 const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
 
@@ -68,7 +68,10 @@ impl Admission for Recorder {
 async fn a_create_is_mutated_then_prepared_then_judged() {
     let recorder = Arc::new(Recorder::default());
     let api = Api::with(Arc::clone(&recorder) as Arc<dyn Admission>).await;
-    let object = api.post(CLUSTERS, &json!({"metadata": {"generateName": "a-"}, "spec": {}})).await.ok();
+    let object = api
+        .post(CLUSTERS, &of_kind("RedisCluster", json!({"metadata": {"generateName": "a-"}, "spec": {}})))
+        .await
+        .ok();
     let name = object["metadata"]["name"].as_str().unwrap();
     assert_eq!(
         recorder.take(),
@@ -140,7 +143,7 @@ async fn a_refusal_of_a_webhook_is_passed_on_and_nothing_is_stored() {
 async fn a_broken_object_is_refused_before_validating_admission_sees_it() {
     let recorder = Arc::new(Recorder::default());
     let api = Api::with(Arc::clone(&recorder) as Arc<dyn Admission>).await;
-    let body = json!({"metadata": {"name": "a"}, "spec": {"shards": 1}});
+    let body = of_kind("RedisCluster", json!({"metadata": {"name": "a"}, "spec": {"shards": 1}}));
     assert_eq!(api.post(CLUSTERS, &body).await.fault().0, 422);
     assert_eq!(recorder.take(), ["mutate CREATE RedisCluster redisclusters shop/a new"]);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Api, CLUSTERS, cluster};
+use crate::support::{Api, CLUSTERS, cluster, of_kind};
 
 #[tokio::test]
 async fn a_created_object_is_answered_whole_with_what_only_the_server_may_say() {
@@ -73,7 +73,7 @@ async fn a_name_held_by_an_object_on_its_way_out_says_so() {
 #[tokio::test]
 async fn a_generated_name_is_unique_and_a_name_wins_over_it() {
     let api = Api::new().await;
-    let body = json!({"metadata": {"generateName": "orders-"}, "spec": {}});
+    let body = of_kind("RedisCluster", json!({"metadata": {"generateName": "orders-"}, "spec": {}}));
     let names: Vec<Value> = vec![
         api.post(CLUSTERS, &body).await.ok()["metadata"]["name"].clone(),
         api.post(CLUSTERS, &body).await.ok()["metadata"]["name"].clone(),
@@ -83,14 +83,14 @@ async fn a_generated_name_is_unique_and_a_name_wins_over_it() {
         let name = name.as_str().unwrap();
         assert!(name.starts_with("orders-") && name.len() == 12, "{name}");
     }
-    let both = json!({"metadata": {"generateName": "orders-", "name": "exact"}, "spec": {}});
+    let both = of_kind("RedisCluster", json!({"metadata": {"generateName": "orders-", "name": "exact"}, "spec": {}}));
     assert_eq!(api.post(CLUSTERS, &both).await.ok()["metadata"]["name"], "exact");
 }
 
 #[tokio::test]
 async fn an_object_without_a_name_is_invalid() {
     let api = Api::new().await;
-    let reply = api.post(CLUSTERS, &json!({"metadata": {}, "spec": {}})).await;
+    let reply = api.post(CLUSTERS, &of_kind("RedisCluster", json!({"metadata": {}, "spec": {}}))).await;
     let message =
         "RedisCluster.redis.kun.io \"\" is invalid: metadata.name: Required value: name or generateName is required";
     assert_eq!(reply.fault(), (422, "Invalid".into(), message.into()));
@@ -126,15 +126,15 @@ async fn wrong_types_and_absurd_numbers_are_invalid_and_break_nothing() {
         json!("x"),
         json!({"storage": {}}),
     ] {
-        let body = json!({"metadata": {"name": "orders"}, "spec": spec});
+        let body = of_kind("RedisCluster", json!({"metadata": {"name": "orders"}, "spec": spec}));
         let reply = api.post(CLUSTERS, &body).await;
         assert_eq!(reply.fault().0, 422, "{spec}: {}", reply.json());
     }
-    let body = json!({"metadata": {"name": "orders", "labels": {"a": 1}}, "spec": {}});
+    let body = of_kind("RedisCluster", json!({"metadata": {"name": "orders", "labels": {"a": 1}}, "spec": {}}));
     let message = "RedisCluster in version \"v1\" cannot be handled as a RedisCluster: json: cannot unmarshal number into Go struct \
                    field ObjectMeta.labels of type string";
     assert_eq!(api.post(CLUSTERS, &body).await.fault(), (400, "BadRequest".into(), message.into()));
-    assert_eq!(api.post(CLUSTERS, &json!({"metadata": {"name": "orders"}})).await.code, 422);
+    assert_eq!(api.post(CLUSTERS, &of_kind("RedisCluster", json!({"metadata": {"name": "orders"}}))).await.code, 422);
 }
 
 #[tokio::test]
@@ -154,9 +154,23 @@ async fn a_body_for_something_else_is_a_bad_request() {
         "the API version in the data (redis.kun.io/v2) does not match the expected API version (redis.kun.io/v1)"
     );
     assert_eq!(
-        message(with("kind", json!("Pod"))).await.2,
-        "the kind in the data (Pod) does not match the expected kind (RedisCluster)"
+        message(with("kind", json!("Pod"))).await,
+        (
+            422,
+            "Invalid".into(),
+            "Pod.redis.kun.io \"orders\" is invalid: kind: Invalid value: \"Pod\": must be RedisCluster".into()
+        )
     );
+    assert_eq!(
+        message(with("apiVersion", Value::Null)).await.2,
+        "the API version in the data () does not match the expected API version (redis.kun.io/v1)"
+    );
+    assert_eq!(
+        message(json!({})).await.2,
+        "the object provided is unrecognized (must be of type RedisCluster): Object 'Kind' is missing in '{}' ({})"
+    );
+    let config_map = json!({"metadata": {"name": "c"}});
+    assert_eq!(api.post("/api/v1/namespaces/shop/configmaps", &config_map).await.ok()["kind"], "ConfigMap");
     let mut other = cluster("orders");
     other["metadata"]["namespace"] = json!("other");
     let fault = message(other).await;
@@ -188,7 +202,7 @@ async fn a_dry_run_answers_as_if_and_stores_nothing() {
 #[tokio::test]
 async fn unknown_and_duplicate_fields_follow_field_validation() {
     let api = Api::new().await;
-    let body = r#"{"metadata":{"name":"NAME","colour":"x"},"spec":{"shards":3,"shards":4,"hibernated":true}}"#;
+    let body = r#"{"apiVersion":"redis.kun.io/v1","kind":"RedisCluster","metadata":{"name":"NAME","colour":"x"},"spec":{"shards":3,"shards":4,"hibernated":true}}"#;
     let send = |mode: &'static str, name: &'static str| {
         let uri = format!("{CLUSTERS}{mode}");
         let body = body.replace("NAME", name);
@@ -196,7 +210,7 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
     };
     let warned = send("", "a").await;
     let expected =
-        ["unknown field \"metadata.colour\"", "unknown field \"spec.hibernated\"", "duplicate field \"spec.shards\""];
+        ["duplicate field \"spec.shards\"", "unknown field \"metadata.colour\"", "unknown field \"spec.hibernated\""];
     assert_eq!(warned.warnings, expected);
     let object = warned.ok();
     assert_eq!((object["spec"]["shards"].as_i64(), object["spec"].get("hibernated")), (Some(4), None));
@@ -207,8 +221,8 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
         (
             400,
             "BadRequest".into(),
-            "RedisCluster in version \"v1\" cannot be handled as a RedisCluster: strict decoding error: unknown field \
-             \"metadata.colour\", unknown field \"spec.hibernated\", duplicate field \"spec.shards\""
+            "RedisCluster in version \"v1\" cannot be handled as a RedisCluster: strict decoding error: duplicate \
+             field \"spec.shards\", unknown field \"metadata.colour\", unknown field \"spec.hibernated\""
                 .into()
         )
     );
@@ -218,10 +232,17 @@ async fn unknown_and_duplicate_fields_follow_field_validation() {
 #[tokio::test]
 async fn yaml_is_read_and_other_forms_are_refused_with_a_list() {
     let api = Api::new().await;
-    let yaml = "metadata:\n  name: orders\nspec:\n  shards: 5\n";
+    let yaml =
+        "apiVersion: redis.kun.io/v1\nkind: RedisCluster\nmetadata:\n  name: orders\nspec:\n  shards: 3\n  shards: 5\n";
     let reply =
         api.call("POST", CLUSTERS).header("content-type", "application/yaml; charset=utf-8").body(yaml).send().await;
+    assert_eq!(reply.warnings, ["line 7: key \"shards\" already set in map"]);
     assert_eq!(reply.ok()["spec"]["shards"], 5);
+    let strict = format!("{CLUSTERS}?fieldValidation=Strict");
+    let strict = api.call("POST", &strict).header("content-type", "application/yaml").body(yaml).send().await;
+    let message = "RedisCluster in version \"v1\" cannot be handled as a RedisCluster: strict decoding error: yaml: unmarshal \
+                   errors:\n  line 7: key \"shards\" already set in map";
+    assert_eq!(strict.fault(), (400, "BadRequest".into(), message.into()));
     let refused = api
         .call("POST", CLUSTERS)
         .header("content-type", "application/vnd.kubernetes.protobuf")

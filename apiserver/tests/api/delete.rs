@@ -130,7 +130,8 @@ async fn a_collection_is_deleted_by_selector_within_its_namespace() {
         })
         .collect();
     assert_eq!(left, ["other/a", "shop/b", "shop/c"]);
-    assert_eq!(api.delete("/apis/redis.kun.io/v1/redisclusters").await.fault().0, 405);
+    assert_eq!(api.delete("/apis/redis.kun.io/v1/redisclusters").await.code, 404);
+    assert_eq!(api.delete("/api/v1/pods").await.fault().0, 405);
 }
 
 #[tokio::test]

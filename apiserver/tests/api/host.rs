@@ -93,7 +93,7 @@ async fn a_stateful_set_is_scaled_but_not_rebuilt() {
 async fn events_are_found_by_what_they_are_about() {
     let api = Api::new().await;
     let uri = "/api/v1/namespaces/shop/events";
-    let event = json!({"metadata": {"generateName": "a."}, "involvedObject": {"kind": "RedisCluster", "name": "orders"}, "reason": "X", "message": "m", "type": "Normal"});
+    let event = json!({"metadata": {"generateName": "a-"}, "involvedObject": {"kind": "RedisCluster", "name": "orders"}, "reason": "X", "message": "m", "type": "Normal"});
     let made = api.post(uri, &event).await.ok();
     assert_eq!((made["message"].as_str(), made["metadata"].get("generation")), (Some("m"), None));
     let found = api.get(&format!("{uri}?fieldSelector=involvedObject.name%3Dorders,type%3DNormal")).await.ok();
@@ -125,13 +125,16 @@ async fn webhook_configurations_get_the_defaults_of_kubernetes() {
 #[tokio::test]
 async fn every_built_in_kind_is_made_read_changed_and_deleted() {
     let api = Api::new().await;
-    for kind in apiserver::registry::host::registry().unwrap().kinds() {
+    for kind in apiserver::registry::host::registry().unwrap().kinds().filter(|kind| kind.review.is_none()) {
         let base =
             if kind.group.is_empty() { "/api/v1".to_owned() } else { format!("/apis/{}/{}", kind.group, kind.version) };
         let namespace = if kind.scope == apiserver::registry::Scope::Namespaced { "/namespaces/shop" } else { "" };
         let uri = format!("{base}{namespace}/{}", kind.plural);
-        let body =
+        let mut body =
             json!({"apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": "a"}, "spec": {"x": 1}});
+        if kind.kind.ends_with("RoleBinding") {
+            body["roleRef"] = json!({"kind": "ClusterRole", "name": "view"});
+        }
         let made = api.post(&uri, &body).await.ok();
         assert_eq!(
             (made["kind"].as_str(), made["apiVersion"].as_str()),

@@ -63,8 +63,11 @@ async fn selectors_choose_by_label_name_and_declared_fields() {
         assert_eq!(names(&api.get(&format!("{CLUSTERS}?{query}")).await.ok()), expected, "{query}");
     }
     let fault = api.get(&format!("{CLUSTERS}?fieldSelector=spec.shards=3")).await.fault();
-    let message = "\"spec.shards\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\", \"status.phase\"";
-    assert_eq!(fault, (400, "BadRequest".into(), message.into()));
+    assert_eq!(fault, (400, "BadRequest".into(), "field label not supported: spec.shards".into()));
+    let fault = api.get("/apis/redis.kun.io/v1/redispolicies?fieldSelector=metadata.namespace=a").await.fault();
+    assert_eq!(fault.2, "field label not supported: metadata.namespace");
+    let fault = api.get("/api/v1/namespaces?fieldSelector=spec.x=3").await.fault();
+    assert!(fault.2.starts_with("\"spec.x\" is not a known field selector: only \"metadata.name\""), "{}", fault.2);
     assert_eq!(api.get(&format!("{CLUSTERS}?labelSelector=a%20b")).await.fault().0, 400);
 }
 

@@ -43,7 +43,8 @@ async fn a_json_patch_sees_the_version_and_may_test_it() {
     let locked = json!([{"op": "replace", "path": "/metadata/resourceVersion", "value": "2"},
         {"op": "replace", "path": "/spec/shards", "value": 6}]);
     assert_eq!(json_patch(&api, ORDERS, &locked).await.fault().0, 409);
-    assert_eq!(json_patch(&api, ORDERS, &json!([{"op": "fly"}])).await.fault().0, 400);
+    assert_eq!(json_patch(&api, ORDERS, &json!([{"op": "fly"}])).await.fault().0, 422);
+    assert_eq!(json_patch(&api, ORDERS, &json!({"op": "fly"})).await.fault().0, 400);
 }
 
 #[tokio::test]
@@ -68,7 +69,16 @@ async fn identity_cannot_be_patched() {
     assert_eq!(code, 422);
     assert!(message.contains("metadata.uid: Invalid value: \"x\": field is immutable"), "{message}");
     assert_eq!(api.merge(ORDERS, &json!({"metadata": {"namespace": "other"}})).await.code, 400);
-    assert_eq!(api.merge(ORDERS, &json!({"kind": "Pod"})).await.code, 400);
+    let (code, _, message) = api.merge(ORDERS, &json!({"kind": "Pod"})).await.fault();
+    let told = "Pod.redis.kun.io \"orders\" is invalid: kind: Invalid value: \"Pod\": must be RedisCluster";
+    assert_eq!((code, message.as_str()), (422, told));
+    for nameless in [json!({"metadata": null}), json!({"metadata": {"name": null}})] {
+        let (code, _, message) = api.merge(ORDERS, &nameless).await.fault();
+        assert!(code == 400 && message.contains("was undeterminable: name must be provided"), "{message}");
+    }
+    let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
+    let (code, _, message) = api.merge(ORDERS, &going).await.fault();
+    assert!(code == 422 && message.contains("metadata.deletionTimestamp"), "{message}");
 }
 
 #[tokio::test]
@@ -96,7 +106,10 @@ async fn unknown_fields_of_a_patch_are_pruned_and_reported() {
     assert_eq!(reply.warnings, ["unknown field \"spec.colour\""]);
     assert_eq!(reply.ok(), before);
     let strict = api.merge(&format!("{ORDERS}?fieldValidation=Strict"), &json!({"spec": {"colour": "red"}})).await;
-    assert_eq!(strict.fault().0, 400);
+    let (code, reason, message) = strict.fault();
+    assert_eq!((code, reason.as_str()), (422, "Invalid"));
+    assert!(message.starts_with(" \"\" is invalid: patch: Invalid value: \"{\\\"apiVersion\\\":"), "{message}");
+    assert!(message.ends_with("strict decoding error: unknown field \"spec.colour\""), "{message}");
 }
 
 #[tokio::test]

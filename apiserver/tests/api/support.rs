@@ -247,6 +247,13 @@ pub(crate) fn registry() -> Registry {
 }
 
 /// The least RedisCluster.
+/// An object of our own, which must say what it is.
+pub(crate) fn of_kind(kind: &str, mut object: Value) -> Value {
+    object["apiVersion"] = json!("redis.kun.io/v1");
+    object["kind"] = json!(kind);
+    object
+}
+
 pub(crate) fn cluster(name: &str) -> Value {
     json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "metadata": {"name": name}, "spec": {}})
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Api, CLUSTERS, cluster};
+use crate::support::{Api, CLUSTERS, cluster, of_kind};
 
 const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
 
@@ -182,9 +182,9 @@ async fn an_object_that_laxer_rules_accepted_can_still_be_repaired_and_let_go() 
 async fn what_is_not_there_is_not_found_whatever_version_the_body_has_or_lacks() {
     let api = Api::new().await;
     api.cluster("orders").await;
-    let body = json!({"metadata": {"name": "nope"}, "spec": {"shards": 3}});
+    let body = of_kind("RedisCluster", json!({"metadata": {"name": "nope"}, "spec": {"shards": 3}}));
     assert_eq!(api.put(&format!("{CLUSTERS}/nope"), &body).await.fault().0, 404);
-    let body = json!({"metadata": {"name": "orders"}, "spec": {"shards": 3}});
+    let body = of_kind("RedisCluster", json!({"metadata": {"name": "orders"}, "spec": {"shards": 3}}));
     let (code, _, message) = api.put(&format!("{CLUSTERS}/orders"), &body).await.fault();
     assert_eq!(code, 422);
     assert!(

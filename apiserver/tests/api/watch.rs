@@ -109,16 +109,24 @@ async fn what_enters_a_selection_is_added_and_what_leaves_is_deleted() {
 }
 
 #[tokio::test]
-async fn one_object_may_be_watched_by_path_and_by_field() {
-    for uri in [format!("{CLUSTERS}/a?watch=true"), format!("{CLUSTERS}?watch=true&fieldSelector=metadata.name%3Da")] {
-        let api = Api::new().await;
-        api.cluster("a").await;
-        let mut events = api.watch(&uri).await;
-        api.cluster("b").await;
-        api.delete(&format!("{CLUSTERS}/a")).await.ok();
-        assert_eq!(events.next_short().await, short("ADDED", "a"));
-        assert_eq!(events.next_short().await, short("DELETED", "a"));
-    }
+async fn one_object_is_watched_by_field_and_only_read_by_path() {
+    let api = Api::new().await;
+    let made = api.cluster("a").await;
+    assert_eq!(api.get(&format!("{CLUSTERS}/a?watch=true")).await.ok(), made);
+    assert_eq!(api.get(&format!("{CLUSTERS}/none?watch=true")).await.fault().0, 404);
+    let mut events = api.watch(&format!("{CLUSTERS}?watch=true&fieldSelector=metadata.name%3Da")).await;
+    api.cluster("b").await;
+    api.delete(&format!("{CLUSTERS}/a")).await.ok();
+    assert_eq!(events.next_short().await, short("ADDED", "a"));
+    assert_eq!(events.next_short().await, short("DELETED", "a"));
+}
+
+#[tokio::test]
+async fn a_watch_whose_time_is_less_than_nothing_is_over_at_once() {
+    let api = Api::new().await;
+    api.cluster("a").await;
+    let mut events = api.watch(&format!("{CLUSTERS}?watch=true&timeoutSeconds=-1")).await;
+    assert_eq!(events.next().await, None);
 }
 
 #[tokio::test]

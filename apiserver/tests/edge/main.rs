@@ -8,5 +8,6 @@ mod drain;
 mod filters;
 mod hooks;
 mod limits;
+mod rights;
 mod stage;
 mod whole;

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
+use apiserver::admit::escalate::Escalation;
 use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::{Authenticator, trust::Trust};
-use apiserver::filter::authz::StaticAuthorizer;
+use apiserver::filter::authz::stored::Stored;
+use apiserver::filter::authz::{Authorizer, StaticAuthorizer, Union};
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
 use apiserver::registry::{host, redis};
@@ -34,7 +36,7 @@ const WEBHOOKS: &str = "/apis/admissionregistration.k8s.io/v1";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/n/configmaps";
 
 /// A server as standalone builds it.
-async fn start(hooks: &Hooks) -> Server {
+pub(crate) async fn start(hooks: &Hooks) -> Server {
     let authority = Authority::create("clients").unwrap();
     let identity = serving_certificate(&authority, "127.83.4.1");
     let listener = TcpListener::bind("127.83.4.1:0").await.unwrap();
@@ -43,11 +45,15 @@ async fn start(hooks: &Hooks) -> Server {
     let metrics = Arc::new(Metrics::default());
     let registry = redis::registry().unwrap().and(host::registry().unwrap());
     let app = App::new(registry, Arc::new(System));
+    let stored = Arc::new(Stored::default());
     let authenticator = Authenticator::of_clients(Anchors::of_pem(authority.certificate_pem()).unwrap());
     let edge = Edge::new(
         app.clone(),
         authenticator.clone(),
-        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        Arc::new(Union::of(vec![
+            Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+            stored.clone() as Arc<dyn Authorizer>,
+        ])),
         metrics.clone(),
     );
     let options =
@@ -57,7 +63,9 @@ async fn start(hooks: &Hooks) -> Server {
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(Some(client_certificate(&hooks.authority, "kun:apiserver", &[])), metrics));
-    app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage)), caller)));
+    stored.open(storage.clone());
+    let chain = Arc::new(Chain::new(Arc::new(StoreSources::new(storage.clone())), caller));
+    app.open(storage, Arc::new(Escalation::before(chain, stored)));
     let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     let certificates = Reloading::new(material).unwrap();
     Server { address, stage: Arc::new(Stage::default()), authority, certificates, authenticator, shutdown, running }
@@ -139,7 +147,7 @@ async fn the_server_answers_503_until_its_store_is_open() {
 }
 
 /// Runs kubectl as somebody; what it printed on both streams, and whether it succeeded.
-async fn kubectl(server: &Server, identity: &Issued, arguments: &[&str]) -> (bool, String) {
+pub(crate) async fn kubectl(server: &Server, identity: &Issued, arguments: &[&str]) -> (bool, String) {
     let dir = tempfile::tempdir().unwrap();
     let base64 = |text: &str| BASE64_STANDARD.encode(text);
     let user = json!({

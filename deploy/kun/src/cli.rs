@@ -4,16 +4,17 @@ pub mod store;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
+use apiserver::filter::authn::trust::AnyName;
 use clap::{Parser, Subcommand, ValueEnum};
 use types::version::Version;
 
 use crate::log::{self, Form, chain};
 use crate::node::{address::Cidr, image};
-use crate::standalone;
+use crate::{aggregated, standalone};
 
 /// Exit code of a usage error, as clap has it.
 const USAGE: u8 = 2;
@@ -32,6 +33,8 @@ struct Arguments {
 enum Part {
     /// Everything in one process on this machine; pods are local processes on loopback addresses.
     Standalone(Box<Flags>),
+    /// The API server of a cluster, behind its kube-apiserver, which says who asks and what he may do.
+    Apiserver(Box<ServerFlags>),
     /// Backups of the embedded store.
     #[command(subcommand)]
     Store(Keeping),
@@ -95,6 +98,41 @@ struct Flags {
     verbose: u8,
 }
 
+/// Flags of `kun apiserver`; those that Kubernetes' own servers have are called as there.
+#[derive(Debug, clap::Args)]
+struct ServerFlags {
+    /// Directory for the objects and the audit trail. Created if absent.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Address to listen on.
+    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// Port to listen on.
+    #[arg(long, value_name = "PORT", default_value = "8443")]
+    secure_port: u16,
+    /// Certificate of the server (PEM); followed when it changes.
+    #[arg(long, value_name = "FILE")]
+    tls_cert_file: PathBuf,
+    /// Its key (PEM).
+    #[arg(long, value_name = "FILE")]
+    tls_private_key_file: PathBuf,
+    /// How to reach the kube-apiserver; absent: as a pod does.
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Let any certificate of the proxies' authority say who asks, although the cluster names no proxies. Dangerous: whoever has one
+    /// could be anybody.
+    #[arg(long)]
+    requestheader_allow_any_name: bool,
+    #[command(flatten)]
+    store: store::StoreFlags,
+    /// Log lines for a person or for a machine.
+    #[arg(long, value_enum, default_value = "json")]
+    log: Form,
+    /// Say more; twice for everything.
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
 /// A part of standalone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Role {
@@ -129,6 +167,8 @@ enum Error {
     ListenNotLocal(SocketAddr),
     #[error("--listen {0}: give a port; other processes and the kubeconfig must know it")]
     NoPort(SocketAddr),
+    #[error("--secure-port 0: give a port; the Service must know it")]
+    NoSecurePort,
     #[error("--data {path}: {why}")]
     Data { path: PathBuf, why: String },
     #[error("--data {0}: the path has {1} bytes, the most is {DATA_PATH_MOST}; sockets below it need the rest")]
@@ -149,6 +189,7 @@ enum Error {
 pub fn run() -> ExitCode {
     match Arguments::parse().command {
         Part::Standalone(flags) => run_standalone(*flags),
+        Part::Apiserver(flags) => run_apiserver(*flags),
         Part::Store(what) => keep(what),
         // main.rs has handled it.
         Part::Agent => crate::agent::run(std::env::args_os().skip(2)),
@@ -175,21 +216,56 @@ fn keep(what: Keeping) -> ExitCode {
 
 fn run_standalone(flags: Flags) -> ExitCode {
     let (form, verbosity) = (flags.log, flags.verbose);
-    let options = match check(flags) {
-        Ok(options) => options,
-        Err(error) => return fail(USAGE, &error.to_string()),
-    };
-    if let Err(error) = log::of_standalone(form, verbosity, &options.data.join("audit.log")) {
-        return fail(1, &format!("open {}: {error}", options.data.join("audit.log").display()));
+    match check(flags) {
+        Ok(options) => run_with(form, verbosity, &options.data.join("audit.log"), standalone::run(options)),
+        Err(error) => fail(USAGE, &error.to_string()),
+    }
+}
+
+fn run_apiserver(flags: ServerFlags) -> ExitCode {
+    let (form, verbosity) = (flags.log, flags.verbose);
+    match check_server(flags) {
+        Ok(options) => run_with(form, verbosity, &options.data.join("audit.log"), aggregated::run(options)),
+        Err(error) => fail(USAGE, &error.to_string()),
+    }
+}
+
+/// Runs a part to its end.
+fn run_with<E: std::error::Error + 'static>(
+    form: Form,
+    verbosity: u8,
+    audit: &Path,
+    part: impl Future<Output = Result<ExitCode, E>>,
+) -> ExitCode {
+    if let Err(error) = log::of_standalone(form, verbosity, audit) {
+        return fail(1, &format!("open {}: {error}", audit.display()));
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(1, &format!("start the runtime: {error}")),
     };
-    match runtime.block_on(standalone::run(options)) {
+    match runtime.block_on(part) {
         Ok(code) => code,
         Err(error) => fail(1, &chain(&error)),
     }
+}
+
+/// From flags to options.
+fn check_server(flags: ServerFlags) -> Result<aggregated::Options, Error> {
+    let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
+    if listen.port() == 0 {
+        return Err(Error::NoSecurePort);
+    }
+    let any_name = if flags.requestheader_allow_any_name { AnyName::Allowed } else { AnyName::Refused };
+    let store = store::choose(flags.store, true)?;
+    Ok(aggregated::Options {
+        data: directory(&flags.data)?,
+        store,
+        listen,
+        certificate: (flags.tls_cert_file, flags.tls_private_key_file),
+        kubeconfig: flags.kubeconfig,
+        any_name,
+    })
 }
 
 /// From flags to options; every wrong one is refused with what to do.

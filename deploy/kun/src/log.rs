@@ -43,7 +43,7 @@ fn level(verbosity: u8) -> &'static str {
     }
 }
 
-/// For `kun standalone`: standard error, and the audit trail in `audit`.
+/// For whoever serves the API: standard error, and the audit trail in `audit`.
 ///
 /// # Errors
 /// When the audit file cannot be opened.

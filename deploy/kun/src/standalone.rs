@@ -171,6 +171,7 @@ async fn start(options: &Options, pki: &Pki, parts: &mut Vec<Running>) -> Result
     client::reachable(&admin, API_PATIENCE).await?;
     if has(Role::Apiserver) {
         bootstrap::namespaces(&admin).await?;
+        bootstrap::roles(&admin).await?;
     }
     if has(Role::Webhook) {
         let (running, registration) = hooks::start(&options.data, options.listen, pki).await?;
@@ -256,7 +257,7 @@ async fn first_end(parts: &mut [Running]) -> &'static str {
 }
 
 /// Stops in the opposite order of start: nobody loses the API before it has said its last word.
-async fn stop(parts: Vec<Running>) {
+pub(crate) async fn stop(parts: Vec<Running>) {
     for part in parts.into_iter().rev() {
         tracing::info!("stopping {}", part.name);
         part.stop.cancel();
@@ -272,17 +273,17 @@ async fn stop(parts: Vec<Running>) {
 }
 
 /// SIGTERM and SIGINT.
-struct Signals {
+pub(crate) struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl Signals {
-    fn listen() -> std::io::Result<Self> {
+    pub(crate) fn listen() -> std::io::Result<Self> {
         Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn first(&mut self) {
+    pub(crate) async fn first(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => tracing::info!("SIGTERM: stopping"),
             _ = self.interrupt.recv() => tracing::info!("SIGINT: stopping"),

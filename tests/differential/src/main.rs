@@ -124,7 +124,7 @@ async fn run(arguments: &Arguments) -> Result<bool> {
         families.retain(|family| arguments.only.contains(&family.name));
     }
     let mut kun = Standalone::prepare(&["--roles", "apiserver"], &[])?;
-    let (kubernetes, started) = tokio::join!(oracle(&arguments.tools), kun.resume());
+    let (kubernetes, started) = tokio::join!(oracle(&arguments.tools), forgetful(&mut kun));
     let kubernetes = kubernetes?;
     started?;
     let ours = administrator(&kun)?;
@@ -174,6 +174,14 @@ async fn oracle(tools: &Path) -> Result<Kubernetes> {
     }
     kubernetes.compact().await?;
     Ok(kubernetes)
+}
+
+/// Starts our server, and starts it again: what was written before the second start is history that it has forgotten, as
+/// the oracle has forgotten its own.
+async fn forgetful(kun: &mut Standalone) -> Result<()> {
+    kun.resume().await?;
+    kun.stop().await?;
+    kun.resume().await
 }
 
 /// Replays everything against both, a few scenarios at a time, and returns it in the order of the corpus.

@@ -66,15 +66,17 @@ impl Normal {
         Value::Object(resources.iter().map(|resource| (name(resource), self.body(resource))).collect())
     }
 
-    /// The causes of each field: one more must not move all others.
+    /// The causes of each field, and how often each is told: one more must not move all others.
     fn by_field(&mut self, causes: &[Value]) -> Value {
-        let mut fields: BTreeMap<String, Vec<Value>> = BTreeMap::new();
+        let mut fields: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
         for cause in causes {
             let text = |name: &str| cause[name].as_str().unwrap_or_default();
             let told = self.text(&format!("{} {}", text("reason"), text("message")));
-            fields.entry(self.text(text("field"))).or_default().push(json!(told));
+            *fields.entry(self.text(text("field"))).or_default().entry(told).or_default() += 1;
         }
-        fields.into_iter().map(|(field, told)| (field, sorted(told))).collect::<Map<_, _>>().into()
+        let shown = |(told, times): (String, usize)| if times == 1 { told } else { format!("{times} × {told}") };
+        let list = |told: BTreeMap<String, usize>| told.into_iter().map(shown).collect::<Vec<_>>();
+        fields.into_iter().map(|(field, told)| (field, json!(list(told)))).collect::<Map<_, _>>().into()
     }
 
     fn metadata(&mut self, metadata: &Map<String, Value>, collective: bool) -> Value {
@@ -133,13 +135,23 @@ impl Normal {
             text = text.replace(hidden.as_str(), name);
         }
         let text = replace(&text, &UID, |found| format!("<uid {}>", number(&mut self.uids, found)));
-        let text = replace(&text, &TIME, |_| "<time>".to_owned());
+        let text = in_any_order(text);
+        let text = versions_within(replace(&text, &TIME, |_| "<time>".to_owned()));
         if text.contains("esource version") || text.contains("resourceVersion=") || text.contains("ResourceVersion in")
         {
             return digits(&text);
         }
         text
     }
+}
+
+/// Faults of a typed patch come in an order that is chance in the oracle.
+fn in_any_order(text: String) -> String {
+    const HEAD: &str = ": errors:\n  ";
+    let Some((before, list)) = text.split_once(HEAD) else { return text };
+    let mut faults: Vec<&str> = list.split("\n  ").collect();
+    faults.sort_unstable();
+    format!("{before}{HEAD}{}", faults.join("\n  "))
 }
 
 fn sorted(mut values: Vec<Value>) -> Value {
@@ -184,6 +196,23 @@ fn replace(text: &str, pattern: &[u8], mut with: impl FnMut(&str) -> String) -> 
     out + rest
 }
 
+/// The versions of objects that a text quotes as JSON, however often it is quoted itself.
+fn versions_within(text: String) -> String {
+    const NAME: &str = "resourceVersion";
+    let Some((before, rest)) = text.split_once(NAME) else { return text };
+    let rest = versions_within(rest.to_owned());
+    let is_quote = |c: char| c == '\\' || c == '"';
+    let value = rest.trim_start_matches(is_quote).strip_prefix(':').map(|value| value.trim_start_matches(is_quote));
+    let tail = value.map(|value| value.trim_start_matches(|c: char| c.is_ascii_digit()));
+    match (value, tail) {
+        (Some(value), Some(tail)) if tail.len() < value.len() && tail.starts_with(is_quote) => {
+            let head = rest.get(..rest.len() - value.len()).unwrap_or_default();
+            format!("{before}{NAME}{head}<version>{tail}")
+        }
+        _ => format!("{before}{NAME}{rest}"),
+    }
+}
+
 /// Every run of decimal digits as `<n>`.
 fn digits(text: &str) -> String {
     let mut out = String::new();
@@ -213,6 +242,27 @@ mod tests {
         assert_eq!(object(&uid('a'), "7"), json!({"name": "a", "uid": "<uid 1>", "resourceVersion": "<version 1>"}));
         assert_eq!(object(&uid('a'), "9"), json!({"name": "a", "uid": "<uid 1>", "resourceVersion": "<version 2>"}));
         assert_eq!(object(&uid('b'), "7"), json!({"name": "a", "uid": "<uid 2>", "resourceVersion": "<version 1>"}));
+    }
+
+    #[test]
+    fn versions_in_objects_that_a_text_quotes_have_no_value() {
+        for (text, told) in [
+            (r#"{"resourceVersion":"12","uid":"a"}"#, r#"{"resourceVersion":"<version>","uid":"a"}"#),
+            (
+                r#"Invalid value: "{\"resourceVersion\":\"12\"}""#,
+                r#"Invalid value: "{\"resourceVersion\":\"<version>\"}""#,
+            ),
+            ("metadata.resourceVersion: Invalid value: 0", "metadata.resourceVersion: Invalid value: 0"),
+            (r#""resourceVersion":"" "resourceVersion":"7""#, r#""resourceVersion":"" "resourceVersion":"<version>""#),
+        ] {
+            assert_eq!(versions_within(text.to_owned()), told);
+        }
+    }
+
+    #[test]
+    fn faults_that_come_in_any_order_are_sorted() {
+        assert_eq!(in_any_order("x: errors:\n  .b: c\n  .a: b".to_owned()), "x: errors:\n  .a: b\n  .b: c");
+        assert_eq!(in_any_order("no errors".to_owned()), "no errors");
     }
 
     #[test]

@@ -11,11 +11,20 @@ use serde_json::{Value, json};
 use crate::corpus::{Family, Scenario, Step};
 
 /// Requests of one scenario after the first, which makes the object.
-const STEPS: usize = 10;
+const STEPS: u64 = 10;
 /// Where the scenarios' objects are.
 const OBJECT: &str = "${clusters}/orders";
 /// Fields that our validation or our deletion knows more about than the schema.
 const LEFT_OUT: [&str; 3] = ["/spec/mode", "/spec/deletion/protected", "/spec/version"];
+
+const MERGE: &str = "application/merge-patch+json";
+const JSON: &str = "application/json-patch+json";
+
+/// The fields that requests change.
+struct Material {
+    spec: Vec<Leaf>,
+    status: Vec<Leaf>,
+}
 
 /// A small generator of numbers (xorshift64*): its numbers need only look different.
 struct Numbers(u64);
@@ -29,18 +38,22 @@ struct Leaf {
 /// One family of each sort.
 pub(crate) fn families(seed: u64, scenarios: usize, registry: &Registry) -> Vec<Family> {
     let Some(kind) = registry.kinds().find(|kind| kind.kind == "RedisCluster") else { return Vec::new() };
-    let mut leaves = Vec::new();
-    collect("/spec", &kind.schema["properties"]["spec"], &mut leaves);
-    leaves.retain(|leaf| !LEFT_OUT.contains(&leaf.pointer.as_str()));
+    let leaves = |of: &str| {
+        let mut leaves = Vec::new();
+        collect(&format!("/{of}"), &kind.schema["properties"][of], &mut leaves);
+        leaves.retain(|leaf| !LEFT_OUT.contains(&leaf.pointer.as_str()));
+        leaves
+    };
+    let material = Material { spec: leaves("spec"), status: leaves("status") };
     let mut numbers = Numbers(seed.wrapping_mul(2).wrapping_add(1));
     let mut family = |name: &str, legal: bool| Family {
         name: format!("random-{name}"),
-        scenarios: (1..=scenarios).map(|at| scenario(seed, at, &leaves, legal, &mut numbers)).collect(),
+        scenarios: (1..=scenarios).map(|at| scenario(seed, at, &material, legal, &mut numbers)).collect(),
     };
     vec![family("legal", true), family("illegal", false)]
 }
 
-fn scenario(seed: u64, at: usize, leaves: &[Leaf], legal: bool, numbers: &mut Numbers) -> Scenario {
+fn scenario(seed: u64, at: usize, material: &Material, legal: bool, numbers: &mut Numbers) -> Scenario {
     let mut steps = vec![Step {
         method: Some("POST".to_owned()),
         path: "${clusters}".to_owned(),
@@ -48,35 +61,94 @@ fn scenario(seed: u64, at: usize, leaves: &[Leaf], legal: bool, numbers: &mut Nu
         save: Some("live".to_owned()),
         ..Step::default()
     }];
-    steps.extend((0..STEPS).map(|_| step(leaves, legal, numbers)));
+    // An apply and a scale own the same field: the oracle mixes the owners up, one way or another.
+    let applies = numbers.below(2) == 0;
+    steps.extend((0..STEPS).map(|at| step(at, applies, material, legal, numbers)));
     Scenario { name: format!("seed {seed}, scenario {at}"), steps }
 }
 
-fn step(leaves: &[Leaf], legal: bool, numbers: &mut Numbers) -> Step {
-    let changes = changes(leaves, legal, numbers);
-    let (method, path, content) = match numbers.below(10) {
-        0 => ("GET", OBJECT, None),
-        1 => ("GET", "${clusters}", None),
-        2 => ("DELETE", OBJECT, None),
-        3 => ("POST", "${clusters}", Some((Some("cluster"), nested(&changes), None))),
-        4 | 5 => ("PUT", OBJECT, Some((Some("live"), nested(&changes), None))),
-        6 | 7 => ("PATCH", OBJECT, Some((None, nested(&changes), Some("application/merge-patch+json")))),
-        8 => ("PATCH", OBJECT, Some((None, operations(&changes), Some("application/json-patch+json")))),
-        _ => {
-            let replicas = json!({"spec": {"replicas": 3 + numbers.below(4)}});
-            ("PATCH", "${clusters}/orders/scale", Some((None, replicas, Some("application/merge-patch+json"))))
-        }
+fn step(at: u64, applies: bool, material: &Material, legal: bool, numbers: &mut Numbers) -> Step {
+    let changes = changes(&material.spec, legal, numbers);
+    let mut step = match numbers.below(16) {
+        0 | 1 => read(numbers),
+        2 => request("DELETE", OBJECT),
+        3 => sent("POST", "${clusters}", Some("cluster"), nested(&changes)),
+        4 | 5 => sent("PUT", OBJECT, Some("live"), nested(&changes)),
+        6 | 7 => patch(OBJECT, MERGE, nested(&changes)),
+        8 => patch(OBJECT, JSON, operations(&changes)),
+        9 => patch("${clusters}/orders/status", MERGE, nested(&self::changes(&material.status, true, numbers))),
+        10 => patch(OBJECT, MERGE, finalizers(numbers)),
+        _ if applies => apply(&changes, numbers),
+        // Never the number that is there: the oracle then mixes up the owners, too.
+        _ => patch("${clusters}/orders/scale", MERGE, json!({"spec": {"replicas": 4 + at}})),
     };
-    let mut step = Step { method: Some(method.to_owned()), path: path.to_owned(), ..Step::default() };
-    if let Some((object, body, media_type)) = content {
-        step.object = object.map(str::to_owned);
-        step.body = Some(body);
-        step.headers = media_type.map(|kind| ("content-type".to_owned(), Some(kind.to_owned()))).into_iter().collect();
-        step.save = (step.path == OBJECT).then(|| "live".to_owned());
+    let is_write = step.method.as_deref() != Some("GET");
+    // What is put later starts from what was answered last; an answer to a dry run is none.
+    let is_whole = step.path == OBJECT && step.body.is_some();
+    if is_write && numbers.below(8) == 0 {
+        step.query.insert("dryRun".to_owned(), "All".to_owned());
+    } else if is_whole {
+        step.save = Some("live".to_owned());
     }
-    if numbers.below(8) == 0 && method != "GET" {
-        step.query = BTreeMap::from([("dryRun".to_owned(), "All".to_owned())]);
-        step.save = None;
+    step
+}
+
+fn request(method: &str, path: &str) -> Step {
+    Step { method: Some(method.to_owned()), path: path.to_owned(), ..Step::default() }
+}
+
+fn sent(method: &str, path: &str, object: Option<&str>, body: Value) -> Step {
+    Step { object: object.map(str::to_owned), body: Some(body), ..request(method, path) }
+}
+
+fn patch(path: &str, media_type: &str, body: Value) -> Step {
+    let headers = BTreeMap::from([("content-type".to_owned(), Some(media_type.to_owned()))]);
+    Step { headers, ..sent("PATCH", path, None, body) }
+}
+
+/// The object or all of them, by what they are called, as themselves or as a table.
+fn read(numbers: &mut Numbers) -> Step {
+    let mut step = request("GET", if numbers.below(2) == 0 { OBJECT } else { "${clusters}" });
+    let selectors = [
+        ("labelSelector", "random=v1"),
+        ("labelSelector", "random in (v0,v2)"),
+        ("labelSelector", "!random"),
+        ("labelSelector", "random,random!=v0"),
+        ("fieldSelector", "metadata.name=orders"),
+        ("fieldSelector", "metadata.name!=orders"),
+    ];
+    if let Some((name, selector)) = numbers.pick(&selectors).filter(|_| step.path != OBJECT) {
+        step.query.insert((*name).to_owned(), (*selector).to_owned());
+    }
+    let views = ["Table", "PartialObjectMetadata", "PartialObjectMetadataList"];
+    let fits = |view: &&&str| step.path == OBJECT && **view != views[2] || step.path != OBJECT && **view != views[1];
+    if let Some(view) = numbers.pick(&views).filter(fits).filter(|_| numbers.below(3) == 0) {
+        let accept = format!("application/json;as={view};v=v1;g=meta.k8s.io");
+        step.headers.insert("accept".to_owned(), Some(accept));
+    }
+    step
+}
+
+/// Holds the object back from its deletion, or lets it go.
+fn finalizers(numbers: &mut Numbers) -> Value {
+    let lists = [json!(["kun.io/hold"]), json!(["kun.io/hold", "kun.io/more"]), json!([]), json!(null)];
+    json!({"metadata": {"finalizers": numbers.pick(&lists)}})
+}
+
+/// One of two managers applies the changes, now and then by force.
+fn apply(changes: &[(String, Value)], numbers: &mut Numbers) -> Step {
+    let mut body = json!({
+        "apiVersion": "redis.kun.io/v1",
+        "kind": "RedisCluster",
+        "metadata": {"name": "orders"},
+        "spec": {"version": "8.0", "shards": 3, "replicasPerShard": 1},
+    });
+    json_patch::merge(&mut body, &nested(changes));
+    let mut step = patch(OBJECT, "application/apply-patch+yaml", body);
+    let manager = if numbers.below(2) == 0 { "one" } else { "two" };
+    step.query.insert("fieldManager".to_owned(), manager.to_owned());
+    if numbers.below(3) == 0 {
+        step.query.insert("force".to_owned(), "true".to_owned());
     }
     step
 }

@@ -73,6 +73,9 @@ impl Replay {
         if let Some(millis) = step.wait {
             tokio::time::sleep(Duration::from_millis(millis)).await;
         }
+        if step.query.get("resourceVersion").is_some_and(|version| version == "0") {
+            self.catch_up().await?;
+        }
         let call = self.call(step);
         let label = format!("{}: {} {}", self.outcomes.len() + 1, call.method, self.normal.text(&call.target));
         let Some(watch) = &step.watch else {
@@ -91,6 +94,16 @@ impl Replay {
         let value = Box::pin(self.watch(watch, &call)).await?;
         if let Some(outcome) = self.outcomes.get_mut(at) {
             outcome.value = value;
+        }
+        Ok(())
+    }
+
+    /// Has a server's cache follow its store: how far behind it is when "anything" is asked for would be chance.
+    async fn catch_up(&mut self) -> Result<()> {
+        for collection in ["${clusters}?limit=1", "${policies}?limit=1"] {
+            let target = self.variables.fill(collection);
+            let call = Call { method: "GET".to_owned(), target, headers: Vec::new(), body: Vec::new() };
+            self.session.send(&call).await?;
         }
         Ok(())
     }

@@ -88,12 +88,13 @@ impl Report {
         format!("{requests} requests, {explained} explained differences, {} unexplained{part}", self.unexplained())
     }
 
-    /// The unexplained differences, those of one cause together, most frequent first; last those that may be mere
-    /// consequences.
+    /// The unexplained differences, those of one cause together, most frequent first; then those that may be mere
+    /// consequences; last the explained ones.
     pub(crate) fn by_cause(&self) -> String {
         let (follow, lead): (Vec<_>, Vec<_>) = self.unexplained.iter().partition(|one| one.follows);
         let consequences = "\nAfter another answer to an earlier request of the scenario:\n\n";
-        gathered(&lead) + consequences + &gathered(&follow)
+        let explained = "\nExplained, by row of the table:\n\n";
+        gathered(&lead) + consequences + &gathered(&follow) + explained + &self.explanations.by_row()
     }
 }
 

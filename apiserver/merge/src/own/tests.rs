@@ -275,3 +275,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn conflicts_are_told_by_manager_those_of_its_subresources_first() {
+    let conflict = |subresource: &str, path: &[&str]| Conflict {
+        manager: Manager::of("a", Operation::Update, "g/v1", subresource),
+        path: Path::of(path),
+    };
+    let conflicts =
+        [conflict("", &["spec", "a"]), conflict("status", &["metadata", "labels"]), conflict("", &["spec", "b"])];
+    assert_eq!(
+        message(&conflicts),
+        "Apply failed with 3 conflicts: conflicts with \"a\" with subresource \"status\" using g/v1:\n- .metadata.labels\n\
+         conflicts with \"a\" using g/v1:\n- .spec.a\n- .spec.b"
+    );
+}

@@ -62,17 +62,18 @@ fn walk(node: &Node, value: &Value, path: &mut String, faults: &mut Faults) {
 /// Why a value, not null, cannot be of this type; what is in it is looked at later.
 fn misfit(shape: &Shape, value: &Value) -> Option<String> {
     let (fits, why) = match shape {
-        Shape::Any => (true, String::new()),
+        // Kubernetes deduces the type of a number or a text from the value; only validation refuses others.
+        Shape::Any | Shape::IntOrString => (true, String::new()),
         Shape::Object(_) => (value.is_object(), format!("expected map, got &{{{}}}", plain(value))),
         Shape::Array(_) => (value.is_array(), format!("expected list, got &{{{}}}", plain(value))),
         Shape::Integer { .. } | Shape::Number => {
             (value.is_number(), format!("expected numeric (int or float), got {}", go_type(value)))
         }
         Shape::String { is_time: false, .. } => {
-            (value.is_string(), format!("expected string, got &value.valueUnstructured{{Value:{value}}}"))
+            (value.is_string(), format!("expected string, got &value.valueUnstructured{{Value:{}}}", syntax(value)))
         }
         Shape::Boolean => (value.is_boolean(), format!("expected boolean, got &{{{}}}", plain(value))),
-        Shape::IntOrString | Shape::String { is_time: true, .. } => {
+        Shape::String { is_time: true, .. } => {
             let is_scalar = !value.is_object() && !value.is_array();
             (is_scalar, format!("expected any scalar, got &{{{}}}", plain(value)))
         }
@@ -105,9 +106,34 @@ fn under(path: &mut String, element: &Element, walk: impl FnOnce(&mut String)) {
     path.truncate(length);
 }
 
-/// As Go prints a value in a message.
+/// As Go prints a value in a message (`%v`).
 fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+    match value {
+        Value::Null => "<nil>".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) => format!("[{}]", items.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(fields) => {
+            let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}:{}", plain(value))).collect();
+            format!("map[{}]", fields.join(" "))
+        }
+        Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
+}
+
+/// As Go would write a value (`%#v`).
+fn syntax(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Array(items) => {
+            format!("[]interface {{}}{{{}}}", items.iter().map(syntax).collect::<Vec<_>>().join(", "))
+        }
+        Value::Object(fields) => {
+            let fields: Vec<String> =
+                fields.iter().map(|(name, value)| format!("{name:?}:{}", syntax(value))).collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+        Value::String(_) | Value::Bool(_) | Value::Number(_) => value.to_string(),
+    }
 }
 
 const fn go_type(value: &Value) -> &'static str {
@@ -118,5 +144,21 @@ const fn go_type(value: &Value) -> &'static str {
         Value::Object(_) => "map[string]interface {}",
         Value::Number(_) => "int64",
         Value::Null => "<nil>",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn values_are_told_as_go_tells_them() {
+        let value = json!({"b": [1, "x", null, true], "a": {}});
+        assert_eq!(plain(&value), "map[a:map[] b:[1 x <nil> true]]");
+        assert_eq!(
+            syntax(&value),
+            r#"map[string]interface {}{"a":map[string]interface {}{}, "b":[]interface {}{1, "x", interface {}(nil), true}}"#
+        );
     }
 }

@@ -185,6 +185,14 @@ fn described(binding: &Binding, subject: &Subject) -> String {
 }
 
 impl PolicyRule {
+    /// What an administrator may do: one rule for resources, one for paths.
+    #[must_use]
+    pub fn everything() -> [Self; 2] {
+        let all = || vec![ALL.to_owned()];
+        let resources = Self { verbs: all(), api_groups: all(), resources: all(), ..Self::default() };
+        [resources, Self { verbs: all(), non_resource_urls: all(), ..Self::default() }]
+    }
+
     /// Whether the rule allows what is asked.
     #[must_use]
     pub fn allows(&self, asked: &Attributes) -> bool {

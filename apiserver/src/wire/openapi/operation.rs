@@ -126,6 +126,10 @@ pub fn paths(kind: &Kind) -> Vec<Path> {
     };
     let with_name: Vec<Parameter> = std::iter::once(NAME).chain(scoped.clone()).collect();
     let mut paths = Vec::new();
+    if kind.review.is_some() {
+        let operations = vec![operation(kind, &Site::of(kind), Verb::Create, &own)];
+        return vec![Path { path: collection, parameters: scoped, operations }];
+    }
     if kind.scope == Scope::Namespaced {
         let operations = vec![operation(kind, &Site::everywhere(kind), Verb::List, &own)];
         paths.push(Path { path: format!("{root}/{}", kind.plural), parameters: Vec::new(), operations });

@@ -7,11 +7,13 @@ use std::time::Duration;
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
+use apiserver::admit::escalate::Escalation;
 use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::Authenticator;
-use apiserver::filter::authz::StaticAuthorizer;
+use apiserver::filter::authz::stored::Stored;
+use apiserver::filter::authz::{Authorizer, StaticAuthorizer, Union};
 use apiserver::filter::metrics::Metrics;
 use apiserver::filter::rights;
 use apiserver::registry::{Registry, host, redis};
@@ -62,10 +64,14 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
+    let stored = Arc::new(Stored::default());
     let edge = Edge::new(
         app.clone(),
         Authenticator::of_clients(Anchors::of_pem(pki.authority_pem())?),
-        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        Arc::new(Union::of(vec![
+            Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+            Arc::clone(&stored) as Arc<dyn Authorizer>,
+        ])),
         Arc::clone(&metrics),
     );
     let options = serve::Options {
@@ -83,7 +89,9 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
     pki.follow_with(Arc::clone(&caller), shown);
-    app.open(Arc::clone(&storage), Arc::new(Chain::new(Arc::new(StoreSources::new(Arc::clone(&storage))), caller)));
+    stored.open(Arc::clone(&storage));
+    let chain = Arc::new(Chain::new(Arc::new(StoreSources::new(Arc::clone(&storage))), caller));
+    app.open(Arc::clone(&storage), Arc::new(Escalation::before(chain, stored)));
     let running = Running { last: Some(Box::pin(async move { storage.close().await })), ..running };
     Ok(std::iter::once(running).chain(parts).collect())
 }

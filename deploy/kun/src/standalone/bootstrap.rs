@@ -1,9 +1,11 @@
 //! Objects an installation starts with: namespaces, and the registration of our webhook. Written only if they differ.
 
+use apiserver::registry::{rbac, redis};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use serde::Serialize;
@@ -44,6 +46,67 @@ pub(super) async fn namespaces(client: &Client) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Creates the roles that every cluster has, where they are missing: what somebody changed stays.
+pub(super) async fn roles(client: &Client) -> Result<(), Error> {
+    let api: Api<ClusterRole> = Api::all(client.clone());
+    for role in cluster_roles() {
+        let name = role.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let failed = |source| Error { kind: "clusterrole", name: name.clone(), source };
+        if api.get_opt(&name).await.map_err(failed)?.is_none() {
+            let role = serde_json::from_value(role).map_err(|error| failed(kube::Error::SerdeError(error)))?;
+            api.create(&PostParams::default(), &role).await.map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// cluster-admin; admin, edit and view, which collect the rules of others by label; and what they collect here.
+fn cluster_roles() -> Vec<Value> {
+    let role = |name: &str, more: Value| {
+        let mut role =
+            json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}});
+        if let (Some(role), Value::Object(more)) = (role.as_object_mut(), more) {
+            role.extend(more);
+        }
+        role
+    };
+    let all =
+        json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]);
+    let collecting = |name: &str| {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{name}");
+        role(
+            name,
+            json!({"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}, "rules": []}),
+        )
+    };
+    let mut roles = vec![role("cluster-admin", json!({"rules": all}))];
+    roles.extend(["admin", "edit", "view"].map(collecting));
+    if let Ok(redis) = redis::registry() {
+        roles.extend(rbac::cluster_roles(&redis, types::GROUP));
+    }
+    // As in Kubernetes, who may only look does not see Secrets.
+    let core = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": ["", "apps", "policy"], "resources": resources, "verbs": verbs});
+    let plain =
+        ["configmaps", "events", "persistentvolumeclaims", "poddisruptionbudgets", "pods", "services", "statefulsets"];
+    let (read, write) = (["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]);
+    let rights =
+        json!({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings", "roles"], "verbs": ["*"]});
+    let aggregated = |name: &str, rules: Vec<Value>| {
+        let labels = json!({format!("rbac.authorization.k8s.io/aggregate-to-{name}"): "true"});
+        let mut role = role(&format!("system:aggregate-to-{name}"), json!({"rules": rules}));
+        if let Some(metadata) = role.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("labels".to_owned(), labels);
+        }
+        role
+    };
+    let view = vec![core(&plain, &read), core(&["namespaces"], &read)];
+    let edit =
+        [view.clone(), vec![core(&plain, &write), core(&["secrets"], &read), core(&["secrets"], &write)]].concat();
+    let admin = [edit.clone(), vec![rights]].concat();
+    roles.extend([aggregated("view", view), aggregated("edit", edit), aggregated("admin", admin)]);
+    roles
 }
 
 /// Registers the webhook.

@@ -1,4 +1,4 @@
-//! The store of standalone: opens the one that was chosen, and runs what it needs besides.
+//! The store of a server: opens the one that was chosen, and runs what it needs besides.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,13 +37,13 @@ pub enum Error {
 }
 
 /// An open store, and the parts that run for it.
-pub(super) struct Opened {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) parts: Vec<Running>,
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) parts: Vec<Running>,
 }
 
 /// Opens what was chosen.
-pub(super) async fn open(data: &Path, choice: &Choice) -> Result<Opened, Error> {
+pub(crate) async fn open(data: &Path, choice: &Choice) -> Result<Opened, Error> {
     match choice {
         Choice::Embedded => embedded(data).await,
         Choice::Etcd { options, tls } => etcd(options, tls.as_ref()).await,

@@ -1,0 +1,67 @@
+//! Roles and bindings in standalone, as kubectl makes them and asks about them.
+
+use certs::ALPN_H2;
+
+use crate::hooks::Hooks;
+use crate::whole::{kubectl, start};
+
+#[tokio::test]
+async fn roles_and_bindings_count_from_the_moment_they_are_acknowledged() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let server = start(&hooks).await;
+    let admin = server.client("kun:admin", &["system:masters"]);
+    let jane = server.client("jane", &["team"]);
+    let run = async |arguments: &[&str]| {
+        let (done, text) = kubectl(&server, &admin, arguments).await;
+        assert!(done, "{arguments:?}: {text}");
+        text
+    };
+    let may = async |arguments: &[&str]| kubectl(&server, &jane, &[&["auth", "can-i"], arguments].concat()).await;
+    let backup = ["create", "redisclusters.redis.kun.io/orders", "--subresource=backup", "-n=shop"];
+    run(&["create", "namespace", "shop"]).await;
+    assert_eq!(may(&backup).await, (false, "no\n".to_owned()));
+    run(&["create", "role", "backups", "-n=shop", "--verb=create", "--resource=redisclusters.redis.kun.io/backup"])
+        .await;
+    run(&["create", "rolebinding", "backups", "-n=shop", "--role=backups", "--group=team"]).await;
+    assert_eq!(may(&backup).await, (true, "yes\n".to_owned()));
+    let elsewhere = ["create", "redisclusters.redis.kun.io/orders", "--subresource=backup", "-n=other"];
+    assert_eq!(may(&elsewhere).await, (false, "no\n".to_owned()));
+    assert_eq!(may(&["delete", "redisclusters.redis.kun.io/orders", "-n=shop"]).await, (false, "no\n".to_owned()));
+    let (_, rights) = may(&["--list", "-n=shop"]).await;
+    assert!(rights.contains("redisclusters.redis.kun.io/backup"), "{rights}");
+    let whoami = kubectl(&server, &jane, &["auth", "whoami", "-o=jsonpath={.status.userInfo.username}"]).await;
+    assert_eq!(whoami, (true, "jane".to_owned()));
+    run(&["delete", "rolebinding", "backups", "-n=shop"]).await;
+    assert_eq!(may(&backup).await, (false, "no\n".to_owned()));
+}
+
+#[tokio::test]
+async fn nobody_gives_away_rights_that_he_has_not() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let server = start(&hooks).await;
+    let admin = server.client("kun:admin", &["system:masters"]);
+    let run = async |arguments: &[&str]| {
+        let (done, text) = kubectl(&server, &admin, arguments).await;
+        assert!(done, "{arguments:?}: {text}");
+    };
+    run(&["create", "namespace", "shop"]).await;
+    run(&["create", "clusterrole", "rights", "--verb=create,update,get", "--resource=roles,rolebindings,configmaps"])
+        .await;
+    run(&["create", "rolebinding", "jane", "-n=shop", "--clusterrole=rights", "--user=jane"]).await;
+    run(&["create", "clusterrole", "look", "--verb=get", "--resource=secrets"]).await;
+    let jane = async |arguments: &[&str]| {
+        let arguments = [arguments, &["-n=shop", "--as=jane"]].concat();
+        kubectl(&server, &admin, &arguments).await
+    };
+    let (done, text) = jane(&["create", "role", "mine", "--verb=get", "--resource=configmaps"]).await;
+    assert!(done, "{text}");
+    let (done, text) = jane(&["create", "role", "more", "--verb=get", "--resource=secrets"]).await;
+    let told = "is attempting to grant RBAC permissions not currently held:\n{APIGroups:[\"\"], Resources:[\"secrets\"], Verbs:[\"get\"]}";
+    assert!(!done && text.contains(told), "{text}");
+    let (done, text) = jane(&["create", "rolebinding", "more", "--clusterrole=look", "--user=joe"]).await;
+    assert!(!done && text.contains(told), "{text}");
+    run(&["create", "clusterrole", "give", "--verb=bind", "--resource=clusterroles", "--resource-name=look"]).await;
+    run(&["create", "rolebinding", "jane-gives", "-n=shop", "--clusterrole=give", "--user=jane"]).await;
+    let (done, text) = jane(&["create", "rolebinding", "more", "--clusterrole=look", "--user=joe"]).await;
+    assert!(done, "{text}");
+}

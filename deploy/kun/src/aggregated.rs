@@ -1,0 +1,201 @@
+//! `kun apiserver`: our API server behind a kube-apiserver, which passes requests on and says who asks.
+//!
+//! Who may do what, which namespaces there are and which webhooks want to be asked is that server's to say. Until it has
+//! said so once, nobody is served.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::admit::Chain;
+use apiserver::admit::call::Caller;
+use apiserver::app::{App, Need};
+use apiserver::delegate::access::SubjectAccessReviews;
+use apiserver::delegate::sources::CoreSources;
+use apiserver::delegate::token::TokenReviews;
+use apiserver::delegate::trust::FollowTrust;
+use apiserver::filter::Edge;
+use apiserver::filter::authn::Authenticator;
+use apiserver::filter::authn::trust::{AnyName, Trust};
+use apiserver::filter::authz::Union;
+use apiserver::filter::metrics::Metrics;
+use apiserver::registry::redis;
+use apiserver::serve::{self, Drain, Limits};
+use apiserver::storage::Storage;
+use apiserver::world::System;
+use certs::{ALPN_H1, ALPN_H2, ClientAuth, MaterialPaths, Reloading};
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::cli::Role;
+use crate::cli::store::Choice;
+use crate::standalone::keep::{self, Opened};
+use crate::standalone::{self, Running, Signals, lock};
+
+/// How often the certificate's files are looked at.
+const LOOK: Duration = Duration::from_secs(10);
+/// How the server stops: endpoints take a moment to be forgotten, and requests in progress to end.
+const DRAIN: Drain = Drain { notice: Duration::from_secs(5), finish: Duration::from_secs(60) };
+
+/// What to run, already checked.
+#[derive(Debug)]
+pub struct Options {
+    /// Where the audit trail is kept, and objects if the store is the embedded one.
+    pub data: PathBuf,
+    /// Where objects are kept.
+    pub store: Choice,
+    /// Where to listen.
+    pub listen: SocketAddr,
+    /// Certificate and key of the server.
+    pub certificate: (PathBuf, PathBuf),
+    /// How to reach the kube-apiserver; absent: as a pod does.
+    pub kubeconfig: Option<PathBuf>,
+    /// Whether any certificate of the proxies' authority will do.
+    pub any_name: AnyName,
+}
+
+/// Why the API server could not start, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Signals.
+    #[error("listening to signals")]
+    Signals(#[source] std::io::Error),
+    /// The port.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The certificate.
+    #[error("preparing the server's TLS")]
+    Tls(#[from] certs::Error),
+    /// The kubeconfig.
+    #[error("reading how to reach the kube-apiserver")]
+    Kubeconfig(#[source] kube::config::KubeconfigError),
+    /// The environment of a pod.
+    #[error("reading how to reach the kube-apiserver from inside of a pod; outside of one, give --kubeconfig")]
+    InCluster(#[source] kube::config::InClusterError),
+    /// The client.
+    #[error("preparing the client of the kube-apiserver")]
+    Client(#[source] kube::Error),
+    /// A kind's schema.
+    #[error("the schema of a kind")]
+    Schema(#[from] merge::SchemaError),
+    /// Another process uses the directory.
+    #[error(transparent)]
+    Lock(#[from] lock::Error),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] keep::Error),
+    /// The caches.
+    #[error("filling the caches: {0}")]
+    Caches(String),
+}
+
+/// Serves until a signal.
+pub async fn run(options: Options) -> Result<ExitCode, Error> {
+    let mut signals = Signals::listen().map_err(Error::Signals)?;
+    let _lock = lock::take(&options.data, &BTreeSet::from([Role::Apiserver]))?;
+    let listener =
+        TcpListener::bind(options.listen).await.map_err(|source| Error::Listen { address: options.listen, source })?;
+    let paths = MaterialPaths { identity: Some(options.certificate.clone()), authorities: None };
+    let certificates = Reloading::new(paths.read()?)?;
+    let client = client(&options).await?;
+    let core = Core::follow(client, options.any_name);
+    let metrics = Arc::new(Metrics::default());
+    let app = App::new(redis::registry()?, Arc::new(System));
+    app.wait_for(core.needs());
+    let stop = CancellationToken::new();
+    let serving = tokio::spawn(serve::run(
+        serve::Options {
+            listener,
+            tls: certificates.server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1])?,
+            edge: core.edge(&app, &metrics),
+            metrics: Arc::clone(&metrics),
+            limits: Limits::default(),
+            drain: DRAIN,
+        },
+        stop.clone(),
+    ));
+    let (storage, parts) = open(&options, &app, &core, metrics).await?;
+    tracing::info!(address = %options.listen, "serving");
+    tokio::select! {
+        () = signals.first() => {}
+        () = certificates.watch_files(paths, LOOK) => {}
+    }
+    stop.cancel();
+    if let Err(error) = serving.await {
+        tracing::error!(%error, "the server ended badly");
+    }
+    standalone::stop(parts).await;
+    storage.close().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn client(options: &Options) -> Result<Client, Error> {
+    let config = match &options.kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
+            let options = KubeConfigOptions::default();
+            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Kubeconfig)?
+        }
+        None => kube::Config::incluster().map_err(Error::InCluster)?,
+    };
+    Client::try_from(config).map_err(Error::Client)
+}
+
+/// What the kube-apiserver says: who asks, what he may do, what admission must know.
+struct Core {
+    authenticator: Arc<Authenticator>,
+    trust: Arc<FollowTrust>,
+    access: Arc<SubjectAccessReviews>,
+    sources: Arc<CoreSources>,
+}
+
+impl Core {
+    /// Begins to follow, until the process ends.
+    fn follow(client: Client, any_name: AnyName) -> Self {
+        let tokens = Arc::new(TokenReviews::new(client.clone()));
+        let authenticator = Arc::new(Authenticator::new(Trust::default(), Some(tokens)));
+        let trust = FollowTrust::new(client.clone(), Arc::clone(&authenticator), any_name);
+        let (sources, follow) = CoreSources::follow(client.clone());
+        tokio::spawn(follow);
+        let followed = Arc::clone(&trust);
+        tokio::spawn(async move { followed.run().await });
+        Self { authenticator, trust, access: Arc::new(SubjectAccessReviews::new(client)), sources }
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        let (trust, sources) = (Arc::clone(&self.trust), Arc::clone(&self.sources));
+        vec![
+            Need { name: "authentication", check: Box::new(move || trust.check()) },
+            Need { name: "admission", check: Box::new(move || sources.check()) },
+        ]
+    }
+
+    fn edge(&self, app: &Arc<App>, metrics: &Arc<Metrics>) -> Arc<Edge> {
+        let authorizer = Arc::new(Union::of(vec![self.access.clone()]));
+        Edge::new(app.clone(), Arc::clone(&self.authenticator), authorizer, Arc::clone(metrics))
+    }
+}
+
+async fn open(
+    options: &Options,
+    app: &Arc<App>,
+    core: &Core,
+    metrics: Arc<Metrics>,
+) -> Result<(Arc<Storage>, Vec<Running>), Error> {
+    let Opened { store, parts } = keep::open(&options.data, &options.store).await?;
+    let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
+    let storage = Arc::new(storage);
+    let caller = Arc::new(Caller::new(None, metrics));
+    app.open(Arc::clone(&storage), Arc::new(Chain::new(core.sources.clone(), caller)));
+    Ok((storage, parts))
+}

@@ -1,0 +1,53 @@
+//! Informers of client-go on our server while writers change what they follow, with and without watch-lists, client-go's
+//! own detector of differences between a list and a watch-list switched on.
+//!
+//! There is no harness around it: what was counted is to be seen in every run.
+
+#![allow(clippy::print_stdout, reason = "a test without a harness tells its outcome itself")]
+
+use std::{
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+};
+
+use anyhow::{Result, ensure};
+use tests::standalone::Standalone;
+
+const NAME: &str = "informers_of_client_go_lose_nothing";
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    if !tests::cluster::is_wanted(NAME, std::env::args().skip(1)) {
+        return ExitCode::SUCCESS;
+    }
+    match run().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{NAME}: FAILED; {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> Result<()> {
+    let Some(program) = tests::cluster::built("informer.sh", NAME)? else { return Ok(()) };
+    for watch_list in [true, false] {
+        let kun = Standalone::start_with(&["--roles", "apiserver"], &[]).await?;
+        follow(&program, &kun.data().join("kubeconfig"), watch_list)?;
+    }
+    Ok(())
+}
+
+/// Runs the program; it judges what it saw itself.
+fn follow(program: &Path, kubeconfig: &Path, watch_list: bool) -> Result<()> {
+    let status = Command::new(program)
+        .arg("--kubeconfig")
+        .arg(kubeconfig)
+        .arg(format!("--watch-list={watch_list}"))
+        .env("KUBE_FEATURE_WatchListClient", watch_list.to_string())
+        .env("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", "true")
+        .stdin(Stdio::null())
+        .status()?;
+    ensure!(status.success(), "with watch-lists {watch_list}: {status}");
+    Ok(())
+}

@@ -1,0 +1,52 @@
+//! The real servers that `tests/cluster` builds once, for the tests that need them; and what happens where they cannot be built.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context, Result, bail};
+
+/// What a script of `tests/cluster` prints where there is no Go and nothing was built before.
+const MISSING: &str = "missing: ";
+
+/// Runs a script of `tests/cluster` that prints the path of what it built. `None`: there is no Go, and the test is skipped
+/// with a line that says so. In CI that is an error, because nobody reads the line.
+#[expect(clippy::print_stdout, reason = "a skipped test says so where its numbers would be")]
+pub fn built(script: &str, test: &str) -> Result<Option<PathBuf>> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("cluster").join(script);
+    let output =
+        Command::new(&path).stdin(Stdio::null()).output().with_context(|| format!("run {}", path.display()))?;
+    let (printed, told) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if output.status.success() {
+        return Ok(Some(PathBuf::from(printed.trim())));
+    }
+    let Some(missing) = told.lines().find(|line| line.starts_with(MISSING)) else {
+        bail!("{script} failed: {told}");
+    };
+    if std::env::var_os("CI").is_some_and(|value| !value.is_empty()) {
+        bail!("{test} may not be skipped in CI; {missing}");
+    }
+    println!("{test}: SKIPPED; {missing}");
+    Ok(None)
+}
+
+/// Whether the arguments of a test program without a harness ask for this one test: none, or a part of its name.
+#[must_use]
+pub fn is_wanted(test: &str, arguments: impl Iterator<Item = String>) -> bool {
+    let (flags, filters): (Vec<String>, Vec<String>) = arguments.partition(|argument| argument.starts_with('-'));
+    !flags.iter().any(|flag| flag == "--list" || flag == "--ignored")
+        && (filters.is_empty() || filters.iter().any(|filter| test.contains(filter.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_without_a_harness_runs_when_it_is_meant() {
+        let wanted = |arguments: &[&str]| is_wanted("one_two", arguments.iter().map(|text| (*text).to_owned()));
+        assert!(wanted(&[]) && wanted(&["two"]) && wanted(&["--nocapture", "x", "one"]));
+        assert!(!wanted(&["three"]) && !wanted(&["--list"]) && !wanted(&["--ignored"]));
+    }
+}

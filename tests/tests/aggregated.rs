@@ -1,0 +1,157 @@
+//! Our API server behind a real kube-apiserver: who asks, what he may do, and what Kubernetes' own controllers make of
+//! our objects.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::{
+    aggregated::{Aggregated, cluster},
+    cluster::built,
+};
+
+#[tokio::test]
+async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Result<()> {
+    let Some(tools) = built("tools.sh", "kubernetes_serves_our_kinds")? else { return Ok(()) };
+    let all = Aggregated::start(&tools).await?;
+    let admin = all.admin();
+    let kinds = admin.run(&["api-resources", "--api-group=redis.kun.io", "-o", "name"]).await?;
+    ensure!(kinds.lines().any(|line| line == "redisclusters.redis.kun.io"), "{kinds}");
+    let explained = admin.run(&["explain", "redisclusters.spec.shards"]).await?;
+    ensure!(explained.contains("FIELD: shards <integer>"), "{explained}");
+
+    // An object in a namespace that is not there, then in one that is.
+    let order = cluster("orders", "shop").to_string();
+    let refused = admin.refused(&["create", "-f", "-"], &order).await?;
+    ensure!(refused.contains("namespaces \"shop\" not found"), "{refused}");
+    admin.run(&["create", "namespace", "shop"]).await?;
+    admin.feed(&["create", "-f", "-"], &order).await?;
+    let created = admin.get("redisclusters", "-n=shop").await?;
+    ensure!(created.pointer("/items/0/spec/shards") == Some(&json!(3)), "{created:#}");
+    admin.run(&["scale", "redisclusters/orders", "-n=shop", "--replicas=5"]).await?;
+    admin.feed(&["apply", "--server-side", "-f", "-"], &cluster("carts", "shop").to_string()).await?;
+
+    the_garbage_collector_takes_what_our_objects_own(&all).await?;
+
+    // The namespace controller deletes our objects with their namespace, and nothing can be made in it meanwhile.
+    admin
+        .run(&[
+            "patch",
+            "redisclusters/carts",
+            "-n=shop",
+            "--type=merge",
+            "-p",
+            r#"{"metadata":{"finalizers":["example.com/hold"]}}"#,
+        ])
+        .await?;
+    admin.run(&["delete", "namespace", "shop", "--wait=false"]).await?;
+    let ask = ["get", "redisclusters", "-n=shop", "-o", "name"];
+    all.until("the namespace controller has deleted what it could", &ask, |text| {
+        text == "rediscluster.redis.kun.io/carts"
+    })
+    .await?;
+    let refused = admin.refused(&["create", "-f", "-"], &cluster("late", "shop").to_string()).await?;
+    ensure!(refused.contains("because it is being terminated"), "{refused}");
+    admin
+        .run(&["patch", "redisclusters/carts", "-n=shop", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
+        .await?;
+    admin.run(&["wait", "namespace/shop", "--for=delete", "--timeout=60s"]).await?;
+    Ok(())
+}
+
+/// A ConfigMap that a RedisCluster owns goes with it.
+async fn the_garbage_collector_takes_what_our_objects_own(all: &Aggregated) -> Result<()> {
+    let admin = all.admin();
+    let object = admin.run(&["get", "redisclusters/orders", "-n=shop", "-o", "json"]).await?;
+    let object: Value = serde_json::from_str(&object)?;
+    let uid = object.pointer("/metadata/uid").context("the uid")?;
+    let owner = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "name": "orders", "uid": uid});
+    for (name, owners) in [("owned", json!([owner])), ("free", json!([]))] {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": name, "namespace": "shop", "ownerReferences": owners}});
+        admin.feed(&["create", "-f", "-"], &map.to_string()).await?;
+    }
+    admin.run(&["delete", "redisclusters/orders", "-n=shop"]).await?;
+    let ask = ["get", "configmaps", "-n=shop", "-o", "name"];
+    let only_free = |text: &str| !text.contains("configmap/owned") && text.contains("configmap/free");
+    all.until("the garbage collector has taken what the cluster owned", &ask, only_free).await
+}
+
+#[tokio::test]
+async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() -> Result<()> {
+    let Some(tools) = built("tools.sh", "who_asks_and_what_he_may_do")? else { return Ok(()) };
+    let mut all = Aggregated::start(&tools).await?;
+    let admin = all.admin();
+    admin.run(&["create", "namespace", "shop"]).await?;
+    let role = ["create", "clusterrole", "look", "--verb=get,list,watch", "--resource=redisclusters.redis.kun.io"];
+    admin.run(&role).await?;
+    admin
+        .run(&[
+            "create",
+            "rolebinding",
+            "team",
+            "-n=shop",
+            "--clusterrole=look",
+            "--group=team",
+            "--serviceaccount=shop:robot",
+        ])
+        .await?;
+    admin.run(&["create", "serviceaccount", "robot", "-n=shop"]).await?;
+    let token = admin.run(&["create", "token", "robot", "-n=shop"]).await?;
+
+    let list = ["get", "redisclusters", "-n=shop"];
+    let may_not = |who: &str, verb: &str, place: &str| {
+        format!("User \"{who}\" cannot {verb} resource \"redisclusters\" in API group \"redis.kun.io\" {place}")
+    };
+    let order = cluster("orders", "shop").to_string();
+    let jane = all.client("jane", &["team"])?;
+    let through = all.user("jane", &["team"])?;
+    let direct = all.direct("jane", Some(&jane), None)?;
+    let robot = all.direct("robot", None, Some(token.trim()))?;
+    for (who, kubectl) in [("jane", &through), ("jane", &direct), ("system:serviceaccount:shop:robot", &robot)] {
+        kubectl.run(&list).await.with_context(|| format!("{who} may list"))?;
+        let refused = kubectl.refused(&["create", "--validate=false", "-f", "-"], &order).await?;
+        ensure!(refused.contains(&may_not(who, "create", "in the namespace \"shop\"")), "{refused}");
+        let refused = kubectl.refused(&["get", "redisclusters", "-A"], "").await?;
+        ensure!(refused.contains(&may_not(who, "list", "at the cluster scope")), "{refused}");
+    }
+    let joe = all.direct("joe", Some(&all.client("joe", &[])?), None)?;
+    let refused = joe.refused(&list, "").await?;
+    ensure!(refused.contains(&may_not("joe", "list", "in the namespace \"shop\"")), "{refused}");
+
+    // What does not count: a wrong token, a proxy's certificate without a user or with another name.
+    let nobody = [
+        all.direct("liar", None, Some("not-a-token"))?,
+        all.direct("proxy", Some(&all.proxy("front-proxy")?), None)?,
+        all.direct("impostor", Some(&all.proxy("admin")?), None)?,
+    ];
+    for kubectl in nobody {
+        let refused = kubectl.refused(&["get", "--raw", "/apis/redis.kun.io/v1"], "").await?;
+        ensure!(refused.contains("must be logged in") || refused.contains("Unauthorized"), "{refused}");
+    }
+
+    // Acting as somebody else takes the right to it, on every way in.
+    admin.run(&["get", "redisclusters", "-n=shop", "--as=jane", "--as-group=team"]).await?;
+    let refused = direct.refused(&["get", "redisclusters", "-n=shop", "--as=admin"], "").await?;
+    ensure!(refused.contains("User \"jane\" cannot impersonate resource \"users\""), "{refused}");
+
+    when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(&mut all, &direct, &joe).await
+}
+
+async fn when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(
+    all: &mut Aggregated,
+    direct: &tests::kubectl::Kubectl,
+    joe: &tests::kubectl::Kubectl,
+) -> Result<()> {
+    let known = ["get", "--raw", "/apis/redis.kun.io/v1/namespaces/shop/redisclusters"];
+    direct.run(&known).await?;
+    all.kill_core().await?;
+    direct.run(&known).await.context("a decision of a moment ago counts")?;
+    let unknown = ["get", "--raw", "/apis/redis.kun.io/v1/namespaces/other/redisclusters"];
+    let refused = joe.refused(&unknown, "").await?;
+    ensure!(refused.contains("the kube-apiserver cannot be asked about this request"), "{refused}");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let refused = direct.refused(&known, "").await?;
+    ensure!(refused.contains("the kube-apiserver cannot be asked about this request"), "{refused}");
+    Ok(())
+}
