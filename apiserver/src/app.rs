@@ -187,11 +187,12 @@ impl Handler for App {
     }
 
     fn checks(&self) -> Vec<(&'static str, Result<(), String>)> {
-        let store = match self.open.get() {
-            Some(_) => Ok(()),
-            None => Err("the store is not open yet".to_owned()),
+        let not_open = || Err("the store is not open yet".to_owned());
+        let (store, informers) = match self.open.get() {
+            Some(open) => (open.storage.health(), Ok(())),
+            None => (not_open(), not_open()),
         };
-        let mut checks = vec![("ping", Ok(())), ("store", store.clone()), ("informer-sync", store)];
+        let mut checks = vec![("ping", Ok(())), ("store", store), ("informer-sync", informers)];
         checks.extend(self.needs.get().into_iter().flatten().map(|need| (need.name, (need.check)())));
         checks
     }

@@ -103,6 +103,11 @@ impl Storage {
         }
     }
 
+    /// Whether the store can be reached, as far as is known without asking it.
+    pub fn health(&self) -> Result<(), String> {
+        self.cache.store().health()
+    }
+
     /// Closes the store and ends all watches.
     pub async fn close(&self) {
         self.cache.close().await;
@@ -157,6 +162,10 @@ fn failed(error: store::Error) -> Error {
         store::Error::Undecodable { reason } => Error::bad_request(format!("the object cannot be stored: {reason}")),
         store::Error::Poisoned { .. } | store::Error::Backend { .. } => {
             Error::Unavailable { message: format!("the store does not answer: {error}"), retry_after: RETRY_SECONDS }
+        }
+        // Neither done nor refused: who asked must look before trying again.
+        store::Error::Unclear { reason } => {
+            Error::Timeout(format!("Timeout: the store did not say whether the write was done: {reason}"))
         }
         store::Error::Refused(_) | store::Error::Expired { .. } | store::Error::Future { .. } => Error::internal(error),
     }

@@ -4,6 +4,9 @@
 #[path = "api/support.rs"]
 mod support;
 
+#[path = "../store/tests/etcd/server.rs"]
+mod etcd;
+
 #[path = "api/action.rs"]
 mod action;
 #[path = "api/admission.rs"]
@@ -32,6 +35,10 @@ mod policy;
 mod policy_change;
 #[path = "api/quota.rs"]
 mod quota;
+#[path = "api/replicas.rs"]
+mod replicas;
+#[path = "api/restore.rs"]
+mod restore;
 #[path = "api/route.rs"]
 mod route;
 #[path = "api/scale.rs"]

@@ -1,7 +1,8 @@
-//! Figures of the store on this machine: `cargo run --release -p store --example figures [DIR]`.
+//! Figures of the store on this machine: `cargo run --release -p store --example figures [DIR [ETCD]]`.
 //!
 //! Durable updates per second beside the raw rate of fdatasync in the same run, the scan of a list that matches nothing,
-//! memory per object, start-up time.
+//! memory per object, start-up time. With ETCD, such as `http://127.0.0.1:2379` (empty, and only for this), the updates and
+//! the price of a fresh read on that instead.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout)]
 
 use std::fs::File;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use store::cache::{Cache, Describe, Filter, Options, Paths, Query};
-use store::{Embedded, EmbeddedOptions, Key, Memory, Store, Write};
+use store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Key, Memory, Store, Write};
 
 const RESOURCE: &str = "redis.kun.io/redisclusters";
 const OBJECTS: usize = 20_000;
@@ -43,6 +44,9 @@ async fn main() {
     let base = std::env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let directory = tempfile::tempdir_in(base).unwrap();
     raw_sync_rate(&directory.path().join("raw"));
+    if let Some(server) = std::env::args().nth(2) {
+        return on_etcd(server).await;
+    }
     let path = directory.path().join("store");
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&path, EmbeddedOptions::default()).unwrap());
     let cache = Arc::new(Cache::start(Arc::clone(&store), describers(), Options::default()).await.unwrap());
@@ -59,6 +63,50 @@ async fn main() {
     drop(store);
     start_time(&path).await;
     scan_and_memory().await;
+}
+
+async fn on_etcd(server: String) {
+    let store: Arc<dyn Store> = Arc::new(Etcd::connect(EtcdOptions::new(vec![server])).await.unwrap());
+    let cache = Arc::new(Cache::start(Arc::clone(&store), describers(), Options::default()).await.unwrap());
+    fill(&cache, 0..OBJECTS).await;
+    for writers in [1, 16, 64, 256] {
+        engine_rate(&store, writers).await;
+    }
+    for writers in [1, 16, 64, 256] {
+        update_rate(&cache, writers).await;
+    }
+    for readers in [1, 16, 64] {
+        fresh_rate(&cache, readers).await;
+    }
+    let began = Instant::now();
+    Cache::start(store, describers(), Options::default()).await.unwrap();
+    println!("start with {OBJECTS} objects: ready {:?}", began.elapsed());
+}
+
+/// Reads that must see every acknowledged write, while nobody writes.
+async fn fresh_rate(cache: &Arc<Cache>, readers: usize) {
+    let start = Instant::now();
+    let reader = || {
+        let cache = Arc::clone(cache);
+        async move {
+            let mut times = Vec::new();
+            while start.elapsed() < RUN {
+                let began = Instant::now();
+                cache.fresh().await.unwrap();
+                times.push(began.elapsed());
+            }
+            times
+        }
+    };
+    let tasks: Vec<_> = (0..readers).map(|_| tokio::spawn(reader())).collect();
+    let mut times = Vec::new();
+    for task in tasks {
+        times.extend(task.await.unwrap());
+    }
+    times.sort_unstable();
+    let at = |part: f64| times.get((times.len() as f64 * part) as usize).copied().unwrap_or_default();
+    let rate = times.len() as f64 / RUN.as_secs_f64();
+    println!("fresh reads, {readers:>3} readers: {rate:>7.0}/s  p50 {:?}  p99 {:?}", at(0.5), at(0.99));
 }
 
 fn raw_sync_rate(path: &Path) {

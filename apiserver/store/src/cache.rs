@@ -164,7 +164,8 @@ impl Cache {
         }
         let key = write.key.clone();
         let written = self.shared.store.write(write).await?;
-        if let Err(error) = self.wait_for(written.revision).await {
+        // The event is on its way; nobody need be asked for it.
+        if let Err(error) = self.reach(written.revision).await {
             // The write is durable, so it is acknowledged; only the cache is behind, and `fresh` reads will wait.
             tracing::warn!(%key, revision = %written.revision, %error, "a write is durable but the cache does not show it yet");
         }
@@ -191,11 +192,15 @@ impl Cache {
     /// # Errors
     /// `Future` when that does not happen within [`WAIT_LIMIT`].
     pub async fn wait_for(&self, revision: Revision) -> Result<Revision, Error> {
+        if self.revision() < revision {
+            self.shared.store.expect(revision);
+        }
+        self.reach(revision).await
+    }
+
+    async fn reach(&self, revision: Revision) -> Result<Revision, Error> {
         let mut applied = self.shared.applied.subscribe();
         let reached = |applied: &Revision| *applied >= revision;
-        if reached(&applied.borrow()) {
-            return Ok(*applied.borrow());
-        }
         match tokio::time::timeout(WAIT_LIMIT, applied.wait_for(reached)).await {
             Ok(Ok(applied)) => Ok(*applied),
             Ok(Err(_)) => Err(Error::Closed),

@@ -7,10 +7,12 @@ mod random;
 mod reads;
 mod writes;
 
+use std::any::Any;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use tempfile::TempDir;
 
 pub(crate) use feeds::*;
@@ -18,17 +20,23 @@ pub(crate) use random::*;
 pub(crate) use reads::*;
 pub(crate) use writes::*;
 
+use crate::pins::PIN_AGE;
 use crate::{Clock, Error, Key, Revision, Store, Write};
 
 /// What makes a store: the clock it ages by in, the store and the directory it lives in out.
 type Make = dyn Fn(Clock) -> (Arc<dyn Store>, Option<TempDir>);
 
+/// Makes a store forget the past.
+type Forget = dyn Fn() -> BoxFuture<'static, ()> + Send + Sync;
+
 /// A store under test, and the clock it ages by.
 pub(crate) struct Subject {
     pub(crate) store: Arc<dyn Store>,
     now: Arc<Mutex<Duration>>,
-    /// Removed when the test ends.
-    _directory: Option<TempDir>,
+    /// For a store that does not age by the clock.
+    forget: Option<Box<Forget>>,
+    /// What ends when the test ends: a directory, a process.
+    _held: Box<dyn Any + Send + Sync>,
 }
 
 impl Subject {
@@ -39,12 +47,29 @@ impl Subject {
     fn make(make: &Make) -> Subject {
         let now = Arc::new(Mutex::new(Duration::ZERO));
         let read = Arc::clone(&now);
-        let (store, _directory) = make(Clock::from_fn(move || *read.lock().unwrap()));
-        Subject { store, now, _directory }
+        let (store, directory) = make(Clock::from_fn(move || *read.lock().unwrap()));
+        Subject { store, now, forget: None, _held: Box::new(directory) }
+    }
+
+    /// A store in another process, which forgets when it is told to.
+    pub(crate) fn over(
+        store: Arc<dyn Store>,
+        held: impl Any + Send + Sync,
+        forget: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    ) -> Subject {
+        Subject { store, now: Arc::default(), forget: Some(Box::new(forget)), _held: Box::new(held) }
     }
 
     fn advance(&self, time: Duration) {
         *self.now.lock().unwrap() += time;
+    }
+
+    /// Makes the store forget as much as it may.
+    async fn forget(&self) {
+        match &self.forget {
+            Some(forget) => forget().await,
+            None => self.advance(PIN_AGE + Duration::from_millis(1)),
+        }
     }
 
     async fn create(&self, key: &Key, value: &'static str) -> Revision {
@@ -112,11 +137,19 @@ macro_rules! conformance {
             feeds_are_independent_and_their_progress_covers_what_they_told,
             a_feed_from_too_long_ago_is_expired,
             a_feed_delivers_all_and_then_ends_when_the_store_is_closed,
-            events_appear_no_later_than_their_acknowledgement,
             random_histories_match_a_model,
         }
     };
 }
 
+/// What only a store in this process promises besides.
+macro_rules! local_conformance {
+    ($subject:expr) => {
+        crate::conformance::conformance!($subject);
+        crate::conformance::checks! { $subject; events_appear_no_later_than_their_acknowledgement, }
+    };
+}
+
 pub(crate) use checks;
 pub(crate) use conformance;
+pub(crate) use local_conformance;

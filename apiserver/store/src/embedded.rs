@@ -5,8 +5,10 @@
 //! again tells. Reads go to the file; the API server reads from the cache instead.
 
 mod commit;
+mod copy;
 mod file;
 
+use std::io::Write as IoWrite;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -16,6 +18,7 @@ use futures::future::BoxFuture;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
 use self::commit::Queue;
+use crate::backup;
 use crate::feed::{Feed, Log};
 use crate::lock::lock;
 use crate::pins::Pins;
@@ -118,6 +121,32 @@ impl Embedded {
             .map_err(|error| OpenError::Io { path: path.to_owned(), reason: error.to_string() })?;
         let readers = Arc::new(Mutex::new(Some(Readers { database, pins: Pins::default() })));
         Ok(Embedded { readers, queue, thread: Mutex::new(Some(thread)), log, clock: options.clock })
+    }
+
+    /// Writes a backup of everything as it is now, while others go on reading and writing. Blocks.
+    ///
+    /// # Errors
+    /// When the store is closed or cannot be read, or `to` cannot be written.
+    pub fn backup(&self, to: impl IoWrite) -> Result<backup::Summary, backup::Error> {
+        let (transaction, _) = snapshot(&self.readers, None, &self.clock)?;
+        copy::out(&transaction, to)
+    }
+
+    /// Makes a store in a new file at `path` from a backup, with `revision` as its newest. Blocks. When it fails, it leaves
+    /// nothing behind.
+    ///
+    /// # Errors
+    /// When the backup is damaged, there is something at `path`, or it cannot be written.
+    pub fn restore(path: &Path, from: &Path, revision: Revision) -> Result<backup::Summary, backup::Error> {
+        if path.exists() {
+            return Err(backup::Error::Make(format!("{} exists already", path.display())));
+        }
+        let made = copy::into(path, EmbeddedOptions::default().page_cache, from, revision);
+        if made.is_err() {
+            // If even that fails, what is left lacks the numbers without which nothing opens it.
+            let _ = std::fs::remove_file(path);
+        }
+        made
     }
 
     /// Runs a read where it may block.

@@ -3,8 +3,8 @@
 //! Two layers, both usable through a handful of methods:
 //!
 //! * [`Store`] is the durable layer. It knows keys, bytes and revisions. One counter, the *revision*, orders every
-//!   write of the whole store; it never goes back, not even over a crash. Two back ends: [`Memory`] for tests and
-//!   [[`Embedded`]] on one file with group commit. Both pass the same conformance suite.
+//!   write of the whole store; it never goes back, not even over a crash. Three back ends: [`Memory`] for tests,
+//!   [`Embedded`] on one file with group commit for one process, [`Etcd`] for several. All pass the same conformance suite.
 //! * [`cache::Cache`] is what requests read. It holds every object once, encoded, with `metadata.resourceVersion`
 //!   spliced in, in immutable snapshots; it pages lists through them and feeds watchers with shared bytes.
 //!
@@ -15,7 +15,7 @@
 //!
 //! Why a read after a 2xx sees the write: [`cache::Cache::write`] returns only once the cache itself has applied the
 //! write's revision, and [`cache::Cache::fresh`] asks the store for its revision (raised before any
-//! acknowledgement) and waits until the cache has applied that much.
+//! acknowledgement, whichever process it goes to) and waits until the cache has applied that much.
 //!
 //! What this crate must not know: HTTP, status codes, what a Redis is, which kinds exist. Of an object it knows only
 //! that it is JSON with a `metadata` member.
@@ -25,12 +25,14 @@ use std::fmt;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
+pub mod backup;
 pub mod cache;
 mod clock;
 #[cfg(test)]
 mod conformance;
 mod decide;
 mod embedded;
+mod etcd;
 mod feed;
 mod key;
 mod lock;
@@ -39,12 +41,14 @@ mod pins;
 
 pub use clock::Clock;
 pub use embedded::{Embedded, EmbeddedOptions, OpenError};
+pub use etcd::{COMPACT_EVERY, DEFAULT_PREFIX, Etcd, EtcdError, EtcdOptions};
 pub use feed::{Batch, Feed};
 pub use key::{Key, KeyError, Range};
 pub use memory::Memory;
 
-/// The largest value a store accepts: etcd's request limit, so that an object that fits here fits there too.
-pub const VALUE_LIMIT: usize = 1_572_864;
+/// The largest value a store accepts: etcd's default limit of a request less what key and transaction take, so that an
+/// object that fits one back end fits all.
+pub const VALUE_LIMIT: usize = 1_572_864 - 8192;
 
 /// A point on the store's one clock. It is the `resourceVersion` of everything, written in decimal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -216,7 +220,7 @@ impl ListOptions {
 /// One page of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Page {
-    /// The items in key order.
+    /// The items, in key order within a namespace. The order of namespaces is the back end's own; pages follow it.
     pub items: Vec<(Key, Stored)>,
     /// The revision this page is exact at. Give it back as [`ListOptions::at`] for the next page.
     pub revision: Revision,
@@ -235,7 +239,7 @@ pub enum Error {
     Expired {
         /// What was asked for.
         requested: Revision,
-        /// The oldest revision that would have been possible.
+        /// The oldest revision that would have been possible, as far as the back end knows.
         oldest: Revision,
         /// The newest revision.
         current: Revision,
@@ -275,6 +279,12 @@ pub enum Error {
         /// The failure.
         reason: String,
     },
+    /// Nobody knows whether the write was done, or will be: the back end was asked and did not answer.
+    #[error("writing: whether it was done is not known: {reason}")]
+    Unclear {
+        /// The failure.
+        reason: String,
+    },
     /// The store was closed.
     #[error("using the store: it is closed")]
     Closed,
@@ -291,8 +301,8 @@ pub enum Error {
 /// Durable storage of encoded objects under one clock of revisions.
 ///
 /// The promises, which the conformance suite checks: a write that was acknowledged is durable and visible to every
-/// later read; writes are atomic compare-and-set on one key; each successful write takes the next revision and no
-/// refused write takes any; pages of one list are one snapshot; a feed delivers every event after its start once, in
+/// later read; writes are atomic compare-and-set on one key; each successful write takes a later revision (the next one,
+/// if nobody else writes to the same back end) and no refused write takes any; pages of one list are one snapshot; a feed delivers every event after its start once, in
 /// order; only durable writes are ever published.
 pub trait Store: Send + Sync + 'static {
     /// Reads one key, as of now.
@@ -307,8 +317,19 @@ pub trait Store: Send + Sync + 'static {
     /// Every event after `from`, in order. `Error::Expired` when they are not all remembered.
     fn watch(&self, from: Revision) -> BoxFuture<'_, Result<Feed, Error>>;
 
-    /// The revision of the newest acknowledged write, or a later one.
+    /// The revision of the newest write acknowledged to anybody, or a later one.
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision, Error>>;
+
+    /// Somebody waits until feeds reach `revision`. A back end whose revision can move without an event for its feeds
+    /// sees to it that they hear of it; the others need do nothing.
+    fn expect(&self, revision: Revision) {
+        let _ = revision;
+    }
+
+    /// Whether the back end can be reached, as far as is known without asking it; a sentence if not.
+    fn health(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     /// Finishes the writes already queued and refuses all that come later. Feeds end.
     fn close(&self) -> BoxFuture<'_, ()>;

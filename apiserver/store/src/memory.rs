@@ -133,7 +133,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::Memory;
-    use crate::conformance::{Subject, conformance};
+    use crate::conformance::{Subject, local_conformance};
 
-    conformance!(Subject::new(|clock| (Arc::new(Memory::new(clock)), None)));
+    local_conformance!(Subject::new(|clock| (Arc::new(Memory::new(clock)), None)));
 }

@@ -19,7 +19,7 @@ use apiserver::{
     route,
     storage::Storage,
     wire::{body, status},
-    world::World,
+    world::{System, World},
 };
 use bytes::Bytes;
 use http::{HeaderMap, Request};
@@ -208,11 +208,26 @@ impl Api {
     }
 
     async fn remembering(options: cache::Options) -> Self {
-        let registry = registry();
-        let store: Arc<dyn Store> = Arc::new(Memory::default());
-        let storage = Arc::new(Storage::open_with(store, &registry, options).await.unwrap());
         let world = Arc::new(TestWorld::default());
-        let app = App::new(registry, Arc::clone(&world) as Arc<dyn World>);
+        Self::over(Arc::new(Memory::default()), options, world.clone(), world).await
+    }
+
+    /// One of several servers on one store, in the world as it is.
+    pub(crate) async fn replica(store: Arc<dyn Store>) -> Self {
+        let api = Self::over(store, cache::Options::default(), Arc::new(System), Arc::default()).await;
+        api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
+        api
+    }
+
+    async fn over(
+        store: Arc<dyn Store>,
+        options: cache::Options,
+        lived_in: Arc<dyn World>,
+        world: Arc<TestWorld>,
+    ) -> Self {
+        let registry = registry();
+        let storage = Arc::new(Storage::open_with(store, &registry, options).await.unwrap());
+        let app = App::new(registry, lived_in);
         Self { app, storage, world, metrics: Arc::default() }
     }
 

@@ -3,6 +3,7 @@
 //! Who may do what, which namespaces there are and which webhooks want to be asked is that server's to say. Until it has
 //! said so once, nobody is served.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -30,11 +31,13 @@ use apiserver::world::System;
 use certs::{ALPN_H1, ALPN_H2, ClientAuth, MaterialPaths, Reloading};
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use store::{Embedded, EmbeddedOptions};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::standalone::Signals;
+use crate::cli::Role;
+use crate::cli::store::Choice;
+use crate::standalone::keep::{self, Opened};
+use crate::standalone::{self, Running, Signals, lock};
 
 /// How often the certificate's files are looked at.
 const LOOK: Duration = Duration::from_secs(10);
@@ -44,8 +47,10 @@ const DRAIN: Drain = Drain { notice: Duration::from_secs(5), finish: Duration::f
 /// What to run, already checked.
 #[derive(Debug)]
 pub struct Options {
-    /// Where objects and audit trail are kept.
+    /// Where the audit trail is kept, and objects if the store is the embedded one.
     pub data: PathBuf,
+    /// Where objects are kept.
+    pub store: Choice,
     /// Where to listen.
     pub listen: SocketAddr,
     /// Certificate and key of the server.
@@ -85,12 +90,12 @@ pub enum Error {
     /// A kind's schema.
     #[error("the schema of a kind")]
     Schema(#[from] merge::SchemaError),
+    /// Another process uses the directory.
+    #[error(transparent)]
+    Lock(#[from] lock::Error),
     /// The store.
-    #[error("opening the store")]
-    Store(#[from] store::OpenError),
-    /// The thread that opens the store.
-    #[error("opening the store")]
-    Opening(#[source] tokio::task::JoinError),
+    #[error(transparent)]
+    Store(#[from] keep::Error),
     /// The caches.
     #[error("filling the caches: {0}")]
     Caches(String),
@@ -99,6 +104,7 @@ pub enum Error {
 /// Serves until a signal.
 pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let mut signals = Signals::listen().map_err(Error::Signals)?;
+    let _lock = lock::take(&options.data, &BTreeSet::from([Role::Apiserver]))?;
     let listener =
         TcpListener::bind(options.listen).await.map_err(|source| Error::Listen { address: options.listen, source })?;
     let paths = MaterialPaths { identity: Some(options.certificate.clone()), authorities: None };
@@ -120,7 +126,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
         },
         stop.clone(),
     ));
-    let storage = open(&options, &app, &core, metrics).await?;
+    let (storage, parts) = open(&options, &app, &core, metrics).await?;
     tracing::info!(address = %options.listen, "serving");
     tokio::select! {
         () = signals.first() => {}
@@ -130,6 +136,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     if let Err(error) = serving.await {
         tracing::error!(%error, "the server ended badly");
     }
+    standalone::stop(parts).await;
     storage.close().await;
     Ok(ExitCode::SUCCESS)
 }
@@ -183,11 +190,13 @@ impl Core {
     }
 }
 
-async fn open(options: &Options, app: &Arc<App>, core: &Core, metrics: Arc<Metrics>) -> Result<Arc<Storage>, Error> {
-    let file = options.data.join("store.redb");
-    // Opening checks a file that was not closed, which takes time and a thread.
-    let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, EmbeddedOptions::default())).await;
-    let store = Arc::new(opened.map_err(Error::Opening)??);
+async fn open(
+    options: &Options,
+    app: &Arc<App>,
+    core: &Core,
+    metrics: Arc<Metrics>,
+) -> Result<(Arc<Storage>, Vec<Running>), Error> {
+    let Opened { store, parts } = keep::open(&options.data, &options.store).await?;
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(None, metrics));
@@ -196,5 +205,5 @@ async fn open(options: &Options, app: &Arc<App>, core: &Core, metrics: Arc<Metri
     let quotas = Arc::new(CoreQuotas::new(core.client.clone(), own, app.registry().clone()));
     let chain = Chain::new(core.sources.clone(), caller).with_authorizer(authorizer).with_quotas(quotas);
     app.open(Arc::clone(&storage), Arc::new(chain));
-    Ok(storage)
+    Ok((storage, parts))
 }

@@ -1,5 +1,7 @@
 //! What a person types. Every flag is checked here, with a message that says what to do; behind this file all is typed.
 
+pub mod store;
+
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -30,13 +32,42 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Part {
     /// Everything in one process on this machine; pods are local processes on loopback addresses.
-    Standalone(Flags),
+    Standalone(Box<Flags>),
     /// The API server of a cluster, behind its kube-apiserver, which says who asks and what he may do.
-    Apiserver(ServerFlags),
+    Apiserver(Box<ServerFlags>),
+    /// Backups of the embedded store.
+    #[command(subcommand)]
+    Store(Keeping),
     /// PID 1 of a Redis pod (run by pods, not by people).
     Agent,
     /// Prints the version.
     Version,
+}
+
+/// `kun store`.
+#[derive(Debug, Subcommand)]
+enum Keeping {
+    /// Writes every object, as of one moment, to a file. The server may run.
+    Backup {
+        /// The server's data directory.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// The file to write; there must be none yet.
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Makes the store of a data directory from such a file. The server must not run.
+    Restore {
+        /// The file.
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+        /// The data directory.
+        #[arg(long, value_name = "DIR")]
+        data: PathBuf,
+        /// Replace the store of a directory in use; the old one is kept beside it.
+        #[arg(long)]
+        force: bool,
+    },
 }
 
 /// Flags of `kun standalone`.
@@ -57,6 +88,8 @@ struct Flags {
     /// Which parts to run. Processes that share --data must use the same --listen.
     #[arg(long, value_delimiter = ',', default_value = "apiserver,webhook,controller,node")]
     roles: Vec<Role>,
+    #[command(flatten)]
+    store: store::StoreFlags,
     /// Log lines for a person or for a machine.
     #[arg(long, value_enum, default_value = "text")]
     log: Form,
@@ -90,6 +123,8 @@ struct ServerFlags {
     /// could be anybody.
     #[arg(long)]
     requestheader_allow_any_name: bool,
+    #[command(flatten)]
+    store: store::StoreFlags,
     /// Log lines for a person or for a machine.
     #[arg(long, value_enum, default_value = "json")]
     log: Form,
@@ -144,6 +179,8 @@ enum Error {
     NoRedis,
     #[error("--redis-server {path}: {why}")]
     BadRedis { path: PathBuf, why: String },
+    #[error(transparent)]
+    Store(#[from] store::Error),
     #[error("cannot find our own executable: {0}")]
     OwnProgram(std::io::Error),
 }
@@ -151,14 +188,29 @@ enum Error {
 /// Parses the command line and runs what it names.
 pub fn run() -> ExitCode {
     match Arguments::parse().command {
-        Part::Standalone(flags) => run_standalone(flags),
-        Part::Apiserver(flags) => run_apiserver(flags),
+        Part::Standalone(flags) => run_standalone(*flags),
+        Part::Apiserver(flags) => run_apiserver(*flags),
+        Part::Store(what) => keep(what),
         // main.rs has handled it.
         Part::Agent => crate::agent::run(std::env::args_os().skip(2)),
         Part::Version => {
             say(&format!("kun {}", env!("CARGO_PKG_VERSION")));
             ExitCode::SUCCESS
         }
+    }
+}
+
+fn keep(what: Keeping) -> ExitCode {
+    let done = match what {
+        Keeping::Backup { data, to } => crate::keeping::backup(&data, &to),
+        Keeping::Restore { from, data, force } => crate::keeping::restore(&from, &data, force),
+    };
+    match done {
+        Ok(sentence) => {
+            say(&sentence);
+            ExitCode::SUCCESS
+        }
+        Err(error) => fail(1, &chain(&error)),
     }
 }
 
@@ -205,8 +257,10 @@ fn check_server(flags: ServerFlags) -> Result<aggregated::Options, Error> {
         return Err(Error::NoSecurePort);
     }
     let any_name = if flags.requestheader_allow_any_name { AnyName::Allowed } else { AnyName::Refused };
+    let store = store::choose(flags.store, true)?;
     Ok(aggregated::Options {
         data: directory(&flags.data)?,
+        store,
         listen,
         certificate: (flags.tls_cert_file, flags.tls_private_key_file),
         kubeconfig: flags.kubeconfig,
@@ -222,11 +276,13 @@ fn check(flags: Flags) -> Result<standalone::Options, Error> {
     if flags.listen.port() == 0 {
         return Err(Error::NoPort(flags.listen));
     }
-    let data = directory(&flags.data)?;
     let roles: BTreeSet<Role> = flags.roles.into_iter().collect();
+    let store = store::choose(flags.store, roles.contains(&Role::Apiserver))?;
+    let data = directory(&flags.data)?;
     let redis = if roles.contains(&Role::Node) { Some(redis_server(flags.redis_server.as_deref())?) } else { None };
     Ok(standalone::Options {
         data,
+        store,
         listen: flags.listen,
         pod_cidr: flags.pod_cidr,
         redis,
@@ -307,7 +363,7 @@ mod tests {
         else {
             panic!("standalone was asked for")
         };
-        check(flags).map_err(|error| error.to_string())
+        check(*flags).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -328,6 +384,9 @@ mod tests {
             (vec!["--data", data, "--log", "xml"], "xml"),
             (vec!["--data", data, "--redis-server", "/no/such/redis-server"], "/no/such/redis-server"),
             (vec!["--data", data, "--redis-server", "/bin/true"], "not a redis-server"),
+            (vec!["--data", data, "--store", "sqlite"], "sqlite"),
+            (vec!["--data", data, "--store", "etcd"], "--etcd-servers"),
+            (vec!["--data", data, "--etcd-prefix", "/kun"], "belongs to --store etcd"),
             (vec!["--data", file], "not a directory"),
             (vec!["--data", &long], "the most is 60"),
             (vec!["--data", &blank], "without blanks"),

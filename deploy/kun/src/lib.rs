@@ -4,6 +4,7 @@ pub mod agent;
 pub mod aggregated;
 pub mod cli;
 pub mod install;
+pub mod keeping;
 pub mod launch;
 pub mod log;
 pub mod node;

@@ -16,15 +16,18 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::version::Version;
 
+use crate::cli::store::Choice;
 use crate::cli::{Role, say};
 use crate::node::{self, address::Cidr};
 
 mod api;
 mod bootstrap;
 pub mod client;
+pub(crate) mod hatch;
 mod hooks;
+pub(crate) mod keep;
 mod kubeconfig;
-mod lock;
+pub(crate) mod lock;
 mod pki;
 
 use pki::Pki;
@@ -45,6 +48,8 @@ const API_PATIENCE: Duration = Duration::from_secs(60);
 pub struct Options {
     /// The data directory, absolute.
     pub data: PathBuf,
+    /// Where objects are kept.
+    pub store: Choice,
     /// Where the API listens.
     pub listen: SocketAddr,
     /// Network of pod addresses.
@@ -102,12 +107,21 @@ pub enum Error {
 }
 
 /// A part that runs, and how to end it.
-struct Running {
+pub(crate) struct Running {
     name: &'static str,
     stop: CancellationToken,
     task: JoinHandle<()>,
     /// What is done after the task has ended.
     last: Option<BoxFuture<'static, ()>>,
+}
+
+#[cfg(test)]
+impl Running {
+    /// Stops it and waits.
+    pub(crate) fn end(self, runtime: &tokio::runtime::Runtime) {
+        self.stop.cancel();
+        runtime.block_on(self.task).unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    }
 }
 
 /// Runs until a signal.
@@ -146,7 +160,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
 async fn start(options: &Options, pki: &Pki, parts: &mut Vec<Running>) -> Result<(), Error> {
     let has = |role| options.roles.contains(&role);
     if has(Role::Apiserver) {
-        parts.push(api::start(&options.data, options.listen, pki).await?);
+        parts.extend(api::start(&options.data, &options.store, options.listen, pki).await?);
         kubeconfig::write(&options.data, options.listen, pki)?;
         tracing::info!(address = %options.listen, "the API server serves");
     }
@@ -243,7 +257,7 @@ async fn first_end(parts: &mut [Running]) -> &'static str {
 }
 
 /// Stops in the opposite order of start: nobody loses the API before it has said its last word.
-async fn stop(parts: Vec<Running>) {
+pub(crate) async fn stop(parts: Vec<Running>) {
     for part in parts.into_iter().rev() {
         tracing::info!("stopping {}", part.name);
         part.stop.cancel();

@@ -117,7 +117,8 @@ fn verify(database: &Database, newest: Revision) -> Result<Result<(), String>, r
     Ok(Ok(()))
 }
 
-fn record(database: &Database, revision: Revision) -> Result<(), redb::Error> {
+/// Writes the numbers, which make the file a store.
+pub(super) fn record(database: &Database, revision: Revision) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     transaction.open_table(OBJECTS)?;
     {

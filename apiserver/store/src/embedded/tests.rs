@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use self::disk::Disk;
 use super::*;
-use crate::conformance::{Model, Subject, conformance, steps};
+use crate::conformance::{Model, Subject, local_conformance, steps};
 use crate::{Range, VALUE_LIMIT};
 
-conformance!(Subject::new(|clock| {
+local_conformance!(Subject::new(|clock| {
     let directory = TempDir::new().unwrap();
     let options = EmbeddedOptions { clock, ..EmbeddedOptions::default() };
     (Arc::new(Embedded::open(&directory.path().join("store"), options).unwrap()), Some(directory))
@@ -123,6 +123,63 @@ async fn a_restored_file_can_be_told_where_revisions_must_go_on() {
     drop(store);
     let store = Embedded::open(&path, options).unwrap();
     assert_eq!(store.current_revision().await, Ok(Revision(1001)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_taken_while_others_write_is_one_moment_and_restores_as_it_was() {
+    let directory = TempDir::new().unwrap();
+    let store = Arc::new(open(&directory.path().join("store")).unwrap());
+    for n in 0..200 {
+        create(&store, &format!("p{n:03}")).await.unwrap();
+    }
+    let writer = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let mut written = 0;
+            loop {
+                match create(&store, &format!("q{written:06}")).await {
+                    Ok(_) => written += 1,
+                    Err(Error::Closed) => return written,
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        })
+    };
+    let path = directory.path().join("backup");
+    for round in 0..5 {
+        let (to, read) = (std::fs::File::create(&path).unwrap(), Arc::clone(&store));
+        let summary = tokio::task::spawn_blocking(move || read.backup(std::io::BufWriter::new(to))).await.unwrap();
+        let summary = summary.unwrap();
+        assert_eq!(backup::verify(&path).unwrap(), summary);
+        // Creates only: the revision says how many objects there were.
+        assert_eq!(summary.objects, summary.revision.0 - 1, "one moment");
+        let (restored, revision) = (directory.path().join(format!("restored{round}")), summary.revision.next());
+        assert_eq!(Embedded::restore(&restored, &path, revision).unwrap(), summary);
+        let restored = open(&restored).unwrap();
+        assert_eq!(restored.current_revision().await, Ok(revision));
+        let (found, all) = (contents(&restored).await, contents(&store).await);
+        let as_it_was = all.into_iter().filter(|(_, stored)| stored.revision <= summary.revision);
+        assert_eq!(found, as_it_was.collect::<Vec<_>>());
+        assert_eq!(create(&restored, "after").await, Ok(revision.next()));
+    }
+    store.close().await;
+    assert!(writer.await.unwrap() > 0);
+}
+
+#[test]
+fn a_damaged_backup_makes_no_store_and_nothing_is_overwritten() {
+    let directory = TempDir::new().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let store = open(&path("store")).unwrap();
+    store.backup(std::fs::File::create(path("backup")).unwrap()).unwrap();
+    let mut bytes = std::fs::read(path("backup")).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(path("damaged"), bytes).unwrap();
+    let damaged = Embedded::restore(&path("new"), &path("damaged"), Revision(9)).unwrap_err();
+    assert_eq!(damaged.to_string(), "reading the backup: it is damaged: its checksum is another");
+    assert!(!path("new").exists());
+    let there = Embedded::restore(&path("store"), &path("backup"), Revision(9)).unwrap_err();
+    assert_eq!(there.to_string(), format!("making the store: {} exists already", path("store").display()));
 }
 
 #[tokio::test]

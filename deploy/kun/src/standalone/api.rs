@@ -1,4 +1,4 @@
-//! The API server of standalone: the embedded store, both groups of kinds, static rights, TLS.
+//! The API server of standalone: the chosen store, both groups of kinds, static rights, TLS.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -21,11 +21,12 @@ use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
 use apiserver::world::System;
 use certs::{ALPN_H1, ALPN_H2, Anchors, ClientAuth};
-use store::{Embedded, EmbeddedOptions};
 use tokio::net::TcpListener;
 
+use super::keep::{self, Opened};
 use super::pki::{self, Pki};
 use super::{Running, spawn};
+use crate::cli::store::Choice;
 
 /// Requests in progress get this long when we stop; everybody who uses this API is on this machine.
 const FINISH: Duration = Duration::from_secs(5);
@@ -48,11 +49,8 @@ pub enum Error {
     #[error(transparent)]
     Pki(#[from] pki::Error),
     /// The store.
-    #[error("opening the store")]
-    Store(#[from] store::OpenError),
-    /// The thread that opens the store.
-    #[error("opening the store")]
-    Opening(#[source] tokio::task::JoinError),
+    #[error(transparent)]
+    Store(#[from] keep::Error),
     /// The caches.
     #[error("filling the caches: {0}")]
     Caches(String),
@@ -62,7 +60,7 @@ pub enum Error {
 }
 
 /// Starts listening first, so that clients get 503 rather than nothing, and opens when the caches are complete.
-pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result<Running, Error> {
+pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki: &Pki) -> Result<Vec<Running>, Error> {
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
@@ -87,10 +85,7 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
     };
     let shown = pki.apiserver_issued()?;
     let running = spawn("the API server", |stop| serve::run(options, stop));
-    let file = data.join("store.redb");
-    // Opening checks a file that was not closed, which takes time and a thread.
-    let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, EmbeddedOptions::default())).await;
-    let store = Arc::new(opened.map_err(Error::Opening)??);
+    let Opened { store, parts } = keep::open(data, choice).await?;
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
@@ -105,7 +100,8 @@ pub(super) async fn start(data: &Path, address: SocketAddr, pki: &Pki) -> Result
         quotas.abort();
         storage.close().await;
     };
-    Ok(Running { last: Some(Box::pin(last)), ..running })
+    let running = Running { last: Some(Box::pin(last)), ..running };
+    Ok(std::iter::once(running).chain(parts).collect())
 }
 
 fn registry() -> Result<Registry, merge::SchemaError> {

@@ -39,7 +39,7 @@ pub enum Error {
 const PID_DIGITS: usize = 10;
 
 /// Takes the lock of each role; they are given back when the result is dropped, or the process ends in any way.
-pub(super) fn take(data: &Path, roles: &BTreeSet<Role>) -> Result<Vec<File>, Error> {
+pub(crate) fn take(data: &Path, roles: &BTreeSet<Role>) -> Result<Vec<File>, Error> {
     let mut locks = Vec::new();
     for role in roles {
         let path = data.join(format!("lock.{role}"));
