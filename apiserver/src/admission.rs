@@ -3,7 +3,7 @@
 //! The verbs call it in the right order (mutate → prepare → validate → admission validate → store); the real chain,
 //! with webhooks and NamespaceLifecycle, lives in `admit`. This module must not know how an answer is found.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -79,6 +79,26 @@ pub struct Attributes {
     pub warnings: Warnings,
     /// Audit annotations.
     pub annotations: Annotations,
+    /// What is held until the operation is over.
+    pub holds: Holds,
+}
+
+/// What admission holds for an operation until it is over, such as its place in a quota: released when the last copy of
+/// the attributes goes.
+#[derive(Clone, Default)]
+pub struct Holds(Arc<Mutex<Vec<Box<dyn Send>>>>);
+
+impl Holds {
+    /// Keeps something until then.
+    pub fn keep(&self, what: impl Send + 'static) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(what));
+    }
+}
+
+impl std::fmt::Debug for Holds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Holds")
+    }
 }
 
 /// Decides whether an operation may proceed, and may change the object on the way.

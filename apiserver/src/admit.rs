@@ -1,11 +1,14 @@
 //! The admission chain: everything that may change or refuse an operation before it is stored.
 //!
-//! The order is Kubernetes': namespace lifecycle, mutating webhooks one after the other; later, on what is about to be
-//! stored, validating webhooks side by side. Which webhooks there are is read from their configuration objects at every
-//! request, through [`source::Sources`]. ValidatingAdmissionPolicy, MutatingAdmissionPolicy and ResourceQuota are not
-//! built yet: this server does not serve their kinds, so nobody can believe they work.
+//! The order is Kubernetes': namespace lifecycle, mutating policies, mutating webhooks one after the other, and both
+//! again for those who ask for it; later, on what is about to be stored, validating policies, validating webhooks side
+//! by side, and quotas last, so that what is refused is never charged. Which webhooks and policies there are is read
+//! from their objects at every request, through [`source::Sources`].
+//!
+//! What cannot be evaluated is never skipped silently: it follows its failure policy, is counted and logged.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -13,20 +16,34 @@ use serde_json::Value;
 use crate::admission::{Admission, Attributes, Operation};
 use crate::error::{Error, Qualified, Result};
 use crate::filter::audit;
+use crate::filter::authz::Authorizer;
+use crate::registry::Registry;
+use crate::storage::Storage;
 
 pub mod call;
+pub mod condition;
 pub mod config;
+mod count;
 pub mod escalate;
+pub mod expression;
 mod lifecycle;
+mod means;
 mod mutate;
 mod patch;
+pub mod policy;
+pub mod quota;
 mod review;
 pub mod select;
+mod sight;
 pub mod source;
 mod validate;
 
 use call::Caller;
-use source::Sources;
+use count::Counts;
+use means::Means;
+use mutate::Again;
+use quota::{Ledger, Quotas};
+use source::{Sources, StoreSources};
 
 /// API group of the webhook configurations themselves. They are never sent to webhooks: one that refused them could not
 /// be removed any more.
@@ -36,23 +53,80 @@ const REGISTRATION: &str = "admissionregistration.k8s.io";
 pub struct Chain {
     sources: Arc<dyn Sources>,
     caller: Arc<Caller>,
+    authorizer: Option<Arc<dyn Authorizer>>,
+    quotas: Option<Arc<dyn Quotas>>,
+    ledger: Ledger,
+    counts: Counts,
 }
+
+/// Rounds of everything that changes objects: what asks for it sees the changes of those after it, once.
+const ROUNDS: usize = 2;
+
+/// Time between two looks at what quotas count.
+const QUOTA_PERIOD: Duration = Duration::from_secs(5);
 
 impl Chain {
     /// A chain that reads the world through `sources` and calls webhooks through `caller`.
     #[must_use]
     pub fn new(sources: Arc<dyn Sources>, caller: Arc<Caller>) -> Self {
-        Self { sources, caller }
+        let counts = Counts::new(caller.metrics());
+        Self { sources, caller, authorizer: None, quotas: None, ledger: Ledger::default(), counts }
     }
 
-    async fn mutated(&self, attributes: &Attributes, object: Value) -> Result<Value> {
+    /// A chain that reads everything, quotas too, from the server's own store.
+    #[must_use]
+    pub fn over(storage: Arc<Storage>, registry: Registry, caller: Arc<Caller>) -> Self {
+        let sources = Arc::new(StoreSources::new(storage, registry));
+        let quotas = Arc::clone(&sources) as Arc<dyn Quotas>;
+        Self { quotas: Some(quotas), ..Self::new(sources, caller) }
+    }
+
+    /// The same chain; expressions may ask `authorizer` about rights.
+    #[must_use]
+    pub fn with_authorizer(self, authorizer: Arc<dyn Authorizer>) -> Self {
+        Self { authorizer: Some(authorizer), ..self }
+    }
+
+    /// The same chain; creates are charged to `quotas`.
+    #[must_use]
+    pub fn with_quotas(self, quotas: Arc<dyn Quotas>) -> Self {
+        Self { quotas: Some(quotas), ..self }
+    }
+
+    /// Keeps the status of quotas up to date, for those who look at it, until it is dropped. What admission decides does
+    /// not depend on it.
+    pub async fn keep_quotas(&self) {
+        let Some(quotas) = &self.quotas else { return };
+        loop {
+            tokio::time::sleep(QUOTA_PERIOD).await;
+            if let Err(error) = self.ledger.refresh(quotas.as_ref()).await {
+                tracing::warn!(%error, "the status of quotas could not be brought up to date");
+            }
+        }
+    }
+
+    fn means(&self) -> Means<'_> {
+        let (sources, caller) = (self.sources.as_ref(), self.caller.as_ref());
+        Means { sources, caller, authorizer: self.authorizer.as_deref(), counts: &self.counts }
+    }
+
+    async fn mutated(&self, attributes: &Attributes, mut object: Value) -> Result<Value> {
         tell_audit(attributes);
         lifecycle::check(attributes, &object, self.sources.as_ref()).await?;
         if attributes.resource.group == REGISTRATION {
             return Ok(object);
         }
+        let policies = self.sources.policies(policy::Kind::Mutating)?;
         let hooks = self.sources.hooks(config::Kind::Mutating)?;
-        mutate::run(&hooks, attributes, object, self.sources.as_ref(), &self.caller).await
+        let (mut policies_again, mut hooks_again) = (Again::default(), Again::default());
+        for _round in 0..ROUNDS {
+            object = policy::mutate::run(&policies, attributes, object, self.means(), &mut policies_again).await?;
+            object = mutate::run(&hooks, attributes, object, self.means(), &mut hooks_again).await?;
+            if !policies_again.has_changed() && !hooks_again.has_changed() {
+                break;
+            }
+        }
+        Ok(object)
     }
 
     async fn validated(&self, attributes: &Attributes) -> Result<()> {
@@ -60,8 +134,14 @@ impl Chain {
         if attributes.resource.group == REGISTRATION {
             return config_is_sound(attributes);
         }
+        let policies = self.sources.policies(policy::Kind::Validating)?;
+        policy::validate::run(&policies, attributes, self.means()).await?;
         let hooks = self.sources.hooks(config::Kind::Validating)?;
-        validate::run(&hooks, attributes, self.sources.as_ref(), &self.caller).await
+        validate::run(&hooks, attributes, self.means()).await?;
+        match &self.quotas {
+            Some(quotas) => self.ledger.charge(attributes, quotas.as_ref(), &self.counts).await,
+            None => Ok(()),
+        }
     }
 }
 
@@ -85,11 +165,21 @@ fn tell_audit(attributes: &Attributes) {
     }
 }
 
-/// A webhook configuration this server would not understand is refused when it is written, not when it is needed.
+/// A webhook configuration or a policy this server would not understand is refused when it is written, not when it is
+/// needed.
 fn config_is_sound(attributes: &Attributes) -> Result<()> {
-    let Some(object) = &attributes.object else { return Ok(()) };
-    let Some(kind) = config::Kind::of(&attributes.resource.name) else { return Ok(()) };
-    let causes = config::check(kind, object);
+    let (Some(object), None) = (&attributes.object, &attributes.subresource) else { return Ok(()) };
+    let plural = attributes.resource.name.as_str();
+    let policies = [policy::Kind::Validating, policy::Kind::Mutating];
+    let causes = if let Some(kind) = config::Kind::of(plural) {
+        config::check(kind, object)
+    } else if let Some(kind) = policies.into_iter().find(|kind| kind.policies() == plural) {
+        policy::config::policy_faults(kind, object)
+    } else if let Some(kind) = policies.into_iter().find(|kind| kind.bindings() == plural) {
+        policy::config::binding_faults(kind, object)
+    } else {
+        Vec::new()
+    };
     if causes.is_empty() {
         return Ok(());
     }

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, sync::Arc};
 pub mod access;
 pub mod host;
 pub mod kind;
+mod policy;
 pub mod rbac;
 pub mod redis;
 mod roles;

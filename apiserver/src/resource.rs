@@ -10,6 +10,7 @@ use crate::{
 };
 
 pub mod host;
+pub mod policy;
 pub mod redis_action;
 pub mod redis_backup;
 pub mod redis_cluster;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::{
-    admission::{Admission, Attributes, GroupVersion, Operation},
+    admission::{Admission, Attributes, GroupVersion, Holds, Operation},
     error::Result,
     registry::{Kind, Registry},
     request::Context,
@@ -117,6 +117,7 @@ impl<'a> Work<'a> {
             old_object: None,
             warnings: self.context.warnings.clone(),
             annotations: self.context.annotations.clone(),
+            holds: Holds::default(),
         }
     }
 

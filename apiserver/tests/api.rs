@@ -29,6 +29,12 @@ mod negotiate;
 mod openapi;
 #[path = "api/patch.rs"]
 mod patch;
+#[path = "api/policy.rs"]
+mod policy;
+#[path = "api/policy_change.rs"]
+mod policy_change;
+#[path = "api/quota.rs"]
+mod quota;
 #[path = "api/replicas.rs"]
 mod replicas;
 #[path = "api/restore.rs"]

@@ -98,6 +98,11 @@ impl Caller {
         Self { metrics, state: Mutex::new(State { identity, clients: BTreeMap::new() }) }
     }
 
+    /// Where calls are counted.
+    pub(super) fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
     /// Shows another certificate from the next connection on.
     pub fn renew(&self, identity: Issued) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -12,6 +12,8 @@ use http::Uri;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::condition::{self, Condition, RawCondition};
+use super::expression::Scope;
 use super::select::{Rule, Selector};
 use crate::error::Cause;
 
@@ -87,6 +89,8 @@ pub struct Webhook {
     pub namespace_selector: Selector,
     /// With which labels on the object, old or new.
     pub object_selector: Selector,
+    /// Which of them: what all of these expressions are true for.
+    pub conditions: Vec<Condition>,
     /// What happens when it cannot be asked.
     pub failure_policy: FailurePolicy,
     /// True if a dry run does nothing behind the scenes.
@@ -170,6 +174,7 @@ fn read(kind: Kind, configuration: &str, webhook: &Value) -> Webhook {
         rules,
         namespace_selector: Selector::read(&raw.namespace_selector).unwrap_or_default(),
         object_selector: Selector::read(&raw.object_selector).unwrap_or_default(),
+        conditions: condition::read(&raw.match_conditions, &scope()),
         failure_policy: raw.failure_policy(),
         suits_dry_run: matches!(raw.side_effects.as_str(), "None" | "NoneOnDryRun"),
         reinvoke: raw.reinvocation_policy.as_deref() == Some("IfNeeded"),
@@ -177,6 +182,11 @@ fn read(kind: Kind, configuration: &str, webhook: &Value) -> Webhook {
         target,
         name: raw.name,
     }
+}
+
+/// What the conditions of a webhook may refer to.
+fn scope() -> Scope {
+    Scope::admission().with_authorizer()
 }
 
 /// A webhook nothing is known of: it concerns everything and cannot be asked, so everything fails until it is mended.
@@ -187,6 +197,7 @@ fn unknown(configuration: &str, name: &str, fault: String) -> Webhook {
         rules: vec![Rule::everything()],
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
+        conditions: Vec::new(),
         failure_policy: FailurePolicy::Fail,
         suits_dry_run: false,
         reinvoke: false,
@@ -217,7 +228,7 @@ struct Raw {
     admission_review_versions: Vec<String>,
     reinvocation_policy: Option<String>,
     #[serde(default)]
-    match_conditions: Vec<Value>,
+    match_conditions: Vec<RawCondition>,
 }
 
 #[derive(Deserialize)]
@@ -279,9 +290,7 @@ impl Raw {
                 "the timeout must be between 1 and 30 seconds",
             ));
         }
-        if !self.match_conditions.is_empty() {
-            causes.push(Cause::forbidden(&at("matchConditions"), "this server does not evaluate match conditions yet"));
-        }
+        causes.extend(condition::faults(&self.match_conditions, &scope(), &at("matchConditions")));
         for (field, selector) in
             [("namespaceSelector", &self.namespace_selector), ("objectSelector", &self.object_selector)]
         {

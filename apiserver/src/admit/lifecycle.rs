@@ -34,8 +34,8 @@ fn needs(attributes: &Attributes) -> Result<Option<&str>> {
 fn judge(attributes: &Attributes, object: &Value, namespace: &str, found: Option<Namespace>) -> Result<()> {
     match found {
         None => Err(Error::NotFound { resource: Qualified::new("", "namespaces"), name: namespace.to_owned() }),
-        Some(Namespace { is_terminating: true, labels: _ }) => Err(terminating(attributes, object, namespace)),
-        Some(Namespace { is_terminating: false, labels: _ }) => Ok(()),
+        Some(Namespace { is_terminating: true, .. }) => Err(terminating(attributes, object, namespace)),
+        Some(Namespace { is_terminating: false, .. }) => Ok(()),
     }
 }
 
@@ -54,7 +54,7 @@ fn terminating(attributes: &Attributes, object: &Value, namespace: &str) -> Erro
 }
 
 /// The name for a message: the object's, what it is generated from, or that there is none yet.
-fn shown_name(attributes: &Attributes, object: &Value) -> String {
+pub(super) fn shown_name(attributes: &Attributes, object: &Value) -> String {
     let metadata = |field: &str| {
         object.pointer(&format!("/metadata/{field}")).and_then(Value::as_str).filter(|text| !text.is_empty())
     };

@@ -1,5 +1,5 @@
 //! Mutating webhooks: one after the other, each seeing what the one before it made of the object. Those that ask for it
-//! are asked a second time, once, if a later one changed the object.
+//! are asked a second time, once, if a later one changed the object, or a policy did.
 
 use std::collections::BTreeSet;
 
@@ -7,61 +7,92 @@ use serde_json::{Value, json};
 
 use super::call::{Asked, Caller};
 use super::config::{FailurePolicy, Kind, Webhook};
-use super::source::Sources;
+use super::means::Means;
 use super::{patch, review, validate};
 use crate::admission::Attributes;
 use crate::error::{Error, Result};
 
-/// Runs all webhooks that are concerned; the object as they leave it.
+/// Runs all webhooks that are concerned; the object as they leave it. In the second round, only those that want to see
+/// what changed since they were asked.
 pub(super) async fn run(
     webhooks: &[Webhook],
     attributes: &Attributes,
     mut object: Value,
-    sources: &dyn Sources,
-    caller: &Caller,
+    means: Means<'_>,
+    again: &mut Again<usize>,
 ) -> Result<Value> {
-    let mut again = Again::default();
-    for round in [0, 1] {
-        let mut index = 0;
-        for (number, webhook) in webhooks.iter().enumerate() {
-            if round == 1 && !again.wanted.contains(&number) {
-                continue;
-            }
-            let seen = if object.is_null() { None } else { Some(&object) };
-            if !validate::is_concerned(webhook, attributes, seen, sources).await? {
-                continue;
-            }
-            let changed = ask(webhook, attributes, &object, caller, Place { round, index }).await?;
-            index += 1;
-            if let Some(changed) = changed {
-                object = changed;
-                again.object_changed();
-            }
-            again.was_asked(number, webhook);
+    again.begin(&object);
+    let mut index = 0;
+    for (number, webhook) in webhooks.iter().enumerate() {
+        if !again.is_wanted(&number) {
+            continue;
         }
-        if again.wanted.is_empty() {
-            break;
+        let seen = if object.is_null() { None } else { Some(&object) };
+        if !validate::is_concerned(webhook, attributes, seen, means).await? {
+            continue;
+        }
+        let place = Place { round: again.round, index };
+        let changed = ask(webhook, attributes, &object, means.caller, place).await?;
+        index += 1;
+        if let Some(changed) = changed {
+            object = changed;
+            again.object_changed();
+        }
+        if webhook.reinvoke {
+            again.was_asked(number);
         }
     }
+    again.end(&object);
     Ok(object)
 }
 
-/// Who must be asked again.
-#[derive(Default)]
-struct Again {
-    asked: BTreeSet<usize>,
-    wanted: BTreeSet<usize>,
+/// Who must be asked again: those who want it and were asked before something changed. There are two rounds.
+#[derive(Debug)]
+pub(super) struct Again<T> {
+    round: usize,
+    asked: BTreeSet<T>,
+    wanted: BTreeSet<T>,
+    left: Option<Value>,
+    changed: bool,
 }
 
-impl Again {
-    fn was_asked(&mut self, number: usize, webhook: &Webhook) {
-        if webhook.reinvoke {
-            self.asked.insert(number);
+impl<T: Ord> Default for Again<T> {
+    fn default() -> Self {
+        Self { round: 0, asked: BTreeSet::new(), wanted: BTreeSet::new(), left: None, changed: false }
+    }
+}
+
+impl<T: Ord> Again<T> {
+    /// A round begins with this object: if it is not the one that was left, others have changed it.
+    pub(super) fn begin(&mut self, object: &Value) {
+        if self.left.as_ref().is_some_and(|left| left != object) {
+            self.object_changed();
         }
     }
 
-    fn object_changed(&mut self) {
+    /// A round ends with this object.
+    pub(super) fn end(&mut self, object: &Value) {
+        self.round = self.round.saturating_add(1);
+        // Kept only for who may be asked again.
+        self.left = (!self.asked.is_empty()).then(|| object.clone());
+    }
+
+    pub(super) fn is_wanted(&self, who: &T) -> bool {
+        self.round == 0 || self.wanted.contains(who)
+    }
+
+    pub(super) fn was_asked(&mut self, who: T) {
+        self.asked.insert(who);
+    }
+
+    pub(super) fn object_changed(&mut self) {
+        self.changed = true;
         self.wanted.append(&mut self.asked);
+    }
+
+    /// Whether something changed the object in the rounds so far.
+    pub(super) fn has_changed(&self) -> bool {
+        self.changed
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which webhooks an operation concerns; pure.
+//! Which webhooks and policies an operation concerns; pure.
 //!
 //! `matchPolicy` needs no code: every resource is served in one version, so Exact and Equivalent are the same.
 
@@ -221,14 +221,24 @@ pub enum Concern {
 /// Judges everything that is in the operation itself; only a namespace's labels may be left to look up.
 #[must_use]
 pub fn concern(webhook: &Webhook, attributes: &Attributes, object: Option<&Value>) -> Concern {
-    let selects =
-        |object: Option<&Value>| object.is_some_and(|object| webhook.object_selector.selects(&labels(object)));
-    let objects_fit =
-        webhook.object_selector.is_empty() || selects(object) || selects(attributes.old_object.as_deref());
-    if !objects_fit || !webhook.rules.iter().any(|rule| rule.covers(attributes)) {
+    if !webhook.rules.iter().any(|rule| rule.covers(attributes)) {
         return Concern::No;
     }
-    if webhook.namespace_selector.is_empty() {
+    placed(&webhook.namespace_selector, &webhook.object_selector, attributes, object)
+}
+
+/// The same for what is covered by rules: by labels of the object, and by where it lies.
+pub(super) fn placed(
+    namespaces: &Selector,
+    objects: &Selector,
+    attributes: &Attributes,
+    object: Option<&Value>,
+) -> Concern {
+    let selects = |object: Option<&Value>| object.is_some_and(|object| objects.selects(&labels(object)));
+    if !(objects.is_empty() || selects(object) || selects(attributes.old_object.as_deref())) {
+        return Concern::No;
+    }
+    if namespaces.is_empty() {
         return Concern::Yes;
     }
     match (is_namespace(attributes), object, &attributes.namespace) {
@@ -240,7 +250,8 @@ pub fn concern(webhook: &Webhook, attributes: &Attributes, object: Option<&Value
     }
 }
 
-fn labels(object: &Value) -> Labels {
+/// The labels of an object.
+pub(crate) fn labels(object: &Value) -> Labels {
     let pairs = object.pointer("/metadata/labels").and_then(Value::as_object);
     let text = |(key, value): (&String, &Value)| Some((key.clone(), value.as_str()?.to_owned()));
     pairs.map(|pairs| pairs.iter().filter_map(text).collect()).unwrap_or_default()

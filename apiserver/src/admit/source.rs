@@ -1,21 +1,29 @@
-//! What the chain must know about the world besides the request: namespaces and webhooks.
+//! What the chain must know about the world besides the request: namespaces, webhooks, policies and their parameters.
 //!
 //! Standalone answers from its own store; behind a kube-apiserver the same questions will be put to that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use futures::future::BoxFuture;
 use serde_json::Value;
-use store::Key;
-use store::cache::{Cache, Object, Query, Resource};
+use store::cache::{Cache, Filter, Object, Query};
+use store::{Key, Revision, Write};
 
 use super::REGISTRATION;
 use super::config::{self, Kind, Webhook};
-use super::select::Labels;
+use super::policy::{self, ParamKind, Policies, Policy, Which};
+use super::quota::{Quota, Quotas};
+use super::select::{self, Labels};
+use crate::admission::GroupVersion;
 use crate::error::{Error, Qualified, Result};
-use crate::storage::Storage;
+use crate::object::meta;
+use crate::registry::{self, Registry, Scope};
+use crate::storage::{self, Storage, WriteError};
 
+/// Quotas, as the store names them.
+const QUOTAS: &str = "resourcequotas";
 /// Seconds after which a request may be tried again when the world cannot be asked.
 const RETRY_AFTER: u32 = 1;
 
@@ -26,6 +34,19 @@ pub struct Namespace {
     pub labels: Labels,
     /// True once it is on its way out.
     pub is_terminating: bool,
+    /// Itself.
+    pub object: Arc<Value>,
+}
+
+/// Where objects of parameters are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// Plural.
+    pub plural: String,
+    /// Group, version and kind.
+    pub kind: GroupVersion,
+    /// Whether they lie in namespaces.
+    pub is_namespaced: bool,
 }
 
 /// Where the chain looks things up.
@@ -35,37 +56,90 @@ pub trait Sources: Send + Sync {
 
     /// All webhooks of one kind, by configuration name, then in the order of their list.
     fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>>;
+
+    /// All policies of one kind that have bindings, by name.
+    fn policies(&self, kind: policy::Kind) -> Result<Policies>;
+
+    /// Where objects of a kind are that may be parameters; `None`: they are not known here.
+    fn params<'a>(&'a self, kind: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>>;
+
+    /// Objects of parameters, by name, at least as new as every write acknowledged before the call.
+    fn find<'a>(
+        &'a self,
+        of: &'a Served,
+        namespace: Option<&'a str>,
+        which: &'a Which,
+    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>>>;
+
+    /// What is known of a kind that is served here.
+    fn kind(&self, kind: &GroupVersion) -> Option<Arc<registry::Kind>>;
 }
 
 /// The server's own store.
 pub struct StoreSources {
     storage: Arc<Storage>,
-    mutating: Parsed,
-    validating: Parsed,
+    registry: Registry,
+    mutating: Parsed<Webhook>,
+    validating: Parsed<Webhook>,
+    changing: Parsed<Policy>,
+    judging: Parsed<Policy>,
 }
 
-/// Webhooks as last parsed; parsed again when one of their objects changes.
-#[derive(Default)]
-struct Parsed(ArcSwapOption<Memory>);
+/// Webhooks or policies as last parsed; parsed again when one of their objects changes.
+struct Parsed<T>(ArcSwapOption<Memory<T>>);
 
-/// Webhooks, and the objects they were parsed from.
-struct Memory {
+impl<T> Default for Parsed<T> {
+    fn default() -> Self {
+        Self(ArcSwapOption::empty())
+    }
+}
+
+/// Webhooks or policies, and the objects they were parsed from.
+struct Memory<T> {
     objects: Vec<Arc<Object>>,
-    webhooks: Arc<[Webhook]>,
+    read: Arc<[T]>,
 }
 
 impl StoreSources {
-    /// Reads from `storage`.
+    /// Reads from `storage`, which holds the kinds of `registry`.
     #[must_use]
-    pub fn new(storage: Arc<Storage>) -> Self {
-        Self { storage, mutating: Parsed::default(), validating: Parsed::default() }
+    pub fn new(storage: Arc<Storage>, registry: Registry) -> Self {
+        let (mutating, validating) = (Parsed::default(), Parsed::default());
+        let (changing, judging) = (Parsed::default(), Parsed::default());
+        Self { storage, registry, mutating, validating, changing, judging }
     }
 
     fn cache(&self) -> &Cache {
         self.storage.cache()
     }
 
-    async fn find(&self, name: &str) -> Result<Option<Namespace>> {
+    /// The objects of one kind of configuration; none if this server does not serve it.
+    fn listed(&self, plural: &str) -> Result<Vec<Arc<Object>>> {
+        let Some(resource) = self.cache().resource(&format!("{REGISTRATION}/{plural}")) else { return Ok(Vec::new()) };
+        Ok(resource.list(&Query::default()).map_err(|_| not_ready(plural))?.items)
+    }
+
+    async fn found(&self, of: &Served, namespace: Option<&str>, which: &Which) -> Result<Vec<Arc<Value>>> {
+        let kind = self.registry.resource(&of.kind.group, &of.plural);
+        let name = kind.map(|kind| kind.store_resource()).unwrap_or_default();
+        let resource = self.cache().resource(&name).ok_or_else(|| Error::internal("parameters are not served here"))?;
+        self.storage.fresh().await?;
+        let decoded = |object: &Arc<Object>| storage::decode(object).map(Arc::new);
+        match which {
+            Which::Named(wanted) => {
+                let Ok(key) = Key::new(&name, namespace, wanted) else { return Ok(Vec::new()) };
+                resource.get(&key).map_err(unavailable)?.iter().map(decoded).collect()
+            }
+            Which::Selected(selector) => {
+                let query = Query { filter: Filter::of(namespace), ..Query::default() };
+                let listed = resource.list(&query).map_err(unavailable)?;
+                let values: Vec<Arc<Value>> = listed.items.iter().map(decoded).collect::<Result<_>>()?;
+                Ok(values.into_iter().filter(|value| selector.selects(&select::labels(value))).collect())
+            }
+        }
+    }
+
+    async fn lookup(&self, name: &str) -> Result<Option<Namespace>> {
         let namespaces =
             self.cache().resource("namespaces").ok_or_else(|| Error::internal("namespaces are not served here"))?;
         self.storage.fresh().await?;
@@ -77,42 +151,143 @@ impl StoreSources {
 
 impl Sources for StoreSources {
     fn namespace<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Namespace>>> {
-        Box::pin(self.find(name))
+        Box::pin(self.lookup(name))
     }
 
     fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>> {
-        // A server that does not serve the configurations has none.
-        let Some(resource) = self.cache().resource(&format!("{REGISTRATION}/{}", kind.plural())) else {
-            return Ok(Arc::default());
+        let parsed = match kind {
+            Kind::Mutating => &self.mutating,
+            Kind::Validating => &self.validating,
         };
-        match kind {
-            Kind::Mutating => self.mutating.of(kind, resource),
-            Kind::Validating => self.validating.of(kind, resource),
-        }
+        let listed = self.listed(kind.plural())?;
+        parsed.of(kind.plural(), listed, |objects| {
+            let webhooks: Vec<Webhook> = objects.iter().flat_map(|object| config::parse(kind, object)).collect();
+            report_faults(&webhooks);
+            webhooks
+        })
+    }
+
+    fn policies(&self, kind: policy::Kind) -> Result<Policies> {
+        let parsed = match kind {
+            policy::Kind::Mutating => &self.changing,
+            policy::Kind::Validating => &self.judging,
+        };
+        let policies = self.listed(kind.policies())?;
+        let count = policies.len();
+        let listed = [policies, self.listed(kind.bindings())?].concat();
+        parsed.of(kind.policies(), listed, |objects| {
+            let (policies, bindings) = objects.split_at(count.min(objects.len()));
+            policy::config::read(kind, policies, bindings)
+        })
+    }
+
+    fn params<'a>(&'a self, wanted: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>> {
+        Box::pin(async { Ok(served(&self.registry, wanted)) })
+    }
+
+    fn find<'a>(
+        &'a self,
+        of: &'a Served,
+        namespace: Option<&'a str>,
+        which: &'a Which,
+    ) -> BoxFuture<'a, Result<Vec<Arc<Value>>>> {
+        Box::pin(self.found(of, namespace, which))
+    }
+
+    fn kind(&self, wanted: &GroupVersion) -> Option<Arc<registry::Kind>> {
+        known(&self.registry, wanted)
     }
 }
 
-impl Parsed {
-    fn of(&self, kind: Kind, resource: &Resource) -> Result<Arc<[Webhook]>> {
-        let listed = resource.list(&Query::default()).map_err(|_| not_ready(kind))?;
-        if let Some(memory) = self.0.load().as_ref().filter(|memory| memory.is_of(&listed.items)) {
-            return Ok(memory.webhooks.clone());
+/// Where objects of a kind of this registry are.
+pub(crate) fn served(registry: &Registry, wanted: &ParamKind) -> Option<Served> {
+    let is_wanted = |kind: &&registry::Kind| kind.kind == wanted.kind && kind.api_version() == wanted.api_version;
+    let kind = registry.kinds().find(is_wanted)?;
+    let of =
+        GroupVersion { group: kind.group.to_owned(), version: kind.version.to_owned(), name: kind.kind.to_owned() };
+    Some(Served { plural: kind.plural.to_owned(), kind: of, is_namespaced: kind.scope == Scope::Namespaced })
+}
+
+/// What a registry knows of a kind.
+pub(crate) fn known(registry: &Registry, wanted: &GroupVersion) -> Option<Arc<registry::Kind>> {
+    let GroupVersion { group, version, name } = wanted;
+    let is_wanted = |kind: &&registry::Kind| kind.kind == name && kind.group == group && kind.version == version;
+    let kind = registry.kinds().find(is_wanted)?;
+    registry.find(group, version, kind.plural).cloned()
+}
+
+impl<T> Parsed<T> {
+    /// What the objects say; they are read only if they are not those of the last time.
+    fn of(&self, plural: &str, objects: Vec<Arc<Object>>, read: impl FnOnce(&[Value]) -> Vec<T>) -> Result<Arc<[T]>> {
+        if let Some(memory) = self.0.load().as_ref().filter(|memory| memory.is_of(&objects)) {
+            return Ok(memory.read.clone());
         }
-        let mut webhooks = Vec::new();
-        for object in &listed.items {
-            let value: Value = serde_json::from_slice(object.as_bytes()).map_err(|_| not_ready(kind))?;
-            webhooks.extend(config::parse(kind, &value));
-        }
-        report_faults(&webhooks);
-        let webhooks: Arc<[Webhook]> = webhooks.into();
-        self.0.store(Some(Arc::new(Memory { objects: listed.items, webhooks: webhooks.clone() })));
-        Ok(webhooks)
+        let decode = |object: &Arc<Object>| serde_json::from_slice(object.as_bytes()).map_err(|_| not_ready(plural));
+        let values: Vec<Value> = objects.iter().map(decode).collect::<Result<_>>()?;
+        let read: Arc<[T]> = read(&values).into();
+        self.0.store(Some(Arc::new(Memory { objects, read: read.clone() })));
+        Ok(read)
     }
 }
 
-impl Memory {
+impl<T> Memory<T> {
     fn is_of(&self, objects: &[Arc<Object>]) -> bool {
         self.objects.len() == objects.len() && self.objects.iter().zip(objects).all(|(a, b)| Arc::ptr_eq(a, b))
+    }
+}
+
+impl Quotas for StoreSources {
+    fn quotas<'a>(&'a self, namespace: Option<&'a str>) -> BoxFuture<'a, Result<Vec<Quota>>> {
+        Box::pin(async move {
+            let Some(resource) = self.cache().resource(QUOTAS) else { return Ok(Vec::new()) };
+            self.storage.fresh().await?;
+            let query = Query { filter: Filter::of(namespace), ..Query::default() };
+            let listed = resource.list(&query).map_err(unavailable)?;
+            let quota = |object: &Arc<Object>| {
+                let key = object.key();
+                let namespace = key.namespace().unwrap_or_default().to_owned();
+                let (name, revision) = (key.name().to_owned(), object.revision().0);
+                Ok(Quota { namespace, name, revision, object: storage::decode(object)? })
+            };
+            listed.items.iter().map(quota).collect()
+        })
+    }
+
+    fn names<'a>(
+        &'a self,
+        group: &'a str,
+        resource: &'a str,
+        namespace: &'a str,
+    ) -> BoxFuture<'a, Result<BTreeSet<String>>> {
+        Box::pin(async move {
+            let kind = self.registry.resource(group, resource);
+            let Some(resource) = kind.and_then(|kind| self.cache().resource(&kind.store_resource())) else {
+                return Ok(BTreeSet::new());
+            };
+            self.storage.fresh().await?;
+            let query = Query { filter: Filter::of(Some(namespace)), ..Query::default() };
+            let listed = resource.list(&query).map_err(unavailable)?;
+            Ok(listed.items.iter().map(|object| object.key().name().to_owned()).collect())
+        })
+    }
+
+    fn set_status<'a>(&'a self, quota: &'a Quota, status: Value) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(async move {
+            let mut object = quota.object.clone();
+            if let Some(map) = object.as_object_mut() {
+                map.insert("status".to_owned(), status);
+            }
+            meta::remove(&mut object, "resourceVersion");
+            let value =
+                serde_json::to_vec(&object).map_err(|error| Error::internal(format!("encoding a quota: {error}")))?;
+            let key = Key::new(QUOTAS, Some(&quota.namespace), &quota.name)
+                .map_err(|error| Error::internal(format!("the key of a quota: {error}")))?;
+            match self.storage.write(Write::update(key, Revision(quota.revision), value.into())).await {
+                Ok(_revision) => Ok(true),
+                Err(WriteError::Refused(_changed)) => Ok(false),
+                Err(WriteError::Failed(error)) => Err(error),
+            }
+        })
     }
 }
 
@@ -141,18 +316,19 @@ fn read(bytes: &[u8]) -> Result<Namespace> {
         labels: labels.map(|labels| labels.iter().filter_map(pair).collect()).unwrap_or_default(),
         is_terminating: phase == Some("Terminating")
             || object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null()),
+        object: Arc::new(object),
     })
 }
 
 fn unavailable(error: store::cache::Error) -> Error {
-    Error::Unavailable { message: format!("looking up a namespace: {error}"), retry_after: RETRY_AFTER }
+    Error::Unavailable { message: format!("looking up what admission needs: {error}"), retry_after: RETRY_AFTER }
 }
 
-/// The answer while it is not known which webhooks there are: to go on would be to skip them.
-pub(crate) fn not_ready(kind: Kind) -> Error {
+/// The answer while it is not known which webhooks and policies there are: to go on would be to skip them.
+pub(crate) fn not_ready(plural: &str) -> Error {
     let message = "not yet ready to handle request".to_owned();
     Error::Forbidden {
-        resource: Qualified::new(REGISTRATION, kind.plural()),
+        resource: Qualified::new(REGISTRATION, plural),
         name: String::new(),
         message,
         causes: Vec::new(),

@@ -147,9 +147,14 @@ impl Metrics {
     }
 
     pub(super) fn answer(&self) -> Result<Response<ResponseBody>> {
+        Ok(respond(StatusCode::OK, CONTENT_TYPE, full(self.text()?)))
+    }
+
+    /// Everything that was counted, in the text format.
+    pub fn text(&self) -> Result<String> {
         let mut text = String::new();
         encode(&mut text, &self.registry.lock().unwrap_or_else(PoisonError::into_inner)).map_err(Error::internal)?;
-        Ok(respond(StatusCode::OK, CONTENT_TYPE, full(text)))
+        Ok(text)
     }
 
     /// Counts an answer. A watch is counted when it begins; its duration says nothing.

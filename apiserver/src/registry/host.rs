@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     Column, DeletePolicy, Kind, Names, Registry, ScalePaths, Scope, Subresource,
     access::{Access, FOLLOW, OWN, Part},
-    roles,
+    policy, roles,
 };
 use crate::{
     request::Verb,
@@ -41,15 +41,21 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
         )?,
     ];
     kinds.extend(roles::kinds()?);
+    kinds.extend(policy::kinds()?);
     Ok(Registry::new(kinds))
 }
 
-fn core(kind: &'static str, plural: &'static str, singular: &'static str, short: &'static [&'static str]) -> Names {
+pub(super) fn core(
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    short: &'static [&'static str],
+) -> Names {
     Names { group: "", version: "v1", kind, plural, singular, short_names: short }
 }
 
 /// An object whose named members are open objects.
-fn open(description: &str, members: &[&str]) -> Value {
+pub(super) fn open(description: &str, members: &[&str]) -> Value {
     let member = |name: &&str| {
         let about = format!("{name} of the object, kept as sent.");
         let schema = json!({"type": "object", "description": about, "x-kubernetes-preserve-unknown-fields": true});
@@ -59,7 +65,7 @@ fn open(description: &str, members: &[&str]) -> Value {
     json!({"type": "object", "description": description, "properties": properties, "x-kubernetes-preserve-unknown-fields": true})
 }
 
-fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
+pub(super) fn kind(names: Names, scope: Scope, schema: Value, strategy: impl Strategy + 'static) -> Outcome {
     Ok(Kind { strategic: true, ..Kind::new(names, scope, schema, Arc::new(strategy))? })
 }
 

@@ -10,7 +10,9 @@ use std::{
 
 use apiserver::{
     admission::{Admission, AdmitAll},
+    admit::{Chain, call::Caller},
     app::App,
+    filter::{authz::StaticAuthorizer, metrics::Metrics},
     handler::Handler,
     registry::{Registry, host, redis},
     request::{Context, User},
@@ -58,6 +60,7 @@ pub(crate) struct Api {
     pub(crate) app: Arc<App>,
     pub(crate) storage: Arc<Storage>,
     pub(crate) world: Arc<TestWorld>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// What came back.
@@ -67,6 +70,7 @@ pub(crate) struct Reply {
     pub(crate) headers: HeaderMap,
     pub(crate) bytes: Bytes,
     pub(crate) warnings: Vec<String>,
+    pub(crate) annotations: std::collections::BTreeMap<String, String>,
 }
 
 impl Reply {
@@ -152,7 +156,13 @@ impl Call<'_> {
         let (context, response) = self.open().await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
-        Reply { code: head.status.as_u16(), headers: head.headers, bytes, warnings: context.warnings.bounded() }
+        Reply {
+            code: head.status.as_u16(),
+            headers: head.headers,
+            bytes,
+            warnings: context.warnings.bounded(),
+            annotations: context.annotations.snapshot(),
+        }
     }
 }
 
@@ -165,6 +175,18 @@ impl Api {
     pub(crate) async fn with(admission: Arc<dyn Admission>) -> Self {
         let api = Self::closed().await;
         api.app.open(Arc::clone(&api.storage), admission);
+        api
+    }
+
+    /// All kinds and the real admission, with a namespace `shop`. Whoever is a master may do everything.
+    pub(crate) async fn guarded() -> Self {
+        let api = Self::closed().await;
+        let caller = Arc::new(Caller::new(None, Arc::clone(&api.metrics)));
+        let chain = Chain::over(Arc::clone(&api.storage), registry(), caller)
+            .with_authorizer(Arc::new(StaticAuthorizer::new(Vec::new())));
+        api.app.open(Arc::clone(&api.storage), Arc::new(chain));
+        let shop = json!({"metadata": {"name": "shop", "labels": {"team": "a"}}});
+        api.post("/api/v1/namespaces", &shop).await.ok();
         api
     }
 
@@ -206,7 +228,7 @@ impl Api {
         let registry = registry();
         let storage = Arc::new(Storage::open_with(store, &registry, options).await.unwrap());
         let app = App::new(registry, lived_in);
-        Self { app, storage, world }
+        Self { app, storage, world, metrics: Arc::default() }
     }
 
     pub(crate) fn call(&self, method: &'static str, uri: &str) -> Call<'_> {

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc};
 
 use apiserver::{
-    admit::{Chain, call::Caller, source::StoreSources},
+    admit::{Chain, call::Caller},
     app::App,
     filter::{Edge, authn::Authenticator, authz::StaticAuthorizer, metrics::Metrics, rights},
     registry::{host, redis},
@@ -65,7 +65,7 @@ impl Site {
         let store = Arc::new(store::Memory::default());
         let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
         let caller = Arc::new(Caller::new(None, metrics.clone()));
-        app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage.clone())), caller)));
+        app.open(storage.clone(), Arc::new(Chain::over(storage, app.registry().clone(), caller)));
         let shutdown = CancellationToken::new();
         let options = Options { listener, tls, edge, metrics, limits: Limits::default(), drain: Drain::default() };
         tokio::spawn(serve::run(options, shutdown.clone()));

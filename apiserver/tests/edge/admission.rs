@@ -6,6 +6,8 @@ use std::sync::atomic::Ordering;
 use apiserver::admission::{Admission, Operation};
 use apiserver::admit::source::Namespace;
 use apiserver::error::{Error, Qualified};
+use apiserver::filter::authz::{Binding, Rule, StaticAuthorizer, Subject};
+use apiserver::request::Verb;
 use apiserver::wire::status;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -163,14 +165,11 @@ async fn a_webhook_that_cannot_be_reached_or_believed_is_a_failed_call() {
         hook["clientConfig"]["caBundle"] = json!(BASE64_STANDARD.encode(other.certificate_pem()));
     });
     let distrustful = hooks.hook("a.test.io", "/allow", |hook| hook["clientConfig"]["caBundle"] = json!(""));
-    let conditional = hooks
-        .hook("a.test.io", "/allow", |hook| hook["matchConditions"] = json!([{"name": "x", "expression": "true"}]));
     let table = [
         (nobody, "Connection refused"),
         (mute, "context deadline exceeded"),
         (foreign, "invalid peer certificate"),
         (distrustful, "clientConfig.caBundle: there is none"),
-        (conditional, "webhook.matchConditions: Forbidden: this server does not evaluate match conditions yet"),
     ];
     for (hook, reason) in table {
         let (chain, _) = hooks.chain(&[hook], &[]);
@@ -232,7 +231,7 @@ async fn webhooks_of_other_namespaces_are_left_alone() {
     let (chain, world) = hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", selective)]);
     chain.validate(&create()).await.unwrap();
     let labels = [("team".to_owned(), "a".to_owned())].into();
-    world.namespaces.lock().unwrap().insert("n".to_owned(), Namespace { labels, is_terminating: false });
+    world.namespaces.lock().unwrap().insert("n".to_owned(), Namespace { labels, ..Namespace::default() });
     assert!(chain.validate(&create()).await.is_err(), "labels are read at every request");
 }
 
@@ -298,12 +297,100 @@ async fn webhooks_are_never_asked_about_webhooks_and_bad_ones_are_refused_when_w
     chain.mutate(&good, object()).await.unwrap();
     chain.validate(&good).await.unwrap();
     let mut bad = deny;
-    bad["matchConditions"] = json!([{"name": "x", "expression": "true"}]);
+    bad["matchConditions"] = json!([{"name": "x", "expression": "objct.spec == 1"}]);
     let refused = chain.validate(&write(bad)).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
         "ValidatingWebhookConfiguration.admissionregistration.k8s.io \"mine\" is invalid: \
-         webhooks[0].matchConditions: Forbidden: this server does not evaluate match conditions yet"
+         webhooks[0].matchConditions[0].expression: Invalid value: \"objct.spec == 1\": compilation failed: \
+         ERROR: <input>:1:1: undeclared reference to 'objct' (in container '')\n | objct.spec == 1\n | ^"
     );
     assert_eq!(hooks.seen.paths(), [] as [&str; 0]);
+}
+
+fn conditional(expressions: &[&str], policy: &str) -> impl FnOnce(&mut Value) {
+    let condition = |(index, text): (usize, &&str)| json!({"name": format!("c{index}"), "expression": text});
+    let conditions: Vec<Value> = expressions.iter().enumerate().map(condition).collect();
+    let policy = policy.to_owned();
+    move |hook| {
+        hook["matchConditions"] = json!(conditions);
+        hook["failurePolicy"] = json!(policy);
+    }
+}
+
+#[tokio::test]
+async fn a_webhook_is_asked_only_about_what_all_its_conditions_hold_for() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    // (conditions, whether it is asked)
+    let table: [(&[&str], bool); 6] = [
+        (&["true", "object.metadata.name == 'orders'"], true),
+        (&["object.metadata.name == 'other'"], false),
+        (&["request.operation == 'CREATE' && request.userInfo.username == 'jane'"], true),
+        (&["oldObject == null && request.resource.resource == 'redisclusters' && !request.dryRun"], true),
+        (&["object.spec.absent == 1", "false"], false),
+        (&["namespaceObject == null"], true),
+    ];
+    for (expressions, is_asked) in table {
+        let (chain, _) = hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", conditional(expressions, "Fail"))]);
+        assert_eq!(chain.validate(&create()).await.is_err(), is_asked, "{expressions:?}");
+        let (chain, _) = hooks.chain(&[hooks.hook("a.test.io", "/label/a", conditional(expressions, "Fail"))], &[]);
+        let mutated = chain.mutate(&create(), object()).await.unwrap();
+        assert_eq!(mutated != object(), is_asked, "{expressions:?}");
+    }
+}
+
+#[tokio::test]
+async fn conditions_see_what_the_webhook_before_made_of_the_object() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let labelled = conditional(&["has(object.metadata.labels.a)"], "Fail");
+    let (chain, _) =
+        hooks.chain(&[hooks.hook("a.test.io", "/label/a", |_| {}), hooks.hook("b.test.io", "/label/b", labelled)], &[]);
+    let mutated = chain.mutate(&create(), object()).await.unwrap();
+    assert_eq!(mutated["metadata"]["labels"], json!({"a": "set", "b": "set"}));
+}
+
+#[tokio::test]
+async fn conditions_that_cannot_be_told_fail_the_request_or_leave_the_webhook_out() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let broken: &[&str] = &["object.spec.absent == 1", "true"];
+    let (chain, _) = hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", conditional(broken, "Fail"))]);
+    let refused = chain.validate(&create()).await.unwrap_err();
+    assert_eq!((status::code(&refused), status::reason(&refused).as_str()), (403, "Forbidden"));
+    assert_eq!(
+        refused.to_string(),
+        "redisclusters.redis.kun.io \"orders\" is forbidden: expression 'object.spec.absent == 1' resulted in error: no such key: spec"
+    );
+    let (chain, _) = hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", conditional(broken, "Ignore"))]);
+    chain.validate(&create()).await.unwrap();
+    assert_eq!(hooks.seen.paths(), [] as [&str; 0]);
+    let text = hooks.metrics();
+    for counted in [
+        "apiserver_admission_match_condition_evaluation_errors_total{name=\"a.test.io\",kind=\"webhook\"} 1",
+        "apiserver_admission_ignored_errors_total{name=\"a.test.io\",kind=\"webhook\"} 1",
+    ] {
+        assert!(text.contains(counted), "{text}");
+    }
+}
+
+#[tokio::test]
+async fn conditions_may_ask_what_the_user_may_do() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let breaks_glass =
+        "authorizer.group('redis.kun.io').resource('redisclusters').namespace('n').check('delete').allowed()";
+    let own = "!authorizer.requestResource.check('update').allowed()";
+    let unknown = "!authorizer.requestResource.check('fly').allowed()";
+    let rules = vec![Rule::Resources {
+        verbs: &[Verb::Delete],
+        group: "redis.kun.io",
+        resource: "redisclusters",
+        subresource: None,
+    }];
+    let rights = StaticAuthorizer::new(vec![Binding { subject: Subject::User("jane"), rules }]);
+    let (chain, _) =
+        hooks.chain(&[], &[hooks.hook("a.test.io", "/deny", conditional(&[breaks_glass, own, unknown], "Fail"))]);
+    let chain = chain.with_authorizer(Arc::new(rights));
+    assert!(chain.validate(&create()).await.unwrap_err().to_string().contains("denied the request"));
+    let mut other = create();
+    other.user.name = "joe".to_owned();
+    chain.validate(&other).await.unwrap();
 }

@@ -5,13 +5,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use apiserver::admission::{Attributes, GroupVersion, Operation};
+use apiserver::admission::{Attributes, GroupVersion, Holds, Operation};
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::config::{self, Kind, Webhook};
-use apiserver::admit::source::{Namespace, Sources};
+use apiserver::admit::policy::{self, ParamKind, Policies, Which};
+use apiserver::admit::source::{Namespace, Served, Sources};
 use apiserver::error::Result;
 use apiserver::filter::metrics::Metrics;
+use apiserver::registry;
 use apiserver::request::{Annotations, User, Warnings};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -61,9 +63,15 @@ pub(crate) struct Hooks {
     pub(crate) address: SocketAddr,
     pub(crate) authority: Authority,
     pub(crate) seen: Arc<Seen>,
+    metrics: Arc<Metrics>,
 }
 
 impl Hooks {
+    /// What was counted in the chains of this server, as text.
+    pub(crate) fn metrics(&self) -> String {
+        self.metrics.text().unwrap()
+    }
+
     /// A server that lets in nobody but `kun:apiserver`'s authority.
     pub(crate) async fn start(alpn: &[&[u8]]) -> Self {
         let authority = Authority::create("webhooks").unwrap();
@@ -73,7 +81,13 @@ impl Hooks {
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Seen::default());
         tokio::spawn(accept(listener, TlsAcceptor::from(tls), seen.clone()));
-        Self { address, authority, seen }
+        Self { address, authority, seen, metrics: Arc::default() }
+    }
+
+    /// Who calls these webhooks.
+    pub(crate) fn caller(&self) -> Arc<Caller> {
+        let identity = client_certificate(&self.authority, "kun:apiserver", &[]);
+        Arc::new(Caller::new(Some(identity), self.metrics.clone()))
     }
 
     /// A webhook at `path` that wants everything; `change` edits it.
@@ -94,8 +108,7 @@ impl Hooks {
 
     /// A chain with these webhooks in one configuration of each kind.
     pub(crate) fn chain(&self, mutating: &[Value], validating: &[Value]) -> (Chain, Arc<World>) {
-        let identity = client_certificate(&self.authority, "kun:apiserver", &[]);
-        let caller = Arc::new(Caller::new(Some(identity), Arc::new(Metrics::default())));
+        let caller = self.caller();
         let parse = |kind, hooks: &[Value]| {
             config::parse(kind, &json!({"metadata": {"name": "kun"}, "webhooks": hooks})).into()
         };
@@ -127,6 +140,22 @@ impl Sources for World {
             Kind::Validating => self.validating.clone(),
         })
     }
+
+    fn policies(&self, _: policy::Kind) -> Result<Policies> {
+        Ok(Arc::default())
+    }
+
+    fn params<'a>(&'a self, _: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn find<'a>(&'a self, _: &'a Served, _: Option<&'a str>, _: &'a Which) -> BoxFuture<'a, Result<Vec<Arc<Value>>>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn kind(&self, _: &GroupVersion) -> Option<Arc<registry::Kind>> {
+        None
+    }
 }
 
 pub(crate) fn attributes(operation: Operation, namespace: Option<&str>) -> Attributes {
@@ -146,6 +175,7 @@ pub(crate) fn attributes(operation: Operation, namespace: Option<&str>) -> Attri
         old_object: None,
         warnings: Warnings::default(),
         annotations: Annotations::default(),
+        holds: Holds::default(),
     }
 }
 

@@ -8,6 +8,7 @@ mod drain;
 mod filters;
 mod hooks;
 mod limits;
+mod order;
 mod rights;
 mod stage;
 mod whole;

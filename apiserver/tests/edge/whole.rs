@@ -7,7 +7,6 @@ use std::time::Duration;
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::escalate::Escalation;
-use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::{Authenticator, trust::Trust};
@@ -64,7 +63,7 @@ pub(crate) async fn start(hooks: &Hooks) -> Server {
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(Some(client_certificate(&hooks.authority, "kun:apiserver", &[])), metrics));
     stored.open(storage.clone());
-    let chain = Arc::new(Chain::new(Arc::new(StoreSources::new(storage.clone())), caller));
+    let chain = Arc::new(Chain::over(storage.clone(), app.registry().clone(), caller));
     app.open(storage, Arc::new(Escalation::before(chain, stored)));
     let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     let certificates = Reloading::new(material).unwrap();

@@ -22,7 +22,7 @@ use apiserver::filter::authn::Authenticator;
 use apiserver::filter::authn::trust::{AnyName, Trust};
 use apiserver::filter::authz::Union;
 use apiserver::filter::metrics::Metrics;
-use apiserver::registry::redis;
+use apiserver::registry::{Registry, redis};
 use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
 use apiserver::world::System;
@@ -108,7 +108,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let paths = MaterialPaths { identity: Some(options.certificate.clone()), authorities: None };
     let certificates = Reloading::new(paths.read()?)?;
     let client = client(&options).await?;
-    let core = Core::follow(client, options.any_name);
+    let core = Core::follow(client, options.any_name, redis::registry()?);
     let metrics = Arc::new(Metrics::default());
     let app = App::new(redis::registry()?, Arc::new(System));
     app.wait_for(core.needs());
@@ -161,11 +161,11 @@ struct Core {
 
 impl Core {
     /// Begins to follow, until the process ends.
-    fn follow(client: Client, any_name: AnyName) -> Self {
+    fn follow(client: Client, any_name: AnyName, registry: Registry) -> Self {
         let tokens = Arc::new(TokenReviews::new(client.clone()));
         let authenticator = Arc::new(Authenticator::new(Trust::default(), Some(tokens)));
         let trust = FollowTrust::new(client.clone(), Arc::clone(&authenticator), any_name);
-        let (sources, follow) = CoreSources::follow(client.clone());
+        let (sources, follow) = CoreSources::follow(client.clone(), registry);
         tokio::spawn(follow);
         let followed = Arc::clone(&trust);
         tokio::spawn(async move { followed.run().await });
@@ -196,6 +196,8 @@ async fn open(
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(None, metrics));
-    app.open(Arc::clone(&storage), Arc::new(Chain::new(core.sources.clone(), caller)));
+    let authorizer = Arc::new(Union::of(vec![core.access.clone()]));
+    let chain = Chain::new(core.sources.clone(), caller).with_authorizer(authorizer);
+    app.open(Arc::clone(&storage), Arc::new(chain));
     Ok((storage, parts))
 }

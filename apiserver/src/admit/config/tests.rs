@@ -72,7 +72,14 @@ fn what_cannot_be_understood_is_refused_with_its_field() {
         (with("timeoutSeconds", json!(0)), "webhooks[0].timeoutSeconds"),
         (with("timeoutSeconds", json!(31)), "webhooks[0].timeoutSeconds"),
         (with("admissionReviewVersions", json!(["v1beta1"])), "webhooks[0].admissionReviewVersions"),
-        (with("matchConditions", json!([{"name": "a", "expression": "true"}])), "webhooks[0].matchConditions"),
+        (
+            with("matchConditions", json!([{"name": "a", "expression": "1"}])),
+            "webhooks[0].matchConditions[0].expression",
+        ),
+        (
+            with("matchConditions", json!([{"name": "a b", "expression": "true"}])),
+            "webhooks[0].matchConditions[0].name",
+        ),
         (with("clientConfig", no_scheme), "webhooks[0].clientConfig"),
         (with("clientConfig", query), "webhooks[0].clientConfig"),
         (with("clientConfig", both), "webhooks[0].clientConfig"),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::admission::Operation;
+use crate::admission::{Holds, Operation};
 use crate::request::{Annotations, User, Warnings};
 
 fn attributes() -> Attributes {
@@ -27,6 +27,7 @@ fn attributes() -> Attributes {
         old_object: Some(Arc::new(json!({"old": 1}))),
         warnings: Warnings::default(),
         annotations: Annotations::default(),
+        holds: Holds::default(),
     }
 }
 

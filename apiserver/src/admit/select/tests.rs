@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::admission::{GroupVersion, Operation};
+use crate::admission::{GroupVersion, Holds, Operation};
 use crate::admit::config::FailurePolicy;
 use crate::request::{Annotations, User, Warnings};
 
@@ -31,6 +31,7 @@ fn attributes(
         old_object: None,
         warnings: Warnings::default(),
         annotations: Annotations::default(),
+        holds: Holds::default(),
     }
 }
 
@@ -46,6 +47,7 @@ fn webhook(rules: Vec<Rule>, namespaces: Value, objects: Value) -> Webhook {
         rules,
         namespace_selector: Selector::read(&namespaces).unwrap(),
         object_selector: Selector::read(&objects).unwrap(),
+        conditions: Vec::new(),
         failure_policy: FailurePolicy::Fail,
         suits_dry_run: true,
         reinvoke: false,

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use apiserver::admission::Admission;
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::escalate::Escalation;
-use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::Authenticator;
@@ -65,13 +65,14 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
     let stored = Arc::new(Stored::default());
+    let authorizer: Arc<dyn Authorizer> = Arc::new(Union::of(vec![
+        Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
+        Arc::clone(&stored) as Arc<dyn Authorizer>,
+    ]));
     let edge = Edge::new(
         app.clone(),
         Authenticator::of_clients(Anchors::of_pem(pki.authority_pem())?),
-        Arc::new(Union::of(vec![
-            Arc::new(StaticAuthorizer::new(rights::standalone(app.registry()))),
-            Arc::clone(&stored) as Arc<dyn Authorizer>,
-        ])),
+        Arc::clone(&authorizer),
         Arc::clone(&metrics),
     );
     let options = serve::Options {
@@ -90,9 +91,16 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
     pki.follow_with(Arc::clone(&caller), shown);
     stored.open(Arc::clone(&storage));
-    let chain = Arc::new(Chain::new(Arc::new(StoreSources::new(Arc::clone(&storage))), caller));
-    app.open(Arc::clone(&storage), Arc::new(Escalation::before(chain, stored)));
-    let running = Running { last: Some(Box::pin(async move { storage.close().await })), ..running };
+    let chain = Chain::over(Arc::clone(&storage), app.registry().clone(), caller).with_authorizer(authorizer);
+    let chain = Arc::new(chain);
+    let escalation = Escalation::before(Arc::clone(&chain) as Arc<dyn Admission>, stored);
+    app.open(Arc::clone(&storage), Arc::new(escalation));
+    let quotas = tokio::spawn(async move { chain.keep_quotas().await });
+    let last = async move {
+        quotas.abort();
+        storage.close().await;
+    };
+    let running = Running { last: Some(Box::pin(last)), ..running };
     Ok(std::iter::once(running).chain(parts).collect())
 }
 

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
-use apiserver::admit::source::StoreSources;
 use apiserver::app::App;
 use apiserver::filter::Edge;
 use apiserver::filter::authn::Authenticator;
@@ -192,7 +191,7 @@ async fn serve(authority: &Authority) -> (SocketAddr, JoinHandle<()>) {
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
     let caller = Arc::new(Caller::new(None, metrics.clone()));
-    app.open(storage.clone(), Arc::new(Chain::new(Arc::new(StoreSources::new(storage)), caller)));
+    app.open(storage.clone(), Arc::new(Chain::over(storage, app.registry().clone(), caller)));
     let options = serve::Options {
         listener,
         tls: tls.unwrap(),
