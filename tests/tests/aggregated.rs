@@ -18,8 +18,8 @@ async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Resul
     let kinds = ["api-resources", "--api-group=redis.kun.io", "--cached=false", "-o", "name"];
     all.until("the kinds are found", &kinds, |text| text.lines().any(|line| line == "redisclusters.redis.kun.io"))
         .await?;
-    let explained = admin.run(&["explain", "redisclusters.spec.shards"]).await?;
-    ensure!(explained.contains("FIELD: shards <integer>"), "{explained}");
+    let explain = ["explain", "redisclusters.spec.shards"];
+    all.until("the documentation is found", &explain, |text| text.contains("FIELD: shards <integer>")).await?;
 
     // An object in a namespace that is not there, then in one that is.
     let order = cluster("orders", "shop").to_string();

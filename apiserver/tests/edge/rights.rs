@@ -65,3 +65,28 @@ async fn nobody_gives_away_rights_that_he_has_not() {
     let (done, text) = jane(&["create", "rolebinding", "more", "--clusterrole=look", "--user=joe"]).await;
     assert!(done, "{text}");
 }
+
+#[tokio::test]
+async fn an_apply_that_would_make_its_object_takes_the_right_to_create() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let server = start(&hooks).await;
+    let admin = server.client("kun:admin", &["system:masters"]);
+    let run = async |arguments: &[&str]| {
+        let (done, text) = kubectl(&server, &admin, arguments).await;
+        assert!(done, "{arguments:?}: {text}");
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("map.json");
+    let map = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "shop"}, "data": {"a": "b"}}"#;
+    std::fs::write(&file, map).unwrap();
+    let file = file.to_str().unwrap();
+    run(&["create", "namespace", "shop"]).await;
+    run(&["create", "role", "patch", "-n=shop", "--verb=get,patch", "--resource=configmaps"]).await;
+    run(&["create", "rolebinding", "patch", "-n=shop", "--role=patch", "--user=jane"]).await;
+    let apply = ["apply", "--server-side", "-f", file, "--as=jane"];
+    let (done, text) = kubectl(&server, &admin, &apply).await;
+    assert!(!done && text.contains("User \"jane\" cannot create resource \"configmaps\""), "{text}");
+    run(&["create", "configmap", "m", "-n=shop"]).await;
+    let (done, text) = kubectl(&server, &admin, &apply).await;
+    assert!(done, "{text}");
+}
