@@ -172,7 +172,7 @@ impl Handler for App {
         request: Request<RequestBody>,
     ) -> BoxFuture<'static, Response<ResponseBody>> {
         Box::pin(async move {
-            let accept = request.headers().get(ACCEPT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+            let accept = request.headers().get(ACCEPT).cloned();
             match self.answer(&context, request).await {
                 Ok(response) => response,
                 Err(error) => {
@@ -180,7 +180,8 @@ impl Handler for App {
                         tracing::error!(path = %context.call.path, audit_id = %context.audit_id, error = %text, "a request failed");
                     }
                     let pretty = negotiate::is_pretty(context.call.query.get("pretty"), &context.user_agent);
-                    status::response_to(&error, accept.as_deref(), pretty)
+                    let accept = accept.as_ref().and_then(|value| value.to_str().ok());
+                    status::response_to(&error, accept, pretty)
                 }
             }
         })

@@ -9,6 +9,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::error::Error;
@@ -139,7 +140,24 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// A user as Kubernetes' objects tell it (`authentication.k8s.io` UserInfo).
+#[derive(Debug, Serialize)]
+pub struct UserInfo<'a> {
+    username: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    uid: &'a str,
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    extra: &'a BTreeMap<String, Vec<String>>,
+}
+
 impl User {
+    /// The user as others are told.
+    #[must_use]
+    pub fn info(&self) -> UserInfo<'_> {
+        UserInfo { username: &self.name, uid: &self.uid, groups: &self.groups, extra: &self.extra }
+    }
+
     /// True if the user is a member of `group`.
     #[must_use]
     pub fn is_in(&self, group: &str) -> bool {

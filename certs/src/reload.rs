@@ -12,13 +12,13 @@ use arc_swap::ArcSwap;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{ResolvesClientCert, Resumption};
+use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 
-use crate::shown::TakesAny;
 use crate::tls::{VERSIONS, certified_key, client_verifier, provider, root_store, server_verifier};
 use crate::{ClientAuth, Error, Issued, Result};
 
@@ -108,15 +108,11 @@ impl Reloading {
             ServerConfig::builder_with_provider(provider()).with_protocol_versions(VERSIONS).map_err(Error::Tls)?;
         let builder = match auth {
             ClientAuth::Off => builder.with_no_client_auth(),
-            ClientAuth::Offered => builder.with_client_cert_verifier(Arc::new(TakesAny)),
             ClientAuth::Requested | ClientAuth::Required if current.clients.is_none() => {
                 return Err(Error::NoAuthorities);
             }
-            ClientAuth::Requested => {
-                builder.with_client_cert_verifier(Arc::new(Follow { of: self.clone(), mandatory: false }))
-            }
-            ClientAuth::Required => {
-                builder.with_client_cert_verifier(Arc::new(Follow { of: self.clone(), mandatory: true }))
+            ClientAuth::Requested | ClientAuth::Offered | ClientAuth::Required => {
+                builder.with_client_cert_verifier(Arc::new(Follow { of: self.clone(), auth }))
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(self.clone()));
@@ -136,7 +132,7 @@ impl Reloading {
         // "dangerous" is rustls' word for any verifier but its own; this one only chooses which of rustls' to ask.
         let builder = builder
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(Follow { of: self.clone(), mandatory: true }));
+            .with_custom_certificate_verifier(Arc::new(Follow { of: self.clone(), auth: ClientAuth::Required }));
         let mut config = builder.with_client_cert_resolver(Arc::new(self.clone()));
         config.resumption = Resumption::disabled();
         config.alpn_protocols = alpn.iter().map(|protocol| protocol.to_vec()).collect();
@@ -233,7 +229,8 @@ impl ResolvesClientCert for Reloading {
 #[derive(Debug)]
 struct Follow {
     of: Reloading,
-    mandatory: bool,
+    /// What is asked of clients; towards servers it means nothing.
+    auth: ClientAuth,
 }
 
 impl Follow {
@@ -250,7 +247,7 @@ impl Follow {
 
 impl ClientCertVerifier for Follow {
     fn client_auth_mandatory(&self) -> bool {
-        self.mandatory
+        self.auth == ClientAuth::Required
     }
 
     /// No hints: they would have to outlive a change, and clients without hints send what they have.
@@ -264,7 +261,13 @@ impl ClientCertVerifier for Follow {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> std::result::Result<ClientCertVerified, rustls::Error> {
-        self.clients()?.verify_client_cert(end_entity, intermediates, now)
+        match self.auth {
+            // What it means is judged later, see [`crate::Anchors`].
+            ClientAuth::Offered => Ok(ClientCertVerified::assertion()),
+            ClientAuth::Off | ClientAuth::Requested | ClientAuth::Required => {
+                self.clients()?.verify_client_cert(end_entity, intermediates, now)
+            }
+        }
     }
 
     fn verify_tls12_signature(
@@ -273,7 +276,7 @@ impl ClientCertVerifier for Follow {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.clients()?.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &provider().signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -282,7 +285,7 @@ impl ClientCertVerifier for Follow {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.clients()?.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &provider().signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -308,7 +311,7 @@ impl ServerCertVerifier for Follow {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.servers()?.verify_tls12_signature(message, cert, dss)
+        verify_tls12_signature(message, cert, dss, &provider().signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -317,7 +320,7 @@ impl ServerCertVerifier for Follow {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        self.servers()?.verify_tls13_signature(message, cert, dss)
+        verify_tls13_signature(message, cert, dss, &provider().signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

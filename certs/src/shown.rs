@@ -10,14 +10,11 @@ use std::time::Duration;
 
 use aws_lc_rs::digest;
 use jiff::Timestamp;
-use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use rustls::server::danger::ClientCertVerifier;
 
 use crate::identity::{Identity, identity_of, not_after};
-use crate::tls::{client_verifier, provider, root_store};
+use crate::tls::{client_verifier, root_store};
 use crate::{Error, Result};
 
 /// The chain a client showed. That the client has the key of the first certificate is proven, nothing else is.
@@ -121,51 +118,5 @@ impl Eq for Anchors {}
 impl fmt::Debug for Anchors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Anchors({})", self.roots.len())
-    }
-}
-
-/// Takes any certificate whose key the client has.
-#[derive(Debug)]
-pub(crate) struct TakesAny;
-
-impl ClientCertVerifier for TakesAny {
-    fn client_auth_mandatory(&self) -> bool {
-        false
-    }
-
-    /// No hints: the authorities change, and clients without hints send what they have.
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> std::result::Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &provider().signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> std::result::Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &provider().signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        provider().signature_verification_algorithms.supported_schemes()
     }
 }

@@ -1,7 +1,13 @@
 //! What happens to a cluster without anybody's purpose.
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
-use anyhow::Result;
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::fixture::{Fixture, PATIENCE};
 
@@ -28,15 +34,18 @@ async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
 async fn all_pods_at_once_get_new_addresses_and_the_cluster_finds_itself_again() -> Result<()> {
     let mut fixture = Fixture::start(3, 1, &json!({})).await?;
     let before = fixture.addresses().await?;
-    fixture.kubectl.run(&["delete", "pods", "-l", "redis.kun.io/cluster=orders", "--wait=false"]).await?;
-    let gone = |cluster: &Value| !tests::story::is_ready(cluster, 3);
-    fixture.kubectl.until("rdc", "orders", PATIENCE, "disturbed", gone).await?;
-    fixture.ready(3).await?;
-    let after = fixture.addresses().await?;
-    assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
-    for (pod, address) in &before {
-        assert_ne!(after.get(pod), Some(address), "{pod} kept its address");
+    // kubectl waits until each of these very pods has gone; a cluster that is Ready again before the last has would prove
+    // nothing.
+    fixture.kubectl.run(&["delete", "pods", "-l", "redis.kun.io/cluster=orders", "--timeout=120s"]).await?;
+    let moved = |after: &BTreeMap<String, SocketAddr>| {
+        after.keys().eq(before.keys()) && before.iter().all(|(pod, address)| after.get(pod) != Some(address))
+    };
+    let begin = Instant::now();
+    while !moved(&fixture.addresses().await?) {
+        ensure!(begin.elapsed() < PATIENCE, "before: {before:?}, after: {:?}", fixture.addresses().await?);
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
+    fixture.ready(3).await?;
     fixture.write_anew().await?;
     fixture.verify(3, 1).await?;
     Ok(())

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::config::Kind;
 use crate::admission::{Attributes, GroupVersion};
 use crate::error::Error;
+use crate::request::UserInfo;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -66,16 +67,6 @@ struct ResourceRef<'a> {
     resource: &'a str,
 }
 
-#[derive(Serialize)]
-struct UserInfo<'a> {
-    username: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    uid: &'a str,
-    groups: &'a [String],
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    extra: &'a BTreeMap<String, Vec<String>>,
-}
-
 fn kind_ref(kind: &GroupVersion) -> KindRef<'_> {
     KindRef { group: &kind.group, version: &kind.version, kind: &kind.name }
 }
@@ -100,7 +91,7 @@ pub(super) fn question(uid: &str, attributes: &Attributes, object: &Value) -> se
         name,
         namespace: namespace.as_deref(),
         operation: operation.as_str(),
-        user_info: UserInfo { username: &user.name, uid: &user.uid, groups: &user.groups, extra: &user.extra },
+        user_info: user.info(),
         object,
         old_object: old_object.as_deref().unwrap_or(&Value::Null),
         dry_run: *dry_run,

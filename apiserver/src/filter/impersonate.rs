@@ -49,6 +49,9 @@ pub(super) fn strip(headers: &mut HeaderMap) {
 
 /// What the headers say, before anything is added to it.
 fn claimed(headers: &HeaderMap) -> Result<Option<User>> {
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(None);
+    }
     let text = |name: &HeaderName| -> Vec<String> {
         let values = headers.get_all(name).iter();
         values.filter_map(|value| std::str::from_utf8(value.as_bytes()).ok()).map(str::to_owned).collect()
@@ -71,15 +74,12 @@ fn claimed(headers: &HeaderMap) -> Result<Option<User>> {
             "impersonating {claims} groups and attributes: the most is {CLAIMS_MAX}"
         )));
     }
-    match (user.name.is_empty(), headers.keys().any(|name| name.as_str().starts_with(PREFIX))) {
-        (_, false) => Ok(None),
-        (false, true) => Ok(Some(user)),
+    if user.name.is_empty() {
         // As Kubernetes: what is said about nobody is a mistake, not a request by oneself.
-        (true, true) => Err(Error::internal(format!(
-            "requested {:?} without impersonating a user name",
-            [&user.groups[..], &[user.uid]].concat()
-        ))),
+        let said = [&user.groups[..], &[user.uid]].concat();
+        return Err(Error::internal(format!("requested {said:?} without impersonating a user name")));
     }
+    Ok(Some(user))
 }
 
 /// The rights it takes, one question each.

@@ -22,11 +22,10 @@ pub fn object(
     content_type: &str,
     validation: FieldValidation,
 ) -> Result<Value> {
-    let mut decoded = decoded(kind, bytes, content_type)?;
+    let decoded = decoded(kind, bytes, content_type)?;
     if !kind.is_built_in() {
         check_type(kind, &decoded.value, bytes)?;
     }
-    set_type(kind, &mut decoded.value)?;
     checked(work, kind, decoded, validation)
 }
 
@@ -38,9 +37,7 @@ pub fn body_of_action(
     content_type: &str,
     validation: FieldValidation,
 ) -> Result<Value> {
-    let mut decoded = decoded(kind, bytes, content_type)?;
-    set_type(kind, &mut decoded.value)?;
-    checked(work, kind, decoded, validation)
+    checked(work, kind, decoded(kind, bytes, content_type)?, validation)
 }
 
 /// What a patch makes of the live object. `odd` is what was found odd in the patch itself.
@@ -51,18 +48,18 @@ pub fn patched(
     odd: &[String],
     validation: FieldValidation,
 ) -> Result<Value> {
-    let text = object.to_string();
-    let bad = |why: &str| Error::BadPatch { object: text.clone(), why: why.to_owned() };
+    let bad = |object: String, why: &str| Error::BadPatch { object, why: why.to_owned() };
     if !kind.is_built_in() {
-        check_patched_type(kind, &object, &bad)?;
+        check_patched_type(kind, &object, &|why| bad(object.to_string(), why))?;
     }
+    let fault = meta::decode_fault(&object).map(|why| bad(object.to_string(), &why));
+    // Only a strict refusal shows the object as it was, with what is unknown in it.
+    let text = if validation == FieldValidation::Strict { object.to_string() } else { String::new() };
     fill_type(kind, &mut object)?;
-    if let Some(why) = meta::decode_fault(&object) {
-        return Err(bad(&why));
-    }
+    fault.map_or(Ok(()), Err)?;
     let unknown = unknown(kind, &mut object);
     report(odd.iter().cloned().chain(unknown), validation, &work.context.warnings)
-        .map_err(|all| bad(&format!("strict decoding error: {all}")))?;
+        .map_err(|all| bad(text, &format!("strict decoding error: {all}")))?;
     Ok(object)
 }
 
@@ -77,9 +74,7 @@ fn decoded(kind: &Kind, bytes: &[u8], content_type: &str) -> Result<Decoded> {
 
 fn checked(work: &Work<'_>, kind: &Kind, decoded: Decoded, validation: FieldValidation) -> Result<Value> {
     let Decoded { value: mut object, twice } = decoded;
-    if let Some(why) = meta::decode_fault(&object) {
-        return Err(cannot_be(kind, &why));
-    }
+    set_type(kind, &mut object)?;
     let twice = if validation == FieldValidation::Strict { twice.refusals() } else { twice.warnings() };
     let unknown = unknown(kind, &mut object);
     report(twice.into_iter().chain(unknown), validation, &work.context.warnings)

@@ -20,7 +20,7 @@ pub async fn review(work: &Work<'_>, review: Review, bytes: &[u8], content_type:
     let kind = work.route.kind;
     let mut question = incoming::object(work, kind, bytes, content_type, options.validation)?;
     let status = match review {
-        Review::SelfSubject => json!({"userInfo": told(&work.context.user)}),
+        Review::SelfSubject => json!({"userInfo": work.context.user.info()}),
         Review::SelfSubjectAccess => access(work, &work.context.user, &question).await?,
         Review::SubjectAccess | Review::LocalSubjectAccess => {
             access(work, &somebody(work, &question)?, &question).await?
@@ -145,17 +145,4 @@ fn rules(work: &Work<'_>, question: &Value) -> Result<Value> {
     let (paths, resources): (Vec<PolicyRule>, Vec<PolicyRule>) =
         rules.into_iter().partition(|rule| !rule.non_resource_urls.is_empty());
     Ok(json!({"incomplete": false, "nonResourceRules": paths, "resourceRules": resources}))
-}
-
-fn told(user: &User) -> Value {
-    let mut told = json!({"username": user.name, "groups": user.groups});
-    if let Some(map) = told.as_object_mut() {
-        if !user.uid.is_empty() {
-            map.insert("uid".to_owned(), json!(user.uid));
-        }
-        if !user.extra.is_empty() {
-            map.insert("extra".to_owned(), json!(user.extra));
-        }
-    }
-    told
 }

@@ -203,17 +203,18 @@ impl PolicyRule {
         match &asked.target {
             Target::Path(path) => self.non_resource_urls.iter().any(|pattern| covers_path(pattern, path)),
             Target::Resource(path) => {
-                has(&self.api_groups, &path.group) && self.allows_resource(path) && self.allows_name(path)
+                has(&self.api_groups, &path.group)
+                    && self.names(&combined(path), path.subresource.as_deref())
+                    && self.allows_name(path)
             }
         }
     }
 
-    fn allows_resource(&self, path: &ResourcePath) -> bool {
-        let combined = combined(path);
-        let any_with_this = path.subresource.as_ref().map(|subresource| format!("*/{subresource}"));
-        self.resources
-            .iter()
-            .any(|entry| entry == ALL || *entry == combined || any_with_this.as_ref().is_some_and(|any| entry == any))
+    /// Whether a resource, such as `pods` or `pods/status`, is among those of the rule.
+    fn names(&self, resource: &str, subresource: Option<&str>) -> bool {
+        let of_any = subresource.map(|subresource| format!("*/{subresource}"));
+        let is_it = |entry: &String| entry == ALL || entry == resource || of_any.as_ref() == Some(entry);
+        self.resources.iter().any(is_it)
     }
 
     fn allows_name(&self, path: &ResourcePath) -> bool {
@@ -253,12 +254,6 @@ impl PolicyRule {
         let has = |list: &[String], wanted: &[String]| {
             list.iter().any(|entry| entry == ALL) || wanted.iter().all(|entry| list.contains(entry))
         };
-        let is_resource_covered = |wanted: &String| {
-            let any_with_this = wanted.split_once('/').map(|(_, subresource)| format!("*/{subresource}"));
-            self.resources
-                .iter()
-                .any(|entry| entry == ALL || entry == wanted || any_with_this.as_ref().is_some_and(|any| entry == any))
-        };
         let is_url_covered =
             |wanted: &String| self.non_resource_urls.iter().any(|pattern| covers_path(pattern, wanted));
         let names = self.resource_names.is_empty()
@@ -266,7 +261,10 @@ impl PolicyRule {
                 && piece.resource_names.iter().all(|n| self.resource_names.contains(n)));
         has(&self.verbs, &piece.verbs)
             && has(&self.api_groups, &piece.api_groups)
-            && piece.resources.iter().all(is_resource_covered)
+            && piece
+                .resources
+                .iter()
+                .all(|whole| self.names(whole, whole.split_once('/').map(|(_, subresource)| subresource)))
             && piece.non_resource_urls.iter().all(is_url_covered)
             && names
     }

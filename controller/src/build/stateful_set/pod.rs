@@ -90,6 +90,8 @@ fn redis(resolved: &Resolved, shard: u16) -> Container {
         // Readiness is looked at every second: creation and rolling restarts wait for it.
         readiness_probe: Some(Probe { failure_threshold: Some(3), ..probe("/readyz", 1, 2) }),
         liveness_probe: Some(Probe { failure_threshold: Some(6), ..probe("/livez", 10, 5) }),
+        // Why the agent gave up is then in the pod's status, where `kubectl describe pod` shows it.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         security_context: Some(confined()),
         volume_mounts: Some(vec![
             mount(DATA, "/data", false),

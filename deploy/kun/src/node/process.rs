@@ -20,6 +20,8 @@ use crate::launch;
 
 /// Pause between two looks for what is left of a session that was killed.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
+/// Changes with each start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A log longer than this is moved aside; together with the one before it bounds a pod's log.
 pub const LOG_MAX: u64 = 16 << 20;
 
@@ -143,26 +145,31 @@ impl Held {
 impl Process {
     /// Takes over a process that an earlier life of the node started; `None` if it has gone.
     pub fn adopt(id: &ProcessId) -> Result<Option<Self>, Error> {
-        if !is_alive(id) {
+        let lives = || look_for(id).map_err(|source| Error::Watch { pid: id.pid, source });
+        if !lives()? {
             return Ok(None);
         }
         let fd = match watch(id.pid) {
             Ok(fd) => fd,
-            Err(_) if !is_alive(id) => return Ok(None),
+            Err(_) if !lives()? => return Ok(None),
             Err(error) => return Err(error),
         };
         // The pidfd may be that of a newcomer with the same pid; if the old one is still alive now, it is the old one's.
-        Ok(is_alive(id).then(|| Self { id: id.clone(), fd, child: None }))
+        Ok(lives()?.then(|| Self { id: id.clone(), fd, child: None }))
     }
 
     /// Waits for its end. Dropping the future loses nothing.
     pub async fn wait(&mut self) -> Ended {
         let Some(child) = &mut self.child else {
-            // An error here means that the descriptor is of no use any more; what remains is to look.
-            while self.fd.readable().await.is_err() && is_alive(&self.id) {
+            // Readiness is a hint, and an error means that the descriptor is of no use any more: /proc has the word. What
+            // cannot be looked at is taken to live on.
+            loop {
+                let _ = self.fd.readable().await;
+                if matches!(look_for(&self.id), Ok(false)) {
+                    return Ended::Unseen;
+                }
                 tokio::time::sleep(SWEEP_PAUSE).await;
             }
-            return Ended::Unseen;
         };
         match child.wait().await {
             Ok(status) => match (status.code(), status.signal()) {
@@ -269,18 +276,31 @@ fn is_dead(stat: Stat) -> bool {
 }
 
 fn boot_id() -> Option<String> {
-    fs::read_to_string("/proc/sys/kernel/random/boot_id").ok().map(|id| id.trim().to_owned())
+    fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned())
 }
 
 fn identify(pid: i32) -> Option<ProcessId> {
     Some(ProcessId { pid, start_ticks: stat(pid)?.start_ticks, boot_id: boot_id()? })
 }
 
-/// Whether this very process is there and not merely its remains.
-#[must_use]
-pub fn is_alive(id: &ProcessId) -> bool {
-    boot_id().as_deref() == Some(id.boot_id.as_str())
-        && stat(id.pid).is_some_and(|stat| stat.start_ticks == id.start_ticks && !is_dead(stat))
+/// Whether this very process is there and not merely its remains. An error is not a "no": whoever cannot look (too many
+/// open files) must not conclude that there is nothing.
+fn look_for(id: &ProcessId) -> std::io::Result<bool> {
+    if fs::read_to_string(BOOT_ID)?.trim() != id.boot_id {
+        return Ok(false);
+    }
+    let line = match fs::read(format!("/proc/{}/stat", id.pid)) {
+        Ok(line) => line,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound || is_no_process(&error) => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    let stat = parse_stat(&String::from_utf8_lossy(&line));
+    Ok(stat.is_some_and(|stat| stat.start_ticks == id.start_ticks && !is_dead(stat)))
+}
+
+/// The file of a process that ended between opening and reading it.
+fn is_no_process(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 fn session_members(session: i32) -> Vec<i32> {
@@ -342,9 +362,10 @@ mod tests {
     #[test]
     fn a_pid_with_another_start_time_or_boot_is_another_process() {
         let me = identify(i32::try_from(std::process::id()).unwrap()).unwrap();
-        assert!(is_alive(&me));
-        assert!(!is_alive(&ProcessId { start_ticks: me.start_ticks + 1, ..me.clone() }));
-        assert!(!is_alive(&ProcessId { boot_id: "other".into(), ..me }));
+        assert!(look_for(&me).unwrap());
+        assert!(!look_for(&ProcessId { start_ticks: me.start_ticks + 1, ..me.clone() }).unwrap());
+        assert!(!look_for(&ProcessId { boot_id: "other".into(), ..me.clone() }).unwrap());
+        assert!(!look_for(&ProcessId { pid: i32::MAX, ..me }).unwrap());
     }
 
     #[test]

@@ -79,10 +79,11 @@ fn swap_files(volume: &Path, files: &BTreeMap<String, Vec<u8>>, generation: &str
     let set = format!("..{generation}");
     let directory = volume.join(&set);
     if directory.exists() {
-        // Left by a crash in the middle, or the very set in force after a restart; either way it is written anew beside.
+        // The very set in force: a crash may have come between the swap and the links.
         if std::fs::read_link(volume.join("..data")).is_ok_and(|target| target == Path::new(&set)) {
-            return Ok(());
+            return link_names(volume, files);
         }
+        // Left by a crash in the middle.
         std::fs::remove_dir_all(&directory)?;
     }
     for (path, bytes) in files {
@@ -181,6 +182,16 @@ mod tests {
         swap(&volume, &data(&[("a", "2")]), "2").unwrap();
         assert_eq!(std::fs::read_to_string(volume.join("a")).unwrap(), "2");
         assert_eq!(names(&volume), ["..2", "..data", "a"]);
+    }
+
+    #[test]
+    fn a_crash_between_the_swap_and_the_links_leaves_no_name_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("config");
+        swap(&volume, &data(&[("a", "1"), ("b", "1")]), "1").unwrap();
+        std::fs::remove_file(volume.join("b")).unwrap();
+        swap(&volume, &data(&[("a", "1"), ("b", "1")]), "1").unwrap();
+        assert_eq!(names(&volume), ["..1", "..data", "a", "b"]);
     }
 
     #[test]

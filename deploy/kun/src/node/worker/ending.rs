@@ -1,5 +1,9 @@
 //! How a pod's process ends: what it left behind is ended too, its end is recorded; and how the pod goes.
 
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
 use jiff::Timestamp;
 
 use super::{REPORT_RETRY, Worker};
@@ -12,6 +16,9 @@ use tokio::task::JoinSet;
 
 /// How much of a termination message is reported, as in Kubernetes.
 const MESSAGE_MAX: usize = 4096;
+/// How much of the log stands in for a message that was not left: 2048 bytes or 80 lines, as in Kubernetes.
+const LOG_BYTES: usize = 2048;
+const LOG_LINES: usize = 80;
 
 impl Worker {
     /// The process has ended: whatever it left behind is ended too, then the end is recorded.
@@ -30,7 +37,12 @@ impl Worker {
         self.asking.clear();
         let exit = self.describe_end(ended);
         if exit.code != 0 {
-            self.note(true, "Exited", format!("The process ended with exit code {} ({})", exit.code, exit.reason));
+            let last = exit.message.lines().last().map(|line| format!(": {line}")).unwrap_or_default();
+            self.note(
+                true,
+                "Exited",
+                format!("The process ended with exit code {} ({}){last}", exit.code, exit.reason),
+            );
         }
         self.machine.exited(exit, self.wish(), self.node.clock.now());
         if let Some(record) = &mut self.record {
@@ -45,9 +57,8 @@ impl Worker {
     }
 
     pub(super) fn describe_end(&self, ended: Ended) -> Exit {
-        let message = std::fs::read(self.directory.join("termination-log"))
-            .map(|bytes| String::from_utf8_lossy(bytes.get(..MESSAGE_MAX).unwrap_or(&bytes)).into_owned())
-            .unwrap_or_default();
+        let left = std::fs::read(self.directory.join("termination-log")).unwrap_or_default();
+        let message = String::from_utf8_lossy(left.get(..MESSAGE_MAX).unwrap_or(&left)).into_owned();
         let (code, signal, reason) = match ended {
             Ended::Code(0) => (0, None, "Completed"),
             Ended::Code(code) => (code, None, "Error"),
@@ -55,11 +66,14 @@ impl Worker {
             // Its end was seen by nobody: this node was not running, or had taken the process over.
             Ended::Unseen => (137, None, "ContainerStatusUnknown"),
         };
+        let asks_for_log =
+            self.container().and_then(|c| c.termination_message_policy.as_deref()) == Some("FallbackToLogsOnError");
+        let from_log = message.is_empty() && code != 0 && asks_for_log;
         Exit {
             code,
             signal,
             reason: reason.to_owned(),
-            message,
+            message: if from_log { end_of(&self.directory.join("log")) } else { message },
             started_at: self.record.as_ref().and_then(|record| record.started_at),
             finished_at: Some(Timestamp::now()),
         }
@@ -98,5 +112,40 @@ impl Worker {
             self.node.pool.release(record.address);
         }
         true
+    }
+}
+
+/// The end of a log, whole lines; empty when it cannot be read.
+fn end_of(log: &Path) -> String {
+    let read = || {
+        let mut file = File::open(log)?;
+        let length = file.metadata()?.len();
+        file.seek(SeekFrom::Start(length.saturating_sub(LOG_BYTES as u64)))?;
+        let mut bytes = Vec::new();
+        file.take(LOG_BYTES as u64).read_to_end(&mut bytes)?;
+        std::io::Result::Ok((length > LOG_BYTES as u64, String::from_utf8_lossy(&bytes).into_owned()))
+    };
+    let Ok((cut, text)) = read() else { return String::new() };
+    let whole = if cut { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
+    let lines: Vec<&str> = whole.lines().collect();
+    lines.get(lines.len().saturating_sub(LOG_LINES)..).unwrap_or_default().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_log_is_its_last_whole_lines_within_the_limits() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("log");
+        assert_eq!(end_of(&log), "");
+        std::fs::write(&log, "one\ntwo\n").unwrap();
+        assert_eq!(end_of(&log), "one\ntwo");
+        std::fs::write(&log, "x\n".repeat(100)).unwrap();
+        assert_eq!(end_of(&log).lines().count(), LOG_LINES);
+        std::fs::write(&log, format!("{}\n{}\nlast\n", "a".repeat(5000), "b".repeat(2000))).unwrap();
+        assert_eq!(end_of(&log), format!("{}\nlast", "b".repeat(2000)));
     }
 }
