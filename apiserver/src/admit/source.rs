@@ -120,11 +120,12 @@ impl StoreSources {
     }
 
     async fn found(&self, of: &Served, namespace: Option<&str>, which: &Which) -> Result<Vec<Arc<Value>>> {
-        let kind = self.registry.resource(&of.kind.group, &of.plural);
-        let name = kind.map(|kind| kind.store_resource()).unwrap_or_default();
+        let kind = self.registry.find(&of.kind.group, &of.kind.version, &of.plural);
+        let kind = kind.ok_or_else(|| Error::internal("parameters are not served here"))?;
+        let name = kind.store_resource();
         let resource = self.cache().resource(&name).ok_or_else(|| Error::internal("parameters are not served here"))?;
         self.storage.fresh().await?;
-        let decoded = |object: &Arc<Object>| storage::decode(object).map(Arc::new);
+        let decoded = |object: &Arc<Object>| storage::decode(object).map(|kept| Arc::new(kind.shown(kept)));
         match which {
             Which::Named(wanted) => {
                 let Ok(key) = Key::new(&name, namespace, wanted) else { return Ok(Vec::new()) };

@@ -17,7 +17,9 @@ use crate::{
 /// POST on a create-only subresource.
 pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_type: &str) -> Result<Answer> {
     let options = WriteOptions::parse(work.context, "CreateOptions")?;
-    let parent_kind = work.route.kind;
+    // Through whichever version it is asked for, an action is about the object as it is kept.
+    let parent_kind = work.registry.resource(work.route.kind.group, work.route.kind.plural);
+    let parent_kind = parent_kind.unwrap_or(work.route.kind);
     let kind = record_kind(work, parent_kind, action)?;
     let body = incoming::body_of_action(work, kind, bytes, content_type, options.validation)?;
     // One at a time: otherwise two requests could both find that no other operation runs.
@@ -36,9 +38,9 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
 }
 
 fn record_kind<'a>(work: &Work<'a>, parent: &Kind, action: &dyn Action) -> Result<&'a Kind> {
-    let mut kinds = work.registry.kinds();
+    let mut kinds = work.registry.hubs();
     kinds
-        .find(|kind| kind.kind == action.kind() && kind.group == parent.group && kind.version == parent.version)
+        .find(|kind| kind.kind == action.kind() && kind.group == parent.group)
         .ok_or_else(|| Error::internal(format!("the registry has no kind {}", action.kind())))
 }
 
@@ -78,7 +80,7 @@ fn others(work: &Work<'_>, kind: &Kind, action: &dyn Action) -> Result<Vec<Value
         .selecting(move |object| object.header().fields.get(field) == Some(parent.as_str()));
     let query = Query { filter, ..Query::default() };
     let listed = work.storage.resource(kind)?.list(&query).map_err(storage::unavailable)?;
-    listed.items.iter().map(|object| get::value(object.as_bytes())).collect()
+    listed.items.iter().map(|object| get::value(kind, object.as_bytes())).collect()
 }
 
 /// Admission of the call itself: CREATE on the parent's resource with this subresource and the record as object.
