@@ -217,6 +217,13 @@ impl Api {
         Self::over(Arc::new(Memory::default()), options, world.clone(), world).await
     }
 
+    /// A server in another world than the usual one.
+    pub(crate) async fn living_in(world: Arc<dyn World>) -> Self {
+        let api = Self::over(Arc::new(Memory::default()), cache::Options::default(), world, Arc::default()).await;
+        api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
+        api
+    }
+
     /// One of several servers on one store, in the world as it is.
     pub(crate) async fn replica(store: Arc<dyn Store>) -> Self {
         let api = Self::over(store, cache::Options::default(), Arc::new(System), Arc::default()).await;
