@@ -259,9 +259,10 @@ async fn closed(
 async fn watch_list(server: &Server, present: usize) -> Result<()> {
     let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&timeoutSeconds=60";
     let mut body = open(&mut server.connection.clone(), &format!("{COLLECTION}?{query}")).await?;
-    let (mut events, mut last) = (0, Vec::new());
+    let (mut events, mut last, mut before) = (0, Vec::new(), Vec::new());
     loop {
-        let frame = body.frame().await.context("the watch ended")??;
+        let ended = || format!("the watch ended after {events} events: {}", String::from_utf8_lossy(&before));
+        let frame = body.frame().await.with_context(ended)??;
         let Some(data) = frame.data_ref() else { continue };
         for part in data.split_inclusive(|byte| *byte == b'\n') {
             last.extend_from_slice(part);
@@ -271,7 +272,7 @@ async fn watch_list(server: &Server, present: usize) -> Result<()> {
                     return Ok(());
                 }
                 events += 1;
-                last.clear();
+                before = std::mem::take(&mut last);
             }
         }
     }
