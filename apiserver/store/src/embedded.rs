@@ -7,6 +7,7 @@
 mod commit;
 mod copy;
 mod file;
+mod seam;
 
 use std::io::Write as IoWrite;
 use std::path::{Path, PathBuf};
@@ -132,8 +133,8 @@ impl Embedded {
         copy::out(&transaction, to)
     }
 
-    /// Makes a store in a new file at `path` from a backup, with `revision` as its newest. Blocks. When it fails, it leaves
-    /// nothing behind.
+    /// Makes a store in a new file at `path` from a backup, with `revision` as its newest. Blocks. There is nothing at
+    /// `path` until all of it is durable, so that a restore which dies midway is not taken for a new store.
     ///
     /// # Errors
     /// When the backup is damaged, there is something at `path`, or it cannot be written.
@@ -141,10 +142,15 @@ impl Embedded {
         if path.exists() {
             return Err(backup::Error::Make(format!("{} exists already", path.display())));
         }
-        let made = copy::into(path, EmbeddedOptions::default().page_cache, from, revision);
+        let making = path.with_added_extension("making");
+        // Of a restore that died. What cannot be removed cannot be written either, and is reported then.
+        let _ = std::fs::remove_file(&making);
+        let made = copy::into(&making, EmbeddedOptions::default().page_cache, from, revision).and_then(|summary| {
+            file::give_name(&making, path).map(|()| summary).map_err(|error| backup::Error::Make(error.to_string()))
+        });
         if made.is_err() {
-            // If even that fails, what is left lacks the numbers without which nothing opens it.
-            let _ = std::fs::remove_file(path);
+            // Nothing opens it under this name; the next restore tries to remove it again.
+            let _ = std::fs::remove_file(&making);
         }
         made
     }

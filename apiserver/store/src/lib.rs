@@ -33,6 +33,7 @@ mod conformance;
 mod decide;
 mod embedded;
 mod etcd;
+mod failpoint;
 mod feed;
 mod key;
 mod lock;

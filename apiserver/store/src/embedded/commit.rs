@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::file::{META, OBJECTS, REVISION, current};
 use crate::decide::decide;
+use crate::failpoint::{Point, reach};
 use crate::feed::Log;
 use crate::lock::lock;
 use crate::{Change, Error, Event, Refusal, Revision, Write, Written};
@@ -126,14 +127,18 @@ impl Committer {
     }
 
     fn acknowledge(&self, batch: Vec<Job>, outcome: Outcome) {
+        reach(Point::BeforeNotice);
         self.log.publish(outcome.events);
+        reach(Point::BeforeAcknowledgement);
         for (job, result) in batch.into_iter().zip(outcome.results) {
             reply(job, result.map_err(Error::Refused));
         }
+        reach(Point::AfterAcknowledgement);
     }
 
     /// Does a batch in one transaction. On return it is durable.
     fn commit(&self, batch: &[Job]) -> Result<Outcome, redb::Error> {
+        reach(Point::BeforeTransaction);
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         let outcome = apply(&transaction, batch, self.log.revision())?;

@@ -6,9 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use bytes::Bytes;
+use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::OpenError;
+use super::seam::Seam;
 use crate::{Error, Key, ListOptions, Revision, Stored};
 
 /// Key text → revision of the last write, value. Keys are bytes, because text would be validated at every comparison.
@@ -37,13 +39,23 @@ pub(super) fn open(path: &Path, page_cache: usize) -> Result<Database, OpenError
     // It holds Secrets.
     let file =
         OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(io)?;
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        // The name of a new file is durable only when its directory is.
-        File::open(parent).and_then(|directory| directory.sync_all()).map_err(io)?;
-    }
+    sync_folder(path).map_err(io)?;
     let mut builder = Builder::new();
     builder.set_cache_size(page_cache);
-    builder.create_file(file).map_err(|error| refused(path, error))
+    let backend = FileBackend::new(file).map_err(|error| refused(path, error))?;
+    builder.create_with_backend(Seam(backend)).map_err(|error| refused(path, error))
+}
+
+/// Gives a finished file the name it is looked for by, durably.
+pub(super) fn give_name(made: &Path, path: &Path) -> std::io::Result<()> {
+    std::fs::rename(made, path)?;
+    sync_folder(path)
+}
+
+/// The name of a file is durable only when its folder is.
+fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 /// Says what a failure to open means to a person.
