@@ -142,7 +142,7 @@ impl Embedded {
         if path.exists() {
             return Err(backup::Error::Make(format!("{} exists already", path.display())));
         }
-        let making = path.with_added_extension("making");
+        let making = file::beside(path);
         // Of a restore that died. What cannot be removed cannot be written either, and is reported then.
         let _ = std::fs::remove_file(&making);
         let made = copy::into(&making, EmbeddedOptions::default().page_cache, from, revision).and_then(|summary| {

@@ -31,7 +31,8 @@ pub(super) fn out(transaction: &ReadTransaction, to: impl Write) -> Result<Summa
 /// found right; until then it must not be where a store is looked for.
 pub(super) fn into(path: &Path, page_cache: usize, from: &Path, revision: Revision) -> Result<Summary, Error> {
     let mut reader = backup::open(from)?;
-    let database = file::open(path, page_cache).map_err(|error| Error::Make(error.to_string()))?;
+    let made = file::writable(path).map_err(|error| Error::Make(error.to_string()))?;
+    let database = file::database(path, made, page_cache).map_err(|error| Error::Make(error.to_string()))?;
     let mut waiting: Vec<Record> = Vec::new();
     let mut bytes = 0;
     loop {

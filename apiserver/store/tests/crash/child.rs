@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use store::{Change, Embedded, EmbeddedOptions, Event, Key, Revision, Store, Write};
+use store::{Embedded, EmbeddedOptions, Key, Revision, Store, Write};
+
+use super::writers::{Line, Said, WRITERS, follow, write_next};
 
 /// Tell the child what to do and on which file; their presence makes the test the child.
 const TASK: &str = "KUN_CRASH_TASK";
@@ -18,30 +20,11 @@ const FAILPOINT: &str = "KUN_STORE_FAILPOINT";
 /// The test that is the child when it is told to be.
 const NAME: &str = "a_kill_at_any_moment_loses_no_acknowledged_write_and_never_moves_the_revision_back";
 
-/// Each owns its keys, so that what the file must hold is known although they run at once.
-const WRITERS: usize = 8;
-const KEYS: usize = 5;
-
 /// The child stops by itself if its parent forgets it, or it never comes to its failpoint.
 const CHILD_LIMIT: Duration = Duration::from_secs(60);
 
 /// The revision restored stores go on after.
 pub(crate) const RESTORED_AT: Revision = Revision(1_000_000);
-
-/// A write the child was told is durable, or one its watcher was shown.
-pub(crate) struct Line {
-    pub(crate) key: Key,
-    pub(crate) revision: Revision,
-    /// The counter in the value; none for a delete.
-    pub(crate) count: Option<u64>,
-}
-
-/// What a child had said when it died.
-#[derive(Default)]
-pub(crate) struct Said {
-    pub(crate) acknowledged: Vec<Line>,
-    pub(crate) seen: Vec<Line>,
-}
 
 /// How a child ends.
 pub(crate) enum Ending {
@@ -68,7 +51,7 @@ pub(crate) fn start(task: &str, file: &Path, failpoint: Option<&str>) -> Running
     let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // A pipe holds 64 KiB; a thread empties it so that the child never waits for us.
-    let reader = std::thread::spawn(move || lines.map_while(Result::ok).fold(Said::default(), Said::with));
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).fold(Said::default(), hear));
     Running { child, reader }
 }
 
@@ -84,16 +67,15 @@ impl Running {
     }
 }
 
-impl Said {
-    fn with(mut self, line: String) -> Said {
-        // The first line begins with what the test harness prints; the last may be cut off, a whole one ends with a stop.
-        if let Some((_, rest)) = line.split_once("acknowledged ") {
-            self.acknowledged.extend(parse(rest));
-        } else if let Some((_, rest)) = line.split_once("seen ") {
-            self.seen.extend(parse(rest));
-        }
-        self
+/// Takes down a line.
+fn hear(mut said: Said, line: String) -> Said {
+    // The first line begins with what the test harness prints; the last may be cut off, a whole one ends with a stop.
+    if let Some((_, rest)) = line.split_once("acknowledged ") {
+        said.acknowledged.extend(parse(rest));
+    } else if let Some((_, rest)) = line.split_once("seen ") {
+        said.seen.extend(parse(rest));
     }
+    said
 }
 
 fn parse(rest: &str) -> Option<Line> {
@@ -104,19 +86,11 @@ fn parse(rest: &str) -> Option<Line> {
     Some(Line { key, revision, count })
 }
 
-fn say(verb: &str, key: &Key, revision: Revision, count: Option<u64>) {
+fn say(verb: &str, Line { key, revision, count }: &Line) {
     let shown = count.map_or_else(|| "-".to_owned(), |count| count.to_string());
     let line = format!("{verb} {} {revision} {shown}.\n", key.name());
     let mut out = std::io::stdout().lock();
     out.write_all(line.as_bytes()).and_then(|()| out.flush()).unwrap();
-}
-
-pub(crate) fn writer_of(key: &Key) -> String {
-    key.name().split('-').next().unwrap().to_owned()
-}
-
-pub(crate) fn count_in(value: &Bytes) -> u64 {
-    std::str::from_utf8(value).unwrap().trim_end().parse().unwrap()
 }
 
 /// Where the backup of a store lies.
@@ -150,9 +124,8 @@ fn write_until_killed(file: &Path, backs_up: bool) {
     runtime.block_on(async {
         let store = Arc::new(Embedded::open(file, EmbeddedOptions::default()).unwrap());
         let feed = store.watch(store.current_revision().await.unwrap()).await.unwrap();
-        tokio::spawn(follow(feed));
-        let writers: Vec<_> =
-            (0..WRITERS).map(|writer| tokio::spawn(write_forever(Arc::clone(&store), writer))).collect();
+        tokio::spawn(follow(feed, |line| say("seen", &line)));
+        let writers: Vec<_> = (0..WRITERS).map(|writer| tokio::spawn(write_forever(store.clone(), writer))).collect();
         if backs_up {
             let (read, to) = (Arc::clone(&store), backup_of(file));
             // Over and over into one file, as far as it gets.
@@ -164,34 +137,13 @@ fn write_until_killed(file: &Path, backs_up: bool) {
     });
 }
 
-async fn follow(mut feed: store::Feed) {
-    while let Ok(batch) = feed.next().await {
-        for Event { revision, key, change } in batch.events {
-            let count = match change {
-                Change::Put { value, previous: _ } => Some(count_in(&value)),
-                Change::Delete { previous: _ } => None,
-            };
-            say("seen", &key, revision, count);
-        }
-    }
-}
-
-async fn write_forever(store: Arc<Embedded>, writer: usize) {
+async fn write_forever(store: Arc<dyn Store>, writer: usize) {
     let started = Instant::now();
     for count in 0_u64.. {
         if started.elapsed() > CHILD_LIMIT {
             return;
         }
-        let key = Key::new("pods", Some("a"), &format!("w{writer}-{}", count % KEYS as u64)).unwrap();
-        // Padded, so that a batch is many pages.
-        let value = Bytes::from(format!("{count:<1200}"));
-        let (write, shown) = match store.get(&key).await.unwrap() {
-            None => (Write::create(key.clone(), value), Some(count)),
-            Some(stored) if count % 7 == 3 => (Write::delete(key.clone(), stored.revision), None),
-            Some(stored) => (Write::update(key.clone(), stored.revision, value), Some(count)),
-        };
-        let revision = store.write(write).await.unwrap().revision;
-        say("acknowledged", &key, revision, shown);
+        say("acknowledged", &write_next(&store, writer, count).await.unwrap());
     }
 }
 

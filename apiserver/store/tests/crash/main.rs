@@ -7,9 +7,12 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod child;
+#[path = "../robust/expected.rs"]
 mod expected;
 #[path = "../robust/tally.rs"]
 mod tally;
+#[path = "../robust/writers.rs"]
+mod writers;
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -17,9 +20,10 @@ use std::time::Duration;
 
 use store::{Embedded, EmbeddedOptions, backup};
 
-use self::child::{Ending, Said};
+use self::child::Ending;
 use self::expected::Expected;
 use self::tally::{Tally, next_random, soak};
+use self::writers::Said;
 
 /// Rounds of random kills; `KUN_SOAK` multiplies them.
 const KILLS: usize = 16;
@@ -57,7 +61,7 @@ fn a_kill_at_any_moment_loses_no_acknowledged_write_and_never_moves_the_revision
         seed = next_random(seed);
         let (said, _) = child::start("write", &file, None).end(Ending::After(Duration::from_millis(60 + seed % 240)));
         tally.fault(said.acknowledged.len());
-        tally.judge(expected.check(&said, &file));
+        tally.judge(check(&mut expected, &said, &file));
     }
     assert!(tally.acknowledged > 20 * KILLS * soak(), "only {} writes", tally.acknowledged);
 }
@@ -73,10 +77,24 @@ fn a_death_at_any_point_of_a_commit_loses_no_acknowledged_write_and_shows_nobody
             // Some visits are of opening the file, the others of committing to it.
             let said = die_at("write", &file, point, 1 + seed % 60);
             tally.fault(said.acknowledged.len());
-            tally.judge(expected.check(&said, &file).map_err(|harm| format!("{point}: {harm}")));
+            tally.judge(check(&mut expected, &said, &file).map_err(|harm| format!("{point}: {harm}")));
         }
     }
     assert!(tally.acknowledged > DEATHS * soak() * POINTS.len(), "only {} writes", tally.acknowledged);
+}
+
+#[test]
+fn a_death_amid_the_very_first_start_leaves_what_the_next_start_can_begin_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut tally = Tally::of("death amid first starts");
+    for point in ["in-write", "before-sync", "after-sync"] {
+        for visit in 1..=6 {
+            let file = directory.path().join(format!("{point}-{visit}"));
+            let said = die_at("write", &file, point, visit);
+            tally.fault(said.acknowledged.len());
+            tally.judge(check(&mut Expected::default(), &said, &file).map_err(|harm| format!("{point}: {harm}")));
+        }
+    }
 }
 
 #[test]
@@ -88,7 +106,7 @@ fn a_death_amid_a_backup_leaves_no_backup_and_a_whole_store() {
         seed = next_random(seed);
         let said = die_at("write and back up", &file, "in-backup", 1 + seed % 150);
         tally.fault(said.acknowledged.len());
-        tally.judge(expected.check(&said, &file));
+        tally.judge(check(&mut expected, &said, &file));
         tally.judge(no_backup(&child::backup_of(&file)));
     }
 }
@@ -118,6 +136,14 @@ fn a_death_amid_a_restore_leaves_nothing_where_the_store_would_be_and_the_next_o
     let mut again = Vec::new();
     let again = restored.backup(&mut again).unwrap();
     assert_eq!((again.revision, again.objects), (child::RESTORED_AT, summary.objects));
+}
+
+/// Opens the file and compares it with what was said.
+fn check(expected: &mut Expected, said: &Said, file: &Path) -> Result<(), String> {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let store = runtime.block_on(async { Embedded::open(file, EmbeddedOptions::default()) });
+    let store = store.map_err(|error| error.to_string())?;
+    runtime.block_on(expected.check(said, &store))
 }
 
 /// Starts a child that is to die at a visit of a point, and returns what it had said.
