@@ -103,7 +103,7 @@ fn seen(stored: Option<&store::Stored>) -> Seen {
 }
 
 fn held(object: Option<&Arc<Object>>) -> Seen {
-    object.map(|object| (object.revision().0, token_in(object.as_bytes().as_ref())))
+    object.map(|object| (object.revision().0, token_in(object.as_bytes())))
 }
 
 fn filter(random: u64) -> Filter {
@@ -134,7 +134,9 @@ async fn work(room: Arc<Room>, client: u64, mut random: u64) {
             1 | 2 => drop(known.insert(key.clone(), read(&room, &key, random >> 16).await)),
             _ => {
                 let token = format!("{}-{client}-{n}", COLORS[(random >> 16) as usize % 2]);
-                let now = write(&room, &key, known.get(&key).cloned().flatten(), token, (random >> 20) % 4 == 0).await;
+                let now =
+                    write(&room, &key, known.get(&key).cloned().flatten(), token, (random >> 20).is_multiple_of(4))
+                        .await;
                 known.insert(key, now);
             }
         }
@@ -301,5 +303,5 @@ fn shown(delivery: &Delivery) -> Event {
     let (key, revision) = (text(object.key()), delivery.revision().0);
     assert_eq!(object.revision().0, revision, "an object is shown at the revision of its event");
     let previous = Some(held(delivery.notice().previous()));
-    Event { kind, key, revision, value: token_in(object.as_bytes().as_ref()), previous }
+    Event { kind, key, revision, value: token_in(object.as_bytes()), previous }
 }
