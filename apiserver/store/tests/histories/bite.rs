@@ -131,7 +131,16 @@ fn an_unanswered_write_may_have_been_done_or_not() {
     assert_eq!(broken(|history| history.requests.push(read)), BTreeSet::new(), "done, and read");
 }
 
+#[test]
+fn a_write_whose_revision_only_watches_tell_is_placed_by_them() {
+    let done = broken(|history| history.requests[6].answer = Answer::Done);
+    assert_eq!(done, BTreeSet::new());
+}
+
 bites! {
+    Reliable, a_delete_that_no_watch_tells_of_is_found: history => {
+        history.requests.push(request(100, "b/y", Call::Delete { expected: 8 }, Answer::Done));
+    };
     Ordered, two_events_that_change_places_are_found: history => history.watches[0].records.swap(0, 1);
     Unique, an_event_that_comes_twice_is_found: history => {
         let again = history.watches[0].records[2].clone();

@@ -59,6 +59,8 @@ pub(crate) enum Answer {
     /// Not done; what was found is not said.
     Declined,
     Read(Seen),
+    /// Done; at which revision is for watches to tell.
+    Done,
     /// Nobody knows whether it was done.
     Unknown,
 }

@@ -28,8 +28,16 @@ impl Truth {
     pub(super) fn of(history: &History) -> (Truth, Vec<Violation>) {
         // With when it was known to be done.
         let mut done: Vec<(Revision, &Request, Instant)> = Vec::new();
+        let mut violations = Vec::new();
         for request in &history.requests {
             match request.answer {
+                Answer::Done => match shown(history, request) {
+                    Some(revision) => done.push((revision, request, request.end)),
+                    None => {
+                        let what = format!("{} was changed, and nobody was shown how: {:?}", request.key, request.call);
+                        violations.push(Violation::new(Property::Reliable, what));
+                    }
+                },
                 Answer::Written(revision) => done.push((revision, request, request.end)),
                 Answer::Unknown => {
                     done.extend(shown(history, request).map(|revision| (revision, request, Instant::MAX)))
@@ -38,7 +46,6 @@ impl Truth {
             }
         }
         done.sort_by(|(a, x, _), (b, y, _)| (a, &x.key).cmp(&(b, &y.key)));
-        let mut violations = Vec::new();
         for pair in done.windows(2) {
             let [(a, x, _), (b, y, _)] = pair else { continue };
             if a == b && (x.key == y.key || !x.in_transaction || !y.in_transaction) {
@@ -89,21 +96,34 @@ impl Truth {
     }
 }
 
+/// The value that was acknowledged at a revision of a key.
+fn written_at<'a>(history: &'a History, key: &str, revision: Revision) -> Option<&'a String> {
+    let written = |request: &&Request| request.answer == Answer::Written(revision) && request.key == key;
+    history.requests.iter().find(written).and_then(|request| match &request.call {
+        Call::Create { value } | Call::Update { value, .. } => Some(value),
+        Call::Delete { .. } | Call::Get => None,
+    })
+}
+
 /// The revision at which anybody was shown what an unanswered write does.
 fn shown(history: &History, request: &Request) -> Option<Revision> {
-    let value = match &request.call {
-        Call::Create { value } | Call::Update { value, .. } => Some(value),
-        Call::Delete { .. } => None,
-        Call::Get => return None,
-    };
     let is_told = |revision: &Revision| {
         history.requests.iter().any(|other| other.answer == Answer::Written(*revision) && other.key == request.key)
+    };
+    // Of a delete: what it took away.
+    let (value, last) = match &request.call {
+        Call::Create { value } | Call::Update { value, .. } => (Some(value), None),
+        Call::Delete { expected } => (None, written_at(history, &request.key, *expected)),
+        Call::Get => return None,
     };
     let by_event = |event: &&Event| {
         event.key == request.key
             && match value {
                 Some(value) => event.kind != Kind::Deleted && event.value == *value,
-                None => event.kind == Kind::Deleted && !is_told(&event.revision),
+                None => {
+                    let takes_it = last.is_none_or(|last| event.value == *last);
+                    event.kind == Kind::Deleted && takes_it && !is_told(&event.revision)
+                }
             }
     };
     let records = history.watches.iter().flat_map(|watch| &watch.records);
@@ -115,7 +135,7 @@ fn shown(history: &History, request: &Request) -> Option<Revision> {
     let read =
         history.requests.iter().filter(|other| other.key == request.key).filter_map(|other| match &other.answer {
             Answer::Read(seen) | Answer::Refused(seen) => seen.as_ref(),
-            Answer::Written(_) | Answer::Declined | Answer::Unknown => None,
+            Answer::Written(_) | Answer::Declined | Answer::Done | Answer::Unknown => None,
         });
     let listed = history.lists.iter().filter_map(|list| list.items.get(&request.key));
     let in_reads = read.chain(listed).find(|(_, held)| Some(held) == value).map(|(revision, _)| *revision);
