@@ -56,5 +56,7 @@ mod route;
 mod scale;
 #[path = "api/update.rs"]
 mod update;
+#[path = "api/version.rs"]
+mod version;
 #[path = "api/watch.rs"]
 mod watch;

@@ -71,7 +71,7 @@ pub struct Change {
 /// The outcome.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// As answered: encoded, with resourceVersion.
+    /// As kept: encoded, with resourceVersion.
     pub json: Bytes,
 }
 
@@ -234,11 +234,11 @@ impl Change {
     async fn write(&self, work: &Work<'_>, key: &store::Key, mut new: Value, live: &Live) -> Result<Option<Changed>> {
         let expected = live.object.revision();
         owned::keep_times(&mut new, &live.value);
-        if new == *live.value {
+        if new == *live.value && !live.object.is_stale() {
             return Ok(Some(Changed { json: live.object.json() }));
         }
         let is_finished = is_finished(work.route.kind, &new);
-        let value = encode(new)?;
+        let value = encode(work.route.kind, new)?;
         if self.options.dry_run {
             return Ok(Some(Changed { json: stamped(&value, expected)? }));
         }

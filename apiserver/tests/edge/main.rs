@@ -13,4 +13,5 @@ mod limits;
 mod order;
 mod rights;
 mod stage;
+mod versions;
 mod whole;

@@ -60,6 +60,8 @@ pub struct Object {
     kind: Kind,
     /// Where in `frame` the digits of the revision begin.
     digits: u32,
+    /// What is stored is in an older form than this.
+    is_stale: bool,
 }
 
 impl Object {
@@ -74,13 +76,21 @@ impl Object {
         value: &[u8],
         describe: &dyn Describe,
     ) -> Result<Object, String> {
+        let renewed = describe.renew(value)?;
+        let value = renewed.as_deref().unwrap_or(value);
         let header = describe.describe(&key, value)?;
         let mut frame = Vec::with_capacity(value.len() + 80);
         frame.extend_from_slice(kind.frame_head());
         let digits = splice(value, revision, &mut frame).map_err(|error| error.to_string())?;
         frame.extend_from_slice(FRAME_TAIL);
         let digits = u32::try_from(digits).map_err(|error| error.to_string())?;
-        Ok(Object { key, revision, header, frame: exact(frame), kind, digits })
+        Ok(Object { key, revision, header, frame: exact(frame), kind, digits, is_stale: renewed.is_some() })
+    }
+
+    /// Whether what is stored is in an older form: the next write stores it anew even if nothing else changes.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// Where it is kept.
@@ -140,7 +150,8 @@ impl Object {
         frame.extend_from_slice(revision.to_string().as_bytes());
         frame.extend_from_slice(after);
         let header = self.header.clone();
-        Object { key: self.key.clone(), revision, header, frame: exact(frame), kind, digits }
+        let is_stale = self.is_stale;
+        Object { key: self.key.clone(), revision, header, frame: exact(frame), kind, digits, is_stale }
     }
 
     /// Bytes it keeps alive, about.
