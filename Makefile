@@ -31,7 +31,7 @@ differential: build ## every request of the corpus to kube-apiserver and to ours
 
 soak: setup cluster build ## the long campaigns, seeded; SOAK multiplies their size
 	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
-	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} cargo test --workspace --no-fail-fast; \
+	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) cargo test --workspace --no-fail-fast; \
 	awk '{ faults += $$1; told += $$2; lost += $$3 } \
 		END { printf "soak: %d faults injected, %d writes acknowledged, %d of them lost\n", faults, told, lost; exit faults < 500 || lost > 0 }' "$$tally"
 

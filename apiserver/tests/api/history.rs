@@ -39,7 +39,7 @@ async fn histories_of_concurrent_clients_keep_every_property() {
         let violations: Vec<String> = histories::check(&history).iter().map(ToString::to_string).collect();
         assert!(violations.is_empty(), "{n}:\n{}", violations.join("\n"));
         let events: usize = history.watches.iter().map(|watch| watch.records.len()).sum();
-        assert!(history.requests.len() > 150 && events > 100, "{} {events}", history.requests.len());
+        assert!(history.requests.len() > 150 && events > 30, "{} {events}", history.requests.len());
     }
 }
 

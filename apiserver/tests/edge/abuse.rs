@@ -146,16 +146,33 @@ async fn floods_that_ask_for_answers_nobody_reads_are_not_taken_without_end() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pings_and_settings_that_are_read_are_answered_and_stop_nobody_else() {
     let scene = Scene::new(Limits::default()).await;
-    let Raw { mut from, mut to } = scene.raw(&[]).await;
-    let reading = tokio::spawn(async move {
-        let mut buffer = vec![0; 1 << 16];
-        while from.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
-    });
+    let Raw { from, mut to } = scene.raw(&[]).await;
+    let answers = tokio::spawn(answers(from));
     let flood = [frame(PING, 0, 0, &[7; 8]), frame(SETTINGS, 0, 0, &[])].concat().repeat(1_000);
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(1) && to.write_all(&flood).await.is_ok() {}
+    let (begun, mut asked) = (Instant::now(), 0);
+    while begun.elapsed() < Duration::from_secs(1) {
+        to.write_all(&flood).await.unwrap();
+        asked += 1_000;
+    }
+    to.flush().await.unwrap();
+    // The preface had settings of its own.
+    assert_eq!(answers.await.unwrap(), (asked, asked + 1));
     scene.end().await;
-    reading.abort();
+}
+
+/// How many pings and settings are answered until there is nothing more for a moment.
+async fn answers(
+    mut from: tokio::io::ReadHalf<tokio_rustls::client::TlsStream<tokio::net::TcpStream>>,
+) -> (usize, usize) {
+    let (mut pings, mut settings) = (0, 0);
+    while let Ok(Some(came)) = timeout(Duration::from_secs(1), next(&mut from)).await {
+        match (came.kind, came.flags & ACK) {
+            (PING, ACK) => pings += 1,
+            (SETTINGS, ACK) => settings += 1,
+            _ => {}
+        }
+    }
+    (pings, settings)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -99,6 +99,17 @@ impl Came {
     }
 }
 
+/// The next frame; none when the server has closed.
+pub(crate) async fn next(from: &mut ReadHalf<TlsStream<TcpStream>>) -> Option<Came> {
+    let mut head = [0; 9];
+    from.read_exact(&mut head).await.ok()?;
+    let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+    let mut payload = vec![0; usize::try_from(length).unwrap()];
+    from.read_exact(&mut payload).await.ok()?;
+    let stream = u32::from_be_bytes(head[5..9].try_into().unwrap());
+    Some(Came { kind: head[3], flags: head[4], stream, payload })
+}
+
 /// A connection after its preface.
 pub(crate) struct Raw {
     pub(crate) from: ReadHalf<TlsStream<TcpStream>>,
@@ -135,13 +146,7 @@ impl Raw {
 
     /// The next frame; none when the server has closed.
     pub(crate) async fn next(&mut self) -> Option<Came> {
-        let mut head = [0; 9];
-        self.from.read_exact(&mut head).await.ok()?;
-        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; usize::try_from(length).unwrap()];
-        self.from.read_exact(&mut payload).await.ok()?;
-        let stream = u32::from_be_bytes(head[5..9].try_into().unwrap());
-        Some(Came { kind: head[3], flags: head[4], stream, payload })
+        next(&mut self.from).await
     }
 
     /// Reads until the server closes, which it must, and answers its pings meanwhile.

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use store::{Embedded, EmbeddedOptions, Key, Revision, Store, Write};
+use store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Key, Revision, Store, Write};
 
 use super::writers::{Line, Said, WRITERS, follow, write_next};
 
@@ -115,6 +115,7 @@ pub(crate) fn run(task: &str) {
         "write" => write_until_killed(&file, false),
         "write and back up" => write_until_killed(&file, true),
         "restore" => drop(Embedded::restore(&restored_of(&file), &backup_of(&file), RESTORED_AT).unwrap()),
+        "compact" => compact_until_killed(file.to_str().unwrap()),
         other => panic!("no such task: {other}"),
     }
 }
@@ -134,6 +135,19 @@ fn write_until_killed(file: &Path, backs_up: bool) {
         for writer in writers {
             writer.await.unwrap();
         }
+    });
+}
+
+/// An etcd, and how often it is compacted.
+pub(crate) fn compacting(url: &str, every: Option<Duration>) -> EtcdOptions {
+    EtcdOptions { compact_every: every, ..EtcdOptions::new(vec![url.to_owned()]) }
+}
+
+fn compact_until_killed(url: &str) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let _store = Etcd::connect(compacting(url, Some(Duration::from_millis(100)))).await.unwrap();
+        tokio::time::sleep(CHILD_LIMIT).await;
     });
 }
 

@@ -9,6 +9,8 @@
 mod child;
 #[path = "../robust/expected.rs"]
 mod expected;
+#[path = "../etcd/server.rs"]
+mod server;
 #[path = "../robust/tally.rs"]
 mod tally;
 #[path = "../robust/writers.rs"]
@@ -18,7 +20,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::time::Duration;
 
-use store::{Embedded, EmbeddedOptions, backup};
+use store::{Embedded, EmbeddedOptions, Etcd, Key, ListOptions, Revision, Store, Write, backup};
 
 use self::child::Ending;
 use self::expected::Expected;
@@ -136,6 +138,41 @@ fn a_death_amid_a_restore_leaves_nothing_where_the_store_would_be_and_the_next_o
     let mut again = Vec::new();
     let again = restored.backup(&mut again).unwrap();
     assert_eq!((again.revision, again.objects), (child::RESTORED_AT, summary.objects));
+}
+
+#[test]
+fn a_death_between_claiming_a_compaction_and_doing_it_loses_nothing_and_the_next_one_compacts() {
+    let Some(binary) = server::binary() else { return };
+    let server = server::Server::fast(binary);
+    let mut tally = Tally::of("death amid compactions");
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for n in 0..2 * soak() {
+        let connect = |every| runtime.block_on(Etcd::connect(child::compacting(&server.url(), every))).unwrap();
+        let key = Key::new("pods", Some("a"), &format!("w{n}-0")).unwrap();
+        let store = connect(None);
+        let first = runtime.block_on(store.write(Write::create(key.clone(), "0".into()))).unwrap().revision;
+        let second = runtime.block_on(store.write(Write::update(key.clone(), first, "1".into()))).unwrap().revision;
+        drop(store);
+        die_at("compact", Path::new(&server.url()), "in-compaction", 1);
+        tally.fault(2);
+        let store = connect(Some(Duration::from_millis(100)));
+        let found = runtime.block_on(store.get(&key)).unwrap().map(|stored| (stored.revision, stored.value));
+        tally.judge(if found == Some((second, "1".into())) { Ok(()) } else { Err(format!("{found:?}")) });
+        tally.judge(runtime.block_on(forgets(&store, first)));
+    }
+}
+
+/// Whether what followed a revision is forgotten soon.
+async fn forgets(store: &Etcd, revision: Revision) -> Result<(), String> {
+    for _ in 0..100 {
+        let range = store::Range::of("pods", None);
+        let listed = store.list(ListOptions { at: Some(revision), ..ListOptions::all(range) }).await;
+        if matches!(listed, Err(store::Error::Expired { .. })) {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Err(format!("{revision} is never compacted"))
 }
 
 /// Opens the file and compares it with what was said.
