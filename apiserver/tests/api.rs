@@ -26,6 +26,8 @@ mod create;
 mod delete;
 #[path = "api/discovery.rs"]
 mod discovery;
+#[path = "api/failing.rs"]
+mod failing;
 #[path = "api/fuzz.rs"]
 mod fuzz;
 #[path = "api/history.rs"]

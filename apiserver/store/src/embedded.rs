@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
-use self::commit::Queue;
+use self::commit::{Poison, Queue};
 use crate::backup;
 use crate::feed::{Feed, Log};
 use crate::lock::lock;
@@ -89,6 +89,7 @@ pub struct Embedded {
     thread: Mutex<Option<JoinHandle<()>>>,
     log: Arc<Log>,
     clock: Clock,
+    poison: Poison,
 }
 
 /// What reading needs. Dropped by closing, so that the file is released.
@@ -118,10 +119,11 @@ impl Embedded {
         let revision = file::prepare(&database, path, options.minimum_revision)?;
         let database = Arc::new(database);
         let log = Log::new(revision);
-        let (queue, thread) = commit::start(Arc::clone(&database), Arc::clone(&log))
+        let poison = Poison::default();
+        let (queue, thread) = commit::start(Arc::clone(&database), Arc::clone(&log), Arc::clone(&poison))
             .map_err(|error| OpenError::Io { path: path.to_owned(), reason: error.to_string() })?;
         let readers = Arc::new(Mutex::new(Some(Readers { database, pins: Pins::default() })));
-        Ok(Embedded { readers, queue, thread: Mutex::new(Some(thread)), log, clock: options.clock })
+        Ok(Embedded { readers, queue, thread: Mutex::new(Some(thread)), log, clock: options.clock, poison })
     }
 
     /// Writes a backup of everything as it is now, while others go on reading and writing. Blocks.
@@ -248,6 +250,13 @@ impl Store for Embedded {
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         async move { Ok(self.log.revision()) }.boxed()
+    }
+
+    fn health(&self) -> Result<(), String> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(reason) => Err(format!("a commit failed, and nothing is written until a restart: {reason}")),
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

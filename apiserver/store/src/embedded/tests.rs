@@ -192,10 +192,12 @@ async fn a_failed_sync_stops_all_writes_until_the_store_is_opened_again() {
     let mut feed = store.watch(Revision::FIRST).await.unwrap();
     let first = create(&store, "a").await.unwrap();
     assert_eq!(feed.next().await.unwrap().revision, first);
+    assert_eq!(store.health(), Ok(()));
     disk.fail_syncs(true);
     let failed = create(&store, "b").await.unwrap_err();
     assert!(matches!(&failed, Error::Poisoned { reason } if reason.contains("failed to sync")), "{failed}");
     disk.fail_syncs(false);
+    assert!(store.health().unwrap_err().starts_with("a commit failed, and nothing is written until a restart: "));
     let syncs = disk.syncs();
     assert!(matches!(create(&store, "c").await, Err(Error::Poisoned { .. })));
     assert!(matches!(store.write(Write::delete(key("a"), first)).await, Err(Error::Poisoned { .. })));
