@@ -30,7 +30,10 @@ differential: build ## every request of the corpus to kube-apiserver and to ours
 	tools="$$(tests/cluster/tools.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
 soak: setup cluster build ## the long campaigns, seeded; SOAK multiplies their size
-	KUN_SOAK=$${SOAK:-20} cargo test --workspace --no-fail-fast
+	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
+	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) cargo test --workspace --no-fail-fast; \
+	awk '{ faults += $$1; told += $$2; lost += $$3 } \
+		END { printf "soak: %d faults injected, %d writes acknowledged, %d of them lost\n", faults, told, lost; exit faults < 500 || lost > 0 }' "$$tally"
 
 lint: ## fmt, clippy, cargo-deny, docs
 	@tests/setup.sh cargo-deny

@@ -19,6 +19,7 @@ use crate::filter::metrics::Metrics;
 use crate::filter::{Edge, Peer};
 
 mod connection;
+mod stall;
 
 /// What to serve, and how.
 pub struct Options {
@@ -52,6 +53,8 @@ pub struct Limits {
     pub streams: u32,
     /// Time between two HTTP/2 pings, and for their answer.
     pub ping: Duration,
+    /// How long a client may leave no room for an answer it has asked for.
+    pub stall: Duration,
 }
 
 impl Default for Limits {
@@ -66,6 +69,8 @@ impl Default for Limits {
             // What Kubernetes recommends for aggregated servers: the aggregator pools few connections.
             streams: 1000,
             ping: Duration::from_secs(30),
+            // Twice what a dead client gets: one that answers pings may be slow for a reason.
+            stall: Duration::from_secs(120),
         }
     }
 }

@@ -7,6 +7,13 @@ mod support;
 #[path = "../store/tests/etcd/server.rs"]
 mod etcd;
 
+#[path = "../store/tests/robust/history/history.rs"]
+mod histories;
+#[path = "../merge/tests/fuzz/mutate.rs"]
+mod mutate;
+#[path = "../store/tests/robust/tally.rs"]
+mod tally;
+
 #[path = "api/action.rs"]
 mod action;
 #[path = "api/admission.rs"]
@@ -19,6 +26,12 @@ mod create;
 mod delete;
 #[path = "api/discovery.rs"]
 mod discovery;
+#[path = "api/failing.rs"]
+mod failing;
+#[path = "api/fuzz.rs"]
+mod fuzz;
+#[path = "api/history.rs"]
+mod history;
 #[path = "api/host.rs"]
 mod host;
 #[path = "api/list.rs"]

@@ -15,11 +15,12 @@ use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use super::stall::Owed;
 use crate::filter::{Edge, Peer};
 use crate::wire::body::ResponseBody;
 
@@ -33,6 +34,8 @@ const SEND_BUFFER: usize = 128 * 1024;
 const RESETS_MAX: usize = 20;
 /// Most header fields of one request; kubectl sends about eight.
 const HEADERS_MAX: usize = 100;
+/// How often within its time a connection is looked at for answers that are not taken.
+const STALL_LOOKS: u32 = 4;
 /// Smallest read buffer hyper takes.
 const BUFFER_MIN: usize = 8 * 1024;
 
@@ -50,6 +53,9 @@ pub(super) enum Error {
     /// It never spoke.
     #[error("no request came in time")]
     Silent,
+    /// It asked, and then let nothing be sent.
+    #[error("the client takes none of an answer it has asked for")]
+    Stalled,
     /// HTTP itself failed.
     #[error("speaking HTTP")]
     Http(#[from] hyper::Error),
@@ -58,8 +64,8 @@ pub(super) enum Error {
 impl Connection {
     /// Serves requests until the client leaves, breaks a limit, or the server says goodbye and the last one is done.
     pub(super) async fn run(self, stream: TlsStream<TcpStream>, is_h2: bool) -> Result<(), Error> {
-        let begun = Arc::new(Notify::new());
-        let service = Answer { edge: self.edge, peer: self.peer, begun: begun.clone() };
+        let (begun, owed) = (Arc::new(Notify::new()), Owed::default());
+        let service = Answer { edge: self.edge, peer: self.peer, begun: begun.clone(), owed: owed.clone() };
         let io = TokioIo::new(stream);
         let mut conversation = if is_h2 {
             Conversation::Two(Box::pin(http2_builder(&self.limits).serve_connection(io, service)))
@@ -70,12 +76,19 @@ impl Connection {
         // limits of HTTP itself apply.
         let mut first_due = pin!(sleep(self.limits.head));
         let mut goodbye = pin!(self.goodbye.cancelled_owned());
+        let mut looks = interval(self.limits.stall / STALL_LOOKS);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (mut has_begun, mut said_goodbye) = (false, false);
         loop {
             tokio::select! {
                 ended = &mut conversation => return Ok(ended?),
                 () = begun.notified(), if !has_begun => has_begun = true,
                 () = &mut first_due, if !has_begun => return Err(Error::Silent),
+                _ = looks.tick(), if has_begun => {
+                    if owed.oldest().is_some_and(|since| since.elapsed() > self.limits.stall) {
+                        return Err(Error::Stalled);
+                    }
+                }
                 () = &mut goodbye, if !said_goodbye => {
                     conversation.say_goodbye();
                     said_goodbye = true;
@@ -119,6 +132,7 @@ struct Answer {
     edge: Arc<Edge>,
     peer: Arc<Peer>,
     begun: Arc<Notify>,
+    owed: Owed,
 }
 
 impl Service<Request<Incoming>> for Answer {
@@ -130,7 +144,8 @@ impl Service<Request<Incoming>> for Answer {
         self.begun.notify_one();
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let answered = self.edge.clone().answer(self.peer.clone(), request);
-        Box::pin(async move { Ok(answered.await) })
+        let owed = self.owed.clone();
+        Box::pin(async move { Ok(answered.await.map(|body| owed.watch(body))) })
     }
 }
 

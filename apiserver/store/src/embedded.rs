@@ -7,6 +7,7 @@
 mod commit;
 mod copy;
 mod file;
+mod seam;
 
 use std::io::Write as IoWrite;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use redb::{Database, ReadTransaction, ReadableDatabase};
 
-use self::commit::Queue;
+use self::commit::{Poison, Queue};
 use crate::backup;
 use crate::feed::{Feed, Log};
 use crate::lock::lock;
@@ -88,6 +89,7 @@ pub struct Embedded {
     thread: Mutex<Option<JoinHandle<()>>>,
     log: Arc<Log>,
     clock: Clock,
+    poison: Poison,
 }
 
 /// What reading needs. Dropped by closing, so that the file is released.
@@ -117,10 +119,11 @@ impl Embedded {
         let revision = file::prepare(&database, path, options.minimum_revision)?;
         let database = Arc::new(database);
         let log = Log::new(revision);
-        let (queue, thread) = commit::start(Arc::clone(&database), Arc::clone(&log))
+        let poison = Poison::default();
+        let (queue, thread) = commit::start(Arc::clone(&database), Arc::clone(&log), Arc::clone(&poison))
             .map_err(|error| OpenError::Io { path: path.to_owned(), reason: error.to_string() })?;
         let readers = Arc::new(Mutex::new(Some(Readers { database, pins: Pins::default() })));
-        Ok(Embedded { readers, queue, thread: Mutex::new(Some(thread)), log, clock: options.clock })
+        Ok(Embedded { readers, queue, thread: Mutex::new(Some(thread)), log, clock: options.clock, poison })
     }
 
     /// Writes a backup of everything as it is now, while others go on reading and writing. Blocks.
@@ -132,8 +135,8 @@ impl Embedded {
         copy::out(&transaction, to)
     }
 
-    /// Makes a store in a new file at `path` from a backup, with `revision` as its newest. Blocks. When it fails, it leaves
-    /// nothing behind.
+    /// Makes a store in a new file at `path` from a backup, with `revision` as its newest. Blocks. There is nothing at
+    /// `path` until all of it is durable, so that a restore which dies midway is not taken for a new store.
     ///
     /// # Errors
     /// When the backup is damaged, there is something at `path`, or it cannot be written.
@@ -141,10 +144,15 @@ impl Embedded {
         if path.exists() {
             return Err(backup::Error::Make(format!("{} exists already", path.display())));
         }
-        let made = copy::into(path, EmbeddedOptions::default().page_cache, from, revision);
+        let making = file::beside(path);
+        // Of a restore that died. What cannot be removed cannot be written either, and is reported then.
+        let _ = std::fs::remove_file(&making);
+        let made = copy::into(&making, EmbeddedOptions::default().page_cache, from, revision).and_then(|summary| {
+            file::give_name(&making, path).map(|()| summary).map_err(|error| backup::Error::Make(error.to_string()))
+        });
         if made.is_err() {
-            // If even that fails, what is left lacks the numbers without which nothing opens it.
-            let _ = std::fs::remove_file(path);
+            // Nothing opens it under this name; the next restore tries to remove it again.
+            let _ = std::fs::remove_file(&making);
         }
         made
     }
@@ -242,6 +250,13 @@ impl Store for Embedded {
 
     fn current_revision(&self) -> BoxFuture<'_, Result<Revision, Error>> {
         async move { Ok(self.log.revision()) }.boxed()
+    }
+
+    fn health(&self) -> Result<(), String> {
+        match self.poison.get() {
+            None => Ok(()),
+            Some(reason) => Err(format!("a commit failed, and nothing is written until a restart: {reason}")),
+        }
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -25,6 +25,10 @@ use std::fmt;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 
+// Tests that are shared with those outside name the crate as these do.
+#[cfg(test)]
+extern crate self as store;
+
 pub mod backup;
 pub mod cache;
 mod clock;
@@ -33,6 +37,7 @@ mod conformance;
 mod decide;
 mod embedded;
 mod etcd;
+mod failpoint;
 mod feed;
 mod key;
 mod lock;

@@ -2,10 +2,12 @@
 //! against real webhook servers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod abuse;
 mod admission;
 mod client;
 mod drain;
 mod filters;
+mod frames;
 mod hooks;
 mod limits;
 mod order;

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use apiserver::error::{Error, Qualified};
@@ -28,6 +28,10 @@ use tokio_util::sync::CancellationToken;
 
 /// Base of the paths the handler knows.
 pub(crate) const THINGS: &str = "/apis/g/v1/namespaces/n/things";
+
+/// Bytes of the answer named `large`: more than sockets hold.
+pub(crate) const LARGE: usize = 32 << 20;
+static LARGE_ANSWER: LazyLock<Bytes> = LazyLock::new(|| vec![b'x'; LARGE].into());
 
 const VERBS: &[Verb] = &[
     Verb::Get,
@@ -81,6 +85,7 @@ impl Handler for Stage {
                     let resource = Qualified::new("g", "things");
                     status::response(&Error::NotFound { resource, name })
                 }
+                "large" => respond(StatusCode::OK, "text/plain", full(LARGE_ANSWER.clone())),
                 "never" => std::future::pending().await,
                 "gate" => {
                     self.gate.notified().await;

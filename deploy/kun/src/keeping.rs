@@ -143,7 +143,7 @@ pub fn restore(from: &Path, data: &Path, force: bool) -> Result<String, Error> {
     }
     Embedded::restore(&made, from, revision)?;
     if replaced.is_some() {
-        rename(&store, &data.join(OLD))?;
+        keep_as(&store, &data.join(OLD))?;
     }
     rename(&made, &store)?;
     Ok(format!(
@@ -187,6 +187,15 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 fn create(path: &Path) -> Result<File, Error> {
     let _ = fs::remove_file(path);
     OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(io_error("creating", path))
+}
+
+/// Gives a file another name besides its own, which may be that of an older one. It never loses its own: a kun that starts
+/// after a crash between the two names of a store would begin an empty one.
+fn keep_as(file: &Path, name: &Path) -> Result<(), Error> {
+    let spare = beside(name, "keeping");
+    let _ = fs::remove_file(&spare);
+    fs::hard_link(file, &spare).map_err(io_error("giving a second name to", file))?;
+    rename(&spare, name)
 }
 
 /// Gives a file its name, durably.
@@ -296,6 +305,27 @@ mod tests {
         let refused = restore(&stage.path("other"), &stage.path("new"), false).unwrap_err();
         assert_eq!(refused.to_string(), "reading the backup: this file is no backup of a store");
         assert!(!stage.path("new").exists());
+    }
+
+    #[test]
+    fn at_no_moment_of_a_restore_is_there_no_store() {
+        let stage = Stage::new(1);
+        let (data, file) = (stage.path("data"), stage.path("backup"));
+        backup(&data, &file).unwrap();
+        let (store, is_over) = (data.join(keep::FILE), std::sync::atomic::AtomicBool::new(false));
+        let missing = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let mut missing = 0;
+                while !is_over.load(std::sync::atomic::Ordering::SeqCst) {
+                    missing += usize::from(!store.exists());
+                }
+                missing
+            });
+            (0..20).for_each(|_| drop(restore(&file, &data, true).unwrap()));
+            is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+            looking.join().unwrap()
+        });
+        assert_eq!(missing, 0);
     }
 
     #[test]

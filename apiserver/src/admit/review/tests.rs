@@ -1,11 +1,16 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[path = "../../../merge/tests/fuzz/mutate.rs"]
+mod mutate;
+
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::admission::{Holds, Operation, Sight};
 use crate::request::{Annotations, User, Warnings};
+use mutate::{cases, near, soon};
 
 fn attributes() -> Attributes {
     let named = |group: &str, name: &str| GroupVersion {
@@ -123,4 +128,34 @@ fn a_refusal_reads_as_kubernetes_writes_it() {
             details: Some(json!({"causes": []})),
         }
     );
+}
+
+/// Answers of webhooks: allowed with a patch (`[{"op":"add","path":"/x","value":1}]`), and refused.
+const ANSWERS: &[&str] = &[
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u1","allowed":true,"patchType":"JSONPatch","patch":"W3sib3AiOiJhZGQiLCJwYXRoIjoiL3giLCJ2YWx1ZSI6MX1d","warnings":["be careful"],"auditAnnotations":{"a":"b"}}}"#,
+    r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"u1","allowed":false,"status":{"code":403,"message":"no","reason":"Forbidden"}}}"#,
+];
+
+proptest! {
+    #![proptest_config(cases(2000))]
+
+    /// Nothing a webhook answers is taken for more than it says: what is not read is an error, and what is patched stays what it is.
+    #[test]
+    fn an_answer_that_is_almost_one_is_a_verdict_or_an_error(text in near(ANSWERS)) {
+        for kind in [Kind::Mutating, Kind::Validating] {
+            let verdict = match soon(|| verdict(kind, "u1", text.as_bytes())) {
+                Ok(verdict) => verdict,
+                Err(why) => {
+                    prop_assert!(!why.is_empty());
+                    continue;
+                }
+            };
+            let json: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(Some(verdict.allowed), json["response"]["allowed"].as_bool());
+            let object = json!({"apiVersion": "v1", "kind": "K"});
+            if let Some(Ok(Some(patched))) = verdict.patch.map(|patch| crate::admit::patch::apply(&patch, &object)) {
+                prop_assert_eq!((&patched["apiVersion"], &patched["kind"]), (&object["apiVersion"], &object["kind"]));
+            }
+        }
+    }
 }

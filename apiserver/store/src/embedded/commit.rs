@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::{self, JoinHandle};
 
 use futures::future::{BoxFuture, FutureExt};
@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::file::{META, OBJECTS, REVISION, current};
 use crate::decide::decide;
+use crate::failpoint::{Point, reach};
 use crate::feed::Log;
 use crate::lock::lock;
 use crate::{Change, Error, Event, Refusal, Revision, Write, Written};
@@ -66,10 +67,13 @@ fn gone() -> Error {
     Error::Poisoned { reason: "the commit thread has ended unexpectedly".to_owned() }
 }
 
+/// Why the first commit failed that did; never taken back.
+pub(super) type Poison = Arc<OnceLock<String>>;
+
 /// Starts the thread.
-pub(super) fn start(database: Arc<Database>, log: Arc<Log>) -> io::Result<(Queue, JoinHandle<()>)> {
+pub(super) fn start(database: Arc<Database>, log: Arc<Log>, poison: Poison) -> io::Result<(Queue, JoinHandle<()>)> {
     let (sender, jobs) = sync_channel(QUEUE_LIMIT);
-    let committer = Committer { database, log, jobs, poison: None };
+    let committer = Committer { database, log, jobs, poison };
     let thread = thread::Builder::new().name("store-commit".to_owned()).spawn(move || committer.run())?;
     Ok((Queue(Mutex::new(Some(sender))), thread))
 }
@@ -78,8 +82,7 @@ struct Committer {
     database: Arc<Database>,
     log: Arc<Log>,
     jobs: Receiver<Job>,
-    /// Set by the first commit that fails, and never taken back.
-    poison: Option<String>,
+    poison: Poison,
 }
 
 /// What a batch did, not yet committed or just committed.
@@ -89,7 +92,7 @@ struct Outcome {
 }
 
 impl Committer {
-    fn run(mut self) {
+    fn run(self) {
         while let Ok(first) = self.jobs.recv() {
             let batch = self.gather(first);
             self.settle(batch);
@@ -109,31 +112,35 @@ impl Committer {
         batch
     }
 
-    fn settle(&mut self, batch: Vec<Job>) {
-        if self.poison.is_none() {
+    fn settle(&self, batch: Vec<Job>) {
+        if self.poison.get().is_none() {
             match self.commit(&batch) {
                 Ok(outcome) => return self.acknowledge(batch, outcome),
                 Err(error) => {
                     tracing::error!(%error, "a commit failed; the store refuses all writes until it is restarted");
-                    self.poison = Some(error.to_string());
+                    self.poison.get_or_init(|| error.to_string());
                 }
             }
         }
-        let reason = self.poison.clone().unwrap_or_default();
+        let reason = self.poison.get().cloned().unwrap_or_default();
         for job in batch {
             reply(job, Err(Error::Poisoned { reason: reason.clone() }));
         }
     }
 
     fn acknowledge(&self, batch: Vec<Job>, outcome: Outcome) {
+        reach(Point::BeforeNotice);
         self.log.publish(outcome.events);
+        reach(Point::BeforeAcknowledgement);
         for (job, result) in batch.into_iter().zip(outcome.results) {
             reply(job, result.map_err(Error::Refused));
         }
+        reach(Point::AfterAcknowledgement);
     }
 
     /// Does a batch in one transaction. On return it is durable.
     fn commit(&self, batch: &[Job]) -> Result<Outcome, redb::Error> {
+        reach(Point::BeforeTransaction);
         let mut transaction = self.database.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         let outcome = apply(&transaction, batch, self.log.revision())?;

@@ -8,6 +8,7 @@ use redb::{Database, ReadTransaction, ReadableTable};
 use super::file::{self, OBJECTS};
 use crate::Revision;
 use crate::backup::{self, Error, Piece, Record, Summary, Writer};
+use crate::failpoint::{Point, reach};
 
 /// How many bytes of values one commit of a restore takes, so that memory stays bounded.
 const COMMIT_BYTES: usize = 32 << 20;
@@ -20,16 +21,18 @@ pub(super) fn out(transaction: &ReadTransaction, to: impl Write) -> Result<Summa
     for item in objects.iter().map_err(|error| failed(error.into()))? {
         let (key, stored) = item.map_err(|error| failed(error.into()))?;
         let (revision, value) = stored.value();
+        reach(Point::InBackup);
         writer.add(key.value(), revision, value)?;
     }
     writer.end()
 }
 
 /// Makes a store at `path`, where there is none, from a backup. It is a store only once everything has been read and
-/// found right: until then its numbers are missing and nothing opens it.
+/// found right; until then it must not be where a store is looked for.
 pub(super) fn into(path: &Path, page_cache: usize, from: &Path, revision: Revision) -> Result<Summary, Error> {
     let mut reader = backup::open(from)?;
-    let database = file::open(path, page_cache).map_err(|error| Error::Make(error.to_string()))?;
+    let made = file::writable(path).map_err(|error| Error::Make(error.to_string()))?;
+    let database = file::database(path, made, page_cache).map_err(|error| Error::Make(error.to_string()))?;
     let mut waiting: Vec<Record> = Vec::new();
     let mut bytes = 0;
     loop {
@@ -51,6 +54,7 @@ pub(super) fn into(path: &Path, page_cache: usize, from: &Path, revision: Revisi
 }
 
 fn insert(database: &Database, records: &[Record]) -> Result<(), redb::Error> {
+    reach(Point::InRestore);
     let transaction = database.begin_write()?;
     {
         let mut objects = transaction.open_table(OBJECTS)?;

@@ -1,14 +1,16 @@
 //! What is in the file, and reading it. Two tables: the objects by key, and a few numbers about the whole.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::ops::Bound;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
+use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::OpenError;
+use super::seam::Seam;
 use crate::{Error, Key, ListOptions, Revision, Stored};
 
 /// Key text → revision of the last write, value. Keys are bytes, because text would be validated at every comparison.
@@ -31,19 +33,67 @@ pub(super) fn failed(doing: &'static str, error: impl std::fmt::Display) -> Erro
     Error::Backend { doing, reason: error.to_string() }
 }
 
-/// Opens or creates the file, so that it survives a power cut from here on.
+/// Opens the store at `path`, or makes an empty one, so that it survives a power cut from here on.
 pub(super) fn open(path: &Path, page_cache: usize) -> Result<Database, OpenError> {
-    let io = |error: std::io::Error| OpenError::Io { path: path.to_owned(), reason: error.to_string() };
-    // It holds Secrets.
-    let file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(io)?;
-    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        // The name of a new file is durable only when its directory is.
-        File::open(parent).and_then(|directory| directory.sync_all()).map_err(io)?;
+    if path.exists() {
+        return database(path, writable(path).map_err(|error| unusable(path, error))?, page_cache);
     }
+    make(path, page_cache)
+}
+
+/// Makes an empty store beside `path` and gives it its name when it is whole: a file cut short by a crash on the very
+/// first start would never open.
+fn make(path: &Path, page_cache: usize) -> Result<Database, OpenError> {
+    let making = beside(path);
+    let io = |error: std::io::Error| unusable(path, error);
+    let file = writable(&making).map_err(io)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(error)) => return Err(io(error)),
+    }
+    if path.exists() {
+        // Somebody else finished it between our two looks.
+        return database(path, writable(path).map_err(io)?, page_cache);
+    }
+    // What a crash left of an earlier try.
+    file.set_len(0).map_err(io)?;
+    let database = database(path, file, page_cache)?;
+    record(&database, Revision::FIRST).map_err(|error| unusable(path, error))?;
+    give_name(&making, path).map_err(io)?;
+    Ok(database)
+}
+
+/// Opens a file for reading and writing, and creates it if it is absent.
+pub(super) fn writable(path: &Path) -> std::io::Result<File> {
+    // It holds Secrets.
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+/// The database in a file that is empty or holds one; `path` is what it is called to people.
+pub(super) fn database(path: &Path, file: File, page_cache: usize) -> Result<Database, OpenError> {
     let mut builder = Builder::new();
     builder.set_cache_size(page_cache);
-    builder.create_file(file).map_err(|error| refused(path, error))
+    let backend = FileBackend::new(file).map_err(|error| refused(path, error))?;
+    builder.create_with_backend(Seam(backend)).map_err(|error| refused(path, error))
+}
+
+/// Where a store is made that is to lie at `path`: in the same folder.
+pub(super) fn beside(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".making");
+    path.with_file_name(name)
+}
+
+fn unusable(path: &Path, error: impl std::fmt::Display) -> OpenError {
+    OpenError::Io { path: path.to_owned(), reason: error.to_string() }
+}
+
+/// Gives a finished file the name it is looked for by, durably.
+pub(super) fn give_name(made: &Path, path: &Path) -> std::io::Result<()> {
+    std::fs::rename(made, path)?;
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
 }
 
 /// Says what a failure to open means to a person.
@@ -58,7 +108,7 @@ pub(super) fn refused(path: &Path, error: DatabaseError) -> OpenError {
 
 /// Checks the file's format and content, writes both numbers to a new one, and returns the revision to go on from.
 pub(super) fn prepare(database: &Database, path: &Path, minimum: Revision) -> Result<Revision, OpenError> {
-    let io = |error: redb::Error| OpenError::Io { path: path.to_owned(), reason: error.to_string() };
+    let io = |error: redb::Error| unusable(path, error);
     let damaged = |reason: String| OpenError::Damaged { path: path.to_owned(), reason };
     let found = numbers(database).map_err(io)?;
     let revision = match found {

@@ -2,6 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod disk;
+#[path = "../../tests/robust/tally.rs"]
+mod tally;
+mod trouble;
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -189,17 +192,19 @@ async fn a_failed_sync_stops_all_writes_until_the_store_is_opened_again() {
     let mut feed = store.watch(Revision::FIRST).await.unwrap();
     let first = create(&store, "a").await.unwrap();
     assert_eq!(feed.next().await.unwrap().revision, first);
+    assert_eq!(store.health(), Ok(()));
     disk.fail_syncs(true);
     let failed = create(&store, "b").await.unwrap_err();
     assert!(matches!(&failed, Error::Poisoned { reason } if reason.contains("failed to sync")), "{failed}");
     disk.fail_syncs(false);
+    assert!(store.health().unwrap_err().starts_with("a commit failed, and nothing is written until a restart: "));
     let syncs = disk.syncs();
     assert!(matches!(create(&store, "c").await, Err(Error::Poisoned { .. })));
     assert!(matches!(store.write(Write::delete(key("a"), first)).await, Err(Error::Poisoned { .. })));
     assert_eq!((disk.syncs(), store.current_revision().await), (syncs, Ok(first)));
     assert_eq!(futures::FutureExt::now_or_never(feed.next()), None);
     drop(store);
-    let store = open_on(&disk.after_power_cut(|| false)).unwrap();
+    let store = open_on(&disk.without_what_was_not_synced()).unwrap();
     assert_eq!(contents(&store).await.iter().map(|(key, _)| key.name()).collect::<Vec<_>>(), ["a"]);
     assert_eq!(create(&store, "d").await, Ok(first.next()));
 }
@@ -242,16 +247,6 @@ async fn closing_finishes_what_is_queued() {
     assert_eq!(contents(&open(&path).unwrap()).await.len(), 40);
 }
 
-/// A small generator for what survives a power cut, so that a failing case can be repeated.
-fn coin(mut seed: u64) -> impl FnMut() -> bool {
-    move || {
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        seed.is_multiple_of(2)
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
@@ -283,7 +278,7 @@ proptest! {
                 }
             }
             drop(store);
-            let store = open_on(&disk.after_power_cut(coin(seed))).unwrap();
+            let store = open_on(&disk.after_power_cut(seed)).unwrap();
             let revision = store.current_revision().await.unwrap();
             let found = contents(&store).await;
             let as_acknowledged = (sure.revision, sure.in_range(&Range::All));

@@ -14,6 +14,7 @@ use super::message::{
 };
 use super::request::{condition, put};
 use super::wire::{COMPACT, Effect, Failure, SMALL, TXN, WRITE, Wire};
+use crate::failpoint::{Point, reach};
 
 /// The key that counts. It lies outside every prefix.
 pub(super) const KEY: &[u8] = b"compact_rev_key";
@@ -44,6 +45,7 @@ async fn turn(wire: &Wire, seen: Seen) -> Result<Seen, Failure> {
     let answer: TxnResponse = wire.call(TXN, claim(seen), Effect::Write, WRITE).await?;
     let (now, compact) = decide(seen, &answer);
     if let Some(revision) = compact {
+        reach(Point::InCompaction);
         // Compacting what is compacted already is refused and harmless: somebody did it by hand.
         let asked = wire.call::<_, CompactionResponse>(COMPACT, CompactionRequest { revision }, Effect::Read, SMALL);
         match asked.await {
