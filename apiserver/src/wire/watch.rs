@@ -99,9 +99,8 @@ impl Frames {
 
 /// A frame as it is sent.
 fn frame(word: &str, object: &Value) -> Bytes {
-    let mut text = json!({"type": word, "object": object}).to_string();
-    text.push('\n');
-    text.into()
+    // The order of Kubernetes, and of the cache's own frames.
+    format!("{{\"type\":\"{word}\",\"object\":{object}}}\n").into()
 }
 
 fn metadata_of(version: MetaVersion, mut object: Value) -> Value {
