@@ -60,6 +60,8 @@ pub struct Object {
     kind: Kind,
     /// Where in `frame` the digits of the revision begin.
     digits: u32,
+    /// What is stored is not what would be written today.
+    is_stale: bool,
 }
 
 impl Object {
@@ -80,7 +82,19 @@ impl Object {
         let digits = splice(value, revision, &mut frame).map_err(|error| error.to_string())?;
         frame.extend_from_slice(FRAME_TAIL);
         let digits = u32::try_from(digits).map_err(|error| error.to_string())?;
-        Ok(Object { key, revision, header, frame: exact(frame), kind, digits })
+        Ok(Object { key, revision, header, frame: exact(frame), kind, digits, is_stale: false })
+    }
+
+    /// The same, if what is stored of it is stale.
+    pub(crate) fn stale_if(self, is_stale: bool) -> Object {
+        Object { is_stale: self.is_stale || is_stale, ..self }
+    }
+
+    /// Whether what is stored is not what a write of the same object would store today: it was sealed with an older key,
+    /// or encoded in an older way. Then it is worth writing although nothing about it changes.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.is_stale
     }
 
     /// Where it is kept.
@@ -140,7 +154,8 @@ impl Object {
         frame.extend_from_slice(revision.to_string().as_bytes());
         frame.extend_from_slice(after);
         let header = self.header.clone();
-        Object { key: self.key.clone(), revision, header, frame: exact(frame), kind, digits }
+        let Object { key, is_stale, .. } = self;
+        Object { key: key.clone(), revision, header, frame: exact(frame), kind, digits, is_stale: *is_stale }
     }
 
     /// Bytes it keeps alive, about.
