@@ -35,7 +35,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Role;
-use crate::cli::store::Choice;
+use crate::cli::store::Kept;
 use crate::standalone::keep::{self, Opened};
 use crate::standalone::{self, Running, Signals, lock};
 
@@ -50,7 +50,7 @@ pub struct Options {
     /// Where the audit trail is kept, and objects if the store is the embedded one.
     pub data: PathBuf,
     /// Where objects are kept.
-    pub store: Choice,
+    pub store: Kept,
     /// Where to listen.
     pub listen: SocketAddr,
     /// Certificate and key of the server.

@@ -257,7 +257,7 @@ fn check_server(flags: ServerFlags) -> Result<aggregated::Options, Error> {
         return Err(Error::NoSecurePort);
     }
     let any_name = if flags.requestheader_allow_any_name { AnyName::Allowed } else { AnyName::Refused };
-    let store = store::choose(flags.store, true)?;
+    let store = store::kept(flags.store, true)?;
     Ok(aggregated::Options {
         data: directory(&flags.data)?,
         store,
@@ -277,7 +277,7 @@ fn check(flags: Flags) -> Result<standalone::Options, Error> {
         return Err(Error::NoPort(flags.listen));
     }
     let roles: BTreeSet<Role> = flags.roles.into_iter().collect();
-    let store = store::choose(flags.store, roles.contains(&Role::Apiserver))?;
+    let store = store::kept(flags.store, roles.contains(&Role::Apiserver))?;
     let data = directory(&flags.data)?;
     let redis = if roles.contains(&Role::Node) { Some(redis_server(flags.redis_server.as_deref())?) } else { None };
     Ok(standalone::Options {

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::version::Version;
 
-use crate::cli::store::Choice;
+use crate::cli::store::Kept;
 use crate::cli::{Role, say};
 use crate::node::{self, address::Cidr};
 
@@ -49,7 +49,7 @@ pub struct Options {
     /// The data directory, absolute.
     pub data: PathBuf,
     /// Where objects are kept.
-    pub store: Choice,
+    pub store: Kept,
     /// Where the API listens.
     pub listen: SocketAddr,
     /// Network of pod addresses.

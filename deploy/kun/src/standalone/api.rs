@@ -26,7 +26,7 @@ use tokio::net::TcpListener;
 use super::keep::{self, Opened};
 use super::pki::{self, Pki};
 use super::{Running, spawn};
-use crate::cli::store::Choice;
+use crate::cli::store::Kept;
 
 /// Requests in progress get this long when we stop; everybody who uses this API is on this machine.
 const FINISH: Duration = Duration::from_secs(5);
@@ -60,7 +60,7 @@ pub enum Error {
 }
 
 /// Starts listening first, so that clients get 503 rather than nothing, and opens when the caches are complete.
-pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki: &Pki) -> Result<Vec<Running>, Error> {
+pub(super) async fn start(data: &Path, kept: &Kept, address: SocketAddr, pki: &Pki) -> Result<Vec<Running>, Error> {
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
@@ -85,7 +85,7 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     };
     let shown = pki.apiserver_issued()?;
     let running = spawn("the API server", |stop| serve::run(options, stop));
-    let Opened { store, parts } = keep::open(data, choice).await?;
+    let Opened { store, parts } = keep::open(data, kept).await?;
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
