@@ -43,6 +43,8 @@ mod restore;
 mod route;
 #[path = "api/scale.rs"]
 mod scale;
+#[path = "api/stale.rs"]
+mod stale;
 #[path = "api/update.rs"]
 mod update;
 #[path = "api/watch.rs"]

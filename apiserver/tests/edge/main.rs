@@ -11,4 +11,5 @@ mod limits;
 mod order;
 mod rights;
 mod stage;
+mod trail;
 mod whole;

@@ -35,9 +35,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Role;
+use crate::cli::audit::Audit;
 use crate::cli::store::Kept;
 use crate::standalone::keep::{self, Opened};
 use crate::standalone::{self, Running, Signals, lock};
+use crate::trail;
 
 /// How often the certificate's files are looked at.
 const LOOK: Duration = Duration::from_secs(10);
@@ -51,6 +53,8 @@ pub struct Options {
     pub data: PathBuf,
     /// Where objects are kept.
     pub store: Kept,
+    /// What is recorded of requests; absent: a line for each change.
+    pub audit: Option<Audit>,
     /// Where to listen.
     pub listen: SocketAddr,
     /// Certificate and key of the server.
@@ -96,6 +100,9 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] keep::Error),
+    /// The audit log.
+    #[error(transparent)]
+    Trail(#[from] trail::Error),
     /// The caches.
     #[error("filling the caches: {0}")]
     Caches(String),
@@ -114,12 +121,14 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let metrics = Arc::new(Metrics::default());
     let app = App::new(redis::registry()?, Arc::new(System));
     app.wait_for(core.needs());
+    let edge = core.edge(&app, &metrics);
+    let trail = trail::start(options.audit.clone(), &edge, &metrics)?;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve::run(
         serve::Options {
             listener,
             tls: certificates.server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1])?,
-            edge: core.edge(&app, &metrics),
+            edge,
             metrics: Arc::clone(&metrics),
             limits: Limits::default(),
             drain: DRAIN,
@@ -138,6 +147,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     }
     standalone::stop(parts).await;
     storage.close().await;
+    trail::close(trail).await;
     Ok(ExitCode::SUCCESS)
 }
 
