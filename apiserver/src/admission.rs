@@ -3,13 +3,17 @@
 //! The verbs call it in the right order (mutate → prepare → validate → admission validate → store); the real chain,
 //! with webhooks and NamespaceLifecycle, lives in `admit`. This module must not know how an answer is found.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use futures::future::BoxFuture;
 use serde_json::Value;
 
 use crate::{
     error::Result,
+    registry::Versions,
     request::{Annotations, User, Warnings},
 };
 
@@ -50,6 +54,25 @@ pub struct GroupVersion {
     pub name: String,
 }
 
+impl GroupVersion {
+    /// `group/version`, or `version` for the core group.
+    #[must_use]
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+    }
+}
+
+/// In which version of the resource the operation is looked at. Rules may name another version than the request's.
+#[derive(Clone, Debug, Default)]
+pub struct Sight {
+    /// The versions of the resource.
+    pub versions: Versions,
+    /// True if the object is one of the resource, and so changes with its version; not a Scale or an action's record.
+    pub is_own: bool,
+    /// Kind and resource of the request, where this is not the request's version.
+    pub requested: Option<(GroupVersion, GroupVersion)>,
+}
+
 /// Everything about the operation but the object under change.
 #[derive(Clone, Debug)]
 pub struct Attributes {
@@ -81,6 +104,58 @@ pub struct Attributes {
     pub annotations: Annotations,
     /// What is held until the operation is over.
     pub holds: Holds,
+    /// In which version all of this is.
+    pub sight: Sight,
+}
+
+impl Attributes {
+    /// The kind and the resource of the request itself.
+    #[must_use]
+    pub fn requested(&self) -> (&GroupVersion, &GroupVersion) {
+        match &self.sight.requested {
+            Some((kind, resource)) => (kind, resource),
+            None => (&self.kind, &self.resource),
+        }
+    }
+
+    /// The same operation in another version of the resource.
+    #[must_use]
+    pub fn in_version(&self, version: &str) -> Cow<'_, Self> {
+        if self.resource.version == version {
+            return Cow::Borrowed(self);
+        }
+        let mut seen = self.clone();
+        let (kind, resource) = self.requested();
+        seen.sight.requested = Some((kind.clone(), resource.clone()));
+        version.clone_into(&mut seen.resource.version);
+        if self.sight.is_own {
+            version.clone_into(&mut seen.kind.version);
+        }
+        let shown =
+            |object: &Option<Arc<Value>>| object.as_ref().map(|object| Arc::new(seen.shown(object).into_owned()));
+        let (object, old_object) = (shown(&self.object), shown(&self.old_object));
+        Cow::Owned(Self { object, old_object, ..seen })
+    }
+
+    /// An object of the request as it is shown in this version.
+    #[must_use]
+    pub fn shown<'o>(&self, object: &'o Value) -> Cow<'o, Value> {
+        let (own, there) = (self.requested().1, &self.resource);
+        if own == there { Cow::Borrowed(object) } else { Cow::Owned(self.convert(object.clone(), own, there)) }
+    }
+
+    /// An object that is shown in this version, in that of the request.
+    #[must_use]
+    pub fn back(&self, object: Value) -> Value {
+        self.convert(object, &self.resource, self.requested().1)
+    }
+
+    fn convert(&self, object: Value, from: &GroupVersion, to: &GroupVersion) -> Value {
+        if !self.sight.is_own || from == to {
+            return object;
+        }
+        self.sight.versions.convert(object, &from.api_version(), &to.api_version())
+    }
 }
 
 /// What admission holds for an operation until it is over, such as its place in a quota: released when the last copy of

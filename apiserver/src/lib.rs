@@ -14,6 +14,7 @@ pub mod error;
 pub mod filter;
 pub mod handler;
 pub mod object;
+mod parsed;
 pub mod registry;
 pub mod request;
 pub mod resource;

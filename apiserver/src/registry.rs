@@ -13,8 +13,10 @@ mod policy;
 pub mod rbac;
 pub mod redis;
 mod roles;
+pub mod version;
 
 pub use kind::{Column, DeletePolicy, Kind, Names, Review, ScalePaths, Scope, Subresource};
+pub use version::{Conversion, Versions};
 
 /// All kinds of a server, in a fixed order.
 #[derive(Clone, Debug, Default)]
@@ -23,9 +25,18 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The given kinds, in this order.
+    /// The given kinds, in this order. All versions of a kind must be among them.
     #[must_use]
-    pub fn new(kinds: Vec<Kind>) -> Self {
+    pub fn new(mut kinds: Vec<Kind>) -> Self {
+        let family = |kind: &Kind| {
+            let same: Vec<&Kind> =
+                kinds.iter().filter(|other| (other.group, other.plural) == (kind.group, kind.plural)).collect();
+            Versions::of(&same)
+        };
+        let families: Vec<Versions> = kinds.iter().map(family).collect();
+        for (kind, versions) in kinds.iter_mut().zip(families) {
+            kind.versions = versions;
+        }
         Self { kinds: kinds.into_iter().map(Arc::new).collect() }
     }
 
@@ -53,10 +64,15 @@ impl Registry {
         self.kinds.iter().any(|kind| kind.group == group && kind.is_built_in())
     }
 
-    /// The kind behind a plural name, whatever its version.
+    /// The kind behind a plural name, in the version it is kept in.
     #[must_use]
     pub fn resource(&self, group: &str, plural: &str) -> Option<&Arc<Kind>> {
-        self.kinds.iter().find(|kind| kind.plural == plural && kind.group == group)
+        self.kinds.iter().find(|kind| kind.plural == plural && kind.group == group && kind.is_hub())
+    }
+
+    /// Every kind once, in the version it is kept in.
+    pub fn hubs(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds().filter(|kind| kind.is_hub())
     }
 
     /// True if anything is served below this group and version.

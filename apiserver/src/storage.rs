@@ -2,17 +2,22 @@
 //!
 //! Never answers "not found" or an empty list for a store that cannot be asked.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+};
 
+use serde::Deserialize;
 use serde_json::Value;
 use store::{
     Key, Revision, Store, Write,
-    cache::{self, Cache, Describe, Object, Paths, Resource},
+    cache::{self, Cache, Describe, Header, Object, Paths, Resource},
 };
 
 use crate::{
     error::{Error, Result},
-    registry::{Kind, Registry},
+    registry::{Kind, Registry, Versions},
 };
 
 /// Seconds after which a client should try again when the store does not answer.
@@ -30,7 +35,7 @@ pub struct Storage {
 pub struct Live {
     /// As cached: encoded, with its resourceVersion.
     pub object: Arc<Object>,
-    /// Decoded, with its resourceVersion.
+    /// Decoded, in the version that was asked for, with its resourceVersion.
     pub value: Arc<Value>,
 }
 
@@ -42,12 +47,20 @@ impl Storage {
 
     /// As [`Self::open`], with the cache's options chosen (tests let time pass faster).
     pub async fn open_with(store: Arc<dyn Store>, registry: &Registry, options: cache::Options) -> Result<Self> {
-        let describe = |kind: &Kind| -> (String, Arc<dyn Describe>) {
-            (kind.store_resource(), Arc::new(Paths::new(kind.selectable.iter().copied())))
-        };
-        let kept = || registry.kinds().filter(|kind| kind.review.is_none());
-        let names: Vec<(String, Arc<dyn Describe>)> = kept().map(describe).collect();
+        let kept = || registry.hubs().filter(|kind| kind.review.is_none());
+        let forms: Vec<(String, Arc<Form>)> =
+            kept().map(|kind| (kind.store_resource(), Arc::new(Form::of(kind)))).collect();
+        let names: Vec<_> =
+            forms.iter().map(|(name, form)| (name.clone(), Arc::clone(form) as Arc<dyn Describe>)).collect();
         let cache = Cache::start(store, names, options).await.map_err(unavailable)?;
+        let removed: BTreeSet<String> = forms.iter().flat_map(|(_, form)| form.removed()).collect();
+        if !removed.is_empty() {
+            let versions = removed.into_iter().collect::<Vec<_>>().join(", ");
+            return Err(Error::internal(format!(
+                "the store holds objects of {versions}, which this release does not serve any more: with a release that serves \
+                 both, write each of them once (kubectl get … -o json | kubectl replace -f -), then upgrade"
+            )));
+        }
         let by_name = |kind: &Kind| Some((kind.store_resource(), Arc::clone(cache.resource(&kind.store_resource())?)));
         let resources = kept().filter_map(by_name).collect();
         Ok(Self { cache, resources })
@@ -91,7 +104,7 @@ impl Storage {
         let object = self.cached(kind, key)?;
         let object =
             object.ok_or_else(|| Error::NotFound { resource: kind.resource(), name: key.name().to_owned() })?;
-        Ok(Live { value: Arc::new(decode(&object)?), object })
+        Ok(Live { value: Arc::new(kind.shown(decode(&object)?)), object })
     }
 
     /// Writes one key.
@@ -111,6 +124,61 @@ impl Storage {
     /// Closes the store and ends all watches.
     pub async fn close(&self) {
         self.cache.close().await;
+    }
+}
+
+/// How the objects of one kind are kept: in the version of the hub. What an earlier release kept in another version that is
+/// still served is read as if it were the hub's.
+struct Form {
+    paths: Paths,
+    versions: Versions,
+    /// Versions of objects that were found and are not served any more.
+    removed: Mutex<BTreeSet<String>>,
+}
+
+/// Of an object, what tells its version.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OnlyVersion<'a> {
+    #[serde(borrow, default)]
+    api_version: Cow<'a, str>,
+}
+
+impl Form {
+    fn of(kind: &Kind) -> Self {
+        let paths = Paths::new(kind.selectable.iter().copied());
+        Self { paths, versions: kind.versions.clone(), removed: Mutex::default() }
+    }
+
+    fn removed(&self) -> BTreeSet<String> {
+        self.removed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Describe for Form {
+    fn describe(&self, key: &Key, value: &[u8]) -> Result<Header, String> {
+        self.paths.describe(key, value)
+    }
+
+    fn renew(&self, value: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let Some(hub) = self.versions.hub() else { return Ok(None) };
+        // What we wrote begins with its version: the usual case costs no look at the rest.
+        let head = br#"{"apiVersion":""#;
+        let rest = value.strip_prefix(head).and_then(|rest| rest.strip_prefix(hub.api_version.as_bytes()));
+        if rest.is_some_and(|rest| rest.starts_with(b"\"")) {
+            return Ok(None);
+        }
+        let OnlyVersion { api_version } = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        if api_version.is_empty() || api_version == hub.api_version {
+            return Ok(None);
+        }
+        if self.versions.find(&api_version).is_none() {
+            self.removed.lock().unwrap_or_else(PoisonError::into_inner).insert(api_version.to_string());
+            return Err(format!("its version {api_version} is not served any more"));
+        }
+        let object = serde_json::from_slice(value).map_err(|error| error.to_string())?;
+        let renewed = self.versions.convert(object, &api_version, &hub.api_version);
+        serde_json::to_vec(&renewed).map(Some).map_err(|error| error.to_string())
     }
 }
 

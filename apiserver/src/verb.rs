@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::{
-    admission::{Admission, Attributes, GroupVersion, Holds, Operation},
+    admission::{Admission, Attributes, GroupVersion, Holds, Operation, Sight},
     error::Result,
     registry::{Kind, Registry},
     request::Context,
@@ -57,7 +57,7 @@ pub struct Work<'a> {
 
 /// What a verb answers.
 pub enum Answer {
-    /// An object of a kind, encoded, with its resourceVersion.
+    /// An object of a kind, encoded as it is kept, with its resourceVersion.
     Object {
         /// 201 instead of 200.
         created: bool,
@@ -105,6 +105,7 @@ impl<'a> Work<'a> {
         };
         Attributes {
             operation,
+            sight: Sight { versions: kind.versions.clone(), is_own: shown.is_none(), requested: None },
             kind: shown.unwrap_or_else(|| of(kind.kind)),
             resource: of(kind.plural),
             subresource: self.route.subresource.map(|sub| sub.name().to_owned()),

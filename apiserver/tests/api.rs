@@ -47,5 +47,7 @@ mod scale;
 mod stale;
 #[path = "api/update.rs"]
 mod update;
+#[path = "api/version.rs"]
+mod version;
 #[path = "api/watch.rs"]
 mod watch;

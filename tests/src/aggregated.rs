@@ -4,29 +4,26 @@
 //! neither kubelet nor proxy is needed.
 
 use std::{
-    fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
-    process::Stdio,
     sync::atomic::{AtomicU8, Ordering},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use certs::{Authority, Issued, Leaf, Usage};
+use certs::{Authority, Issued, Usage};
 use serde_json::{Value, json};
-use tokio::process::{Child, Command};
 
-use crate::{kubectl::Kubectl, standalone::kun_binary};
+use crate::{
+    control_plane::{APISERVER, ControlPlane, Sync, leaf},
+    kubectl::Kubectl,
+    standalone::kun_binary,
+};
 
 /// Longest time until everything is ready.
 const READY: Duration = Duration::from_secs(120);
-const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Below the ports that the kernel gives to connections, on an address of this test alone.
-const ETCD: u16 = 2379;
-const ETCD_PEER: u16 = 2380;
-const CORE: u16 = 6443;
+/// Below the ports that the kernel gives to connections.
 const OURS: u16 = 8443;
 /// The Service of our API server.
 const SERVICE: &str = "kun-apiserver";
@@ -38,10 +35,9 @@ static NEXT: AtomicU8 = AtomicU8::new(0);
 /// A kube-apiserver with ours behind it.
 #[derive(Debug)]
 pub struct Aggregated {
-    // Children first: fields are dropped in this order, and the folder must outlive them.
-    children: Vec<(&'static str, Child)>,
+    // Fields are dropped in this order, and the folder must outlive what runs in it.
+    plane: ControlPlane,
     folder: tempfile::TempDir,
-    address: IpAddr,
     clients: Authority,
     proxies: Authority,
 }
@@ -53,32 +49,34 @@ impl Aggregated {
         let net = 200 + u8::try_from(std::process::id() % 50)?;
         let address = IpAddr::from([127, net, 1, NEXT.fetch_add(1, Ordering::Relaxed) + 2]);
         let (clients, proxies) = (Authority::create("clients")?, Authority::create("proxies")?);
-        let mut all = Self { children: Vec::new(), folder, address, clients, proxies };
+        let mut all = Self { plane: ControlPlane::new(folder.path(), address), folder, clients, proxies };
         all.write_files()?;
-        all.spawn("etcd", &tools.join("etcd"), &all.etcd_flags())?;
-        all.spawn("kube-apiserver", &tools.join("kube-apiserver"), &all.core_flags())?;
+        all.plane.start_etcd(tools, Sync::Never)?;
+        let flags = all.proxy_flags();
+        all.plane.start_apiserver(tools, &flags)?;
         all.until("the kube-apiserver is ready", &["get", "--raw", "/readyz"], |text| text == "ok").await?;
-        all.spawn("kun", &kun_binary()?, &all.our_flags())?;
+        let flags = all.our_flags();
+        all.plane.spawn("kun", &kun_binary()?, &flags)?;
         all.register().await?;
         let manager = [
-            format!("--kubeconfig={}", all.path("admin.json").display()),
+            format!("--kubeconfig={}", all.plane.file("admin.json")),
             "--leader-elect=false".to_owned(),
             "--controllers=namespace-controller,garbage-collector-controller,resourcequota-controller,serviceaccount-controller".to_owned(),
             "--secure-port=0".to_owned(),
         ];
-        all.spawn("kube-controller-manager", &tools.join("kube-controller-manager"), &manager)?;
+        all.plane.spawn("kube-controller-manager", &tools.join("kube-controller-manager"), &manager)?;
         Ok(all)
     }
 
     /// kubectl of the cluster's administrator.
     #[must_use]
     pub fn admin(&self) -> Kubectl {
-        Kubectl::new(&self.path("admin.json"), self.folder.path())
+        Kubectl::new(&self.plane.path("admin.json"), self.folder.path())
     }
 
     /// kubectl of somebody with a client certificate, towards the kube-apiserver.
     pub fn user(&self, name: &str, groups: &[&str]) -> Result<Kubectl> {
-        self.kubectl(name, CORE, Some(&self.client(name, groups)?), None)
+        self.kubectl(name, APISERVER, Some(&self.client(name, groups)?), None)
     }
 
     /// kubectl of somebody who goes to our API server directly.
@@ -99,7 +97,7 @@ impl Aggregated {
     /// Where our API server listens.
     #[must_use]
     pub fn ours(&self) -> SocketAddr {
-        SocketAddr::from((self.address, OURS))
+        SocketAddr::from((self.plane.address(), OURS))
     }
 
     /// Who signs the servers' certificates, PEM.
@@ -110,38 +108,21 @@ impl Aggregated {
 
     /// Ends the kube-apiserver at once.
     pub async fn kill_core(&mut self) -> Result<()> {
-        let child = self.children.iter_mut().find(|(name, _)| *name == "kube-apiserver");
-        child.context("the kube-apiserver")?.1.kill().await.context("kill the kube-apiserver")
+        self.plane.kill("kube-apiserver").await
     }
 
     /// The end of a log.
     #[must_use]
     pub fn log_tail(&self, name: &str) -> String {
-        let text = fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines.get(lines.len().saturating_sub(25)..).unwrap_or_default().join("\n")
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.path(name).display().to_string()
+        self.plane.log_tail(name)
     }
 
     fn write_files(&self) -> Result<()> {
-        let dns = format!("{SERVICE}.{NAMESPACE}.svc");
-        let server = leaf("server", &[], &[&dns], &[self.address], Usage::SERVER);
+        self.plane.write_certificates(&self.clients, &[&format!("{SERVICE}.{NAMESPACE}.svc")])?;
+        self.plane.write_pair("proxy", &self.proxy("front-proxy")?)?;
+        certs::write_private(&self.plane.path("proxies.crt"), self.proxies.certificate_pem().as_bytes())?;
         let admin = self.clients.issue(&leaf("admin", &["system:masters"], &[], &[], Usage::CLIENT))?;
-        let files = [("server", self.clients.issue(&server)?), ("proxy", self.proxy("front-proxy")?)];
-        for (name, issued) in files {
-            certs::write_private(&self.path(&format!("{name}.crt")), issued.certificate_pem.as_bytes())?;
-            certs::write_private(&self.path(&format!("{name}.key")), issued.key_pem.as_bytes())?;
-        }
-        certs::write_private(&self.path("clients.crt"), self.clients.certificate_pem().as_bytes())?;
-        certs::write_private(&self.path("proxies.crt"), self.proxies.certificate_pem().as_bytes())?;
-        self.write_kubeconfig("admin", CORE, Some(&admin), None)?;
+        self.write_kubeconfig("admin", APISERVER, Some(&admin), None)?;
         Ok(())
     }
 
@@ -166,7 +147,7 @@ impl Aggregated {
         if let Some(token) = token {
             user["token"] = json!(token);
         }
-        let cluster = json!({"server": format!("https://{}", SocketAddr::from((self.address, port))),
+        let cluster = json!({"server": format!("https://{}", SocketAddr::from((self.plane.address(), port))),
             "certificate-authority-data": base64(self.clients.certificate_pem())});
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -174,40 +155,15 @@ impl Aggregated {
             "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         });
-        let path = self.path(&format!("{name}.json"));
+        let path = self.plane.path(&format!("{name}.json"));
         certs::write_private(&path, config.to_string().as_bytes())?;
         Ok(path)
     }
 
-    fn etcd_flags(&self) -> Vec<String> {
-        let url = |port| format!("http://{}", SocketAddr::from((self.address, port)));
-        let (client, peer) = (url(ETCD), url(ETCD_PEER));
+    /// Requests of our group are passed on in the name of the front proxy.
+    fn proxy_flags(&self) -> Vec<String> {
+        let of = |flag: &str, name: &str| format!("--{flag}={}", self.plane.file(name));
         vec![
-            "--name=etcd".to_owned(),
-            format!("--data-dir={}", self.file("etcd")),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=etcd={peer}"),
-            // Nobody needs the data after a crash.
-            "--unsafe-no-fsync".to_owned(),
-            "--log-level=error".to_owned(),
-        ]
-    }
-
-    fn core_flags(&self) -> Vec<String> {
-        let of = |flag: &str, name: &str| format!("--{flag}={}", self.file(name));
-        vec![
-            format!("--etcd-servers=http://{}", SocketAddr::from((self.address, ETCD))),
-            format!("--bind-address={}", self.address),
-            format!("--advertise-address={}", self.address),
-            // A loopback address may not be an endpoint of the Service `kubernetes`.
-            "--endpoint-reconciler-type=none".to_owned(),
-            format!("--secure-port={CORE}"),
-            of("tls-cert-file", "server.crt"),
-            of("tls-private-key-file", "server.key"),
-            of("client-ca-file", "clients.crt"),
             of("proxy-client-cert-file", "proxy.crt"),
             of("proxy-client-key-file", "proxy.key"),
             of("requestheader-client-ca-file", "proxies.crt"),
@@ -215,40 +171,20 @@ impl Aggregated {
             "--requestheader-username-headers=X-Remote-User".to_owned(),
             "--requestheader-group-headers=X-Remote-Group".to_owned(),
             "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-            "--service-account-issuer=https://core".to_owned(),
-            of("service-account-key-file", "server.crt"),
-            of("service-account-signing-key-file", "server.key"),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            "--authorization-mode=RBAC".to_owned(),
         ]
     }
 
     fn our_flags(&self) -> Vec<String> {
         vec![
             "apiserver".to_owned(),
-            format!("--data={}", self.file("data")),
-            format!("--bind-address={}", self.address),
+            format!("--data={}", self.plane.file("data")),
+            format!("--bind-address={}", self.plane.address()),
             format!("--secure-port={OURS}"),
-            format!("--tls-cert-file={}", self.file("server.crt")),
-            format!("--tls-private-key-file={}", self.file("server.key")),
-            format!("--kubeconfig={}", self.file("admin.json")),
+            format!("--tls-cert-file={}", self.plane.file("server.crt")),
+            format!("--tls-private-key-file={}", self.plane.file("server.key")),
+            format!("--kubeconfig={}", self.plane.file("admin.json")),
             "--log=text".to_owned(),
         ]
-    }
-
-    fn spawn(&mut self, name: &'static str, program: &Path, flags: &[String]) -> Result<()> {
-        let log = fs::File::create(self.path(&format!("{name}.log")))?;
-        let child = Command::new(program)
-            .args(flags)
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        self.children.push((name, child));
-        Ok(())
     }
 
     /// The APIService and its Service; until the kube-apiserver finds ours available.
@@ -257,7 +193,7 @@ impl Aggregated {
         let objects = [
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
             json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": SERVICE, "namespace": NAMESPACE},
-                "spec": {"type": "ExternalName", "externalName": self.address.to_string(),
+                "spec": {"type": "ExternalName", "externalName": self.plane.address().to_string(),
                     "ports": [{"port": OURS, "protocol": "TCP"}]}}),
             json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": {"name": format!("v1.{group}")},
                 "spec": {"group": group, "version": "v1", "groupPriorityMinimum": 1000, "versionPriority": 15,
@@ -290,18 +226,6 @@ impl Aggregated {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-    }
-}
-
-fn leaf(name: &str, groups: &[&str], dns: &[&str], ips: &[IpAddr], usage: Usage) -> Leaf {
-    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    Leaf {
-        common_name: name.to_owned(),
-        organizations: owned(groups),
-        dns_names: owned(dns),
-        ips: ips.to_vec(),
-        usage,
-        lifetime: DAY,
     }
 }
 

@@ -10,6 +10,7 @@
 
 pub mod aggregated;
 pub mod cluster;
+pub mod control_plane;
 pub mod fixture;
 pub mod fleet;
 pub mod kubectl;

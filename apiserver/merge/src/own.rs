@@ -33,6 +33,28 @@ const SERVERS: [&str; 9] = [
     "resourceVersion",
 ];
 
+/// The versions a kind is served in. Who owns what is written down in the version it was written in, and compared there.
+pub trait Versions: std::fmt::Debug {
+    /// The schema of a version; `None`: it is not served (any more).
+    fn node(&self, api_version: &str) -> Option<&Node>;
+    /// An object of one served version in another.
+    fn convert(&self, object: &Value, from: &str, to: &str) -> Value;
+}
+
+/// A kind that is served in no other version than the frame's.
+#[derive(Clone, Copy, Debug)]
+pub struct Single;
+
+impl Versions for Single {
+    fn node(&self, _api_version: &str) -> Option<&Node> {
+        None
+    }
+
+    fn convert(&self, object: &Value, _from: &str, _to: &str) -> Value {
+        object.clone()
+    }
+}
+
 /// A kind as ownership sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame<'a> {
@@ -40,6 +62,8 @@ pub struct Frame<'a> {
     pub node: &'a Node,
     /// The version the objects are in.
     pub api_version: &'a str,
+    /// Its other versions.
+    pub versions: &'a dyn Versions,
     /// What this endpoint does not write: `status` for the object, `spec` for its status.
     pub reset: &'a Set,
 }
@@ -110,6 +134,46 @@ impl<'a> Frame<'a> {
         let name = if name.is_empty() { "unknown" } else { name };
         Manager::of(name, operation, self.api_version, author.subresource)
     }
+
+    /// The schema of a version, this one or another.
+    fn node_of(&self, api_version: &str) -> Option<&'a Node> {
+        if api_version == self.api_version { Some(self.node) } else { self.versions.node(api_version) }
+    }
+
+    /// What a change changed, seen in another version; `None`: the version is not served.
+    fn compared(&self, api_version: &str, old: &Value, new: &Value) -> Option<Comparison> {
+        let node = self.versions.node(api_version)?;
+        let there = |object: &Value| plain(&self.versions.convert(object, self.api_version, api_version));
+        Some(typed::compare(node, &there(old), &there(new)).without(self.reset))
+    }
+}
+
+/// A change, as each version sees it. Other versions than the frame's are looked at only when somebody owns fields there.
+struct Seen<'a> {
+    frame: Frame<'a>,
+    old: &'a Value,
+    new: &'a Value,
+    own: Comparison,
+    others: BTreeMap<String, Option<Comparison>>,
+}
+
+impl<'a> Seen<'a> {
+    fn new(frame: Frame<'a>, old: &'a Value, new: &'a Value) -> Self {
+        let own = typed::compare(frame.node, old, new).without(frame.reset);
+        Self { frame, old, new, own, others: BTreeMap::new() }
+    }
+
+    /// The change in a version; `None`: it is not served any more.
+    fn within(&mut self, api_version: &str) -> Option<&Comparison> {
+        if api_version == self.frame.api_version {
+            return Some(&self.own);
+        }
+        if !self.others.contains_key(api_version) {
+            let found = self.frame.compared(api_version, self.old, self.new);
+            self.others.insert(api_version.to_owned(), found);
+        }
+        self.others.get(api_version)?.as_ref()
+    }
 }
 
 /// The managers after a write that is no apply. `live` is `None` when the object is made.
@@ -142,9 +206,9 @@ fn list_of(object: &Value) -> Option<&Value> {
 }
 
 fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, author: Author<'_>) -> Managed {
-    let found = typed::compare(frame.node, live, new).without(frame.reset);
-    take(frame, &mut managed, &found, None);
-    let taken = found.modified.union(&found.added).difference(&SERVERS_OWN);
+    let mut seen = Seen::new(frame, live, new);
+    take(&mut managed, &mut seen, None);
+    let taken = seen.own.modified.union(&seen.own.added).difference(&SERVERS_OWN);
     if !taken.is_empty() {
         let manager = frame.manager(author.name, Operation::Update, &author);
         let (before, since) = managed.0.remove(&manager).map(|owned| (owned.set, owned.time)).unwrap_or_default();
@@ -156,17 +220,20 @@ fn updated(frame: Frame<'_>, live: &Value, new: &Value, mut managed: Managed, au
 }
 
 /// What changed is no longer the others', and what went is nobody's. Entries of versions that are not served any more are dropped.
-fn take(frame: Frame<'_>, managed: &mut Managed, found: &Comparison, except: Option<&Manager>) {
-    if managed.0.is_empty() {
-        return;
-    }
-    let changed = found.modified.union(&found.added).union(&found.removed);
+fn take(managed: &mut Managed, seen: &mut Seen<'_>, except: Option<&Manager>) {
+    let mut changed: BTreeMap<String, Option<Set>> = BTreeMap::new();
     managed.0.retain(|manager, owned| {
         if Some(manager) == except {
             return !owned.set.is_empty();
         }
-        owned.set = owned.set.difference(&changed);
-        owned.api_version == frame.api_version && !owned.set.is_empty()
+        if !changed.contains_key(&owned.api_version) {
+            let found = seen.within(&owned.api_version);
+            let all = found.map(|found| found.modified.union(&found.added).union(&found.removed));
+            changed.insert(owned.api_version.clone(), all);
+        }
+        let Some(Some(changed)) = changed.get(&owned.api_version) else { return false };
+        owned.set = owned.set.difference(changed);
+        !owned.set.is_empty()
     });
 }
 
@@ -241,16 +308,16 @@ pub fn apply(
     let set = typed::places(frame.node, &config).recursive_difference(frame.reset);
     managed.0.insert(manager.clone(), frame.owned(set, time));
     let merged = typed::merge(frame.node, Some(&live), Some(&config)).unwrap_or_default();
-    let object = match last.filter(|last| last.api_version == frame.api_version) {
-        Some(last) => prune(frame.node, &merged, &managed, &last.set),
+    let object = match last {
+        Some(last) => prune(frame, merged, &managed, &last),
         None => merged,
     };
-    let found = typed::compare(frame.node, &live, &object).without(frame.reset);
-    let conflicts = conflicts(&managed, &found, &manager);
+    let mut seen = Seen::new(frame, &live, &object);
+    let conflicts = conflicts(&managed, &mut seen, &manager);
     if !force && !conflicts.is_empty() {
         return Err(Error::Conflicts(conflicts));
     }
-    take(frame, &mut managed, &found, Some(&manager));
+    take(&mut managed, &mut seen, Some(&manager));
     let is_changed = crate::fields::order(&live, &object).is_ne();
     settle(&mut managed, &manager, is_changed.then_some(author.now).filter(|now| !now.is_empty()));
     Ok(Applied { object, managed, is_changed })
@@ -266,26 +333,54 @@ fn settle(managed: &mut Managed, manager: &Manager, now: Option<&str>) {
     }
 }
 
-fn conflicts(managed: &Managed, found: &Comparison, applier: &Manager) -> Vec<Conflict> {
-    let changed = found.modified.union(&found.added);
+fn conflicts(managed: &Managed, seen: &mut Seen<'_>, applier: &Manager) -> Vec<Conflict> {
     let others = managed.0.iter().filter(|(manager, _)| *manager != applier);
     let paths = others.flat_map(|(manager, owned)| {
-        let shared = owned.set.intersection(&changed).paths();
+        let changed = seen.within(&owned.api_version).map(|found| found.modified.union(&found.added));
+        let shared = owned.set.intersection(&changed.unwrap_or_default()).paths();
         shared.into_iter().map(|path| Conflict { manager: manager.clone(), path })
     });
     paths.collect()
 }
 
 /// Takes away what the manager applied last time and does not apply now, unless somebody else owns it, or nobody has ever.
-fn prune(node: &Node, merged: &Value, managed: &Managed, last: &Set) -> Value {
-    let last = typed::named(node, last);
-    let pruned = typed::remove(node, merged, &last);
-    let everybodys = managed.0.values().fold(Set::default(), |all, owned| all.union(&owned.set));
-    let all = typed::named(node, &typed::places(node, merged));
-    let kept = typed::named(node, &typed::places(node, &pruned)).union(&typed::named(node, &everybodys));
-    let pruned = typed::remove(node, merged, &all.difference(&kept));
+/// All of it is decided in the version it was applied in last time; if that is not served any more, everything stays.
+fn prune(frame: Frame<'_>, merged: Value, managed: &Managed, last: &Owned) -> Value {
+    let version = last.api_version.as_str();
+    let Some(node) = frame.node_of(version) else { return merged };
+    let there = between(frame, frame.api_version, version, merged);
+    let last = typed::named(node, &last.set);
+    let pruned = typed::remove(node, &there, &last);
+    let pruned = add_back_owned(frame, version, &there, pruned, managed);
+    let all = typed::named(node, &typed::places(node, &there));
     let left = typed::named(node, &typed::places(node, &pruned));
-    typed::remove(node, merged, &all.difference(&left).intersection(&last))
+    let pruned = typed::remove(node, &there, &all.difference(&left).intersection(&last));
+    between(frame, version, frame.api_version, pruned)
+}
+
+/// Puts back into `pruned`, both in `version`, what managers own; first what they own in that version, then version by version.
+fn add_back_owned(frame: Frame<'_>, version: &str, merged: &Value, mut pruned: Value, managed: &Managed) -> Value {
+    let mut owned: BTreeMap<&str, Set> = BTreeMap::new();
+    for entry in managed.0.values() {
+        let set = owned.entry(&entry.api_version).or_default();
+        *set = set.union(&entry.set);
+    }
+    let here = owned.remove_entry(version);
+    for (of, set) in here.into_iter().chain(owned) {
+        let Some(node) = frame.node_of(of) else { continue };
+        let elsewhere = (of != version).then(|| between(frame, version, of, merged.clone()));
+        let merged = elsewhere.as_ref().unwrap_or(merged);
+        let left = between(frame, version, of, pruned);
+        let all = typed::named(node, &typed::places(node, merged));
+        let kept = typed::named(node, &typed::places(node, &left)).union(&typed::named(node, &set));
+        pruned = between(frame, of, version, typed::remove(node, merged, &all.difference(&kept)));
+    }
+    pruned
+}
+
+/// An object of one version in another; the same where they are the same.
+fn between(frame: Frame<'_>, from: &str, to: &str, object: Value) -> Value {
+    if from == to { object } else { frame.versions.convert(&object, from, to) }
 }
 
 /// What no manager owns.

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::condition::{self, Condition, RawCondition};
 use super::expression::Scope;
-use super::select::{Rule, Selector};
+use super::select::{MatchPolicy, Rule, Selector};
 use crate::error::Cause;
 
 /// Most webhooks of one configuration; each costs a call per matching request.
@@ -85,6 +85,8 @@ pub struct Webhook {
     pub name: String,
     /// What it wants to see.
     pub rules: Vec<Rule>,
+    /// Of which versions.
+    pub match_policy: MatchPolicy,
     /// In which namespaces.
     pub namespace_selector: Selector,
     /// With which labels on the object, old or new.
@@ -172,6 +174,7 @@ fn read(kind: Kind, configuration: &str, webhook: &Value) -> Webhook {
     Webhook {
         configuration: configuration.to_owned(),
         rules,
+        match_policy: MatchPolicy::read(raw.match_policy.as_deref()),
         namespace_selector: Selector::read(&raw.namespace_selector).unwrap_or_default(),
         object_selector: Selector::read(&raw.object_selector).unwrap_or_default(),
         conditions: condition::read(&raw.match_conditions, &scope()),
@@ -195,6 +198,7 @@ fn unknown(configuration: &str, name: &str, fault: String) -> Webhook {
         configuration: configuration.to_owned(),
         name: name.to_owned(),
         rules: vec![Rule::everything()],
+        match_policy: MatchPolicy::Equivalent,
         namespace_selector: Selector::default(),
         object_selector: Selector::default(),
         conditions: Vec::new(),

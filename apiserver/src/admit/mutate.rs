@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::call::{Asked, Caller};
 use super::config::{FailurePolicy, Kind, Webhook};
 use super::means::Means;
-use super::{patch, review, validate};
+use super::{patch, review, select, validate};
 use crate::admission::Attributes;
 use crate::error::{Error, Result};
 
@@ -27,15 +27,17 @@ pub(super) async fn run(
         if !again.is_wanted(&number) {
             continue;
         }
-        let seen = if object.is_null() { None } else { Some(&object) };
-        if !validate::is_concerned(webhook, attributes, seen, means).await? {
+        let Some(attributes) = select::view(webhook, attributes) else { continue };
+        let shown = attributes.shown(&object);
+        let seen = if shown.is_null() { None } else { Some(&*shown) };
+        if !validate::is_concerned(webhook, &attributes, seen, means).await? {
             continue;
         }
         let place = Place { round: again.round, index };
-        let changed = ask(webhook, attributes, &object, means.caller, place).await?;
+        let changed = ask(webhook, &attributes, &shown, means.caller, place).await?;
         index += 1;
         if let Some(changed) = changed {
-            object = changed;
+            object = attributes.back(changed);
             again.object_changed();
         }
         if webhook.reinvoke {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::condition::Condition;
 use super::config::FailurePolicy;
 use super::expression::{Program, Variables};
-use super::select::{Concern, Rule, Selector};
+use super::select::{Concern, MatchPolicy, Rule, Selector};
 use crate::admission::Attributes;
 
 pub mod config;
@@ -100,6 +100,7 @@ enum Mutation {
 pub(super) struct Match {
     rules: Vec<NamedRule>,
     excluded: Vec<NamedRule>,
+    policy: MatchPolicy,
     namespace_selector: Selector,
     object_selector: Selector,
 }
@@ -111,18 +112,28 @@ struct NamedRule {
 }
 
 impl NamedRule {
-    fn covers(&self, attributes: &Attributes) -> bool {
-        self.rule.covers(attributes) && (self.names.is_empty() || self.names.contains(&attributes.name))
+    fn covers_in(&self, version: &str, attributes: &Attributes) -> bool {
+        self.rule.covers_in(version, attributes) && (self.names.is_empty() || self.names.contains(&attributes.name))
     }
 }
 
 impl Match {
-    /// Whether it is about an operation. Without rules, it is about every one that is not excluded.
-    fn concern(&self, attributes: &Attributes, object: Option<&serde_json::Value>) -> Concern {
-        let covers = |rules: &[NamedRule]| rules.iter().any(|rule| rule.covers(attributes));
-        if covers(&self.excluded) || !(self.rules.is_empty() || covers(&self.rules)) {
-            return Concern::No;
+    /// The version of the resource in which it is about an operation; `None`: it is not. Without rules, it is about every
+    /// one that is not excluded.
+    fn version<'a>(&self, attributes: &'a Attributes) -> Option<&'a str> {
+        let covered = |rules: &[NamedRule]| {
+            let covers = |version: &str| rules.iter().any(|rule| rule.covers_in(version, attributes));
+            self.policy.version(attributes, covers)
+        };
+        match covered(&self.excluded) {
+            Some(_) => None,
+            None if self.rules.is_empty() => Some(&attributes.resource.version),
+            None => covered(&self.rules),
         }
+    }
+
+    /// Whether what it is about by its rules lies where it applies.
+    fn placed(&self, attributes: &Attributes, object: Option<&serde_json::Value>) -> Concern {
         super::select::placed(&self.namespace_selector, &self.object_selector, attributes, object)
     }
 }

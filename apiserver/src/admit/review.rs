@@ -80,13 +80,14 @@ pub(super) fn question(uid: &str, attributes: &Attributes, object: &Value) -> se
     let Attributes {
         operation, kind, resource, subresource, name, namespace, user, dry_run, options, old_object, ..
     } = attributes;
+    let (requested_kind, requested_resource) = attributes.requested();
     let request = Request {
         uid,
         kind: kind_ref(kind),
         resource: resource_ref(resource),
         sub_resource: subresource.as_deref(),
-        request_kind: kind_ref(kind),
-        request_resource: resource_ref(resource),
+        request_kind: kind_ref(requested_kind),
+        request_resource: resource_ref(requested_resource),
         request_sub_resource: subresource.as_deref(),
         name,
         namespace: namespace.as_deref(),

@@ -1,7 +1,6 @@
-//! Which webhooks and policies an operation concerns; pure.
-//!
-//! `matchPolicy` needs no code: every resource is served in one version, so Exact and Equivalent are the same.
+//! Which webhooks and policies an operation concerns, and in which version they see it; pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
@@ -84,10 +83,16 @@ impl Rule {
     /// Whether the rule concerns the operation.
     #[must_use]
     pub fn covers(&self, attributes: &Attributes) -> bool {
+        self.covers_in(&attributes.resource.version, attributes)
+    }
+
+    /// The same, were the resource of this version.
+    #[must_use]
+    pub fn covers_in(&self, version: &str, attributes: &Attributes) -> bool {
         let Attributes { operation, resource, subresource, .. } = attributes;
         holds(&self.operations, operation.as_str())
             && holds(&self.groups, &resource.group)
-            && holds(&self.versions, &resource.version)
+            && holds(&self.versions, version)
             && self
                 .resources
                 .iter()
@@ -203,6 +208,44 @@ impl Selector {
             }
         })
     }
+}
+
+/// Which versions of a resource rules are about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MatchPolicy {
+    /// Those they name.
+    Exact,
+    /// Those that show the same objects as one they name.
+    #[default]
+    Equivalent,
+}
+
+impl MatchPolicy {
+    /// The word of the API; Kubernetes' default is Equivalent.
+    pub(super) fn read(word: Option<&str>) -> Self {
+        if word == Some("Exact") { Self::Exact } else { Self::Equivalent }
+    }
+
+    /// The version of the resource in which the operation is covered: the request's own if it is, else, if that is all the
+    /// same, the first that is.
+    pub(super) fn version(self, attributes: &Attributes, covers: impl Fn(&str) -> bool) -> Option<&str> {
+        let own = attributes.resource.version.as_str();
+        if covers(own) {
+            return Some(own);
+        }
+        match self {
+            Self::Exact => None,
+            Self::Equivalent => {
+                attributes.sight.versions.iter().map(|version| version.name).find(|name| *name != own && covers(name))
+            }
+        }
+    }
+}
+
+/// An operation as a webhook wants to see it; `None` if none of its rules is about it.
+pub(super) fn view<'a>(webhook: &Webhook, attributes: &'a Attributes) -> Option<Cow<'a, Attributes>> {
+    let covers = |version: &str| webhook.rules.iter().any(|rule| rule.covers_in(version, attributes));
+    webhook.match_policy.version(attributes, covers).map(|version| attributes.in_version(version))
 }
 
 /// Whether a webhook concerns an operation.

@@ -69,8 +69,9 @@ fn request(attributes: &Attributes) -> Json {
     set("uid", json!(""));
     set("kind", of("kind", kind));
     set("resource", of("resource", resource));
-    set("requestKind", of("kind", kind));
-    set("requestResource", of("resource", resource));
+    let (requested_kind, requested_resource) = attributes.requested();
+    set("requestKind", of("kind", requested_kind));
+    set("requestResource", of("resource", requested_resource));
     if let Some(subresource) = subresource {
         set("subResource", json!(subresource));
         set("requestSubResource", json!(subresource));

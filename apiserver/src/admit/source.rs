@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use futures::future::BoxFuture;
 use serde_json::Value;
 use store::cache::{Cache, Filter, Object, Query};
@@ -13,12 +12,13 @@ use store::{Key, Revision, Write};
 
 use super::REGISTRATION;
 use super::config::{self, Kind, Webhook};
-use super::policy::{self, ParamKind, Policies, Policy, Which};
+use super::policy::{self, ParamKind, Policies, Which};
 use super::quota::{Quota, Quotas};
 use super::select::{self, Labels};
 use crate::admission::GroupVersion;
 use crate::error::{Error, Qualified, Result};
 use crate::object::meta;
+use crate::parsed::Parsed;
 use crate::registry::{self, Registry, Scope};
 use crate::storage::{self, Storage, WriteError};
 
@@ -79,25 +79,10 @@ pub trait Sources: Send + Sync {
 pub struct StoreSources {
     storage: Arc<Storage>,
     registry: Registry,
-    mutating: Parsed<Webhook>,
-    validating: Parsed<Webhook>,
-    changing: Parsed<Policy>,
-    judging: Parsed<Policy>,
-}
-
-/// Webhooks or policies as last parsed; parsed again when one of their objects changes.
-struct Parsed<T>(ArcSwapOption<Memory<T>>);
-
-impl<T> Default for Parsed<T> {
-    fn default() -> Self {
-        Self(ArcSwapOption::empty())
-    }
-}
-
-/// Webhooks or policies, and the objects they were parsed from.
-struct Memory<T> {
-    objects: Vec<Arc<Object>>,
-    read: Arc<[T]>,
+    mutating: Parsed<Object, Arc<[Webhook]>>,
+    validating: Parsed<Object, Arc<[Webhook]>>,
+    changing: Parsed<Object, Policies>,
+    judging: Parsed<Object, Policies>,
 }
 
 impl StoreSources {
@@ -120,11 +105,12 @@ impl StoreSources {
     }
 
     async fn found(&self, of: &Served, namespace: Option<&str>, which: &Which) -> Result<Vec<Arc<Value>>> {
-        let kind = self.registry.resource(&of.kind.group, &of.plural);
-        let name = kind.map(|kind| kind.store_resource()).unwrap_or_default();
+        let kind = self.registry.find(&of.kind.group, &of.kind.version, &of.plural);
+        let kind = kind.ok_or_else(|| Error::internal("parameters are not served here"))?;
+        let name = kind.store_resource();
         let resource = self.cache().resource(&name).ok_or_else(|| Error::internal("parameters are not served here"))?;
         self.storage.fresh().await?;
-        let decoded = |object: &Arc<Object>| storage::decode(object).map(Arc::new);
+        let decoded = |object: &Arc<Object>| storage::decode(object).map(|kept| Arc::new(kind.shown(kept)));
         match which {
             Which::Named(wanted) => {
                 let Ok(key) = Key::new(&name, namespace, wanted) else { return Ok(Vec::new()) };
@@ -160,10 +146,11 @@ impl Sources for StoreSources {
             Kind::Validating => &self.validating,
         };
         let listed = self.listed(kind.plural())?;
-        parsed.of(kind.plural(), listed, |objects| {
+        parsed.of(listed, |objects| {
+            let objects = decoded(kind.plural(), objects)?;
             let webhooks: Vec<Webhook> = objects.iter().flat_map(|object| config::parse(kind, object)).collect();
             report_faults(&webhooks);
-            webhooks
+            Ok(webhooks.into())
         })
     }
 
@@ -175,9 +162,10 @@ impl Sources for StoreSources {
         let policies = self.listed(kind.policies())?;
         let count = policies.len();
         let listed = [policies, self.listed(kind.bindings())?].concat();
-        parsed.of(kind.policies(), listed, |objects| {
+        parsed.of(listed, |objects| {
+            let objects = decoded(kind.policies(), objects)?;
             let (policies, bindings) = objects.split_at(count.min(objects.len()));
-            policy::config::read(kind, policies, bindings)
+            Ok(policy::config::read(kind, policies, bindings).into())
         })
     }
 
@@ -216,24 +204,10 @@ pub(crate) fn known(registry: &Registry, wanted: &GroupVersion) -> Option<Arc<re
     registry.find(group, version, kind.plural).cloned()
 }
 
-impl<T> Parsed<T> {
-    /// What the objects say; they are read only if they are not those of the last time.
-    fn of(&self, plural: &str, objects: Vec<Arc<Object>>, read: impl FnOnce(&[Value]) -> Vec<T>) -> Result<Arc<[T]>> {
-        if let Some(memory) = self.0.load().as_ref().filter(|memory| memory.is_of(&objects)) {
-            return Ok(memory.read.clone());
-        }
-        let decode = |object: &Arc<Object>| serde_json::from_slice(object.as_bytes()).map_err(|_| not_ready(plural));
-        let values: Vec<Value> = objects.iter().map(decode).collect::<Result<_>>()?;
-        let read: Arc<[T]> = read(&values).into();
-        self.0.store(Some(Arc::new(Memory { objects, read: read.clone() })));
-        Ok(read)
-    }
-}
-
-impl<T> Memory<T> {
-    fn is_of(&self, objects: &[Arc<Object>]) -> bool {
-        self.objects.len() == objects.len() && self.objects.iter().zip(objects).all(|(a, b)| Arc::ptr_eq(a, b))
-    }
+/// The objects of one kind of configuration as values.
+fn decoded(plural: &str, objects: &[Arc<Object>]) -> Result<Vec<Value>> {
+    let decode = |object: &Arc<Object>| serde_json::from_slice(object.as_bytes()).map_err(|_| not_ready(plural));
+    objects.iter().map(decode).collect()
 }
 
 impl Quotas for StoreSources {

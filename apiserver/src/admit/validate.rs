@@ -17,17 +17,17 @@ use crate::error::{Error, Qualified, Result};
 
 /// Asks all webhooks that are concerned.
 pub(super) async fn run(webhooks: &[Webhook], attributes: &Attributes, means: Means<'_>) -> Result<()> {
-    let object = attributes.object.as_deref();
     let mut concerned = Vec::new();
     for webhook in webhooks {
-        if is_concerned(webhook, attributes, object, means).await? {
-            concerned.push(webhook);
+        let Some(attributes) = select::view(webhook, attributes) else { continue };
+        if is_concerned(webhook, &attributes, attributes.object.as_deref(), means).await? {
+            concerned.push((webhook, attributes));
         }
     }
-    for webhook in &concerned {
+    for (webhook, attributes) in &concerned {
         suits_dry_run(webhook, attributes)?;
     }
-    let answers = concerned.iter().enumerate().map(|(index, webhook)| ask(webhook, attributes, means.caller, index));
+    let answers = concerned.iter().enumerate().map(|(index, pair)| ask(pair.0, &pair.1, means.caller, index));
     join_all(answers).await.into_iter().collect()
 }
 

@@ -5,20 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwapOption;
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
-    ValidatingWebhookConfiguration,
-};
 use k8s_openapi::api::core::v1::Namespace as CoreNamespace;
 use kube::api::{ApiResource, DynamicObject, GroupVersionKind, ListParams};
 use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, Client, Resource, discovery};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Api, Client, discovery};
 use serde_json::Value;
 
 use super::unanswered;
@@ -28,6 +21,7 @@ use crate::admit::policy::{self, ParamKind, Policies, Which};
 use crate::admit::select;
 use crate::admit::source::{self, Namespace, Served, Sources, not_ready, served};
 use crate::error::{Error, Result};
+use crate::parsed::Parsed;
 use crate::registry::{self, Registry};
 
 /// How long a namespace that is not known yet is waited for: it may just have been made.
@@ -37,26 +31,24 @@ const NAMESPACE_PATIENCE: Duration = Duration::from_millis(50);
 pub struct CoreSources {
     client: Client,
     namespaces: Store<CoreNamespace>,
-    mutating: Store<MutatingWebhookConfiguration>,
-    validating: Store<ValidatingWebhookConfiguration>,
-    policies: Store<ValidatingAdmissionPolicy>,
-    bindings: Store<ValidatingAdmissionPolicyBinding>,
-    changes: Maybe,
-    change_bindings: Maybe,
-    judged: Cached<ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding>,
-    changed: Cached<DynamicObject, DynamicObject>,
+    mutating: Followed,
+    validating: Followed,
+    policies: Followed,
+    bindings: Followed,
+    changes: Followed,
+    change_bindings: Followed,
+    asked: Parsed<DynamicObject, Arc<[Webhook]>>,
+    told: Parsed<DynamicObject, Arc<[Webhook]>>,
+    judging: Parsed<DynamicObject, Policies>,
+    changing: Parsed<DynamicObject, Policies>,
     registry: Registry,
 }
 
-/// Policies as last read, and the objects they were read from: reading them is work.
-struct Cached<P, B>(ArcSwapOption<Read<P, B>>);
-
-type Read<P, B> = (Vec<Arc<P>>, Vec<Arc<B>>, Policies);
-
-/// Objects of a resource that the kube-apiserver may not serve at all.
-struct Maybe {
+/// A resource of the configuration of admission, as the kube-apiserver has it.
+struct Followed {
+    plural: &'static str,
     store: Store<DynamicObject>,
-    /// The last word about it was that there is no such resource.
+    /// The last word about it was that there is no such resource, as in an older Kubernetes.
     is_absent: Arc<AtomicBool>,
 }
 
@@ -64,30 +56,30 @@ impl CoreSources {
     /// Begins to follow; the future runs until it is dropped.
     #[must_use]
     pub fn follow(client: Client, registry: Registry) -> (Arc<Self>, BoxFuture<'static, ()>) {
-        let (namespaces, a) = followed(client.clone());
-        let (mutating, b) = followed(client.clone());
-        let (validating, c) = followed(client.clone());
-        let (policies, d) = followed(client.clone());
-        let (bindings, e) = followed(client.clone());
-        let (changes, f) = maybe_followed(client.clone(), "MutatingAdmissionPolicy", "mutatingadmissionpolicies");
-        let (change_bindings, g) =
-            maybe_followed(client.clone(), "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings");
-        let run = async {
-            futures::join!(a, b, c, d, e, f, g);
+        let (namespaces, filling) = namespaces(client.clone());
+        let mut all = vec![filling];
+        let mut follow = |version, kind, plural| {
+            let (followed, filling) = followed(client.clone(), version, kind, plural);
+            all.push(filling);
+            followed
         };
-        let (judged, changed) = (Cached(ArcSwapOption::empty()), Cached(ArcSwapOption::empty()));
         let sources = Self {
-            client,
             namespaces,
-            mutating,
-            validating,
-            policies,
-            bindings,
-            changes,
-            change_bindings,
-            judged,
-            changed,
+            mutating: follow("v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+            validating: follow("v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+            policies: follow("v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+            bindings: follow("v1", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+            changes: follow("v1beta1", "MutatingAdmissionPolicy", "mutatingadmissionpolicies"),
+            change_bindings: follow("v1beta1", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings"),
+            asked: Parsed::default(),
+            told: Parsed::default(),
+            judging: Parsed::default(),
+            changing: Parsed::default(),
+            client,
             registry,
+        };
+        let run = async {
+            futures::future::join_all(all).await;
         };
         (Arc::new(sources), Box::pin(run))
     }
@@ -97,27 +89,23 @@ impl CoreSources {
     /// # Errors
     /// What was not.
     pub fn check(&self) -> Result<(), String> {
-        let seen = [
-            ("namespaces", is_complete(&self.namespaces)),
-            ("mutatingwebhookconfigurations", is_complete(&self.mutating)),
-            ("validatingwebhookconfigurations", is_complete(&self.validating)),
-            ("validatingadmissionpolicies", is_complete(&self.policies)),
-            ("validatingadmissionpolicybindings", is_complete(&self.bindings)),
-            ("mutatingadmissionpolicies", self.changes.is_known()),
-            ("mutatingadmissionpolicybindings", self.change_bindings.is_known()),
-        ];
-        let missing: Vec<&str> = seen.into_iter().filter(|(_, seen)| !seen).map(|(name, _)| name).collect();
+        let followed =
+            [&self.mutating, &self.validating, &self.policies, &self.bindings, &self.changes, &self.change_bindings];
+        let namespaces = (!is_listed(&self.namespaces)).then_some("namespaces");
+        let unknown = followed.into_iter().filter(|followed| !followed.is_known()).map(|followed| followed.plural);
+        let missing: Vec<&str> = namespaces.into_iter().chain(unknown).collect();
         if missing.is_empty() { Ok(()) } else { Err(format!("not listed yet: {}", missing.join(", "))) }
     }
 
     /// From the watch; one that it does not know is waited for a moment, then asked for.
     async fn lookup(&self, name: &str) -> Result<Option<Namespace>> {
         let key = reflector::ObjectRef::<CoreNamespace>::new(name);
-        for pause in [Duration::ZERO, NAMESPACE_PATIENCE] {
-            tokio::time::sleep(pause).await;
-            if let Some(found) = self.namespaces.get(&key) {
-                return Ok(Some(known(&found)));
-            }
+        if let Some(found) = self.namespaces.get(&key) {
+            return Ok(Some(known(&found)));
+        }
+        tokio::time::sleep(NAMESPACE_PATIENCE).await;
+        if let Some(found) = self.namespaces.get(&key) {
+            return Ok(Some(known(&found)));
         }
         let found = Api::<CoreNamespace>::all(self.client.clone()).get_opt(name).await;
         let found = found.map_err(|error| unanswered("/api/v1/namespaces", &error.to_string()))?;
@@ -131,22 +119,28 @@ impl Sources for CoreSources {
     }
 
     fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>> {
-        match kind {
-            Kind::Mutating => parsed(kind, &self.mutating),
-            Kind::Validating => parsed(kind, &self.validating),
-        }
+        let (followed, parsed) = match kind {
+            Kind::Mutating => (&self.mutating, &self.asked),
+            Kind::Validating => (&self.validating, &self.told),
+        };
+        parsed.of(followed.objects()?, |objects| {
+            let objects = values(kind.plural(), objects)?;
+            Ok(objects.iter().flat_map(|object| config::parse(kind, object)).collect())
+        })
     }
 
     fn policies(&self, kind: policy::Kind) -> Result<Policies> {
-        match kind {
-            policy::Kind::Validating if is_complete(&self.policies) && is_complete(&self.bindings) => {
-                self.judged.of(kind, self.policies.state(), self.bindings.state())
-            }
-            policy::Kind::Mutating if self.changes.is_known() && self.change_bindings.is_known() => {
-                self.changed.of(kind, self.changes.state(), self.change_bindings.state())
-            }
-            policy::Kind::Validating | policy::Kind::Mutating => Err(not_ready(kind.policies())),
-        }
+        let (policies, bindings, parsed) = match kind {
+            policy::Kind::Validating => (&self.policies, &self.bindings, &self.judging),
+            policy::Kind::Mutating => (&self.changes, &self.change_bindings, &self.changing),
+        };
+        let (policies, bindings) = (policies.objects()?, bindings.objects()?);
+        let count = policies.len();
+        parsed.of([policies, bindings].concat(), |objects| {
+            let objects = values(kind.policies(), objects)?;
+            let (policies, bindings) = objects.split_at(count.min(objects.len()));
+            Ok(policy::config::read(kind, policies, bindings).into())
+        })
     }
 
     fn params<'a>(&'a self, wanted: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>> {
@@ -207,57 +201,52 @@ impl Sources for CoreSources {
     }
 }
 
-impl<P: Serialize, B: Serialize> Cached<P, B> {
-    /// What the objects say; they are read only if they are not those of the last time.
-    fn of(&self, kind: policy::Kind, policies: Vec<Arc<P>>, bindings: Vec<Arc<B>>) -> Result<Policies> {
-        if let Some(last) = self.0.load().as_ref()
-            && is_same(&last.0, &policies)
-            && is_same(&last.1, &bindings)
-        {
-            return Ok(last.2.clone());
-        }
-        let read: Policies = policy::config::read(kind, &values(kind, &policies)?, &values(kind, &bindings)?).into();
-        self.0.store(Some(Arc::new((policies, bindings, read.clone()))));
-        Ok(read)
-    }
-}
-
-fn is_same<T>(one: &[Arc<T>], other: &[Arc<T>]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).all(|(one, other)| Arc::ptr_eq(one, other))
-}
-
-fn values<T: Serialize>(kind: policy::Kind, objects: &[Arc<T>]) -> Result<Vec<Value>> {
-    let value = |object: &Arc<T>| serde_json::to_value(object.as_ref()).map_err(|_| not_ready(kind.policies()));
+fn values(plural: &str, objects: &[Arc<DynamicObject>]) -> Result<Vec<Value>> {
+    let value = |object: &Arc<DynamicObject>| serde_json::to_value(object.as_ref()).map_err(|_| not_ready(plural));
     objects.iter().map(value).collect()
 }
 
-impl Maybe {
+impl Followed {
     /// Whether it is known what there is, be it that there is no such resource.
     fn is_known(&self) -> bool {
-        self.is_absent.load(Ordering::Acquire) || is_seen(&self.store)
+        self.is_absent.load(Ordering::Acquire) || is_listed(&self.store)
     }
 
-    fn state(&self) -> Vec<Arc<DynamicObject>> {
-        if self.is_absent.load(Ordering::Acquire) { Vec::new() } else { self.store.state() }
+    /// All objects, by name.
+    fn objects(&self) -> Result<Vec<Arc<DynamicObject>>> {
+        if !self.is_known() {
+            return Err(not_ready(self.plural));
+        }
+        if self.is_absent.load(Ordering::Acquire) {
+            return Ok(Vec::new());
+        }
+        let mut objects = self.store.state();
+        objects.sort_by(|one, other| one.metadata.name.cmp(&other.metadata.name));
+        Ok(objects)
     }
 }
 
-/// Follows a resource of this version of Kubernetes that others do not have.
-fn maybe_followed(client: Client, kind: &str, plural: &str) -> (Maybe, impl Future<Output = ()> + Send + 'static) {
-    let of = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1beta1", kind);
+/// What fills a store; it runs until it is dropped.
+type Filling = BoxFuture<'static, ()>;
+
+/// Follows one resource of the configuration of admission.
+fn followed(client: Client, version: &str, kind: &str, plural: &'static str) -> (Followed, Filling) {
+    let of = GroupVersionKind::gvk("admissionregistration.k8s.io", version, kind);
     let resource = ApiResource::from_gvk_with_plural(&of, plural);
     let writer = Writer::<DynamicObject>::new(resource.clone());
     let store = writer.as_reader();
     let is_absent = Arc::new(AtomicBool::new(false));
     let absent = is_absent.clone();
+    // What every Kubernetes that is supported has is waited for.
+    let may_be_absent = version != "v1";
     let api = Api::<DynamicObject>::all_with(client, &resource);
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
-    let plural = plural.to_owned();
     let filled = reflector::reflector(writer, events).for_each(move |event| {
-        let is_gone = matches!(
-            &event,
-            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404
-        );
+        let is_gone = may_be_absent
+            && matches!(
+                &event,
+                Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404
+            );
         match event {
             Err(_) if is_gone && !absent.swap(true, Ordering::AcqRel) => {
                 tracing::info!(plural, "the kube-apiserver does not serve them, so there are none");
@@ -268,24 +257,7 @@ fn maybe_followed(client: Client, kind: &str, plural: &str) -> (Maybe, impl Futu
         }
         futures::future::ready(())
     });
-    (Maybe { store, is_absent }, filled)
-}
-
-fn parsed<K>(kind: Kind, store: &Store<K>) -> Result<Arc<[Webhook]>>
-where
-    K: Resource<DynamicType = ()> + Clone + Serialize + 'static,
-{
-    if !is_complete(store) {
-        return Err(not_ready(kind.plural()));
-    }
-    let mut objects = store.state();
-    objects.sort_by_key(|object| object.meta().name.clone());
-    let mut webhooks = Vec::new();
-    for object in objects {
-        let value: Value = serde_json::to_value(object.as_ref()).map_err(|_| not_ready(kind.plural()))?;
-        webhooks.extend(config::parse(kind, &value));
-    }
-    Ok(webhooks.into())
+    (Followed { plural, store, is_absent }, Box::pin(filled))
 }
 
 fn known(namespace: &CoreNamespace) -> Namespace {
@@ -297,30 +269,21 @@ fn known(namespace: &CoreNamespace) -> Namespace {
     }
 }
 
-/// A store, and what fills it.
-fn followed<K>(client: Client) -> (Store<K>, impl Future<Output = ()> + Send)
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug + Send + Sync + 'static,
-{
-    let writer = Writer::<K>::default();
+/// Follows the namespaces.
+fn namespaces(client: Client) -> (Store<CoreNamespace>, Filling) {
+    let writer = Writer::<CoreNamespace>::default();
     let store = writer.as_reader();
-    let events = watcher::watcher(Api::<K>::all(client), watcher::Config::default()).default_backoff();
+    let events = watcher::watcher(Api::<CoreNamespace>::all(client), watcher::Config::default()).default_backoff();
     let filled = reflector::reflector(writer, events).for_each(|event| async move {
         if let Err(error) = event {
-            tracing::warn!(%error, kind = %K::kind(&()), "following the kube-apiserver");
+            tracing::warn!(%error, "following the namespaces of the kube-apiserver");
         }
     });
-    (store, filled)
+    (store, Box::pin(filled))
 }
 
-fn is_complete<K>(store: &Store<K>) -> bool
-where
-    K: Resource<DynamicType = ()> + Clone + 'static,
-{
-    is_seen(store)
-}
-
-fn is_seen<K>(store: &Store<K>) -> bool
+/// Whether everything was listed once.
+fn is_listed<K>(store: &Store<K>) -> bool
 where
     K: reflector::Lookup + Clone + 'static,
     K::DynamicType: Eq + std::hash::Hash + Clone,

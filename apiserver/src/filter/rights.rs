@@ -63,7 +63,7 @@ fn rules(registry: &Registry, part: Part) -> Vec<Rule> {
         let own = kind.access.iter().filter(|access| access.part == part);
         common.iter().chain(own).map(|access| rule(kind, access)).collect::<Vec<_>>()
     };
-    registry.kinds().filter(|kind| kind.review.is_none()).flat_map(of).collect()
+    registry.hubs().filter(|kind| kind.review.is_none()).flat_map(of).collect()
 }
 
 fn rule(kind: &Kind, access: &Access) -> Rule {

@@ -62,7 +62,7 @@ impl<'a> Hand<'a> {
 /// Writes down who owns the fields after a write that is no apply. `live` is `None` when the object is made.
 pub fn track(kind: &Kind, live: Option<&Value>, new: &mut Value, hand: Hand<'_>) {
     let (api_version, reset) = (kind.api_version(), hand.endpoint.reset(kind));
-    let frame = Frame { node: kind.shape.shared(), api_version: &api_version, reset: &reset };
+    let frame = Frame { node: kind.shape.shared(), api_version: &api_version, versions: &kind.versions, reset: &reset };
     let managed = own::update(frame, live, new, hand.author());
     put(new, managed.encode());
 }
@@ -79,7 +79,7 @@ pub fn apply(
     force: bool,
 ) -> Result<Value, own::Error> {
     let (api_version, reset) = (kind.api_version(), hand.endpoint.reset(kind));
-    let frame = Frame { node: kind.shape.shared(), api_version: &api_version, reset: &reset };
+    let frame = Frame { node: kind.shape.shared(), api_version: &api_version, versions: &kind.versions, reset: &reset };
     let applied = match own::apply(frame, live, config, hand.author(), force) {
         Err(own::Error::Conflicts(conflicts)) if hand.manager == KUBECTL => {
             let Some(allowed) = live.and_then(|live| last_applied(kind, live)) else {

@@ -4,7 +4,10 @@ use std::{fmt, sync::Arc};
 
 use serde_json::Value;
 
-use super::access::Access;
+use super::{
+    access::Access,
+    version::{Conversion, Versions},
+};
 use crate::{
     error::Qualified,
     object::{shape::Shape, template::Template},
@@ -123,8 +126,12 @@ impl fmt::Debug for Subresource {
 pub struct Kind {
     /// API group; empty for the core group.
     pub group: &'static str,
-    /// Served and stored version.
+    /// Served version.
     pub version: &'static str,
+    /// How its objects become those of the stored version, the hub, and back; `None`: this is the hub.
+    pub conversion: Option<Arc<dyn Conversion>>,
+    /// Every version of it, this one too; the registry fills it in.
+    pub versions: Versions,
     /// CamelCase.
     pub kind: &'static str,
     /// Plural, as in paths.
@@ -246,6 +253,8 @@ impl Kind {
         Ok(Self {
             group,
             version,
+            conversion: None,
+            versions: Versions::default(),
             kind,
             plural,
             singular,
@@ -265,6 +274,30 @@ impl Kind {
             access: Vec::new(),
             review: None,
         })
+    }
+
+    /// True if its objects are kept in this version.
+    #[must_use]
+    pub const fn is_hub(&self) -> bool {
+        self.conversion.is_none()
+    }
+
+    /// An object of this version as it is kept.
+    #[must_use]
+    pub fn kept(&self, object: Value) -> Value {
+        match self.versions.hub() {
+            Some(hub) if !self.is_hub() => self.versions.convert(object, &self.api_version(), &hub.api_version),
+            Some(_) | None => object,
+        }
+    }
+
+    /// An object that is kept, in this version.
+    #[must_use]
+    pub fn shown(&self, object: Value) -> Value {
+        match self.versions.hub() {
+            Some(hub) if !self.is_hub() => self.versions.convert(object, &hub.api_version, &self.api_version()),
+            Some(_) | None => object,
+        }
     }
 
     /// The subresource of this name.

@@ -9,7 +9,7 @@ use crate::request::Verb;
 #[must_use]
 pub fn cluster_roles(registry: &Registry, group: &str) -> Vec<Value> {
     let namespaced: Vec<&Kind> =
-        registry.kinds().filter(|kind| kind.group == group && kind.scope == Scope::Namespaced).collect();
+        registry.hubs().filter(|kind| kind.group == group && kind.scope == Scope::Namespaced).collect();
     let role = |name: &str, aggregate: &str, rules: Vec<Value>| {
         json!({
             "apiVersion": "rbac.authorization.k8s.io/v1",

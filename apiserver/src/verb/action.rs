@@ -2,7 +2,10 @@
 //! controller acts on it.
 
 use serde_json::Value;
-use store::cache::{Filter, Query};
+use store::{
+    Revision, Write,
+    cache::{Filter, Query},
+};
 
 use super::{Answer, Work, create, get, incoming, options::WriteOptions};
 use crate::{
@@ -11,13 +14,15 @@ use crate::{
     object::meta,
     registry::Kind,
     resource::Action,
-    storage,
+    storage::{self, Storage, WriteError},
 };
 
 /// POST on a create-only subresource.
 pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_type: &str) -> Result<Answer> {
     let options = WriteOptions::parse(work.context, "CreateOptions")?;
-    let parent_kind = work.route.kind;
+    // Through whichever version it is asked for, an action is about the object as it is kept.
+    let parent_kind = work.registry.resource(work.route.kind.group, work.route.kind.plural);
+    let parent_kind = parent_kind.unwrap_or(work.route.kind);
     let kind = record_kind(work, parent_kind, action)?;
     let body = incoming::body_of_action(work, kind, bytes, content_type, options.validation)?;
     // One at a time: otherwise two requests could both find that no other operation runs.
@@ -32,13 +37,16 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     attributes.subresource = None;
     let record = create::owned_by(work, kind, record, &options.manager);
     let json = create::admit_and_store(work, kind, record, attributes).await?;
+    if !options.dry_run {
+        give_way(work, kind, action, &parent.value, &get::value(kind, &json)?).await?;
+    }
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }
 
 fn record_kind<'a>(work: &Work<'a>, parent: &Kind, action: &dyn Action) -> Result<&'a Kind> {
-    let mut kinds = work.registry.kinds();
+    let mut kinds = work.registry.hubs();
     kinds
-        .find(|kind| kind.kind == action.kind() && kind.group == parent.group && kind.version == parent.version)
+        .find(|kind| kind.kind == action.kind() && kind.group == parent.group)
         .ok_or_else(|| Error::internal(format!("the registry has no kind {}", action.kind())))
 }
 
@@ -78,7 +86,33 @@ fn others(work: &Work<'_>, kind: &Kind, action: &dyn Action) -> Result<Vec<Value
         .selecting(move |object| object.header().fields.get(field) == Some(parent.as_str()));
     let query = Query { filter, ..Query::default() };
     let listed = work.storage.resource(kind)?.list(&query).map_err(storage::unavailable)?;
-    listed.items.iter().map(|object| get::value(object.as_bytes())).collect()
+    listed.items.iter().map(|object| get::value(kind, object.as_bytes())).collect()
+}
+
+/// Another server on the same store may have recorded one at the same moment, which neither could know. Each looks again
+/// after its write, and whoever sees one that was there before his takes his own back. In doubt (the other has gone on
+/// meanwhile) both do: twice nothing is safe, two at once are not.
+async fn give_way(work: &Work<'_>, kind: &Kind, action: &dyn Action, parent: &Value, own: &Value) -> Result<()> {
+    work.storage.fresh().await?;
+    let mut others = others(work, kind, action)?;
+    others.retain(|other| meta::text(other, "uid") != meta::text(own, "uid") && !is_later(other, own));
+    let Err(refusal) = action.check(parent, own, &others) else { return Ok(()) };
+    let key = Storage::key(kind, work.route.namespace, meta::text(own, "name"))?;
+    match work.storage.write(Write::delete(key, Revision(revision(own)))).await {
+        // Whoever was faster has deleted it, or works on it and will find the other one.
+        Ok(_) | Err(WriteError::Refused(_)) => Err(refusal),
+        Err(WriteError::Failed(error)) => Err(error),
+    }
+}
+
+fn revision(object: &Value) -> u64 {
+    meta::text(object, "resourceVersion").parse().unwrap_or(0)
+}
+
+/// Whether a record was certainly made after ours: nobody has touched it since, and its version is higher.
+fn is_later(other: &Value, own: &Value) -> bool {
+    let phase = |record: &Value| record.pointer("/status/phase").cloned();
+    revision(other) > revision(own) && phase(other) == phase(own)
 }
 
 /// Admission of the call itself: CREATE on the parent's resource with this subresource and the record as object.

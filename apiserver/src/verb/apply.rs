@@ -71,7 +71,7 @@ pub async fn apply_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8]) -> Re
             update::named(meta::text(live, "name"), new)
         })
         .await?;
-    scale::answer(&paths, &changed)
+    scale::answer(kind, &paths, &changed)
 }
 
 /// The Scale after the apply, with the version and uid that were sent as preconditions.

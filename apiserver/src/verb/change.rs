@@ -71,7 +71,7 @@ pub struct Change {
 /// The outcome.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// As answered: encoded, with resourceVersion.
+    /// As kept: encoded, with resourceVersion.
     pub json: Bytes,
 }
 
@@ -239,7 +239,7 @@ impl Change {
             return Ok(Some(Changed { json: live.object.json() }));
         }
         let is_finished = is_finished(work.route.kind, &new);
-        let value = encode(new)?;
+        let value = encode(work.route.kind, new)?;
         if self.options.dry_run {
             return Ok(Some(Changed { json: stamped(&value, expected)? }));
         }

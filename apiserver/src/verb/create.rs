@@ -131,7 +131,7 @@ async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attribu
 async fn write(work: &Work<'_>, kind: &Kind, object: Value, name: &str, attributes: &Attributes) -> Result<Bytes> {
     let key = Storage::key(kind, attributes.namespace.as_deref(), name)?;
     let version = meta::text(&object, "resourceVersion").parse::<u64>().unwrap_or(0);
-    let value = encode(object)?;
+    let value = encode(kind, object)?;
     if attributes.dry_run {
         work.storage.fresh().await?;
         return match work.storage.cached(kind, &key)? {
@@ -168,8 +168,9 @@ fn generated(error: Error) -> Error {
     }
 }
 
-/// As stored: without resourceVersion, which the store itself keeps.
-pub fn encode(mut object: Value) -> Result<Bytes> {
+/// As stored: in the version that is kept, without resourceVersion, which the store itself keeps.
+pub fn encode(kind: &Kind, object: Value) -> Result<Bytes> {
+    let mut object = kind.kept(object);
     meta::remove(&mut object, "resourceVersion");
     serde_json::to_vec(&object)
         .map(Bytes::from)

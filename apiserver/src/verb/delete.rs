@@ -107,7 +107,7 @@ async fn one(work: &Work<'_>, key: &Key, options: &DeleteOptions) -> Result<Dele
             Plan::Gone if options.dry_run => return Ok(Deleted::Gone(live)),
             Plan::Gone => (Write::delete(key.clone(), expected), None),
             Plan::Marked(new) => {
-                let value = encode(new)?;
+                let value = encode(kind, new)?;
                 if options.dry_run {
                     return Ok(Deleted::Staying(stamped(&value, expected)?));
                 }

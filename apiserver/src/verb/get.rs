@@ -1,9 +1,13 @@
 //! GET of one object: bytes straight from the cache.
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::{Answer, Work, options};
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    registry::Kind,
+};
 
 /// GET of an object or its `status`. `resourceVersion` decides how fresh: absent = every acknowledged write, "0" = any,
 /// N = not older.
@@ -20,7 +24,17 @@ pub async fn get(work: &Work<'_>) -> Result<Answer> {
     Ok(Answer::Object { created: false, kind_of: kind.plural.to_owned(), json: object.json() })
 }
 
-/// Decodes an answer that is needed as a value.
-pub fn value(json: &[u8]) -> Result<Value> {
-    serde_json::from_slice(json).map_err(|error| Error::internal(format!("decoding a stored object: {error}")))
+/// Decodes what is kept, in the version of `kind`.
+pub fn value(kind: &Kind, json: &[u8]) -> Result<Value> {
+    let kept = serde_json::from_slice(json);
+    kept.map(|kept| kind.shown(kept)).map_err(|error| Error::internal(format!("decoding a stored object: {error}")))
+}
+
+/// What is kept, in the version of `kind`: untouched where that is the version it is kept in.
+pub fn encoded(kind: &Kind, json: Bytes) -> Result<Bytes> {
+    if kind.is_hub() {
+        return Ok(json);
+    }
+    let shown = serde_json::to_vec(&value(kind, &json)?);
+    shown.map(Bytes::from).map_err(|error| Error::internal(format!("encoding an object: {error}")))
 }

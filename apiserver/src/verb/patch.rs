@@ -143,7 +143,7 @@ pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], conte
             scale::into(&paths, &shown, live.clone())
         })
         .await?;
-    scale::answer(&paths, &changed)
+    scale::answer(work.route.kind, &paths, &changed)
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use crate::{
     admission::GroupVersion,
     error::{Cause, Error, Qualified, Result},
     object::{meta, shape::Shape},
-    registry::ScalePaths,
+    registry::{Kind, ScalePaths},
     request::Warnings,
     wire::decode,
 };
@@ -56,12 +56,12 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
     let change =
         Change { part: Part::Main, face, options, options_kind: "UpdateOptions", uid_is_field: false, is_owned: false };
     let changed = change.run(work, |live| into(&paths, &sent, live.clone())).await?;
-    answer(&paths, &changed)
+    answer(work.route.kind, &paths, &changed)
 }
 
 /// The changed parent as Scale.
-pub fn answer(paths: &ScalePaths, changed: &Changed) -> Result<Answer> {
-    let parent = serde_json::from_slice(&changed.json).map_err(Error::internal)?;
+pub fn answer(kind: &Kind, paths: &ScalePaths, changed: &Changed) -> Result<Answer> {
+    let parent = super::get::value(kind, &changed.json)?;
     Ok(Answer::Scale(of(paths, &parent)))
 }
 

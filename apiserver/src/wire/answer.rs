@@ -36,7 +36,9 @@ pub fn render(work: &Work<'_>, found: Answer, headers: &HeaderMap) -> Result<Res
     match found {
         Answer::Object { created, kind_of, json } => {
             let code = if created { StatusCode::CREATED } else { StatusCode::OK };
-            let kind = work.registry.resource(work.route.kind.group, &kind_of).unwrap_or(work.route.kind);
+            let of = work.route.kind;
+            let found = work.registry.find(of.group, of.version, &kind_of);
+            let kind = found.or_else(|| work.registry.resource(of.group, &kind_of)).unwrap_or(of);
             let bytes = one(work, kind, json)?;
             Ok(encode::respond(code, bytes, work.form, accepts_gzip))
         }
@@ -57,14 +59,14 @@ pub fn render(work: &Work<'_>, found: Answer, headers: &HeaderMap) -> Result<Res
 
 fn one(work: &Work<'_>, kind: &Kind, json: Bytes) -> Result<Bytes> {
     match work.form.view {
-        View::Object => encode::encoded_json(json, work.form),
+        View::Object => encode::encoded_json(get::encoded(kind, json)?, work.form),
         View::Metadata(version) => {
-            let metadata = serde_json::to_value(raw_metadata(&json)?).map_err(Error::internal)?;
+            let metadata = serde_json::to_value(raw_metadata(&get::encoded(kind, json)?)?).map_err(Error::internal)?;
             encode::value(&table::metadata(version, metadata), work.form)
         }
         View::Table(version) => {
             let include = Include::parse(work.context.call.query.get("includeObject"))?;
-            let object = get::value(&json)?;
+            let object = get::value(kind, &json)?;
             let version_of = object.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
             let list_meta = std::iter::once(("resourceVersion".to_owned(), version_of)).collect();
             let row = table::row(kind, version, include, &object, work.world.now());
@@ -89,24 +91,25 @@ fn many(work: &Work<'_>, listing: Listing, accepts_gzip: bool) -> Result<Respons
     let kind = work.route.kind;
     let list_meta = list_meta(&listing);
     match (work.form, work.form.view) {
-        (Negotiated { format: Format::Json, pretty: false, .. }, View::Object) => {
+        (Negotiated { format: Format::Json, pretty: false, .. }, View::Object) if kind.is_hub() => {
             let head = head(&kind.list_kind(), &kind.api_version(), &list_meta);
             Ok(objects(head, listing.items, work.form, accepts_gzip))
         }
         (form, View::Object) => {
-            let items = listing.items.iter().map(|object| get::value(object.as_bytes())).collect::<Result<Vec<_>>>()?;
+            let shown = |object: &Arc<Object>| get::value(kind, object.as_bytes());
+            let items = listing.items.iter().map(shown).collect::<Result<Vec<_>>>()?;
             let list = json!({"kind": kind.list_kind(), "apiVersion": kind.api_version(), "metadata": list_meta, "items": items});
             Ok(encode::respond(StatusCode::OK, encode::value(&list, form)?, form, accepts_gzip))
         }
         (form, View::Metadata(version)) => {
-            let bytes = metadata_list(version, &list_meta, &listing, form)?;
+            let bytes = metadata_list(kind, version, &list_meta, &listing, form)?;
             Ok(encode::respond(StatusCode::OK, bytes, form, accepts_gzip))
         }
         (form, View::Table(version)) => {
             let include = Include::parse(work.context.call.query.get("includeObject"))?;
             let now = work.world.now();
             let row = |object: &Arc<Object>| {
-                get::value(object.as_bytes()).map(|object| table::row(kind, version, include, &object, now))
+                get::value(kind, object.as_bytes()).map(|object| table::row(kind, version, include, &object, now))
             };
             let rows = listing.items.iter().map(row).collect::<Result<Vec<_>>>()?;
             let table = table::table(kind, version, list_meta, rows, true);
@@ -146,6 +149,7 @@ fn raw_metadata(json: &[u8]) -> Result<&RawValue> {
 }
 
 fn metadata_list(
+    kind: &Kind,
     version: MetaVersion,
     list_meta: &Map<String, Value>,
     listing: &Listing,
@@ -167,7 +171,7 @@ fn metadata_list(
         text.extend_from_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
         text.extend_from_slice(version.api_version().as_bytes());
         text.extend_from_slice(b"\",\"metadata\":");
-        text.extend_from_slice(raw_metadata(object.as_bytes())?.get().as_bytes());
+        text.extend_from_slice(raw_metadata(&get::encoded(kind, object.json())?)?.get().as_bytes());
         text.push(b'}');
     }
     text.extend_from_slice(TAIL);

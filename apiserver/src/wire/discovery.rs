@@ -110,7 +110,10 @@ fn answers<'a>(kind: &'a Kind, sub: &Subresource) -> (&'a str, &'a str, &'a str)
     match sub {
         Subresource::Scale(_) => ("autoscaling", "v1", "Scale"),
         Subresource::Status | Subresource::Finalize => (kind.group, kind.version, kind.kind),
-        Subresource::Action(action) => (kind.group, kind.version, action.kind()),
+        // Records are what they are, through whichever version of the parent they are asked for.
+        Subresource::Action(action) => {
+            (kind.group, kind.versions.hub().map_or(kind.version, |hub| hub.name), action.kind())
+        }
     }
 }
 
@@ -198,7 +201,8 @@ fn legacy_subresource(kind: &Kind, sub: &Subresource, namespaced: bool) -> Value
 /// First eight bytes of the SHA-256 of `group/version/kind` of the stored version, as Kubernetes computes it.
 fn storage_version_hash(kind: &Kind) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let text = format!("{}/{}/{}", kind.group, kind.version, kind.kind);
+    let stored = kind.versions.hub().map_or(kind.version, |hub| hub.name);
+    let text = format!("{}/{stored}/{}", kind.group, kind.kind);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     STANDARD.encode(digest.as_ref().iter().take(8).copied().collect::<Vec<u8>>())
 }

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     error::{Error, Result},
     registry::Kind,
+    verb::get,
 };
 
 /// Marks the bookmark behind the initial events of a watch-list.
@@ -39,7 +40,7 @@ impl Frames {
 
     /// True if events are the cache's own frames.
     fn is_plain(&self) -> bool {
-        self.view == View::Object
+        self.view == View::Object && self.kind.is_hub()
     }
 
     /// An object that is there when the watch begins.
@@ -76,8 +77,7 @@ impl Frames {
     }
 
     fn event(&mut self, word: &str, json: &[u8], now: Timestamp) -> Result<Bytes> {
-        let object: Value =
-            serde_json::from_slice(json).map_err(|error| Error::internal(format!("decoding an event: {error}")))?;
+        let object = get::value(&self.kind, json)?;
         let shown = self.shown(object, now);
         Ok(frame(word, &shown))
     }

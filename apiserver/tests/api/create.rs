@@ -287,3 +287,37 @@ async fn until_the_store_is_open_nothing_is_said_to_be_absent() {
     }
     assert_eq!(api.get("/apis").await.code, 200);
 }
+
+/// A world in which chance has run out: every number is the same.
+#[derive(Debug)]
+struct Stuck(std::sync::atomic::AtomicUsize);
+
+impl apiserver::world::World for Stuck {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn uuid(&self) -> uuid::Uuid {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        uuid::Uuid::from_u128(7)
+    }
+}
+
+#[tokio::test]
+async fn a_generated_name_that_stays_taken_is_a_conflict_that_asks_to_try_again() {
+    let world = std::sync::Arc::new(Stuck(std::sync::atomic::AtomicUsize::default()));
+    let api = Api::living_in(world.clone()).await;
+    let mut body = cluster("");
+    body["metadata"] = json!({"generateName": "orders-"});
+    let made = api.post(CLUSTERS, &body).await.ok();
+    let name = made["metadata"]["name"].as_str().unwrap().to_owned();
+    let before = world.0.load(std::sync::atomic::Ordering::SeqCst);
+    let reply = api.post(CLUSTERS, &body).await;
+    let message = format!(
+        "redisclusters.redis.kun.io \"{name}\" already exists, the server was not able to generate a unique name for the object"
+    );
+    assert_eq!(reply.fault(), (409, "AlreadyExists".into(), message));
+    assert_eq!(reply.headers["retry-after"], "1");
+    // Each try takes a number for the name and one for the uid.
+    assert_eq!(world.0.load(std::sync::atomic::Ordering::SeqCst) - before, 16, "eight tries");
+}

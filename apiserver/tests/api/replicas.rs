@@ -82,6 +82,30 @@ async fn of_two_creates_of_one_name_exactly_one_succeeds_and_every_uid_is_its_ow
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_restarts_asked_of_two_servers_at_once_never_both_are_recorded() {
+    let Some(binary) = etcd::binary() else { return };
+    let server = Server::fast(binary);
+    let (one, two) = (replica(&server).await, replica(&server).await);
+    let mut recorded = 0;
+    for n in 0..30 {
+        let name = format!("c{n}");
+        one.cluster(&name).await;
+        let ready = json!({"status": {"phase": "Ready"}});
+        one.merge(&format!("{CLUSTERS}/{name}/status"), &ready).await.ok();
+        let (path, body) = (format!("{CLUSTERS}/{name}/restart"), json!({}));
+        let (first, second) = futures::join!(one.post(&path, &body), two.post(&path, &body));
+        let codes = [first.code, second.code];
+        assert!(codes.iter().all(|code| [201, 409].contains(code)) && codes != [201, 201], "{first:?} {second:?}");
+        let operations = "/apis/redis.kun.io/v1/namespaces/shop/redisoperations";
+        let selector = format!("{operations}?fieldSelector=spec.clusterName%3D{name}");
+        let left = names(&two.get(&selector).await.ok()).len();
+        assert_eq!(left, codes.iter().filter(|code| **code == 201).count(), "what is refused is not left behind");
+        recorded += left;
+    }
+    assert!(recorded >= 20, "{recorded} of 30: they give way to each other too often");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_list_begun_at_one_server_goes_on_at_the_other_as_one_snapshot() {
     let Some(binary) = etcd::binary() else { return };
     let server = Server::fast(binary);

@@ -180,9 +180,14 @@ impl Api {
 
     /// All kinds and the real admission, with a namespace `shop`. Whoever is a master may do everything.
     pub(crate) async fn guarded() -> Self {
-        let api = Self::closed().await;
+        Self::guarding(registry()).await
+    }
+
+    /// The same with these kinds.
+    pub(crate) async fn guarding(registry: Registry) -> Self {
+        let api = Self::unopened(registry.clone(), Arc::new(Memory::default())).await.unwrap();
         let caller = Arc::new(Caller::new(None, Arc::clone(&api.metrics)));
-        let chain = Chain::over(Arc::clone(&api.storage), registry(), caller)
+        let chain = Chain::over(Arc::clone(&api.storage), registry, caller)
             .with_authorizer(Arc::new(StaticAuthorizer::new(Vec::new())));
         api.app.open(Arc::clone(&api.storage), Arc::new(chain));
         let shop = json!({"metadata": {"name": "shop", "labels": {"team": "a"}}});
@@ -212,11 +217,31 @@ impl Api {
         Self::over(Arc::new(Memory::default()), options, world.clone(), world).await
     }
 
+    /// A server in another world than the usual one.
+    pub(crate) async fn living_in(world: Arc<dyn World>) -> Self {
+        let api = Self::over(Arc::new(Memory::default()), cache::Options::default(), world, Arc::default()).await;
+        api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
+        api
+    }
+
     /// One of several servers on one store, in the world as it is.
     pub(crate) async fn replica(store: Arc<dyn Store>) -> Self {
         let api = Self::over(store, cache::Options::default(), Arc::new(System), Arc::default()).await;
         api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
         api
+    }
+
+    /// These kinds over this store, without admission; fails where a server would not start.
+    pub(crate) async fn serving(registry: Registry, store: Arc<dyn Store>) -> Result<Self, String> {
+        let api = Self::unopened(registry, store).await?;
+        api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
+        Ok(api)
+    }
+
+    async fn unopened(registry: Registry, store: Arc<dyn Store>) -> Result<Self, String> {
+        let storage = Storage::open(store, &registry).await.map_err(|error| format!("{error:?}"))?;
+        let (storage, world) = (Arc::new(storage), Arc::new(TestWorld::default()));
+        Ok(Self { app: App::new(registry, world.clone()), storage, world, metrics: Arc::default() })
     }
 
     async fn over(

@@ -12,4 +12,5 @@ mod order;
 mod rights;
 mod stage;
 mod trail;
+mod versions;
 mod whole;

@@ -117,9 +117,9 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let paths = MaterialPaths { identity: Some(options.certificate.clone()), authorities: None };
     let certificates = Reloading::new(paths.read()?)?;
     let client = client(&options).await?;
-    let core = Core::follow(client, options.any_name, redis::registry()?);
-    let metrics = Arc::new(Metrics::default());
     let app = App::new(redis::registry()?, Arc::new(System));
+    let core = Core::follow(client, options.any_name, app.registry().clone());
+    let metrics = Arc::new(Metrics::default());
     app.wait_for(core.needs());
     let edge = core.edge(&app, &metrics);
     let trail = trail::start(options.audit.clone(), &edge, &metrics)?;
@@ -168,7 +168,7 @@ struct Core {
     client: Client,
     authenticator: Arc<Authenticator>,
     trust: Arc<FollowTrust>,
-    access: Arc<SubjectAccessReviews>,
+    authorizer: Arc<Union>,
     sources: Arc<CoreSources>,
 }
 
@@ -182,8 +182,8 @@ impl Core {
         tokio::spawn(follow);
         let followed = Arc::clone(&trust);
         tokio::spawn(async move { followed.run().await });
-        let access = Arc::new(SubjectAccessReviews::new(client.clone()));
-        Self { client, authenticator, trust, access, sources }
+        let authorizer = Arc::new(Union::of(vec![Arc::new(SubjectAccessReviews::new(client.clone()))]));
+        Self { client, authenticator, trust, authorizer, sources }
     }
 
     fn needs(&self) -> Vec<Need> {
@@ -195,8 +195,8 @@ impl Core {
     }
 
     fn edge(&self, app: &Arc<App>, metrics: &Arc<Metrics>) -> Arc<Edge> {
-        let authorizer = Arc::new(Union::of(vec![self.access.clone()]));
-        Edge::new(app.clone(), Arc::clone(&self.authenticator), authorizer, Arc::clone(metrics))
+        let (authenticator, authorizer) = (Arc::clone(&self.authenticator), Arc::clone(&self.authorizer));
+        Edge::new(app.clone(), authenticator, authorizer, Arc::clone(metrics))
     }
 }
 
@@ -210,10 +210,9 @@ async fn open(
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(None, metrics));
-    let authorizer = Arc::new(Union::of(vec![core.access.clone()]));
     let own = Arc::new(StoreSources::new(Arc::clone(&storage), app.registry().clone()));
     let quotas = Arc::new(CoreQuotas::new(core.client.clone(), own, app.registry().clone()));
-    let chain = Chain::new(core.sources.clone(), caller).with_authorizer(authorizer).with_quotas(quotas);
+    let chain = Chain::new(core.sources.clone(), caller).with_authorizer(core.authorizer.clone()).with_quotas(quotas);
     app.open(Arc::clone(&storage), Arc::new(chain));
     Ok((storage, parts))
 }

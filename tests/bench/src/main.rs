@@ -8,6 +8,7 @@ mod create;
 mod echo;
 mod failover;
 mod http;
+mod kubernetes;
 mod machine;
 mod noise;
 mod redis;
@@ -48,7 +49,7 @@ enum Part {
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 6] = ["create", "reshard", "failover", "backup", "webhook", "api"];
+const ALL: [&str; 7] = ["create", "reshard", "failover", "backup", "webhook", "api", "kubernetes"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -86,6 +87,7 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
             "backup" => backup::run(&mut report, arguments.quick).await?,
             "webhook" => webhook::run(&mut report).await?,
             "failover" => failover::run(&mut report).await?,
+            "kubernetes" => kubernetes::run(&mut report, arguments.quick).await?,
             _ => api::run(&mut report, arguments.quick).await?,
         }
     }

@@ -7,7 +7,10 @@ use apiserver::registry::{Column, Kind, Registry, Scope, Subresource};
 use serde_json::{Map, Value, json};
 
 /// A definition for every kind of the registry.
-pub(crate) fn definitions(registry: &Registry) -> Result<Vec<Value>> {
+///
+/// # Errors
+/// A column whose path is not known.
+pub fn definitions(registry: &Registry) -> Result<Vec<Value>> {
     registry.kinds().map(definition).collect()
 }
 

@@ -8,9 +8,10 @@ use std::{fs, path::Path, time::Duration};
 
 use anyhow::Result;
 use apiserver::registry;
+use differential::definition;
 use tests::standalone::Standalone;
 
-use crate::{administrator, definition, kubernetes::Kubernetes};
+use crate::{administrator, kubernetes::Kubernetes};
 
 /// How long the oracle's log may take to hold what was asked last.
 const WRITTEN: Duration = Duration::from_secs(20);

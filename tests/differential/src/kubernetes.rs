@@ -3,43 +3,32 @@
 //! It must not know what is asked of it.
 
 use std::{
-    fs,
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
-    process::Stdio,
+    path::Path,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use certs::{Authority, Leaf, Usage};
+use certs::{Authority, Usage};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::{
-    net::TcpStream,
-    process::{Child, Command},
-};
+use tests::control_plane::{APISERVER, ControlPlane, ETCD, Sync, leaf};
+use tokio::net::TcpStream;
 
 use crate::client::{Access, Answer, Call};
 
 /// Longest time from start to `/readyz`.
 const READY: Duration = Duration::from_secs(90);
-/// Longer than any run.
-const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Below the ports that the kernel gives to connections, on an address of this process alone.
-const ETCD: u16 = 2379;
-const ETCD_PEER: u16 = 2380;
-const APISERVER: u16 = 6443;
 
 /// A running kube-apiserver with its etcd.
 pub(crate) struct Kubernetes {
-    // Children first: fields are dropped in this order, and the folder must outlive them.
-    children: Vec<Child>,
-    folder: tempfile::TempDir,
-    address: IpAddr,
+    // Fields are dropped in this order, and the folder must outlive what runs in it.
+    plane: ControlPlane,
+    _folder: tempfile::TempDir,
     access: Access,
 }
 
@@ -55,10 +44,17 @@ impl Kubernetes {
         // Tests run side by side: the process id keeps their addresses apart, as in `tests::standalone`.
         let net = 200 + u8::try_from(std::process::id() % 50)?;
         let address = IpAddr::from([127, net, 0, 2]);
-        let access = write_certificates(folder.path(), address)?;
-        let mut kubernetes = Self { children: Vec::new(), folder, address, access };
-        kubernetes.spawn(tools, "etcd", &kubernetes.etcd_flags())?;
-        kubernetes.spawn(tools, "kube-apiserver", &[&kubernetes.apiserver_flags(), flags].concat())?;
+        let mut plane = ControlPlane::new(folder.path(), address);
+        let authority = Authority::create("oracle")?;
+        plane.write_certificates(&authority, &[])?;
+        // The name is the one that our standalone gives its administrator: messages and managers show it.
+        let admin = authority.issue(&leaf("kun:admin", &["system:masters"], &[], &[], Usage::CLIENT))?;
+        let access = Access::new(SocketAddr::from((address, APISERVER)), authority.certificate_pem(), &admin)?;
+        plane.start_etcd(tools, Sync::Never)?;
+        // Ours has none: its headers and its queues are not compared.
+        let own = ["--enable-priority-and-fairness=false".to_owned()];
+        plane.start_apiserver(tools, &[&own, flags].concat())?;
+        let mut kubernetes = Self { plane, _folder: folder, access };
         kubernetes.wait().await?;
         Ok(kubernetes)
     }
@@ -68,89 +64,23 @@ impl Kubernetes {
         &self.access
     }
 
-    fn etcd_flags(&self) -> Vec<String> {
-        let url = |port| format!("http://{}", SocketAddr::from((self.address, port)));
-        let (client, peer) = (url(ETCD), url(ETCD_PEER));
-        vec![
-            "--name=oracle".to_owned(),
-            format!("--data-dir={}", self.path("etcd").display()),
-            format!("--listen-client-urls={client}"),
-            format!("--advertise-client-urls={client}"),
-            format!("--listen-peer-urls={peer}"),
-            format!("--initial-advertise-peer-urls={peer}"),
-            format!("--initial-cluster=oracle={peer}"),
-            // Nobody needs the data after a crash.
-            "--unsafe-no-fsync".to_owned(),
-            "--log-level=error".to_owned(),
-        ]
-    }
-
-    fn apiserver_flags(&self) -> Vec<String> {
-        let file = |name: &str| self.path(name).display().to_string();
-        vec![
-            format!("--etcd-servers=http://{}", SocketAddr::from((self.address, ETCD))),
-            format!("--bind-address={}", self.address),
-            format!("--advertise-address={}", self.address),
-            // A loopback address may not be an endpoint of the Service `kubernetes`.
-            "--endpoint-reconciler-type=none".to_owned(),
-            format!("--secure-port={APISERVER}"),
-            format!("--tls-cert-file={}", file("server.crt")),
-            format!("--tls-private-key-file={}", file("server.key")),
-            format!("--client-ca-file={}", file("authority.crt")),
-            "--service-account-issuer=https://oracle".to_owned(),
-            format!("--service-account-key-file={}", file("server.crt")),
-            format!("--service-account-signing-key-file={}", file("server.key")),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
-            "--authorization-mode=RBAC".to_owned(),
-            // Ours has none: its headers and its queues are not compared.
-            "--enable-priority-and-fairness=false".to_owned(),
-        ]
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn spawn(&mut self, tools: &Path, name: &str, flags: &[String]) -> Result<()> {
-        let program = tools.join(name);
-        let log = fs::File::create(self.path(&format!("{name}.log")))?;
-        let child = Command::new(&program)
-            .args(flags)
-            .current_dir(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("start {}", program.display()))?;
-        self.children.push(child);
-        Ok(())
-    }
-
     async fn wait(&mut self) -> Result<()> {
         let begin = Instant::now();
         loop {
             if get(&self.access, "/readyz").await.is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
             }
-            let ended = self.children.iter_mut().any(|child| child.try_wait().is_ok_and(|status| status.is_some()));
-            if ended || begin.elapsed() > READY {
-                bail!("no oracle:\n{}\n{}", self.log_tail("etcd"), self.log_tail("kube-apiserver"));
+            if self.plane.has_ended() || begin.elapsed() > READY {
+                bail!("no oracle:\n{}\n{}", self.plane.log_tail("etcd"), self.plane.log_tail("kube-apiserver"));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 
-    fn log_tail(&self, name: &str) -> String {
-        let text = fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines.get(lines.len().saturating_sub(15)..).unwrap_or_default().join("\n")
-    }
-
     /// Has etcd forget its history, which the API server would have it do only after minutes: from now on the first
     /// versions are too old.
     pub(crate) async fn compact(&self) -> Result<()> {
-        let address = SocketAddr::from((self.address, ETCD));
+        let address = SocketAddr::from((self.plane.address(), ETCD));
         // "AA==" is the key of one zero byte, which nobody uses.
         let answer = etcd(address, "/v3/kv/range", &json!({"key": "AA=="})).await?;
         let revision = answer.pointer("/header/revision").context("revision of etcd")?;
@@ -161,7 +91,7 @@ impl Kubernetes {
     /// What etcd holds under a key.
     pub(crate) async fn kept(&self, key: &str) -> Result<Vec<u8>> {
         let question = json!({"key": BASE64_STANDARD.encode(key)});
-        let answer = etcd(SocketAddr::from((self.address, ETCD)), "/v3/kv/range", &question).await?;
+        let answer = etcd(SocketAddr::from((self.plane.address(), ETCD)), "/v3/kv/range", &question).await?;
         let value = answer.pointer("/kvs/0/value").and_then(Value::as_str);
         Ok(BASE64_STANDARD.decode(value.with_context(|| format!("etcd holds nothing under {key}"))?)?)
     }
@@ -169,7 +99,7 @@ impl Kubernetes {
     /// Puts a value into etcd, behind the API server's back.
     pub(crate) async fn keep(&self, key: &str, value: &[u8]) -> Result<()> {
         let put = json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)});
-        etcd(SocketAddr::from((self.address, ETCD)), "/v3/kv/put", &put).await.map(drop)
+        etcd(SocketAddr::from((self.plane.address(), ETCD)), "/v3/kv/put", &put).await.map(drop)
     }
 
     /// Creates a CustomResourceDefinition and waits until its objects can be listed.
@@ -203,25 +133,6 @@ async fn etcd(address: SocketAddr, path: &str, body: &Value) -> Result<Value> {
     let response = sender.send_request(request.body(Full::new(Bytes::from(body.to_string())))?).await?;
     let bytes = response.into_body().collect().await?.to_bytes();
     serde_json::from_slice(&bytes).with_context(|| format!("etcd {path}: {}", String::from_utf8_lossy(&bytes)))
-}
-
-fn write_certificates(folder: &Path, address: IpAddr) -> Result<Access> {
-    let authority = Authority::create("oracle")?;
-    let leaf = |name: &str, groups: &[&str], ips: &[IpAddr], usage| Leaf {
-        common_name: name.to_owned(),
-        organizations: groups.iter().map(|group| (*group).to_owned()).collect(),
-        dns_names: Vec::new(),
-        ips: ips.to_vec(),
-        usage,
-        lifetime: DAY,
-    };
-    let server = authority.issue(&leaf("kube-apiserver", &[], &[address], Usage::SERVER))?;
-    // The name is the one that our standalone gives its administrator: messages and managers show it.
-    let admin = authority.issue(&leaf("kun:admin", &["system:masters"], &[], Usage::CLIENT))?;
-    certs::write_private(&folder.join("authority.crt"), authority.certificate_pem().as_bytes())?;
-    certs::write_private(&folder.join("server.crt"), server.certificate_pem.as_bytes())?;
-    certs::write_private(&folder.join("server.key"), server.key_pem.as_bytes())?;
-    Access::new(SocketAddr::from((address, APISERVER)), authority.certificate_pem(), &admin)
 }
 
 /// A request that creates an object.

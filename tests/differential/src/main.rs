@@ -5,7 +5,6 @@
 
 mod client;
 mod corpus;
-mod definition;
 mod difference;
 mod explained;
 mod guard;
@@ -176,7 +175,7 @@ fn answers(replayed: &Replayed) -> String {
 /// A kube-apiserver that serves our kinds.
 async fn oracle(tools: &Path) -> Result<Kubernetes> {
     let kubernetes = Kubernetes::start(tools).await?;
-    for definition in definition::definitions(&registry::redis::registry()?)? {
+    for definition in differential::definition::definitions(&registry::redis::registry()?)? {
         kubernetes.define(&definition).await?;
     }
     kubernetes.compact().await?;

@@ -8,9 +8,15 @@ use crate::Schema;
 const EARLY: &str = "2026-01-01T00:00:00Z";
 const LATE: &str = "2026-01-02T00:00:00Z";
 
+mod versions;
+
 fn node() -> Node {
+    Schema::compile(&schema()).unwrap().shared().clone()
+}
+
+fn schema() -> Value {
     let text = json!({"type": "string"});
-    let schema = json!({"type": "object", "properties": {
+    json!({"type": "object", "properties": {
         "status": {"type": "object", "properties": {"phase": text}},
         "spec": {"type": "object", "properties": {
             "count": {"type": "integer"}, "name": text,
@@ -19,8 +25,7 @@ fn node() -> Node {
             "ports": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["port"],
                 "items": {"type": "object", "properties": {"port": {"type": "integer"}, "name": text, "note": text}}},
         }},
-    }});
-    Schema::compile(&schema).unwrap().shared().clone()
+    }})
 }
 
 /// An object as a server would keep it.
@@ -30,7 +35,7 @@ struct Stored(Option<Value>);
 impl Stored {
     fn try_apply(&mut self, manager: &str, spec: &Value, now: &str, force: bool) -> Result<bool, String> {
         let (node, reset) = (node(), Set::of([Path::of(&["status"])]));
-        let frame = Frame { node: &node, api_version: "g/v1", reset: &reset };
+        let frame = Frame { node: &node, api_version: "g/v1", versions: &Single, reset: &reset };
         let author = Author { name: manager, subresource: "", now };
         let config = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a"}, "spec": spec});
         let applied = apply(frame, self.0.as_ref(), &config, author, force).map_err(|error| error.to_string())?;
@@ -44,7 +49,7 @@ impl Stored {
 
     fn update(&mut self, manager: &str, now: &str, change: impl FnOnce(&mut Value)) {
         let (node, reset) = (node(), Set::of([Path::of(&["status"])]));
-        let frame = Frame { node: &node, api_version: "g/v1", reset: &reset };
+        let frame = Frame { node: &node, api_version: "g/v1", versions: &Single, reset: &reset };
         let base = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a"}});
         let mut new = self.0.clone().unwrap_or(base);
         change(&mut new);
@@ -185,7 +190,7 @@ fn the_eleventh_updater_folds_the_two_oldest() {
 fn what_an_endpoint_does_not_write_has_no_owner_there() {
     let node = node();
     let reset = Set::of([Path::of(&["spec"])]);
-    let frame = Frame { node: &node, api_version: "g/v1", reset: &reset };
+    let frame = Frame { node: &node, api_version: "g/v1", versions: &Single, reset: &reset };
     let live = json!({"apiVersion": "g/v1", "kind": "K", "metadata": {"name": "a", "managedFields": [
         {"manager": "u", "operation": "Update", "apiVersion": "g/v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {}}}]}});
     let mut new = live.clone();

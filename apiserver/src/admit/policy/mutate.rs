@@ -42,25 +42,28 @@ pub(in crate::admit) async fn run(
     let mut failures = Failures { attributes, means, found: Vec::new() };
     let mut answers = Answers::new();
     for spot in &spots {
-        let (policy, binding, param) = match spot {
+        let (policy, binding, param, version) = match spot {
             Spot::Fault { policy, binding, why } => {
                 failures.note(policy, *binding, why, "Forbidden");
                 continue;
             }
-            Spot::Here { policy, binding, param } => (policy, binding, param),
+            Spot::Here { policy, binding, param, version } => (policy, binding, param, version),
         };
         let key = invocation(policy, binding, param.as_deref());
         if !again.is_wanted(&key) {
             continue;
         }
         let Body::Change { mutations, reinvoke } = &policy.body else { continue };
-        let scene = Scene { policy, attributes, means, namespace: namespace.as_deref(), param: param.as_deref() };
-        match scene.carry_out(mutations, &object, &mut answers).await {
+        let seen = attributes.in_version(version);
+        let scene =
+            Scene { policy, attributes: &seen, means, namespace: namespace.as_deref(), param: param.as_deref() };
+        let shown = seen.shown(&object);
+        match scene.carry_out(mutations, &shown, &mut answers).await {
             Ok(None) => continue,
             Ok(Some(changed)) => {
                 means.counts.mutated(&check(policy, Some(binding), "no_error"));
-                if changed != object {
-                    object = changed;
+                if changed != *shown {
+                    object = seen.back(changed);
                     again.object_changed();
                 }
             }

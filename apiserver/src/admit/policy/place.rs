@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{Match, NamedRule, ParamRef, Which};
 use crate::admit::condition::duplicate;
-use crate::admit::select::{Rule, Selector};
+use crate::admit::select::{MatchPolicy, Rule, Selector};
 use crate::error::Cause;
 
 /// A word that must be there and one of a few.
@@ -55,6 +55,7 @@ impl RawMatch {
         Match {
             rules: rules(&self.resource_rules),
             excluded: rules(&self.exclude_resource_rules),
+            policy: MatchPolicy::read(self.match_policy.as_deref()),
             namespace_selector: Selector::read(&self.namespace_selector).unwrap_or_default(),
             object_selector: Selector::read(&self.object_selector).unwrap_or_default(),
         }

@@ -24,6 +24,8 @@ pub(super) enum Spot<'p> {
         binding: &'p Binding,
         /// With this parameter.
         param: Option<Arc<Value>>,
+        /// On the request as this version of the resource shows it.
+        version: &'p str,
     },
     /// It cannot be.
     Fault {
@@ -39,14 +41,15 @@ pub(super) enum Spot<'p> {
 /// All places, in the order of policies and bindings.
 pub(super) async fn spots<'p>(
     policies: &'p [Policy],
-    attributes: &Attributes,
+    attributes: &'p Attributes,
     object: Option<&Value>,
     means: Means<'_>,
 ) -> Vec<Spot<'p>> {
     let mut spots = Vec::new();
     for policy in policies {
         let fault = |why| Spot::Fault { policy, binding: None, why };
-        let concern = policy.matches.concern(attributes, object);
+        let Some(version) = policy.matches.version(attributes) else { continue };
+        let concern = policy.matches.placed(attributes, object);
         match applies(concern, &policy.matches.namespace_selector, means).await {
             Ok(true) => {}
             Ok(false) => continue,
@@ -68,7 +71,9 @@ pub(super) async fn spots<'p>(
                 Ok(params) if spots.len().saturating_add(params.len()) > SPOTS_MAX => {
                     spots.push(fault(format!("more than {SPOTS_MAX} evaluations for one request")));
                 }
-                Ok(params) => spots.extend(params.into_iter().map(|param| Spot::Here { policy, binding, param })),
+                Ok(params) => {
+                    spots.extend(params.into_iter().map(|param| Spot::Here { policy, binding, param, version }));
+                }
                 Err(why) => spots.push(fault(why)),
             }
         }
@@ -91,7 +96,10 @@ async fn params(
     if let Some(why) = &binding.fault {
         return Err(why.clone());
     }
-    let concern = binding.matches.concern(attributes, object);
+    if binding.matches.version(attributes).is_none() {
+        return Ok(Vec::new());
+    }
+    let concern = binding.matches.placed(attributes, object);
     let selected = applies(concern, &binding.matches.namespace_selector, means).await;
     if !selected.map_err(|error| error.to_string())? {
         return Ok(Vec::new());

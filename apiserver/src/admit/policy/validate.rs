@@ -1,5 +1,6 @@
 //! Validating policies: every rule everywhere it applies; what does not hold denies, warns or is audited.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde_json::{Value as Json, json};
@@ -67,7 +68,14 @@ pub(in crate::admit) async fn run(policies: &[Policy], attributes: &Attributes, 
     for spot in &spots {
         match spot {
             Spot::Fault { policy, binding, why } => outcome.unknown(policy, *binding, why),
-            Spot::Here { policy, binding, param } => {
+            Spot::Here { policy, binding, param, version } => {
+                let (bare, names) = match attributes.in_version(version) {
+                    Cow::Borrowed(_) => (Cow::Borrowed(&bare), Cow::Borrowed(&names)),
+                    Cow::Owned(seen) => {
+                        let names = |namespace| Cow::Owned(sight::names(&seen, seen.object.as_deref(), namespace));
+                        (names(None), names(namespace.as_deref()))
+                    }
+                };
                 let bare = sight::with_params(&bare, param.as_deref());
                 let names = sight::with_params(&names, param.as_deref());
                 let judge = |answers: &Answers| judge(policy, &bare, &names, answers);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::*;
-use crate::admission::{Holds, Operation};
+use crate::admission::{Holds, Operation, Sight};
 use crate::request::{Annotations, User, Warnings};
 
 fn attributes() -> Attributes {
@@ -28,6 +28,7 @@ fn attributes() -> Attributes {
         warnings: Warnings::default(),
         annotations: Annotations::default(),
         holds: Holds::default(),
+        sight: Sight::default(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::admission::{GroupVersion, Holds, Operation};
+use crate::admission::{GroupVersion, Holds, Operation, Sight};
 use crate::admit::config::FailurePolicy;
 use crate::request::{Annotations, User, Warnings};
 
@@ -32,6 +32,7 @@ fn attributes(
         warnings: Warnings::default(),
         annotations: Annotations::default(),
         holds: Holds::default(),
+        sight: Sight::default(),
     }
 }
 
@@ -42,6 +43,7 @@ fn rule(operations: &[&str], groups: &[&str], resources: &[&str], scope: Option<
 
 fn webhook(rules: Vec<Rule>, namespaces: Value, objects: Value) -> Webhook {
     Webhook {
+        match_policy: MatchPolicy::Equivalent,
         configuration: "c".to_owned(),
         name: "w".to_owned(),
         rules,

@@ -2,7 +2,6 @@
 
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwapOption;
 use futures::future::BoxFuture;
 use serde::Deserialize;
 use serde_json::Value;
@@ -10,9 +9,10 @@ use store::cache::{Object, Query};
 
 use super::rbac::{Binding, GROUP, Policy, PolicyRule, RoleRef, Subject};
 use super::{Attributes, Authorizer, Decision};
-use crate::admit::select::Selector;
+use crate::admit::select::{self, Selector};
 use crate::error::{Error, Result};
 use crate::object::meta;
+use crate::parsed::Parsed;
 use crate::request::User;
 use crate::storage::{self, Storage};
 
@@ -23,13 +23,7 @@ const RESOURCES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "r
 #[derive(Default)]
 pub struct Stored {
     storage: OnceLock<Arc<Storage>>,
-    memory: ArcSwapOption<Memory>,
-}
-
-/// A policy, and the objects it was made from.
-struct Memory {
-    objects: [Vec<Arc<Object>>; 4],
-    policy: Arc<Policy>,
+    policy: Parsed<Object, Arc<Policy>>,
 }
 
 impl Stored {
@@ -46,18 +40,13 @@ impl Stored {
     /// When it cannot be read: then nobody is told that he may not.
     pub fn policy(&self) -> Result<Arc<Policy>> {
         let Some(storage) = self.storage.get() else { return Ok(Arc::default()) };
-        let mut objects: [Vec<Arc<Object>>; 4] = Default::default();
-        for (list, plural) in objects.iter_mut().zip(RESOURCES) {
+        let mut lists: [Vec<Arc<Object>>; 4] = Default::default();
+        for (list, plural) in lists.iter_mut().zip(RESOURCES) {
             if let Some(resource) = storage.cache().resource(&format!("{GROUP}/{plural}")) {
                 *list = resource.list(&Query::default()).map_err(storage::unavailable)?.items;
             }
         }
-        if let Some(memory) = self.memory.load().as_ref().filter(|memory| memory.is_of(&objects)) {
-            return Ok(Arc::clone(&memory.policy));
-        }
-        let policy = Arc::new(policy(&objects)?);
-        self.memory.store(Some(Arc::new(Memory { objects, policy: Arc::clone(&policy) })));
-        Ok(policy)
+        self.policy.of(lists.concat(), |_all| policy(&lists).map(Arc::new))
     }
 }
 
@@ -69,15 +58,6 @@ impl Authorizer for Stored {
 
     fn rules(&self, user: &User, namespace: &str) -> Result<Vec<PolicyRule>> {
         Ok(self.policy()?.rules_of(user, Some(namespace)).into_iter().cloned().collect())
-    }
-}
-
-impl Memory {
-    fn is_of(&self, objects: &[Vec<Arc<Object>>; 4]) -> bool {
-        let same = |(a, b): (&Vec<Arc<Object>>, &Vec<Arc<Object>>)| {
-            a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
-        };
-        self.objects.iter().zip(objects).all(same)
     }
 }
 
@@ -106,16 +86,11 @@ fn aggregated(role: &Value, all: &[Value]) -> Result<Vec<PolicyRule>> {
     let selectors = role.pointer("/aggregationRule/clusterRoleSelectors").and_then(Value::as_array);
     for selector in selectors.into_iter().flatten() {
         let selector = Selector::read(selector).map_err(|error| unreadable(role, &error))?;
-        for other in all.iter().filter(|other| selector.selects(&labels(other))) {
+        for other in all.iter().filter(|other| selector.selects(&select::labels(other))) {
             found.extend(rules(other)?);
         }
     }
     Ok(found)
-}
-
-fn labels(object: &Value) -> std::collections::BTreeMap<String, String> {
-    let labels = object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
-    labels.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
 }
 
 fn rules(role: &Value) -> Result<Vec<PolicyRule>> {

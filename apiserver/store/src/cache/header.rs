@@ -26,6 +26,14 @@ pub trait Describe: Send + Sync + 'static {
     /// # Errors
     /// A sentence on why the value cannot be read.
     fn describe(&self, key: &Key, value: &[u8]) -> Result<Header, String>;
+
+    /// The value as it would be written today, if it was written in an older form; `None`: it is in today's.
+    ///
+    /// # Errors
+    /// A sentence on why the form is not known any more.
+    fn renew(&self, _value: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        Ok(None)
+    }
 }
 
 impl<F: Fn(&Key, &[u8]) -> Result<Header, String> + Send + Sync + 'static> Describe for F {

@@ -60,7 +60,7 @@ pub struct Object {
     kind: Kind,
     /// Where in `frame` the digits of the revision begin.
     digits: u32,
-    /// What is stored is not what would be written today.
+    /// What is stored is in an older form than this.
     is_stale: bool,
 }
 
@@ -76,22 +76,24 @@ impl Object {
         value: &[u8],
         describe: &dyn Describe,
     ) -> Result<Object, String> {
+        let renewed = describe.renew(value)?;
+        let value = renewed.as_deref().unwrap_or(value);
         let header = describe.describe(&key, value)?;
         let mut frame = Vec::with_capacity(value.len() + 80);
         frame.extend_from_slice(kind.frame_head());
         let digits = splice(value, revision, &mut frame).map_err(|error| error.to_string())?;
         frame.extend_from_slice(FRAME_TAIL);
         let digits = u32::try_from(digits).map_err(|error| error.to_string())?;
-        Ok(Object { key, revision, header, frame: exact(frame), kind, digits, is_stale: false })
+        Ok(Object { key, revision, header, frame: exact(frame), kind, digits, is_stale: renewed.is_some() })
     }
 
-    /// The same, if what is stored of it is stale.
+    /// The same, stale also if its seal is.
     pub(crate) fn stale_if(self, is_stale: bool) -> Object {
         Object { is_stale: self.is_stale || is_stale, ..self }
     }
 
-    /// Whether what is stored is not what a write of the same object would store today: it was sealed with an older key,
-    /// or encoded in an older way. Then it is worth writing although nothing about it changes.
+    /// Whether what is stored is in an older form, or sealed with an older key: the next write stores it anew even if
+    /// nothing else changes.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.is_stale
@@ -154,8 +156,8 @@ impl Object {
         frame.extend_from_slice(revision.to_string().as_bytes());
         frame.extend_from_slice(after);
         let header = self.header.clone();
-        let Object { key, is_stale, .. } = self;
-        Object { key: key.clone(), revision, header, frame: exact(frame), kind, digits, is_stale: *is_stale }
+        let is_stale = self.is_stale;
+        Object { key: self.key.clone(), revision, header, frame: exact(frame), kind, digits, is_stale }
     }
 
     /// Bytes it keeps alive, about.
