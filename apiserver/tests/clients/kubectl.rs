@@ -98,6 +98,52 @@ async fn two_people_apply_to_one_object_and_neither_takes_from_the_other_unasked
 }
 
 #[tokio::test]
+async fn an_edit_changes_what_the_editor_changed_and_a_wrong_one_is_given_back_with_the_reason() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    let edit = ["edit", "rdc", "orders"];
+    let editor = |from: u8, to: u8| {
+        let script = format!("sed -i 's/shards: {from}/shards: {to}/' \"$1\"; cp \"$1\" \"$HOME/seen\"\n");
+        format!("sh {}", site.write(&format!("edit-{to}.sh"), &script))
+    };
+    let edited = site.editing(&editor(3, 4), &edit).await.unwrap();
+    assert_eq!(edited, "rediscluster.redis.kun.io/orders edited\n");
+    let shards = ["get", "rdc", "orders", "-o", "jsonpath={.spec.shards} {.metadata.generation}"];
+    assert_eq!(site.kubectl(&shards).await.unwrap(), "4 2");
+    let same = site.editing("true", &edit).await.unwrap();
+    assert_eq!(same, "Edit cancelled, no changes made.\n");
+    // The editor is opened again, with the reason at the head of the file; it leaves it as it is.
+    let wrong = site.editing(&editor(4, 1), &edit).await.unwrap_err();
+    assert!(wrong.contains("redisclusters.redis.kun.io \"orders\" is invalid"), "{wrong}");
+    let seen = site.read("seen");
+    assert!(seen.contains("# * spec.shards: Invalid value: 1: must be from 3 to 1000"), "{seen}");
+    assert_eq!(site.kubectl(&shards).await.unwrap(), "4 2");
+    let status = site.editing(&editor(4, 5), &["edit", "rdc", "orders", "--subresource=status"]).await;
+    assert!(status.is_ok(), "{status:?}");
+    assert_eq!(site.kubectl(&shards).await.unwrap(), "4 2", "the status is all that an edit of the status changes");
+}
+
+#[tokio::test]
+async fn a_watch_prints_what_is_there_and_each_change_as_a_row() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    let (_kubectl, mut lines) = site.running(&["get", "rdc", "-w", "--output-watch-events"]);
+    let mut next = async || {
+        let line = tokio::time::timeout(std::time::Duration::from_secs(30), lines.next_line()).await;
+        let line = line.expect("a line in time").unwrap().expect("a line");
+        line.split_whitespace().take(5).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(next().await, ["EVENT", "NAME", "MODE", "VERSION", "SHARDS"]);
+    assert_eq!(next().await, ["ADDED", "orders", "Cluster", "7.0", "0/3"]);
+    site.kubectl(&["scale", "rdc", "orders", "--replicas=5"]).await.unwrap();
+    assert_eq!(next().await, ["MODIFIED", "orders", "Cluster", "7.0", "0/5"]);
+    site.kubectl(&["delete", "rdc", "orders"]).await.unwrap();
+    assert_eq!(next().await, ["DELETED", "orders", "Cluster", "7.0", "0/5"]);
+}
+
+#[tokio::test]
 async fn the_api_explains_itself_in_both_versions_of_openapi() {
     let site = Site::start().await;
     for output in ["plaintext", "plaintext-openapiv2"] {

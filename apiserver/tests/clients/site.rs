@@ -14,7 +14,11 @@ use apiserver::{
 use base64::{Engine, engine::general_purpose::STANDARD};
 use certs::{ALPN_H1, ALPN_H2, Anchors, Authority, ClientAuth, Issued, Leaf, Usage, server_config};
 use serde_json::json;
-use tokio::net::TcpListener;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    net::TcpListener,
+    process::ChildStdout,
+};
 use tokio_util::sync::CancellationToken;
 
 const ADDRESS: &str = "127.82.0.1";
@@ -95,9 +99,13 @@ impl Site {
 
     /// Runs kubectl; what it printed, or what it complained about.
     pub(crate) async fn kubectl(&self, arguments: &[&str]) -> Result<String, String> {
-        let mut command = tokio::process::Command::new("kubectl");
-        command.env("HOME", self.dir.path()).env("KUBECONFIG", self.dir.path().join("kubeconfig"));
-        command.args(arguments).stdin(std::process::Stdio::null()).kill_on_drop(true);
+        self.editing("false", arguments).await
+    }
+
+    /// The same with an editor for `kubectl edit`: a command that gets the file as its last argument.
+    pub(crate) async fn editing(&self, editor: &str, arguments: &[&str]) -> Result<String, String> {
+        let mut command = self.command(arguments);
+        command.env("KUBE_EDITOR", editor);
         let limit = std::time::Duration::from_secs(60);
         let output = tokio::time::timeout(limit, command.output()).await.expect("kubectl ends").unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
@@ -105,6 +113,28 @@ impl Site {
             return Ok(format!("{}{}", text(output.stdout), text(output.stderr)));
         }
         Err(format!("{}{}", text(output.stdout), text(output.stderr)))
+    }
+
+    /// The text of a file beside it.
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join(name)).unwrap()
+    }
+
+    /// A kubectl that goes on until it is dropped, and the lines it prints.
+    pub(crate) fn running(&self, arguments: &[&str]) -> (tokio::process::Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = self.command(arguments).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        (child, lines)
+    }
+
+    fn command(&self, arguments: &[&str]) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new("kubectl");
+        command
+            .env("HOME", self.dir.path())
+            .env("TMPDIR", self.dir.path())
+            .env("KUBECONFIG", self.dir.path().join("kubeconfig"));
+        command.args(arguments).stdin(std::process::Stdio::null()).kill_on_drop(true);
+        command
     }
 
     /// A kube-rs client of the administrator.
