@@ -23,6 +23,7 @@ const ALL: &str = "rules: [{level: RequestResponse}]";
 /// An edge that records, and the log it writes.
 struct Recording {
     edge: Arc<Edge>,
+    stage: Arc<Stage>,
     trail: Arc<Trail>,
     jane: Arc<Peer>,
     folder: tempfile::TempDir,
@@ -40,8 +41,9 @@ impl Recording {
         let verbs = &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Delete];
         let things = Rule::Resources { verbs, group: "g", resource: "things", subresource: None };
         let table = vec![Binding { subject: Subject::Group("team"), rules: vec![things] }];
+        let stage = Arc::new(Stage::default());
         let edge = Edge::new(
-            Arc::new(Stage::default()),
+            stage.clone(),
             Authenticator::of_clients(Anchors::of_pem(authority.certificate_pem()).unwrap()),
             Arc::new(StaticAuthorizer::new(table)),
             Arc::clone(&metrics),
@@ -50,7 +52,7 @@ impl Recording {
         let target = Target { path: Some(folder.path().join("audit.log")), size_max: 1 << 20, backups: None };
         let trail = Arc::new(Trail::new(policy, Log::open(target, metrics).unwrap()));
         edge.record(Arc::clone(&trail));
-        Self { edge, trail, jane, folder }
+        Self { edge, stage, trail, jane, folder }
     }
 
     /// Asks, and reads the answer to its end; of a watch only its head.
@@ -66,6 +68,8 @@ impl Recording {
 
     /// All events, without what time decides.
     fn events(self) -> Vec<Value> {
+        // The stage remembers the last request, which is not over before everybody has let go of it.
+        self.stage.last.lock().unwrap().take();
         self.trail.close();
         let text = std::fs::read_to_string(self.folder.path().join("audit.log")).unwrap();
         let mut events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -125,6 +129,20 @@ async fn a_watch_is_recorded_when_it_begins_and_when_it_is_given_up() {
     assert_eq!(stages(&events), ["RequestReceived", "ResponseStarted", "ResponseComplete"]);
     assert_eq!(events[2]["responseStatus"], json!({"metadata": {}, "code": 200}));
     assert_eq!((&events[2]["verb"], events[2].get("responseObject")), (&json!("watch"), None));
+}
+
+#[tokio::test]
+async fn a_request_whose_client_hangs_up_is_recorded_to_its_end() {
+    let recording = Recording::start(ALL);
+    let path = format!("{THINGS}/never");
+    let asked = recording.ask(&recording.jane, "GET", &path);
+    assert!(tokio::time::timeout(std::time::Duration::from_millis(50), asked).await.is_err());
+    let events = recording.events();
+    assert_eq!(stages(&events), ["RequestReceived", "ResponseComplete"]);
+    assert_eq!(
+        events[1]["responseStatus"],
+        json!({"metadata": {}, "status": "Success", "message": "Connection closed early", "code": 200})
+    );
 }
 
 #[tokio::test]

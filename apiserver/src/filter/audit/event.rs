@@ -166,6 +166,11 @@ impl ResponseStatus {
         }
     }
 
+    /// Of an answer that nobody waited for: as Kubernetes tells it.
+    pub(super) fn of_nothing() -> Self {
+        Self { status: Some("Success".into()), message: Some("Connection closed early".into()), ..Self::of_code(200) }
+    }
+
     /// Of a panic.
     pub(super) fn of_panic(code: u16) -> Self {
         Self {

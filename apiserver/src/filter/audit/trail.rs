@@ -100,6 +100,8 @@ struct State {
     status: Option<ResponseStatus>,
     answered: Option<Value>,
     is_truncated: bool,
+    /// The last event was made.
+    is_over: bool,
 }
 
 impl Record {
@@ -166,7 +168,10 @@ impl Record {
 
     /// The server failed badly.
     pub(in crate::filter) fn panicked(&self, code: StatusCode) {
-        self.note(Level::Metadata, |state, _| state.status = Some(ResponseStatus::of_panic(code.as_u16())));
+        self.note(Level::Metadata, |state, _| {
+            state.status = Some(ResponseStatus::of_panic(code.as_u16()));
+            state.is_over = true;
+        });
         self.tell(Stage::Panic);
     }
 
@@ -187,6 +192,7 @@ impl Record {
         let Some(inner) = &self.0 else { return };
         let read = kept.map(Kept::value);
         self.note(Level::Metadata, |state, _| {
+            state.is_over = true;
             if let Some(Ok(Some(status))) = read.as_ref()
                 && event::is_status(status)
             {
@@ -224,12 +230,20 @@ impl Record {
         }
     }
 
-    /// Makes the event of a stage.
     fn tell(&self, stage: Stage) {
-        if let Some(inner) = &self.0
-            && !inner.decision.omitted.contains(&stage)
-        {
+        if let Some(inner) = &self.0 {
             inner.tell(stage);
+        }
+    }
+}
+
+impl Drop for Inner {
+    /// A client that hung up before there was an answer: the request ends here.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !std::mem::replace(&mut state.is_over, true) {
+            state.status.get_or_insert_with(ResponseStatus::of_nothing);
+            self.tell(Stage::ResponseComplete);
         }
     }
 }
@@ -251,7 +265,11 @@ impl Inner {
         if self.decision.level == Level::RequestResponse { ANSWER_MAX } else { STATUS_MAX }
     }
 
+    /// Makes the event of a stage.
     fn tell(&self, stage: Stage) {
+        if self.decision.omitted.contains(&stage) {
+            return;
+        }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut annotations = self.annotations.snapshot();
         annotations.remove(ANNOTATION_NAME);
