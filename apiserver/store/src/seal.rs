@@ -22,7 +22,7 @@ const SEALED: &[u8] = b"k8s:enc:";
 /// The most that sealing adds to a value: prefix, key name, nonce and tag.
 pub(crate) const SEAL_LIMIT: usize = 512;
 
-/// Longest name of a key, so that sealing adds no more than [`SEAL_LIMIT`].
+/// Longest name of a key, so that what sealing adds to a value has a limit.
 pub const KEY_NAME_LIMIT: usize = 253;
 
 /// Nonce and tag of a secretbox.
