@@ -135,6 +135,9 @@ async fn run(work: &Work<'_>, headers: &HeaderMap, body: RequestBody) -> Result<
         (Verb::Create | Verb::Update | Verb::Patch | Verb::Delete | Verb::DeleteCollection, _) => {}
     }
     let bytes = decode::read(body).await?;
+    if verb == Verb::Patch {
+        work.context.record.patch(&bytes);
+    }
     match (verb, work.route.subresource) {
         (Verb::Create, Some(Subresource::Action(own))) => {
             action::action(work, own.as_ref(), &bytes, content_type).await

@@ -6,7 +6,7 @@
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use certs::Shown;
 use futures::FutureExt;
@@ -70,6 +70,7 @@ pub struct Edge {
     /// Starting, serving, stopping.
     pub lifecycle: Arc<Lifecycle>,
     health: Health,
+    trail: OnceLock<Arc<audit::Trail>>,
 }
 
 /// What is known about one request, from its arrival to its audit line.
@@ -84,6 +85,7 @@ struct Exchange {
     user: Option<User>,
     /// Whom the user acts as, if anybody.
     acts_as: Option<User>,
+    record: audit::Record,
     warnings: Warnings,
     annotations: Annotations,
 }
@@ -111,7 +113,15 @@ impl Edge {
     ) -> Arc<Self> {
         let lifecycle = Arc::new(Lifecycle::default());
         let health = Health::new(handler.clone(), lifecycle.clone());
-        Arc::new(Self { handler, authenticator, authorizer, limits, metrics, lifecycle, health })
+        let trail = OnceLock::new();
+        Arc::new(Self { handler, authenticator, authorizer, limits, metrics, lifecycle, health, trail })
+    }
+
+    /// Records what a policy asks for, instead of a line for each change. Only the first call counts.
+    pub fn record(&self, trail: Arc<audit::Trail>) {
+        if self.trail.set(trail).is_err() {
+            tracing::warn!("the API server was given a second audit policy; the first one stays");
+        }
     }
 
     /// Answers one request. There is always an answer, also to a panic.
@@ -132,7 +142,9 @@ impl Edge {
             Ok(Err(error)) => status::response(&error),
             Err(_panic) => {
                 tracing::error!(audit_id = %exchange.audit_id, path = %exchange.path, "a request panicked");
-                broken()
+                let response = broken();
+                std::mem::take(&mut exchange.record).panicked(response.status());
+                response
             }
         };
         self.finish(exchange, response)
@@ -165,6 +177,7 @@ impl Edge {
             deadline,
             warnings: exchange.warnings.clone(),
             annotations: exchange.annotations.clone(),
+            record: exchange.record.clone(),
             user_agent: exchange.user_agent.clone(),
             audit_id: exchange.audit_id.clone(),
         };
@@ -173,13 +186,24 @@ impl Edge {
 
     /// Who asks, or whom he may act as; nothing behind this sees the headers that say it.
     async fn identify(&self, exchange: &mut Exchange, request: &mut Request<RequestBody>) -> Result<User> {
-        let user = self.authenticator.authenticate(&exchange.peer, request.headers(), Timestamp::now()).await?;
+        let authenticated = self.authenticator.authenticate(&exchange.peer, request.headers(), Timestamp::now()).await;
+        self.begin_record(exchange, request, authenticated.as_ref().ok());
+        let user = authenticated?;
         self.authenticator.strip(request.headers_mut());
         exchange.user = Some(user.clone());
         let acts_as = impersonate::impersonated(self.authorizer.as_ref(), &user, request.headers()).await?;
         impersonate::strip(request.headers_mut());
+        acts_as.iter().for_each(|user| exchange.record.acts_as(user));
         exchange.acts_as.clone_from(&acts_as);
         Ok(acts_as.unwrap_or(user))
+    }
+
+    /// Asks the audit policy, if there is one, what is recorded of this request.
+    fn begin_record(&self, exchange: &mut Exchange, request: &Request<RequestBody>, user: Option<&User>) {
+        let (Some(trail), Some(call)) = (self.trail.get(), &exchange.call) else { return };
+        let peer = exchange.peer.address.ip();
+        let arrival = audit::trail::Arrival::of(&exchange.audit_id, request.uri(), request.headers(), peer);
+        exchange.record = audit::Record::begin(trail, arrival, call, user, &exchange.annotations);
     }
 
     /// What every answer gets: 503 instead of a 404 that is not to be believed, headers, a body that ends when the
@@ -188,9 +212,10 @@ impl Edge {
         let mut response = self.health.doubt_not_found(response);
         headers::finish(&mut response, &exchange.audit_id, &exchange.warnings);
         self.metrics.count(exchange.call.as_ref(), response.status(), exchange.started.elapsed());
-        if audit::record(&exchange, response.status()) {
+        if self.trail.get().is_none() && audit::record(&exchange, response.status()) {
             self.metrics.audited();
         }
+        let response = exchange.record.answer(response);
         if exchange.call.as_ref().is_some_and(Call::is_long_running) && response.status() == StatusCode::OK {
             return response.map(|body| self.lifecycle.until_drained(body, self.metrics.long_running()));
         }
@@ -210,6 +235,7 @@ impl Exchange {
             call: None,
             user: None,
             acts_as: None,
+            record: audit::Record::default(),
             warnings: Warnings::default(),
             annotations: Annotations::default(),
         }

@@ -7,7 +7,9 @@
 pub mod admission;
 pub mod admit;
 pub mod app;
+pub mod configuration;
 pub mod delegate;
+pub mod encryption;
 pub mod error;
 pub mod filter;
 pub mod handler;

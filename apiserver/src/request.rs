@@ -13,6 +13,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::error::Error;
+use crate::filter::audit::Record;
 use crate::filter::authz::{Authorizer, Union};
 
 /// What a request does, in the words of RBAC.
@@ -178,6 +179,8 @@ pub struct Context {
     pub warnings: Warnings,
     /// Written to the audit line.
     pub annotations: Annotations,
+    /// What the audit policy wants to know of the request.
+    pub record: Record,
     /// Value of `User-Agent`; the default field manager is taken from it.
     pub user_agent: String,
     /// Identifies the request in logs, audit and the `Audit-Id` header.
@@ -222,6 +225,7 @@ impl Context {
             deadline: None,
             warnings: Warnings::default(),
             annotations: Annotations::default(),
+            record: Record::default(),
             user_agent: String::new(),
             audit_id: String::new(),
             refused_create: None,

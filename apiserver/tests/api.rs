@@ -56,6 +56,8 @@ mod restore;
 mod route;
 #[path = "api/scale.rs"]
 mod scale;
+#[path = "api/stale.rs"]
+mod stale;
 #[path = "api/update.rs"]
 mod update;
 #[path = "api/version.rs"]

@@ -1,6 +1,6 @@
-//! Who changed what: one JSON line per request that may change something, on the tracing target `audit`.
-//!
-//! Metadata only. No body is ever written: Secrets pass through here.
+//! Who did what. Without a policy: one JSON line per request that may change something, on the tracing target `audit`,
+//! metadata only, and no body is ever written. With a policy ([`policy`]): Kubernetes' events ([`trail`]), as much as it
+//! asks for, in a file of their own ([`log`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,6 +10,13 @@ use serde::Serialize;
 
 use super::{Exchange, headers};
 use crate::request::{Call, ResourcePath};
+
+mod event;
+pub mod log;
+pub mod policy;
+pub mod trail;
+
+pub use trail::{Record, Trail};
 
 /// Tracing target of the audit lines.
 pub const TARGET: &str = "audit";
@@ -151,6 +158,7 @@ mod tests {
             path: path.to_owned(),
             user: Some(user),
             acts_as: None,
+            record: Record::default(),
             warnings: Warnings::default(),
             annotations: Annotations::default(),
         }

@@ -129,6 +129,11 @@ impl Authorizer for Union {
     }
 }
 
+/// Audit annotation: `allow` or `forbid`.
+pub(super) const DECISION: &str = "authorization.k8s.io/decision";
+/// Audit annotation: why.
+pub(super) const REASON: &str = "authorization.k8s.io/reason";
+
 /// The filter: asks the authorizer, notes its decision for the audit, turns a refusal into the answer.
 pub(super) async fn authorize(
     authorizer: &dyn Authorizer,
@@ -143,9 +148,9 @@ pub(super) async fn authorize(
             ("forbid", reason, refused)
         }
     };
-    annotations.set("authorization.k8s.io/decision", word);
+    annotations.set(DECISION, word);
     if !reason.is_empty() {
-        annotations.set("authorization.k8s.io/reason", reason);
+        annotations.set(REASON, reason);
     }
     outcome
 }

@@ -74,6 +74,7 @@ pub struct Metrics {
     dropped: Family<RequestKind, Counter>,
     handshake_errors: Counter,
     audited: Counter,
+    audit_failed: Counter,
     connections: Gauge,
     webhooks: Family<WebhookLabels, Histogram, fn() -> Histogram>,
     webhooks_failed_open: Counter,
@@ -101,6 +102,7 @@ impl Default for Metrics {
             dropped: Family::default(),
             handshake_errors: Counter::default(),
             audited: Counter::default(),
+            audit_failed: Counter::default(),
             connections: Gauge::default(),
             webhooks: Family::new_with_constructor(histogram),
             webhooks_failed_open: Counter::default(),
@@ -133,6 +135,7 @@ impl Metrics {
             self.handshake_errors.clone(),
         );
         registry.register("apiserver_audit_event", "Audit lines written", self.audited.clone());
+        registry.register("apiserver_audit_error", "Audit events that were lost", self.audit_failed.clone());
         registry.register("apiserver_open_connections", "Connections open now", self.connections.clone());
         registry.register(
             "apiserver_admission_webhook_admission_duration_seconds",
@@ -186,6 +189,10 @@ impl Metrics {
 
     pub(super) fn audited(&self) {
         self.audited.inc();
+    }
+
+    pub(super) fn audit_failed(&self) {
+        self.audit_failed.inc();
     }
 
     pub(crate) fn connection_opened(&self) {

@@ -234,6 +234,7 @@ impl Change {
     async fn write(&self, work: &Work<'_>, key: &store::Key, mut new: Value, live: &Live) -> Result<Option<Changed>> {
         let expected = live.object.revision();
         owned::keep_times(&mut new, &live.value);
+        // What is stored in an old way is put right by any write, also by one that changes nothing.
         if new == *live.value && !live.object.is_stale() {
             return Ok(Some(Changed { json: live.object.json() }));
         }

@@ -82,6 +82,7 @@ fn options(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result<DeleteOp
         let fault = |why: &str| Error::bad_request(format!("error decoding DeleteOptions: {why}"));
         Some(decode::decode(bytes, content_type, &fault)?.value).filter(|body| !body.is_null())
     };
+    body.iter().for_each(|body| work.context.record.options(body));
     DeleteOptions::parse(&work.context.call.query, body.as_ref(), &work.route.kind.api_version())
 }
 

@@ -79,6 +79,7 @@ fn checked(work: &Work<'_>, kind: &Kind, decoded: Decoded, validation: FieldVali
     let unknown = unknown(kind, &mut object);
     report(twice.into_iter().chain(unknown), validation, &work.context.warnings)
         .map_err(|all| cannot_be(kind, &format!("strict decoding error: {all}")))?;
+    work.context.record.object(&object, |object| default(kind, object));
     placed(object, work.route.namespace)
 }
 

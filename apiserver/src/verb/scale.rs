@@ -40,6 +40,12 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
     let twice =
         if options.validation == FieldValidation::Strict { sent.twice.refusals() } else { sent.twice.warnings() };
     let sent = checked(sent.value, twice, options.validation, &work.context.warnings)?;
+    work.context.record.object(&sent, |scale| {
+        // Kubernetes records a Scale as it reads it: with a status.
+        if let Some(members) = scale.as_object_mut() {
+            members.entry("status").or_insert_with(|| json!({"replicas": 0}));
+        }
+    });
     let sent = update::named(work.name()?, sent)?;
     let given = meta::text(&sent, "namespace");
     if !given.is_empty() && work.route.namespace.is_some_and(|namespace| given != namespace) {

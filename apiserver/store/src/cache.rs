@@ -129,15 +129,18 @@ impl Cache {
         options: Options,
     ) -> Result<Cache, Error> {
         let applied = watch::Sender::new(Revision::default());
+        let seals = store.seals();
+        // From before the first value is opened: no exchange of keys is missed.
+        let exchanges = seals.as_ref().map(|seals| seals.exchanges());
         let entry = |(name, describe): (String, Arc<dyn Describe>)| {
             let Options { window, clock } = options.clone();
-            let resource = Resource::new(&name, describe, applied.subscribe(), clock, window);
+            let resource = Resource::new(&name, describe, seals.clone(), applied.subscribe(), clock, window);
             (name, resource)
         };
         let resources = resources.into_iter().map(entry).collect();
         let shared = Arc::new(Shared { store, resources, applied });
         let feed = shared.load().await?;
-        let pump = tokio::spawn(Arc::clone(&shared).pump(feed));
+        let pump = tokio::spawn(Arc::clone(&shared).pump(feed, exchanges));
         Ok(Cache { shared, pump })
     }
 
@@ -228,6 +231,18 @@ impl std::fmt::Debug for Cache {
     }
 }
 
+/// Returns when the keys of stored values were exchanged.
+async fn exchanged(exchanges: &mut Option<watch::Receiver<u64>>) {
+    let changed = match exchanges {
+        Some(exchanges) => exchanges.changed().await.is_ok(),
+        None => false,
+    };
+    if !changed {
+        // Nobody can exchange them any more.
+        std::future::pending().await
+    }
+}
+
 impl Shared {
     /// Reads every resource, and returns the feed of what happens after.
     async fn load(&self) -> Result<Feed, StoreError> {
@@ -248,7 +263,7 @@ impl Shared {
         loop {
             let page = self.store.list(options.clone()).await?;
             for (key, stored) in page.items {
-                snapshot.load(key, &stored, resource.describe());
+                snapshot.load(key, &stored, resource.reading());
             }
             options = ListOptions { at: Some(page.revision), after: page.next, ..options };
             if options.after.is_none() {
@@ -260,18 +275,27 @@ impl Shared {
     }
 
     /// Follows the store until it is closed.
-    async fn pump(self: Arc<Self>, mut feed: Feed) {
+    async fn pump(self: Arc<Self>, mut feed: Feed, mut exchanges: Option<watch::Receiver<u64>>) {
         loop {
-            match feed.next().await {
-                Ok(batch) => self.apply(&batch.events, batch.revision),
-                Err(StoreError::Closed) => break,
-                Err(error) => {
-                    tracing::warn!(%error, "the cache lost the store's feed and loads everything again");
-                    match self.reload().await {
-                        Some(again) => feed = again,
-                        None => break,
-                    }
+            let next = tokio::select! {
+                biased;
+                () = exchanged(&mut exchanges) => None,
+                next = feed.next() => Some(next),
+            };
+            match next {
+                Some(Ok(batch)) => {
+                    self.apply(&batch.events, batch.revision);
+                    continue;
                 }
+                Some(Err(StoreError::Closed)) => break,
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "the cache lost the store's feed and loads everything again");
+                }
+                None => tracing::info!("the keys of stored values were exchanged: the cache opens everything again"),
+            }
+            match self.reload().await {
+                Some(again) => feed = again,
+                None => break,
             }
         }
         self.close();

@@ -13,6 +13,8 @@
 //!  request ──▶ Cache::fresh ──▶ Resource::{get, list, watch, list_and_watch}
 //! ```
 //!
+//! Between the two, [`Sealed`] encrypts values on their way into any back end; the cache opens them.
+//!
 //! Why a read after a 2xx sees the write: [`cache::Cache::write`] returns only once the cache itself has applied the
 //! write's revision, and [`cache::Cache::fresh`] asks the store for its revision (raised before any
 //! acknowledgement, whichever process it goes to) and waits until the cache has applied that much.
@@ -21,6 +23,7 @@
 //! that it is JSON with a `metadata` member.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
@@ -43,6 +46,8 @@ mod key;
 mod lock;
 mod memory;
 mod pins;
+pub mod seal;
+mod sealed;
 
 pub use clock::Clock;
 pub use embedded::{Embedded, EmbeddedOptions, OpenError};
@@ -50,6 +55,7 @@ pub use etcd::{COMPACT_EVERY, DEFAULT_PREFIX, Etcd, EtcdError, EtcdOptions};
 pub use feed::{Batch, Feed};
 pub use key::{Key, KeyError, Range};
 pub use memory::Memory;
+pub use sealed::{Sealed, Seals};
 
 /// The largest value a store accepts: etcd's default limit of a request less what key and transaction take, so that an
 /// object that fits one back end fits all.
@@ -336,15 +342,22 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
+    /// What opens the values this store gives; none for one that keeps them as they are written.
+    fn seals(&self) -> Option<Arc<Seals>> {
+        None
+    }
+
     /// Finishes the writes already queued and refuses all that come later. Feeds end.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// Checks what every back end must check before it queues a write.
+/// Checks what every back end must check before it queues a write. What sealing adds is nobody's fault.
 fn check_size(write: &Write) -> Result<(), Error> {
     let size = write.value().map_or(0, Bytes::len);
-    if size > VALUE_LIMIT {
-        return Err(Error::TooLarge { size, limit: VALUE_LIMIT });
+    let is_sealed = write.value().is_some_and(|value| seal::is_sealed(value));
+    let limit = if is_sealed { VALUE_LIMIT + seal::SEAL_LIMIT } else { VALUE_LIMIT };
+    if size > limit {
+        return Err(Error::TooLarge { size, limit });
     }
     Ok(())
 }

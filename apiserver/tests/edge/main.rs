@@ -13,5 +13,6 @@ mod limits;
 mod order;
 mod rights;
 mod stage;
+mod trail;
 mod versions;
 mod whole;

@@ -35,9 +35,11 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::cli::Role;
-use crate::cli::store::Choice;
+use crate::cli::audit::Audit;
+use crate::cli::store::Kept;
 use crate::standalone::keep::{self, Opened};
 use crate::standalone::{self, Running, Signals, lock};
+use crate::trail;
 
 /// How often the certificate's files are looked at.
 const LOOK: Duration = Duration::from_secs(10);
@@ -50,7 +52,9 @@ pub struct Options {
     /// Where the audit trail is kept, and objects if the store is the embedded one.
     pub data: PathBuf,
     /// Where objects are kept.
-    pub store: Choice,
+    pub store: Kept,
+    /// What is recorded of requests; absent: a line for each change.
+    pub audit: Option<Audit>,
     /// Where to listen.
     pub listen: SocketAddr,
     /// Certificate and key of the server.
@@ -96,6 +100,9 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] keep::Error),
+    /// The audit log.
+    #[error(transparent)]
+    Trail(#[from] trail::Error),
     /// The caches.
     #[error("filling the caches: {0}")]
     Caches(String),
@@ -114,12 +121,14 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let core = Core::follow(client, options.any_name, app.registry().clone());
     let metrics = Arc::new(Metrics::default());
     app.wait_for(core.needs());
+    let edge = core.edge(&app, &metrics);
+    let trail = trail::start(options.audit.clone(), &edge, &metrics)?;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve::run(
         serve::Options {
             listener,
             tls: certificates.server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1])?,
-            edge: core.edge(&app, &metrics),
+            edge,
             metrics: Arc::clone(&metrics),
             limits: Limits::default(),
             drain: DRAIN,
@@ -138,6 +147,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     }
     standalone::stop(parts).await;
     storage.close().await;
+    trail::close(trail).await;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,5 +1,6 @@
 //! What a person types. Every flag is checked here, with a message that says what to do; behind this file all is typed.
 
+pub mod audit;
 pub mod store;
 
 use std::collections::BTreeSet;
@@ -90,6 +91,8 @@ struct Flags {
     roles: Vec<Role>,
     #[command(flatten)]
     store: store::StoreFlags,
+    #[command(flatten)]
+    audit: audit::AuditFlags,
     /// Log lines for a person or for a machine.
     #[arg(long, value_enum, default_value = "text")]
     log: Form,
@@ -125,6 +128,8 @@ struct ServerFlags {
     requestheader_allow_any_name: bool,
     #[command(flatten)]
     store: store::StoreFlags,
+    #[command(flatten)]
+    audit: audit::AuditFlags,
     /// Log lines for a person or for a machine.
     #[arg(long, value_enum, default_value = "json")]
     log: Form,
@@ -181,6 +186,8 @@ enum Error {
     BadRedis { path: PathBuf, why: String },
     #[error(transparent)]
     Store(#[from] store::Error),
+    #[error(transparent)]
+    Audit(#[from] audit::Error),
     #[error("cannot find our own executable: {0}")]
     OwnProgram(std::io::Error),
 }
@@ -257,10 +264,11 @@ fn check_server(flags: ServerFlags) -> Result<aggregated::Options, Error> {
         return Err(Error::NoSecurePort);
     }
     let any_name = if flags.requestheader_allow_any_name { AnyName::Allowed } else { AnyName::Refused };
-    let store = store::choose(flags.store, true)?;
+    let store = store::kept(flags.store, true)?;
     Ok(aggregated::Options {
         data: directory(&flags.data)?,
         store,
+        audit: audit::recorded(flags.audit)?,
         listen,
         certificate: (flags.tls_cert_file, flags.tls_private_key_file),
         kubeconfig: flags.kubeconfig,
@@ -277,12 +285,13 @@ fn check(flags: Flags) -> Result<standalone::Options, Error> {
         return Err(Error::NoPort(flags.listen));
     }
     let roles: BTreeSet<Role> = flags.roles.into_iter().collect();
-    let store = store::choose(flags.store, roles.contains(&Role::Apiserver))?;
+    let store = store::kept(flags.store, roles.contains(&Role::Apiserver))?;
     let data = directory(&flags.data)?;
     let redis = if roles.contains(&Role::Node) { Some(redis_server(flags.redis_server.as_deref())?) } else { None };
     Ok(standalone::Options {
         data,
         store,
+        audit: audit::recorded(flags.audit)?,
         listen: flags.listen,
         pod_cidr: flags.pod_cidr,
         redis,

@@ -9,3 +9,4 @@ pub mod launch;
 pub mod log;
 pub mod node;
 pub mod standalone;
+mod trail;

@@ -16,7 +16,8 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::version::Version;
 
-use crate::cli::store::Choice;
+use crate::cli::audit::Audit;
+use crate::cli::store::Kept;
 use crate::cli::{Role, say};
 use crate::node::{self, address::Cidr};
 
@@ -49,7 +50,9 @@ pub struct Options {
     /// The data directory, absolute.
     pub data: PathBuf,
     /// Where objects are kept.
-    pub store: Choice,
+    pub store: Kept,
+    /// What is recorded of requests; absent: a line for each change.
+    pub audit: Option<Audit>,
     /// Where the API listens.
     pub listen: SocketAddr,
     /// Network of pod addresses.
@@ -160,7 +163,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
 async fn start(options: &Options, pki: &Pki, parts: &mut Vec<Running>) -> Result<(), Error> {
     let has = |role| options.roles.contains(&role);
     if has(Role::Apiserver) {
-        parts.extend(api::start(&options.data, &options.store, options.listen, pki).await?);
+        parts.extend(api::start(options, pki).await?);
         kubeconfig::write(&options.data, options.listen, pki)?;
         tracing::info!(address = %options.listen, "the API server serves");
     }

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use certs::{Authority, Usage};
 use http_body_util::{BodyExt, Full};
@@ -34,6 +35,11 @@ pub(crate) struct Kubernetes {
 impl Kubernetes {
     /// Starts both from the folder that holds the tools, and waits until they are ready.
     pub(crate) async fn start(tools: &Path) -> Result<Self> {
+        Self::start_with(tools, &[]).await
+    }
+
+    /// The same with further flags of the API server.
+    pub(crate) async fn start_with(tools: &Path, flags: &[String]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("kun-oracle-").tempdir()?;
         // Tests run side by side: the process id keeps their addresses apart, as in `tests::standalone`.
         let net = 200 + u8::try_from(std::process::id() % 50)?;
@@ -46,7 +52,8 @@ impl Kubernetes {
         let access = Access::new(SocketAddr::from((address, APISERVER)), authority.certificate_pem(), &admin)?;
         plane.start_etcd(tools, Sync::Never)?;
         // Ours has none: its headers and its queues are not compared.
-        plane.start_apiserver(tools, &["--enable-priority-and-fairness=false".to_owned()])?;
+        let own = ["--enable-priority-and-fairness=false".to_owned()];
+        plane.start_apiserver(tools, &[&own, flags].concat())?;
         let mut kubernetes = Self { plane, _folder: folder, access };
         kubernetes.wait().await?;
         Ok(kubernetes)
@@ -79,6 +86,20 @@ impl Kubernetes {
         let revision = answer.pointer("/header/revision").context("revision of etcd")?;
         etcd(address, "/v3/kv/compaction", &json!({"revision": revision, "physical": true})).await?;
         Ok(())
+    }
+
+    /// What etcd holds under a key.
+    pub(crate) async fn kept(&self, key: &str) -> Result<Vec<u8>> {
+        let question = json!({"key": BASE64_STANDARD.encode(key)});
+        let answer = etcd(SocketAddr::from((self.plane.address(), ETCD)), "/v3/kv/range", &question).await?;
+        let value = answer.pointer("/kvs/0/value").and_then(Value::as_str);
+        Ok(BASE64_STANDARD.decode(value.with_context(|| format!("etcd holds nothing under {key}"))?)?)
+    }
+
+    /// Puts a value into etcd, behind the API server's back.
+    pub(crate) async fn keep(&self, key: &str, value: &[u8]) -> Result<()> {
+        let put = json!({"key": BASE64_STANDARD.encode(key), "value": BASE64_STANDARD.encode(value)});
+        etcd(SocketAddr::from((self.plane.address(), ETCD)), "/v3/kv/put", &put).await.map(drop)
     }
 
     /// Creates a CustomResourceDefinition and waits until its objects can be listed.

@@ -7,6 +7,7 @@ mod client;
 mod corpus;
 mod difference;
 mod explained;
+mod guard;
 mod kubernetes;
 mod normal;
 mod random;
@@ -69,6 +70,9 @@ struct Arguments {
     /// Also write every answer of both sides, normalised, to this file, one JSON line each.
     #[arg(long)]
     answers: Option<PathBuf>,
+    /// Instead: what both keep encrypted at rest, and what both record in their audit logs.
+    #[arg(long)]
+    guard: bool,
     /// Print the code of every answer of the oracle.
     #[arg(long)]
     verbose: bool,
@@ -113,6 +117,9 @@ async fn interrupted() -> anyhow::Error {
 }
 
 async fn run(arguments: &Arguments) -> Result<bool> {
+    if arguments.guard {
+        return guard::run(&arguments.tools).await;
+    }
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (mut families, objects) = corpus::read(&folder.join("corpus"))?;
     let seed = arguments.seed.unwrap_or_else(|| u64::from(std::process::id()));

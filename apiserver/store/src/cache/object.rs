@@ -87,7 +87,13 @@ impl Object {
         Ok(Object { key, revision, header, frame: exact(frame), kind, digits, is_stale: renewed.is_some() })
     }
 
-    /// Whether what is stored is in an older form: the next write stores it anew even if nothing else changes.
+    /// The same, stale also if its seal is.
+    pub(crate) fn stale_if(self, is_stale: bool) -> Object {
+        Object { is_stale: self.is_stale || is_stale, ..self }
+    }
+
+    /// Whether what is stored is in an older form, or sealed with an older key: the next write stores it anew even if
+    /// nothing else changes.
     #[must_use]
     pub fn is_stale(&self) -> bool {
         self.is_stale

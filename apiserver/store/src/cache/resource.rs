@@ -14,11 +14,11 @@ use super::header::Describe;
 use super::history::{History, Window};
 use super::notice::{Delivery, Filter, Notice};
 use super::object::Object;
-use super::snapshot::{Listed, Query, Snapshot};
+use super::snapshot::{Listed, Query, Reading, Snapshot};
 use super::watcher::{End, Leave, Mailbox, Watcher};
 use crate::lock::lock;
 use crate::pins::Pins;
-use crate::{Clock, Event, Key, Revision};
+use crate::{Clock, Event, Key, Revision, Seals};
 
 /// How many watches of one resource there may be. At 8 KiB each that is 160 MB, and one event reaches the last of them
 /// within tens of milliseconds.
@@ -31,6 +31,7 @@ const ROLL_BACK_LIMIT: usize = 10_000;
 pub struct Resource {
     name: Arc<str>,
     describe: Arc<dyn Describe>,
+    seals: Option<Arc<Seals>>,
     current: ArcSwap<Snapshot>,
     hub: Mutex<Hub>,
     pins: Mutex<Pins<Arc<Snapshot>>>,
@@ -52,6 +53,7 @@ impl Resource {
     pub(super) fn new(
         name: &str,
         describe: Arc<dyn Describe>,
+        seals: Option<Arc<Seals>>,
         applied: watch::Receiver<Revision>,
         clock: Clock,
         window: Window,
@@ -63,6 +65,7 @@ impl Resource {
         Arc::new_cyclic(|this| Resource {
             name,
             describe,
+            seals,
             current: ArcSwap::from_pointee(empty),
             hub: Mutex::new(hub),
             pins: Mutex::default(),
@@ -138,7 +141,6 @@ impl Resource {
         if hub.mailboxes.len() >= WATCHERS_LIMIT {
             return Err(Error::TooManyWatchers { limit: WATCHERS_LIMIT });
         }
-        self.current.load().check_complete()?;
         let Some(missed) = hub.history.after(from) else {
             let current = self.newest().1;
             return Err(Error::Expired { requested: from, oldest: hub.history.floor(), current });
@@ -202,8 +204,8 @@ impl Resource {
     }
 
     /// How objects of this resource are read.
-    pub(super) fn describe(&self) -> &dyn Describe {
-        &*self.describe
+    pub(super) fn reading(&self) -> Reading<'_> {
+        Reading { describe: &*self.describe, seals: self.seals.as_deref() }
     }
 
     /// Starts over with `snapshot`: nothing older is remembered, and every watch ends.
@@ -220,13 +222,14 @@ impl Resource {
     /// Applies committed events of this resource, in order.
     pub(super) fn publish(&self, events: &[Event]) {
         let mut snapshot = Snapshot::clone(&self.current.load());
-        let (loaded, was_complete) = (snapshot.changed(), snapshot.check_complete().is_ok());
+        let (loaded, before) = (snapshot.changed(), snapshot.clone());
         let mut notices = Vec::with_capacity(events.len());
         for event in events.iter().filter(|event| event.revision > loaded) {
-            notices.extend(snapshot.apply(event, &*self.describe).map(Arc::new));
+            notices.extend(snapshot.apply(event, self.reading()).map(Arc::new));
         }
-        if !was_complete || snapshot.check_complete().is_err() {
-            // What happened to a value that cannot be read cannot be told. Whoever watched must list again.
+        if !snapshot.lacks_the_same_as(&before) {
+            // What happened to a value that cannot be read cannot be told. Whoever watched must list again. While nothing
+            // happens to it, the others are watched as ever.
             return self.reset(snapshot);
         }
         let now = self.clock.now();

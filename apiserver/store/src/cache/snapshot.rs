@@ -4,13 +4,31 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 
 use super::Error;
 use super::header::Describe;
 use super::notice::{Filter, Notice};
 use super::object::{Entry, Kind, Object};
-use crate::{Change, Event, Key, Range, Revision, Stored};
+use crate::{Change, Event, Key, Range, Revision, Seals, Stored};
+
+/// How stored values of a resource become objects.
+#[derive(Clone, Copy)]
+pub(super) struct Reading<'a> {
+    pub(super) describe: &'a dyn Describe,
+    /// What opens the values; none if they are not sealed.
+    pub(super) seals: Option<&'a Seals>,
+}
+
+impl Reading<'_> {
+    fn object(self, kind: Kind, key: &Key, revision: Revision, value: &Bytes) -> Result<Object, String> {
+        let Some(seals) = self.seals else { return Object::encode(kind, key.clone(), revision, value, self.describe) };
+        let opened = seals.open(key, value)?;
+        let object = Object::encode(kind, key.clone(), revision, &opened.value, self.describe)?;
+        Ok(object.stale_if(opened.is_stale))
+    }
+}
 
 /// What to list.
 #[derive(Debug, Clone, Default)]
@@ -66,8 +84,8 @@ impl Snapshot {
     }
 
     /// Adds an object read from the store.
-    pub(super) fn load(&mut self, key: Key, stored: &Stored, describe: &dyn Describe) {
-        match Object::encode(Kind::Added, key.clone(), stored.revision, &stored.value, describe) {
+    pub(super) fn load(&mut self, key: Key, stored: &Stored, reading: Reading<'_>) {
+        match reading.object(Kind::Added, &key, stored.revision, &stored.value) {
             Ok(object) => drop(self.insert(Arc::new(object))),
             Err(reason) => drop(self.undecodable.insert(key, reason.into())),
         }
@@ -79,14 +97,14 @@ impl Snapshot {
     }
 
     /// Applies a committed event. None when there is nothing that could be shown to a watcher.
-    pub(super) fn apply(&mut self, event: &Event, describe: &dyn Describe) -> Option<Notice> {
+    pub(super) fn apply(&mut self, event: &Event, reading: Reading<'_>) -> Option<Notice> {
         let Event { revision, key, change } = event;
         self.changed = *revision;
         self.undecodable.remove(key);
         match change {
             Change::Put { value, previous: _ } => {
                 let kind = if self.get(key.text()).is_some() { Kind::Modified } else { Kind::Added };
-                match Object::encode(kind, key.clone(), *revision, value, describe) {
+                match reading.object(kind, key, *revision, value) {
                     Ok(object) => {
                         let object = Arc::new(object);
                         let previous = self.insert(Arc::clone(&object));
@@ -120,6 +138,11 @@ impl Snapshot {
             Some(reason) => Err(Error::Undecodable { key: key.clone(), reason: reason.to_string() }),
             None => Ok(self.get(key.text()).cloned()),
         }
+    }
+
+    /// Whether the same values of both cannot be read.
+    pub(super) fn lacks_the_same_as(&self, other: &Snapshot) -> bool {
+        self.undecodable.keys().eq(other.undecodable.keys())
     }
 
     /// Fails while any value cannot be read.

@@ -21,6 +21,15 @@ pub enum Choice {
     },
 }
 
+/// Where objects are kept, and how they are protected there.
+#[derive(Debug)]
+pub struct Kept {
+    /// Where.
+    pub choice: Choice,
+    /// Kubernetes' EncryptionConfiguration; absent: objects are kept as they are.
+    pub encryption: Option<PathBuf>,
+}
+
 /// The kinds of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
@@ -52,6 +61,10 @@ pub(super) struct StoreFlags {
     /// Seconds after which the past is forgotten, by one of all who share the etcd; 0 leaves that to others [default: 300].
     #[arg(long, value_name = "SECONDS")]
     etcd_compaction_interval: Option<u64>,
+    /// Which objects are kept encrypted and with which keys: an EncryptionConfiguration as Kubernetes has it; followed when it
+    /// changes.
+    #[arg(long, value_name = "FILE")]
+    encryption_provider_config: Option<PathBuf>,
 }
 
 /// Why the flags cannot be used together.
@@ -63,6 +76,10 @@ pub(super) enum Error {
     NoServers,
     #[error("--store etcd: nothing here keeps objects without the role apiserver; leave it out, or add the role")]
     NoApiserver,
+    #[error(
+        "--encryption-provider-config: nothing here keeps objects without the role apiserver; leave it out, or add the role"
+    )]
+    NothingKept,
     #[error("--etcd-certfile and --etcd-keyfile belong together: give both or neither")]
     HalfAPair,
     #[error("--etcd-servers with https: say whom to trust with --etcd-cafile")]
@@ -75,8 +92,16 @@ pub(super) enum Error {
     Mixed,
 }
 
-/// From flags to a choice.
-pub(super) fn choose(flags: StoreFlags, serves: bool) -> Result<Choice, Error> {
+/// From flags to a store.
+pub(super) fn kept(mut flags: StoreFlags, serves: bool) -> Result<Kept, Error> {
+    let encryption = flags.encryption_provider_config.take();
+    if encryption.is_some() && !serves {
+        return Err(Error::NothingKept);
+    }
+    Ok(Kept { choice: choose(flags, serves)?, encryption })
+}
+
+fn choose(flags: StoreFlags, serves: bool) -> Result<Choice, Error> {
     if flags.store == Kind::Embedded {
         return match flags.first_of_etcd() {
             Some(flag) => Err(Error::NotEtcd(flag)),
@@ -185,6 +210,15 @@ mod tests {
             assert_eq!(chosen(&words, true).unwrap_err(), error, "{words:?}");
         }
         assert_eq!(chosen(&["--store", "etcd", "--etcd-servers", plain], false).unwrap_err(), Error::NoApiserver);
+    }
+
+    #[test]
+    fn what_is_encrypted_is_told_where_something_is_kept() {
+        let words = ["kun", "--encryption-provider-config", "/etc/kun/keys.yaml"];
+        let asked = |serves| kept(Line::try_parse_from(words).unwrap().flags, serves);
+        assert_eq!(asked(true).unwrap().encryption, Some("/etc/kun/keys.yaml".into()));
+        assert_eq!(asked(false).unwrap_err(), Error::NothingKept);
+        assert_eq!(kept(Line::try_parse_from(["kun"]).unwrap().flags, true).unwrap().encryption, None);
     }
 
     #[test]

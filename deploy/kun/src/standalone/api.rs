@@ -1,7 +1,6 @@
 //! The API server of standalone: the chosen store, both groups of kinds, static rights, TLS.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +24,8 @@ use tokio::net::TcpListener;
 
 use super::keep::{self, Opened};
 use super::pki::{self, Pki};
-use super::{Running, spawn};
-use crate::cli::store::Choice;
+use super::{Options, Running, spawn};
+use crate::trail;
 
 /// Requests in progress get this long when we stop; everybody who uses this API is on this machine.
 const FINISH: Duration = Duration::from_secs(5);
@@ -51,6 +50,9 @@ pub enum Error {
     /// The store.
     #[error(transparent)]
     Store(#[from] keep::Error),
+    /// The audit log.
+    #[error(transparent)]
+    Trail(#[from] trail::Error),
     /// The caches.
     #[error("filling the caches: {0}")]
     Caches(String),
@@ -60,7 +62,8 @@ pub enum Error {
 }
 
 /// Starts listening first, so that clients get 503 rather than nothing, and opens when the caches are complete.
-pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki: &Pki) -> Result<Vec<Running>, Error> {
+pub(super) async fn start(options: &Options, pki: &Pki) -> Result<Vec<Running>, Error> {
+    let address = options.listen;
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
     let metrics = Arc::new(Metrics::default());
     let app = App::new(registry()?, Arc::new(System));
@@ -75,7 +78,8 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
         Arc::clone(&authorizer),
         Arc::clone(&metrics),
     );
-    let options = serve::Options {
+    let trail = trail::start(options.audit.clone(), &edge, &metrics)?;
+    let serving = serve::Options {
         listener,
         tls: pki.server().server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1])?,
         edge,
@@ -84,8 +88,8 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
         drain: Drain { notice: Duration::ZERO, finish: FINISH },
     };
     let shown = pki.apiserver_issued()?;
-    let running = spawn("the API server", |stop| serve::run(options, stop));
-    let Opened { store, parts } = keep::open(data, choice).await?;
+    let running = spawn("the API server", |stop| serve::run(serving, stop));
+    let Opened { store, parts } = keep::open(&options.data, &options.store).await?;
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
     let caller = Arc::new(Caller::new(Some(shown.clone()), metrics));
@@ -99,6 +103,7 @@ pub(super) async fn start(data: &Path, choice: &Choice, address: SocketAddr, pki
     let last = async move {
         quotas.abort();
         storage.close().await;
+        trail::close(trail).await;
     };
     let running = Running { last: Some(Box::pin(last)), ..running };
     Ok(std::iter::once(running).chain(parts).collect())

@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use certs::{ALPN_H2, MaterialPaths, Reloading};
 use rustls::ClientConfig;
-use store::{Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
+use store::{DEFAULT_PREFIX, Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
 
 use super::{Running, hatch, spawn};
-use crate::cli::store::Choice;
+use crate::cli::store::{Choice, Kept};
+
+mod keys;
 
 /// Name of the embedded store's file in the data directory.
 pub(crate) const FILE: &str = "store.redb";
@@ -31,6 +33,9 @@ pub enum Error {
     /// The etcd.
     #[error("opening the store")]
     Etcd(#[from] store::EtcdError),
+    /// The keys of what is kept.
+    #[error("reading how objects are encrypted")]
+    Encryption(#[from] apiserver::configuration::Error),
     /// The certificates towards etcd.
     #[error("preparing TLS towards etcd")]
     Tls(#[from] certs::Error),
@@ -43,11 +48,17 @@ pub(crate) struct Opened {
 }
 
 /// Opens what was chosen.
-pub(crate) async fn open(data: &Path, choice: &Choice) -> Result<Opened, Error> {
-    match choice {
-        Choice::Embedded => embedded(data).await,
-        Choice::Etcd { options, tls } => etcd(options, tls.as_ref()).await,
-    }
+pub(crate) async fn open(data: &Path, kept: &Kept) -> Result<Opened, Error> {
+    // Read first: who asked for encryption never gets a store without it.
+    let keys = kept.encryption.as_deref().map(keys::File::read).transpose()?;
+    let (opened, prefix) = match &kept.choice {
+        Choice::Embedded => (embedded(data).await?, DEFAULT_PREFIX),
+        Choice::Etcd { options, tls } => (etcd(options, tls.as_ref()).await?, options.prefix.as_str()),
+    };
+    Ok(match keys {
+        None => opened,
+        Some((file, keyring)) => keys::seal(opened, file, keyring, prefix),
+    })
 }
 
 async fn embedded(data: &Path) -> Result<Opened, Error> {
