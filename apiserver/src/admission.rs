@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::{
     error::Result,
-    registry::Versions,
+    registry::{Versions, kind::api_version},
     request::{Annotations, User, Warnings},
 };
 
@@ -58,13 +58,13 @@ impl GroupVersion {
     /// `group/version`, or `version` for the core group.
     #[must_use]
     pub fn api_version(&self) -> String {
-        if self.group.is_empty() { self.version.clone() } else { format!("{}/{}", self.group, self.version) }
+        api_version(&self.group, &self.version)
     }
 }
 
 /// In which version of the resource the operation is looked at. Rules may name another version than the request's.
 #[derive(Clone, Debug, Default)]
-pub struct Sight {
+pub struct Aspect {
     /// The versions of the resource.
     pub versions: Versions,
     /// True if the object is one of the resource, and so changes with its version; not a Scale or an action's record.
@@ -105,14 +105,14 @@ pub struct Attributes {
     /// What is held until the operation is over.
     pub holds: Holds,
     /// In which version all of this is.
-    pub sight: Sight,
+    pub aspect: Aspect,
 }
 
 impl Attributes {
     /// The kind and the resource of the request itself.
     #[must_use]
     pub fn requested(&self) -> (&GroupVersion, &GroupVersion) {
-        match &self.sight.requested {
+        match &self.aspect.requested {
             Some((kind, resource)) => (kind, resource),
             None => (&self.kind, &self.resource),
         }
@@ -126,9 +126,9 @@ impl Attributes {
         }
         let mut seen = self.clone();
         let (kind, resource) = self.requested();
-        seen.sight.requested = Some((kind.clone(), resource.clone()));
+        seen.aspect.requested = Some((kind.clone(), resource.clone()));
         version.clone_into(&mut seen.resource.version);
-        if self.sight.is_own {
+        if self.aspect.is_own {
             version.clone_into(&mut seen.kind.version);
         }
         let shown =
@@ -140,8 +140,10 @@ impl Attributes {
     /// An object of the request as it is shown in this version.
     #[must_use]
     pub fn shown<'o>(&self, object: &'o Value) -> Cow<'o, Value> {
-        let (own, there) = (self.requested().1, &self.resource);
-        if own == there { Cow::Borrowed(object) } else { Cow::Owned(self.convert(object.clone(), own, there)) }
+        match &self.aspect.requested {
+            Some((_, resource)) => Cow::Owned(self.convert(object.clone(), resource, &self.resource)),
+            None => Cow::Borrowed(object),
+        }
     }
 
     /// An object that is shown in this version, in that of the request.
@@ -151,10 +153,10 @@ impl Attributes {
     }
 
     fn convert(&self, object: Value, from: &GroupVersion, to: &GroupVersion) -> Value {
-        if !self.sight.is_own || from == to {
+        if !self.aspect.is_own {
             return object;
         }
-        self.sight.versions.convert(object, &from.api_version(), &to.api_version())
+        self.aspect.versions.convert(object, &from.api_version(), &to.api_version())
     }
 }
 

@@ -1,23 +1,16 @@
-//! Kubernetes' EncryptionConfiguration: which resources are sealed at rest, how, and with which keys. Pure, but for
-//! reading the file.
+//! Kubernetes' EncryptionConfiguration: which resources are sealed at rest, how, and with which keys. Pure.
 //!
 //! What is refused is what Kubernetes refuses, and two providers that are not had here: `aescbc`, which authenticates
 //! nothing and which Kubernetes itself advises against, and `kms`.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use store::seal::{Keyring, Method, Pattern, Provider, Rule, SealError, SealKey};
 use zeroize::Zeroizing;
 
-use crate::configuration::{self, Document, Error, Fault, Field};
-
-/// Reads the file.
-pub fn load(path: &Path) -> Result<Keyring, Error> {
-    parse(&configuration::text(path)?).map_err(|fault| Error::Fault { path: path.to_owned(), fault })
-}
+use crate::configuration::{Document, Fault, Field};
 
 /// Reads the text of a file.
 pub fn parse(text: &str) -> Result<Keyring, Fault> {
@@ -250,11 +243,5 @@ mod tests {
             let said = format!("{} {:?}", fault(broken), parse(&file(broken)).unwrap_err());
             assert!(!said.contains("hunter2"), "{broken}: {said}");
         }
-    }
-
-    #[test]
-    fn a_file_that_is_not_there_is_named() {
-        let error = load(Path::new("/no/such/file")).unwrap_err();
-        assert_eq!(error.to_string(), "reading /no/such/file");
     }
 }

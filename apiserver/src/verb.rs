@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use crate::{
-    admission::{Admission, Attributes, GroupVersion, Holds, Operation, Sight},
+    admission::{Admission, Aspect, Attributes, GroupVersion, Holds, Operation},
     error::Result,
     registry::{Kind, Registry},
     request::Context,
@@ -105,7 +105,7 @@ impl<'a> Work<'a> {
         };
         Attributes {
             operation,
-            sight: Sight { versions: kind.versions.clone(), is_own: shown.is_none(), requested: None },
+            aspect: Aspect { versions: kind.versions.clone(), is_own: shown.is_none(), requested: None },
             kind: shown.unwrap_or_else(|| of(kind.kind)),
             resource: of(kind.plural),
             subresource: self.route.subresource.map(|sub| sub.name().to_owned()),

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitCode, Stdio},
 };
 
 use anyhow::{Context, Result, bail};
@@ -31,9 +31,25 @@ pub fn built(script: &str, test: &str) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
+/// The one test of a program without a harness, whose last lines are to be seen in every run: runs it if the arguments ask
+/// for it, and tells how it ended.
+#[expect(clippy::print_stdout, reason = "a test without a harness tells its outcome itself")]
+pub async fn alone(test: &str, run: impl Future<Output = Result<()>>) -> ExitCode {
+    if !is_wanted(test, std::env::args().skip(1)) {
+        return ExitCode::SUCCESS;
+    }
+    match run.await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            println!("{test}: FAILED; {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
 /// Whether the arguments of a test program without a harness ask for this one test: none, or a part of its name.
 #[must_use]
-pub fn is_wanted(test: &str, arguments: impl Iterator<Item = String>) -> bool {
+fn is_wanted(test: &str, arguments: impl Iterator<Item = String>) -> bool {
     let (flags, filters): (Vec<String>, Vec<String>) = arguments.partition(|argument| argument.starts_with('-'));
     !flags.iter().any(|flag| flag == "--list" || flag == "--ignored")
         && (filters.is_empty() || filters.iter().any(|filter| test.contains(filter.as_str())))

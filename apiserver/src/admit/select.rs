@@ -236,7 +236,7 @@ impl MatchPolicy {
         match self {
             Self::Exact => None,
             Self::Equivalent => {
-                attributes.sight.versions.iter().map(|version| version.name).find(|name| *name != own && covers(name))
+                attributes.aspect.versions.iter().map(|version| version.name).find(|name| *name != own && covers(name))
             }
         }
     }

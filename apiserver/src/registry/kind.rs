@@ -285,19 +285,19 @@ impl Kind {
     /// An object of this version as it is kept.
     #[must_use]
     pub fn kept(&self, object: Value) -> Value {
-        match self.versions.hub() {
-            Some(hub) if !self.is_hub() => self.versions.convert(object, &self.api_version(), &hub.api_version),
-            Some(_) | None => object,
+        if self.is_hub() {
+            return object;
         }
+        self.versions.convert(object, &self.api_version(), &api_version(self.group, self.stored_version()))
     }
 
     /// An object that is kept, in this version.
     #[must_use]
     pub fn shown(&self, object: Value) -> Value {
-        match self.versions.hub() {
-            Some(hub) if !self.is_hub() => self.versions.convert(object, &hub.api_version, &self.api_version()),
-            Some(_) | None => object,
+        if self.is_hub() {
+            return object;
         }
+        self.versions.convert(object, &api_version(self.group, self.stored_version()), &self.api_version())
     }
 
     /// The subresource of this name.
@@ -342,10 +342,13 @@ impl Kind {
     /// `apiVersion` of its objects.
     #[must_use]
     pub fn api_version(&self) -> String {
-        match self.group {
-            "" => self.version.to_owned(),
-            group => format!("{group}/{}", self.version),
-        }
+        api_version(self.group, self.version)
+    }
+
+    /// The version its objects are kept in.
+    #[must_use]
+    pub fn stored_version(&self) -> &'static str {
+        self.versions.hub().map_or(self.version, |hub| hub.name)
     }
 
     /// Kind of its lists.
@@ -374,6 +377,12 @@ impl Kind {
             group => format!("{group}/{}", self.plural),
         }
     }
+}
+
+/// `group/version`, or `version` for the core group.
+#[must_use]
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 impl fmt::Debug for Kind {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use serde_json::{Map, Value, json};
 
 use super::etag;
-use crate::registry::{Kind, Registry, Scope, Subresource};
+use crate::registry::{Kind, Registry, Scope, Subresource, kind::api_version};
 
 /// Media type of the aggregated form.
 pub const AGGREGATED: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -111,9 +111,7 @@ fn answers<'a>(kind: &'a Kind, sub: &Subresource) -> (&'a str, &'a str, &'a str)
         Subresource::Scale(_) => ("autoscaling", "v1", "Scale"),
         Subresource::Status | Subresource::Finalize => (kind.group, kind.version, kind.kind),
         // Records are what they are, through whichever version of the parent they are asked for.
-        Subresource::Action(action) => {
-            (kind.group, kind.versions.hub().map_or(kind.version, |hub| hub.name), action.kind())
-        }
+        Subresource::Action(action) => (kind.group, kind.stored_version(), action.kind()),
     }
 }
 
@@ -157,8 +155,8 @@ pub fn resource_list(registry: &Registry, group: &str, version: &str) -> Option<
     let kinds = registry.kinds().filter(|kind| kind.group == group && kind.version == version);
     let mut resources: Vec<Value> = kinds.flat_map(legacy_resources).collect();
     resources.sort_by(|a, b| a["name"].as_str().cmp(&b["name"].as_str()));
-    let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources}))
+    let of = api_version(group, version);
+    Some(json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": of, "resources": resources}))
 }
 
 fn legacy_resources(kind: &Kind) -> Vec<Value> {
@@ -201,8 +199,7 @@ fn legacy_subresource(kind: &Kind, sub: &Subresource, namespaced: bool) -> Value
 /// First eight bytes of the SHA-256 of `group/version/kind` of the stored version, as Kubernetes computes it.
 fn storage_version_hash(kind: &Kind) -> String {
     use base64::{Engine, engine::general_purpose::STANDARD};
-    let stored = kind.versions.hub().map_or(kind.version, |hub| hub.name);
-    let text = format!("{}/{stored}/{}", kind.group, kind.kind);
+    let text = format!("{}/{}/{}", kind.group, kind.stored_version(), kind.kind);
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, text.as_bytes());
     STANDARD.encode(digest.as_ref().iter().take(8).copied().collect::<Vec<u8>>())
 }

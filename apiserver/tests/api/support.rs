@@ -185,7 +185,8 @@ impl Api {
 
     /// The same with these kinds.
     pub(crate) async fn guarding(registry: Registry) -> Self {
-        let api = Self::unopened(registry.clone(), Arc::new(Memory::default())).await.unwrap();
+        let api =
+            Self::over(registry.clone(), Arc::new(Memory::default()), cache::Options::default(), None).await.unwrap();
         let caller = Arc::new(Caller::new(None, Arc::clone(&api.metrics)));
         let chain = Chain::over(Arc::clone(&api.storage), registry, caller)
             .with_authorizer(Arc::new(StaticAuthorizer::new(Vec::new())));
@@ -213,47 +214,42 @@ impl Api {
     }
 
     async fn remembering(options: cache::Options) -> Self {
-        let world = Arc::new(TestWorld::default());
-        Self::over(Arc::new(Memory::default()), options, world.clone(), world).await
+        Self::over(registry(), Arc::new(Memory::default()), options, None).await.unwrap()
     }
 
     /// A server in another world than the usual one.
     pub(crate) async fn living_in(world: Arc<dyn World>) -> Self {
-        let api = Self::over(Arc::new(Memory::default()), cache::Options::default(), world, Arc::default()).await;
+        let api =
+            Self::over(registry(), Arc::new(Memory::default()), cache::Options::default(), Some(world)).await.unwrap();
         api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
         api
     }
 
     /// One of several servers on one store, in the world as it is.
     pub(crate) async fn replica(store: Arc<dyn Store>) -> Self {
-        let api = Self::over(store, cache::Options::default(), Arc::new(System), Arc::default()).await;
+        let api = Self::over(registry(), store, cache::Options::default(), Some(Arc::new(System))).await.unwrap();
         api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
         api
     }
 
     /// These kinds over this store, without admission; fails where a server would not start.
     pub(crate) async fn serving(registry: Registry, store: Arc<dyn Store>) -> Result<Self, String> {
-        let api = Self::unopened(registry, store).await?;
+        let api = Self::over(registry, store, cache::Options::default(), None).await?;
         api.app.open(Arc::clone(&api.storage), Arc::new(AdmitAll));
         Ok(api)
     }
 
-    async fn unopened(registry: Registry, store: Arc<dyn Store>) -> Result<Self, String> {
-        let storage = Storage::open(store, &registry).await.map_err(|error| format!("{error:?}"))?;
-        let (storage, world) = (Arc::new(storage), Arc::new(TestWorld::default()));
-        Ok(Self { app: App::new(registry, world.clone()), storage, world, metrics: Arc::default() })
-    }
-
+    /// A server that was not opened yet; it lives in a [`TestWorld`] of its own if in no other.
     async fn over(
+        registry: Registry,
         store: Arc<dyn Store>,
         options: cache::Options,
-        lived_in: Arc<dyn World>,
-        world: Arc<TestWorld>,
-    ) -> Self {
-        let registry = registry();
-        let storage = Arc::new(Storage::open_with(store, &registry, options).await.unwrap());
-        let app = App::new(registry, lived_in);
-        Self { app, storage, world, metrics: Arc::default() }
+        lived_in: Option<Arc<dyn World>>,
+    ) -> Result<Self, String> {
+        let storage = Storage::open_with(store, &registry, options).await.map_err(|error| format!("{error:?}"))?;
+        let world = Arc::new(TestWorld::default());
+        let app = App::new(registry, lived_in.unwrap_or_else(|| world.clone()));
+        Ok(Self { app, storage: Arc::new(storage), world, metrics: Arc::default() })
     }
 
     pub(crate) fn call(&self, method: &'static str, uri: &str) -> Call<'_> {

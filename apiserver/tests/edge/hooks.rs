@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use apiserver::admission::{Attributes, GroupVersion, Holds, Operation, Sight};
+use apiserver::admission::{Aspect, Attributes, GroupVersion, Holds, Operation};
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::config::{self, Kind, Webhook};
@@ -176,7 +176,7 @@ pub(crate) fn attributes(operation: Operation, namespace: Option<&str>) -> Attri
         warnings: Warnings::default(),
         annotations: Annotations::default(),
         holds: Holds::default(),
-        sight: Sight::default(),
+        aspect: Aspect::default(),
     }
 }
 

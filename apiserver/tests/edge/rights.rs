@@ -1,9 +1,17 @@
 //! Roles and bindings in standalone, as kubectl makes them and asks about them.
 
-use certs::ALPN_H2;
+use certs::{ALPN_H2, Issued};
 
 use crate::hooks::Hooks;
+use crate::stage::Server;
 use crate::whole::{kubectl, start};
+
+/// Runs kubectl as somebody, which must succeed; what it printed.
+async fn done(server: &Server, identity: &Issued, arguments: &[&str]) -> String {
+    let (done, text) = kubectl(server, identity, arguments).await;
+    assert!(done, "{arguments:?}: {text}");
+    text
+}
 
 #[tokio::test]
 async fn roles_and_bindings_count_from_the_moment_they_are_acknowledged() {
@@ -11,11 +19,7 @@ async fn roles_and_bindings_count_from_the_moment_they_are_acknowledged() {
     let server = start(&hooks).await;
     let admin = server.client("kun:admin", &["system:masters"]);
     let jane = server.client("jane", &["team"]);
-    let run = async |arguments: &[&str]| {
-        let (done, text) = kubectl(&server, &admin, arguments).await;
-        assert!(done, "{arguments:?}: {text}");
-        text
-    };
+    let run = async |arguments: &[&str]| done(&server, &admin, arguments).await;
     let may = async |arguments: &[&str]| kubectl(&server, &jane, &[&["auth", "can-i"], arguments].concat()).await;
     let backup = ["create", "redisclusters.redis.kun.io/orders", "--subresource=backup", "-n=shop"];
     run(&["create", "namespace", "shop"]).await;
@@ -40,10 +44,7 @@ async fn nobody_gives_away_rights_that_he_has_not() {
     let hooks = Hooks::start(&[ALPN_H2]).await;
     let server = start(&hooks).await;
     let admin = server.client("kun:admin", &["system:masters"]);
-    let run = async |arguments: &[&str]| {
-        let (done, text) = kubectl(&server, &admin, arguments).await;
-        assert!(done, "{arguments:?}: {text}");
-    };
+    let run = async |arguments: &[&str]| done(&server, &admin, arguments).await;
     run(&["create", "namespace", "shop"]).await;
     run(&["create", "clusterrole", "rights", "--verb=create,update,get", "--resource=roles,rolebindings,configmaps"])
         .await;
@@ -71,10 +72,7 @@ async fn an_apply_that_would_make_its_object_takes_the_right_to_create() {
     let hooks = Hooks::start(&[ALPN_H2]).await;
     let server = start(&hooks).await;
     let admin = server.client("kun:admin", &["system:masters"]);
-    let run = async |arguments: &[&str]| {
-        let (done, text) = kubectl(&server, &admin, arguments).await;
-        assert!(done, "{arguments:?}: {text}");
-    };
+    let run = async |arguments: &[&str]| done(&server, &admin, arguments).await;
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("map.json");
     let map = r#"{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m", "namespace": "shop"}, "data": {"a": "b"}}"#;

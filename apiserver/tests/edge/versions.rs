@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use apiserver::admission::{Admission, Attributes, Operation, Sight};
+use apiserver::admission::{Admission, Aspect, Attributes, Operation};
 use apiserver::object::name::NameRule;
 use apiserver::registry::{Conversion, Kind, Names, Registry, Scope};
 use apiserver::resource::Strategy;
@@ -51,7 +51,7 @@ fn update() -> Attributes {
     let registry = Registry::new(vec![kind("v1", None), kind("v0", Some(Arc::new(Shards)))]);
     let versions = registry.find("redis.kun.io", "v1", "redisclusters").unwrap().versions.clone();
     Attributes {
-        sight: Sight { versions, is_own: true, requested: None },
+        aspect: Aspect { versions, is_own: true, requested: None },
         old_object: Some(Arc::new(object(3))),
         object: Some(Arc::new(object(4))),
         ..attributes(Operation::Update, Some("n"))

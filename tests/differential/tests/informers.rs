@@ -3,8 +3,6 @@
 //!
 //! There is no harness around it: what was counted is to be seen in every run.
 
-#![allow(clippy::print_stdout, reason = "a test without a harness tells its outcome itself")]
-
 use std::{
     path::Path,
     process::{Command, ExitCode, Stdio},
@@ -17,16 +15,7 @@ const NAME: &str = "informers_of_client_go_lose_nothing";
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    if !tests::cluster::is_wanted(NAME, std::env::args().skip(1)) {
-        return ExitCode::SUCCESS;
-    }
-    match run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            println!("{NAME}: FAILED; {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    tests::cluster::alone(NAME, run()).await
 }
 
 async fn run() -> Result<()> {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::admission::{Holds, Operation, Sight};
+use crate::admission::{Aspect, Holds, Operation};
 use crate::request::{Annotations, User, Warnings};
 use mutate::{cases, near, soon};
 
@@ -33,7 +33,7 @@ fn attributes() -> Attributes {
         warnings: Warnings::default(),
         annotations: Annotations::default(),
         holds: Holds::default(),
-        sight: Sight::default(),
+        aspect: Aspect::default(),
     }
 }
 

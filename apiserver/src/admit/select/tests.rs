@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::admission::{GroupVersion, Holds, Operation, Sight};
+use crate::admission::{Aspect, GroupVersion, Holds, Operation};
 use crate::admit::config::FailurePolicy;
 use crate::request::{Annotations, User, Warnings};
 
@@ -32,7 +32,7 @@ fn attributes(
         warnings: Warnings::default(),
         annotations: Annotations::default(),
         holds: Holds::default(),
-        sight: Sight::default(),
+        aspect: Aspect::default(),
     }
 }
 

@@ -20,8 +20,6 @@ use crate::launch;
 
 /// Pause between two looks for what is left of a session that was killed.
 const SWEEP_PAUSE: Duration = Duration::from_millis(10);
-/// Changes with each start of the machine.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// A log longer than this is moved aside; together with the one before it bounds a pod's log.
 pub const LOG_MAX: u64 = 16 << 20;
 
@@ -210,7 +208,7 @@ pub async fn sweep(session: i32) {
 /// The same for a session found in a record after a restart: only what shows that it is the pod's (its environment
 /// carries `mark`, or it works under `root`), because the number may by now belong to strangers.
 pub async fn sweep_recorded(id: &ProcessId, mark: &str, root: &Path) {
-    if boot_id().as_deref() != Some(id.boot_id.as_str()) {
+    if boot_id().ok().as_deref() != Some(id.boot_id.as_str()) {
         return;
     }
     loop {
@@ -266,48 +264,45 @@ fn parse_stat(line: &str) -> Option<Stat> {
     Some(Stat { state, session, start_ticks })
 }
 
-fn stat(pid: i32) -> Option<Stat> {
-    let bytes = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&String::from_utf8_lossy(&bytes))
+/// What there is to know of a process; `None`: there is none. An error is not a "no": whoever cannot look (too many open
+/// files) must not conclude that there is nothing.
+fn stat(pid: i32) -> std::io::Result<Option<Stat>> {
+    match fs::read(format!("/proc/{pid}/stat")) {
+        Ok(line) => Ok(parse_stat(&String::from_utf8_lossy(&line))),
+        // The second: it ended between opening and reading the file.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound || is_no_process(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_no_process(error: &std::io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 fn is_dead(stat: Stat) -> bool {
     matches!(stat.state, b'Z' | b'X')
 }
 
-fn boot_id() -> Option<String> {
-    fs::read_to_string(BOOT_ID).ok().map(|id| id.trim().to_owned())
+fn boot_id() -> std::io::Result<String> {
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
 fn identify(pid: i32) -> Option<ProcessId> {
-    Some(ProcessId { pid, start_ticks: stat(pid)?.start_ticks, boot_id: boot_id()? })
+    let stat = stat(pid).ok()??;
+    Some(ProcessId { pid, start_ticks: stat.start_ticks, boot_id: boot_id().ok()? })
 }
 
-/// Whether this very process is there and not merely its remains. An error is not a "no": whoever cannot look (too many
-/// open files) must not conclude that there is nothing.
+/// Whether this very process is there and not merely its remains.
 fn look_for(id: &ProcessId) -> std::io::Result<bool> {
-    if fs::read_to_string(BOOT_ID)?.trim() != id.boot_id {
-        return Ok(false);
-    }
-    let line = match fs::read(format!("/proc/{}/stat", id.pid)) {
-        Ok(line) => line,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound || is_no_process(&error) => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let stat = parse_stat(&String::from_utf8_lossy(&line));
-    Ok(stat.is_some_and(|stat| stat.start_ticks == id.start_ticks && !is_dead(stat)))
-}
-
-/// The file of a process that ended between opening and reading it.
-fn is_no_process(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+    let is_it = |stat: Stat| stat.start_ticks == id.start_ticks && !is_dead(stat);
+    Ok(boot_id()? == id.boot_id && stat(id.pid)?.is_some_and(is_it))
 }
 
 fn session_members(session: i32) -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     entries
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
-        .filter(|pid| stat(*pid).is_some_and(|stat| stat.session == session && !is_dead(stat)))
+        .filter(|pid| stat(*pid).ok().flatten().is_some_and(|stat| stat.session == session && !is_dead(stat)))
         .collect()
 }
 

@@ -73,7 +73,7 @@ impl Worker {
             code,
             signal,
             reason: reason.to_owned(),
-            message: if from_log { end_of(&self.directory.join("log")) } else { message },
+            message: if from_log { tail(&self.directory.join("log")) } else { message },
             started_at: self.record.as_ref().and_then(|record| record.started_at),
             finished_at: Some(Timestamp::now()),
         }
@@ -116,7 +116,7 @@ impl Worker {
 }
 
 /// The end of a log, whole lines; empty when it cannot be read.
-fn end_of(log: &Path) -> String {
+fn tail(log: &Path) -> String {
     let read = || {
         let mut file = File::open(log)?;
         let length = file.metadata()?.len();
@@ -140,12 +140,12 @@ mod tests {
     fn the_end_of_a_log_is_its_last_whole_lines_within_the_limits() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
-        assert_eq!(end_of(&log), "");
+        assert_eq!(tail(&log), "");
         std::fs::write(&log, "one\ntwo\n").unwrap();
-        assert_eq!(end_of(&log), "one\ntwo");
+        assert_eq!(tail(&log), "one\ntwo");
         std::fs::write(&log, "x\n".repeat(100)).unwrap();
-        assert_eq!(end_of(&log).lines().count(), LOG_LINES);
+        assert_eq!(tail(&log).lines().count(), LOG_LINES);
         std::fs::write(&log, format!("{}\n{}\nlast\n", "a".repeat(5000), "b".repeat(2000))).unwrap();
-        assert_eq!(end_of(&log), format!("{}\nlast", "b".repeat(2000)));
+        assert_eq!(tail(&log), format!("{}\nlast", "b".repeat(2000)));
     }
 }

@@ -135,6 +135,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("keys.yaml");
         assert!(File::read(&path).is_err());
+        let absent = File::read(Path::new("/no/such/file")).map(drop).unwrap_err();
+        assert_eq!(absent.to_string(), "reading /no/such/file");
         write(&path, "");
         let told = File::read(&path).map(drop).unwrap_err().to_string();
         assert_eq!(
