@@ -98,7 +98,7 @@ fn an_unknown_entry_in_one_table_is_enough_not_to_be_ready() {
 fn a_replica_that_is_not_in_sync_puts_data_at_risk() {
     let mut scene = Scene::healthy();
     node(&mut scene.probed, 1, 1).role =
-        plan::Role::Replica { of: id(1, 0), synced: false, link_up: false, offset: 0, lag_bytes: 100 };
+        plan::Role::Replica { of: id(1, 0), synced: false, link_up: false, misled: false, offset: 0, lag_bytes: 100 };
     let text = "1 shards have too few copies in sync; shard 1 has 1 of 2";
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "TooFewCopies", text));
     assert_eq!(scene.says("Ready"), said(Status::False, "ReplicasNotInSync", "2 of 3 replicas are in sync"));

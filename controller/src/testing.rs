@@ -73,7 +73,14 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
         let role = if pod.ordinal == 0 {
             Role::Primary { slots: share(pod.shard, shards) }
         } else {
-            Role::Replica { of: id(pod.shard, 0), synced: true, link_up: true, offset: 100, lag_bytes: 0 }
+            Role::Replica {
+                of: id(pod.shard, 0),
+                synced: true,
+                link_up: true,
+                misled: false,
+                offset: 100,
+                lag_bytes: 0,
+            }
         };
         let node = Node {
             id: id(pod.shard, pod.ordinal),

@@ -95,6 +95,14 @@ impl Server {
         }
     }
 
+    /// A process that was killed comes back at another address, as a pod does.
+    pub async fn run_at(&mut self, host: u8) {
+        let IpAddr::V4(ip) = self.address.ip() else { unreachable!("the fleet has addresses of version 4") };
+        let [a, b, net, _] = ip.octets();
+        self.address.set_ip(IpAddr::V4(Ipv4Addr::new(a, b, net, host)));
+        self.run().await;
+    }
+
     /// SIGKILL.
     pub async fn kill(&mut self) {
         if let Some(child) = self.child.as_mut() {

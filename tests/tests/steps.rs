@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use controller::execute::migrate::{Bucket, End, Error, Move, migrate};
 use controller::lease::Guard;
@@ -307,4 +308,43 @@ async fn a_member_that_does_not_answer_is_unknown_and_not_absent() {
     assert!(matches!(seen, plan::Seen::Unknown { .. }), "{seen:?}");
     let verdict = verdict(&fleet.resolved, &probed);
     assert!(!verdict.healthy && !verdict.serving);
+}
+
+/// Redis takes over its primary's new address from the primary's own ping only. A replica that learns it by gossip first
+/// shows the new address in its table and connects to the old one for ever (mended in Valkey 8.1, valkey-io/valkey#965).
+#[tokio::test]
+async fn a_replica_that_connects_to_where_its_primary_was_is_sent_to_where_it_is() {
+    let mut fleet = created(11, 3, 2).await;
+    let (lead, follower) = (Pod::new(0, 0), Pod::new(0, 1));
+    let moved = SocketAddr::new([127, 85, 11, 101].into(), 6379);
+    for pod in [lead, follower] {
+        fleet.servers.get_mut(&pod).unwrap().kill().await;
+    }
+    fleet.servers.get_mut(&lead).unwrap().run_at(101).await;
+    // A primary that gives nobody up never takes the replica's address from gossip, so it is not the one to call first.
+    let mut primary = fleet.servers[&lead].operator().await;
+    primary.call(&["CONFIG", "SET", "cluster-node-timeout", "600000"]).await.unwrap();
+    fleet.servers.get_mut(&follower).unwrap().run_at(102).await;
+    let mut replica = fleet.servers[&follower].operator().await;
+    let id = fleet.servers[&lead].id().await.to_string();
+    let begun = Instant::now();
+    loop {
+        let table = replica.cluster_nodes().await.unwrap();
+        let line = table.iter().find(|node| node.id.as_str() == id).unwrap();
+        if line.address == Some(moved) && line.connected {
+            break;
+        }
+        assert!(begun.elapsed() < LIMIT, "{line:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let info = replica.info(&["replication"]).await.unwrap();
+    let seen = (info.get("master_host"), info.get("master_link_status"));
+    assert_eq!(seen, (Some("127.85.11.1"), Some("down")), "this version of Redis finds its primary by itself");
+
+    let desired = fleet.desired(3, 1);
+    fleet.until_satisfied(&desired, LIMIT).await;
+    let info = replica.info(&["replication"]).await.unwrap();
+    let seen = (info.get("master_host"), info.get("master_link_status"));
+    assert_eq!(seen, (Some("127.85.11.101"), Some("up")));
 }

@@ -201,6 +201,10 @@ pub enum Role {
         synced: bool,
         /// The link to its primary is up.
         link_up: bool,
+        /// It connects to another address than the one its own table has for its primary, and will for ever: Redis moves the connection
+        /// when the primary itself calls from a new address, but not when the address comes by gossip (until Valkey 8.1,
+        /// valkey-io/valkey#965).
+        misled: bool,
         /// Its replication offset.
         offset: u64,
         /// Bytes it is behind its primary, as far as both were seen.

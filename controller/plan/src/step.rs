@@ -69,7 +69,7 @@ pub enum Step {
         address: Address,
     },
     /// `CLUSTER REPLICATE`. Precondition: the node owns no slot, and is a replica or holds no key; the primary is in its table as a
-    /// primary.
+    /// primary. A replica that follows it already is told again only if it connects to where the primary was.
     Replicate {
         /// On this node.
         node: Who,

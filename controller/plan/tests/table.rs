@@ -27,9 +27,9 @@ fn role(text: &str) -> Role {
     if let Some(slots) = text.strip_prefix('P') {
         return Role::Primary { slots: SlotSet::parse(slots).unwrap() };
     }
-    let synced = !text.ends_with('~');
-    let of = id(pod(text.strip_prefix('r').unwrap().trim_end_matches('~')));
-    Role::Replica { of, synced, link_up: synced, offset: 10, lag_bytes: 0 }
+    let (synced, misled) = (!text.ends_with(['~', '^']), text.ends_with('^'));
+    let of = id(pod(text.strip_prefix('r').unwrap().trim_end_matches(['~', '^'])));
+    Role::Replica { of, synced, link_up: synced, misled, offset: 10, lag_bytes: 0 }
 }
 
 /// A layout in which every table is right about everybody, as far as the words go.
@@ -356,6 +356,16 @@ fn a_restart_waits_until_everybody_is_in_sync() {
     supervised.approval = Approval::Supervised { approved: [1].into() };
     let wait = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
     row(&supervised, &text, &[wait]);
+}
+
+#[test]
+fn a_replica_that_connects_to_where_its_primary_was_is_told_again_whom_it_follows() {
+    let text = THREE.replacen("r2-0", "r2-0^", 1);
+    row(&Desired::cluster(3, 1), &text, &["make 2-1 a replica of 2-0"]);
+    let mut observed = layout(&text);
+    at(&mut observed, "2-1").peers.get_mut(&id(pod("2-0"))).unwrap().address = "127.0.0.9:6379".to_owned();
+    let told = told(&Desired::cluster(3, 1), &observed);
+    assert_eq!(told[0], "introduce 2-1 at 2-1 to 2-0", "where the primary is comes first");
 }
 
 #[test]

@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use plan::{FailoverHow, NodeId, Who};
 use resp::Role;
 
+use super::nodes::{Node, Table};
 use super::{Done, Error, Nodes, World};
-use crate::probe::Container;
+use crate::probe::{Container, is_misled};
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
 /// by itself after 5 s.
@@ -71,7 +72,7 @@ pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primar
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
     let table = redis.table().await?;
     if table.follows() == Some(primary.id) {
-        return Ok(Done::default());
+        return send_on(world, redis, &table, node, primary).await;
     }
     if !table.mine().is_empty() {
         return Err(refused(format!("{node} owns {} slots", table.mine().len())));
@@ -89,6 +90,18 @@ pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primar
     world.leading()?;
     redis.send(&["CLUSTER", "REPLICATE", &primary.id.to_string()]).await?;
     Ok(Done::default())
+}
+
+/// A replica that connects to where its primary was is told again whom it follows, and with that where to connect.
+async fn send_on(world: World<'_>, mut redis: Node, table: &Table, node: Who, primary: Who) -> Result<Done, Error> {
+    let info = redis.connection()?.info(&["replication"]).await?;
+    if info.get("master_link_status") == Some("up") || !is_misled(&info, table.others(), primary.id) {
+        return Ok(Done::default());
+    }
+    world.leading()?;
+    redis.send(&["CLUSTER", "REPLICATE", &primary.id.to_string()]).await?;
+    let was = info.get("master_host").unwrap_or_default();
+    Ok(Done { note: Some(format!("{node} connected to {was}, where {primary} is no more")), ..Done::default() })
 }
 
 pub(super) async fn failover(

@@ -1,7 +1,7 @@
 //! One Redis server: what is asked, and what the answers mean.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
 use resp::{ClusterInfo, Command, Connection, Info, Reply, nodes};
@@ -179,9 +179,19 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, remembered: &BTreeMap<NodeI
         of,
         synced: !raw.facts.syncing && (link_up || was_synced),
         link_up,
+        misled: raw.cluster.as_ref().is_some_and(|(table, _)| is_misled(&raw.info, table.iter(), of)),
         offset: raw.facts.offset,
         lag_bytes: ahead.saturating_sub(raw.facts.offset),
     }
+}
+
+/// Whether its replication connects to another address than its table has for its primary. What is not legible misleads
+/// nobody.
+pub(crate) fn is_misled<'a>(info: &Info, table: impl Iterator<Item = &'a nodes::Node>, primary: NodeId) -> bool {
+    let connects: Option<IpAddr> = info.get("master_host").and_then(|host| host.parse().ok());
+    let mut lines = table.filter(|node| NodeId::parse(node.id.as_str()) == Some(primary));
+    let placed = lines.next().and_then(|line| line.address).map(|address| address.ip());
+    connects.zip(placed).is_some_and(|(connects, placed)| connects != placed)
 }
 
 fn slots(node: &nodes::Node) -> SlotSet {

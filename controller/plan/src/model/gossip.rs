@@ -71,8 +71,8 @@ impl World {
             PeerRole::Replica { of } => PeerRole::Replica { of: *of },
         };
         let entry = server.table.entry(word.id).or_insert_with(|| entry(role, word));
-        entry.address.clone_from(&word.address);
         entry.noaddr = false;
+        server.called_from(word);
     }
 
     fn word(&self, pod: Pod) -> Option<Word> {
@@ -131,9 +131,10 @@ impl World {
                 let heard = Peer { role: PeerRole::Primary { slots: SlotSet::EMPTY }, epoch: 0, ..peer.clone() };
                 me.table.insert(*id, heard);
             }
+            me.relocate(*id, peer);
         }
+        me.called_from(word);
         if let Some(entry) = me.table.get_mut(&word.id) {
-            entry.address.clone_from(&word.address);
             entry.epoch = entry.epoch.max(word.epoch);
             if let PeerRole::Replica { of } = word.role {
                 entry.role = PeerRole::Replica { of };
@@ -276,6 +277,7 @@ impl World {
             let Some(primary) = self.up(pod).and_then(Server::follows) else { continue };
             let reachable = self
                 .up(pod)
+                .filter(|server| !matches!(server.role, Role::Replica { misled: true, .. }))
                 .and_then(|server| server.table.get(&primary))
                 .is_some_and(|peer| self.reaches(pod, primary, peer));
             let source = self.place_of(primary).filter(|_| reachable);
@@ -309,6 +311,27 @@ fn entry(role: PeerRole, word: &Word) -> Peer {
 }
 
 impl Server {
+    /// Of somebody who does not answer, another address is believed; a replica does not follow its primary there.
+    fn relocate(&mut self, id: NodeId, heard: &Peer) {
+        let Some(mine) = self.table.get_mut(&id) else { return };
+        let lost = mine.health != Health::Ok && heard.health == Health::Ok && !heard.noaddr;
+        if lost && mine.address != heard.address {
+            mine.address.clone_from(&heard.address);
+            if let Role::Replica { of, misled, .. } = &mut self.role {
+                *misled |= *of == id;
+            }
+        }
+    }
+
+    /// Of somebody who calls from a new address, that address is the right one; a replica follows its primary there.
+    fn called_from(&mut self, word: &Word) {
+        let Some(mine) = self.table.get_mut(&word.id).filter(|mine| mine.address != word.address) else { return };
+        mine.address.clone_from(&word.address);
+        if let Role::Replica { of, misled, .. } = &mut self.role {
+            *misled &= *of != word.id;
+        }
+    }
+
     /// Takes in a claim to slots, as Redis compares epochs. Gives the claims that are overruled by somebody newer.
     fn believe(&mut self, sender: NodeId, epoch: u64, slots: &SlotSet) -> Vec<(NodeId, u64, SlotSet)> {
         let bound = self.table.get(&sender).map(|peer| peer.slots().clone()).unwrap_or_default();

@@ -156,7 +156,8 @@ impl Server {
     }
 
     pub(crate) fn follow(&mut self, primary: NodeId) {
-        self.role = Role::Replica { of: primary, synced: false, link_up: false, offset: 0, lag_bytes: 0 };
+        self.role =
+            Role::Replica { of: primary, synced: false, link_up: false, misled: false, offset: 0, lag_bytes: 0 };
         self.open.clear();
     }
 }
@@ -351,8 +352,9 @@ impl World {
         let server = home.server.get_or_insert_with(|| Server::blank(id));
         server.holds_writes = false;
         server.banned.clear();
-        if let Role::Replica { link_up, synced, .. } = &mut server.role {
+        if let Role::Replica { link_up, synced, misled, .. } = &mut server.role {
             *link_up = false;
+            *misled = false;
             // What was missed while it was down is not known until it has talked to its primary again.
             *synced = false;
         }

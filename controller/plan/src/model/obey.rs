@@ -95,7 +95,10 @@ impl World {
 
     fn make_replica(&mut self, node: Who, primary: Who) -> Check {
         let server = self.at(node)?;
-        if server.follows() == Some(primary.id) {
+        if let Role::Replica { of, misled, .. } = &mut server.role
+            && *of == primary.id
+        {
+            *misled = false;
             return Ok(());
         }
         let empty = match &server.role {
