@@ -199,9 +199,13 @@ impl Authority {
 
     fn renew_at(&self, now: Timestamp) -> Result<Self> {
         let key = KeyPair::from_pem(&self.key.serialize_pem()).map_err(|_| Error::BadKey)?;
-        let common_name = crate::identity_of(&self.certificate).map(|identity| identity.common_name);
-        let common_name = common_name.ok_or(Error::BadCertificate("the authority has no common name"))?;
-        Self::sign_itself(name(&common_name, &[]), key, now)
+        Self::sign_itself(name(&self.common_name()?, &[]), key, now)
+    }
+
+    /// Its own name.
+    pub(crate) fn common_name(&self) -> Result<String> {
+        let identity = crate::identity_of(&self.certificate);
+        identity.map(|identity| identity.common_name).ok_or(Error::BadCertificate("the authority has no common name"))
     }
 
     fn sign_itself(name: DistinguishedName, key: KeyPair, now: Timestamp) -> Result<Self> {
@@ -246,7 +250,7 @@ impl Authority {
         Ok(params)
     }
 
-    fn still_good(&self, kept: &Issued, leaf: &Leaf, now: Timestamp) -> bool {
+    pub(crate) fn still_good(&self, kept: &Issued, leaf: &Leaf, now: Timestamp) -> bool {
         let due = renewal_due(&kept.certificate_pem, &now);
         matches!(due, Ok(false)) && self.says_the_same(kept, leaf).unwrap_or(false)
     }

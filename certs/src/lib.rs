@@ -8,6 +8,7 @@ mod error;
 mod files;
 mod identity;
 mod reload;
+pub mod ring;
 mod shown;
 mod tls;
 
@@ -16,5 +17,6 @@ pub use error::{Error, Result};
 pub use files::write_private;
 pub use identity::{Identity, identity_of, peer_identity, renewal_due};
 pub use reload::{Material, MaterialPaths, Reloading};
+pub use ring::{Ring, Turn};
 pub use shown::{Anchors, Shown};
 pub use tls::{ALPN_H1, ALPN_H2, ClientAuth, client_config, provider, server_config};

@@ -1,7 +1,8 @@
 //! The secrets of one cluster: kept when they exist, made when they do not.
 //!
 //! Deciding is pure; randomness and certificates come from an [`Issuer`]. A password, once written, is never replaced
-//! here: pods and clients use it. The agent's certificate is renewed after two thirds of its life.
+//! here: pods and clients use it. The agent's certificate is renewed after two thirds of its life, and when another authority
+//! signs; agents take new ones without a restart.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,8 +11,10 @@ use std::time::Duration;
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use certs::Ring;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
+use tokio::sync::watch;
 use types::names;
 
 /// Random bytes of a password: 192 bits, 32 characters in base64.
@@ -52,15 +55,6 @@ pub enum Error {
         #[source]
         source: certs::Error,
     },
-    /// The certificate in the Secret is not legible.
-    #[error("reading the certificate of the agents of {cluster}")]
-    Certificate {
-        /// Namespace and name.
-        cluster: String,
-        /// Why.
-        #[source]
-        source: certs::Error,
-    },
 }
 
 /// The secrets of one cluster.
@@ -94,26 +88,32 @@ pub trait Issuer: Send + Sync {
     /// # Errors
     /// When there is no randomness.
     fn password(&self) -> Result<String, Error>;
-    /// A fresh certificate with its key for the agents of one cluster.
+    /// A certificate with its key for the agents of one cluster: the one that is kept, if it is still good.
     ///
     /// # Errors
     /// When the authority cannot sign.
-    fn agent_certificate(&self, namespace: &str, cluster: &str, now: Timestamp) -> Result<certs::Issued, Error>;
-    /// Certificate of the authority.
-    fn authority(&self) -> String;
+    fn agent_certificate(
+        &self,
+        namespace: &str,
+        cluster: &str,
+        kept: Option<certs::Issued>,
+        now: Timestamp,
+    ) -> Result<certs::Issued, Error>;
+    /// Certificates of the authorities to believe.
+    fn authorities(&self) -> String;
 }
 
-/// The issuer in service: the system's randomness and the agents' authority.
+/// The issuer in service: the system's randomness and the agents' authority of the day.
 pub struct SystemIssuer {
-    authority: Arc<certs::Authority>,
+    ring: watch::Receiver<Arc<Ring>>,
     random: SystemRandom,
 }
 
 impl SystemIssuer {
-    /// An issuer that signs with `authority`.
+    /// An issuer that follows `ring`.
     #[must_use]
-    pub fn new(authority: Arc<certs::Authority>) -> Self {
-        Self { authority, random: SystemRandom::new() }
+    pub fn new(ring: watch::Receiver<Arc<Ring>>) -> Self {
+        Self { ring, random: SystemRandom::new() }
     }
 }
 
@@ -130,7 +130,13 @@ impl Issuer for SystemIssuer {
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     }
 
-    fn agent_certificate(&self, namespace: &str, cluster: &str, now: Timestamp) -> Result<certs::Issued, Error> {
+    fn agent_certificate(
+        &self,
+        namespace: &str,
+        cluster: &str,
+        kept: Option<certs::Issued>,
+        now: Timestamp,
+    ) -> Result<certs::Issued, Error> {
         let leaf = certs::Leaf {
             common_name: format!("kun:agent:{namespace}:{cluster}"),
             organizations: Vec::new(),
@@ -139,12 +145,12 @@ impl Issuer for SystemIssuer {
             usage: certs::Usage::BOTH,
             lifetime: CERTIFICATE_LIFE,
         };
-        let issued = self.authority.issue_at(&leaf, now);
+        let issued = self.ring.borrow().keep_or_issue_at(kept, &leaf, now);
         issued.map_err(|source| Error::Issue { cluster: format!("{namespace}/{cluster}"), source })
     }
 
-    fn authority(&self) -> String {
-        self.authority.certificate_pem().to_owned()
+    fn authorities(&self) -> String {
+        self.ring.borrow().bundle_pem()
     }
 }
 
@@ -173,11 +179,9 @@ pub fn keep_or_make(existing: Existing<'_>, issuer: &dyn Issuer, now: Timestamp)
         let kept = existing.internal.and_then(|secret| value(secret, name));
         internal.insert(name.to_owned(), kept.map_or_else(|| issuer.password(), Ok)?);
     }
-    let issued = match kept_certificate(existing, issuer, now)? {
-        Some(kept) => kept,
-        None => issuer.agent_certificate(existing.namespace, existing.cluster, now)?,
-    };
-    internal.insert(key::CA.to_owned(), issuer.authority());
+    let kept = existing.internal.and_then(kept_certificate);
+    let issued = issuer.agent_certificate(existing.namespace, existing.cluster, kept, now)?;
+    internal.insert(key::CA.to_owned(), issuer.authorities());
     internal.insert(key::CERTIFICATE.to_owned(), issued.certificate_pem);
     internal.insert(key::PRIVATE_KEY.to_owned(), issued.key_pem);
     let application = if existing.generate_application {
@@ -189,24 +193,10 @@ pub fn keep_or_make(existing: Existing<'_>, issuer: &dyn Issuer, now: Timestamp)
     Ok(Credentials { internal, application })
 }
 
-/// The certificate in the Secret, if it is of today's authority and not due for renewal.
-fn kept_certificate(
-    existing: Existing<'_>,
-    issuer: &dyn Issuer,
-    now: Timestamp,
-) -> Result<Option<certs::Issued>, Error> {
-    let Some(secret) = existing.internal else { return Ok(None) };
-    let (Some(certificate_pem), Some(key_pem)) = (value(secret, key::CERTIFICATE), value(secret, key::PRIVATE_KEY))
-    else {
-        return Ok(None);
-    };
-    if value(secret, key::CA).as_deref() != Some(issuer.authority().as_str()) {
-        return Ok(None);
-    }
-    let cluster = || format!("{}/{}", existing.namespace, existing.cluster);
-    let due = certs::renewal_due(&certificate_pem, &now);
-    let due = due.map_err(|source| Error::Certificate { cluster: cluster(), source })?;
-    Ok((!due).then_some(certs::Issued { certificate_pem, key_pem }))
+/// The certificate in the Secret, good or not.
+fn kept_certificate(secret: &Secret) -> Option<certs::Issued> {
+    let (certificate_pem, key_pem) = (value(secret, key::CERTIFICATE)?, value(secret, key::PRIVATE_KEY)?);
+    Some(certs::Issued { certificate_pem, key_pem })
 }
 
 /// A value of a Secret that is text and not empty.
@@ -228,11 +218,17 @@ pub(crate) mod fixed {
         fn password(&self) -> Result<String, Error> {
             Ok("s3cret".to_owned())
         }
-        fn agent_certificate(&self, namespace: &str, cluster: &str, _: Timestamp) -> Result<certs::Issued, Error> {
+        fn agent_certificate(
+            &self,
+            namespace: &str,
+            cluster: &str,
+            _: Option<certs::Issued>,
+            _: Timestamp,
+        ) -> Result<certs::Issued, Error> {
             let certificate_pem = format!("certificate of {namespace}/{cluster}");
             Ok(certs::Issued { certificate_pem, key_pem: "private key".to_owned() })
         }
-        fn authority(&self) -> String {
+        fn authorities(&self) -> String {
             "authority".to_owned()
         }
     }
@@ -252,8 +248,9 @@ mod tests {
 
     #[test]
     fn what_exists_is_kept_and_a_certificate_is_renewed_before_it_ends() {
-        let issuer = SystemIssuer::new(Arc::new(certs::Authority::create("agents").unwrap()));
         let now = Timestamp::now();
+        let (turn, ring) = watch::channel(Arc::new(Ring::create_at("agents", now).unwrap()));
+        let issuer = SystemIssuer::new(ring);
         let none = Existing {
             namespace: "ns",
             cluster: "orders",
@@ -272,6 +269,23 @@ mod tests {
         let renewed = keep_or_make(some, &issuer, later).unwrap();
         assert_eq!(renewed.operator(), made.operator());
         assert_ne!(renewed.internal.get(key::CERTIFICATE), made.internal.get(key::CERTIFICATE));
+
+        // Another authority is announced: it is believed, and nothing is issued anew. Then it signs.
+        let mut rings = [certs::Turn::Announce, certs::Turn::Promote].into_iter();
+        let mut next = |ring: &Ring| {
+            let again = Ring::decode(&ring.encode()).unwrap().unwrap();
+            turn.send_replace(Arc::new(again.turn(rings.next().unwrap(), now).unwrap()));
+        };
+        let before = Arc::clone(&turn.borrow());
+        next(&before);
+        let announced = keep_or_make(some, &issuer, now).unwrap();
+        assert_eq!(announced.internal.get(key::CERTIFICATE), made.internal.get(key::CERTIFICATE));
+        assert_ne!(announced.internal.get(key::CA), made.internal.get(key::CA));
+        let before = Arc::clone(&turn.borrow());
+        next(&before);
+        let promoted = keep_or_make(some, &issuer, now).unwrap();
+        assert_ne!(promoted.internal.get(key::CERTIFICATE), made.internal.get(key::CERTIFICATE));
+        assert_eq!(promoted.operator(), made.operator());
     }
 
     #[test]

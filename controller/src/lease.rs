@@ -5,21 +5,39 @@
 //! A lease is not a fence (client-go says so of its own): the [`Guard`] makes the window small, and every Redis step
 //! is safe when two controllers run it. This module must not know what is done under the lease.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use tokio_util::sync::CancellationToken;
 
-/// Namespace of the lease.
-pub const NAMESPACE: &str = "kun-system";
-/// Name of the lease.
-pub const NAME: &str = "kun-controller";
+/// Which lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// Namespace; it must be there.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+impl Name {
+    /// The controller's lease in a namespace.
+    #[must_use]
+    pub fn of_controller(namespace: &str) -> Self {
+        Self { namespace: namespace.to_owned(), name: "kun-controller".to_owned() }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
 
 /// How long a lease holds without being renewed: client-go's default, so that operators find what they know.
 pub const DURATION: Duration = Duration::from_secs(15);
@@ -34,17 +52,14 @@ const CALL_DEADLINE: Duration = Duration::from_secs(2);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The lease could not be read.
-    #[error("reading the lease {NAMESPACE}/{NAME}")]
-    Read(#[source] kube::Error),
+    #[error("reading the lease {0}")]
+    Read(Name, #[source] kube::Error),
     /// The lease could not be written.
-    #[error("writing the lease {NAMESPACE}/{NAME}")]
-    Write(#[source] kube::Error),
-    /// The namespace of the lease could not be made.
-    #[error("creating the namespace {NAMESPACE}")]
-    Namespace(#[source] kube::Error),
+    #[error("writing the lease {0}")]
+    Write(Name, #[source] kube::Error),
     /// The API server did not answer in time.
-    #[error("the API server did not answer about the lease {NAMESPACE}/{NAME} within {0:?}")]
-    Deadline(Duration),
+    #[error("the API server did not answer about the lease {0} within {1:?}")]
+    Deadline(Name, Duration),
 }
 
 /// What to do about a lease as seen now.
@@ -147,9 +162,9 @@ impl Guard {
 
 /// Takes part in the election until `shutdown`; `guard` is valid while we hold the lease. On shutdown the lease is
 /// given back, so that a successor need not wait for it to expire.
-pub async fn hold(client: kube::Client, identity: String, guard: Guard, shutdown: CancellationToken) {
-    let mut election =
-        Election { leases: Api::namespaced(client.clone(), NAMESPACE), client, identity, guard, last: None };
+pub async fn hold(client: kube::Client, name: Name, identity: String, guard: Guard, shutdown: CancellationToken) {
+    let leases = Api::namespaced(client, &name.namespace);
+    let mut election = Election { leases, name, identity, guard, last: None };
     loop {
         let pause = match tokio::time::timeout(CALL_DEADLINE, election.round()).await {
             Ok(Ok(pause)) => pause,
@@ -158,7 +173,7 @@ pub async fn hold(client: kube::Client, identity: String, guard: Guard, shutdown
                 Duration::from_millis(500)
             }
             Err(_) => {
-                tracing::warn!(error = %Error::Deadline(CALL_DEADLINE), "the election goes on without this round");
+                tracing::warn!(error = %Error::Deadline(election.name.clone(), CALL_DEADLINE), "the election goes on without this round");
                 Duration::from_millis(100)
             }
         };
@@ -177,7 +192,7 @@ pub async fn hold(client: kube::Client, identity: String, guard: Guard, shutdown
 /// One participant.
 struct Election {
     leases: Api<Lease>,
-    client: kube::Client,
+    name: Name,
     identity: String,
     guard: Guard,
     /// The resource version last seen, and since when.
@@ -187,7 +202,7 @@ struct Election {
 impl Election {
     /// Looks once, acts on the decision, and says when to look again.
     async fn round(&mut self) -> Result<Duration, Error> {
-        let live = self.leases.get_opt(NAME).await.map_err(Error::Read)?;
+        let live = self.leases.get_opt(&self.name.name).await.map_err(|error| Error::Read(self.name.clone(), error))?;
         let unchanged_for = self.note(live.as_ref());
         let spec = live.as_ref().and_then(|lease| lease.spec.as_ref());
         match decide(Seen { spec, unchanged_for }, &self.identity) {
@@ -215,8 +230,8 @@ impl Election {
         let spec = next_spec(live.and_then(|l| l.spec.as_ref()), decision, &self.identity, Timestamp::now());
         let mut lease = live.cloned().unwrap_or_else(|| Lease {
             metadata: ObjectMeta {
-                name: Some(NAME.to_owned()),
-                namespace: Some(NAMESPACE.to_owned()),
+                name: Some(self.name.name.clone()),
+                namespace: Some(self.name.namespace.clone()),
                 ..ObjectMeta::default()
             },
             spec: None,
@@ -224,7 +239,7 @@ impl Election {
         lease.spec = Some(spec);
         let sent = Instant::now();
         let written = if live.is_some() {
-            self.leases.replace(NAME, &PostParams::default(), &lease).await
+            self.leases.replace(&self.name.name, &PostParams::default(), &lease).await
         } else {
             self.leases.create(&PostParams::default(), &lease).await
         };
@@ -232,7 +247,7 @@ impl Election {
             Ok(_) => {
                 self.guard.extend(sent);
                 if decision == Decision::Acquire {
-                    tracing::info!(identity = %self.identity, "this controller leads");
+                    tracing::info!(identity = %self.identity, lease = %self.name, "this process leads");
                 }
                 Ok(RENEW_EVERY)
             }
@@ -240,31 +255,23 @@ impl Election {
                 // Somebody else wrote first; what they wrote decides, so look at once.
                 Ok(Duration::from_millis(50))
             }
-            Err(kube::Error::Api(status)) if status.is_not_found() && live.is_none() => self.make_namespace().await,
-            Err(error) => Err(Error::Write(error)),
-        }
-    }
-
-    async fn make_namespace(&self) -> Result<Duration, Error> {
-        let namespace = Namespace {
-            metadata: ObjectMeta { name: Some(NAMESPACE.to_owned()), ..ObjectMeta::default() },
-            ..Namespace::default()
-        };
-        match Api::<Namespace>::all(self.client.clone()).create(&PostParams::default(), &namespace).await {
-            Ok(_) => Ok(Duration::ZERO),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Duration::from_millis(50)),
-            Err(error) => Err(Error::Namespace(error)),
+            Err(error) => Err(Error::Write(self.name.clone(), error)),
         }
     }
 
     async fn give_back(&self) -> Result<(), Error> {
-        let Some(mut lease) = self.leases.get_opt(NAME).await.map_err(Error::Read)? else { return Ok(()) };
+        let Some(mut lease) =
+            self.leases.get_opt(&self.name.name).await.map_err(|error| Error::Read(self.name.clone(), error))?
+        else {
+            return Ok(());
+        };
         let Some(spec) = lease.spec.as_mut() else { return Ok(()) };
         if spec.holder_identity.as_deref() != Some(self.identity.as_str()) {
             return Ok(());
         }
         spec.holder_identity = None;
-        self.leases.replace(NAME, &PostParams::default(), &lease).await.map_err(Error::Write)?;
+        let written = self.leases.replace(&self.name.name, &PostParams::default(), &lease).await;
+        written.map_err(|error| Error::Write(self.name.clone(), error))?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use types::{RedisBackup, RedisCluster, RedisOperation};
@@ -46,8 +46,10 @@ pub enum Error {
 pub struct Options {
     /// The API server, as `kun:controller`.
     pub client: kube::Client,
-    /// Signs the agents' certificates and our own towards them.
-    pub agent_authority: certs::Authority,
+    /// Signs the agents' certificates and our own towards them; followed when it turns.
+    pub agents: watch::Receiver<Arc<certs::Ring>>,
+    /// Namespace of the lease.
+    pub namespace: String,
     /// Our name in the lease. A process that takes over from its own predecessor (standalone) uses the same name and
     /// need not wait for the lease to expire.
     pub identity: String,
@@ -67,10 +69,17 @@ pub struct Options {
 impl Options {
     /// With names of Services as endpoints, no failpoint, fresh metrics and the planner's own limits.
     #[must_use]
-    pub fn new(client: kube::Client, agent_authority: certs::Authority, identity: String, kun_image: String) -> Self {
+    pub fn new(
+        client: kube::Client,
+        agents: watch::Receiver<Arc<certs::Ring>>,
+        namespace: String,
+        identity: String,
+        kun_image: String,
+    ) -> Self {
         Self {
             client,
-            agent_authority,
+            agents,
+            namespace,
             identity,
             kun_image,
             reach: Reach::default(),
@@ -92,15 +101,14 @@ impl std::fmt::Debug for Options {
 /// # Errors
 /// When the watches end.
 pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-    let Options { client, agent_authority, identity, kun_image, reach, failpoint, metrics, limits } = options;
+    let Options { client, agents, namespace, identity, kun_image, reach, failpoint, metrics, limits } = options;
     let caches = Arc::new(Caches::default());
     let guard = Guard::new();
     let (events, writer) = Events::new(client.clone(), identity.clone());
-    let authority = Arc::new(agent_authority);
     let context = Arc::new(Context {
         kubernetes: Kubernetes::new(client.clone(), Arc::clone(&caches), guard.clone(), failpoint),
-        issuer: Arc::new(SystemIssuer::new(Arc::clone(&authority))),
-        agents: Agents::new(authority),
+        issuer: Arc::new(SystemIssuer::new(agents.clone())),
+        agents: Agents::new(agents),
         events,
         metrics,
         kun_image,
@@ -109,7 +117,13 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) ->
         locals: Locals::default(),
     });
     let stop = CancellationToken::new();
-    let election = tokio::spawn(lease::hold(client.clone(), identity, guard, stop.clone()));
+    let election = tokio::spawn(lease::hold(
+        client.clone(),
+        lease::Name::of_controller(&namespace),
+        identity,
+        guard,
+        stop.clone(),
+    ));
     let (wake, woken) = mpsc::channel(WAKE);
     let mut background = watches(&client, &caches, &wake);
     background.spawn(writer.run());

@@ -30,6 +30,11 @@ fn cluster(spec: &Value) -> Value {
     })
 }
 
+fn ring() -> tokio::sync::watch::Receiver<Arc<certs::Ring>> {
+    let ring = certs::Ring::of(certs::Authority::create("agents").unwrap());
+    tokio::sync::watch::channel(Arc::new(ring)).1
+}
+
 /// A cluster in an API server that holds nothing else.
 struct Scene {
     memory: Memory,
@@ -40,7 +45,7 @@ impl Scene {
     fn new(spec: &Value) -> Self {
         let memory = Memory::default();
         memory.put("redisclusters", cluster(spec));
-        Self { memory, issuer: SystemIssuer::new(Arc::new(certs::Authority::create("agents").unwrap())) }
+        Self { memory, issuer: SystemIssuer::new(ring()) }
     }
 
     fn gathered(&self) -> Gathered {
@@ -279,7 +284,13 @@ async fn of_two_controllers_one_leads_and_the_other_follows_when_the_lease_is_gi
     let memory = Memory::default();
     let started = |name: &str| {
         let (guard, stop) = (Guard::new(), CancellationToken::new());
-        let task = lease::hold(memory.client(), name.to_owned(), guard.clone(), stop.clone());
+        let task = lease::hold(
+            memory.client(),
+            lease::Name::of_controller("kun-system"),
+            name.to_owned(),
+            guard.clone(),
+            stop.clone(),
+        );
         (guard, stop, tokio::spawn(task))
     };
     let until = async |guard: &Guard| {

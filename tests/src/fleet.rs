@@ -153,8 +153,9 @@ impl Fleet {
                 servers.insert(pod, Server::start(net, host(pod)).await);
             }
         }
-        let authority = Arc::new(certs::Authority::create("agents").unwrap());
-        let issuer = SystemIssuer::new(Arc::clone(&authority));
+        let ring = certs::Ring::of(certs::Authority::create("agents").unwrap());
+        let ring = tokio::sync::watch::channel(Arc::new(ring)).1;
+        let issuer = SystemIssuer::new(ring.clone());
         let gathered = gathered(&spec);
         let resolved = resolved(&gathered, &issuer);
         let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
@@ -167,7 +168,7 @@ impl Fleet {
             memory: Memory::default(),
             limits: Limits::default(),
             gathered,
-            agents: Agents::new(authority),
+            agents: Agents::new(ring),
             kubernetes,
             access: Access::new(OPERATOR),
             bucket: std::sync::Mutex::default(),

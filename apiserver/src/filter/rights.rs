@@ -107,7 +107,6 @@ mod tests {
             "configmaps: get list watch create update delete",
             "events: create update",
             "leases.coordination.k8s.io: get create update",
-            "namespaces: create",
             "persistentvolumeclaims: get list watch update delete",
             "poddisruptionbudgets.policy: get list watch create update delete",
             "pods: get list watch create patch delete",

@@ -8,11 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use certs::Ring;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
 use types::agent::{AgentReport, Release};
@@ -94,8 +96,15 @@ pub enum Error {
 
 /// Reaches agents.
 pub struct Agents {
-    authority: Arc<certs::Authority>,
-    config: Mutex<Option<(Arc<rustls::ClientConfig>, Instant)>>,
+    ring: watch::Receiver<Arc<Ring>>,
+    made: Mutex<Option<Made>>,
+}
+
+/// How agents are reached, of which ring, since when.
+struct Made {
+    config: Arc<rustls::ClientConfig>,
+    ring: Arc<Ring>,
+    since: Instant,
 }
 
 impl std::fmt::Debug for Agents {
@@ -105,10 +114,10 @@ impl std::fmt::Debug for Agents {
 }
 
 impl Agents {
-    /// With certificates of this authority, on both sides.
+    /// With certificates of the authority of the day, on both sides.
     #[must_use]
-    pub fn new(authority: Arc<certs::Authority>) -> Self {
-        Self { authority, config: Mutex::new(None) }
+    pub fn new(ring: watch::Receiver<Arc<Ring>>) -> Self {
+        Self { ring, made: Mutex::new(None) }
     }
 
     /// `GET /v1/report`.
@@ -143,13 +152,15 @@ impl Agents {
         tokio::time::timeout(DEADLINE, exchange).await.map_err(|_| Error::Deadline { address })?
     }
 
-    /// The TLS configuration, with a certificate that is renewed every day.
+    /// The TLS configuration, with a certificate that is renewed every day and when the ring turns.
     fn config(&self) -> Result<Arc<rustls::ClientConfig>, Error> {
-        let mut held = self.config.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some((config, since)) = held.as_ref()
-            && since.elapsed() < CERTIFICATE_RENEWAL
+        let ring = Arc::clone(&self.ring.borrow());
+        let mut held = self.made.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(made) = held.as_ref()
+            && made.since.elapsed() < CERTIFICATE_RENEWAL
+            && Arc::ptr_eq(&made.ring, &ring)
         {
-            return Ok(Arc::clone(config));
+            return Ok(Arc::clone(&made.config));
         }
         let leaf = certs::Leaf {
             common_name: names::CONTROLLER_USER.to_owned(),
@@ -159,10 +170,10 @@ impl Agents {
             usage: certs::Usage::CLIENT,
             lifetime: CERTIFICATE_LIFE,
         };
-        let issued = self.authority.issue(&leaf).map_err(Error::Certificate)?;
-        let roots = self.authority.certificate_pem();
-        let config = certs::client_config(roots, Some(&issued), &[certs::ALPN_H1]).map_err(Error::Certificate)?;
-        *held = Some((Arc::clone(&config), Instant::now()));
+        let issued = ring.signer().issue(&leaf).map_err(Error::Certificate)?;
+        let config = certs::client_config(&ring.bundle_pem(), Some(&issued), &[certs::ALPN_H1]);
+        let config = config.map_err(Error::Certificate)?;
+        *held = Some(Made { config: Arc::clone(&config), ring, since: Instant::now() });
         Ok(config)
     }
 }

@@ -1,21 +1,22 @@
 //! What a person types. Every flag is checked here, with a message that says what to do; behind this file all is typed.
 
 pub mod audit;
+pub mod cluster;
 pub mod store;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
-use apiserver::filter::authn::trust::AnyName;
 use clap::{Parser, Subcommand, ValueEnum};
 use types::version::Version;
 
 use crate::log::{self, Form, chain};
 use crate::node::{address::Cidr, image};
-use crate::{aggregated, standalone};
+use crate::standalone;
 
 /// Exit code of a usage error, as clap has it.
 const USAGE: u8 = 2;
@@ -35,7 +36,13 @@ enum Part {
     /// Everything in one process on this machine; pods are local processes on loopback addresses.
     Standalone(Box<Flags>),
     /// The API server of a cluster, behind its kube-apiserver, which says who asks and what he may do.
-    Apiserver(Box<ServerFlags>),
+    Apiserver(Box<cluster::ServerFlags>),
+    /// The admission webhook of a cluster.
+    Webhook(cluster::WebhookFlags),
+    /// The controller of a cluster. Several may run; one of them leads.
+    Controller(cluster::ControllerFlags),
+    /// Makes the authorities and certificates of a cluster, and turns them before they end.
+    Certs(cluster::CertsFlags),
     /// Backups of the embedded store.
     #[command(subcommand)]
     Store(Keeping),
@@ -101,43 +108,6 @@ struct Flags {
     verbose: u8,
 }
 
-/// Flags of `kun apiserver`; those that Kubernetes' own servers have are called as there.
-#[derive(Debug, clap::Args)]
-struct ServerFlags {
-    /// Directory for the objects and the audit trail. Created if absent.
-    #[arg(long, value_name = "DIR")]
-    data: PathBuf,
-    /// Address to listen on.
-    #[arg(long, value_name = "IP", default_value = "0.0.0.0")]
-    bind_address: IpAddr,
-    /// Port to listen on.
-    #[arg(long, value_name = "PORT", default_value = "8443")]
-    secure_port: u16,
-    /// Certificate of the server (PEM); followed when it changes.
-    #[arg(long, value_name = "FILE")]
-    tls_cert_file: PathBuf,
-    /// Its key (PEM).
-    #[arg(long, value_name = "FILE")]
-    tls_private_key_file: PathBuf,
-    /// How to reach the kube-apiserver; absent: as a pod does.
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Let any certificate of the proxies' authority say who asks, although the cluster names no proxies. Dangerous: whoever has one
-    /// could be anybody.
-    #[arg(long)]
-    requestheader_allow_any_name: bool,
-    #[command(flatten)]
-    store: store::StoreFlags,
-    #[command(flatten)]
-    audit: audit::AuditFlags,
-    /// Log lines for a person or for a machine.
-    #[arg(long, value_enum, default_value = "json")]
-    log: Form,
-    /// Say more; twice for everything.
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    verbose: u8,
-}
-
 /// A part of standalone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Role {
@@ -174,6 +144,12 @@ enum Error {
     NoPort(SocketAddr),
     #[error("--secure-port 0: give a port; the Service must know it")]
     NoSecurePort,
+    #[error("--observe {0}: give a port; probes must know it")]
+    NoObservePort(SocketAddr),
+    #[error("--serving {0:?}: give SECRET=SERVICE, such as kun-webhook-tls=kun-webhook")]
+    Serving(String),
+    #[error("--{flag} {given:?}: give a time such as 24h or 90m, of {least:?} at least")]
+    Time { flag: &'static str, given: String, least: Duration },
     #[error("--data {path}: {why}")]
     Data { path: PathBuf, why: String },
     #[error("--data {0}: the path has {1} bytes, the most is {DATA_PATH_MOST}; sockets below it need the rest")]
@@ -196,7 +172,10 @@ enum Error {
 pub fn run() -> ExitCode {
     match Arguments::parse().command {
         Part::Standalone(flags) => run_standalone(*flags),
-        Part::Apiserver(flags) => run_apiserver(*flags),
+        Part::Apiserver(flags) => cluster::run_apiserver(*flags),
+        Part::Webhook(flags) => cluster::run_webhook(flags),
+        Part::Controller(flags) => cluster::run_controller(flags),
+        Part::Certs(flags) => cluster::run_certs(flags),
         Part::Store(what) => keep(what),
         // main.rs has handled it.
         Part::Agent => crate::agent::run(std::env::args_os().skip(2)),
@@ -224,15 +203,7 @@ fn keep(what: Keeping) -> ExitCode {
 fn run_standalone(flags: Flags) -> ExitCode {
     let (form, verbosity) = (flags.log, flags.verbose);
     match check(flags) {
-        Ok(options) => run_with(form, verbosity, &options.data.join("audit.log"), standalone::run(options)),
-        Err(error) => fail(USAGE, &error.to_string()),
-    }
-}
-
-fn run_apiserver(flags: ServerFlags) -> ExitCode {
-    let (form, verbosity) = (flags.log, flags.verbose);
-    match check_server(flags) {
-        Ok(options) => run_with(form, verbosity, &options.data.join("audit.log"), aggregated::run(options)),
+        Ok(options) => run_with(form, verbosity, Some(&options.data.join("audit.log")), standalone::run(options)),
         Err(error) => fail(USAGE, &error.to_string()),
     }
 }
@@ -241,11 +212,11 @@ fn run_apiserver(flags: ServerFlags) -> ExitCode {
 fn run_with<E: std::error::Error + 'static>(
     form: Form,
     verbosity: u8,
-    audit: &Path,
+    audit: Option<&Path>,
     part: impl Future<Output = Result<ExitCode, E>>,
 ) -> ExitCode {
-    if let Err(error) = log::of_standalone(form, verbosity, audit) {
-        return fail(1, &format!("open {}: {error}", audit.display()));
+    if let Err(error) = log::begin(form, verbosity, audit) {
+        return fail(1, &format!("open {}: {error}", audit.unwrap_or(Path::new("the log")).display()));
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -255,25 +226,6 @@ fn run_with<E: std::error::Error + 'static>(
         Ok(code) => code,
         Err(error) => fail(1, &chain(&error)),
     }
-}
-
-/// From flags to options.
-fn check_server(flags: ServerFlags) -> Result<aggregated::Options, Error> {
-    let listen = SocketAddr::new(flags.bind_address, flags.secure_port);
-    if listen.port() == 0 {
-        return Err(Error::NoSecurePort);
-    }
-    let any_name = if flags.requestheader_allow_any_name { AnyName::Allowed } else { AnyName::Refused };
-    let store = store::kept(flags.store, true)?;
-    Ok(aggregated::Options {
-        data: directory(&flags.data)?,
-        store,
-        audit: audit::recorded(flags.audit)?,
-        listen,
-        certificate: (flags.tls_cert_file, flags.tls_private_key_file),
-        kubeconfig: flags.kubeconfig,
-        any_name,
-    })
 }
 
 /// From flags to options; every wrong one is refused with what to do.

@@ -1,8 +1,8 @@
 //! The one binary of KUN, as a library: the roles of a standalone installation and the node that runs pods as processes.
 
 pub mod agent;
-pub mod aggregated;
 pub mod cli;
+pub mod cluster;
 pub mod install;
 pub mod keeping;
 pub mod launch;

@@ -43,16 +43,17 @@ fn level(verbosity: u8) -> &'static str {
     }
 }
 
-/// For whoever serves the API: standard error, and the audit trail in `audit`.
+/// For a part that runs: standard error, and for whoever serves the API the audit trail in `audit`.
 ///
 /// # Errors
 /// When the audit file cannot be opened.
-pub fn of_standalone(form: Form, verbosity: u8, audit: &Path) -> std::io::Result<()> {
-    let file = private(audit)?;
-    let trail = tracing_subscriber::fmt::layer()
-        .event_format(MessageOnly)
-        .with_writer(Mutex::new(file))
-        .with_filter(filter::filter_fn(|metadata| metadata.target() == apiserver::filter::audit::TARGET));
+pub fn begin(form: Form, verbosity: u8, audit: Option<&Path>) -> std::io::Result<()> {
+    let trail = audit.map(private).transpose()?.map(|file| {
+        tracing_subscriber::fmt::layer()
+            .event_format(MessageOnly)
+            .with_writer(Mutex::new(file))
+            .with_filter(filter::filter_fn(|metadata| metadata.target() == apiserver::filter::audit::TARGET))
+    });
     let filter = || EnvFilter::new(format!("{},{}=off", level(verbosity), apiserver::filter::audit::TARGET));
     let (text, json) = match form {
         Form::Text => (

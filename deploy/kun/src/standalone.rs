@@ -7,11 +7,13 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use types::version::Version;
@@ -33,6 +35,8 @@ mod pki;
 
 use pki::Pki;
 
+/// Namespace of our own objects.
+const NAMESPACE: &str = "kun-system";
 /// Name of the controller in its lease: stable, so that a restarted kun takes over from itself at once.
 const CONTROLLER_IDENTITY: &str = "kun-standalone";
 /// Image named in the pods' init container, which the standalone node skips.
@@ -216,9 +220,10 @@ fn start_node(options: &Options, pki: &Pki) -> Result<Running, Error> {
 
 fn start_controller(options: &Options, pki: &Pki) -> Result<Running, Error> {
     let client = client::client(options.listen, pki.controller())?;
-    let authority = pki.agent_authority()?;
-    let mut controller =
-        controller::run::Options::new(client, authority, CONTROLLER_IDENTITY.to_owned(), KUN_IMAGE.to_owned());
+    // One authority for as long as the directory lives: its certificate is renewed over the same key.
+    let agents = watch::channel(Arc::new(certs::Ring::of(pki.agent_authority()?))).1;
+    let (namespace, identity) = (NAMESPACE.to_owned(), CONTROLLER_IDENTITY.to_owned());
+    let mut controller = controller::run::Options::new(client, agents, namespace, identity, KUN_IMAGE.to_owned());
     // This host has no DNS for Services.
     controller.reach = controller::report::Reach::PodAddresses;
     controller.failpoint = std::env::var(FAILPOINT).ok().and_then(|count| count.parse().ok());

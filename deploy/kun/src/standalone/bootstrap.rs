@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::hooks::Registration;
 
 /// Namespaces that are always there.
-const NAMESPACES: [&str; 3] = ["default", "kube-system", "kun-system"];
+const NAMESPACES: [&str; 3] = ["default", "kube-system", super::NAMESPACE];
 /// Name of both webhook configurations, and of the webhooks in them.
 const WEBHOOK: &str = "redis.kun.io";
 /// How long the API server waits for a review. Ours answers from memory.

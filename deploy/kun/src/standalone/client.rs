@@ -99,11 +99,12 @@ pub(super) async fn get(client: &Client, path: &str) -> Result<String, kube::Err
 /// Waits until `identity` has written itself into the controller's lease after `since`: an old entry of our own, from
 /// before we were killed, says nothing.
 pub(super) async fn leads(client: &Client, identity: &str, since: Timestamp, patience: Duration) -> Result<(), Error> {
-    let leases: Api<Lease> = Api::namespaced(client.clone(), controller::lease::NAMESPACE);
+    let name = controller::lease::Name::of_controller(super::NAMESPACE);
+    let leases: Api<Lease> = Api::namespaced(client.clone(), &name.namespace);
     let mut holder = String::new();
     let led = async {
         loop {
-            let spec = leases.get_opt(controller::lease::NAME).await.ok().flatten().and_then(|lease| lease.spec);
+            let spec = leases.get_opt(&name.name).await.ok().flatten().and_then(|lease| lease.spec);
             if let Some(spec) = spec {
                 holder = spec.holder_identity.unwrap_or_default();
                 if holder == identity && spec.renew_time.is_some_and(|time| time.0 >= since) {

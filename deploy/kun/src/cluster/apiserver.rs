@@ -30,10 +30,10 @@ use apiserver::storage::Storage;
 use apiserver::world::System;
 use certs::{ALPN_H1, ALPN_H2, ClientAuth, MaterialPaths, Reloading};
 use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::client;
 use crate::cli::Role;
 use crate::cli::audit::Audit;
 use crate::cli::store::Kept;
@@ -82,15 +82,9 @@ pub enum Error {
     /// The certificate.
     #[error("preparing the server's TLS")]
     Tls(#[from] certs::Error),
-    /// The kubeconfig.
-    #[error("reading how to reach the kube-apiserver")]
-    Kubeconfig(#[source] kube::config::KubeconfigError),
-    /// The environment of a pod.
-    #[error("reading how to reach the kube-apiserver from inside of a pod; outside of one, give --kubeconfig")]
-    InCluster(#[source] kube::config::InClusterError),
-    /// The client.
-    #[error("preparing the client of the kube-apiserver")]
-    Client(#[source] kube::Error),
+    /// The client of the kube-apiserver.
+    #[error(transparent)]
+    Client(#[from] client::Error),
     /// A kind's schema.
     #[error("the schema of a kind")]
     Schema(#[from] merge::SchemaError),
@@ -116,7 +110,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
         TcpListener::bind(options.listen).await.map_err(|source| Error::Listen { address: options.listen, source })?;
     let paths = MaterialPaths { identity: Some(options.certificate.clone()), authorities: None };
     let certificates = Reloading::new(paths.read()?)?;
-    let client = client(&options).await?;
+    let client = client::client(options.kubeconfig.as_deref()).await?;
     let app = App::new(redis::registry()?, Arc::new(System));
     let core = Core::follow(client, options.any_name, app.registry().clone());
     let metrics = Arc::new(Metrics::default());
@@ -149,18 +143,6 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     storage.close().await;
     trail::close(trail).await;
     Ok(ExitCode::SUCCESS)
-}
-
-async fn client(options: &Options) -> Result<Client, Error> {
-    let config = match &options.kubeconfig {
-        Some(path) => {
-            let kubeconfig = Kubeconfig::read_from(path).map_err(Error::Kubeconfig)?;
-            let options = KubeConfigOptions::default();
-            kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(Error::Kubeconfig)?
-        }
-        None => kube::Config::incluster().map_err(Error::InCluster)?,
-    };
-    Client::try_from(config).map_err(Error::Client)
 }
 
 /// What the kube-apiserver says: who asks, what he may do, what admission must know.
