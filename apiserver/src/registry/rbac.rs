@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, Registry, Scope};
+use super::{
+    Kind, Registry, Scope,
+    access::{Access, Part},
+};
 use crate::request::Verb;
 
 /// The ClusterRoles of a group, to be shipped with an installation.
@@ -27,6 +30,21 @@ pub fn cluster_roles(registry: &Registry, group: &str) -> Vec<Value> {
         role("edit", "edit", of(|_| true)),
         role("admin", "admin", of(|_| true)),
     ]
+}
+
+/// What a part of an installation does, as rules of a role: kind by kind, as their entries say.
+#[must_use]
+pub fn part_rules(registry: &Registry, part: Part) -> Vec<Value> {
+    let of = |kind: &Kind| {
+        let rule = |access: &Access| {
+            let resource =
+                access.subresource.map_or_else(|| kind.plural.to_owned(), |sub| format!("{}/{sub}", kind.plural));
+            let verbs: Vec<&str> = access.verbs.iter().map(|verb| verb.as_str()).collect();
+            json!({"apiGroups": [kind.group], "resources": [resource], "verbs": verbs})
+        };
+        kind.access.iter().filter(|access| access.part == part).map(rule).collect::<Vec<_>>()
+    };
+    registry.hubs().filter(|kind| kind.review.is_none()).flat_map(of).collect()
 }
 
 fn rules(kind: &Kind, pick: fn(Verb) -> bool) -> Vec<Value> {
