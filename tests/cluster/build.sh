@@ -26,11 +26,11 @@ if [ ! -d "$out" ]; then
     trap 'rm -rf "$partial"' EXIT
     # With cgo everything would be compiled a second time, and linked with this machine's libc.
     export CGO_ENABLED=0
-    go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -ldflags "$flags" -o "$partial/kube" ./kube
-    (cd coredns && go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -ldflags "-s -w" -o "$partial/coredns" .)
-    for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl volumes; do
-        ln -s kube "$partial/$name"
-    done
+    build=(go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -ldflags)
+    "${build[@]}" "$flags" -o "$partial/" ./kube k8s.io/kubernetes/cmd/kube-apiserver
+    "${build[@]}" "$flags" -o "$partial/etcd" go.etcd.io/etcd/server/v3
+    (cd coredns && "${build[@]}" "-s -w" -o "$partial/coredns" .)
+    for name in kube-controller-manager kube-scheduler kubelet kube-proxy kubectl volumes; do ln -s kube "$partial/$name"; done
     chmod 755 "$partial"
     # Two builds at once end with the files of one of them.
     mv -T "$partial" "$out" 2>/dev/null || [ -d "$out" ]

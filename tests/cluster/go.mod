@@ -1,12 +1,16 @@
-// Kubernetes and etcd in one program (build.sh), an informer program of client-go (informer.sh), and what makes images without a
+// Kubernetes and etcd (build.sh), an informer program of client-go (informer.sh), and what makes images without a
 // container engine (images.sh).
 module kun.io/tests/cluster
 
 go 1.25.0
 
+tool (
+	go.etcd.io/etcd/server/v3
+	k8s.io/kubernetes/cmd/kube-apiserver
+)
+
 require (
 	github.com/spf13/cobra v1.9.1
-	go.etcd.io/etcd/server/v3 v3.6.4
 	k8s.io/api v0.34.4
 	k8s.io/apimachinery v0.34.4
 	k8s.io/client-go v0.34.4
@@ -133,6 +137,7 @@ require (
 	go.etcd.io/etcd/client/pkg/v3 v3.6.4 // indirect
 	go.etcd.io/etcd/client/v3 v3.6.4 // indirect
 	go.etcd.io/etcd/pkg/v3 v3.6.4 // indirect
+	go.etcd.io/etcd/server/v3 v3.6.4 // indirect
 	go.etcd.io/raft/v3 v3.6.0 // indirect
 	go.opentelemetry.io/auto/sdk v1.1.0 // indirect
 	go.opentelemetry.io/contrib/instrumentation/github.com/emicklei/go-restful/otelrestful v0.44.0 // indirect

@@ -69,12 +69,12 @@ until_true() {
 first_process() {
     local pid
     pid="$(cat "$STATE/first.pid" 2>/dev/null)" || return 0
-    if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q "inside/cluster.sh $STATE "; then echo "$pid"; fi
+    if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "inside/cluster.sh $STATE "; then echo "$pid"; fi
 }
 
 # The same of a node.
 node_process() {
     local pid
     pid="$(cat "$STATE/node-$1/first.pid" 2>/dev/null)" || return 0
-    if tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null | grep -q "inside/node.sh $STATE $1 "; then echo "$pid"; fi
+    if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "inside/node.sh $STATE $1 "; then echo "$pid"; fi
 }

@@ -92,9 +92,9 @@ is_ready() {
 
 # Ready, and with the account that every pod needs.
 wait_for_nodes() {
-    local names
+    local name names
     names="$(seq -f node/node-%g "$NODES")"
-    kubectl wait --for=create --timeout=60s $names >/dev/null
+    for name in $names; do kubectl wait --for=create --timeout=60s "$name" >/dev/null; done
     kubectl wait --for=condition=Ready --timeout=60s $names >/dev/null
     kubectl wait --for=create --timeout=60s --namespace=default serviceaccount/default >/dev/null
 }
@@ -102,7 +102,8 @@ wait_for_nodes() {
 given_up() {
     trap - ERR
     echo "up.sh: given up in line $1. The ends of the logs:" >&2
-    tail -n 5 "$STATE"/log/*.log >&2 || true
+    find "$STATE" -path '*/containerd' -prune -o -name '*.log' -not -name audit.log -print0 |
+        sort -z | xargs -0 tail -n 5 | cut -c1-300 >&2 || true
     "$HERE/down.sh" --claimed || true
     exit 1
 }

@@ -1,5 +1,6 @@
-// Every program of Kubernetes and etcd in one file: the name it is called by says which of them it is. What they share is
-// compiled, linked and held in memory once.
+// The programs of Kubernetes beside kube-apiserver in one file: the name it is called by says which of them it is. What they
+// share is linked and held in memory once. kube-apiserver and etcd are built as everybody has them, because their memory is
+// compared with ours.
 package main
 
 import (
@@ -9,13 +10,11 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
-	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
 	_ "k8s.io/component-base/logs/json/register"
 	_ "k8s.io/component-base/metrics/prometheus/clientgo"
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	kubectl "k8s.io/kubectl/pkg/cmd"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -24,7 +23,6 @@ import (
 
 // Commands that end the way Kubernetes' own main functions end them.
 var commands = map[string]func() *cobra.Command{
-	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": manager.NewControllerManagerCommand,
 	"kube-proxy":              proxy.NewProxyCommand,
 	"kube-scheduler":          func() *cobra.Command { return scheduler.NewSchedulerCommand() },
@@ -34,8 +32,6 @@ var commands = map[string]func() *cobra.Command{
 func main() {
 	name := filepath.Base(os.Args[0])
 	switch name {
-	case "etcd":
-		etcdmain.Main(os.Args)
 	case "volumes":
 		os.Exit(runVolumes(os.Args[1:]))
 	case "kubectl":
