@@ -16,10 +16,13 @@ if [ ! -d "$out" ]; then
     echo "building Kubernetes, etcd and CoreDNS (minutes, once) into $out" >&2
     kubernetes="$(go list -mod=mod -m -f '{{.Version}}' k8s.io/kubernetes)"
     major_minor="${kubernetes#v}"
-    package=k8s.io/component-base/version
-    flags="-s -w -X $package.gitVersion=$kubernetes -X $package.gitMajor=${major_minor%%.*}"
-    flags="$flags -X $package.gitMinor=$(cut -d. -f2 <<<"$major_minor") -X $package.gitCommit=tests"
-    flags="$flags -X $package.gitTreeState=clean -X $package.buildDate=2026-01-01T00:00:00Z"
+    flags="-s -w"
+    # What they tell about themselves, and what they tell servers.
+    for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+        flags="$flags -X $package.gitVersion=$kubernetes -X $package.gitMajor=${major_minor%%.*}"
+        flags="$flags -X $package.gitMinor=$(cut -d. -f2 <<<"$major_minor") -X $package.gitCommit=tests"
+        flags="$flags -X $package.gitTreeState=clean -X $package.buildDate=2026-01-01T00:00:00Z"
+    done
 
     mkdir -p "$cache"
     partial="$(mktemp -d "$cache/partial.XXXXXX")"

@@ -10,7 +10,7 @@ main() {
     read -r TOOLS IMAGES <<<"$("$HERE/prepare.sh" | tr '\n' ' ')"
     choose "${CLUSTER:-0}"
     "$HERE/down.sh" --claimed
-    trap 'given_up "$LINENO"' ERR
+    trap 'given_up "$LINENO"' ERR INT TERM
     guard
     make_state
     "$HERE/keys.sh"
@@ -45,8 +45,7 @@ choose() {
 
 # What is sent to a cluster that is down would follow the machine's default route to the outside. This stays.
 guard() {
-    ip route show table main type unreachable | grep -q "^unreachable $RANGE " ||
-        ip route add unreachable "$RANGE" metric 4000000000
+    ip route replace unreachable "$RANGE" metric 4000000000
 }
 
 make_state() {
@@ -100,7 +99,7 @@ wait_for_nodes() {
 }
 
 given_up() {
-    trap - ERR
+    trap - ERR INT TERM
     echo "up.sh: given up in line $1. The ends of the logs:" >&2
     find "$STATE" -path '*/containerd' -prune -o -name '*.log' -not -name audit.log -print0 |
         sort -z | xargs -0 tail -n 5 | cut -c1-300 >&2 || true
