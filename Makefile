@@ -1,10 +1,10 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build setup cluster differential
+.PHONY: help demo test bench lint soak build setup cluster cluster-up cluster-down differential
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 setup: ## redis-server and kubectl
 	@tests/setup.sh redis kubectl
@@ -18,8 +18,14 @@ demo: setup build ## the whole story, on this machine, against real redis-server
 test: setup cluster build ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
 	cargo test --workspace --no-fail-fast
 
-cluster: # etcd and kube-apiserver take minutes, once: they are built beside our own build, and whoever needs them waits
-	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/informer.sh) >/dev/null 2>&1 </dev/null & fi
+cluster: # Kubernetes takes minutes, once: it is built beside our own build, and whoever needs it waits
+	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/prepare.sh; tests/cluster/informer.sh) >/dev/null 2>&1 </dev/null & fi
+
+cluster-up: ## a real Kubernetes in namespaces of this machine; NODES=3
+	@tests/cluster/up.sh $${NODES:-1}
+
+cluster-down: ## ends it, and leaves nothing
+	@tests/cluster/down.sh
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc

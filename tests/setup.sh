@@ -1,19 +1,33 @@
 #!/usr/bin/env bash
 # Installs what the targets of the Makefile need, or says exactly what is missing and how to get it.
-# usage: tests/setup.sh [redis] [kubectl] [cargo-deny]
+# usage: tests/setup.sh [redis] [kubectl] [node] [cargo-deny]
 set -euo pipefail
 
 CARGO_DENY_VERSION=0.20.2
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Debian's redis-server package starts a service where there is one; policy-rc.d keeps it from doing so here.
+# What a node of tests/cluster is made of, beside Kubernetes itself: command and package.
+NODE="containerd=containerd ctr=containerd runc=runc iptables=iptables nft=nftables ip=iproute2 sysctl=procps
+    unshare=util-linux nsenter=util-linux flock=util-linux openssl=openssl curl=curl strip=binutils
+    /usr/lib/cni/bridge=containernetworking-plugins"
+
+# The packages of redis-server and containerd start services where there is an init; a policy keeps them from doing so here.
+POLICY=/usr/sbin/policy-rc.d
+forbid_services() {
+    [ ! -e "$POLICY" ] || return 0
+    printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+    chmod 755 "$POLICY"
+    trap 'rm -f "$POLICY"' EXIT
+}
+
 apt_install() {
     if ! have apt-get || [ "$(id -u)" != 0 ]; then
         echo "missing: $2. As root on Debian: apt-get install $1" >&2
         exit 1
     fi
     echo "installing $1" >&2
+    forbid_services
     export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
     apt-get -qq -o Acquire::Retries=3 update >/dev/null
     apt-get -qq -y --no-install-recommends install $1 >/dev/null
@@ -27,6 +41,15 @@ for need in "$@"; do
     kubectl)
         have kubectl || apt_install kubernetes-client kubectl
         ;;
+    node)
+        lacking="" commands=""
+        for pair in $NODE; do
+            have "${pair%=*}" && continue
+            commands="$commands${commands:+, }${pair%=*}"
+            case " $lacking " in *" ${pair#*=} "*) ;; *) lacking="$lacking ${pair#*=}" ;; esac
+        done
+        [ -z "$lacking" ] || apt_install "${lacking# }" "$commands"
+        ;;
     cargo-deny)
         if ! cargo deny --version 2>/dev/null | grep -qF "$CARGO_DENY_VERSION"; then
             echo "installing cargo-deny $CARGO_DENY_VERSION" >&2
@@ -34,7 +57,7 @@ for need in "$@"; do
         fi
         ;;
     *)
-        echo "setup.sh: unknown part '$need' (redis, kubectl, cargo-deny)" >&2
+        echo "setup.sh: unknown part '$need' (redis, kubectl, node, cargo-deny)" >&2
         exit 2
         ;;
     esac

@@ -16,6 +16,7 @@ const DEADLINE: Duration = Duration::from_secs(240);
 /// kubectl for one cluster.
 #[derive(Clone, Debug)]
 pub struct Kubectl {
+    program: PathBuf,
     kubeconfig: PathBuf,
     home: PathBuf,
 }
@@ -35,16 +36,24 @@ impl Kubectl {
     /// kubectl with this kubeconfig; `home` receives its caches.
     #[must_use]
     pub fn new(kubeconfig: &Path, home: &Path) -> Self {
-        Self { kubeconfig: kubeconfig.to_owned(), home: home.to_owned() }
+        Self { program: "kubectl".into(), kubeconfig: kubeconfig.to_owned(), home: home.to_owned() }
+    }
+
+    /// The same, but this kubectl instead of the machine's.
+    #[must_use]
+    pub fn program(mut self, program: PathBuf) -> Self {
+        self.program = program;
+        self
     }
 
     /// Runs kubectl with `stdin` and returns how it ended.
     pub async fn outcome(&self, args: &[&str], stdin: &str) -> Result<Outcome> {
-        let mut child = Command::new("kubectl")
+        let mut child = Command::new(&self.program)
+            // Before the others: what follows `--` is another program's.
+            .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .args(args)
             .env_remove("KUBECONFIG")
             .env("HOME", &self.home)
-            .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

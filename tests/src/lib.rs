@@ -14,6 +14,7 @@ pub mod control_plane;
 pub mod fixture;
 pub mod fleet;
 pub mod kubectl;
+pub mod kubernetes;
 pub mod oracle;
 pub mod standalone;
 pub mod story;

@@ -1,0 +1,80 @@
+# Sourced by the scripts of the cluster: where its files are and which addresses it has. CLUSTER is its number, 0 to 15; each
+# has 1/16 of 198.18.0.0/15, which is nobody's on the Internet, and a lock that is held as long as it runs.
+HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+CACHE="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
+CLUSTERS=16
+# As many as have a network of pods.
+MOST_NODES=7
+RANGE=198.18.0.0/15
+
+# settle NUMBER: everything that follows from a cluster's number.
+settle() {
+    export CLUSTER="$1"
+    local first="198.$((18 + CLUSTER / 8))" third=$((32 * (CLUSTER % 8)))
+    LOCK="/run/lock/kun-cluster-$CLUSTER"
+    STATE="${KUN_STATE:-$CACHE/clusters}/$CLUSTER"
+    LINK="kun-c$CLUSTER"
+    GROUP="kun-c$CLUSTER"
+    MACHINE_IP="$first.$third.1"
+    CONTROL_IP="$first.$third.2"
+    NODES_PREFIX="$first.$third"
+    PODS_PREFIX="$first"
+    PODS_THIRD=$((third + 8))
+    PODS_RANGE="$first.$PODS_THIRD.0/21"
+    SERVICES_RANGE="$first.$((third + 16)).0/20"
+    API_SERVICE_IP="$first.$((third + 16)).1"
+    DNS_SERVICE_IP="$first.$((third + 16)).10"
+}
+
+# found: the same of a cluster that runs, wherever it has its state.
+found() {
+    settle "${CLUSTER:-0}"
+    if [ -s "$LOCK" ]; then STATE="$(cat "$LOCK")"; fi
+    if [ -z "$(first_process)" ]; then
+        echo "cluster $CLUSTER does not run" >&2
+        exit 1
+    fi
+    TOOLS="$(cat "$STATE/tools")"
+    IMAGES="$(cat "$STATE/images")"
+}
+
+node_ip() { echo "$NODES_PREFIX.$((10 + $1))"; }
+node_pods() { echo "$PODS_PREFIX.$((PODS_THIRD + $1)).0/24"; }
+
+# claim NUMBER: takes the lock of a cluster, as file descriptor 9; whoever inherits it holds it, too. While there is anything
+# of a cluster, the file says where its state is: for whoever comes after a crash.
+claim() {
+    settle "$1"
+    mkdir -p "$(dirname "$LOCK")"
+    exec 9<>"$LOCK"
+    flock --nonblock 9
+}
+
+# until_true SECONDS WHAT COMMAND...: asks ten times a second.
+until_true() {
+    local tries=$(($1 * 10)) what="$2"
+    shift 2
+    while ! "$@" >/dev/null 2>&1; do
+        tries=$((tries - 1))
+        if [ "$tries" -le 0 ]; then
+            echo "it took too long until $what" >&2
+            return 1
+        fi
+        sleep 0.1
+    done
+}
+
+# The first process of the cluster, as the machine counts; empty if it does not run. A number may have been given to another
+# process since: it counts only if that one is ours.
+first_process() {
+    local pid
+    pid="$(cat "$STATE/first.pid" 2>/dev/null)" || return 0
+    if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "inside/cluster.sh $STATE "; then echo "$pid"; fi
+}
+
+# The same of a node.
+node_process() {
+    local pid
+    pid="$(cat "$STATE/node-$1/first.pid" 2>/dev/null)" || return 0
+    if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "inside/node.sh $STATE $1 "; then echo "$pid"; fi
+}
