@@ -117,8 +117,9 @@ impl Ring {
         }
     }
 
-    /// What is due `now`, if each wait is to take `overlap`. Somebody who asks to rest long is asked again all the same.
-    pub fn due(&self, overlap: Duration, now: Timestamp) -> Result<Turn> {
+    /// What is due `now`, if each wait is to take `overlap`. Whoever `asked` for another authority after the ring turned last
+    /// gets one although the signer is not old.
+    pub fn due(&self, overlap: Duration, asked: Option<Timestamp>, now: Timestamp) -> Result<Turn> {
         let waited = Duration::try_from(now.duration_since(self.turned)).unwrap_or_default();
         let left = overlap.saturating_sub(waited);
         let turn = |turn| if left.is_zero() { turn } else { Turn::Rest(left) };
@@ -126,6 +127,7 @@ impl Ring {
             // A predecessor goes before a successor comes: at most two are believed for long.
             (None, Some(_)) => Ok(turn(Turn::Retire)),
             (Some(_), None | Some(_)) => Ok(turn(Turn::Promote)),
+            (None, None) if asked.is_some_and(|asked| asked > self.turned && asked <= now) => Ok(Turn::Announce),
             (None, None) if renewal_due(self.signer.certificate_pem(), &now)? => Ok(Turn::Announce),
             (None, None) => {
                 let validity = validity(self.signer.certificate_pem())?;
@@ -212,7 +214,7 @@ mod tests {
         let (mut bundles, mut turns) = (vec![(now, ring.bundle_pem())], Vec::new());
         let mut leaves = vec![(now, issued.clone())];
         for _ in 0..40 {
-            let turn = ring.due(HOUR, now).unwrap();
+            let turn = ring.due(HOUR, None, now).unwrap();
             match turn {
                 Turn::Rest(rest) => now = after(now, rest.max(Duration::from_secs(1))),
                 Turn::Announce | Turn::Promote | Turn::Retire => turns.push(turn),
@@ -250,11 +252,15 @@ mod tests {
         let now = Timestamp::now();
         let ring = Ring::create_at("kun", now).unwrap();
         let kept = ring.encode();
-        assert!(matches!(ring.due(HOUR, now).unwrap(), Turn::Rest(rest) if rest > HOUR * 24 * 365));
+        assert!(matches!(ring.due(HOUR, None, now).unwrap(), Turn::Rest(rest) if rest > HOUR * 24 * 365));
+        let asked = |at| ring.due(HOUR, Some(at), after(now, HOUR)).unwrap();
+        assert_eq!(asked(after(now, HOUR / 2)), Turn::Announce);
+        assert!(matches!(asked(now), Turn::Rest(_)), "what was asked for before the last turn was done by it");
+        assert!(matches!(asked(after(now, HOUR * 2)), Turn::Rest(_)), "what is asked for later is done later");
         let ring = ring.turn(Turn::Promote, now).unwrap();
         assert_eq!(ring.encode(), kept);
         let announced = ring.turn(Turn::Announce, now).unwrap();
-        assert_eq!(announced.due(HOUR, after(now, HOUR / 4)).unwrap(), Turn::Rest(HOUR / 4 * 3));
-        assert_eq!(announced.due(HOUR, after(now, HOUR)).unwrap(), Turn::Promote);
+        assert_eq!(announced.due(HOUR, None, after(now, HOUR / 4)).unwrap(), Turn::Rest(HOUR / 4 * 3));
+        assert_eq!(announced.due(HOUR, None, after(now, HOUR)).unwrap(), Turn::Promote);
     }
 }

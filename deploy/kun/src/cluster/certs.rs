@@ -39,6 +39,8 @@ const AGAIN: Duration = Duration::from_secs(2);
 const REST: Duration = Duration::from_secs(600);
 /// How often it is asked whether we lead.
 const LEADING: Duration = Duration::from_millis(200);
+/// Annotation with which somebody asks for another authority: a time of RFC 3339, once per turn.
+const TURN: &str = "redis.kun.io/turn";
 /// Type of the Secrets.
 const TLS: &str = "kubernetes.io/tls";
 
@@ -223,6 +225,7 @@ impl Keeper {
         let failed = |source| Error::Certificate(secret.to_owned(), source);
         let kept = self.read(secret).await?;
         let found = kept.as_ref().map(|kept| Ring::decode(&ring::texts(kept))).transpose().map_err(failed)?.flatten();
+        let asked = kept.as_ref().and_then(|kept| kept.metadata.annotations.as_ref()?.get(TURN)?.parse().ok());
         let mut ring = match found {
             Some(ring) => ring,
             None => {
@@ -233,7 +236,7 @@ impl Keeper {
             }
         };
         self.publish(audience, &ring).await?;
-        let due = ring.due(self.options.overlap, now).map_err(failed)?;
+        let due = ring.due(self.options.overlap, asked, now).map_err(failed)?;
         let rest = match due {
             Turn::Rest(rest) => return Ok((ring, rest)),
             Turn::Announce | Turn::Promote | Turn::Retire => self.options.overlap,
