@@ -42,6 +42,7 @@ async fn two_nodes_run_every_engine_keep_data_resolve_names_and_leave_nothing() 
     }
     admin.feed(&["create", "-f", "-"], &restricted_namespace().to_string()).await?;
     every_engine_answers(&admin, cluster.number().is_some()).await?;
+    a_service_leads_to_them(&admin, cluster.number().is_some()).await?;
     what_is_not_restricted_is_refused(&admin).await?;
     data_outlives_its_pod_and_names_are_resolved(&admin).await?;
     admin.run(&["delete", "namespace", NAMESPACE, WAIT]).await?;
@@ -222,6 +223,29 @@ fn pod_name(image: &str) -> String {
 async fn ping(address: &Value) -> Result<Reply> {
     let address: IpAddr = address.as_str().context("an address")?.parse()?;
     Ok(Connection::open(&Options::new(SocketAddr::from((address, PORT)))).await?.call(&["PING"]).await?)
+}
+
+/// From a pod of each engine, and so from both nodes, also to themselves; and from the machine.
+async fn a_service_leads_to_them(admin: &Kubectl, is_near: bool) -> Result<()> {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all", "namespace": NAMESPACE},
+        "spec": {"selector": {"app": "engine"}, "ports": [{"port": PORT}]}});
+    admin.feed(&["create", "-f", "-"], &service.to_string()).await?;
+    let begin = Instant::now();
+    let client = ["exec", HERE, "redis-7-0", "--", "redis-cli", "-h", "all", "ping"];
+    while admin.outcome(&client, "").await?.stdout != "PONG\n" {
+        ensure!(begin.elapsed() < GOES, "the Service does not answer");
+    }
+    for (image, program, _) in ENGINES {
+        let name = pod_name(image);
+        let script = format!("for i in 1 2 3 4 5 6 7 8; do timeout 5 {program}-cli -h all ping || exit 1; done");
+        let answers = admin.run(&["exec", HERE, &name, "--", "sh", "-c", &script]).await?;
+        ensure!(answers == "PONG\n".repeat(8), "{image}: {answers}");
+    }
+    if is_near {
+        let service = admin.get("service/all", HERE).await?;
+        ensure!(ping(&service["spec"]["clusterIP"]).await? == Reply::Status("PONG".to_owned()), "from the machine");
+    }
+    Ok(())
 }
 
 async fn what_is_not_restricted_is_refused(admin: &Kubectl) -> Result<()> {
