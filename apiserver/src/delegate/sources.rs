@@ -242,22 +242,40 @@ fn followed(client: Client, version: &str, kind: &str, plural: &'static str) -> 
     let api = Api::<DynamicObject>::all_with(client, &resource);
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
     let filled = reflector::reflector(writer, events).for_each(move |event| {
-        let is_gone = may_be_absent
-            && matches!(
-                &event,
-                Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404
-            );
-        match event {
-            Err(_) if is_gone && !absent.swap(true, Ordering::AcqRel) => {
-                tracing::info!(plural, "the kube-apiserver does not serve them, so there are none");
+        let told = told(&event).filter(|told| may_be_absent || *told == Told::Served);
+        match (told, event) {
+            (Some(Told::Served), _) => absent.store(false, Ordering::Release),
+            (Some(Told::Absent), _) if absent.swap(true, Ordering::AcqRel) => {}
+            (Some(Told::Absent), _) => {
+                tracing::info!(plural, "the kube-apiserver does not serve them, so there are none")
             }
-            Err(_) if is_gone => {}
-            Err(error) => tracing::warn!(%error, plural, "following the kube-apiserver"),
-            Ok(_) => absent.store(false, Ordering::Release),
+            (None, Err(error)) => tracing::warn!(%error, plural, "following the kube-apiserver"),
+            (None, Ok(_)) => {}
         }
         futures::future::ready(())
     });
     (Followed { plural, store, is_absent }, Box::pin(filled))
+}
+
+/// What an event tells of a resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// It is served: its objects were listed, or one of them changed.
+    Served,
+    /// It is not.
+    Absent,
+}
+
+/// `None`: nothing. That a list is about to be asked for says nothing of what will be answered: a resource that is not
+/// served is asked for again and again, and stays known as absent meanwhile.
+fn told<K>(event: &Result<watcher::Event<K>, watcher::Error>) -> Option<Told> {
+    match event {
+        Ok(watcher::Event::Init) => None,
+        Ok(watcher::Event::InitApply(_) | watcher::Event::InitDone) => Some(Told::Served),
+        Ok(watcher::Event::Apply(_) | watcher::Event::Delete(_)) => Some(Told::Served),
+        Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 404 => Some(Told::Absent),
+        Err(_) => None,
+    }
 }
 
 fn known(namespace: &CoreNamespace) -> Namespace {
@@ -290,4 +308,21 @@ where
 {
     use futures::FutureExt as _;
     store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_that_is_not_served_stays_absent_while_it_is_asked_for_again() {
+        let failed = |code| {
+            let status = kube::core::Status { code, ..kube::core::Status::default() };
+            Err::<watcher::Event<()>, _>(watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status))))
+        };
+        assert_eq!(told(&Ok(watcher::Event::<()>::Init)), None);
+        assert_eq!(told(&failed(404)), Some(Told::Absent));
+        assert_eq!(told(&failed(503)), None);
+        assert_eq!(told(&Ok(watcher::Event::<()>::InitDone)), Some(Told::Served));
+    }
 }

@@ -21,9 +21,11 @@ mod splice;
 mod watcher;
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::{Stream, TryStreamExt};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -37,13 +39,16 @@ pub use snapshot::{Listed, Query};
 pub use splice::{SpliceError, with_revision};
 pub use watcher::{End, MAILBOX_BYTES, MAILBOX_EVENTS, Watcher};
 
-use crate::{Clock, Error as StoreError, Event, Feed, Key, ListOptions, Range, Revision, Store, Write, Written};
+use crate::{Clock, Error as StoreError, Event, Feed, Key, ListOptions, Page, Range, Revision, Store, Write, Written};
 
 /// How long a read waits for a revision that has not arrived: what kube-apiserver waits.
 pub const WAIT_LIMIT: Duration = Duration::from_secs(3);
 
 /// How many objects are loaded at once, so that loading holds no second copy of everything.
 const LOAD_PAGE: usize = 500;
+
+/// How many pages are made into objects at the same time: with more threads, reading is what takes the time.
+const LOAD_AHEAD: usize = 4;
 
 /// How long the pump pauses after the store failed to answer.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -243,6 +248,23 @@ async fn exchanged(exchanges: &mut Option<watch::Receiver<u64>>) {
     }
 }
 
+/// A page's values as objects, made on a thread of its own: that is most of the work of loading.
+async fn objects(
+    resource: Arc<Resource>,
+    page: Page,
+) -> Result<(Vec<(Key, Result<Object, String>)>, Revision), StoreError> {
+    let read = move || {
+        let reading = resource.reading();
+        let items = page.items.into_iter();
+        items.map(|(key, stored)| (key.clone(), reading.loaded(&key, &stored))).collect()
+    };
+    match tokio::task::spawn_blocking(read).await {
+        Ok(objects) => Ok((objects, page.revision)),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(StoreError::Closed),
+    }
+}
+
 impl Shared {
     /// Reads every resource, and returns the feed of what happens after.
     async fn load(&self) -> Result<Feed, StoreError> {
@@ -256,22 +278,29 @@ impl Shared {
         Ok(feed)
     }
 
-    async fn load_resource(&self, resource: &Resource) -> Result<(), StoreError> {
+    /// Pages are read one after the other while those before are made into objects beside it.
+    async fn load_resource(&self, resource: &Arc<Resource>) -> Result<(), StoreError> {
         let mut snapshot = resource.blank();
-        let range = Range::of(resource.name(), None);
-        let mut options = ListOptions { limit: Some(LOAD_PAGE), ..ListOptions::all(range) };
-        loop {
-            let page = self.store.list(options.clone()).await?;
-            for (key, stored) in page.items {
-                snapshot.load(key, &stored, resource.reading());
-            }
-            options = ListOptions { at: Some(page.revision), after: page.next, ..options };
-            if options.after.is_none() {
-                snapshot.loaded(page.revision);
-                resource.reset(snapshot);
-                return Ok(());
-            }
+        let make = |page: Page| objects(Arc::clone(resource), page);
+        let mut pages = pin!(self.pages(resource.name()).map_ok(make).try_buffered(LOAD_AHEAD));
+        while let Some((objects, revision)) = pages.try_next().await? {
+            objects.into_iter().for_each(|(key, object)| snapshot.load(key, object));
+            snapshot.loaded(revision);
         }
+        resource.reset(snapshot);
+        Ok(())
+    }
+
+    /// Everything of a resource as of one revision.
+    fn pages<'a>(&'a self, resource: &str) -> impl Stream<Item = Result<Page, StoreError>> + 'a {
+        let first = ListOptions { limit: Some(LOAD_PAGE), ..ListOptions::all(Range::of(resource, None)) };
+        futures::stream::try_unfold(Some(first), async |options| {
+            let Some(options) = options else { return Ok(None) };
+            let page = self.store.list(options.clone()).await?;
+            let rest = |after| ListOptions { at: Some(page.revision), after: Some(after), ..options };
+            let next = page.next.clone().map(rest);
+            Ok(Some((page, next)))
+        })
     }
 
     /// Follows the store until it is closed.

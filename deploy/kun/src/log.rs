@@ -36,8 +36,8 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// How much is said.
 fn level(verbosity: u8) -> &'static str {
     match verbosity {
-        // The client library warns of what we handle (a watch that ended, a conflict that is retried).
-        0 => "info,kube_runtime=error,kube_client=error",
+        // The client library tells of what we handle, and tell of ourselves (a watch that ended, a conflict that is retried, a 503).
+        0 => "info,kube_runtime=error,kube_client=off",
         1 => "debug,hyper=info,rustls=info,h2=info,tower=info,kube_runtime=info,kube_client=info",
         2.. => "trace,h2=debug",
     }

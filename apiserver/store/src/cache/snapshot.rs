@@ -22,6 +22,11 @@ pub(super) struct Reading<'a> {
 }
 
 impl Reading<'_> {
+    /// An object as it was found.
+    pub(super) fn loaded(self, key: &Key, stored: &Stored) -> Result<Object, String> {
+        self.object(Kind::Added, key, stored.revision, &stored.value)
+    }
+
     fn object(self, kind: Kind, key: &Key, revision: Revision, value: &Bytes) -> Result<Object, String> {
         let Some(seals) = self.seals else { return Object::encode(kind, key.clone(), revision, value, self.describe) };
         let opened = seals.open(key, value)?;
@@ -83,9 +88,9 @@ impl Snapshot {
         self.changed
     }
 
-    /// Adds an object read from the store.
-    pub(super) fn load(&mut self, key: Key, stored: &Stored, reading: Reading<'_>) {
-        match reading.object(Kind::Added, &key, stored.revision, &stored.value) {
+    /// Adds an object read from the store, or why it cannot be read.
+    pub(super) fn load(&mut self, key: Key, object: Result<Object, String>) {
+        match object {
             Ok(object) => drop(self.insert(Arc::new(object))),
             Err(reason) => drop(self.undecodable.insert(key, reason.into())),
         }
