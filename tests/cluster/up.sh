@@ -12,11 +12,12 @@ main() {
     "$HERE/down.sh" --claimed
     trap 'given_up "$LINENO"' ERR INT TERM
     guard
+    raise_limits
     make_state
     "$HERE/keys.sh"
     start
     connect
-    until_true 60 "the control plane is ready" is_ready
+    until_true 120 "the control plane is ready" is_ready
     kubectl apply -f - >/dev/null <<<"$(sed "s/DNS_SERVICE_IP/$DNS_SERVICE_IP/; s/CONTROL_IP/$CONTROL_IP/" "$HERE/addons.yaml")"
     for node in $(seq "$NODES"); do "$HERE/node.sh" up "$node"; done
     wait_for_nodes
@@ -46,6 +47,13 @@ choose() {
 # What is sent to a cluster that is down would follow the machine's default route to the outside. This stays.
 guard() {
     ip route replace unreachable "$RANGE" metric 4000000000
+}
+
+# Every node takes 16 inotify instances and every control plane 13, of 128 that all of root's processes share by default. This
+# stays, too.
+raise_limits() {
+    local limit=/proc/sys/fs/inotify/max_user_instances
+    [ "$(cat "$limit")" -ge 1024 ] || echo 1024 >"$limit"
 }
 
 make_state() {
@@ -93,9 +101,9 @@ is_ready() {
 wait_for_nodes() {
     local name names
     names="$(seq -f node/node-%g "$NODES")"
-    for name in $names; do kubectl wait --for=create --timeout=60s "$name" >/dev/null; done
-    kubectl wait --for=condition=Ready --timeout=60s $names >/dev/null
-    kubectl wait --for=create --timeout=60s --namespace=default serviceaccount/default >/dev/null
+    for name in $names; do kubectl wait --for=create --timeout=120s "$name" >/dev/null; done
+    kubectl wait --for=condition=Ready --timeout=120s $names >/dev/null
+    kubectl wait --for=create --timeout=120s --namespace=default serviceaccount/default >/dev/null
 }
 
 given_up() {

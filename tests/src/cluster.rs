@@ -1,6 +1,7 @@
 //! The real servers that `tests/cluster` builds once, for the tests that need them; and what happens where they cannot be built.
 
 use std::{
+    fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
 };
@@ -9,6 +10,8 @@ use anyhow::{Context, Result, bail};
 
 /// What a script of `tests/cluster` prints where there is no Go and nothing was built before.
 const MISSING: &str = "missing: ";
+/// Lines of a log that a failure shows.
+const TAIL: usize = 25;
 
 /// Runs a script of `tests/cluster` that prints the path of what it built. `None`: there is no Go, and the test is skipped
 /// with a line that says so. In CI that is an error, because nobody reads the line.
@@ -29,6 +32,14 @@ pub fn built(script: &str, test: &str) -> Result<Option<PathBuf>> {
     }
     println!("{test}: SKIPPED; {missing}");
     Ok(None)
+}
+
+/// The last lines of a program's log.
+#[must_use]
+pub fn log_tail(path: &Path) -> String {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(TAIL)..).unwrap_or_default().join("\n")
 }
 
 /// The one test of a program without a harness, whose last lines are to be seen in every run: runs it if the arguments ask

@@ -16,6 +16,8 @@ use anyhow::{Context, Result};
 use certs::{Authority, Issued, Leaf, Usage};
 use tokio::process::{Child, Command};
 
+use crate::cluster;
+
 /// Port of etcd: like the others below those that the kernel gives to connections.
 pub const ETCD: u16 = 2379;
 const ETCD_PEER: u16 = 2380;
@@ -23,8 +25,6 @@ const ETCD_PEER: u16 = 2380;
 pub const APISERVER: u16 = 6443;
 /// Lifetime of certificates: longer than any run.
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// Lines of a log that a failure shows.
-const TAIL: usize = 25;
 
 /// Whether etcd waits for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,9 +135,7 @@ impl ControlPlane {
     /// The last lines of a program's log.
     #[must_use]
     pub fn log_tail(&self, name: &str) -> String {
-        let text = fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        lines.get(lines.len().saturating_sub(TAIL)..).unwrap_or_default().join("\n")
+        cluster::log_tail(&self.path(&format!("{name}.log")))
     }
 
     /// A file in its folder.

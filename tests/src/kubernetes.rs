@@ -12,10 +12,12 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{cluster, kubectl::Kubectl};
+use crate::{cluster, kubectl::Kubectl, standalone::kun_binary};
 
 /// Longest time a cluster takes to end: a second, or more where the machine is busy.
 const END: Duration = Duration::from_secs(60);
+/// What pods call the image of [`Kubernetes::load_kun`].
+pub const KUN_IMAGE: &str = "kun.test/kun:test";
 
 /// A cluster.
 #[derive(Debug)]
@@ -154,10 +156,25 @@ impl Kubernetes {
         self.own()?.script("part.sh", &[blow.word(), name])
     }
 
-    /// Gives an image to every node.
+    /// Gives an image to every node that is on.
     pub fn load(&self, image: &Path) -> Result<()> {
         let image = image.to_str().context("path of the image")?;
         self.own()?.script("load.sh", &[image])
+    }
+
+    /// Gives our own image to every node that is on, as [`KUN_IMAGE`].
+    pub fn load_kun(&self) -> Result<()> {
+        let output = script("kun-image.sh").arg(kun_binary()?).stdin(Stdio::null()).output()?;
+        ensure!(output.status.success(), "kun-image.sh: {}", String::from_utf8_lossy(&output.stderr));
+        self.load(Path::new(String::from_utf8_lossy(&output.stdout).trim()))
+    }
+
+    /// The end of a program's log; `part.sh` says how they are called.
+    #[must_use]
+    pub fn log_tail(&self, part: &str) -> String {
+        self.state()
+            .map(|state| cluster::log_tail(&state.join("parts").join(format!("{part}.log"))))
+            .unwrap_or_default()
     }
 
     /// Ends it if it is ours, and waits until nothing of it is left.

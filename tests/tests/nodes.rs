@@ -14,7 +14,11 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use resp::{Connection, Options, Reply};
 use serde_json::{Value, json};
-use tests::{cluster::built, kubectl::Kubectl, kubernetes::Kubernetes};
+use tests::{
+    cluster::built,
+    kubectl::Kubectl,
+    kubernetes::{Blow, KUN_IMAGE, Kubernetes, Power},
+};
 
 /// Image, how its programs are called, and how the version begins that it says it has.
 const ENGINES: [(&str, &str, &str); 4] = [
@@ -27,7 +31,7 @@ const PORT: u16 = 6379;
 const NAMESPACE: &str = "engines";
 const HERE: &str = "--namespace=engines";
 /// Longest time until what was asked for is there.
-const WAIT: &str = "--timeout=60s";
+const WAIT: &str = "--timeout=120s";
 
 #[tokio::test]
 async fn two_nodes_run_every_engine_keep_data_resolve_names_and_leave_nothing() -> Result<()> {
@@ -38,6 +42,7 @@ async fn two_nodes_run_every_engine_keep_data_resolve_names_and_leave_nothing() 
     }
     admin.feed(&["create", "-f", "-"], &restricted_namespace().to_string()).await?;
     every_engine_answers(&admin, cluster.number().is_some()).await?;
+    a_service_leads_to_them(&admin, cluster.number().is_some()).await?;
     what_is_not_restricted_is_refused(&admin).await?;
     data_outlives_its_pod_and_names_are_resolved(&admin).await?;
     admin.run(&["delete", "namespace", NAMESPACE, WAIT]).await?;
@@ -54,6 +59,8 @@ async fn two_nodes_run_every_engine_keep_data_resolve_names_and_leave_nothing() 
 const HOLDER: &str = "KUN_TEST_HOLDS_A_CLUSTER";
 /// Longest time that process lives if nobody kills it.
 const HELD: Duration = Duration::from_secs(120);
+/// Longest time until a cluster has noticed what happened to it: a silent node is missed after 20 s.
+const HEALS: Duration = Duration::from_secs(90);
 /// Longest time a cluster takes to go.
 const GOES: Duration = Duration::from_secs(30);
 
@@ -99,6 +106,56 @@ fn hold(name: &str) -> Result<()> {
     println!("holds cluster {number} in {}", state.display());
     std::thread::sleep(HELD);
     Ok(())
+}
+
+#[tokio::test]
+async fn what_is_broken_is_noticed_and_heals() -> Result<()> {
+    let Some(cluster) = Kubernetes::start(3, "what_is_broken_is_noticed_and_heals")? else { return Ok(()) };
+    let admin = cluster.admin();
+    // One loses its power, one its cable, one hangs; and the control plane is taken apart.
+    let blows = [(1, Power::Kill, Power::Up), (2, Power::Cut, Power::Join), (3, Power::Freeze, Power::Thaw)];
+    for (node, blow, _) in blows {
+        cluster.node(blow, node)?;
+    }
+    cluster.part(Blow::Pause, "kube-scheduler")?;
+    cluster.part(Blow::Hold, "etcd")?;
+    let told = admin.refused(&["get", "--raw", "/readyz", "--request-timeout=5s"], "").await?;
+    ensure!(told.contains("InternalError") || told.contains("context deadline exceeded"), "{told}");
+    cluster.part(Blow::Release, "etcd")?;
+    cluster.part(Blow::Kill, "kube-apiserver")?;
+    all_are(&admin, "Unknown").await?;
+    for (node, _, remedy) in blows {
+        cluster.node(remedy, node)?;
+    }
+    all_are(&admin, "True").await?;
+    cluster.part(Blow::Continue, "kube-scheduler")?;
+    ensure!(cluster.part(Blow::Kill, "kube-dns").is_err(), "there is no such part");
+    // A node that is added is like the others, and is given our image like them.
+    cluster.node(Power::Up, 4)?;
+    admin.until("node", "node-4", HEALS, "there", |node| ready(node) == Some("True")).await?;
+    cluster.load_kun()?;
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "kun", "namespace": "default"}, "spec": {
+        "nodeSelector": {"topology.kubernetes.io/zone": "zone-4"}, "restartPolicy": "Never", "securityContext": {"runAsNonRoot": true},
+        "containers": [{"name": "kun", "image": KUN_IMAGE, "args": ["--version"]}]}});
+    admin.feed(&["create", "-f", "-"], &pod.to_string()).await?;
+    admin.until("pod", "kun", HEALS, "done", |pod| pod["status"]["phase"] == "Succeeded").await?;
+    let version = admin.run(&["logs", "kun"]).await?;
+    ensure!(version.starts_with("kun "), "{version}");
+    Ok(())
+}
+
+/// Waits until the condition Ready of all nodes says this.
+async fn all_are(admin: &Kubectl, status: &str) -> Result<()> {
+    for node in ["node-1", "node-2", "node-3"] {
+        admin.until("node", node, HEALS, &format!("Ready={status}"), |node| ready(node) == Some(status)).await?;
+    }
+    Ok(())
+}
+
+/// What a node's condition Ready says.
+fn ready(node: &Value) -> Option<&str> {
+    let conditions = node["status"]["conditions"].as_array()?;
+    conditions.iter().find(|condition| condition["type"] == "Ready")?["status"].as_str()
 }
 
 async fn the_nodes_are_those_of_the_versions_wanted(admin: &Kubectl) -> Result<()> {
@@ -166,6 +223,29 @@ fn pod_name(image: &str) -> String {
 async fn ping(address: &Value) -> Result<Reply> {
     let address: IpAddr = address.as_str().context("an address")?.parse()?;
     Ok(Connection::open(&Options::new(SocketAddr::from((address, PORT)))).await?.call(&["PING"]).await?)
+}
+
+/// From a pod of each engine, and so from both nodes, also to themselves; and from the machine.
+async fn a_service_leads_to_them(admin: &Kubectl, is_near: bool) -> Result<()> {
+    let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "all", "namespace": NAMESPACE},
+        "spec": {"selector": {"app": "engine"}, "ports": [{"port": PORT}]}});
+    admin.feed(&["create", "-f", "-"], &service.to_string()).await?;
+    let begin = Instant::now();
+    let client = ["exec", HERE, "redis-7-0", "--", "redis-cli", "-h", "all", "ping"];
+    while admin.outcome(&client, "").await?.stdout != "PONG\n" {
+        ensure!(begin.elapsed() < GOES, "the Service does not answer");
+    }
+    for (image, program, _) in ENGINES {
+        let name = pod_name(image);
+        let script = format!("for i in 1 2 3 4 5 6 7 8; do timeout 5 {program}-cli -h all ping || exit 1; done");
+        let answers = admin.run(&["exec", HERE, &name, "--", "sh", "-c", &script]).await?;
+        ensure!(answers == "PONG\n".repeat(8), "{image}: {answers}");
+    }
+    if is_near {
+        let service = admin.get("service/all", HERE).await?;
+        ensure!(ping(&service["spec"]["clusterIP"]).await? == Reply::Status("PONG".to_owned()), "from the machine");
+    }
+    Ok(())
 }
 
 async fn what_is_not_restricted_is_refused(admin: &Kubectl) -> Result<()> {

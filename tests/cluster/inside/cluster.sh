@@ -67,7 +67,7 @@ start_apiserver() {
 
 # They would wait by themselves, but ever longer.
 start_the_others() {
-    until_true 60 "kube-apiserver is ready" curl --silent --fail --max-time 2 --cacert "$STATE/keys/ca.crt" https://127.0.0.1:6443/readyz
+    until_true 120 "kube-apiserver is ready" curl --silent --fail --max-time 2 --cacert "$STATE/keys/ca.crt" https://127.0.0.1:6443/readyz
     local keys="$STATE/keys" who="$STATE/kubeconfig"
     # Quick enough that a node is not Ready before its first pod has an account; a node that is silent is missed after 20 s.
     keep_running kube-controller-manager "$TOOLS/kube-controller-manager" --kubeconfig="$who/manager" \
