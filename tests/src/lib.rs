@@ -13,6 +13,7 @@ pub mod cluster;
 pub mod control_plane;
 pub mod fixture;
 pub mod fleet;
+pub mod installed;
 pub mod kubectl;
 pub mod kubernetes;
 pub mod oracle;
