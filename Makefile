@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build setup cluster cluster-up cluster-down differential
+.PHONY: help demo test bench lint soak build setup cluster cluster-up cluster-down cluster-install differential
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -26,6 +26,9 @@ cluster-up: ## a real Kubernetes in namespaces of this machine; NODES=3
 
 cluster-down: ## ends it, and leaves nothing
 	@tests/cluster/down.sh
+
+cluster-install: build ## KUN into the cluster of cluster-up, and a RedisCluster
+	@tests/cluster/install.sh "$${CARGO_TARGET_DIR:-target}/debug/kun"
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc
