@@ -6,8 +6,10 @@ set -Eeuo pipefail
 . "$HERE/cgroups.sh"
 
 main() {
-    [ "$NODES" -ge 1 ] && [ "$NODES" -le "$MOST_NODES" ] || fail "1 to $MOST_NODES nodes, not $NODES"
-    read -r TOOLS IMAGES <<<"$("$HERE/prepare.sh" | tr '\n' ' ')"
+    [[ "$NODES" =~ ^[1-$MOST_NODES]$ ]] || fail "1 to $MOST_NODES nodes, not $NODES"
+    local prepared
+    prepared="$("$HERE/prepare.sh")"
+    { read -r TOOLS && read -r IMAGES; } <<<"$prepared"
     choose "${CLUSTER:-0}"
     "$HERE/down.sh" --claimed
     trap 'given_up "$LINENO"' ERR INT TERM
