@@ -134,6 +134,84 @@ async fn a_collection_is_deleted_by_selector_within_its_namespace() {
     assert_eq!(api.delete("/api/v1/pods").await.fault().0, 405);
 }
 
+/// Names of the objects in a list.
+fn names(list: &serde_json::Value) -> Vec<String> {
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_collection_is_what_it_was_at_the_version_that_is_asked_for() {
+    let api = Api::new().await;
+    for name in ["a", "b", "c"] {
+        api.cluster(name).await;
+    }
+    // Versions 2, 3 and 4. Of the three that were there at 4, `a` goes on its own and `d` comes later.
+    api.delete(&format!("{CLUSTERS}/a")).await.ok();
+    api.cluster("d").await;
+    let refused = api.delete(&format!("{CLUSTERS}?resourceVersionMatch=Exact")).await.fault();
+    assert!(refused.0 == 422 && refused.2.contains("resourceVersionMatch: Forbidden"), "{refused:?}");
+    let refused = api.delete(&format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch=Nearly")).await.fault();
+    assert!(
+        refused.0 == 422 && refused.2.contains("resourceVersionMatch: Unsupported value: \"Nearly\""),
+        "{refused:?}"
+    );
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["b", "c", "d"], "what was refused deleted something");
+    let deleted = api.delete(&format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch=Exact")).await.ok();
+    assert_eq!(names(&deleted), ["a", "b", "c"], "the answer is the list of then, with what had gone meanwhile");
+    assert_eq!(deleted["metadata"]["resourceVersion"], "4");
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["d"], "what came later was not meant");
+    let deleted = api.delete(&format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch=NotOlderThan")).await.ok();
+    assert_eq!(names(&deleted), ["d"]);
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), Vec::<String>::new());
+}
+
+/// Deletes `a` while admission is asked about its deletion, as somebody else would at that moment.
+struct Faster(std::sync::OnceLock<std::sync::Arc<apiserver::storage::Storage>>);
+
+impl apiserver::admission::Admission for Faster {
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a apiserver::admission::Attributes,
+        object: serde_json::Value,
+    ) -> futures::future::BoxFuture<'a, apiserver::error::Result<serde_json::Value>> {
+        Box::pin(async move {
+            if attributes.operation == apiserver::admission::Operation::Delete && attributes.name == "a" {
+                let key = store::Key::new("redis.kun.io/redisclusters", Some("shop"), "a").unwrap();
+                let found = self.0.get().unwrap().cache().resource(key.resource()).unwrap().get(&key).unwrap();
+                if let Some(found) = found {
+                    let write = store::Write::delete(key, found.revision());
+                    assert!(self.0.get().unwrap().write(write).await.is_ok(), "nobody else deletes it");
+                }
+            }
+            Ok(object)
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        _: &'a apiserver::admission::Attributes,
+    ) -> futures::future::BoxFuture<'a, apiserver::error::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_deletes_meanwhile_is_no_failure_of_a_collections_deletion() {
+    let faster = std::sync::Arc::new(Faster(std::sync::OnceLock::new()));
+    let api = Api::with(faster.clone()).await;
+    assert!(faster.0.set(api.storage.clone()).is_ok());
+    for name in ["a", "b"] {
+        api.cluster(name).await;
+    }
+    let deleted = api.delete(CLUSTERS).await.ok();
+    assert_eq!(names(&deleted), ["a", "b"]);
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), Vec::<String>::new());
+    // Alone, the same is a 404.
+    api.cluster("a").await;
+    assert_eq!(api.delete(&format!("{CLUSTERS}/a")).await.fault().1, "NotFound");
+}
+
 #[tokio::test]
 async fn the_options_of_a_delete_must_be_options() {
     let api = Api::new().await;
