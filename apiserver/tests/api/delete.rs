@@ -50,6 +50,13 @@ async fn preconditions_of_a_delete_are_checked() {
     let end = "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (2). The object might have been \
                modified";
     assert!(fault.2.ends_with(end), "{}", fault.2);
+    // In the query they count where there is no body.
+    for query in ["uid=x", "resourceVersion=1"] {
+        assert_eq!(api.delete(&format!("{ORDERS}?{query}")).await.fault().0, 409, "{query}");
+    }
+    assert_eq!(api.get(ORDERS).await.ok(), object);
+    let right = format!("{ORDERS}?uid={uid}&resourceVersion=2&dryRun=All");
+    assert_eq!(api.delete(&right).await.code, 200);
     let done = api.call("DELETE", ORDERS).json(&with(json!({"uid": uid, "resourceVersion": "2"}))).send().await;
     assert_eq!(done.code, 200);
 }
@@ -157,11 +164,15 @@ async fn a_collection_is_what_it_was_at_the_version_that_is_asked_for() {
         "{refused:?}"
     );
     assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["b", "c", "d"], "what was refused deleted something");
-    let deleted = api.delete(&format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch=Exact")).await.ok();
+    // Without a body the version is a precondition of each deletion, too, as in Kubernetes.
+    let at = |how: &str| format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch={how}");
+    let refused = api.delete(&format!("{}&fieldSelector=metadata.name%3Db", at("Exact"))).await.fault();
+    assert!(refused.0 == 409 && refused.2.contains("the ResourceVersion in the precondition (4)"), "{refused:?}");
+    let deleted = api.call("DELETE", &at("Exact")).body("{}").send().await.ok();
     assert_eq!(names(&deleted), ["a", "b", "c"], "the answer is the list of then, with what had gone meanwhile");
     assert_eq!(deleted["metadata"]["resourceVersion"], "4");
     assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["d"], "what came later was not meant");
-    let deleted = api.delete(&format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch=NotOlderThan")).await.ok();
+    let deleted = api.call("DELETE", &at("NotOlderThan")).body("{}").send().await.ok();
     assert_eq!(names(&deleted), ["d"]);
     assert_eq!(names(&api.get(CLUSTERS).await.ok()), Vec::<String>::new());
 }
