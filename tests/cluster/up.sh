@@ -19,9 +19,10 @@ main() {
     "$HERE/keys.sh"
     start
     connect
+    # They unpack their images while the control plane starts.
+    for node in $(seq "$NODES"); do "$HERE/node.sh" up "$node"; done
     until_true 120 "the control plane is ready" is_ready
     kubectl apply -f - >/dev/null <<<"$(sed "s/DNS_SERVICE_IP/$DNS_SERVICE_IP/; s/CONTROL_IP/$CONTROL_IP/" "$HERE/addons.yaml")"
-    for node in $(seq "$NODES"); do "$HERE/node.sh" up "$node"; done
     wait_for_nodes
     tell
 }
