@@ -43,7 +43,7 @@ use count::Counts;
 use means::Means;
 use mutate::Again;
 use quota::{Ledger, Quotas};
-use source::{Sources, StoreSources};
+use source::{NotReady, Sources, StoreSources};
 
 /// API group of the webhook configurations themselves. They are never sent to webhooks: one that refused them could not
 /// be removed any more.
@@ -117,8 +117,9 @@ impl Chain {
         if attributes.resource.group == REGISTRATION {
             return Ok(object);
         }
-        let policies = self.sources.policies(policy::Kind::Mutating)?;
-        let hooks = self.sources.hooks(config::Kind::Mutating)?;
+        let early = |why| too_early(attributes, &object, why);
+        let policies = self.sources.policies(policy::Kind::Mutating).map_err(early)?;
+        let hooks = self.sources.hooks(config::Kind::Mutating).map_err(early)?;
         let (mut policies_again, mut hooks_again) = (Again::default(), Again::default());
         for _round in 0..ROUNDS {
             object = policy::mutate::run(&policies, attributes, object, self.means(), &mut policies_again).await?;
@@ -135,9 +136,11 @@ impl Chain {
         if attributes.resource.group == REGISTRATION {
             return config_is_sound(attributes);
         }
-        let policies = self.sources.policies(policy::Kind::Validating)?;
+        let object = attributes.object.as_deref().unwrap_or(&Value::Null);
+        let early = |why| too_early(attributes, object, why);
+        let policies = self.sources.policies(policy::Kind::Validating).map_err(early)?;
         policy::validate::run(&policies, attributes, self.means()).await?;
-        let hooks = self.sources.hooks(config::Kind::Validating)?;
+        let hooks = self.sources.hooks(config::Kind::Validating).map_err(early)?;
         validate::run(&hooks, attributes, self.means()).await?;
         match &self.quotas {
             Some(quotas) => self.ledger.charge(attributes, quotas.as_ref(), &self.counts).await,
@@ -154,6 +157,11 @@ impl Admission for Chain {
     fn validate<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, Result<()>> {
         Box::pin(self.validated(attributes))
     }
+}
+
+/// The refusal while it is not known who wants to be asked.
+fn too_early(attributes: &Attributes, object: &Value, why: NotReady) -> Error {
+    validate::forbidden(attributes, &lifecycle::shown_name(attributes, object), &why.to_string())
 }
 
 /// Tells the audit what the URL does not: the name of what is created, and that a body asked for a dry run.

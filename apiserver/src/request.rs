@@ -274,19 +274,37 @@ impl Warnings {
 
 /// Audit annotations, collected from anywhere in the request. The first value of a key stays.
 #[derive(Clone, Debug, Default)]
-pub struct Annotations(Arc<Mutex<BTreeMap<String, String>>>);
+pub struct Annotations(Arc<Mutex<Noted>>);
+
+#[derive(Debug, Default)]
+struct Noted {
+    values: BTreeMap<String, String>,
+    wants_details: bool,
+}
 
 impl Annotations {
     /// Sets a key that is not set yet.
     pub fn set(&self, key: impl Into<String>, value: impl Into<String>) {
-        let mut map = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        map.entry(key.into()).or_insert_with(|| value.into());
+        let mut noted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.values.entry(key.into()).or_insert_with(|| value.into());
+    }
+
+    /// The same of what holds parts of the object: only for an audit that records what was sent.
+    pub fn set_detail(&self, key: impl Into<String>, value: impl FnOnce() -> String) {
+        if self.0.lock().unwrap_or_else(PoisonError::into_inner).wants_details {
+            self.set(key, value());
+        }
+    }
+
+    /// From now on details are kept, too.
+    pub fn want_details(&self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).wants_details = true;
     }
 
     /// A copy of what was collected so far.
     #[must_use]
     pub fn snapshot(&self) -> BTreeMap<String, String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values.clone()
     }
 }
 

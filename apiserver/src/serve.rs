@@ -80,21 +80,24 @@ impl Default for Limits {
 pub struct Drain {
     /// How long to go on serving after `/readyz` began to fail, so that load balancers notice.
     pub notice: Duration,
-    /// How long requests in progress may take after that.
+    /// Over how long watches end after that, one by one; at most half of `finish`.
+    pub spread: Duration,
+    /// How long requests in progress may take after the notice.
     pub finish: Duration,
 }
 
 impl Default for Drain {
     fn default() -> Self {
-        Self { notice: Duration::ZERO, finish: Duration::from_secs(60) }
+        Self { notice: Duration::ZERO, spread: Duration::ZERO, finish: Duration::from_secs(60) }
     }
 }
 
 /// Pause after an accept that failed for want of file descriptors or memory: trying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves until `shutdown` is cancelled, then stops in order: `/readyz` fails, the listener closes, watches end,
-/// connections are told to go away and given time to finish. Returns when all are gone or the time is over.
+/// Serves until `shutdown` is cancelled, then stops in order: `/readyz` fails, the listener closes, connections are told
+/// to go away, watches end, and what is in progress is given time to finish. Returns when all are gone or the time is
+/// over.
 pub async fn run(options: Options, shutdown: CancellationToken) {
     let Options { listener, tls, edge, metrics, limits, drain } = options;
     let server = Arc::new(Server {
@@ -116,7 +119,7 @@ pub async fn run(options: Options, shutdown: CancellationToken) {
     // Serving goes on, new connections included, until the notice is over.
     let _ = timeout_at(notice_ends, server.accept_all(&listener)).await;
     drop(listener);
-    edge.lifecycle.drain();
+    edge.lifecycle.drain(drain.spread.min(drain.finish / 2));
     server.goodbye.cancel();
     server.connections.close();
     if timeout(drain.finish, server.connections.wait()).await.is_err() {

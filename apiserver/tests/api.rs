@@ -22,6 +22,8 @@ mod admission;
 mod apply;
 #[path = "api/create.rs"]
 mod create;
+#[path = "api/delegate.rs"]
+mod delegate;
 #[path = "api/delete.rs"]
 mod delete;
 #[path = "api/discovery.rs"]

@@ -9,6 +9,10 @@ RANGE=198.18.0.0/15
 
 # settle NUMBER: everything that follows from a cluster's number.
 settle() {
+    if ! [[ "$1" =~ ^[0-9]+$ ]] || [ "$1" -ge "$CLUSTERS" ]; then
+        echo "CLUSTER is 0 to $((CLUSTERS - 1)), not $1" >&2
+        exit 2
+    fi
     export CLUSTER="$1"
     local first="198.$((18 + CLUSTER / 8))" third=$((32 * (CLUSTER % 8)))
     LOCK="/run/lock/kun-cluster-$CLUSTER"

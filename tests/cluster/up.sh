@@ -6,8 +6,10 @@ set -Eeuo pipefail
 . "$HERE/cgroups.sh"
 
 main() {
-    [ "$NODES" -ge 1 ] && [ "$NODES" -le "$MOST_NODES" ] || fail "1 to $MOST_NODES nodes, not $NODES"
-    read -r TOOLS IMAGES <<<"$("$HERE/prepare.sh" | tr '\n' ' ')"
+    [[ "$NODES" =~ ^[1-$MOST_NODES]$ ]] || fail "1 to $MOST_NODES nodes, not $NODES"
+    local prepared
+    prepared="$("$HERE/prepare.sh")"
+    { read -r TOOLS && read -r IMAGES; } <<<"$prepared"
     choose "${CLUSTER:-0}"
     "$HERE/down.sh" --claimed
     trap 'given_up "$LINENO"' ERR INT TERM
@@ -17,9 +19,10 @@ main() {
     "$HERE/keys.sh"
     start
     connect
+    # They unpack their images while the control plane starts.
+    for node in $(seq "$NODES"); do "$HERE/node.sh" up "$node"; done
     until_true 120 "the control plane is ready" is_ready
     kubectl apply -f - >/dev/null <<<"$(sed "s/DNS_SERVICE_IP/$DNS_SERVICE_IP/; s/CONTROL_IP/$CONTROL_IP/" "$HERE/addons.yaml")"
-    for node in $(seq "$NODES"); do "$HERE/node.sh" up "$node"; done
     wait_for_nodes
     tell
 }

@@ -79,6 +79,11 @@ impl Aggregated {
         self.kubectl(name, APISERVER, Some(&self.client(name, groups)?), None)
     }
 
+    /// kubectl of somebody without any credential, towards the kube-apiserver.
+    pub fn stranger(&self) -> Result<Kubectl> {
+        self.kubectl("stranger", APISERVER, None, None)
+    }
+
     /// kubectl of somebody who goes to our API server directly.
     pub fn direct(&self, name: &str, certificate: Option<&Issued>, token: Option<&str>) -> Result<Kubectl> {
         self.kubectl(&format!("direct-{name}"), OURS, certificate, token)

@@ -21,6 +21,10 @@ async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Resul
     let explain = ["explain", "redisclusters.spec.shards"];
     all.until("the documentation is found", &explain, |text| text.contains("FIELD: shards <integer>")).await?;
 
+    // The kube-apiserver reads our description as the user system:aggregator, for whom it names no groups.
+    let path = r#""/apis/redis.kun.io/v1/namespaces/{namespace}/redisclusters""#;
+    all.until("our paths are described", &["get", "--raw", "/openapi/v2"], |text| text.contains(path)).await?;
+
     // An object in a namespace that is not there, then in one that is.
     let order = cluster("orders", "shop").to_string();
     let refused = admin.refused(&["create", "-f", "-"], &order).await?;
@@ -173,6 +177,8 @@ async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() ->
     let refused = joe.refused(&list, "").await?;
     ensure!(refused.contains(&may_not("joe", "list", "in the namespace \"shop\"")), "{refused}");
 
+    somebody_without_a_credential_is_who_the_cluster_says(&all).await?;
+
     // What does not count: a wrong token, a proxy's certificate without a user or with another name.
     let nobody = [
         all.direct("liar", None, Some("not-a-token"))?,
@@ -190,6 +196,26 @@ async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() ->
     ensure!(refused.contains("User \"jane\" cannot impersonate resource \"users\""), "{refused}");
 
     when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(&mut all, &direct, &joe).await
+}
+
+/// The kube-apiserver lets strangers in as system:anonymous, and what that user may do is the cluster's to say, here too.
+async fn somebody_without_a_credential_is_who_the_cluster_says(all: &Aggregated) -> Result<()> {
+    let stranger = all.stranger()?;
+    let list = ["get", "--raw", "/apis/redis.kun.io/v1/namespaces/shop/redisclusters"];
+    let refused = stranger.refused(&list, "").await?;
+    ensure!(refused.contains("User \"system:anonymous\" cannot list resource \"redisclusters\""), "{refused}");
+    let bind =
+        ["create", "rolebinding", "strangers", "-n=shop", "--clusterrole=look", "--group=system:unauthenticated"];
+    all.admin().run(&bind).await?;
+    let begin = std::time::Instant::now();
+    while !stranger.outcome(&list, "").await?.success {
+        ensure!(begin.elapsed() < Duration::from_secs(30), "the right does not count");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    // Ours has no strangers of its own.
+    let direct = all.direct("stranger", None, None)?.refused(&list, "").await?;
+    ensure!(direct.contains("must be logged in") || direct.contains("Unauthorized"), "{direct}");
+    all.admin().run(&["delete", "rolebinding", "strangers", "-n=shop"]).await.map(drop)
 }
 
 async fn when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(

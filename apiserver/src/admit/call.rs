@@ -115,7 +115,9 @@ impl Caller {
         let started = Instant::now();
         let uid = uuid::Uuid::new_v4().to_string();
         let answer = self.converse(webhook, &uid, attributes, object).await;
-        let asked = match answer.and_then(|bytes| review::verdict(kind, &uid, &bytes).map_err(Failure::Answer)) {
+        let asked = match answer
+            .and_then(|bytes| review::verdict(kind, webhook.review, &uid, &bytes).map_err(Failure::Answer))
+        {
             Ok(verdict) => Asked::Answered(verdict),
             Err(failure) => Asked::Failed(failure),
         };
@@ -131,7 +133,7 @@ impl Caller {
         object: &Value,
     ) -> Result<Bytes, Failure> {
         let target = webhook.target.as_ref().map_err(|fault| Failure::Configuration(fault.clone()))?;
-        let question = review::question(uid, attributes, object)?;
+        let question = review::question(webhook.review, uid, attributes, object)?;
         let client = self.client(&target.authorities_pem)?;
         let url = with_timeout(&target.url, webhook.timeout);
         let failed = |reason: String| Failure::Call { url: url.clone(), reason };

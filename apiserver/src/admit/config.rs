@@ -67,6 +67,41 @@ pub enum FailurePolicy {
     Ignore,
 }
 
+/// In which version a webhook is asked, and answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReviewVersion {
+    /// `admission.k8s.io/v1`.
+    #[default]
+    V1,
+    /// `admission.k8s.io/v1beta1`: the same fields; an answer needs no uid, no version of its own and no type of patch.
+    V1beta1,
+}
+
+impl ReviewVersion {
+    const ALL: [Self; 2] = [Self::V1, Self::V1beta1];
+
+    /// The word of `admissionReviewVersions`.
+    fn word(self) -> &'static str {
+        match self {
+            Self::V1 => "v1",
+            Self::V1beta1 => "v1beta1",
+        }
+    }
+
+    /// Group and version of the review.
+    #[must_use]
+    pub(super) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "admission.k8s.io/v1",
+            Self::V1beta1 => "admission.k8s.io/v1beta1",
+        }
+    }
+
+    fn of(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|version| version.word() == word)
+    }
+}
+
 /// Whom to call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -101,6 +136,8 @@ pub struct Webhook {
     pub reinvoke: bool,
     /// Time for a call.
     pub timeout: Duration,
+    /// In which version it is asked: the first of its own that there is.
+    pub review: ReviewVersion,
     /// Whom to call, or why nobody can be.
     pub target: Result<Target, String>,
 }
@@ -182,6 +219,7 @@ fn read(kind: Kind, configuration: &str, webhook: &Value) -> Webhook {
         suits_dry_run: matches!(raw.side_effects.as_str(), "None" | "NoneOnDryRun"),
         reinvoke: raw.reinvocation_policy.as_deref() == Some("IfNeeded"),
         timeout: Duration::from_secs(raw.timeout_seconds.unwrap_or(TIMEOUT_DEFAULT).clamp(1, TIMEOUT_MAX)),
+        review: raw.review().unwrap_or_default(),
         target,
         name: raw.name,
     }
@@ -206,6 +244,7 @@ fn unknown(configuration: &str, name: &str, fault: String) -> Webhook {
         suits_dry_run: false,
         reinvoke: false,
         timeout: Duration::from_secs(TIMEOUT_DEFAULT),
+        review: ReviewVersion::default(),
         target: Err(fault),
     }
 }
@@ -280,13 +319,7 @@ impl Raw {
                 "should be a domain with at least three segments separated by dots",
             ));
         }
-        if !self.admission_review_versions.iter().any(|version| version == "v1") {
-            causes.push(Cause::invalid(
-                &at("admissionReviewVersions"),
-                &format!("{:?}", self.admission_review_versions),
-                "must include v1",
-            ));
-        }
+        causes.extend(self.review_faults(&at("admissionReviewVersions")));
         if let Some(seconds) = self.timeout_seconds.filter(|seconds| !(1..=TIMEOUT_MAX).contains(seconds)) {
             causes.push(Cause::invalid(
                 &at("timeoutSeconds"),
@@ -309,6 +342,30 @@ impl Raw {
         }
         if let Err(reason) = self.client_config.read() {
             causes.push(Cause::invalid(&at("clientConfig"), &"the value", &reason));
+        }
+        causes
+    }
+
+    /// The first of the versions of reviews it takes that there is.
+    fn review(&self) -> Option<ReviewVersion> {
+        self.admission_review_versions.iter().find_map(|word| ReviewVersion::of(word))
+    }
+
+    fn review_faults(&self, path: &str) -> Vec<Cause> {
+        let known = ReviewVersion::ALL.map(ReviewVersion::word).join(", ");
+        let versions = &self.admission_review_versions;
+        if versions.is_empty() {
+            return vec![Cause::required(path, &format!("must specify one of {known}"))];
+        }
+        let mut seen = BTreeSet::new();
+        let doubled = versions.iter().enumerate().filter(|(_, version)| !seen.insert(version.as_str()));
+        let doubled = doubled.map(|(index, version)| {
+            Cause::invalid(&format!("{path}[{index}]"), &format!("{version:?}"), "duplicate version")
+        });
+        let mut causes: Vec<Cause> = doubled.collect();
+        if self.review().is_none() {
+            let list = serde_json::json!(versions);
+            causes.push(Cause::invalid(path, &list, &format!("must include at least one of {known}")));
         }
         causes
     }

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::Value;
 
 use super::call::{Asked, Caller};
 use super::config::{FailurePolicy, Kind, Webhook};
@@ -22,7 +23,6 @@ pub(super) async fn run(
     again: &mut Again<usize>,
 ) -> Result<Value> {
     again.begin(&object);
-    let mut index = 0;
     for (number, webhook) in webhooks.iter().enumerate() {
         if !again.is_wanted(&number) {
             continue;
@@ -33,9 +33,8 @@ pub(super) async fn run(
         if !validate::is_concerned(webhook, &attributes, seen, means).await? {
             continue;
         }
-        let place = Place { round: again.round, index };
+        let place = Place { round: again.round, index: number };
         let changed = ask(webhook, &attributes, &shown, means.caller, place).await?;
-        index += 1;
         if let Some(changed) = changed {
             object = attributes.back(changed);
             again.object_changed();
@@ -98,14 +97,14 @@ impl<T: Ord> Again<T> {
     }
 }
 
-/// Which call this is, for the audit.
+/// Which call this is, for the audit: in which round, and of which of all webhooks there are.
 #[derive(Clone, Copy)]
 struct Place {
     round: usize,
     index: usize,
 }
 
-/// Asks one webhook; the object it changed, if it did.
+/// Asks one webhook, and tells the audit; the object it changed, if it did.
 async fn ask(
     webhook: &Webhook,
     attributes: &Attributes,
@@ -113,16 +112,39 @@ async fn ask(
     caller: &Caller,
     place: Place,
 ) -> Result<Option<Value>> {
+    let outcome = outcome(webhook, attributes, object, caller, place).await;
+    let patch = outcome.as_ref().ok().and_then(|outcome| outcome.patch.as_deref());
+    let has_changed = outcome.as_ref().is_ok_and(|outcome| outcome.changed.is_some());
+    note(webhook, attributes, place, has_changed, patch);
+    outcome.map(|outcome| outcome.changed)
+}
+
+/// What came of a call.
+#[derive(Default)]
+struct Outcome {
+    /// The object, if it is another one now.
+    changed: Option<Value>,
+    /// The patch, if it has operations.
+    patch: Option<Vec<u8>>,
+}
+
+async fn outcome(
+    webhook: &Webhook,
+    attributes: &Attributes,
+    object: &Value,
+    caller: &Caller,
+    place: Place,
+) -> Result<Outcome> {
     validate::suits_dry_run(webhook, attributes)?;
-    let Place { round, index } = place;
     let verdict = match caller.ask(Kind::Mutating, webhook, attributes, object).await {
         Asked::Answered(verdict) => verdict,
         Asked::Failed(failure) => match webhook.failure_policy {
             FailurePolicy::Fail => return Err(failure.into_error(webhook)),
             FailurePolicy::Ignore => {
+                let Place { round, index } = place;
                 let key = format!("failed-open.mutation.webhook.admission.k8s.io/round_{round}_index_{index}");
                 attributes.annotations.set(key, &webhook.name);
-                return Ok(None);
+                return Ok(Outcome::default());
             }
         },
     };
@@ -130,15 +152,49 @@ async fn ask(
     if !verdict.allowed {
         return Err(review::denied(&webhook.name, verdict.status));
     }
-    let changed = match &verdict.patch {
-        None => None,
-        Some(bytes) => patch::apply(bytes, object).map_err(|reason| unusable(webhook, &reason))?,
+    let Some(patch) = verdict.patch else { return Ok(Outcome::default()) };
+    let Some(patched) = patch::apply(&patch, object).map_err(|reason| unusable(webhook, &reason))? else {
+        return Ok(Outcome::default());
     };
-    let changed = changed.filter(|changed| changed != object);
-    let key = format!("mutation.webhook.admission.k8s.io/round_{round}_index_{index}");
-    let note = json!({"configuration": webhook.configuration, "webhook": webhook.name, "mutated": changed.is_some()});
-    attributes.annotations.set(key, note.to_string());
-    Ok(changed)
+    Ok(Outcome { changed: Some(patched).filter(|patched| patched != object), patch: Some(patch) })
+}
+
+/// What the audit says of a call. Fields in the order of Kubernetes: the value is a text.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Note<'a> {
+    configuration: &'a str,
+    webhook: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mutated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+}
+
+/// Notes for the audit that a webhook was asked and whether it changed the object; for one that records what was sent,
+/// how it did, too.
+fn note(webhook: &Webhook, attributes: &Attributes, place: Place, has_changed: bool, patch: Option<&[u8]>) {
+    let Place { round, index } = place;
+    let key = |what: &str| format!("{what}.webhook.admission.k8s.io/round_{round}_index_{index}");
+    let plain = Note {
+        configuration: &webhook.configuration,
+        webhook: &webhook.name,
+        mutated: Some(has_changed),
+        patch: None,
+        patch_type: None,
+    };
+    attributes.annotations.set(key("mutation"), text(&plain));
+    let Some(patch) = patch else { return };
+    attributes.annotations.set_detail(key("patch"), || {
+        let patch = serde_json::from_slice(patch).ok();
+        text(&Note { mutated: None, patch, patch_type: Some(review::PATCH_TYPE), ..plain })
+    });
+}
+
+fn text(note: &Note<'_>) -> String {
+    serde_json::to_string(note).unwrap_or_default()
 }
 
 /// A patch that cannot be applied is the webhook's fault, whatever its failure policy says: it did answer.

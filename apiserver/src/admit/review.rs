@@ -1,4 +1,4 @@
-//! AdmissionReview v1, both ways: the question as bytes, the answer as a verdict; pure.
+//! AdmissionReview, both ways: the question as bytes, the answer as a verdict; pure.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,14 @@ use base64::prelude::BASE64_STANDARD;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::config::Kind;
+use super::config::{Kind, ReviewVersion};
 use crate::admission::{Attributes, GroupVersion};
 use crate::error::Error;
 use crate::request::UserInfo;
 
-const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
+/// The one type of patches.
+pub(super) const PATCH_TYPE: &str = "JSONPatch";
 /// Longest warning kept of a webhook's answer, and how many: what it writes reaches the client's terminal.
 const WARNING_MAX: usize = 1024;
 const WARNINGS_MAX: usize = 32;
@@ -76,7 +77,12 @@ fn resource_ref(resource: &GroupVersion) -> ResourceRef<'_> {
 }
 
 /// The question, encoded. `object` is the object under change; null on DELETE.
-pub(super) fn question(uid: &str, attributes: &Attributes, object: &Value) -> serde_json::Result<Vec<u8>> {
+pub(super) fn question(
+    version: ReviewVersion,
+    uid: &str,
+    attributes: &Attributes,
+    object: &Value,
+) -> serde_json::Result<Vec<u8>> {
     let Attributes {
         operation, kind, resource, subresource, name, namespace, user, dry_run, options, old_object, ..
     } = attributes;
@@ -98,7 +104,7 @@ pub(super) fn question(uid: &str, attributes: &Attributes, object: &Value) -> se
         dry_run: *dry_run,
         options,
     };
-    serde_json::to_vec(&Review { kind: KIND, api_version: API_VERSION, request })
+    serde_json::to_vec(&Review { kind: KIND, api_version: version.api_version(), request })
 }
 
 /// What a webhook said.
@@ -150,21 +156,14 @@ struct Response {
 }
 
 /// Reads an answer to the question `uid`; a text says why it is none.
-pub(super) fn verdict(kind: Kind, uid: &str, bytes: &[u8]) -> Result<Verdict, String> {
-    let answer: Answer =
+pub(super) fn verdict(kind: Kind, version: ReviewVersion, uid: &str, bytes: &[u8]) -> Result<Verdict, String> {
+    let mut answer: Answer =
         serde_json::from_slice(bytes).map_err(|error| format!("the answer is no AdmissionReview: {error}"))?;
-    if answer.api_version != API_VERSION || answer.kind != KIND {
-        let got = format!("{}, Kind={}", answer.api_version, answer.kind);
-        return Err(format!("expected webhook response of {API_VERSION}, Kind={KIND}, got {got}"));
+    let response = answer.response.take().ok_or("webhook response was absent")?;
+    if version == ReviewVersion::V1 {
+        answers(&answer, &response, version, uid)?;
     }
-    let response = answer.response.ok_or("webhook response was absent")?;
-    if response.uid != uid {
-        return Err(format!("expected response.uid={uid:?}, got {:?}", response.uid));
-    }
-    let patch = match (kind, response.patch.filter(|patch| !patch.is_empty())) {
-        (Kind::Validating, _) | (Kind::Mutating, None) => None,
-        (Kind::Mutating, Some(patch)) => Some(decode_patch(&patch, response.patch_type.as_deref())?),
-    };
+    let patch = patch(kind, version, &response)?;
     let warnings = response.warnings.unwrap_or_default().into_iter().take(WARNINGS_MAX);
     let annotations = response.audit_annotations.unwrap_or_default().into_iter().take(ANNOTATIONS_MAX);
     Ok(Verdict {
@@ -176,13 +175,48 @@ pub(super) fn verdict(kind: Kind, uid: &str, bytes: &[u8]) -> Result<Verdict, St
     })
 }
 
-fn decode_patch(patch: &str, patch_type: Option<&str>) -> Result<Vec<u8>, String> {
-    match patch_type {
-        None => return Err("webhook returned response.patch but not response.patchType".to_owned()),
-        Some("JSONPatch") => {}
-        Some(other) => return Err(format!("webhook returned invalid response.patchType of {other:?}")),
+/// An answer says what it is and to which question.
+fn answers(answer: &Answer, response: &Response, version: ReviewVersion, uid: &str) -> Result<(), String> {
+    let expected = version.api_version();
+    if response.uid != uid {
+        return Err(format!("expected response.uid={uid:?}, got {:?}", response.uid));
     }
-    BASE64_STANDARD.decode(patch).map_err(|_| "webhook returned a response.patch that is not base64".to_owned())
+    if answer.api_version != expected || answer.kind != KIND {
+        let got = format!("{}, Kind={}", answer.api_version, answer.kind);
+        return Err(format!("expected webhook response of {expected}, Kind={KIND}, got {got}"));
+    }
+    Ok(())
+}
+
+/// The patch of an answer. Whoever only judges has none; in v1 he must not try, before he was not heard.
+fn patch(kind: Kind, version: ReviewVersion, response: &Response) -> Result<Option<Vec<u8>>, String> {
+    let patch = response.patch.as_deref().filter(|patch| !patch.is_empty());
+    match (kind, version, patch, response.patch_type.as_deref()) {
+        (Kind::Validating, ReviewVersion::V1, Some(_), _) => {
+            Err("validating webhook may not return response.patch".to_owned())
+        }
+        (Kind::Validating, ReviewVersion::V1, None, Some(_)) => {
+            Err("validating webhook may not return response.patchType".to_owned())
+        }
+        (Kind::Mutating, ReviewVersion::V1, None, Some(_)) => {
+            Err("webhook returned response.patchType but not response.patch".to_owned())
+        }
+        (Kind::Mutating, ReviewVersion::V1, Some(_), None) => {
+            Err("webhook returned response.patch but not response.patchType".to_owned())
+        }
+        (Kind::Mutating, ReviewVersion::V1, Some(_), Some(other)) if other != PATCH_TYPE => {
+            Err(format!("webhook returned invalid response.patchType of {other:?}"))
+        }
+        (Kind::Mutating, ReviewVersion::V1, Some(patch), Some(_))
+        | (Kind::Mutating, ReviewVersion::V1beta1, Some(patch), _) => {
+            let bytes = BASE64_STANDARD.decode(patch);
+            bytes.map(Some).map_err(|_| "webhook returned a response.patch that is not base64".to_owned())
+        }
+        (Kind::Validating, ReviewVersion::V1, None, None)
+        | (Kind::Mutating, ReviewVersion::V1, None, None)
+        | (Kind::Validating, ReviewVersion::V1beta1, _, _)
+        | (Kind::Mutating, ReviewVersion::V1beta1, None, _) => Ok(None),
+    }
 }
 
 fn cut(text: &str, most: usize) -> String {

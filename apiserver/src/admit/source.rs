@@ -1,6 +1,6 @@
 //! What the chain must know about the world besides the request: namespaces, webhooks, policies and their parameters.
 //!
-//! Standalone answers from its own store; behind a kube-apiserver the same questions will be put to that.
+//! Standalone answers from its own store; behind a kube-apiserver the same questions are put to that (`delegate`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::policy::{self, ParamKind, Policies, Which};
 use super::quota::{Quota, Quotas};
 use super::select::{self, Labels};
 use crate::admission::GroupVersion;
-use crate::error::{Error, Qualified, Result};
+use crate::error::{Error, Result};
 use crate::object::meta;
 use crate::parsed::Parsed;
 use crate::registry::{self, Registry, Scope};
@@ -49,16 +49,27 @@ pub struct Served {
     pub is_namespaced: bool,
 }
 
+/// It is not known which webhooks and policies there are: to go on would be to skip them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not yet ready to handle request")]
+pub struct NotReady;
+
 /// Where the chain looks things up.
 pub trait Sources: Send + Sync {
     /// A namespace, at least as new as every write acknowledged before the call; `None` if there is none.
     fn namespace<'a>(&'a self, name: &'a str) -> BoxFuture<'a, Result<Option<Namespace>>>;
 
     /// All webhooks of one kind, by configuration name, then in the order of their list.
-    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>>;
+    ///
+    /// # Errors
+    /// While it is not known which there are.
+    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>, NotReady>;
 
     /// All policies of one kind that have bindings, by name.
-    fn policies(&self, kind: policy::Kind) -> Result<Policies>;
+    ///
+    /// # Errors
+    /// While it is not known which there are.
+    fn policies(&self, kind: policy::Kind) -> Result<Policies, NotReady>;
 
     /// Where objects of a kind are that may be parameters; `None`: they are not known here.
     fn params<'a>(&'a self, kind: &'a ParamKind) -> BoxFuture<'a, Result<Option<Served>>>;
@@ -99,9 +110,9 @@ impl StoreSources {
     }
 
     /// The objects of one kind of configuration; none if this server does not serve it.
-    fn listed(&self, plural: &str) -> Result<Vec<Arc<Object>>> {
+    fn listed(&self, plural: &str) -> Result<Vec<Arc<Object>>, NotReady> {
         let Some(resource) = self.cache().resource(&format!("{REGISTRATION}/{plural}")) else { return Ok(Vec::new()) };
-        Ok(resource.list(&Query::default()).map_err(|_| not_ready(plural))?.items)
+        Ok(resource.list(&Query::default()).map_err(|error| not_ready(plural, &error))?.items)
     }
 
     async fn found(&self, of: &Served, namespace: Option<&str>, which: &Which) -> Result<Vec<Arc<Value>>> {
@@ -140,7 +151,7 @@ impl Sources for StoreSources {
         Box::pin(self.lookup(name))
     }
 
-    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>> {
+    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>, NotReady> {
         let parsed = match kind {
             Kind::Mutating => &self.mutating,
             Kind::Validating => &self.validating,
@@ -154,7 +165,7 @@ impl Sources for StoreSources {
         })
     }
 
-    fn policies(&self, kind: policy::Kind) -> Result<Policies> {
+    fn policies(&self, kind: policy::Kind) -> Result<Policies, NotReady> {
         let parsed = match kind {
             policy::Kind::Mutating => &self.changing,
             policy::Kind::Validating => &self.judging,
@@ -205,8 +216,9 @@ pub(crate) fn known(registry: &Registry, wanted: &GroupVersion) -> Option<Arc<re
 }
 
 /// The objects of one kind of configuration as values.
-fn decoded(plural: &str, objects: &[Arc<Object>]) -> Result<Vec<Value>> {
-    let decode = |object: &Arc<Object>| serde_json::from_slice(object.as_bytes()).map_err(|_| not_ready(plural));
+fn decoded(plural: &str, objects: &[Arc<Object>]) -> Result<Vec<Value>, NotReady> {
+    let decode =
+        |object: &Arc<Object>| serde_json::from_slice(object.as_bytes()).map_err(|error| not_ready(plural, &error));
     objects.iter().map(decode).collect()
 }
 
@@ -298,13 +310,8 @@ fn unavailable(error: store::cache::Error) -> Error {
     Error::Unavailable { message: format!("looking up what admission needs: {error}"), retry_after: RETRY_AFTER }
 }
 
-/// The answer while it is not known which webhooks and policies there are: to go on would be to skip them.
-pub(crate) fn not_ready(plural: &str) -> Error {
-    let message = "not yet ready to handle request".to_owned();
-    Error::Forbidden {
-        resource: Qualified::new(REGISTRATION, plural),
-        name: String::new(),
-        message,
-        causes: Vec::new(),
-    }
+/// The client learns that it is too early; the reason is for the log.
+pub(crate) fn not_ready(plural: &str, reason: &dyn std::fmt::Display) -> NotReady {
+    tracing::error!(plural, %reason, "it is not known which there are: what admission should see is refused");
+    NotReady
 }

@@ -19,7 +19,7 @@ use crate::admission::GroupVersion;
 use crate::admit::config::{self, Kind, Webhook};
 use crate::admit::policy::{self, ParamKind, Policies, Which};
 use crate::admit::select;
-use crate::admit::source::{self, Namespace, Served, Sources, not_ready, served};
+use crate::admit::source::{self, Namespace, NotReady, Served, Sources, not_ready, served};
 use crate::error::{Error, Result};
 use crate::parsed::Parsed;
 use crate::registry::{self, Registry};
@@ -118,7 +118,7 @@ impl Sources for CoreSources {
         Box::pin(self.lookup(name))
     }
 
-    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>> {
+    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>, NotReady> {
         let (followed, parsed) = match kind {
             Kind::Mutating => (&self.mutating, &self.asked),
             Kind::Validating => (&self.validating, &self.told),
@@ -129,7 +129,7 @@ impl Sources for CoreSources {
         })
     }
 
-    fn policies(&self, kind: policy::Kind) -> Result<Policies> {
+    fn policies(&self, kind: policy::Kind) -> Result<Policies, NotReady> {
         let (policies, bindings, parsed) = match kind {
             policy::Kind::Validating => (&self.policies, &self.bindings, &self.judging),
             policy::Kind::Mutating => (&self.changes, &self.change_bindings, &self.changing),
@@ -201,8 +201,9 @@ impl Sources for CoreSources {
     }
 }
 
-fn values(plural: &str, objects: &[Arc<DynamicObject>]) -> Result<Vec<Value>> {
-    let value = |object: &Arc<DynamicObject>| serde_json::to_value(object.as_ref()).map_err(|_| not_ready(plural));
+fn values(plural: &str, objects: &[Arc<DynamicObject>]) -> Result<Vec<Value>, NotReady> {
+    let value =
+        |object: &Arc<DynamicObject>| serde_json::to_value(object.as_ref()).map_err(|error| not_ready(plural, &error));
     objects.iter().map(value).collect()
 }
 
@@ -213,9 +214,9 @@ impl Followed {
     }
 
     /// All objects, by name.
-    fn objects(&self) -> Result<Vec<Arc<DynamicObject>>> {
+    fn objects(&self) -> Result<Vec<Arc<DynamicObject>>, NotReady> {
         if !self.is_known() {
-            return Err(not_ready(self.plural));
+            return Err(not_ready(self.plural, &"they were not listed yet"));
         }
         if self.is_absent.load(Ordering::Acquire) {
             return Ok(Vec::new());

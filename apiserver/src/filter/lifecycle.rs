@@ -3,14 +3,17 @@
 
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::metrics::InProgress;
@@ -22,6 +25,10 @@ pub struct Lifecycle {
     was_ready: AtomicBool,
     stopping: CancellationToken,
     draining: CancellationToken,
+    /// Over how long streams end once the server drains; known from then on.
+    spread: Arc<OnceLock<Duration>>,
+    /// Streams so far.
+    streams: AtomicU64,
 }
 
 impl Lifecycle {
@@ -47,17 +54,36 @@ impl Lifecycle {
         self.stopping.is_cancelled()
     }
 
-    /// Draining: watches end.
-    pub fn drain(&self) {
+    /// Draining: watches end, each at its own moment within `spread`: whoever watched here lists and watches somewhere
+    /// else, and not everybody at once. The first call counts.
+    pub fn drain(&self, spread: Duration) {
         self.stop();
+        let _is_known_already = self.spread.set(spread);
         self.draining.cancel();
     }
 
     /// A body that ends, as if its source had ended, when the server drains. `in_progress` lives as long as it.
     pub(super) fn until_drained(&self, body: ResponseBody, in_progress: InProgress) -> ResponseBody {
-        let drained = self.draining.clone().cancelled_owned().boxed();
+        let number = self.streams.fetch_add(1, Ordering::Relaxed);
+        let (draining, spread) = (self.draining.clone(), Arc::clone(&self.spread));
+        let drained = async move {
+            draining.cancelled_owned().await;
+            let pause = share(number, spread.get().copied().unwrap_or_default());
+            if !pause.is_zero() {
+                sleep(pause).await;
+            }
+        };
+        let drained = drained.boxed();
         Ending { body, drained, _in_progress: in_progress }.boxed_unsync()
     }
+}
+
+/// When within `spread` the stream of this number ends. Multiples of the golden ratio lie evenly, however many there are
+/// and whichever of them have ended already.
+fn share(number: u64, spread: Duration) -> Duration {
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let nanos = spread.as_nanos().saturating_mul(u128::from(number.wrapping_mul(GOLDEN))) >> 64_u32;
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
 
 struct Ending {
@@ -79,5 +105,24 @@ impl Body for Ending {
                 Poll::Pending => Poll::Pending,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::indexing_slicing)]
+    use super::*;
+
+    #[test]
+    fn streams_end_evenly_over_the_time_they_are_given() {
+        let spread = Duration::from_secs(10);
+        let mut seconds = [0; 10];
+        for number in 500..1500 {
+            let share = share(number, spread);
+            assert!(share < spread, "{number}");
+            seconds[usize::try_from(share.as_secs()).unwrap_or(usize::MAX)] += 1;
+        }
+        assert!(seconds.iter().all(|ended| (95..=105).contains(ended)), "{seconds:?}");
+        assert_eq!(share(7, Duration::ZERO), Duration::ZERO);
     }
 }

@@ -300,7 +300,18 @@ fn lease() -> Outcome {
 fn webhooks(name: &'static str, plural: &'static str, singular: &'static str) -> Outcome {
     let names =
         Names { group: "admissionregistration.k8s.io", version: "v1", kind: name, plural, singular, short_names: &[] };
-    let schema = open("Which webhooks admission calls, and when.", &[]);
+    let mut schema = open("Which webhooks admission calls, and when.", &[]);
+    // A webhook is known by its name: several appliers may each have theirs in one configuration.
+    let mut webhook = open("A webhook: when it is called, where it is, what its failure means.", &[]);
+    set(&mut webhook, "name", &json!({"type": "string", "description": "Name, a domain of the owner's."}));
+    if let Some(webhook) = webhook.as_object_mut() {
+        webhook.insert("required".to_owned(), json!(["name"]));
+    }
+    let list = json!({
+        "type": "array", "description": "The webhooks.", "items": webhook,
+        "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"],
+    });
+    set(&mut schema, "webhooks", &list);
     let kind = kind(names, Scope::Cluster, schema, host::WebhookConfiguration)?;
     Ok(Kind { columns: vec![Column::new("Webhooks", "integer", "{~.webhooks|0}", "Number of webhooks.")], ..kind })
 }

@@ -143,6 +143,13 @@ mod tests {
         assert_eq!(from_body, expected);
         let both = json!({"orphanDependents": true, "propagationPolicy": "Foreground"});
         assert!(message(DeleteOptions::parse(&query, Some(&both), "g/v1")).contains("cannot be both set"));
+        // A body that says nothing is one: what the query says is not read.
+        assert_eq!(DeleteOptions::parse(&query, Some(&json!({})), "g/v1"), Ok(DeleteOptions::default()));
+        let conditions = context("uid=u&resourceVersion=7").call.query;
+        let expected =
+            DeleteOptions { uid: Some("u".into()), resource_version: Some("7".into()), ..DeleteOptions::default() };
+        assert_eq!(DeleteOptions::parse(&conditions, None, "g/v1"), Ok(expected));
+        assert_eq!(DeleteOptions::parse(&conditions, Some(&json!({})), "g/v1"), Ok(DeleteOptions::default()));
         let odd = json!({"propagationPolicy": "Sideways"});
         assert!(message(DeleteOptions::parse(&query, Some(&odd), "g/v1")).contains("Unsupported value: \"Sideways\""));
         assert!(DeleteOptions::parse(&query, Some(&json!({"kind": "Pod"})), "g/v1").is_err());

@@ -147,3 +147,47 @@ async fn a_broken_object_is_refused_before_validating_admission_sees_it() {
     assert_eq!(api.post(CLUSTERS, &body).await.fault().0, 422);
     assert_eq!(recorder.take(), ["mutate CREATE RedisCluster redisclusters shop/a new"]);
 }
+
+/// Adds a label and breaks the list of owners.
+struct Spoiler;
+
+impl Admission for Spoiler {
+    fn mutate<'a>(&'a self, _: &'a Attributes, mut object: Value) -> BoxFuture<'a, Result<Value>> {
+        object["metadata"]["labels"]["seen"] = json!("yes");
+        object["metadata"]["managedFields"][0]["operation"] = json!("Sideways");
+        Box::pin(async move { Ok(object) })
+    }
+
+    fn validate<'a>(&'a self, _: &'a Attributes) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// As in Kubernetes, owners are counted of what was sent, before admission changes it.
+#[tokio::test]
+async fn what_admission_changes_gets_no_owner_and_owners_that_it_breaks_are_put_back_with_a_warning() {
+    let api = Api::with(Arc::new(Spoiler)).await;
+    let mut body = cluster("orders");
+    body["metadata"]["labels"] = json!({"mine": "yes"});
+    let made = api.post(&format!("{CLUSTERS}?fieldManager=me"), &body).await;
+    let applied = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "metadata": {"name": "orders"}, "spec": {"shards": 3}});
+    let apply = format!("{ORDERS}?fieldManager=he");
+    let apply = api.call("PATCH", &apply).header("content-type", "application/apply-patch+yaml").json(&applied);
+    let (patched, applied) =
+        (api.merge(&format!("{ORDERS}?fieldManager=she"), &json!({"spec": {"replicasPerShard": 2}})).await, apply);
+    for (reply, manager, operation) in
+        [(made, "me", "Update"), (patched, "she", "Update"), (applied.send().await, "he", "Apply")]
+    {
+        let told = ".metadata.managedFields was in an invalid state after admission; this could be caused by an outdated mutating \
+                    admission controller; please fix your requests: ";
+        // A warning is cut after 256 characters.
+        assert!(reply.warnings.iter().any(|warning| warning.starts_with(told)), "{manager}: {:?}", reply.warnings);
+        let object = reply.ok();
+        assert_eq!(object["metadata"]["labels"]["seen"], "yes", "{manager}");
+        let entries = object["metadata"]["managedFields"].as_array().unwrap();
+        let entry = entries.iter().find(|entry| entry["manager"] == manager).unwrap();
+        assert_eq!(entry["operation"], operation);
+        let owns_it = |entry: &Value| entry["fieldsV1"].pointer("/f:metadata/f:labels/f:seen").is_some();
+        assert!(!entries.iter().any(owns_it), "{manager}: {entries:?}");
+    }
+}

@@ -321,3 +321,71 @@ async fn a_generated_name_that_stays_taken_is_a_conflict_that_asks_to_try_again(
     // Each try takes a number for the name and one for the uid.
     assert_eq!(world.0.load(std::sync::atomic::Ordering::SeqCst) - before, 16, "eight tries");
 }
+
+#[tokio::test]
+async fn a_uid_is_random_and_of_version_4() {
+    let api = Api::living_in(std::sync::Arc::new(apiserver::world::System)).await;
+    let mut seen = std::collections::BTreeSet::new();
+    for name in ["a", "b", "c", "d"] {
+        let text = api.cluster(name).await["metadata"]["uid"].as_str().unwrap().to_owned();
+        let uid = uuid::Uuid::parse_str(&text).unwrap();
+        assert_eq!((uid.get_version_num(), uid.get_variant()), (4, uuid::Variant::RFC4122), "{text}");
+        assert_eq!(text, uid.hyphenated().to_string(), "36 characters, small letters");
+        seen.insert(text);
+    }
+    assert_eq!(seen.len(), 4);
+}
+
+/// A world whose numbers are written down: after the last one there is none.
+#[derive(Debug)]
+struct Scripted(std::sync::Mutex<std::collections::VecDeque<u128>>);
+
+impl apiserver::world::World for Scripted {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn uuid(&self) -> uuid::Uuid {
+        uuid::Uuid::from_u128(self.0.lock().unwrap().pop_front().expect("one number more than was written down"))
+    }
+}
+
+#[tokio::test]
+async fn after_a_clash_another_name_is_made() {
+    // A name and a uid for each try: the second create clashes with the first, twice, and then has another name.
+    let numbers = [1 << 100, 11, 1 << 100, 12, 1 << 100, 13, 2 << 100, 14];
+    let world = Scripted(std::sync::Mutex::new(numbers.into()));
+    let api = Api::living_in(std::sync::Arc::new(world)).await;
+    let body = of_kind("RedisCluster", json!({"metadata": {"generateName": "orders-"}, "spec": {}}));
+    let first = api.post(CLUSTERS, &body).await.ok();
+    let second = api.post(CLUSTERS, &body).await;
+    assert_eq!(second.code, 201);
+    let second = second.ok();
+    let (one, other) = (&first["metadata"]["name"], &second["metadata"]["name"]);
+    assert!(one != other && other.as_str().unwrap().starts_with("orders-"), "{one} {other}");
+    let uid = |number| json!(uuid::Uuid::from_u128(number).to_string());
+    assert_eq!((&first["metadata"]["uid"], &second["metadata"]["uid"]), (&uid(11), &uid(14)));
+    assert_eq!(api.get(CLUSTERS).await.ok()["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn what_is_too_large_for_the_store_is_a_413_however_it_is_written() {
+    let api = Api::new().await;
+    let maps = "/api/v1/namespaces/shop/configmaps";
+    let of = |bytes: usize| json!({"metadata": {"name": "large"}, "data": {"a": "x".repeat(bytes)}});
+    let (code, reason, message) = api.post(maps, &of(store::VALUE_LIMIT)).await.fault();
+    assert_eq!((code, reason.as_str()), (413, "RequestEntityTooLarge"));
+    assert!(
+        message.starts_with("Request entity too large: the object has 15") && message.ends_with("limit is 1564672"),
+        "{message}"
+    );
+    assert_eq!(api.get(&format!("{maps}/large")).await.code, 404);
+    let made = api.post(maps, &of(store::VALUE_LIMIT - 2000)).await.ok();
+    let path = format!("{maps}/large");
+    let mut larger = of(store::VALUE_LIMIT);
+    larger["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
+    assert_eq!(api.put(&path, &larger).await.fault().0, 413);
+    assert_eq!(api.merge(&path, &json!({"data": {"b": "x".repeat(4000)}})).await.fault().0, 413);
+    assert_eq!(api.get(&path).await.ok(), made, "what was refused changed something");
+    assert_eq!(api.merge(&path, &json!({"data": {"a": "small"}})).await.code, 200);
+}

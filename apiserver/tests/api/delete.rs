@@ -50,6 +50,13 @@ async fn preconditions_of_a_delete_are_checked() {
     let end = "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record (2). The object might have been \
                modified";
     assert!(fault.2.ends_with(end), "{}", fault.2);
+    // In the query they count where there is no body.
+    for query in ["uid=x", "resourceVersion=1"] {
+        assert_eq!(api.delete(&format!("{ORDERS}?{query}")).await.fault().0, 409, "{query}");
+    }
+    assert_eq!(api.get(ORDERS).await.ok(), object);
+    let right = format!("{ORDERS}?uid={uid}&resourceVersion=2&dryRun=All");
+    assert_eq!(api.delete(&right).await.code, 200);
     let done = api.call("DELETE", ORDERS).json(&with(json!({"uid": uid, "resourceVersion": "2"}))).send().await;
     assert_eq!(done.code, 200);
 }
@@ -132,6 +139,88 @@ async fn a_collection_is_deleted_by_selector_within_its_namespace() {
     assert_eq!(left, ["other/a", "shop/b", "shop/c"]);
     assert_eq!(api.delete("/apis/redis.kun.io/v1/redisclusters").await.code, 404);
     assert_eq!(api.delete("/api/v1/pods").await.fault().0, 405);
+}
+
+/// Names of the objects in a list.
+fn names(list: &serde_json::Value) -> Vec<String> {
+    let items = list["items"].as_array().unwrap();
+    items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn a_collection_is_what_it_was_at_the_version_that_is_asked_for() {
+    let api = Api::new().await;
+    for name in ["a", "b", "c"] {
+        api.cluster(name).await;
+    }
+    // Versions 2, 3 and 4. Of the three that were there at 4, `a` goes on its own and `d` comes later.
+    api.delete(&format!("{CLUSTERS}/a")).await.ok();
+    api.cluster("d").await;
+    let refused = api.delete(&format!("{CLUSTERS}?resourceVersionMatch=Exact")).await.fault();
+    assert!(refused.0 == 422 && refused.2.contains("resourceVersionMatch: Forbidden"), "{refused:?}");
+    let refused = api.delete(&format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch=Nearly")).await.fault();
+    assert!(
+        refused.0 == 422 && refused.2.contains("resourceVersionMatch: Unsupported value: \"Nearly\""),
+        "{refused:?}"
+    );
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["b", "c", "d"], "what was refused deleted something");
+    // Without a body the version is a precondition of each deletion, too, as in Kubernetes.
+    let at = |how: &str| format!("{CLUSTERS}?resourceVersion=4&resourceVersionMatch={how}");
+    let refused = api.delete(&format!("{}&fieldSelector=metadata.name%3Db", at("Exact"))).await.fault();
+    assert!(refused.0 == 409 && refused.2.contains("the ResourceVersion in the precondition (4)"), "{refused:?}");
+    let deleted = api.call("DELETE", &at("Exact")).body("{}").send().await.ok();
+    assert_eq!(names(&deleted), ["a", "b", "c"], "the answer is the list of then, with what had gone meanwhile");
+    assert_eq!(deleted["metadata"]["resourceVersion"], "4");
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["d"], "what came later was not meant");
+    let deleted = api.call("DELETE", &at("NotOlderThan")).body("{}").send().await.ok();
+    assert_eq!(names(&deleted), ["d"]);
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), Vec::<String>::new());
+}
+
+/// Deletes `a` while admission is asked about its deletion, as somebody else would at that moment.
+struct Faster(std::sync::OnceLock<std::sync::Arc<apiserver::storage::Storage>>);
+
+impl apiserver::admission::Admission for Faster {
+    fn mutate<'a>(
+        &'a self,
+        attributes: &'a apiserver::admission::Attributes,
+        object: serde_json::Value,
+    ) -> futures::future::BoxFuture<'a, apiserver::error::Result<serde_json::Value>> {
+        Box::pin(async move {
+            if attributes.operation == apiserver::admission::Operation::Delete && attributes.name == "a" {
+                let key = store::Key::new("redis.kun.io/redisclusters", Some("shop"), "a").unwrap();
+                let found = self.0.get().unwrap().cache().resource(key.resource()).unwrap().get(&key).unwrap();
+                if let Some(found) = found {
+                    let write = store::Write::delete(key, found.revision());
+                    assert!(self.0.get().unwrap().write(write).await.is_ok(), "nobody else deletes it");
+                }
+            }
+            Ok(object)
+        })
+    }
+
+    fn validate<'a>(
+        &'a self,
+        _: &'a apiserver::admission::Attributes,
+    ) -> futures::future::BoxFuture<'a, apiserver::error::Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+#[tokio::test]
+async fn what_somebody_else_deletes_meanwhile_is_no_failure_of_a_collections_deletion() {
+    let faster = std::sync::Arc::new(Faster(std::sync::OnceLock::new()));
+    let api = Api::with(faster.clone()).await;
+    assert!(faster.0.set(api.storage.clone()).is_ok());
+    for name in ["a", "b"] {
+        api.cluster(name).await;
+    }
+    let deleted = api.delete(CLUSTERS).await.ok();
+    assert_eq!(names(&deleted), ["a", "b"]);
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), Vec::<String>::new());
+    // Alone, the same is a 404.
+    api.cluster("a").await;
+    assert_eq!(api.delete(&format!("{CLUSTERS}/a")).await.fault().1, "NotFound");
 }
 
 #[tokio::test]

@@ -110,6 +110,25 @@ async fn a_version_document_has_a_name_under_which_it_never_changes() {
 }
 
 #[tokio::test]
+async fn whoever_has_v2_already_is_told_so_in_either_form() {
+    let api = Api::new().await;
+    let protobuf = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+    for accept in ["application/json", protobuf] {
+        let ask = |etag: &str| api.call("GET", "/openapi/v2").accept(accept).header("if-none-match", etag).send();
+        let first = api.call("GET", "/openapi/v2").accept(accept).send().await;
+        let etag = first.headers["etag"].to_str().unwrap().to_owned();
+        let again = ask(&etag).await;
+        assert_eq!(
+            (again.code, again.bytes.len(), again.headers["etag"].to_str().unwrap()),
+            (304, 0, etag.as_str()),
+            "{accept}"
+        );
+        let other = ask("\"0000\"").await;
+        assert_eq!((other.code, other.bytes), (200, first.bytes), "{accept}");
+    }
+}
+
+#[tokio::test]
 async fn v2_is_served_as_protobuf_to_those_who_ask_for_it() {
     let api = Api::new().await;
     let accept = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";

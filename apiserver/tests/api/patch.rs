@@ -151,3 +151,38 @@ async fn parallel_patches_never_conflict() {
     assert_eq!(labels, 40);
     assert_eq!(api.get(CLUSTERS).await.ok()["items"].as_array().unwrap().len(), 1);
 }
+
+/// Who owns what, without the times.
+fn owners(object: &Value) -> Vec<(String, String, Value)> {
+    let text = |entry: &Value, field: &str| entry[field].as_str().unwrap().to_owned();
+    let entries = object["metadata"]["managedFields"].as_array().unwrap();
+    entries.iter().map(|entry| (text(entry, "manager"), text(entry, "operation"), entry["fieldsV1"].clone())).collect()
+}
+
+/// What `kubectl apply --server-side` sends about an object that it applied on the client's side before.
+#[tokio::test]
+async fn kubectl_takes_what_it_applied_over_to_the_servers_side_and_a_stale_version_is_a_conflict() {
+    let api = Api::new().await;
+    let mut body = crate::support::cluster("orders");
+    body["spec"] = json!({"shards": 5});
+    let made = api.post(&format!("{CLUSTERS}?fieldManager=kubectl-client-side-apply"), &body).await.ok();
+    let (_, operation, fields) = owners(&made).remove(0);
+    assert_eq!(operation, "Update");
+    let entry = json!({"manager": "kubectl", "operation": "Apply", "apiVersion": "redis.kun.io/v1",
+        "time": "2024-01-01T00:00:00Z", "fieldsType": "FieldsV1", "fieldsV1": fields});
+    let migrate = |version: &Value| {
+        json!([{"op": "replace", "path": "/metadata/managedFields", "value": [entry]},
+            {"op": "replace", "path": "/metadata/resourceVersion", "value": version}])
+    };
+    let migrate_to = format!("{ORDERS}?fieldManager=kubectl");
+    let stale = json_patch(&api, &migrate_to, &migrate(&json!("1"))).await.fault();
+    assert_eq!((stale.0, stale.1.as_str()), (409, "Conflict"));
+    assert_eq!(api.get(ORDERS).await.ok(), made, "what was refused changed something");
+    let migrated = json_patch(&api, &migrate_to, &migrate(&made["metadata"]["resourceVersion"])).await.ok();
+    assert_eq!(owners(&migrated), [("kubectl".to_owned(), "Apply".to_owned(), fields)]);
+    assert_eq!(migrated["spec"], made["spec"]);
+    // From now on a field that is applied no more goes: it is kubectl's and nobody else's.
+    let applied = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "metadata": {"name": "orders"}, "spec": {"replicasPerShard": 1}});
+    let apply = api.call("PATCH", &migrate_to).header("content-type", "application/apply-patch+yaml").json(&applied);
+    assert_eq!(apply.send().await.ok()["spec"]["shards"], 3, "the default");
+}

@@ -174,3 +174,21 @@ async fn while_etcd_is_away_nothing_is_not_found_and_no_list_is_empty() {
     }
     assert_eq!((told["type"].as_str(), &told["object"]), (Some("MODIFIED"), &labelled));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_larger_than_etcd_takes_is_a_413_and_the_rest_goes_on() {
+    let Some(binary) = etcd::binary() else { return };
+    let server = Server::narrow(binary, 100_000);
+    let api = replica(&server).await;
+    api.cluster("orders").await;
+    let with_note = |bytes: usize| json!({"metadata": {"annotations": {"note": "x".repeat(bytes)}}});
+    let path = format!("{CLUSTERS}/orders");
+    let (code, reason, message) = api.merge(&path, &with_note(150_000)).await.fault();
+    assert_eq!((code, reason.as_str()), (413, "RequestEntityTooLarge"), "{message}");
+    let mut large = cluster("large");
+    large["metadata"]["annotations"] = with_note(150_000)["metadata"]["annotations"].clone();
+    assert_eq!(api.post(CLUSTERS, &large).await.fault().0, 413);
+    assert_eq!(names(&api.get(CLUSTERS).await.ok()), ["orders"]);
+    assert_eq!(api.merge(&path, &with_note(50_000)).await.code, 200, "what fits is taken");
+    assert!(is_ready(&api));
+}

@@ -161,6 +161,31 @@ async fn a_watch_without_bookmarks_is_silent_until_its_end() {
     assert_eq!((events.next().await, begin.elapsed().as_secs()), (None, 300));
 }
 
+/// A world in which chance says always the same.
+#[derive(Debug)]
+struct Chance(u32);
+
+impl apiserver::world::World for Chance {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::UNIX_EPOCH
+    }
+
+    fn uuid(&self) -> uuid::Uuid {
+        uuid::Uuid::from_u128(u128::from(self.0) << 96)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_nothing_of_its_time_lasts_thirty_to_sixty_minutes_as_chance_has_it() {
+    for (chance, lasts) in [(0, 1800), (1, 1801), (900, 2700), (1799, 3599), (1800, 1800), (u32::MAX, 1800 + 1695)] {
+        let api = Api::living_in(std::sync::Arc::new(Chance(chance))).await;
+        // The timeout of other requests is none of a watch.
+        let mut events = api.watch(&format!("{CLUSTERS}?watch=true&resourceVersion=1&timeout=1s")).await;
+        let begin = tokio::time::Instant::now();
+        assert_eq!((events.next().await, begin.elapsed().as_secs()), (None, lasts), "{chance}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_watch_list_from_the_future_fails_within_the_stream() {
     let api = Api::new().await;

@@ -97,6 +97,58 @@ async fn two_people_apply_to_one_object_and_neither_takes_from_the_other_unasked
     assert!(differs.contains("-  shards: 5") && differs.contains("+  shards: 3"), "{differs}");
 }
 
+/// Managers and how each came to own: `kubectl Apply`.
+async fn managers(site: &Site) -> Vec<String> {
+    let range = "jsonpath={range .metadata.managedFields[*]}{.manager} {.operation};{end}";
+    let shown = site.kubectl(&["get", "rdc", "orders", "--show-managed-fields", "-o", range]).await.unwrap();
+    shown.split_terminator(';').map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn what_was_applied_on_the_clients_side_is_taken_over_to_the_servers() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", &ORDERS.replace("shards: 3", "shards: 5\n  config:\n    maxclients: \"500\""));
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    assert_eq!(managers(&site).await, ["kubectl-client-side-apply Update"]);
+    let less = site.write("less.yaml", ORDERS);
+    let applied = site.kubectl(&["apply", "--server-side", "-f", &less]).await.unwrap();
+    assert_eq!(applied.lines().last(), Some("rediscluster.redis.kun.io/orders serverside-applied"));
+    // kubectl notes for itself, too, that it keeps the annotation an older one goes by.
+    assert_eq!(managers(&site).await, ["kubectl-last-applied Apply", "kubectl Apply"]);
+    let spec = site.kubectl(&["get", "rdc", "orders", "-o", "jsonpath={.spec.shards} {.spec.config}"]).await.unwrap();
+    assert_eq!(spec, "3 ", "what is not applied any more is still there");
+}
+
+#[tokio::test]
+async fn a_scale_with_preconditions_counts_only_where_they_hold() {
+    let site = Site::start().await;
+    let file = site.write("orders.yaml", ORDERS);
+    site.kubectl(&["apply", "-f", &file]).await.unwrap();
+    let version = ["get", "rdc", "orders", "-o", "jsonpath={.metadata.resourceVersion}"];
+    let shards = ["get", "rdc", "orders", "-o", "jsonpath={.spec.shards}"];
+    let first = site.kubectl(&version).await.unwrap();
+    let at = format!("--resource-version={first}");
+    let scaled = site.kubectl(&["scale", "rdc", "orders", &at, "--replicas=5"]).await.unwrap();
+    assert_eq!(scaled, "rediscluster.redis.kun.io/orders scaled\n");
+    let refused = site.kubectl(&["scale", "rdc", "orders", &at, "--replicas=7"]).await.unwrap_err();
+    assert!(refused.contains(&format!("Expected resource version to be {first}")), "{refused}");
+    let refused = site.kubectl(&["scale", "rdc", "orders", "--current-replicas=3", "--replicas=7"]).await.unwrap_err();
+    assert!(refused.contains("Expected replicas to be 3, was 5"), "{refused}");
+    assert_eq!(site.kubectl(&shards).await.unwrap(), "5");
+    let now = format!("--resource-version={}", site.kubectl(&version).await.unwrap());
+    // It waits, if it is told to, until as many are there.
+    let both = ["scale", "rdc", "orders", &now, "--current-replicas=5", "--replicas=7", "--timeout=50s"];
+    let (scaling, _) = tokio::join!(site.kubectl(&both), async {
+        while site.kubectl(&shards).await.unwrap() != "7" {}
+        let patch = r#"{"status":{"replicas":7}}"#;
+        site.kubectl(&["patch", "rdc", "orders", "--subresource=status", "--type=merge", "-p", patch]).await.unwrap()
+    });
+    assert_eq!(scaling.unwrap(), "rediscluster.redis.kun.io/orders scaled\n");
+    let dry = site.kubectl(&["scale", "rdc", "orders", "--replicas=9", "--dry-run=server"]).await.unwrap();
+    assert_eq!(dry, "rediscluster.redis.kun.io/orders scaled (server dry run)\n");
+    assert_eq!(site.kubectl(&shards).await.unwrap(), "7");
+}
+
 #[tokio::test]
 async fn an_edit_changes_what_the_editor_changed_and_a_wrong_one_is_given_back_with_the_reason() {
     let site = Site::start().await;

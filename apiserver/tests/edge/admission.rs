@@ -41,6 +41,75 @@ async fn mutating_webhooks_see_what_the_one_before_made_of_the_object() {
 }
 
 #[tokio::test]
+async fn how_a_webhook_changed_the_object_is_told_to_an_audit_that_records_objects_and_to_no_other() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let again = |hook: &mut Value| hook["reinvocationPolicy"] = json!("IfNeeded");
+    let other = |hook: &mut Value| hook["rules"][0]["operations"] = json!(["DELETE"]);
+    let (chain, _) = hooks.chain(
+        &[
+            hooks.hook("other.test.io", "/label/x", other),
+            hooks.hook("a.test.io", "/label/a", again),
+            hooks.hook("b.test.io", "/label/b", |_| {}),
+        ],
+        &[],
+    );
+    let told = |asked: &apiserver::admission::Attributes| {
+        let mut notes = asked.annotations.snapshot();
+        notes.retain(|key, _| key.contains("webhook"));
+        notes
+    };
+    let (plain, detailed) = (create(), create());
+    detailed.annotations.want_details();
+    chain.mutate(&plain, object()).await.unwrap();
+    chain.mutate(&detailed, object()).await.unwrap();
+    let mutation = |webhook: &str, mutated: bool| {
+        format!(r#"{{"configuration":"kun","webhook":"{webhook}","mutated":{mutated}}}"#)
+    };
+    let patch = |webhook: &str, label: &str| {
+        format!(
+            r#"{{"configuration":"kun","webhook":"{webhook}","patch":[{{"op":"add","path":"/metadata/labels/{label}","value":"set"}}],"patchType":"JSONPatch"}}"#
+        )
+    };
+    let of = |what: &str, round: u8, index: u8| format!("{what}.webhook.admission.k8s.io/round_{round}_index_{index}");
+    let mut expected = std::collections::BTreeMap::from([
+        (of("mutation", 0, 1), mutation("a.test.io", true)),
+        (of("mutation", 0, 2), mutation("b.test.io", true)),
+        (of("mutation", 1, 1), mutation("a.test.io", false)),
+    ]);
+    assert_eq!(told(&plain), expected);
+    expected.extend([(of("patch", 0, 1), patch("a.test.io", "a")), (of("patch", 0, 2), patch("b.test.io", "b"))]);
+    assert_eq!(told(&detailed), expected);
+    // One that refuses has changed nothing, and is told, too.
+    let (chain, _) = hooks.chain(&[hooks.hook("c.test.io", "/deny", |_| {})], &[]);
+    let refused = create();
+    assert!(chain.mutate(&refused, object()).await.is_err());
+    let expected = std::collections::BTreeMap::from([(of("mutation", 0, 0), mutation("c.test.io", false))]);
+    assert_eq!(told(&refused), expected);
+}
+
+#[tokio::test]
+async fn a_webhook_that_takes_only_the_older_review_is_asked_in_that() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    let takes = |versions: Value| move |hook: &mut Value| hook["admissionReviewVersions"] = versions;
+    let older = takes(json!(["v2", "v1beta1", "v1"]));
+    let (chain, _) = hooks.chain(
+        &[hooks.hook("a.test.io", "/label/a", takes(json!(["v1beta1"]))), hooks.hook("b.test.io", "/label/b", older)],
+        &[
+            hooks.hook("c.test.io", "/deny", takes(json!(["v1beta1"]))),
+            hooks.hook("d.test.io", "/allow", takes(json!(["v2", "v1"]))),
+        ],
+    );
+    let mutated = chain.mutate(&create(), object()).await.unwrap();
+    assert_eq!(mutated["metadata"]["labels"], json!({"a": "set", "b": "set"}));
+    let refused = chain.validate(&create()).await.unwrap_err();
+    assert_eq!(refused.to_string(), "admission webhook \"c.test.io\" denied the request: no");
+    let versions = hooks.seen.versions.lock().unwrap().clone();
+    let [beta, v1] = ["admission.k8s.io/v1beta1", "admission.k8s.io/v1"];
+    let expected = [("/label/a", beta), ("/label/b", beta), ("/deny", beta), ("/allow", v1)];
+    assert_eq!(versions, expected.map(|(path, version)| (path.to_owned(), version.to_owned())).into());
+}
+
+#[tokio::test]
 async fn a_webhook_that_asks_for_it_is_asked_again_once_after_a_later_change() {
     let hooks = Hooks::start(&[ALPN_H2]).await;
     let again = |hook: &mut Value| hook["reinvocationPolicy"] = json!("IfNeeded");

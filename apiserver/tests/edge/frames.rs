@@ -92,6 +92,11 @@ pub(crate) struct Came {
 }
 
 impl Came {
+    /// The last stream that is still taken, in a GOAWAY.
+    pub(crate) fn last_stream(&self) -> u32 {
+        u32::from_be_bytes(self.payload[..4].try_into().unwrap())
+    }
+
     /// Why, in a RST_STREAM or a GOAWAY.
     pub(crate) fn reason(&self) -> u32 {
         let at = if self.kind == GOAWAY { 4 } else { 0 };
@@ -147,6 +152,18 @@ impl Raw {
     /// The next frame; none when the server has closed.
     pub(crate) async fn next(&mut self) -> Option<Came> {
         next(&mut self.from).await
+    }
+
+    /// Reads up to a frame of this kind, which must come.
+    pub(crate) async fn until_told(&mut self, kind: u8) -> Vec<Came> {
+        let mut all = Vec::new();
+        let told = timeout(PATIENCE, async {
+            while all.last().is_none_or(|came: &Came| came.kind != kind) {
+                all.push(self.next().await.expect("a frame before the end"));
+            }
+        });
+        told.await.expect("the frame that was awaited");
+        all
     }
 
     /// Reads until the server closes, which it must, and answers its pings meanwhile.

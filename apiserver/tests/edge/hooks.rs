@@ -10,7 +10,7 @@ use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
 use apiserver::admit::config::{self, Kind, Webhook};
 use apiserver::admit::policy::{self, ParamKind, Policies, Which};
-use apiserver::admit::source::{Namespace, Served, Sources};
+use apiserver::admit::source::{Namespace, NotReady, Served, Sources};
 use apiserver::error::Result;
 use apiserver::filter::metrics::Metrics;
 use apiserver::registry;
@@ -41,6 +41,8 @@ pub(crate) struct Seen {
     together: Barrier,
     /// Path with query, and the request of each review, in order of arrival.
     pub(crate) reviews: Mutex<Vec<(String, Value)>>,
+    /// In which version each path was asked last.
+    pub(crate) versions: Mutex<BTreeMap<String, String>>,
 }
 
 /// How many reviews at `/deny-late` must be under way at once.
@@ -49,7 +51,8 @@ pub(crate) const TOGETHER: usize = 5;
 impl Default for Seen {
     fn default() -> Self {
         let together = Barrier::new(TOGETHER);
-        Self { connections: AtomicUsize::default(), callers: Mutex::default(), together, reviews: Mutex::default() }
+        let (callers, reviews, versions) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { connections: AtomicUsize::default(), callers, together, reviews, versions }
     }
 }
 
@@ -134,14 +137,14 @@ impl Sources for World {
         Box::pin(async move { Ok(found) })
     }
 
-    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>> {
+    fn hooks(&self, kind: Kind) -> Result<Arc<[Webhook]>, NotReady> {
         Ok(match kind {
             Kind::Mutating => self.mutating.clone(),
             Kind::Validating => self.validating.clone(),
         })
     }
 
-    fn policies(&self, _: policy::Kind) -> Result<Policies> {
+    fn policies(&self, _: policy::Kind) -> Result<Policies, NotReady> {
         Ok(Arc::default())
     }
 
@@ -215,6 +218,8 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> hyper::Result<Re
     seen.reviews.lock().unwrap().push((path.clone(), question.clone()));
     let uid = question["uid"].clone();
     let path = path.split('?').next().unwrap();
+    let version = review["apiVersion"].as_str().unwrap().to_owned();
+    seen.versions.lock().unwrap().insert(path.to_owned(), version);
     let response = match path {
         "/allow" => json!({"uid": uid, "allowed": true}),
         "/warn" => json!({"uid": uid, "allowed": true, "warnings": ["mind the gap"], "auditAnnotations": {"k": "v"}}),
@@ -245,7 +250,8 @@ async fn answer(seen: Arc<Seen>, request: Request<Incoming>) -> hyper::Result<Re
             }
         }
     };
-    let review = json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response});
+    // Like most webhooks it answers in the version in which it was asked.
+    let review = json!({"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response});
     Ok(status(200, &review.to_string()))
 }
 

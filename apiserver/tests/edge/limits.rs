@@ -233,3 +233,29 @@ async fn hundreds_of_clients_at_once_are_all_answered() {
     assert!(codes.iter().all(|code| [200, 429].contains(code)), "{codes:?}");
     assert!(codes.contains(&200));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_requests_at_once_on_one_connection_are_served_and_the_next_one_when_there_is_room() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let mut client = Client::h2(&server, Some(&jane)).await;
+    let mut open = Vec::new();
+    for number in 0..1000 {
+        let watch = client.send(request(Method::GET, &format!("{THINGS}?watch=1"), &[], full("")));
+        let mut watch = timeout(Duration::from_secs(10), watch).await.expect("a stream is free").unwrap().into_body();
+        let first = watch.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(first, "{\"type\":\"ADDED\"}\n", "{number}");
+        open.push(watch);
+    }
+    // All are taken: a client of HTTP/2 waits until one of them ends. Another connection is served meanwhile.
+    let path = format!("{THINGS}/x");
+    let mut next = std::pin::pin!(client.send(request(Method::GET, &path, &[], full(""))));
+    assert!(
+        timeout(Duration::from_millis(300), &mut next).await.is_err(),
+        "one request more than the limit was served"
+    );
+    assert_eq!(Client::h2(&server, Some(&jane)).await.get(&path).await.code, 200);
+    drop(open.pop());
+    let answer = timeout(Duration::from_secs(10), next).await.expect("there is room again").unwrap();
+    assert_eq!(answer.status(), 200);
+}

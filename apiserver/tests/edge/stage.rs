@@ -130,7 +130,7 @@ pub(crate) struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        let drain = Drain { notice: Duration::ZERO, finish: Duration::from_secs(5) };
+        let drain = Drain { notice: Duration::ZERO, spread: Duration::ZERO, finish: Duration::from_secs(5) };
         Self { in_flight: InFlight::default(), limits: Limits::default(), drain }
     }
 }

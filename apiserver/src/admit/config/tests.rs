@@ -44,6 +44,23 @@ fn a_plain_webhook_gets_kubernetes_defaults() {
 }
 
 #[test]
+fn of_the_versions_of_reviews_the_first_that_there_is_counts() {
+    let asked = |versions: Value| parse(Kind::Mutating, &with("admissionReviewVersions", versions))[0].review;
+    assert_eq!(asked(json!(["v1"])), ReviewVersion::V1);
+    assert_eq!(asked(json!(["v1beta1"])), ReviewVersion::V1beta1);
+    assert_eq!(asked(json!(["v2", "v1beta1", "v1"])), ReviewVersion::V1beta1);
+    let words = |versions: Value| {
+        check(Kind::Mutating, &with("admissionReviewVersions", versions))
+            .into_iter()
+            .map(|cause| cause.message)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(words(json!(["v1beta1", "v2"])), Vec::<String>::new());
+    assert_eq!(words(json!(["v2"])), ["Invalid value: [\"v2\"]: must include at least one of v1, v1beta1"]);
+    assert_eq!(words(json!([])), ["Required value: must specify one of v1, v1beta1"]);
+}
+
+#[test]
 fn a_service_becomes_the_name_its_certificate_must_carry() {
     let client = |service: Value| with("clientConfig", json!({"service": service, "caBundle": bundle()}));
     let url = |object: &Value| parse(Kind::Validating, object)[0].target.clone().unwrap().url.to_string();
@@ -71,7 +88,9 @@ fn what_cannot_be_understood_is_refused_with_its_field() {
         (with("matchPolicy", json!("Close")), "webhooks[0].matchPolicy"),
         (with("timeoutSeconds", json!(0)), "webhooks[0].timeoutSeconds"),
         (with("timeoutSeconds", json!(31)), "webhooks[0].timeoutSeconds"),
-        (with("admissionReviewVersions", json!(["v1beta1"])), "webhooks[0].admissionReviewVersions"),
+        (with("admissionReviewVersions", json!([])), "webhooks[0].admissionReviewVersions"),
+        (with("admissionReviewVersions", json!(["v2"])), "webhooks[0].admissionReviewVersions"),
+        (with("admissionReviewVersions", json!(["v1", "v1"])), "webhooks[0].admissionReviewVersions[1]"),
         (
             with("matchConditions", json!([{"name": "a", "expression": "1"}])),
             "webhooks[0].matchConditions[0].expression",

@@ -39,7 +39,7 @@ fn attributes() -> Attributes {
 
 #[test]
 fn the_question_says_everything_kubernetes_says() {
-    let bytes = question("u1", &attributes(), &json!({"new": 2})).unwrap();
+    let bytes = question(ReviewVersion::V1, "u1", &attributes(), &json!({"new": 2})).unwrap();
     let kind = json!({"group": "autoscaling", "version": "v1", "kind": "Scale"});
     let resource = json!({"group": "redis.kun.io", "version": "v1", "resource": "redisclusters"});
     assert_eq!(
@@ -63,7 +63,8 @@ fn answer(response: Value) -> Vec<u8> {
 
 #[test]
 fn a_plain_yes_is_a_yes() {
-    let verdict = verdict(Kind::Validating, "u1", &answer(json!({"uid": "u1", "allowed": true}))).unwrap();
+    let verdict =
+        verdict(Kind::Validating, ReviewVersion::V1, "u1", &answer(json!({"uid": "u1", "allowed": true}))).unwrap();
     let expected = Verdict {
         allowed: true,
         status: Refusal::default(),
@@ -80,19 +81,18 @@ fn patch_warnings_and_annotations_are_read_and_bounded() {
         "uid": "u1", "allowed": true, "patchType": "JSONPatch", "patch": BASE64_STANDARD.encode("[]"),
         "warnings": vec!["w".repeat(5000); 40], "auditAnnotations": {"k": "v"}
     });
-    let told = verdict(Kind::Mutating, "u1", &answer(response.clone())).unwrap();
+    let told = verdict(Kind::Mutating, ReviewVersion::V1, "u1", &answer(response.clone())).unwrap();
     assert_eq!(told.patch.as_deref(), Some(b"[]".as_slice()));
     assert_eq!((told.warnings.len(), told.warnings[0].len()), (32, 1024));
     assert_eq!(told.annotations, BTreeMap::from([("k".to_owned(), "v".to_owned())]));
-    assert_eq!(verdict(Kind::Validating, "u1", &answer(response)).unwrap().patch, None);
 }
 
 #[test]
 fn an_answer_that_is_none_says_why() {
-    let refused = |bytes: &[u8]| verdict(Kind::Mutating, "u1", bytes).unwrap_err();
+    let refused = |bytes: &[u8]| verdict(Kind::Mutating, ReviewVersion::V1, "u1", bytes).unwrap_err();
     assert!(refused(b"<html>").starts_with("the answer is no AdmissionReview: "));
     assert_eq!(
-        refused(br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview"}"#),
+        refused(br#"{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","response":{"uid":"u1","allowed":true}}"#),
         "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got admission.k8s.io/v1beta1, Kind=AdmissionReview"
     );
     assert_eq!(
@@ -106,6 +106,33 @@ fn an_answer_that_is_none_says_why() {
     assert_eq!(refused(&patched(Value::Null, "W10=")), "webhook returned response.patch but not response.patchType");
     assert_eq!(refused(&patched(json!("Merge"), "W10=")), "webhook returned invalid response.patchType of \"Merge\"");
     assert_eq!(refused(&patched(json!("JSONPatch"), "%%")), "webhook returned a response.patch that is not base64");
+    assert_eq!(refused(&patched(json!("JSONPatch"), "")), "webhook returned response.patchType but not response.patch");
+    let judged = |bytes: &[u8]| verdict(Kind::Validating, ReviewVersion::V1, "u1", bytes).unwrap_err();
+    assert_eq!(judged(&patched(Value::Null, "W10=")), "validating webhook may not return response.patch");
+    assert_eq!(judged(&patched(json!("JSONPatch"), "")), "validating webhook may not return response.patchType");
+}
+
+#[test]
+fn the_older_question_differs_in_its_version_alone_and_its_answer_need_not_say_what_it_is() {
+    let asked = |version| question(version, "u1", &attributes(), &json!({"new": 2})).unwrap();
+    let mut new: Value = serde_json::from_slice(&asked(ReviewVersion::V1)).unwrap();
+    new["apiVersion"] = json!("admission.k8s.io/v1beta1");
+    assert_eq!(serde_json::from_slice::<Value>(&asked(ReviewVersion::V1beta1)).unwrap(), new);
+
+    let told = |kind, bytes: &[u8]| verdict(kind, ReviewVersion::V1beta1, "u1", bytes);
+    let bare = br#"{"response":{"allowed":true,"patch":"W10=","patchType":"Whatever","warnings":["w"]}}"#;
+    let expected = |patch: Option<&[u8]>| Verdict {
+        allowed: true,
+        status: Refusal::default(),
+        patch: patch.map(<[u8]>::to_vec),
+        annotations: BTreeMap::new(),
+        warnings: vec!["w".to_owned()],
+    };
+    assert_eq!(told(Kind::Mutating, bare), Ok(expected(Some(b"[]"))));
+    assert_eq!(told(Kind::Validating, bare), Ok(expected(None)), "who judges is not heard about changes");
+    assert_eq!(told(Kind::Mutating, b"{}"), Err("webhook response was absent".to_owned()));
+    let why = told(Kind::Mutating, br#"{"response":{"allowed":true,"patch":"%%"}}"#);
+    assert_eq!(why, Err("webhook returned a response.patch that is not base64".to_owned()));
 }
 
 #[test]
@@ -142,8 +169,9 @@ proptest! {
     /// Nothing a webhook answers is taken for more than it says: what is not read is an error, and what is patched stays what it is.
     #[test]
     fn an_answer_that_is_almost_one_is_a_verdict_or_an_error(text in near(ANSWERS)) {
-        for kind in [Kind::Mutating, Kind::Validating] {
-            let verdict = match soon(|| verdict(kind, "u1", text.as_bytes())) {
+        let versions = [ReviewVersion::V1, ReviewVersion::V1beta1];
+        for (kind, version) in [Kind::Mutating, Kind::Validating].into_iter().flat_map(|kind| versions.map(|version| (kind, version))) {
+            let verdict = match soon(|| verdict(kind, version, "u1", text.as_bytes())) {
                 Ok(verdict) => verdict,
                 Err(why) => {
                     prop_assert!(!why.is_empty());

@@ -54,6 +54,7 @@ fn webhook(rules: Vec<Rule>, namespaces: Value, objects: Value) -> Webhook {
         suits_dry_run: true,
         reinvoke: false,
         timeout: Duration::from_secs(1),
+        review: crate::admit::config::ReviewVersion::V1,
         target: Err(String::new()),
     }
 }

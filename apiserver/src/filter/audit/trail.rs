@@ -118,6 +118,9 @@ impl Record {
         if decision.level == Level::None {
             return Self::default();
         }
+        if decision.level >= Level::Request {
+            annotations.want_details();
+        }
         let object_ref = call.resource.as_ref().map(ObjectRef::of);
         let record = Self(Some(Arc::new(Inner {
             log: Arc::clone(&trail.log),

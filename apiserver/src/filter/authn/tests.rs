@@ -112,6 +112,31 @@ async fn the_certificate_says_who_asks_by_which_credential_and_everybody_known_i
 }
 
 #[tokio::test]
+async fn whom_the_cluster_calls_anonymous_stays_so_and_who_is_known_is_authenticated_once() {
+    let stage = Stage::new();
+    let authenticator = stage.authenticator();
+    let proxy = peer(Some(&leaf(&stage.proxies, "front-proxy", &[])));
+    let told = |name: &'static str, groups: &[&'static str]| {
+        let mut headers =
+            HeaderMap::from_iter([(HeaderName::from_static("x-remote-user"), HeaderValue::from_static(name))]);
+        for group in groups {
+            headers.append("x-remote-group", HeaderValue::from_static(group));
+        }
+        headers
+    };
+    let table = [
+        // What kube-apiserver says of somebody without any credential.
+        (told("system:anonymous", &[UNAUTHENTICATED]), somebody("system:anonymous", &[UNAUTHENTICATED])),
+        // Who reads the API description for kube-apiserver: it says no groups, and may by being authenticated.
+        (told("system:aggregator", &[]), somebody("system:aggregator", &[AUTHENTICATED])),
+        (told("jane", &[AUTHENTICATED, "team"]), somebody("jane", &[AUTHENTICATED, "team"])),
+    ];
+    for (headers, expected) in table {
+        assert_eq!(who(&authenticator, &proxy, &headers).await, expected);
+    }
+}
+
+#[tokio::test]
 async fn a_certificate_that_expired_on_an_open_connection_counts_no_more() {
     let stage = Stage::new();
     let authenticator = stage.authenticator();
@@ -152,6 +177,16 @@ async fn a_token_is_asked_about_only_where_nothing_else_says_who_asks() {
     let client = leaf(&stage.clients, "jane", &[]);
     let expected = somebody("jane", &[AUTHENTICATED]);
     assert_eq!(who(&authenticator, &peer(Some(&client)), &bearing("Bearer good")).await, expected);
+    // A proxy's word counts before the token that it passes on, and a proxy that says nothing is asked for one, too.
+    let proxy = leaf(&stage.proxies, "front-proxy", &[]);
+    let both =
+        claims().into_iter().chain(bearing("Bearer good")).filter_map(|(name, value)| Some((name?, value))).collect();
+    let expected = somebody("jane", &["team", AUTHENTICATED]);
+    assert_eq!(who(&authenticator, &peer(Some(&proxy)), &both).await, expected);
+    let expected = somebody("bearer of good", &[AUTHENTICATED]);
+    assert_eq!(who(&authenticator, &peer(Some(&proxy)), &bearing("Bearer good")).await, expected);
+    // Without any credential nobody gets in: there is no anonymous user of our own.
+    assert_eq!(who(&authenticator, &peer(None), &HeaderMap::new()).await, Err(Error::Unauthorized));
 }
 
 #[test]

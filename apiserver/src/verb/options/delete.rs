@@ -36,11 +36,16 @@ pub struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    /// Reads body and query; the body wins.
+    /// Reads the body; where there is none, the query.
     pub fn parse(query: &Query, body: Option<&Value>, api_version: &str) -> Result<Self> {
-        if let Some(body) = body {
-            check_type(body, api_version)?;
-        }
+        let nothing = Query::default();
+        let query = match body {
+            Some(body) => {
+                check_type(body, api_version)?;
+                &nothing
+            }
+            None => query,
+        };
         let from_body = |field: &str| body.and_then(|body| body.get(field)).filter(|value| !value.is_null());
         let mut causes = Vec::new();
         let listed = from_body("dryRun").and_then(Value::as_array);
@@ -63,7 +68,8 @@ impl DeleteOptions {
         let propagation = propagation(policy.filter(|text| !text.is_empty()), orphan, &mut causes);
         let precondition = |field: &str| {
             let value = body.and_then(|body| body.get("preconditions")).and_then(|inner| inner.get(field));
-            value.and_then(Value::as_str).map(str::to_owned)
+            let asked = query.get(field).filter(|text| !text.is_empty());
+            value.and_then(Value::as_str).or(asked).map(str::to_owned)
         };
         refuse("DeleteOptions", causes)?;
         Ok(Self {

@@ -47,6 +47,8 @@ pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
 pub(super) const COMPACT: &str = "/etcdserverpb.KV/Compact";
 pub(super) const STATUS: &str = "/etcdserverpb.Maintenance/Status";
 const WATCH: &str = "/etcdserverpb.Watch/Watch";
+/// The header by which etcd knows that a stream is no use without a leader.
+const REQUIRE_LEADER: &str = "hasleader";
 
 /// How long a call waits and how often it is made.
 #[derive(Debug, Clone, Copy)]
@@ -167,8 +169,7 @@ impl Wire {
         let stream = futures::stream::unfold(waiting, |mut waiting| async {
             waiting.recv().await.map(|request: WatchRequest| (request, waiting))
         });
-        let mut request = Request::new(stream);
-        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        let request = with_leader(stream);
         let call = async {
             grpc.ready().await.map_err(|error| Status::from_error(Box::new(error)))?;
             grpc.streaming(request, PathAndQuery::from_static(WATCH), ProstCodec::default()).await
@@ -193,6 +194,14 @@ impl Wire {
     fn pass(&self, turn: usize) {
         let _ = self.turn.compare_exchange(turn, turn.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+/// A request that etcd ends as soon as the member that serves it has lost its leader: a watch there would say nothing
+/// more, and look like one to which nothing happens.
+fn with_leader<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert(REQUIRE_LEADER, MetadataValue::from_static("true"));
+    request
 }
 
 async fn bounded<T>(limit: Duration, call: impl Future<Output = Result<T, Status>>) -> Result<T, Failure> {
@@ -259,6 +268,13 @@ impl Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_watch_asks_to_be_ended_where_there_is_no_leader() {
+        let request = with_leader(());
+        let header = request.metadata().get("hasleader").map(|value| value.as_bytes().to_vec());
+        assert_eq!((header.as_deref(), request.metadata().len()), (Some(b"true".as_slice()), 1));
+    }
 
     fn failure(sent: bool, code: Code) -> Failure {
         Failure { sent, code, message: String::new() }

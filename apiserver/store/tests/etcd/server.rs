@@ -66,6 +66,11 @@ impl Server {
         Server::start(binary, None, &[])
     }
 
+    /// Starts one that takes only requests of at most so many bytes.
+    pub(crate) fn narrow(binary: &Path, bytes: usize) -> Server {
+        Server::start(binary, None, &["--unsafe-no-fsync", &format!("--max-request-bytes={bytes}")])
+    }
+
     /// Starts one that talks TLS only, and to those with a certificate only.
     pub(crate) fn encrypted(binary: &Path, files: &TlsFiles) -> Server {
         Server::start(binary, Some(files), &["--unsafe-no-fsync"])

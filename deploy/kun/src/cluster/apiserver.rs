@@ -43,8 +43,10 @@ use crate::trail;
 
 /// How often the certificate's files are looked at.
 const LOOK: Duration = Duration::from_secs(10);
-/// How the server stops: endpoints take a moment to be forgotten, and requests in progress to end.
-const DRAIN: Drain = Drain { notice: Duration::from_secs(5), finish: Duration::from_secs(60) };
+/// How the server stops: endpoints take a moment to be forgotten, and requests in progress to end. All informers of a
+/// cluster come through few kube-apiservers: were their watches to end at once, all would list at once.
+const DRAIN: Drain =
+    Drain { notice: Duration::from_secs(5), spread: Duration::from_secs(10), finish: Duration::from_secs(60) };
 
 /// What to run, already checked.
 #[derive(Debug)]

@@ -85,7 +85,7 @@ pub(super) async fn start(options: &Options, pki: &Pki) -> Result<Vec<Running>, 
         edge,
         metrics: Arc::clone(&metrics),
         limits: Limits::default(),
-        drain: Drain { notice: Duration::ZERO, finish: FINISH },
+        drain: Drain { finish: FINISH, ..Drain::default() },
     };
     let shown = pki.apiserver_issued()?;
     let running = spawn("the API server", |stop| serve::run(serving, stop));
