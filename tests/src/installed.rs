@@ -67,7 +67,7 @@ impl Installed {
         let (repository, tag) = crate::kubernetes::KUN_IMAGE.split_once(':').context("tag of the image")?;
         let image = [format!("image.repository={repository}"), format!("image.tag={tag}")];
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart");
-        let mut words = vec!["upgrade", "--install", "kun", chart.to_str().context("path of the chart")?];
+        let mut words = vec!["upgrade", "--install", "--wait", "kun", chart.to_str().context("path of the chart")?];
         for value in image.iter().map(String::as_str).chain(values.iter().copied()) {
             words.extend(["--set", value]);
         }

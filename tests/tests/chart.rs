@@ -36,7 +36,9 @@ impl Helm {
     /// What the chart makes of these values, or what it says instead.
     fn template(&self, values: &[&str]) -> Result<Result<String, String>> {
         let mut command = Command::new(&self.program);
-        command.args(["template", "kun", "--namespace", SYSTEM, "--kube-version", "1.34.4"]).arg(self.deploy.join("chart"));
+        command
+            .args(["template", "kun", "--namespace", SYSTEM, "--kube-version", "1.34.4"])
+            .arg(self.deploy.join("chart"));
         for value in values {
             command.args(["--set", value]);
         }
@@ -57,7 +59,10 @@ fn the_shipped_manifest_is_what_the_chart_makes_of_its_defaults() -> Result<()> 
     if std::env::var_os("KUN_GOLDEN").is_some_and(|how| how == "write") {
         fs::write(&path, &text)?;
     }
-    ensure!(fs::read_to_string(&path)? == text, "deploy/install.yaml: KUN_GOLDEN=write writes it anew; read the difference first");
+    ensure!(
+        fs::read_to_string(&path)? == text,
+        "deploy/install.yaml: KUN_GOLDEN=write writes it anew; read the difference first"
+    );
     Ok(())
 }
 
@@ -84,11 +89,17 @@ fn values_that_cannot_work_are_refused_with_a_sentence_that_names_them() -> Resu
 #[test]
 fn several_api_servers_share_an_etcd_spread_over_nodes_and_go_one_at_a_time() -> Result<()> {
     let Some(helm) = Helm::find("several_api_servers")? else { return Ok(()) };
-    let values = ["store.kind=etcd", "store.etcd.servers={https://a:2379,https://b:2379}", "store.etcd.secret=etcd", "apiserver.replicas=3"];
+    let values = [
+        "store.kind=etcd",
+        "store.etcd.servers={https://a:2379,https://b:2379}",
+        "store.etcd.secret=etcd",
+        "apiserver.replicas=3",
+    ];
     let made = helm.made(&values)?;
     let part = |kind: &str, name: &str| {
         let mut documents = made.split("\n---\n");
-        let found = documents.find(|text| text.contains(&format!("kind: {kind}\n")) && text.contains(&format!("\n  name: {name}\n")));
+        let found = documents
+            .find(|text| text.contains(&format!("kind: {kind}\n")) && text.contains(&format!("\n  name: {name}\n")));
         found.with_context(|| format!("no {kind} {name}"))
     };
     let server = part("Deployment", "kun-apiserver")?;
