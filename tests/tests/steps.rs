@@ -310,6 +310,29 @@ async fn a_member_that_does_not_answer_is_unknown_and_not_absent() {
     assert!(!verdict.healthy && !verdict.serving);
 }
 
+/// The address of a pod that has gone may swallow what is sent to it instead of refusing it: Redis tries again and again, and
+/// shows a link that is being tried as connected.
+#[tokio::test]
+async fn a_dead_node_whose_address_swallows_what_is_sent_is_forgotten_all_the_same() {
+    let mut fleet = created(12, 3, 2).await;
+    let mut holes = Vec::new();
+    for shard in 0..3 {
+        let mut server = fleet.servers.remove(&Pod::new(shard, 1)).unwrap();
+        server.kill().await;
+        holes.push(tokio::net::TcpListener::bind((server.address.ip(), 16379)).await.unwrap());
+    }
+    let mut primary = fleet.servers[&Pod::new(0, 0)].operator().await;
+    let begun = Instant::now();
+    // As it is shown: failed, and connected.
+    while !primary.cluster_nodes().await.unwrap().iter().any(|node| node.flags.failed && node.connected) {
+        assert!(begun.elapsed() < LIMIT, "{:?}", primary.cluster_nodes().await.unwrap());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let desired = fleet.desired(3, 0);
+    fleet.until_satisfied(&desired, LIMIT).await;
+    assert_eq!(primary.cluster_nodes().await.unwrap().len(), 3);
+}
+
 /// Redis takes over its primary's new address from the primary's own ping only. A replica that learns it by gossip first
 /// shows the new address in its table and connects to the old one for ever (mended in Valkey 8.1, valkey-io/valkey#965).
 #[tokio::test]

@@ -241,6 +241,13 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Nobody is behind the entry: it has no address, no link, or most primaries hold it to be gone. The latter counts for itself:
+    /// where an address swallows what is sent to it, a link that is being tried anew looks like one that is up.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        self.noaddr || !self.connected || self.health == Health::Failed
+    }
+
     /// The slots it is believed to own; none for a replica.
     #[must_use]
     pub fn slots(&self) -> &SlotSet {

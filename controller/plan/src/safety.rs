@@ -48,12 +48,12 @@ fn unseen<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (Pod, Option<&'a Seen>)
     places.filter(|(_, seen)| !matches!(seen, Some(Seen::Node(_))))
 }
 
-/// A dead node may be forgotten only when no place can be its home, nobody has a link to it, nobody follows it, and everybody who could
+/// A dead node may be forgotten only when no place can be its home, it is gone for everybody, nobody follows it, and everybody who could
 /// bring it back can be told. Gives the member that stands in the way.
 pub(crate) fn keeps_from_forgetting(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     let linked = scene.live.iter().find(|live| {
         let entry = live.node.peers.get(&id);
-        follows(live, id) || entry.is_some_and(|peer| peer.connected && !peer.noaddr)
+        follows(live, id) || entry.is_some_and(|peer| !peer.is_gone())
     });
     let unseen =
         || scene.observed.members.iter().find(|(_, member)| !is_live(member) && may_run(member)).map(|(pod, _)| *pod);

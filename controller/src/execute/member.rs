@@ -172,7 +172,8 @@ pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Wh
         let followed = table
             .others()
             .any(|node| node.primary.as_ref().and_then(|primary| NodeId::parse(primary.as_str())) == Some(id));
-        if entry.slot_count() > 0 || (entry.connected && !entry.flags.no_address) || followed {
+        let is_gone = entry.flags.no_address || !entry.connected || entry.flags.failed;
+        if entry.slot_count() > 0 || !is_gone || followed {
             return Err(refused(format!("in the table of {who} the node {} is still of use", id.short())));
         }
         tell.push(redis);

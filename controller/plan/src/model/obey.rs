@@ -283,7 +283,7 @@ impl World {
         for who in by {
             let server = self.at(*who)?;
             let entry = server.table.get(&id);
-            let fine = entry.is_none_or(|peer| peer.slots().is_empty() && !peer.connected);
+            let fine = entry.is_none_or(|peer| peer.slots().is_empty() && peer.is_gone());
             require(fine && server.follows() != Some(id), "it is not gone for everyone")?;
         }
         let until = self.now + BAN;
