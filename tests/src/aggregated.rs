@@ -152,6 +152,11 @@ impl Aggregated {
         if let Some(token) = token {
             user["token"] = json!(token);
         }
+        if certificate.is_none() && token.is_none() {
+            // kubectl asks for a name where there is nothing to show. A password is nothing to a kube-apiserver.
+            user["username"] = json!("nobody");
+            user["password"] = json!("nothing");
+        }
         let cluster = json!({"server": format!("https://{}", SocketAddr::from((self.plane.address(), port))),
             "certificate-authority-data": base64(self.clients.certificate_pem())});
         let config = json!({
