@@ -151,14 +151,7 @@ impl Agents {
         {
             return Ok(Arc::clone(config));
         }
-        let leaf = certs::Leaf {
-            common_name: names::CONTROLLER_USER.to_owned(),
-            organizations: Vec::new(),
-            dns_names: Vec::new(),
-            ips: Vec::new(),
-            usage: certs::Usage::CLIENT,
-            lifetime: CERTIFICATE_LIFE,
-        };
+        let leaf = certs::Leaf::client(names::CONTROLLER_USER, &[], CERTIFICATE_LIFE);
         let issued = self.authority.issue(&leaf).map_err(Error::Certificate)?;
         let roots = self.authority.certificate_pem();
         let config = certs::client_config(roots, Some(&issued), &[certs::ALPN_H1]).map_err(Error::Certificate)?;
