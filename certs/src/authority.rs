@@ -68,6 +68,21 @@ pub struct Leaf {
     pub lifetime: Duration,
 }
 
+impl Leaf {
+    /// A client's certificate: a user and its groups.
+    #[must_use]
+    pub fn client(common_name: &str, organizations: &[&str], lifetime: Duration) -> Self {
+        Self {
+            common_name: common_name.to_owned(),
+            organizations: organizations.iter().map(|&group| group.to_owned()).collect(),
+            dns_names: Vec::new(),
+            ips: Vec::new(),
+            usage: Usage::CLIENT,
+            lifetime,
+        }
+    }
+}
+
 /// A certificate and its private key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Issued {

@@ -31,14 +31,7 @@ fn server_leaf() -> Leaf {
 }
 
 fn client_leaf(name: &str) -> Leaf {
-    Leaf {
-        common_name: name.to_owned(),
-        organizations: vec!["team".to_owned()],
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: Usage::CLIENT,
-        lifetime: HOUR,
-    }
+    Leaf::client(name, &["team"], HOUR)
 }
 
 /// A server that answers every connection with the common name it verified, then echoes bytes.

@@ -18,7 +18,7 @@ use types::agent::AgentPhase;
 use types::cluster::Mode;
 
 pub use node::Facts;
-pub(crate) use node::is_misled;
+pub(crate) use node::{is_misled, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places};
 
 use crate::redis::Access;

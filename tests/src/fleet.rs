@@ -96,10 +96,8 @@ impl Server {
     }
 
     /// A process that was killed comes back at another address, as a pod does.
-    pub async fn run_at(&mut self, host: u8) {
-        let IpAddr::V4(ip) = self.address.ip() else { unreachable!("the fleet has addresses of version 4") };
-        let [a, b, net, _] = ip.octets();
-        self.address.set_ip(IpAddr::V4(Ipv4Addr::new(a, b, net, host)));
+    pub async fn run_at(&mut self, address: SocketAddr) {
+        self.address = address;
         self.run().await;
     }
 

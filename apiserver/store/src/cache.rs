@@ -255,8 +255,11 @@ async fn objects(
 ) -> Result<(Vec<(Key, Result<Object, String>)>, Revision), StoreError> {
     let read = move || {
         let reading = resource.reading();
-        let items = page.items.into_iter();
-        items.map(|(key, stored)| (key.clone(), reading.loaded(&key, &stored))).collect()
+        let object = |(key, stored)| {
+            let object = reading.loaded(&key, &stored);
+            (key, object)
+        };
+        page.items.into_iter().map(object).collect()
     };
     match tokio::task::spawn_blocking(read).await {
         Ok(objects) => Ok((objects, page.revision)),

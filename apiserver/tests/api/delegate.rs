@@ -34,7 +34,7 @@ use apiserver::{
     wire::{body, status},
     world::System,
 };
-use certs::{Authority, Issued, Leaf, Shown, Usage};
+use certs::{Authority, Issued, Leaf, Shown};
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
@@ -289,15 +289,7 @@ impl Held {
 }
 
 fn leaf(authority: &Authority, name: &str) -> Issued {
-    let leaf = Leaf {
-        common_name: name.to_owned(),
-        organizations: Vec::new(),
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: Usage::CLIENT,
-        lifetime: Duration::from_secs(3600),
-    };
-    authority.issue(&leaf).unwrap()
+    authority.issue(&Leaf::client(name, &[], Duration::from_secs(3600))).unwrap()
 }
 
 fn peer(issued: &Issued) -> Arc<Peer> {

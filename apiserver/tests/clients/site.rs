@@ -50,13 +50,7 @@ impl Site {
         let identity = authority.issue(&serving).unwrap();
         let alpn = [ALPN_H2, ALPN_H1];
         let tls = server_config(&identity, authority.certificate_pem(), ClientAuth::Offered, &alpn).unwrap();
-        let admin = Leaf {
-            common_name: "kun:admin".into(),
-            organizations: vec!["system:masters".into()],
-            ips: Vec::new(),
-            usage: Usage::CLIENT,
-            ..serving
-        };
+        let admin = Leaf::client("kun:admin", &["system:masters"], serving.lifetime);
         let admin = authority.issue(&admin).unwrap();
         let metrics = Arc::new(Metrics::default());
         let app = App::new(redis::registry().unwrap().and(host::registry().unwrap()), Arc::new(System));

@@ -42,14 +42,7 @@ async fn nobody_gets_in_without_a_certificate_of_ours_and_headers_do_not_help() 
     assert_eq!(server.stage.seen.load(Ordering::SeqCst), 0);
     let foreign = client_certificate(&Authority::create("clients").unwrap(), "jane", &["team"]);
     let hours_ago = Timestamp::now() - SignedDuration::from_hours(5);
-    let leaf = certs::Leaf {
-        common_name: "jane".to_owned(),
-        organizations: vec!["system:masters".to_owned()],
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: certs::Usage::CLIENT,
-        lifetime: Duration::from_secs(3600),
-    };
+    let leaf = certs::Leaf::client("jane", &["system:masters"], Duration::from_secs(3600));
     let expired = server.authority.issue_at(&leaf, hours_ago).unwrap();
     for bad in [foreign, expired] {
         // Any certificate opens a connection; only one of ours makes somebody of it.

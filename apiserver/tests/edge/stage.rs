@@ -174,13 +174,5 @@ pub(crate) fn serving_certificate(authority: &Authority, address: &str) -> Issue
 }
 
 pub(crate) fn client_certificate(authority: &Authority, name: &str, groups: &[&str]) -> Issued {
-    let leaf = Leaf {
-        common_name: name.to_owned(),
-        organizations: groups.iter().map(|group| (*group).to_owned()).collect(),
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: Usage::CLIENT,
-        lifetime: Duration::from_secs(3600),
-    };
-    authority.issue(&leaf).unwrap()
+    authority.issue(&Leaf::client(name, groups, Duration::from_secs(3600))).unwrap()
 }

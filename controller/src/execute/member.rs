@@ -8,7 +8,7 @@ use resp::Role;
 
 use super::nodes::{Node, Table};
 use super::{Done, Error, Nodes, World};
-use crate::probe::{Container, is_misled};
+use crate::probe::{Container, is_misled, peer};
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
 /// by itself after 5 s.
@@ -95,7 +95,7 @@ pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primar
 /// A replica that connects to where its primary was is told again whom it follows, and with that where to connect.
 async fn send_on(world: World<'_>, mut redis: Node, table: &Table, node: Who, primary: Who) -> Result<Done, Error> {
     let info = redis.connection()?.info(&["replication"]).await?;
-    if info.get("master_link_status") == Some("up") || !is_misled(&info, table.others(), primary.id) {
+    if info.get("master_link_status") == Some("up") || !is_misled(&info, table.of(primary.id)) {
         return Ok(Done::default());
     }
     world.leading()?;
@@ -172,7 +172,7 @@ pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Wh
         let followed = table
             .others()
             .any(|node| node.primary.as_ref().and_then(|primary| NodeId::parse(primary.as_str())) == Some(id));
-        let is_gone = entry.flags.no_address || !entry.connected || entry.flags.failed;
+        let is_gone = peer(entry).is_some_and(|(_, peer)| peer.is_gone());
         if entry.slot_count() > 0 || !is_gone || followed {
             return Err(refused(format!("in the table of {who} the node {} is still of use", id.short())));
         }

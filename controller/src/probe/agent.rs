@@ -162,14 +162,7 @@ impl Agents {
         {
             return Ok(Arc::clone(&made.config));
         }
-        let leaf = certs::Leaf {
-            common_name: names::CONTROLLER_USER.to_owned(),
-            organizations: Vec::new(),
-            dns_names: Vec::new(),
-            ips: Vec::new(),
-            usage: certs::Usage::CLIENT,
-            lifetime: CERTIFICATE_LIFE,
-        };
+        let leaf = certs::Leaf::client(names::CONTROLLER_USER, &[], CERTIFICATE_LIFE);
         let issued = ring.signer().issue(&leaf).map_err(Error::Certificate)?;
         let config = certs::client_config(&ring.bundle_pem(), Some(&issued), &[certs::ALPN_H1]);
         let config = config.map_err(Error::Certificate)?;

@@ -175,22 +175,23 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, remembered: &BTreeMap<NodeI
     let was_up = raw.info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 0);
     let was_synced = was_up && known.is_none_or(|id| *id == raw.facts.replication_id);
     let ahead = streams.get(&of).map_or(0, |(_, offset)| *offset);
+    let mut table = raw.cluster.iter().flat_map(|(table, _)| table);
+    let line = table.find(|node| NodeId::parse(node.id.as_str()) == Some(of));
     Role::Replica {
         of,
         synced: !raw.facts.syncing && (link_up || was_synced),
         link_up,
-        misled: raw.cluster.as_ref().is_some_and(|(table, _)| is_misled(&raw.info, table.iter(), of)),
+        misled: is_misled(&raw.info, line),
         offset: raw.facts.offset,
         lag_bytes: ahead.saturating_sub(raw.facts.offset),
     }
 }
 
-/// Whether its replication connects to another address than its table has for its primary. What is not legible misleads
-/// nobody.
-pub(crate) fn is_misled<'a>(info: &Info, table: impl Iterator<Item = &'a nodes::Node>, primary: NodeId) -> bool {
+/// Whether its replication connects to another address than its table's line about its primary says. What is not
+/// legible misleads nobody.
+pub(crate) fn is_misled(info: &Info, primary: Option<&nodes::Node>) -> bool {
     let connects: Option<IpAddr> = info.get("master_host").and_then(|host| host.parse().ok());
-    let mut lines = table.filter(|node| NodeId::parse(node.id.as_str()) == Some(primary));
-    let placed = lines.next().and_then(|line| line.address).map(|address| address.ip());
+    let placed = primary.and_then(|line| line.address).map(|address| address.ip());
     connects.zip(placed).is_some_and(|(connects, placed)| connects != placed)
 }
 
@@ -207,7 +208,8 @@ fn open(myself: &nodes::Node) -> BTreeMap<u16, Open> {
     migrating.chain(importing).collect()
 }
 
-fn peer(node: &nodes::Node) -> Option<(NodeId, Peer)> {
+/// A line about somebody else; `None`: it is the node's own, or no line at all.
+pub(crate) fn peer(node: &nodes::Node) -> Option<(NodeId, Peer)> {
     if node.flags.myself {
         return None;
     }

@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use certs::{Authority, Issued, Leaf, Usage};
+use certs::{Authority, Issued, Leaf};
 use http_body_util::Full;
 use hyper::Request;
 use resp::Options;
@@ -149,13 +149,6 @@ fn agent(pki: &Path, pod: SocketAddr) -> Result<Target> {
 fn issue(pki: &Path, name: &str) -> Result<(Authority, Issued)> {
     let read = |file: &str| std::fs::read_to_string(pki.join(file)).with_context(|| format!("read {file}"));
     let authority = Authority::load(&read("agent-ca.crt")?, &read("agent-ca.key")?)?;
-    let issued = authority.issue(&Leaf {
-        common_name: name.to_owned(),
-        organizations: Vec::new(),
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: Usage::CLIENT,
-        lifetime: Duration::from_secs(3600),
-    })?;
+    let issued = authority.issue(&Leaf::client(name, &[], Duration::from_secs(3600)))?;
     Ok((authority, issued))
 }

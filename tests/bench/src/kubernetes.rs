@@ -302,6 +302,7 @@ async fn fan_out(report: &mut Report, both: &Both<'_>, watchers: usize) -> Resul
         for at in 0..watchers {
             bodies.push(open(&mut connections[at / STREAMS], &path).await?);
         }
+        // What opening so many watches costs is over before the first event.
         tokio::time::sleep(Duration::from_secs(1)).await;
         let mut ways = Vec::new();
         for event in 0..EVENTS {

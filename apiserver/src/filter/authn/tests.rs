@@ -2,7 +2,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use certs::{Authority, Issued, Leaf, Usage};
+use certs::{Authority, Issued, Leaf};
 use futures::future::BoxFuture;
 use http::{HeaderName, HeaderValue};
 use rustls::pki_types::CertificateDer;
@@ -40,15 +40,7 @@ impl Stage {
 }
 
 fn leaf(authority: &Authority, name: &str, organizations: &[&str]) -> Issued {
-    let leaf = Leaf {
-        common_name: name.to_owned(),
-        organizations: organizations.iter().map(|name| (*name).to_owned()).collect(),
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: Usage::CLIENT,
-        lifetime: Duration::from_secs(3600),
-    };
-    authority.issue(&leaf).unwrap()
+    authority.issue(&Leaf::client(name, organizations, Duration::from_secs(3600))).unwrap()
 }
 
 fn peer(issued: Option<&Issued>) -> Peer {

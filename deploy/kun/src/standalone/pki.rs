@@ -75,11 +75,7 @@ impl Who {
         match self {
             Self::Server => server("kun-apiserver", listen),
             Self::WebhookServer => server("kun-webhook", IpAddr::V4(Ipv4Addr::LOCALHOST)),
-            Self::Admin => Leaf {
-                organizations: vec!["system:masters".to_owned()],
-                lifetime: LIFETIME_ADMIN,
-                ..client("kun:admin")
-            },
+            Self::Admin => Leaf::client("kun:admin", &["system:masters"], LIFETIME_ADMIN),
             Self::Controller => client(types::names::CONTROLLER_USER),
             Self::Webhook => client("kun:webhook"),
             Self::Node => client("kun:node"),
@@ -89,14 +85,7 @@ impl Who {
 }
 
 fn client(name: &str) -> Leaf {
-    Leaf {
-        common_name: name.to_owned(),
-        organizations: Vec::new(),
-        dns_names: Vec::new(),
-        ips: Vec::new(),
-        usage: Usage::CLIENT,
-        lifetime: LIFETIME,
-    }
+    Leaf::client(name, &[], LIFETIME)
 }
 
 fn server(name: &str, address: IpAddr) -> Leaf {

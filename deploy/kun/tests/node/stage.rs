@@ -204,15 +204,7 @@ async fn serve(authority: &Authority) -> (SocketAddr, JoinHandle<()>) {
 }
 
 fn client(authority: &Authority, address: SocketAddr, name: &str, groups: &[&str]) -> Client {
-    let leaf = Leaf {
-        common_name: name.into(),
-        organizations: groups.iter().map(|group| (*group).to_owned()).collect(),
-        dns_names: vec![],
-        ips: vec![],
-        usage: Usage::CLIENT,
-        lifetime: Duration::from_secs(3600),
-    };
-    let identity = authority.issue(&leaf).unwrap();
+    let identity = authority.issue(&Leaf::client(name, groups, Duration::from_secs(3600))).unwrap();
     let material =
         certs::Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     kun::standalone::client::client(address, certs::Reloading::new(material).unwrap()).unwrap()
