@@ -147,7 +147,6 @@ fn namespace() -> Outcome {
         selectable: &["status.phase"],
         protobuf: Some(&protobuf::NAMESPACE),
         access: vec![
-            Access::of(Part::Controller, &[Verb::Create]),
             Access::of(Part::Webhook, FOLLOW),
             Access::to(Part::Node, "finalize", &[Verb::Update]),
         ],
