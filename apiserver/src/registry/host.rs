@@ -146,10 +146,7 @@ fn namespace() -> Outcome {
         subresources: vec![Subresource::Finalize, Subresource::Status],
         selectable: &["status.phase"],
         protobuf: Some(&protobuf::NAMESPACE),
-        access: vec![
-            Access::of(Part::Webhook, FOLLOW),
-            Access::to(Part::Node, "finalize", &[Verb::Update]),
-        ],
+        access: vec![Access::of(Part::Webhook, FOLLOW), Access::to(Part::Node, "finalize", &[Verb::Update])],
         ..kind
     })
 }
