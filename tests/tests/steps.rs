@@ -326,6 +326,7 @@ async fn a_dead_node_whose_address_swallows_what_is_sent_is_forgotten_all_the_sa
     // As it is shown: failed, and connected.
     while !primary.cluster_nodes().await.unwrap().iter().any(|node| node.flags.failed && node.connected) {
         assert!(begun.elapsed() < LIMIT, "{:?}", primary.cluster_nodes().await.unwrap());
+        // Redis tells nobody when its table changes: it is asked again, and not so often that it does nothing else.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let desired = fleet.desired(3, 0);

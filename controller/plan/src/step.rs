@@ -120,7 +120,8 @@ pub enum Step {
         slots: SlotSet,
     },
     /// `CLUSTER FORGET` on all these nodes, at the same time (a node that is not told brings the entry back after 60 s). Precondition, on
-    /// each node that still lists it: the entry owns no slot, is gone (no link, no address, or failed), and nobody replicates it; and no pod answers with that ID.
+    /// each node that still lists it: the entry owns no slot, is gone (`Peer::is_gone`), and nobody replicates it; and no pod answers with
+    /// that ID.
     Forget {
         /// The dead node.
         id: NodeId,
