@@ -45,6 +45,10 @@ pub const DURATION: Duration = Duration::from_secs(15);
 pub const RENEW_EVERY: Duration = Duration::from_secs(3);
 /// The holder stops acting this long before others may take over: covers one Redis deadline and a slow scheduler.
 pub const MARGIN: Duration = Duration::from_secs(4);
+/// After a round that failed. Several still fit before the margin.
+const FAILED_PAUSE: Duration = Duration::from_millis(500);
+/// How often a failing election is told of: it tries twice a second, and an API server may be away for an hour.
+const TELL_EVERY: Duration = Duration::from_secs(10);
 /// A renewal that takes longer is given up: the next try must still fit before the margin.
 const CALL_DEADLINE: Duration = Duration::from_secs(2);
 
@@ -165,18 +169,17 @@ impl Guard {
 pub async fn hold(client: kube::Client, name: Name, identity: String, guard: Guard, shutdown: CancellationToken) {
     let leases = Api::namespaced(client, &name.namespace);
     let mut election = Election { leases, name, identity, guard, last: None };
+    let mut told: Option<Instant> = None;
     loop {
-        let pause = match tokio::time::timeout(CALL_DEADLINE, election.round()).await {
-            Ok(Ok(pause)) => pause,
-            Ok(Err(error)) => {
+        let deadline = Error::Deadline(election.name.clone(), CALL_DEADLINE);
+        let round = tokio::time::timeout(CALL_DEADLINE, election.round()).await.unwrap_or(Err(deadline));
+        let pause = round.unwrap_or_else(|error| {
+            if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
                 tracing::warn!(error = %crate::chain(&error), "the election goes on without this round");
-                Duration::from_millis(500)
+                told = Some(Instant::now());
             }
-            Err(_) => {
-                tracing::warn!(error = %Error::Deadline(election.name.clone(), CALL_DEADLINE), "the election goes on without this round");
-                Duration::from_millis(100)
-            }
-        };
+            FAILED_PAUSE
+        });
         tokio::select! {
             () = shutdown.cancelled() => break,
             () = tokio::time::sleep(pause) => {}

@@ -3,9 +3,11 @@
 //! It must not know what is tested with it.
 
 use std::{
-    net::SocketAddr,
+    collections::BTreeMap,
+    fs,
+    net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -84,6 +86,11 @@ impl Installed {
         self.helm(&["uninstall", "kun", "--wait"]).await.map(drop)
     }
 
+    /// `helm rollback` to the revision before.
+    pub async fn roll_back(&self) -> Result<()> {
+        self.helm(&["rollback", "kun", "--wait"]).await.map(drop)
+    }
+
     /// Waits until every pod of KUN is as the chart has it now.
     pub async fn rolled_out(&self) -> Result<()> {
         for part in ["statefulset/kun-apiserver", "deployment/kun-webhook", "deployment/kun-controller"] {
@@ -107,19 +114,20 @@ impl Installed {
         Ok(told)
     }
 
-    /// Creates `orders` with fields of its spec added, and waits until it is Ready. No warning is let pass.
-    pub async fn create(&self, shards: u16, replicas: u16, spec: &Value) -> Result<()> {
-        let (version, image) = ENGINE;
-        let mut object: Value = serde_json::from_str(&crate::fixture::manifest(shards, replicas, spec))?;
-        object["spec"]["version"] = json!(version);
-        object["spec"]["image"] = json!(image);
-        let applied = self.kubectl.outcome(&["apply", "-f", "-"], &object.to_string()).await?;
+    /// Applies a cluster and waits until it is Ready. No warning is let pass.
+    pub async fn create(&self, namespace: &str, name: &str, shape: Shape, spec: &Value) -> Result<()> {
+        let object = sized(namespace, name, shape, spec);
+        let applied = self.kubectl.outcome(&["apply", "--server-side", "-f", "-"], &object.to_string()).await?;
         ensure!(applied.success && applied.stderr.is_empty(), "{}", applied.stderr);
-        story::ready(&self.kubectl, "orders", shards).await?;
-        Ok(())
+        self.ready_in(namespace, name, shape.shards).await
     }
 
-    /// Starts a writer on `orders`.
+    /// Waits until a cluster of any namespace is Ready.
+    pub async fn ready_in(&self, namespace: &str, name: &str, shards: u16) -> Result<()> {
+        story::ready(&self.kubectl.clone().within(namespace), name, shards).await.map(drop)
+    }
+
+    /// Starts a writer on `orders`. It knows the members and their Service, which outlives them.
     pub async fn write(&self) -> Result<Writer> {
         let credentials = oracle::credentials(&self.kubectl, "default", "orders", "default").await?;
         let writer = Writer::start(self.addresses().await?, Some(credentials));
@@ -129,22 +137,174 @@ impl Installed {
 
     /// Ends the writer: nothing acknowledged is lost, and the invariants T1–T6 hold.
     pub async fn verify(&self, writer: Writer, shape: Shape) -> Result<Verdict> {
-        let verdict = writer.verify(&self.addresses().await?).await?;
+        self.verify_but(writer, shape, None).await
+    }
+
+    /// The same where a primary was killed at a time: what the asynchronous replication of Redis itself may have lost within
+    /// moments of that is let pass, and counted.
+    pub async fn verify_but(&self, writer: Writer, shape: Shape, blow: Option<Instant>) -> Result<Verdict> {
+        writer.progress(100, PATIENCE).await.context("the writer writes at the end")?;
+        story::ready(&self.kubectl, "orders", shape.shards).await?;
+        let mut verdict = writer.verify(&self.addresses().await?).await?;
+        if let Some(blow) = blow {
+            verdict.forgive(blow);
+        }
         ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
         ensure!(verdict.acked > 0, "nothing was written");
-        story::ready(&self.kubectl, "orders", shape.shards).await?;
         oracle::check(&self.kubectl, "default", "orders", shape).await?;
         Ok(verdict)
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        Ok(oracle::addresses(&self.kubectl, "default", "orders").await?.into_values().collect())
+        let members = oracle::addresses(&self.kubectl, "default", "orders").await?.into_values();
+        let service = self.kubectl.get("service", "orders").await?;
+        let address: IpAddr = service["spec"]["clusterIP"].as_str().context("address of the Service")?.parse()?;
+        Ok(members.chain([SocketAddr::new(address, types::names::PORT_REDIS)]).collect())
     }
 
-    /// Of every Redis pod its name, uid, start and restarts, as one text.
+    /// Of every Redis pod of `orders` its name, uid, start and restarts, as one text.
     pub async fn pods(&self) -> Result<String> {
         let columns = "custom-columns=NAME:.metadata.name,UID:.metadata.uid,START:.status.startTime,\
                        RESTARTS:.status.containerStatuses[*].restartCount";
         self.kubectl.run(&["get", "pods", "-l", "redis.kun.io/cluster=orders", "-o", columns]).await
     }
+
+    /// Of everything that holds data or clients of `orders` its kind, name and uid, as one text.
+    pub async fn children(&self) -> Result<String> {
+        let columns = "custom-columns=KIND:.kind,NAME:.metadata.name,UID:.metadata.uid";
+        let kinds = "statefulsets,persistentvolumeclaims,services,secrets";
+        self.kubectl.run(&["get", kinds, "-l", "redis.kun.io/cluster=orders", "-o", columns]).await
+    }
+
+    /// The pods that a selector finds in a namespace.
+    pub async fn listed(&self, resource: &str, namespace: &str, selector: &str) -> Result<Vec<Value>> {
+        let listed = self.kubectl.run(&["get", resource, "-n", namespace, "-l", selector, "-o", "json"]).await?;
+        let mut listed: Value = serde_json::from_str(&listed)?;
+        match listed["items"].take() {
+            Value::Array(items) => Ok(items),
+            other => bail!("a list of {resource}: {other}"),
+        }
+    }
+
+    /// How many primaries of `orders` each node has.
+    pub async fn primaries(&self) -> Result<BTreeMap<String, usize>> {
+        let mut count = BTreeMap::new();
+        for pod in self.listed("pods", "default", "redis.kun.io/cluster=orders,redis.kun.io/role=primary").await? {
+            let node = pod["spec"]["nodeName"].as_str().context("node of a pod")?.to_owned();
+            *count.entry(node).or_default() += 1;
+        }
+        Ok(count)
+    }
+
+    /// The one pod of a part of KUN that is Ready; of several the first.
+    pub async fn part(&self, name: &str) -> Result<Value> {
+        let pods = self.listed("pods", SYSTEM, &format!("app.kubernetes.io/name={name}")).await?;
+        pods.into_iter().find(is_ready).with_context(|| format!("no pod of {name} is Ready"))
+    }
+
+    /// Sends a signal to every process of a container of a pod, as the machine sees them.
+    pub fn signal(&self, pod: &Value, program: &str, signal: &str) -> Result<()> {
+        let uid = pod["metadata"]["uid"].as_str().context("uid of a pod")?;
+        let found = processes(uid, program)?;
+        ensure!(!found.is_empty(), "no process {program} of the pod {uid}");
+        for process in found {
+            let sent = std::process::Command::new("kill").arg(format!("-{signal}")).arg(process).status()?;
+            ensure!(sent.success(), "kill -{signal}: {sent}");
+        }
+        Ok(())
+    }
+
+    /// Resident memory of a program of a pod, KiB.
+    pub fn memory(&self, pod: &Value, program: &str) -> Result<u64> {
+        let uid = pod["metadata"]["uid"].as_str().context("uid of a pod")?;
+        let mut sum = 0;
+        for process in processes(uid, program)? {
+            let status = fs::read_to_string(Path::new("/proc").join(&process).join("status"))?;
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
+            sum += line.trim().trim_end_matches(" kB").parse::<u64>()?;
+        }
+        Ok(sum)
+    }
+
+    /// Waits until the API answers about RedisClusters, and says how long that took.
+    pub async fn answers(&self) -> Result<Duration> {
+        let begin = Instant::now();
+        let list = ["get", "redisclusters", "-A", "--request-timeout=2s", "-o", "name"];
+        loop {
+            let outcome = self.kubectl.outcome(&list, "").await?;
+            if outcome.success {
+                return Ok(begin.elapsed());
+            }
+            ensure!(begin.elapsed() < PATIENCE, "the API does not answer: {}", outcome.stderr);
+            // kubectl itself takes longer than this; the machine is to have a moment for others.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Tells a workload of KUN how many pods it has, and waits until it has them.
+    pub async fn scale(&self, workload: &str, replicas: u8) -> Result<()> {
+        self.kubectl.run(&["scale", workload, "-n", SYSTEM, &format!("--replicas={replicas}")]).await?;
+        if replicas > 0 {
+            self.kubectl.run(&["rollout", "status", workload, "-n", SYSTEM, "--timeout=120s"]).await?;
+            return Ok(());
+        }
+        let name = workload.split_once('/').map_or(workload, |(_, name)| name);
+        let selector = format!("app.kubernetes.io/name={name}");
+        self.kubectl.run(&["wait", "pods", "-n", SYSTEM, "-l", &selector, "--for=delete", "--timeout=120s"]).await?;
+        Ok(())
+    }
+
+    /// kubectl as a service account of a namespace.
+    pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Kubectl> {
+        let token = self.kubectl.run(&["create", "token", name, "-n", namespace, "--duration=1h"]).await?;
+        let text = fs::read_to_string(self.kubernetes.kubeconfig())?;
+        let server = text.split("users:").next().context("the cluster of a kubeconfig")?;
+        let path = self.kubernetes.scratch().join(format!("{namespace}-{name}"));
+        let user = server.rsplit_once("user: ").and_then(|(_, rest)| rest.split('}').next()).context("its user")?;
+        fs::write(&path, format!("{server}users: [{{name: {user}, user: {{token: {:?}}}}}]\n", token.trim()))?;
+        Ok(self.kubectl.clone().kubeconfig(path))
+    }
+}
+
+/// A cluster of a shape that a small machine has room for many of.
+#[must_use]
+pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
+    let (version, image) = ENGINE;
+    let mut object = json!({
+        "apiVersion": types::API_VERSION, "kind": "RedisCluster",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"shards": shape.shards, "replicasPerShard": shape.replicas, "storage": {"size": "1Gi"},
+                 "failover": {"nodeTimeout": "2s"}, "version": version, "image": image},
+    });
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        object["spec"][field] = value.clone();
+    }
+    object
+}
+
+/// Whether a pod says that it is Ready.
+#[must_use]
+pub fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// The processes of a pod whose command begins with this program's name, by their control group.
+fn processes(uid: &str, program: &str) -> Result<Vec<String>> {
+    let group = format!("pod{uid}");
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")? {
+        let Some(process) = entry?.file_name().to_str().map(str::to_owned) else { continue };
+        if !process.bytes().all(|byte| byte.is_ascii_digit()) {
+            continue;
+        }
+        // One that has just ended has no files.
+        let read = |file: &str| fs::read_to_string(Path::new("/proc").join(&process).join(file)).unwrap_or_default();
+        let first = read("cmdline");
+        let first = first.split('\0').next().unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned();
+        if read("cgroup").contains(&group) && first.split(' ').next() == Some(program) {
+            found.push(process);
+        }
+    }
+    Ok(found)
 }

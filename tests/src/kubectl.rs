@@ -19,6 +19,7 @@ pub struct Kubectl {
     program: PathBuf,
     kubeconfig: PathBuf,
     home: PathBuf,
+    namespace: Option<String>,
 }
 
 /// How a kubectl ended.
@@ -36,7 +37,21 @@ impl Kubectl {
     /// kubectl with this kubeconfig; `home` receives its caches.
     #[must_use]
     pub fn new(kubeconfig: &Path, home: &Path) -> Self {
-        Self { program: "kubectl".into(), kubeconfig: kubeconfig.to_owned(), home: home.to_owned() }
+        Self { program: "kubectl".into(), kubeconfig: kubeconfig.to_owned(), home: home.to_owned(), namespace: None }
+    }
+
+    /// The same, in this namespace where nothing else is said.
+    #[must_use]
+    pub fn within(mut self, namespace: &str) -> Self {
+        self.namespace = Some(namespace.to_owned());
+        self
+    }
+
+    /// The same, as somebody else.
+    #[must_use]
+    pub fn kubeconfig(mut self, kubeconfig: PathBuf) -> Self {
+        self.kubeconfig = kubeconfig;
+        self
     }
 
     /// The same, but this kubectl instead of the machine's.
@@ -51,6 +66,7 @@ impl Kubectl {
         let mut child = Command::new(&self.program)
             // Before the others: what follows `--` is another program's.
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
+            .args(self.namespace.iter().map(|namespace| format!("--namespace={namespace}")))
             .args(args)
             .env_remove("KUBECONFIG")
             .env("HOME", &self.home)

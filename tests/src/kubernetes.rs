@@ -134,6 +134,18 @@ impl Kubernetes {
         &self.kubeconfig
     }
 
+    /// A folder for files of the test, which goes with the value.
+    #[must_use]
+    pub fn scratch(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The folder of its programs, if it is ours.
+    #[must_use]
+    pub fn tools(&self) -> Option<&Path> {
+        self.own.as_ref().map(|own| own.tools.as_path())
+    }
+
     /// Its number among those of this machine, if it is ours: its links and control groups have it in their names.
     #[must_use]
     pub fn number(&self) -> Option<&str> {

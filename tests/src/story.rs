@@ -21,8 +21,6 @@ const POLICY: &str = include_str!("../../deploy/examples/policy.yaml");
 const API: &str = "/apis/redis.kun.io/v1/namespaces/default";
 /// Longest time one step of the story may take on a busy machine of two cores.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How far around the SIGKILL of a primary an acknowledged write may be lost by asynchronous replication.
-const CRASH_WINDOW: Duration = Duration::from_secs(15);
 
 /// Hears the story.
 pub trait Listener {
@@ -212,10 +210,7 @@ impl Story<'_> {
         let begin = self.begin("every acknowledged write is read back");
         let seeds = self.seeds().await?;
         let mut verdict = writer.verify(&seeds).await?;
-        let by_crash = |at: Instant| at + Duration::from_secs(1) > crash && at < crash + CRASH_WINDOW;
-        let all = verdict.lost.len();
-        verdict.lost.retain(|lost| !by_crash(lost.acked_at));
-        let lost_by_crash = all - verdict.lost.len();
+        let lost_by_crash = verdict.forgive(crash);
         self.listener.show(&format!(
             "{} writes acknowledged, {} keys read back, {} lost; lost by the SIGKILL of a primary itself: {lost_by_crash}; \
              without an answer: {}; longest pause of one writer: {:.2} s",

@@ -75,6 +75,19 @@ pub struct Verdict {
     pub worst_gap: Duration,
 }
 
+/// How far around the end of a primary an acknowledged write may be lost by asynchronous replication.
+const CRASH_WINDOW: Duration = Duration::from_secs(15);
+
+impl Verdict {
+    /// Takes out what was lost around the moment when a primary was killed, and says how many that are: Redis acknowledges
+    /// before its replicas have a write.
+    pub fn forgive(&mut self, blow: Instant) -> usize {
+        let all = self.lost.len();
+        self.lost.retain(|lost| lost.acked_at + Duration::from_secs(1) < blow || lost.acked_at > blow + CRASH_WINDOW);
+        all - self.lost.len()
+    }
+}
+
 /// One acknowledged write that does not read back.
 #[derive(Clone, Debug)]
 pub struct Lost {

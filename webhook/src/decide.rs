@@ -8,6 +8,7 @@ mod cluster;
 mod disruption;
 mod mutate;
 pub mod policy;
+pub mod reach;
 mod worse;
 
 use std::collections::BTreeMap;
@@ -76,7 +77,7 @@ impl Denial {
 }
 
 impl Verdict {
-    fn refuse(&mut self, objection: Objection, fault: Fault) {
+    pub(crate) fn refuse(&mut self, objection: Objection, fault: Fault) {
         self.denial.get_or_insert_with(|| Denial(Vec::new())).0.push((objection, fault));
     }
 

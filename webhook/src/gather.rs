@@ -13,10 +13,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     Api, Client, Resource, ResourceExt as _,
-    runtime::{
-        WatchStreamExt as _,
-        watcher::{self, Event},
-    },
+    runtime::watcher::{self, Event},
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -30,6 +27,10 @@ use crate::{
 
 /// Objects per page of a first list; at 10 KB each a page takes about 5 MB.
 const PAGE: u32 = 500;
+
+/// How long after it broke a watch is made anew. What was created meanwhile is not known here and may be refused for it,
+/// so it is short; four watches that ask every 2 s are no load for anybody.
+const AGAIN: Duration = Duration::from_secs(2);
 
 /// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,9 +139,19 @@ impl Gathered {
     {
         let mut listed: Option<Table<T>> = None;
         let config = watcher::Config::default().page_size(PAGE);
-        let mut events = watcher::watcher(api, config).default_backoff().boxed();
+        let mut events = watcher::watcher(api, config).boxed();
+        let mut is_broken = false;
         loop {
-            match events.try_next().await {
+            let event = events.try_next().await;
+            is_broken = match (&event, is_broken) {
+                (Err(error), false) => {
+                    tracing::warn!(?kind, %error, "the watch broke and is made anew");
+                    true
+                }
+                (Err(_), true) => true,
+                (Ok(_), _) => false,
+            };
+            match event {
                 Ok(Some(Event::Init)) => listed = Some(Table::default()),
                 Ok(Some(Event::InitApply(object))) => {
                     let (namespace, name) = place(&object);
@@ -158,8 +169,8 @@ impl Gathered {
                     let (namespace, name) = place(&object);
                     self.change(kind, false, |facts| table(facts).remove(&namespace, &name));
                 }
-                // The watcher lists again after its backoff; what is known stays known until then.
-                Err(error) => tracing::warn!(?kind, %error, "watching failed, will be repeated"),
+                // The watcher begins anew; what is known stays known until then.
+                Err(_) => tokio::time::sleep(AGAIN).await,
                 Ok(None) => return,
             }
         }

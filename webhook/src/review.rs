@@ -5,7 +5,7 @@
 mod read;
 mod write;
 
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -74,6 +74,20 @@ impl Target {
     }
 }
 
+/// Who asks, as the API server has authenticated them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Author {
+    /// Name.
+    pub username: String,
+    /// Identifies them for ever; may be empty.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// What the authenticator adds.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
 /// What is asked.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -91,6 +105,8 @@ pub struct Request<'a> {
     pub namespace: Cow<'a, str>,
     /// Kind of the object, for the answer.
     pub kind: Cow<'a, str>,
+    /// Who asks.
+    pub author: Author,
     /// The new object; absent on DELETE.
     pub object: Option<Subject>,
     /// The old object; absent on CREATE.

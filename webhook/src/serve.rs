@@ -20,10 +20,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    decide::{Verdict, decide},
+    decide::{Objection, Verdict, decide, reach},
     gather::Gathered,
     metrics::Metrics,
     review::{self, Request, Stage},
+    rights::Rights,
 };
 
 /// Largest body: an object and its old self of 1.5 MiB each, the API server's own limit.
@@ -60,7 +61,7 @@ pub struct Options {
     pub tls: Arc<ServerConfig>,
     /// Who may ask.
     pub callers: Callers,
-    /// A client of the API with the identity `kun:webhook`, for the watches.
+    /// A client of the API with the identity `kun:webhook`, for the watches and the rights of authors.
     pub client: kube::Client,
 }
 
@@ -79,16 +80,26 @@ pub enum Error {
 pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
     let Options { listener, tls, callers, client } = options;
     let gathered = Gathered::unsynced();
+    let rights = Rights::new(client.clone());
     let following = tokio::spawn(Arc::clone(&gathered).follow(client));
-    let served = serve(listener, tls, callers, gathered, shutdown).await;
+    let served = serve(listener, tls, Judge { callers, gathered, rights }, shutdown).await;
     following.abort();
     served
 }
 
+/// What reviews are answered with.
+pub struct Judge {
+    /// Who may ask.
+    pub callers: Callers,
+    /// What is known.
+    pub gathered: Arc<Gathered>,
+    /// The rights of authors.
+    pub rights: Rights,
+}
+
 /// What every connection shares.
 struct Server {
-    callers: Callers,
-    gathered: Arc<Gathered>,
+    judge: Judge,
     metrics: Metrics,
     draining: CancellationToken,
 }
@@ -100,11 +111,10 @@ struct Server {
 pub async fn serve(
     listener: TcpListener,
     tls: Arc<ServerConfig>,
-    callers: Callers,
-    gathered: Arc<Gathered>,
+    judge: Judge,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
-    let server = Arc::new(Server { callers, gathered, metrics: Metrics::new(), draining: shutdown.clone() });
+    let server = Arc::new(Server { judge, metrics: Metrics::new(), draining: shutdown.clone() });
     let acceptor = tokio_rustls::TlsAcceptor::from(tls);
     let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
@@ -170,7 +180,7 @@ async fn connection(
         Err(_) => return tracing::debug!("TLS handshake took too long"),
     };
     let caller = certs::peer_identity(stream.get_ref().1).map(|identity| identity.common_name);
-    let may_ask = match &server.callers {
+    let may_ask = match &server.judge.callers {
         Callers::Anyone => true,
         Callers::Named(names) => caller.is_some_and(|caller| names.contains(&caller)),
     };
@@ -211,7 +221,7 @@ fn forbidden() -> (StatusCode, String) {
 fn readiness(server: &Server) -> Response<Full<Bytes>> {
     if server.draining.is_cancelled() {
         text(StatusCode::SERVICE_UNAVAILABLE, "shutting down")
-    } else if server.gathered.is_synced() {
+    } else if server.judge.gathered.is_synced() {
         text(StatusCode::OK, "ok")
     } else {
         text(StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete")
@@ -227,10 +237,13 @@ async fn review(
     let body = body(request).await?;
     let started = Instant::now();
     let request = review::read(&body, stage).map_err(|error| (StatusCode::BAD_REQUEST, chain(&error)))?;
-    if stage == Stage::Validate && !server.gathered.wait(PATIENCE, |_| server.gathered.is_synced()).await {
+    if stage == Stage::Validate && !server.judge.gathered.wait(PATIENCE, |_| server.judge.gathered.is_synced()).await {
         return Err((StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete; try again".to_owned()));
     }
-    let verdict = settled(&server.gathered, &request).await;
+    let mut verdict = settled(&server.judge.gathered, &request).await;
+    if verdict.is_allowed() {
+        demand(&mut verdict, &server.judge.rights, &request).await;
+    }
     let answer = review::write(&request, &verdict);
     server.metrics.answered(&request, verdict.is_allowed(), started.elapsed());
     let answer = answer.map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
@@ -260,6 +273,20 @@ async fn settled(gathered: &Gathered, request: &Request<'_>) -> Verdict {
     }
     gathered.wait(PATIENCE, |facts| !decide(request, facts).hangs_on_unknown()).await;
     decide(request, &gathered.read())
+}
+
+/// Refuses a request whose author lacks a right that it needs, or of whom that is not known.
+async fn demand(verdict: &mut Verdict, rights: &Rights, request: &Request<'_>) {
+    for right in reach::rights(request) {
+        match rights.has(&request.author, &right).await {
+            Ok(true) => {}
+            Ok(false) => verdict.refuse(Objection::Forbidden, right.lacked_by(&request.author)),
+            Err(error) => {
+                tracing::warn!(error = chain(&error), "the rights of an author are not known");
+                verdict.refuse(Objection::Unknown, right.unknown(&request.author, &chain(&error)));
+            }
+        }
+    }
 }
 
 fn text(code: StatusCode, text: impl Into<String>) -> Response<Full<Bytes>> {

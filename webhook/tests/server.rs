@@ -16,7 +16,7 @@ use rustls::ClientConfig;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, net::TcpStream, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
-use webhook::{Callers, Facts, Gathered, Options};
+use webhook::{Callers, Facts, Gathered, Judge, Options, Rights};
 
 /// One authority, one server, and what is needed to ask it.
 struct World {
@@ -51,7 +51,9 @@ async fn serving(gathered: Arc<Gathered>) -> World {
     let (listener, address, tls) = listening(&authority).await;
     let shutdown = CancellationToken::new();
     let callers = Callers::Named(vec!["kun:apiserver".to_owned()]);
-    let serving = tokio::spawn(webhook::serve(listener, tls, callers, gathered, shutdown.clone()));
+    let rights = Rights::new(kube::Client::new(tower::service_fn(reviews), "default"));
+    let judge = Judge { callers, gathered, rights };
+    let serving = tokio::spawn(webhook::serve(listener, tls, judge, shutdown.clone()));
     World { authority, address, shutdown, serving }
 }
 
@@ -101,6 +103,22 @@ async fn send(
     (code, String::from_utf8(body.to_vec()).unwrap())
 }
 
+/// A kube-apiserver that knows this of rights: `anna` may get the Secret `mine`. Of the Secret `broken` it knows nothing.
+async fn reviews(request: Request<Body>) -> Result<Response<BoxBody>, Infallible> {
+    assert_eq!(request.uri().path(), "/apis/authorization.k8s.io/v1/subjectaccessreviews");
+    let body = request.into_body().collect().await.unwrap().to_bytes();
+    let mut review: Value = serde_json::from_slice(&body).unwrap();
+    let asked = &review["spec"];
+    let (user, attributes) = (&asked["user"], asked["resourceAttributes"].clone());
+    let secret =
+        |name: &str| json!({"verb": "get", "version": "v1", "resource": "secrets", "namespace": "shop", "name": name});
+    let code = if attributes == secret("broken") { StatusCode::INTERNAL_SERVER_ERROR } else { StatusCode::CREATED };
+    review["status"] = json!({"allowed": user == "anna" && attributes == secret("mine")});
+    let mut response = Response::new(BoxBody::new(Full::from(review.to_string().into_bytes())));
+    *response.status_mut() = code;
+    Ok(response)
+}
+
 fn a_create(spec: &Value) -> String {
     a_review("CREATE", "redisclusters", &a_cluster(spec, &Value::Null), &Value::Null).to_string()
 }
@@ -122,6 +140,38 @@ async fn a_review_goes_out_over_tls_and_the_verdict_comes_back() {
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"], json!({"uid": "705ab4f5", "allowed": true}));
     let (_, body) = world.ask(api_server, Method::POST, "/mutate", a_create(&json!({"shards": 12}))).await;
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"]["allowed"], json!(true));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_names_what_he_may_not_reach_himself_is_refused_and_told_which_right_he_lacks() {
+    let world = serving(Gathered::fixed(Facts::default())).await;
+    let verdict = async |spec: Value| {
+        let (code, body) = world.ask(Some("kun:apiserver"), Method::POST, "/validate", a_create(&spec)).await;
+        assert_eq!(code, StatusCode::OK);
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        let response = &answer["response"];
+        (response["allowed"].clone(), response["status"]["message"].as_str().unwrap_or_default().to_owned())
+    };
+    let secret = |name: &str| json!({"auth": {"secretName": name}});
+    assert_eq!(verdict(secret("mine")).await, (json!(true), String::new()));
+    let (allowed, why) = verdict(secret("of-others")).await;
+    assert_eq!(allowed, json!(false));
+    assert_eq!(
+        why,
+        "spec.auth.secretName: Forbidden: naming it needs the right to get secrets \"of-others\" in namespace \"shop\", \
+         which user \"anna\" does not have"
+    );
+    let (allowed, why) = verdict(json!({"backup": {"target": {"directory": {"path": "/srv/backups"}}}})).await;
+    assert_eq!(allowed, json!(false));
+    assert_eq!(
+        why,
+        "spec.backup.target.directory.path: Forbidden: naming it needs the right to create persistentvolumes, which user \
+         \"anna\" does not have"
+    );
+    let (allowed, why) = verdict(secret("broken")).await;
+    assert_eq!(allowed, json!(false));
+    assert!(why.contains("whether user \"anna\" may get secrets could not be asked"), "{why}");
     world.stop().await;
 }
 

@@ -13,6 +13,7 @@ use kube::runtime::reflector::{self, Store, store::Writer};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, discovery};
 use serde_json::Value;
+use tokio::sync::Notify;
 
 use super::unanswered;
 use crate::admission::GroupVersion;
@@ -26,6 +27,9 @@ use crate::registry::{self, Registry};
 
 /// How long a namespace that is not known yet is waited for: it may just have been made.
 const NAMESPACE_PATIENCE: Duration = Duration::from_millis(50);
+/// How long a resource that is not served is not asked for again. It begins to be served when the kube-apiserver is
+/// another one, which breaks a watch and is looked at then; this is for what no watch tells.
+const ABSENT_PAUSE: Duration = Duration::from_secs(600);
 
 /// The kube-apiserver's objects.
 pub struct CoreSources {
@@ -56,10 +60,11 @@ impl CoreSources {
     /// Begins to follow; the future runs until it is dropped.
     #[must_use]
     pub fn follow(client: Client, registry: Registry) -> (Arc<Self>, BoxFuture<'static, ()>) {
-        let (namespaces, filling) = namespaces(client.clone());
+        let broken = Arc::new(Notify::new());
+        let (namespaces, filling) = namespaces(client.clone(), broken.clone());
         let mut all = vec![filling];
         let mut follow = |version, kind, plural| {
-            let (followed, filling) = followed(client.clone(), version, kind, plural);
+            let (followed, filling) = followed(client.clone(), broken.clone(), version, kind, plural);
             all.push(filling);
             followed
         };
@@ -230,8 +235,15 @@ impl Followed {
 /// What fills a store; it runs until it is dropped.
 type Filling = BoxFuture<'static, ()>;
 
-/// Follows one resource of the configuration of admission.
-fn followed(client: Client, version: &str, kind: &str, plural: &'static str) -> (Followed, Filling) {
+/// Follows one resource of the configuration of admission. Whose watch breaks tells it by `broken`; a resource that is
+/// absent is asked for again then.
+fn followed(
+    client: Client,
+    broken: Arc<Notify>,
+    version: &str,
+    kind: &str,
+    plural: &'static str,
+) -> (Followed, Filling) {
     let of = GroupVersionKind::gvk("admissionregistration.k8s.io", version, kind);
     let resource = ApiResource::from_gvk_with_plural(&of, plural);
     let writer = Writer::<DynamicObject>::new(resource.clone());
@@ -244,18 +256,30 @@ fn followed(client: Client, version: &str, kind: &str, plural: &'static str) -> 
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
     let filled = reflector::reflector(writer, events).for_each(move |event| {
         let told = told(&event).filter(|told| may_be_absent || *told == Told::Served);
+        let is_absent = told == Some(Told::Absent);
         match (told, event) {
             (Some(Told::Served), _) => absent.store(false, Ordering::Release),
             (Some(Told::Absent), _) if absent.swap(true, Ordering::AcqRel) => {}
             (Some(Told::Absent), _) => {
                 tracing::info!(plural, "the kube-apiserver does not serve them, so there are none")
             }
-            (None, Err(error)) => tracing::warn!(%error, plural, "following the kube-apiserver"),
+            (None, Err(error)) => {
+                tracing::warn!(%error, plural, "following the kube-apiserver");
+                broken.notify_waiters();
+            }
             (None, Ok(_)) => {}
         }
-        futures::future::ready(())
+        pause(is_absent, broken.clone())
     });
     (Followed { plural, store, is_absent }, Box::pin(filled))
+}
+
+/// Keeps a watch of what is absent from asking again before a watch breaks, or [`ABSENT_PAUSE`] is over.
+async fn pause(is_absent: bool, broken: Arc<Notify>) {
+    if is_absent {
+        // Both ends mean the same: it is asked for once more.
+        let _ = tokio::time::timeout(ABSENT_PAUSE, broken.notified()).await;
+    }
 }
 
 /// What an event tells of a resource.
@@ -288,15 +312,17 @@ fn known(namespace: &CoreNamespace) -> Namespace {
     }
 }
 
-/// Follows the namespaces.
-fn namespaces(client: Client) -> (Store<CoreNamespace>, Filling) {
+/// Follows the namespaces, and tells by `broken` when that breaks.
+fn namespaces(client: Client, broken: Arc<Notify>) -> (Store<CoreNamespace>, Filling) {
     let writer = Writer::<CoreNamespace>::default();
     let store = writer.as_reader();
     let events = watcher::watcher(Api::<CoreNamespace>::all(client), watcher::Config::default()).default_backoff();
-    let filled = reflector::reflector(writer, events).for_each(|event| async move {
+    let filled = reflector::reflector(writer, events).for_each(move |event| {
         if let Err(error) = event {
             tracing::warn!(%error, "following the namespaces of the kube-apiserver");
+            broken.notify_waiters();
         }
+        futures::future::ready(())
     });
     (store, Box::pin(filled))
 }
@@ -314,6 +340,22 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_absent_is_asked_for_again_when_a_watch_breaks_or_after_a_long_time() {
+        use futures::FutureExt as _;
+
+        let broken = Arc::new(Notify::new());
+        assert_eq!(pause(false, broken.clone()).now_or_never(), Some(()), "what is there is not waited for");
+        let begin = tokio::time::Instant::now();
+        pause(true, broken.clone()).await;
+        assert_eq!(begin.elapsed(), ABSENT_PAUSE);
+        let waiting = tokio::spawn(pause(true, broken.clone()));
+        tokio::task::yield_now().await;
+        broken.notify_waiters();
+        assert!(waiting.await.is_ok());
+        assert_eq!(begin.elapsed(), ABSENT_PAUSE, "no time passed");
+    }
 
     #[test]
     fn a_resource_that_is_not_served_stays_absent_while_it_is_asked_for_again() {

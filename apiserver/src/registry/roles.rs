@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::access::{Access, Part};
 use super::{Column, Kind, Names, Review, Scope};
 use crate::filter::authz::rbac::GROUP;
+use crate::request::Verb;
 use crate::resource::{Strategy, host::Document, roles};
 use crate::wire::protobuf;
 
@@ -114,7 +116,15 @@ fn question(review: Review) -> Outcome {
         Review::SubjectAccess | Review::LocalSubjectAccess => &protobuf::SUBJECT_ACCESS_REVIEW,
         Review::SelfSubjectRules => &protobuf::SELF_SUBJECT_RULES_REVIEW,
     };
+    // The webhook asks whether an author may reach what an object names.
+    let access = match review {
+        Review::SubjectAccess => vec![Access::of(Part::Webhook, &[Verb::Create])],
+        Review::SelfSubject | Review::SelfSubjectAccess | Review::LocalSubjectAccess | Review::SelfSubjectRules => {
+            Vec::new()
+        }
+    };
     Ok(Kind {
+        access,
         strategic: true,
         review: Some(review),
         protobuf: Some(protobuf),

@@ -56,3 +56,12 @@ affinity:
           labelSelector:
             matchLabels: {app.kubernetes.io/name: {{ . }}}
 {{- end }}
+
+{{- /* What the webhooks judge: neither what our controller writes itself, nor a change of what is leaving that leaves its
+specification alone, such as the removal of a finalizer. */ -}}
+{{- define "kun.judged" -}}
+- name: not-by-our-controller
+  expression: request.userInfo.username != 'system:serviceaccount:{{ .Release.Namespace }}:kun-controller'
+- name: not-only-leaving
+  expression: "!(oldObject != null && has(oldObject.metadata.deletionTimestamp) && has(object.spec) && has(oldObject.spec) && object.spec == oldObject.spec)"
+{{- end }}

@@ -11,7 +11,7 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
-use super::{API_VERSION, Error, KIND, Operation, Request, Stage, Target};
+use super::{API_VERSION, Author, Error, KIND, Operation, Request, Stage, Target};
 use crate::lean::{Reader, Subject};
 
 /// Reads the body of a request to `/mutate` or `/validate`.
@@ -34,6 +34,7 @@ pub fn read(body: &[u8], stage: Stage) -> Result<Request<'_>, Error> {
         name: request.name,
         namespace: request.namespace,
         kind: request.kind,
+        author: request.author,
     })
 }
 
@@ -57,6 +58,7 @@ struct WireRequest<'a> {
     name: Cow<'a, str>,
     namespace: Cow<'a, str>,
     operation: Operation,
+    author: Author,
     object: Option<Held<'a>>,
     old_object: Option<Held<'a>>,
 }
@@ -171,6 +173,7 @@ enum RequestField {
     Name,
     Namespace,
     Operation,
+    UserInfo,
     Object,
     OldObject,
     #[serde(other)]
@@ -209,6 +212,7 @@ impl<'de> Visitor<'de> for RequestSeed {
             (Text::default(), Text::default(), Text::default(), Text::default());
         let mut kind: Option<WireKind<'de>> = None;
         let (mut resource, mut operation, mut object, mut old_object) = (None, None, None, None);
+        let mut author = Author::default();
         while let Some(field) = fields.next_key()? {
             let known = kind.as_ref().filter(|_| self.in_place).map(|kind| kind.kind.as_ref());
             match field {
@@ -219,6 +223,7 @@ impl<'de> Visitor<'de> for RequestSeed {
                 RequestField::Name => name = fields.next_value()?,
                 RequestField::Namespace => namespace = fields.next_value()?,
                 RequestField::Operation => operation = Some(fields.next_value()?),
+                RequestField::UserInfo => author = fields.next_value::<Option<Author>>()?.unwrap_or_default(),
                 RequestField::Object => object = fields.next_value_seed(HeldSeed { known })?,
                 RequestField::OldObject => old_object = fields.next_value_seed(HeldSeed { known })?,
                 RequestField::Other => {
@@ -234,6 +239,7 @@ impl<'de> Visitor<'de> for RequestSeed {
             name: name.0,
             namespace: namespace.0,
             operation: operation.ok_or_else(|| A::Error::missing_field("operation"))?,
+            author,
             object,
             old_object,
         }))

@@ -1,0 +1,225 @@
+//! What KUN asks of a cluster, by the cluster's own audit log; and whom it believes.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::{BufRead as _, BufReader, Seek as _, SeekFrom},
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use base64::Engine as _;
+use certs::{Authority, Leaf};
+use jiff::Timestamp;
+use serde_json::Value;
+use tests::{
+    installed::{Installed, PATIENCE, SYSTEM},
+    story,
+};
+
+use crate::scenario::{pass, say, under_writes};
+
+/// How long nothing is to happen.
+const REST: Duration = Duration::from_secs(20);
+/// Longest time two authorities may be believed side by side, as the chart was told, and everything that leads there.
+const EXCHANGE: Duration = Duration::from_secs(400);
+/// How long a kube-apiserver may take to see that a file of its own has changed: it looks once a minute at the latest.
+const SEEN: Duration = Duration::from_secs(70);
+
+/// Rights that these scenarios give no occasion to use, each with the reason why KUN has it.
+const FOR_OTHER_DAYS: &[(&str, &str)] = &[];
+
+/// What was asked of the kube-apiserver, as far as its audit log tells.
+struct Asked {
+    user: String,
+    verb: String,
+    group: String,
+    /// With its subresource.
+    resource: String,
+    code: u64,
+}
+
+/// What KUN's service accounts have asked since a place in the log.
+fn asked(installed: &Installed, since: u64) -> Result<Vec<Asked>> {
+    let path = installed.kubernetes.state().context("the cluster is ours")?.join("log/audit.log");
+    let mut log = fs::File::open(path)?;
+    log.seek(SeekFrom::Start(since))?;
+    let mut found = Vec::new();
+    for line in BufReader::new(log).lines() {
+        // The last line may be half written.
+        let Ok(event) = serde_json::from_str::<Value>(&line?) else { continue };
+        let text = |pointer: &str| event.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let Some(user) =
+            text("/user/username").strip_prefix("system:serviceaccount:kun-system:kun-").map(str::to_owned)
+        else {
+            continue;
+        };
+        let resource = [text("/objectRef/resource"), text("/objectRef/subresource")];
+        found.push(Asked {
+            user,
+            verb: text("/verb"),
+            group: text("/objectRef/apiGroup"),
+            resource: resource.iter().filter(|part| !part.is_empty()).cloned().collect::<Vec<_>>().join("/"),
+            code: event["responseStatus"]["code"].as_u64().unwrap_or_default(),
+        });
+    }
+    Ok(found)
+}
+
+fn length(installed: &Installed) -> Result<u64> {
+    let path = installed.kubernetes.state().context("the cluster is ours")?.join("log/audit.log");
+    Ok(fs::metadata(path)?.len())
+}
+
+pub(crate) async fn at_rest_nothing_is_asked_but_about_leases(installed: &Installed) -> Result<()> {
+    // What the scenario before this one left to be done, and the log's own batches.
+    pass(Duration::from_secs(15)).await;
+    let since = length(installed)?;
+    pass(REST).await;
+    let asked = asked(installed, since)?;
+    let leases = asked.iter().filter(|asked| asked.resource == "leases").count();
+    // A watch is begun anew after some minutes, and whoever reads our API is asked about: neither is work of ours.
+    let others: Vec<String> = asked
+        .iter()
+        .filter(|asked| {
+            !["leases", "subjectaccessreviews", "tokenreviews"].contains(&asked.resource.as_str())
+                && asked.verb != "watch"
+        })
+        .map(|asked| format!("{} {} {}", asked.user, asked.verb, asked.resource))
+        .collect();
+    say(&format!("{} requests in {REST:?} at rest, {leases} of them about leases", asked.len()));
+    ensure!(leases > 0, "the log tells nothing");
+    ensure!(others.is_empty(), "{others:#?}");
+    Ok(())
+}
+
+/// Every right that the chart asks for was used by one of the scenarios, or has a reason.
+pub(crate) async fn what_is_allowed_is_what_is_used(installed: &Installed) -> Result<()> {
+    let asked = asked(installed, 0)?;
+    let refused: BTreeSet<String> = asked
+        .iter()
+        .filter(|asked| asked.code == 403)
+        .map(|asked| format!("{} {} {} {}", asked.user, asked.verb, asked.resource, asked.group))
+        .collect();
+    let used: BTreeSet<String> =
+        asked.iter().map(|asked| format!("{} {} {} {}", asked.user, asked.verb, asked.resource, asked.group)).collect();
+    let granted = granted()?;
+    let idle: Vec<&String> = granted.difference(&used).collect();
+    say(&format!("{} rights granted, {} not used", granted.len(), idle.len()));
+    let explained: BTreeSet<&str> = FOR_OTHER_DAYS.iter().map(|(right, _)| *right).collect();
+    let unexplained: Vec<_> = idle.iter().filter(|right| !explained.contains(right.as_str())).collect();
+    ensure!(unexplained.is_empty(), "granted and never used: {unexplained:#?}");
+    ensure!(refused.is_empty(), "asked for and not granted: {refused:#?}");
+    Ok(())
+}
+
+/// What the chart gives, as `account verb resource group`.
+fn granted() -> Result<BTreeSet<String>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart/rbac");
+    let mut granted = BTreeSet::new();
+    for account in ["apiserver", "controller", "webhook"] {
+        let text = fs::read_to_string(folder.join(account).with_extension("json"))?;
+        let rules: Value = serde_json::from_str(&text)?;
+        let rules = ["everywhere", "own"].into_iter().flat_map(|part| rules[part].as_array().into_iter().flatten());
+        for rule in rules {
+            let texts = |field: &str| -> Vec<String> {
+                rule[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+            };
+            for (group, resource, verb) in product(&texts("apiGroups"), &texts("resources"), &texts("verbs")) {
+                granted.insert(format!("{account} {verb} {resource} {group}"));
+            }
+        }
+    }
+    ensure!(!granted.is_empty(), "no rights");
+    Ok(granted)
+}
+
+fn product<'a>(
+    one: &'a [String],
+    two: &'a [String],
+    three: &'a [String],
+) -> impl Iterator<Item = (&'a str, &'a str, &'a str)> {
+    one.iter().flat_map(move |one| {
+        two.iter().flat_map(move |two| three.iter().map(move |three| (one.as_str(), two.as_str(), three.as_str())))
+    })
+}
+
+/// Another authority for serving, one for the agents and one for Kubernetes' front proxy take the place of the present ones;
+/// meanwhile everybody reads and writes. A request is tried once: none fails.
+pub(crate) async fn authorities_are_exchanged_without_a_failed_request(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        let first = authority(installed, "kun-authority").await?;
+        let turn = format!("redis.kun.io/turn={:.0}", Timestamp::now());
+        let secrets = ["annotate", "secret", "kun-authority", "kun-agents-authority", "-n", SYSTEM, &turn];
+        installed.kubectl.run(&secrets).await?;
+        let begin = Instant::now();
+        let requests = tokio::select! {
+            failed = ask_on(installed) => return Err(failed.unwrap_err()),
+            done = async {
+                front_proxy(installed).await?;
+                while authority(installed, "kun-authority").await?.contains(&first) {
+                    ensure!(begin.elapsed() < EXCHANGE, "the first authority is still believed");
+                    // The overlap is a minute.
+                    pass(Duration::from_secs(1)).await;
+                }
+                // What is believed no more must not have been needed.
+                pass(Duration::from_secs(5)).await;
+                Ok::<_, anyhow::Error>(())
+            } => done,
+        };
+        requests?;
+        writer.progress(100, PATIENCE).await?;
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        say(&format!("three authorities exchanged in {:.0} s, no request failed", begin.elapsed().as_secs_f64()));
+        Ok(())
+    })
+    .await
+}
+
+/// Writes and reads through the kube-apiserver until one fails.
+async fn ask_on(installed: &Installed) -> Result<std::convert::Infallible> {
+    for number in 0_u32.. {
+        let patch = format!("{{\"metadata\":{{\"annotations\":{{\"n\":\"{number}\"}}}}}}");
+        let patch = ["patch", "rdc", "orders", "--type=merge", "-p", &patch];
+        installed.kubectl.run(&patch).await.with_context(|| format!("request {number}"))?;
+        // Others are to have a moment of the machine.
+        pass(Duration::from_millis(300)).await;
+    }
+    anyhow::bail!("numbers have ended")
+}
+
+/// Another authority for the certificate by which the kube-apiserver is known to us: believed first, used then, and the
+/// former believed no more at the end.
+async fn front_proxy(installed: &Installed) -> Result<()> {
+    let keys = installed.kubernetes.state().context("the cluster is ours")?.join("keys");
+    let former = fs::read_to_string(keys.join("front-proxy-ca.crt"))?;
+    let next = Authority::create("kun-test-front-proxy-ca-next")?;
+    let issued = next.issue(&Leaf::client("front-proxy", &[], Duration::from_secs(86_400)))?;
+    fs::write(keys.join("front-proxy-ca.crt"), format!("{former}{}", next.certificate_pem()))?;
+    believed(installed, |bundle| bundle.contains(next.certificate_pem().trim())).await?;
+    pass(Duration::from_secs(2)).await;
+    fs::write(keys.join("front-proxy.key"), &issued.key_pem)?;
+    fs::write(keys.join("front-proxy.crt"), &issued.certificate_pem)?;
+    pass(SEEN).await;
+    fs::write(keys.join("front-proxy-ca.crt"), next.certificate_pem())?;
+    believed(installed, |bundle| !bundle.contains(former.trim())).await?;
+    pass(Duration::from_secs(2)).await;
+    Ok(())
+}
+
+/// Waits until the cluster says of its front proxy's authorities what is expected.
+async fn believed(installed: &Installed, holds: impl Fn(&str) -> bool) -> Result<()> {
+    let told = |map: &Value| map["data"]["requestheader-client-ca-file"].as_str().is_some_and(&holds);
+    let system = installed.kubectl.clone().within("kube-system");
+    system.until("configmap", "extension-apiserver-authentication", PATIENCE, "as expected", told).await.map(drop)
+}
+
+/// Whom the Secret of an authority says to believe: the first of them signs.
+async fn authority(installed: &Installed, secret: &str) -> Result<String> {
+    let found = installed.kubectl.clone().within(SYSTEM).get("secret", secret).await?;
+    let bundle = found["data"]["ca.crt"].as_str().context("the bundle")?;
+    let bundle = String::from_utf8(base64::engine::general_purpose::STANDARD.decode(bundle)?)?;
+    ensure!(bundle.contains("CERTIFICATE"), "{secret}: no bundle");
+    Ok(bundle)
+}

@@ -1,0 +1,206 @@
+//! Good company: quotas, Kubernetes' own collectors, programs of others, Secrets of others.
+
+use std::{
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use futures::{StreamExt as _, TryStreamExt as _, future, stream};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    runtime::{WatchStreamExt as _, watcher},
+};
+use serde_json::{Value, json};
+use tests::{
+    cluster::built,
+    installed::{Installed, PATIENCE, SYSTEM, sized},
+    kubectl::Kubectl,
+    story,
+};
+
+use crate::{
+    scenario::{say, under_writes},
+    upkeep::ONE,
+};
+
+/// What a namespace full of clusters may take to go after its last pod.
+const EMPTY: Duration = Duration::from_secs(60);
+/// Clusters in that namespace.
+const MANY: usize = 20;
+/// Secrets of others, and how large each is.
+const FOREIGN: (usize, usize) = (600, 10_000);
+/// What the memory of a controller may grow by meanwhile: a fifth of what those Secrets take.
+const GROWTH_KIB: u64 = 1200;
+
+pub(crate) async fn a_resource_quota_holds_against_parallel_creates(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    kubectl.run(&["create", "namespace", "few"]).await?;
+    let counted = "count/redisclusters.redis.kun.io";
+    kubectl.run(&["create", "quota", "few", "-n", "few", &format!("--hard={counted}=3")]).await?;
+    let used = |quota: &Value| quota["status"]["used"][counted] == "0";
+    kubectl.clone().within("few").until("resourcequota", "few", PATIENCE, "counted", used).await?;
+    let create = async |number: usize| {
+        let object = sized("few", &format!("one-{number}"), ONE, &json!({"paused": true})).to_string();
+        kubectl.outcome(&["create", "-f", "-"], &object).await
+    };
+    let outcomes: Vec<_> = future::try_join_all((0..8).map(create)).await?;
+    let (made, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.success);
+    ensure!(made.len() == 3, "{} were made: {refused:?}", made.len());
+    for outcome in refused {
+        ensure!(outcome.stderr.contains(&format!("exceeded quota: few, requested: {counted}=1")), "{}", outcome.stderr);
+    }
+    kubectl.run(&["delete", "namespace", "few", "--timeout=120s"]).await.map(drop)
+}
+
+pub(crate) async fn foreground_background_and_orphan_deletion_are_the_garbage_collectors(
+    installed: &Installed,
+) -> Result<()> {
+    let kubectl = installed.kubectl.clone().within("collected");
+    kubectl.run(&["create", "namespace", "collected"]).await?;
+    for cascade in ["foreground", "background", "orphan"] {
+        kubectl
+            .feed(&["create", "-f", "-"], &sized("collected", cascade, ONE, &json!({"paused": true})).to_string())
+            .await?;
+        let owner = kubectl.get("rdc", cascade).await?;
+        let reference = json!([{"apiVersion": types::API_VERSION, "kind": "RedisCluster", "name": cascade,
+            "uid": owner["metadata"]["uid"], "blockOwnerDeletion": true}]);
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": cascade, "namespace": "collected", "ownerReferences": reference}});
+        kubectl.feed(&["create", "-f", "-"], &map.to_string()).await?;
+        kubectl.run(&["delete", "rdc", cascade, &format!("--cascade={cascade}"), "--timeout=120s"]).await?;
+        if cascade == "orphan" {
+            let free = |map: &Value| map["metadata"]["ownerReferences"].is_null();
+            kubectl.until("configmap", cascade, PATIENCE, "let go", free).await?;
+        } else {
+            kubectl.run(&["wait", &format!("configmap/{cascade}"), "--for=delete", "--timeout=120s"]).await?;
+        }
+    }
+    ours_owned_by_others(&kubectl).await?;
+    kubectl.run(&["delete", "namespace", "collected", "--timeout=120s"]).await.map(drop)
+}
+
+/// A RedisCluster that a ConfigMap owns goes with it.
+async fn ours_owned_by_others(kubectl: &Kubectl) -> Result<()> {
+    kubectl.run(&["create", "configmap", "owner", "--from-literal=a=b"]).await?;
+    let uid = kubectl.get("configmap", "owner").await?["metadata"]["uid"].clone();
+    let mut owned = sized("collected", "owned", ONE, &json!({"paused": true}));
+    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]);
+    kubectl.feed(&["create", "-f", "-"], &owned.to_string()).await?;
+    kubectl.run(&["delete", "configmap", "owner"]).await?;
+    kubectl.run(&["wait", "rdc/owned", "--for=delete", "--timeout=120s"]).await.map(drop)
+}
+
+/// client-go's informers through the aggregator while nobody else touches what they follow; and a controller of somebody's in
+/// kube-rs beside ours, on the same object.
+pub(crate) async fn programs_of_others_follow_our_objects(installed: &Installed) -> Result<()> {
+    client_go(installed).await?;
+    under_writes(installed, async |_| kube_rs(installed).await).await
+}
+
+async fn client_go(installed: &Installed) -> Result<()> {
+    let program = built("informer.sh", "programs_of_others")?.context("where there is a cluster there is Go")?;
+    installed.scale("deployment/kun-controller", 0).await?;
+    let outcome = tokio::process::Command::new(program)
+        .arg(format!("--kubeconfig={}", installed.kubernetes.kubeconfig().display()))
+        .arg("--watch-list=true")
+        .env("KUBE_FEATURE_WatchListClient", "true")
+        .env("KUBE_WATCHLIST_INCONSISTENCY_DETECTOR", "true")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await?;
+    let told = format!("{}{}", String::from_utf8_lossy(&outcome.stdout), String::from_utf8_lossy(&outcome.stderr));
+    say(told.lines().last().unwrap_or_default());
+    ensure!(outcome.status.success(), "{told}");
+    installed.scale("deployment/kun-controller", 2).await?;
+    installed.kubectl.run(&["delete", "namespace", "informers", "--timeout=120s"]).await?;
+    Ok(())
+}
+
+/// Follows RedisClusters and applies a label of its own to each that it sees.
+async fn kube_rs(installed: &Installed) -> Result<()> {
+    let config = kube::config::Kubeconfig::read_from(installed.kubernetes.kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
+    let client = kube::Client::try_from(config)?;
+    let kind = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("redis.kun.io", "v1", "RedisCluster"),
+        "redisclusters",
+    );
+    let api: Api<DynamicObject> = Api::namespaced_with(client, "default", &kind);
+    let mut seen = watcher(api.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
+    let label = json!({"apiVersion": types::API_VERSION, "kind": "RedisCluster", "metadata": {"name": "orders", "labels": {"example.com/seen": "yes"}}});
+    let follow = async {
+        while let Some(object) = seen.try_next().await? {
+            let labels = object.metadata.labels.unwrap_or_default();
+            if labels.get("example.com/seen").map(String::as_str) == Some("yes") {
+                return Ok(());
+            }
+            api.patch("orders", &PatchParams::apply("example.com"), &Patch::Apply(&label)).await?;
+        }
+        anyhow::bail!("the watch ended")
+    };
+    tokio::time::timeout(PATIENCE, follow).await.context("the label does not come by the watch")??;
+    story::ready(&installed.kubectl, "orders", 3).await?;
+    let object = api.get("orders").await?;
+    let managers: Vec<_> =
+        object.metadata.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref()).collect();
+    ensure!(managers.contains(&"example.com"), "{managers:?}");
+    let without = json!({"apiVersion": types::API_VERSION, "kind": "RedisCluster", "metadata": {"name": "orders"}});
+    let object = api.patch("orders", &PatchParams::apply("example.com"), &Patch::Apply(&without)).await?;
+    ensure!(
+        !object.metadata.labels.unwrap_or_default().contains_key("example.com/seen"),
+        "what is applied no more goes"
+    );
+    Ok(())
+}
+
+pub(crate) async fn six_hundred_foreign_secrets_are_not_kept(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    kubectl.run(&["create", "namespace", "foreign"]).await?;
+    let pods = installed.listed("pods", SYSTEM, "app.kubernetes.io/name=kun-controller").await?;
+    let before = pods.iter().map(|pod| installed.memory(pod, "kun")).collect::<Result<Vec<_>>>()?;
+    let secret = |number: usize| {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": format!("foreign-{number}")},
+            "stringData": {"text": "x".repeat(FOREIGN.1)}})
+    };
+    let create = async |part: usize| {
+        let items: Vec<Value> = (part * 100..(part + 1) * 100).map(secret).collect();
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+        kubectl.feed(&["create", "-n", "foreign", "-f", "-", "-o", "name"], &list).await
+    };
+    let made: Vec<String> = stream::iter((0..FOREIGN.0 / 100).map(create)).buffered(3).try_collect().await?;
+    ensure!(made.iter().map(|names| names.lines().count()).sum::<usize>() == FOREIGN.0, "{made:?}");
+    // Whoever follows all Secrets has them by now.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let after = pods.iter().map(|pod| installed.memory(pod, "kun")).collect::<Result<Vec<_>>>()?;
+    say(&format!("memory of the controllers in KiB before {before:?} and after 6 MB of foreign Secrets {after:?}"));
+    for (before, after) in before.iter().zip(&after) {
+        ensure!(*after < before + GROWTH_KIB, "the memory of a controller grew from {before} to {after} KiB");
+    }
+    kubectl.run(&["delete", "namespace", "foreign", "--timeout=120s"]).await.map(drop)
+}
+
+pub(crate) async fn a_namespace_with_twenty_clusters_goes(installed: &Installed) -> Result<()> {
+    let kubectl = installed.kubectl.clone().within("many");
+    kubectl.run(&["create", "namespace", "many"]).await?;
+    under_writes(installed, async |_| {
+        let object = |number: usize| sized("many", &format!("one-{number}"), ONE, &json!({"mode": "Standalone"}));
+        let items: Vec<Value> = (0..MANY).map(object).collect();
+        let begin = Instant::now();
+        kubectl
+            .feed(&["create", "-f", "-"], &json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string())
+            .await?;
+        kubectl.run(&["wait", "rdc", "--all", "--for=condition=Ready", "--timeout=230s"]).await?;
+        say(&format!("{MANY} clusters Ready after {:.1} s", begin.elapsed().as_secs_f64()));
+        kubectl.run(&["delete", "namespace", "many", "--wait=false"]).await?;
+        kubectl.run(&["wait", "pods", "--all", "--for=delete", "--timeout=230s"]).await?;
+        let begin = Instant::now();
+        kubectl.run(&["wait", "namespace/many", "--for=delete", "--timeout=120s"]).await?;
+        say(&format!("the namespace is gone {:.1} s after its last pod", begin.elapsed().as_secs_f64()));
+        ensure!(begin.elapsed() < EMPTY, "it took {:?}", begin.elapsed());
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,59 @@
+//! What happens to nodes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tests::{
+    installed::{Installed, PATIENCE},
+    kubernetes::{Blow, Power},
+    story,
+};
+
+use crate::scenario::{away, pass, say, under_writes, under_writes_and_a_blow};
+
+/// A node is missed after 20 s here, and its pods are evicted after Kubernetes' own five minutes.
+const LOST: (Duration, Duration) = (Duration::from_secs(330), Duration::from_secs(30));
+
+pub(crate) async fn a_kubelet_and_a_containerd_that_are_killed_restart_no_pod(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        let before = installed.pods().await?;
+        for node in 1..=3 {
+            for part in ["kubelet", "containerd"] {
+                installed.kubernetes.part(Blow::Kill, &format!("node-{node}/{part}"))?;
+                writer.progress(100, PATIENCE).await?;
+            }
+        }
+        for node in ["node/node-1", "node/node-2", "node/node-3"] {
+            installed.kubectl.run(&["wait", node, "--for=condition=Ready", "--timeout=120s"]).await?;
+        }
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        let after = installed.pods().await?;
+        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+    .await
+}
+
+/// The power of the node with most primaries fails, of those that do not hold our store.
+pub(crate) async fn a_node_that_is_lost_costs_no_availability_and_comes_back(installed: &Installed) -> Result<()> {
+    under_writes_and_a_blow(installed, async |writer| {
+        let store = installed.part("kun-apiserver").await?["spec"]["nodeName"].clone();
+        let primaries = installed.primaries().await?;
+        let others = primaries.into_iter().filter(|(node, _)| store != node.as_str());
+        let (node, count) = others.max_by_key(|(_, count)| *count).context("all primaries beside our store")?;
+        let number: u8 = node.strip_prefix("node-").and_then(|number| number.parse().ok()).context("its number")?;
+        say(&format!("{node} is lost with {count} of 3 primaries"));
+        installed.kubernetes.node(Power::Kill, number)?;
+        let blow = Instant::now();
+        writer.progress(300, PATIENCE).await?;
+        say(&format!("300 more writes {:.1} s after it", blow.elapsed().as_secs_f64()));
+        pass(away(LOST.0, LOST.1)).await;
+        writer.progress(300, PATIENCE).await?;
+        installed.kubernetes.node(Power::Up, number)?;
+        installed.kubectl.run(&["wait", &format!("node/{node}"), "--for=condition=Ready", "--timeout=120s"]).await?;
+        installed.rolled_out().await?;
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        Ok(blow)
+    })
+    .await
+}

@@ -1,0 +1,172 @@
+//! What a platform team does with KUN: create, scale, act, drain, upgrade, take it away.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use tests::{
+    installed::{Installed, PATIENCE},
+    oracle::Shape,
+    story,
+};
+
+use crate::scenario::{ORDERS, OVERLAP, say, under_writes};
+
+/// A cluster of its own beside `orders`, timed.
+pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installed) -> Result<()> {
+    let begin = Instant::now();
+    installed.create("default", "timed", ORDERS, &json!({})).await?;
+    say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
+    installed.kubectl.run(&["delete", "rdc", "timed", "--timeout=120s"]).await?;
+    Ok(())
+}
+
+pub(crate) async fn scaling_three_five_three(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        for shards in [5, 3] {
+            scale(installed, shards).await?;
+            writer.progress(100, PATIENCE).await?;
+        }
+        six_pods(installed).await
+    })
+    .await
+}
+
+async fn scale(installed: &Installed, shards: u16) -> Result<()> {
+    let begin = Instant::now();
+    installed.kubectl.run(&["scale", "redisclusters/orders", &format!("--replicas={shards}")]).await?;
+    story::ready(&installed.kubectl, "orders", shards).await?;
+    say(&format!("{shards} shards after {:.1} s", begin.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Waits until the pods of shards that went have gone.
+async fn six_pods(installed: &Installed) -> Result<()> {
+    let begin = Instant::now();
+    while installed.listed("pods", "default", "redis.kun.io/cluster=orders").await?.len() != 6 {
+        ensure!(begin.elapsed() < PATIENCE, "{}", installed.pods().await?);
+        // A pod takes its grace period to go.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
+
+/// A HorizontalPodAutoscaler writes the scale subresource as the real controller-manager does; below its least number it
+/// needs no metrics for that.
+pub(crate) async fn an_autoscaler_scales_shards(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    under_writes(installed, async |_| {
+        kubectl.run(&["autoscale", "redisclusters/orders", "--min=4", "--max=5", "--cpu-percent=80"]).await?;
+        story::ready(kubectl, "orders", 4).await?;
+        kubectl.run(&["delete", "hpa", "orders"]).await?;
+        scale(installed, 3).await?;
+        six_pods(installed).await
+    })
+    .await
+}
+
+/// The subresources that act: each leaves a record that says how it ended.
+pub(crate) async fn actions_are_carried_out(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        let before = installed.kubectl.get("rdc", "orders").await?["status"]["shards"][0]["primary"].clone();
+        act(installed, "failover", "rop", &json!({"failover": {"shard": 0}}), "Succeeded").await?;
+        let after = installed.kubectl.get("rdc", "orders").await?["status"]["shards"][0]["primary"].clone();
+        ensure!(before != after, "shard 0 still has the primary {before}");
+        act(installed, "restart", "rop", &json!({"restart": {"shards": [1]}}), "Succeeded").await?;
+        writer.progress(100, PATIENCE).await?;
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "vault", "namespace": "default"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}});
+        installed.kubectl.feed(&["apply", "-f", "-"], &claim.to_string()).await?;
+        let target = json!({"target": {"persistentVolumeClaim": {"claimName": "vault"}}, "ttlAfterFinished": "5s", "deletionPolicy": "Delete"});
+        let name = act(installed, "backup", "rbk", &target, "Completed").await?;
+        installed.kubectl.run(&["wait", &format!("rbk/{name}"), "--for=delete", "--timeout=120s"]).await?;
+        installed.kubectl.run(&["delete", "pvc", "vault", "--timeout=60s"]).await?;
+        Ok(())
+    })
+    .await
+}
+
+async fn act(installed: &Installed, verb: &str, resource: &str, spec: &Value, phase: &str) -> Result<String> {
+    let kind = if resource == "rbk" { "RedisBackup" } else { "RedisOperation" };
+    let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec});
+    let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{verb}");
+    let created = installed.kubectl.feed(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
+    let created: Value = serde_json::from_str(&created)?;
+    let name = created["metadata"]["name"].as_str().context("name of the record")?;
+    let done = story::finished(&installed.kubectl, resource, name).await?;
+    ensure!(done["status"]["phase"] == phase, "{verb} ended with {:#}", done["status"]);
+    Ok(name.to_owned())
+}
+
+/// Drift: a field of ours that somebody else sets is set back once, labels and annotations of theirs stay.
+pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    under_writes(installed, async |_| {
+        let theirs = r#"{"metadata":{"annotations":{"example.com/theirs":"kept"}},"spec":{"replicas":3}}"#;
+        kubectl.run(&["patch", "statefulset", "orders-1", "--type=merge", "-p", theirs]).await?;
+        let restored = |set: &Value| set["spec"]["replicas"] == 2;
+        let set = kubectl.until("statefulset", "orders-1", PATIENCE, "of two members again", restored).await?;
+        ensure!(set["metadata"]["annotations"]["example.com/theirs"] == "kept", "{:#}", set["metadata"]);
+        let port = r#"[{"op":"replace","path":"/spec/ports/0/port","value":7000}]"#;
+        kubectl.run(&["patch", "service", "orders", "--type=json", "-p", port]).await?;
+        let restored = |service: &Value| service["spec"]["ports"][0]["port"] == types::names::PORT_REDIS;
+        kubectl.until("service", "orders", PATIENCE, "at its port again", restored).await?;
+        story::ready(kubectl, "orders", 3).await?;
+        six_pods(installed).await
+    })
+    .await
+}
+
+pub(crate) async fn draining_the_node_with_most_primaries_hands_them_over(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        let primaries = installed.primaries().await?;
+        let most = primaries.iter().max_by_key(|(_, count)| **count);
+        let (node, count) = most.context("no pod is labelled as a primary")?;
+        say(&format!("{node} has {count} of 3 primaries"));
+        let drain = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s"];
+        installed.kubectl.run(&drain).await?;
+        writer.progress(300, PATIENCE).await?;
+        installed.kubectl.run(&["uncordon", node]).await?;
+        installed.rolled_out().await?;
+        story::ready(&installed.kubectl, "orders", 3).await.map(drop)
+    })
+    .await
+}
+
+pub(crate) async fn an_upgrade_and_a_rollback_restart_no_redis_pod(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        let before = installed.pods().await?;
+        // Every pod of KUN gets another label, so all of them are made anew.
+        installed.install(&["labels.upgraded=yes", OVERLAP]).await?;
+        installed.rolled_out().await?;
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        writer.progress(100, PATIENCE).await?;
+        installed.roll_back().await?;
+        installed.rolled_out().await?;
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        let after = installed.pods().await?;
+        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
+        Ok(())
+    })
+    .await
+}
+
+pub(crate) async fn taking_kun_away_and_back_restarts_no_redis_pod(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |writer| {
+        let (before, children) = (installed.pods().await?, installed.children().await?);
+        installed.uninstall().await?;
+        writer.progress(300, PATIENCE).await?;
+        installed.install(&[OVERLAP]).await?;
+        installed.rolled_out().await?;
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        let after = installed.pods().await?;
+        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
+        let after = installed.children().await?;
+        ensure!(after == children, "before:\n{children}\nafter:\n{after}");
+        Ok(())
+    })
+    .await
+}
+
+/// The shape of the smallest cluster there is.
+pub(crate) const ONE: Shape = Shape { shards: 1, replicas: 0 };

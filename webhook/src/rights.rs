@@ -1,0 +1,70 @@
+//! Whether the author of a request has the rights that it needs: one SubjectAccessReview for each.
+//!
+//! It must not know why a right is needed; [`crate::decide::reach`] does.
+
+use std::time::Duration;
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use kube::{Api, Client, api::PostParams};
+
+use crate::{decide::reach::Right, review::Author};
+
+/// Longest wait for one answer. An object names three things at most, and who asks us waits five seconds.
+const PATIENCE: Duration = Duration::from_millis(1500);
+
+/// The rights of authors, as the API knows them.
+#[derive(Clone)]
+pub struct Rights(Api<SubjectAccessReview>);
+
+/// Why it is not known whether somebody has a right.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Kubernetes refused to say.
+    #[error("asking for a SubjectAccessReview")]
+    Ask(#[from] kube::Error),
+    /// It said nothing.
+    #[error("no SubjectAccessReview within {0:?}")]
+    Deadline(Duration),
+}
+
+impl Rights {
+    /// Asked with a client that may create SubjectAccessReviews.
+    #[must_use]
+    pub fn new(client: Client) -> Self {
+        Self(Api::all(client))
+    }
+
+    /// Whether an author has a right.
+    ///
+    /// # Errors
+    /// When that could not be learned.
+    pub async fn has(&self, author: &Author, right: &Right) -> Result<bool, Error> {
+        let (parameters, review) = (PostParams::default(), review(author, right));
+        let asked = self.0.create(&parameters, &review);
+        let told = tokio::time::timeout(PATIENCE, asked).await.map_err(|_| Error::Deadline(PATIENCE))??;
+        Ok(told.status.is_some_and(|status| status.allowed && status.denied != Some(true)))
+    }
+}
+
+fn review(author: &Author, right: &Right) -> SubjectAccessReview {
+    let Author { username, uid, groups, extra } = author.clone();
+    let attributes = ResourceAttributes {
+        verb: Some(right.verb.to_owned()),
+        version: Some("v1".to_owned()),
+        resource: Some(right.resource.to_owned()),
+        name: right.namespace.as_ref().map(|_| right.value.clone()),
+        namespace: right.namespace.clone(),
+        ..ResourceAttributes::default()
+    };
+    SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(username),
+            uid: Some(uid),
+            groups: Some(groups),
+            extra: Some(extra),
+            resource_attributes: Some(attributes),
+            non_resource_attributes: None,
+        },
+        ..SubjectAccessReview::default()
+    }
+}
