@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build setup cluster cluster-up cluster-down cluster-install differential
+.PHONY: help demo test bench lint soak build setup cluster cluster-up cluster-down cluster-install differential image
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,11 @@ cluster-down: ## ends it, and leaves nothing
 
 cluster-install: build ## KUN into the cluster of cluster-up, and a RedisCluster
 	@tests/cluster/install.sh "$${CARGO_TARGET_DIR:-target}/debug/kun"
+
+image: ## the image, for this machine's kind of processor -> target/image/kun.tar; load it with any container engine
+	cargo build --locked --profile image -p kun
+	cp "$$(tests/cluster/kun-image.sh "$${CARGO_TARGET_DIR:-target}/image/kun" "$${TAG:-$$(git describe --always)}")" "$${CARGO_TARGET_DIR:-target}/image/kun.tar"
+	@du -h --apparent-size "$${CARGO_TARGET_DIR:-target}/image/kun" "$${CARGO_TARGET_DIR:-target}/image/kun.tar"
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc

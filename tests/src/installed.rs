@@ -276,6 +276,9 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
         "spec": {"shards": shape.shards, "replicasPerShard": shape.replicas, "storage": {"size": "1Gi"},
                  "failover": {"nodeTimeout": "2s"}, "version": version, "image": image},
     });
+    if shape.shards == 1 {
+        object["spec"]["mode"] = json!("Standalone");
+    }
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();
     }

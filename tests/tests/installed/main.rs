@@ -12,6 +12,7 @@ mod company;
 mod nodes;
 mod outage;
 mod scenario;
+mod store;
 mod tenants;
 mod upkeep;
 
@@ -34,7 +35,9 @@ const SCENARIOS: &[Scenario] = &[
     scenario!(tenants::who_may_edit_clusters_reaches_nothing_else_by_them),
     scenario!(tenants::a_proxy_that_nobody_named_is_refused),
     scenario!(upkeep::draining_the_node_with_most_primaries_hands_them_over),
+    scenario!(nodes::members_that_must_not_share_a_node_wait_for_another),
     scenario!(nodes::a_kubelet_and_a_containerd_that_are_killed_restart_no_pod),
+    scenario!(nodes::primaries_are_spread_over_the_nodes),
     scenario!(nodes::a_node_that_is_lost_costs_no_availability_and_comes_back),
     scenario!(outage::kubernetes_away_while_a_primary_dies),
     scenario!(outage::our_api_away_hangs_nobody_longer_than_it_is_away),
@@ -44,6 +47,8 @@ const SCENARIOS: &[Scenario] = &[
     scenario!(outage::all_pods_of_redis_deleted_at_once_come_back_with_other_addresses),
     scenario!(outage::two_controllers_at_once_do_no_harm),
     scenario!(company::a_namespace_with_twenty_clusters_goes),
+    scenario!(store::a_store_that_was_wiped_costs_nothing_and_owners_come_back),
+    scenario!(store::a_store_that_went_back_is_noticed_and_nothing_is_touched),
     scenario!(account::authorities_are_exchanged_without_a_failed_request),
     scenario!(upkeep::an_upgrade_and_a_rollback_restart_no_redis_pod),
     scenario!(upkeep::taking_kun_away_and_back_restarts_no_redis_pod),

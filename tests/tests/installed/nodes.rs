@@ -3,13 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::json;
 use tests::{
-    installed::{Installed, PATIENCE},
+    installed::{Installed, PATIENCE, is_ready, sized},
     kubernetes::{Blow, Power},
     story,
 };
 
-use crate::scenario::{away, pass, say, under_writes, under_writes_and_a_blow};
+use crate::scenario::{ORDERS, away, pass, say, under_writes, under_writes_and_a_blow};
 
 /// A node is missed after 20 s here, and its pods are evicted after Kubernetes' own five minutes.
 const LOST: (Duration, Duration) = (Duration::from_secs(330), Duration::from_secs(30));
@@ -56,4 +57,50 @@ pub(crate) async fn a_node_that_is_lost_costs_no_availability_and_comes_back(ins
         Ok(blow)
     })
     .await
+}
+
+/// One primary on each of three nodes, whatever happened before: a node that holds two of three takes the cluster with it.
+pub(crate) async fn primaries_are_spread_over_the_nodes(installed: &Installed) -> Result<()> {
+    under_writes(installed, async |_| {
+        let begin = Instant::now();
+        loop {
+            let primaries = installed.primaries().await?;
+            if primaries.len() == 3 && primaries.values().all(|count| *count == 1) {
+                say(&format!("one primary on each node after {:.1} s", begin.elapsed().as_secs_f64()));
+                return Ok(());
+            }
+            ensure!(begin.elapsed() < PATIENCE, "{primaries:?}");
+            // One hand-over at a time, each some seconds.
+            pass(Duration::from_millis(500)).await;
+        }
+    })
+    .await
+}
+
+/// Members of a shard that must not share a node wait for another one, and are told of.
+pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    for node in ["node-2", "node-3"] {
+        kubectl.run(&["cordon", node]).await?;
+    }
+    let object = sized("default", "apart", ORDERS, &json!({"placement": {"spread": "Required"}}));
+    kubectl.feed(&["apply", "--server-side", "-f", "-"], &object.to_string()).await?;
+    let selector = "redis.kun.io/cluster=apart";
+    let begin = Instant::now();
+    loop {
+        let pods = installed.listed("pods", "default", selector).await?;
+        let waiting = pods.iter().filter(|pod| pod["status"]["phase"] == "Pending" && pod["spec"]["nodeName"].is_null());
+        if pods.iter().filter(|pod| is_ready(pod)).count() == 3 && waiting.count() == 3 {
+            break;
+        }
+        ensure!(begin.elapsed() < PATIENCE, "{pods:#?}");
+        pass(Duration::from_millis(500)).await;
+    }
+    let said = kubectl.get("rdc", "apart").await?;
+    ensure!(!story::is_ready(&said, 3), "{:#}", said["status"]);
+    for node in ["node-2", "node-3"] {
+        kubectl.run(&["uncordon", node]).await?;
+    }
+    story::ready(kubectl, "apart", 3).await?;
+    kubectl.run(&["delete", "rdc", "apart", "--timeout=120s"]).await.map(drop)
 }

@@ -61,7 +61,10 @@ pub(crate) async fn run(test: &str, scenarios: &[Scenario]) -> ExitCode {
     }
 }
 
-/// Whether all of them ended well. One that did not may have left anything behind, so the others are not tried.
+/// After how many that fail the others are not tried: each shows a lot, and what one leaves behind may fail the next.
+const FAILURES: usize = 3;
+
+/// Whether all of them ended well.
 async fn all(test: &str, wanted: impl Iterator<Item = &Scenario>) -> Result<bool> {
     let Some(installed) = Installed::start(3, test).await? else { return Ok(true) };
     installed.install(&[OVERLAP]).await?;
@@ -82,7 +85,9 @@ async fn all(test: &str, wanted: impl Iterator<Item = &Scenario>) -> Result<bool
                 failed += 1;
                 say(&format!("test {} ... FAILED: {error:#}", scenario.name));
                 show(&installed).await;
-                break;
+                if failed == FAILURES {
+                    break;
+                }
             }
         }
     }

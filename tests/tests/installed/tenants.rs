@@ -44,7 +44,7 @@ pub(crate) async fn who_may_edit_clusters_reaches_nothing_else_by_them(installed
     for (arguments, object) in [
         (vec!["get", "secrets"], ""),
         (vec!["get", "redisclusters", "-n", "default"], ""),
-        (vec!["create", "-f", "-"], elsewhere.as_str()),
+        (vec!["create", "-n", "default", "-f", "-"], elsewhere.as_str()),
         (vec!["get", "--raw", "/metrics"], ""),
         (
             vec![
