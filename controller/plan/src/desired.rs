@@ -26,6 +26,10 @@ pub struct Desired {
     pub approval: Approval,
     /// A failover that somebody asked for.
     pub failover: Option<FailoverRequest>,
+    /// Primaries are spread over sites.
+    pub spread: bool,
+    /// Shards whose primary a person has placed: it stays there, wherever that is.
+    pub placed_by_hand: BTreeSet<u16>,
 }
 
 impl Desired {
@@ -48,6 +52,8 @@ impl Desired {
             migration_paused: false,
             approval: Approval::Automatic,
             failover: None,
+            spread: true,
+            placed_by_hand: BTreeSet::new(),
         }
     }
 }
