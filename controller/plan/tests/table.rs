@@ -431,6 +431,21 @@ fn no_site_keeps_half_of_the_primaries_where_a_replica_elsewhere_can_take_one() 
 }
 
 #[test]
+fn nobody_waits_for_a_replica_elsewhere_that_is_far_behind() {
+    let mut observed = layout(&at_sites(["a", "b", "a", "b", "a", "a"]));
+    let behind = |observed: &mut Observed, place: &str| {
+        let Role::Replica { lag_bytes, .. } = &mut at(observed, place).role else { panic!("{place} is no replica") };
+        *lag_bytes = 1 << 30;
+    };
+    behind(&mut observed, "0-1");
+    let steps = |observed: &Observed| plan::plan(&Desired::cluster(3, 1), observed, &Limits::default());
+    let other = steps(&observed).steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(other, ["hand the primary role over from 01000000 to 1-1"]);
+    behind(&mut observed, "1-1");
+    assert!(steps(&observed).is_satisfied());
+}
+
+#[test]
 fn at_one_site_or_at_sites_that_are_not_known_roles_stay_where_they_are() {
     let wanted = Desired::cluster(3, 1);
     row(&wanted, &at_sites(["a"; 6]), &[]);
@@ -484,6 +499,7 @@ fn primaries_are_spread_after_a_roll_and_before_members_return_that_may_be_away_
     let handed = "hand the primary role over from 00000000 to 0-1";
     let told_of = |text: &str| told(&Desired::cluster(5, 1), &layout(text));
     assert!(!told_of(five).contains(&handed.to_owned()), "2-1 is on its way up");
+    assert!(!told_of(&five.replace("x:r2-0@b", "-:r2-0*")).contains(&handed.to_owned()), "2-1 is made anew");
     assert!(told_of(&five.replace("x:r2-0@b", "x:r2-0*")).contains(&handed.to_owned()), "there is no site for 2-1");
     assert!(told_of(&five.replace("x:r2-0@b", "?:r2-0@b")).contains(&handed.to_owned()), "2-1 is not seen");
 }

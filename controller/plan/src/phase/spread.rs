@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::Pod;
+use crate::observed::{Pod, Seen};
 use crate::phase::{Flow, operate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
@@ -23,7 +23,7 @@ pub(crate) fn spread(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let Some(homes) = homes(scene) else { return Flow::On };
     let crowd = Crowd::of(homes.iter().map(|(_, site)| *site));
     let relief = homes.iter().filter_map(|(lead, site)| Some((*lead, heirs(scene, &crowd, lead, site)?)));
-    let Some((lead, among)) = relief.min_by_key(|(lead, among)| urgency(scene, lead, among)) else { return Flow::On };
+    let Some((lead, among)) = relief.min_by_key(|(lead, _)| urgency(scene, lead)) else { return Flow::On };
     // The effect of the last one has to be seen before another is judged to be necessary.
     if let Some(wait) = asked_lately(scene) {
         plan.waiting.push(wait);
@@ -35,7 +35,10 @@ pub(crate) fn spread(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 /// Nothing else is under way that moves roles or takes members away, and nobody is just coming up. Members of which nothing is known,
 /// or for which there is no site, may be away for long: the rule matters most then.
 fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
-    let nowhere = |pod: &Pod| scene.observed.members.get(pod).is_some_and(|member| member.site == Site::Nowhere);
+    let nowhere = |pod: &Pod| {
+        let member = scene.observed.members.get(pod);
+        member.is_some_and(|member| member.seen == Seen::Stopped && member.site == Site::Nowhere)
+    };
     let is_quiet = |reason: &Waiting| match reason {
         Waiting::Unknown { .. }
         | Waiting::Introductions { .. }
@@ -74,7 +77,8 @@ fn site<'a>(scene: &Scene<'a>, pod: Pod) -> Option<&'a str> {
     scene.observed.members.get(&pod)?.site.name()
 }
 
-/// The replicas to which the role may go, all of them at the least crowded sites; none if it may stay where it is.
+/// The replicas to which the role can go now, all of them at the least crowded sites; none if it may stay where it is. Nobody waits for
+/// one that is behind: the next look sees it again.
 fn heirs<'a>(scene: &Scene<'a>, crowd: &Crowd<'_>, lead: &Live<'_>, here: &str) -> Option<Vec<Live<'a>>> {
     if !crowd.is_too_much(here) || scene.desired.placed_by_hand.contains(&lead.pod.shard) {
         return None;
@@ -88,18 +92,17 @@ fn heirs<'a>(scene: &Scene<'a>, crowd: &Crowd<'_>, lead: &Live<'_>, here: &str) 
         let outdated = |pod| scene.observed.members.get(&pod).is_some_and(|member| member.outdated);
         scene.is_wanted(live.pod) && (outdated(lead.pod) || !outdated(live.pod))
     };
+    let can = |live: &Live<'a>| stays(live) && safety::may_take_over(scene, live, lead);
     let heirs: Vec<(usize, Live<'a>)> =
-        scene.live_of(lead.pod.shard).filter(stays).filter_map(|live| Some((better(&live)?, live))).collect();
+        scene.live_of(lead.pod.shard).filter(can).filter_map(|live| Some((better(&live)?, live))).collect();
     let least = heirs.iter().map(|(there, _)| *there).min()?;
     Some(heirs.into_iter().filter(|(there, _)| *there == least).map(|(_, live)| live).collect())
 }
 
-/// Whoever can hand over now comes first, then whose role has rested longest: a role that has just moved was moved for some reason.
-fn urgency(scene: &Scene<'_>, lead: &Live<'_>, among: &[Live<'_>]) -> (bool, bool, Reverse<u64>, Pod) {
-    let shard = lead.pod.shard;
-    let ready = among.iter().any(|heir| safety::may_take_over(scene, heir, lead));
-    let rested = scene.observed.elections.get(&shard).copied().unwrap_or(u64::MAX);
-    (safety::may_elect(scene, shard).is_err(), !ready, Reverse(rested), lead.pod)
+/// Whoever need not rest any more comes first, then whose role has rested longest: a role that has just moved was moved for some reason.
+fn urgency(scene: &Scene<'_>, lead: &Live<'_>) -> (bool, Reverse<u64>, Pod) {
+    let rested = scene.observed.elections.get(&lead.pod.shard).copied().unwrap_or(u64::MAX);
+    (safety::may_elect(scene, lead.pod.shard).is_err(), Reverse(rested), lead.pod)
 }
 
 fn asked_lately(scene: &Scene<'_>) -> Option<Waiting> {
