@@ -97,7 +97,8 @@ pub struct FailoverRequest {
     pub shard: u16,
     /// The primary at the time of the request: the request is done when the shard's slots are owned by another member.
     pub from: NodeId,
-    /// Ordinal of the member to promote; absent: the synced replica with the least lag.
+    /// Ordinal of the member to promote; absent: of the synced replicas at the site with the fewest primaries the one
+    /// with the least lag.
     pub candidate: Option<u16>,
     /// How.
     pub how: FailoverHow,

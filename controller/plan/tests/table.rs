@@ -446,6 +446,16 @@ fn nobody_waits_for_a_replica_elsewhere_that_is_far_behind() {
 }
 
 #[test]
+fn a_role_that_moves_anyway_goes_where_the_fewest_primaries_are() {
+    let text = "0-0 P0-5460!@a 0-1 r0-0@b 0-2 r0-0@c 1-0 P5461-10922@b 1-1 r1-0@a 1-2 r1-0@c 2-0 P10923-16383@d 2-1 r2-0@a 2-2 r2-0@b";
+    let mut wanted = Desired::cluster(3, 2);
+    row(&wanted, text, &["hand the primary role over from 00000000 to 0-2"]);
+    row(&wanted, &text.replace("@c", "@b"), &["hand the primary role over from 00000000 to 0-1"]);
+    wanted.spread = false;
+    row(&wanted, text, &["hand the primary role over from 00000000 to 0-1"]);
+}
+
+#[test]
 fn at_one_site_or_at_sites_that_are_not_known_roles_stay_where_they_are() {
     let wanted = Desired::cluster(3, 1);
     row(&wanted, &at_sites(["a"; 6]), &[]);

@@ -68,13 +68,9 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
 fn homes<'a>(scene: &Scene<'a>) -> Option<Vec<(Live<'a>, &'a str)>> {
     let home = |shard| {
         let owner = scene.owner(shard).filter(|owner| scene.is_wanted(owner.pod))?;
-        Some((owner, site(scene, owner.pod)?))
+        Some((owner, scene.site(owner.pod)?))
     };
     (0..scene.desired.shards).map(home).collect()
-}
-
-fn site<'a>(scene: &Scene<'a>, pod: Pod) -> Option<&'a str> {
-    scene.observed.members.get(&pod)?.site.name()
 }
 
 /// The replicas to which the role can go now, all of them at the least crowded sites; none if it may stay where it is. Nobody waits for
@@ -84,7 +80,7 @@ fn heirs<'a>(scene: &Scene<'a>, crowd: &Crowd<'_>, lead: &Live<'_>, here: &str) 
         return None;
     }
     let better = |live: &Live<'a>| {
-        let there = crowd.at(site(scene, live.pod)?);
+        let there = crowd.at(scene.site(live.pod)?);
         (live.pod != lead.pod && there + 2 <= crowd.at(here)).then_some(there)
     };
     // A roll would take the role away again from a member that still has to be restarted.
