@@ -1,4 +1,5 @@
-//! Makes Kubernetes hold what was built: creates what is missing, replaces what differs. Deletes nothing.
+//! Makes Kubernetes hold what was built: creates what is missing, replaces what differs. Deletes nothing but disruption budgets, which
+//! protect what is no longer there.
 //!
 //! What Kubernetes adds (defaults, status, cluster addresses) is no difference: desired must be part of live. The size
 //! of a StatefulSet is only ever raised here; lowering it, and retiring StatefulSets, are steps of the plan. At rest
@@ -9,6 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
 
@@ -54,6 +56,8 @@ pub struct Applied {
     pub created: Vec<String>,
     /// Objects replaced.
     pub replaced: Vec<String>,
+    /// Objects deleted.
+    pub deleted: Vec<String>,
 }
 
 /// Creates and replaces until Kubernetes holds what was built. The pods' needs come before the pods.
@@ -80,8 +84,12 @@ pub async fn apply(
     for set in stateful_sets {
         one(kubernetes, &gathered.stateful_sets, set, owner, &mut applied, keep_size_and_claims).await?;
     }
-    for budget in budgets {
-        one(kubernetes, &gathered.budgets, budget, owner, &mut applied, |_, _| ()).await?;
+    for budget in &budgets {
+        one(kubernetes, &gathered.budgets, budget.clone(), owner, &mut applied, |_, _| ()).await?;
+    }
+    for budget in idle_budgets(gathered, &budgets, owner) {
+        kubernetes.delete(budget).await?;
+        applied.deleted.push(format!("PodDisruptionBudget {}", budget.metadata.name.as_deref().unwrap_or_default()));
     }
     grow_claims(kubernetes, gathered, resolved, &mut applied).await?;
     Ok(applied)
@@ -99,6 +107,22 @@ struct Owner<'a> {
 /// of another cluster exist: then it is not gone, but its object was lost, and a person has to decide.
 fn inherits(gathered: &Gathered, uid: &str) -> bool {
     gathered.stateful_sets.values().all(|set| owner_uid(&**set) == Some(uid))
+}
+
+/// Budgets of shards that have one member and shall have no more. While that member is not ready, a budget over it allows no eviction
+/// at all, and whoever drains its node waits for ever. A set that still has to shrink keeps its budget until it has shrunk.
+fn idle_budgets<'a>(
+    gathered: &'a Gathered,
+    wanted: &[PodDisruptionBudget],
+    owner: Owner<'_>,
+) -> Vec<&'a PodDisruptionBudget> {
+    let is_wanted = |name: &str| wanted.iter().any(|budget| budget.metadata.name.as_deref() == Some(name));
+    let protects = |name: &str| {
+        let set = gathered.stateful_sets.get(name).and_then(|set| set.spec.as_ref());
+        set.is_some_and(|spec| spec.replicas.is_none_or(|size| size > 1))
+    };
+    let budgets = gathered.budgets.iter().filter(|(name, _)| !is_wanted(name) && !protects(name));
+    budgets.map(|(_, budget)| &**budget).filter(|budget| owner_uid(*budget) == Some(owner.uid)).collect()
 }
 
 /// Creates or replaces one object. `keep` carries over what the live object has and may not be changed here.

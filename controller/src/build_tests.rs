@@ -125,3 +125,34 @@ fn a_cluster_without_replicas_has_no_disruption_budget_and_one_without_storage_n
     let spec = objects.stateful_sets[1].spec.as_ref().unwrap();
     assert_eq!((spec.replicas, spec.volume_claim_templates.is_none()), (Some(1), true));
 }
+
+#[test]
+fn how_strictly_members_are_kept_apart_is_said_to_the_scheduler_and_restarts_nobody() {
+    let with = |spread: &str| {
+        let mut spec = full();
+        spec["placement"] = json!({ "spread": spread });
+        build(&resolved(&spec)).unwrap().stateful_sets.remove(0)
+    };
+    let template = |set: &StatefulSet| set.spec.clone().unwrap().template;
+    let affinity = |set: &StatefulSet| serde_json::to_value(template(set).spec.unwrap().affinity).unwrap();
+    let term = json!({
+        "labelSelector": {"matchLabels": {
+            "app.kubernetes.io/managed-by": "kun", "app.kubernetes.io/name": "redis",
+            "redis.kun.io/cluster": "orders", "redis.kun.io/shard": "0",
+        }},
+        "topologyKey": "kubernetes.io/hostname",
+    });
+    let [required, preferred, off] = ["Required", "Preferred", "Off"].map(with);
+    let strict = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    assert_eq!(affinity(&required), strict);
+    let weighted = json!([{"weight": 100, "podAffinityTerm": term}]);
+    let mild = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}});
+    assert_eq!(affinity(&preferred), mild);
+    assert_eq!(affinity(&off), Value::Null);
+    let kept = |set: &StatefulSet| stateful_set::is_kept_apart(template(set).spec.as_ref().unwrap());
+    assert_eq!([kept(&required), kept(&preferred), kept(&off)], [true, false, false]);
+    let said_nothing = build(&resolved(&full())).unwrap().stateful_sets.remove(0);
+    assert_eq!(template(&preferred), template(&said_nothing), "an upgrade of KUN changes no template");
+    let mark = |set: &StatefulSet| template(set).metadata.unwrap().annotations.unwrap();
+    assert_eq!([mark(&required), mark(&off)], [mark(&preferred), mark(&preferred)]);
+}

@@ -54,6 +54,15 @@ pub fn request(operation: &RedisOperation) -> Option<FailoverRequest> {
     })
 }
 
+/// The shard whose primary this operation has placed. It counts for as long as the record is kept: who asked for it can still read why
+/// the primary is where it is, and the time to live says how long that matters.
+#[must_use]
+pub fn placed(operation: &RedisOperation) -> Option<u16> {
+    let succeeded = operation.status.as_ref().is_some_and(|status| status.phase == OperationPhase::Succeeded);
+    let action = operation.spec.failover.as_ref().filter(|_| succeeded)?;
+    u16::try_from(action.shard).ok()
+}
+
 /// uid of the restart that runs.
 #[must_use]
 pub fn running_restart(operation: &RedisOperation) -> Option<&str> {

@@ -66,6 +66,23 @@ fn a_failover_records_who_the_primary_was_before_anything_is_done() {
 }
 
 #[test]
+fn only_a_failover_that_succeeded_has_placed_a_primary() {
+    let mut scene = failover();
+    let mut placed = |phase| {
+        scene.operation.status = Some(RedisOperationStatus { phase, ..RedisOperationStatus::default() });
+        super::placed(&scene.operation)
+    };
+    assert_eq!(placed(OperationPhase::Succeeded), Some(1));
+    for phase in [OperationPhase::Pending, OperationPhase::Running, OperationPhase::Failed, OperationPhase::Cancelled] {
+        assert_eq!(placed(phase), None, "{phase:?}");
+    }
+    let mut restart = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    restart.operation.status =
+        Some(RedisOperationStatus { phase: OperationPhase::Succeeded, ..RedisOperationStatus::default() });
+    assert_eq!(super::placed(&restart.operation), None);
+}
+
+#[test]
 fn it_succeeds_only_when_every_node_has_seen_it() {
     let mut scene = failover();
     scene.round();

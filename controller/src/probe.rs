@@ -200,7 +200,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             memory.unknown.remove(pod);
         }
         let Place { outdated, terminating, last_id, .. } = *place;
-        probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, seen });
+        let site = place.site.clone();
+        probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen });
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
     memory.forget_strangers(&probed.observed);

@@ -34,6 +34,73 @@ fn a_container_is_dead_only_where_kubernetes_proves_it() {
     }
 }
 
+/// A pod as a scheduler leaves it that has found no node.
+fn unscheduled() -> Value {
+    let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    json!({"phase": "Pending", "conditions": [condition]})
+}
+
+#[test]
+fn a_pod_for_which_the_scheduler_has_found_no_node_is_proven_not_to_run() {
+    let nowhere = pod(&unscheduled());
+    assert_eq!(container_of(&nowhere), Container::Stopped);
+    // The condition is the scheduler's last word, the node its deed: it may have been bound since.
+    let mut bound = nowhere.clone();
+    bound.spec = Some(serde_json::from_value(json!({"nodeName": "a", "containers": []})).unwrap());
+    assert_eq!(container_of(&bound), Container::Unreported);
+}
+
+/// The places of one shard, made of these pods: node, status, revision, and whether the template keeps them apart.
+fn sites(spread: &str, pods: &[(Option<&str>, Value, &str, &str)]) -> Vec<(plan::Site, bool)> {
+    let spec = |spread: &str| {
+        let cluster = cluster(&json!({"shards": 1, "replicasPerShard": 1, "placement": {"spread": spread}}));
+        let mut gathered = gathered(cluster);
+        let set = build(&try_resolve(&gathered).unwrap()).unwrap().stateful_sets.remove(0);
+        gathered.stateful_sets.insert("orders-0".to_owned(), std::sync::Arc::new(set.clone()));
+        (gathered, set)
+    };
+    let (mut gathered, mut set) = spec(spread);
+    for (ordinal, (node, status, revision, made_for)) in pods.iter().enumerate() {
+        let mut one = pod(status);
+        let template = spec(made_for).1.spec.unwrap().template;
+        one.metadata.annotations = template.metadata.unwrap().annotations;
+        one.metadata.labels = set.metadata.labels.clone();
+        one.metadata.labels.as_mut().unwrap().insert("controller-revision-hash".to_owned(), (*revision).to_owned());
+        one.spec = template.spec;
+        one.spec.as_mut().unwrap().node_name = node.map(str::to_owned);
+        one.metadata.name = Some(format!("orders-0-{ordinal}"));
+        gathered.pods.insert(format!("orders-0-{ordinal}"), std::sync::Arc::new(one));
+    }
+    let marks = marks(std::slice::from_ref(&set), None);
+    set.status = serde_json::from_value(json!({"replicas": 2, "updateRevision": "new"})).unwrap();
+    gathered.stateful_sets.insert("orders-0".to_owned(), std::sync::Arc::new(set));
+    places(&gathered, &marks).into_values().map(|place| (place.site, place.outdated)).collect()
+}
+
+#[test]
+fn a_pod_without_a_node_is_outdated_by_any_change_of_its_template() {
+    use plan::Site;
+    let (at, running) = (|node: &str| Site::At(node.to_owned()), || redis(&json!({"running": {}})));
+    let found =
+        sites("Preferred", &[(Some("a"), running(), "old", "Required"), (None, unscheduled(), "old", "Required")]);
+    assert_eq!(found, [(at("a"), false), (Site::Nowhere, true)]);
+    let found = sites("Preferred", &[(None, unscheduled(), "new", "Preferred"), (None, json!({}), "old", "Preferred")]);
+    assert_eq!(found, [(Site::Nowhere, false), (Site::Unknown, false)]);
+    assert_eq!(sites("Preferred", &[]), [(Site::Nowhere, false), (Site::Nowhere, false)]);
+}
+
+#[test]
+fn members_that_share_a_node_are_restarted_when_that_may_no_longer_be_but_only_once() {
+    let pod = |node, made_for| (Some(node), redis(&json!({"running": {}})), "old", made_for);
+    let outdated = |spread, pods: &[_]| sites(spread, pods).into_iter().map(|(_, old)| old).collect::<Vec<_>>();
+    let shared = [pod("a", "Preferred"), pod("a", "Preferred")];
+    assert_eq!(outdated("Required", &shared), [false, true]);
+    assert_eq!(outdated("Preferred", &shared), [false, false]);
+    assert_eq!(outdated("Required", &[pod("a", "Preferred"), pod("b", "Preferred")]), [false, false]);
+    // Where nobody heeds it, as on a machine without a scheduler, another restart would change nothing.
+    assert_eq!(outdated("Required", &[pod("a", "Required"), pod("a", "Required")]), [false, false]);
+}
+
 #[test]
 fn every_place_of_every_set_is_listed_and_only_a_running_restart_makes_pods_outdated() {
     let mut gathered = gathered(cluster(&json!({"shards": 1, "replicasPerShard": 1})));

@@ -5,6 +5,7 @@
 
 mod conditions;
 mod members;
+mod sites;
 mod verdict;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use crate::resolve::Resolved;
 
 pub use conditions::ConditionOf;
 pub use members::primaries;
+pub use sites::{Crowded, Shared, Sites};
 pub use verdict::{Verdict, verdict};
 
 /// Steps listed in the status.

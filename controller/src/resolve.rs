@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use types::agent::AgentConfig;
 use types::cluster::{
-    Backup, BackupTarget, Deletion, DeletionPolicy, Failover, Memory, Migration, Mode, Persistence, RedisClusterSpec,
-    Resources, Retain, Storage, Update, UpdateStrategy,
+    Backup, BackupTarget, Deletion, DeletionPolicy, Failover, Memory, Migration, Mode, Persistence, Placement,
+    RedisClusterSpec, Resources, Retain, Spread, Storage, Update, UpdateStrategy,
 };
 use types::quantity::Quantity;
 use types::{RedisCluster, RedisOperation, names};
@@ -117,6 +117,8 @@ pub struct Resolved {
     pub paused: bool,
     /// Which primaries may be handed over now.
     pub approval: Approval,
+    /// How strictly members are kept on different nodes.
+    pub spread: Spread,
     /// For each shard the last restart that was asked for, as the uid of its operation.
     pub restarted_by: BTreeMap<u16, String>,
 }
@@ -195,6 +197,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         deletion,
         paused,
         update: Update { strategy },
+        placement: Placement { spread },
     } = cluster.spec.clone();
     let (default_shards, default_replicas) = match mode {
         Mode::Cluster => (3, 1),
@@ -237,6 +240,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         backup_target: backup.map(|Backup { target }| target),
         paused,
         approval: approval(cluster, strategy),
+        spread,
         restarted_by: restarts(gathered, shards),
         key,
     })

@@ -98,7 +98,8 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             peers: peers.collect(),
         };
         let seen = Seen::Node(Box::new(node));
-        probed.observed.members.insert(*pod, Member { outdated: false, terminating: false, last_id: None, seen });
+        let site = plan::Site::Unknown;
+        probed.observed.members.insert(*pod, Member { outdated: false, terminating: false, last_id: None, site, seen });
         let facts = Facts {
             address: address(*pod).parse().unwrap(),
             version: "7.0.15".to_owned(),

@@ -119,6 +119,36 @@ async fn a_set_is_made_larger_but_never_smaller() {
 }
 
 #[tokio::test]
+async fn a_budget_goes_when_its_shard_has_one_member_left_and_not_before() {
+    let scene = Scene::new(&json!({"shards": 2, "replicasPerShard": 1}));
+    scene.apply().await.unwrap();
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 2, "replicasPerShard": 0})));
+    assert_eq!(scene.apply().await.unwrap().deleted, Vec::<String>::new());
+    assert_eq!(scene.memory.names("poddisruptionbudgets"), ["orders-0", "orders-1"]);
+    scene.memory.change("statefulsets", "orders-1", |set| set["spec"]["replicas"] = json!(1));
+    assert_eq!(scene.apply().await.unwrap().deleted, ["PodDisruptionBudget orders-1"]);
+    assert_eq!(scene.memory.names("poddisruptionbudgets"), ["orders-0"]);
+    scene.memory.take_writes();
+    scene.apply().await.unwrap();
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+    // Its replica is wanted again before it has gone.
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 2, "replicasPerShard": 1})));
+    scene.apply().await.unwrap();
+    assert_eq!(scene.memory.names("poddisruptionbudgets"), ["orders-0", "orders-1"]);
+}
+
+#[tokio::test]
+async fn a_budget_of_somebody_else_stays() {
+    let scene = Scene::new(&json!({"shards": 1, "replicasPerShard": 0}));
+    scene.apply().await.unwrap();
+    let labels = json!({"app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders"});
+    let foreign = json!({"metadata": {"name": "orders-0", "namespace": "shop", "labels": labels}, "spec": {}});
+    scene.memory.put("poddisruptionbudgets", foreign);
+    assert_eq!(scene.apply().await.unwrap(), apply::Applied::default());
+    assert_eq!(scene.memory.names("poddisruptionbudgets"), ["orders-0"]);
+}
+
+#[tokio::test]
 async fn sets_of_shards_that_shall_go_are_not_touched() {
     let scene = Scene::new(&json!({"shards": 3}));
     scene.apply().await.unwrap();

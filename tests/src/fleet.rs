@@ -187,6 +187,7 @@ impl Fleet {
                     name: format!("orders-{pod}"),
                     outdated: false,
                     last_id: None,
+                    site: plan::Site::Unknown,
                     terminating: false,
                     uid: None,
                     container,

@@ -175,6 +175,21 @@ fn a_reshard_is_not_joined_by_a_rollout_or_by_another_reshard() {
 }
 
 #[test]
+fn how_strictly_members_are_kept_apart_may_change_at_any_time() {
+    let (spec, mut status) = holding();
+    let strict = |spec: &Value| with(spec, &json!({"placement": {"spread": "Required"}}));
+    let five = with(&spec, &json!({"shards": 5}));
+    assert!(
+        updated(&spec, &strict(&five), &status, &Facts::default()).is_allowed(),
+        "it restarts only who shares a node"
+    );
+    status["phase"] = json!("Scaling");
+    status["plan"] = json!({"steps": ["move"], "slotsLeft": 2100});
+    assert!(updated(&five, &strict(&five), &status, &Facts::default()).is_allowed());
+    assert!(updated(&strict(&five), &five, &status, &Facts::default()).is_allowed());
+}
+
+#[test]
 fn a_rollout_is_not_joined_by_a_reshard() {
     let (spec, mut status) = holding();
     status["phase"] = json!("Updating");

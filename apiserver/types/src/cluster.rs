@@ -87,6 +87,9 @@ pub struct RedisClusterSpec {
     /// How rolling changes proceed.
     #[serde(default)]
     pub update: Update,
+    /// On which nodes members run.
+    #[serde(default)]
+    pub placement: Placement,
 }
 
 impl Default for RedisClusterSpec {
@@ -109,6 +112,7 @@ impl Default for RedisClusterSpec {
             deletion: Deletion::default(),
             paused: false,
             update: Update::default(),
+            placement: Placement::default(),
         }
     }
 }
@@ -389,6 +393,28 @@ pub enum UpdateStrategy {
     Automatic,
     /// Waits before each primary for the annotation `redis.kun.io/approve: "<generation>:<shard>,…"` (or `:*`).
     Supervised,
+}
+
+/// On which nodes members run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Placement {
+    /// How strictly the members of a shard are kept on different nodes, and whether the primaries are spread over nodes.
+    #[serde(default)]
+    pub spread: Spread,
+}
+
+/// How strictly members are kept on different nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Spread {
+    /// As Preferred where that is possible, and a pod that finds no node without another member of its shard waits for one.
+    /// Members that share a node when this is asked for are restarted, one at a time.
+    Required,
+    /// Members of a shard avoid each other's node. Where half of the primaries or more are on one node, roles are handed over
+    /// to replicas on others.
+    #[default]
+    Preferred,
+    /// Pods are made wherever there is room, and no role moves because of the node it is on.
+    Off,
 }
 
 /// What the controller last saw.

@@ -56,7 +56,7 @@ pub struct FailoverAction {
     /// Shard index, from 0.
     #[serde(default)]
     pub shard: i32,
-    /// Pod to promote; absent: the replica with the least lag.
+    /// Pod to promote; absent: of the replicas in sync where the fewest primaries run, the one with the least lag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub candidate: Option<String>,
     /// How.

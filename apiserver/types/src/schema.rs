@@ -210,6 +210,8 @@ mod tests {
         let spec = |path: &str| schema.pointer(&format!("/properties/spec/properties/{path}")).unwrap().clone();
         assert_eq!(spec("mode")["enum"], json!(["Cluster", "Standalone"]));
         assert_eq!(spec("mode")["default"], json!("Cluster"));
+        assert_eq!(spec("placement/properties/spread")["enum"], json!(["Required", "Preferred", "Off"]));
+        assert_eq!(spec("placement")["default"], json!({"spread": "Preferred"}));
         assert_eq!(spec("shards")["format"], json!("int32"));
         assert_eq!(spec("memory")["default"], json!({"maxPercent": 75, "policy": "noeviction"}));
         assert_eq!(spec("storage/properties/size")["x-kubernetes-int-or-string"], json!(true));

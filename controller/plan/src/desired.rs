@@ -26,6 +26,10 @@ pub struct Desired {
     pub approval: Approval,
     /// A failover that somebody asked for.
     pub failover: Option<FailoverRequest>,
+    /// Primaries are spread over sites.
+    pub spread: bool,
+    /// Shards whose primary a person has placed: it stays there, wherever that is.
+    pub placed_by_hand: BTreeSet<u16>,
 }
 
 impl Desired {
@@ -48,6 +52,8 @@ impl Desired {
             migration_paused: false,
             approval: Approval::Automatic,
             failover: None,
+            spread: true,
+            placed_by_hand: BTreeSet::new(),
         }
     }
 }
@@ -91,7 +97,8 @@ pub struct FailoverRequest {
     pub shard: u16,
     /// The primary at the time of the request: the request is done when the shard's slots are owned by another member.
     pub from: NodeId,
-    /// Ordinal of the member to promote; absent: the synced replica with the least lag.
+    /// Ordinal of the member to promote; absent: of the synced replicas at the site with the fewest primaries the one
+    /// with the least lag.
     pub candidate: Option<u16>,
     /// How.
     pub how: FailoverHow,

@@ -26,6 +26,7 @@ pub fn unmet(desired: &Desired, observed: &Observed) -> Vec<String> {
             }
             slots(desired, &nodes, &mut faults);
             request(desired, &nodes, &mut faults);
+            sites(desired, observed, &nodes, &mut faults);
         }
     }
     faults
@@ -40,7 +41,7 @@ fn say(faults: &mut Vec<String>, when: bool, what: impl FnOnce() -> String) {
 /// Exactly the wanted places exist, each with a running server of the newest template.
 fn places<'a>(desired: &Desired, observed: &'a Observed, faults: &mut Vec<String>) -> BTreeMap<Pod, &'a Node> {
     let mut nodes = BTreeMap::new();
-    for (pod, Member { outdated, terminating, last_id: _, seen }) in &observed.members {
+    for (pod, Member { outdated, terminating, last_id: _, site: _, seen }) in &observed.members {
         let wanted = pod.shard < desired.shards && pod.ordinal <= desired.replicas;
         say(faults, !wanted, || alloc::format!("{pod} is not wanted"));
         say(faults, wanted && *outdated, || alloc::format!("{pod} is outdated"));
@@ -116,4 +117,34 @@ fn request(desired: &Desired, nodes: &BTreeMap<Pod, &Node>, faults: &mut Vec<Str
         pod.shard == ask.shard && node.is_primary() && named
     });
     say(faults, !done, || alloc::format!("the failover of shard {} is not done", ask.shard));
+}
+
+/// No role could be handed over to another site such that the sites that hold half of the primaries or more become fewer or hold less.
+fn sites(desired: &Desired, observed: &Observed, nodes: &BTreeMap<Pod, &Node>, faults: &mut Vec<String>) {
+    let primaries: Vec<Pod> = nodes.iter().filter(|(_, node)| node.is_primary()).map(|(pod, _)| *pod).collect();
+    let at = |pod: &Pod| observed.members.get(pod).and_then(|member| member.site.name());
+    let known = primaries.iter().all(|pod| at(pod).is_some());
+    if !desired.spread || desired.failover.is_some() || !known {
+        return;
+    }
+    let now = too_full(primaries.iter().filter_map(at));
+    for replica in nodes.iter().filter(|(_, node)| !node.is_primary()).map(|(pod, _)| pod) {
+        let moved = primaries.iter().map(|pod| if pod.shard == replica.shard { replica } else { pod });
+        let placed = desired.placed_by_hand.contains(&replica.shard) || at(replica).is_none();
+        say(faults, !placed && too_full(moved.filter_map(at)) < now, || {
+            alloc::format!("too many primaries are on one site, {replica} could take over one of them")
+        });
+    }
+}
+
+/// The numbers of primaries on those sites that hold half of them or more, most first.
+fn too_full<'a>(primaries: impl Iterator<Item = &'a str>) -> Vec<u16> {
+    let (mut held, mut all) = (BTreeMap::new(), 0_u16);
+    for site in primaries {
+        *held.entry(site).or_insert(0_u16) += 1;
+        all += 1;
+    }
+    let mut full: Vec<u16> = held.into_values().filter(|here| here * 2 >= all).collect();
+    full.sort_unstable_by(|one, other| other.cmp(one));
+    full
 }

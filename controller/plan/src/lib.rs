@@ -15,6 +15,7 @@ pub mod model;
 pub mod observed;
 pub mod plan;
 pub mod preview;
+pub mod sites;
 pub mod slots;
 pub mod step;
 
@@ -27,5 +28,6 @@ pub use observed::{Address, Health, Member, Node, NodeId, Observed, Open, Peer, 
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};
 pub use preview::{Preview, preview};
+pub use sites::Site;
 pub use slots::{SLOTS, SlotSet, key_slot};
 pub use step::{Leaver, ReleaseHow, RestartAs, Step, Who};

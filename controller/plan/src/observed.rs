@@ -5,6 +5,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use core::fmt;
 
+use crate::sites::Site;
 use crate::slots::SlotSet;
 
 /// A place: pod `<cluster>-<shard>-<ordinal>`.
@@ -103,6 +104,8 @@ pub struct Member {
     pub terminating: bool,
     /// The node ID last seen at this place (from status), if any. What is unknown now may still be this node.
     pub last_id: Option<NodeId>,
+    /// Where it runs.
+    pub site: Site,
     /// What was found.
     pub seen: Seen,
 }

@@ -117,6 +117,11 @@ impl<'a> Scene<'a> {
         self.observed.members.get(&pod).is_some_and(|member| member.terminating)
     }
 
+    /// The site of a member, where it is known.
+    pub(crate) fn site(&self, pod: Pod) -> Option<&'a str> {
+        self.observed.members.get(&pod)?.site.name()
+    }
+
     /// Every place that exists or shall exist, with what was found there. A wanted place without a record is absent.
     pub(crate) fn places(&self) -> BTreeMap<Pod, Option<&'a Member>> {
         let recorded = self.observed.members.iter().map(|(pod, member)| (*pod, Some(member)));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plan::{
-    Desired, Limits, Member, Node, Observed, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Step, Waiting, Who,
+    Desired, Limits, Member, Node, Observed, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step, Waiting, Who,
     plan as sound,
 };
 use proptest::prelude::*;
@@ -122,6 +122,30 @@ fn a_lazy_planner_is_caught() {
         if (1..9_000).contains(&plan.slots_left) { Plan::default() } else { plan }
     }
     is_caught("the rest of the slots stays where it is", broken, peaceful);
+}
+
+#[test]
+fn leaving_primaries_where_they_crowd_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut blind = observed.clone();
+        blind.members.values_mut().for_each(|member| member.site = Site::Unknown);
+        sound(desired, &blind, limits)
+    }
+    is_caught("sites are not looked at", broken, peaceful);
+}
+
+#[test]
+fn handing_roles_over_that_crowd_nowhere_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        // All primaries seem to be at one site, wherever they are: it goes on for ever.
+        let mut confused = observed.clone();
+        for (pod, member) in &mut confused.members {
+            let primary = matches!(&member.seen, Seen::Node(node) if node.is_primary());
+            member.site = Site::At(if primary { "here".to_owned() } else { pod.to_string() });
+        }
+        sound(desired, &confused, limits)
+    }
+    is_caught("roles are handed over for no reason", broken, peaceful);
 }
 
 #[test]

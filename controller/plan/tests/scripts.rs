@@ -1,8 +1,8 @@
 //! Stories as scripts: commands and what comes of them in one file, to be read as documentation. `KUN_UPDATE=1` rewrites the answers.
 //!
-//! Commands: `cluster shards=3 replicas=1 [volumes=no] [adopt=yes] [supervised=yes]`, `plan`, `round [steps]`, `tick [n]`, `run` (until
-//! rest), `layout`, `write`, `lost`, `preview`, `shards n`, `replicas n`, `pause yes|no`, `outdate all|pod…`, `approve n…`,
-//! `failover shard [ordinal]`, `crash pod`, `delete pod`, `wipe pod`, `hide pod`, `cut pod`, `rejoin`.
+//! Commands: `cluster shards=3 replicas=1 [volumes=no] [adopt=yes] [supervised=yes]`, `at site pod…`, `plan`, `round [steps]`, `tick [n]`, `run` (until
+//! rest), `layout`, `write`, `lost`, `preview`, `shards n`, `replicas n`, `pause yes|no`, `outdate all|pod…`, `approve n…`, `placed n…`,
+//! `failover shard [ordinal]`, `forgive`, `crash pod`, `delete pod`, `wipe pod`, `hide pod`, `cut pod`, `rejoin`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod support;
@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use plan::model::{Luck, Process, World};
-use plan::{Approval, Desired, FailoverHow, FailoverRequest, Plan, Pod, Role, preview};
+use plan::{Approval, Desired, FailoverHow, FailoverRequest, Plan, Pod, Role, Site, preview};
 use support::Run;
 
 fn script(name: &str) {
@@ -85,6 +85,11 @@ fn obey(run: &mut Run, words: &[&str]) -> String {
             let candidate = words.get(2).map(|word| word.parse().unwrap());
             run.desired.failover = Some(FailoverRequest { shard, from, candidate, how: FailoverHow::Coordinated });
         }
+        "at" => words[2..].iter().for_each(|word| {
+            run.world.homes.get_mut(&pod(word)).unwrap().site = Site::At(words[1].to_owned());
+        }),
+        "placed" => run.desired.placed_by_hand = words[1..].iter().map(|word| word.parse().unwrap()).collect(),
+        "forgive" => run.desired.failover = None,
         "crash" => run.crash(pod(words[1]), false),
         "delete" => run.crash(pod(words[1]), true),
         "wipe" => run.wipe(pod(words[1])),
@@ -199,6 +204,11 @@ fn rolling_restart() {
 #[test]
 fn a_primary_dies() {
     script("a_primary_dies");
+}
+
+#[test]
+fn too_many_primaries_on_one_site() {
+    script("too_many_primaries_on_one_site");
 }
 
 #[test]

@@ -177,7 +177,7 @@ fn no_slot_moves_to_a_pod_that_is_being_deleted() {
 
 /// Histories that once ended badly, as the random campaign found them.
 fn survives(shards: u16, replicas: u16, volumes: bool, seed: Option<u64>, history: &[Event]) {
-    let setting = Setting { shards, replicas, volumes, seed };
+    let setting = Setting { shards, replicas, volumes, seed, sites: 1 };
     let (run, plan) = live_through(&setting, history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     assert!(plan.is_satisfied(), "{plan:?}");
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
@@ -191,7 +191,7 @@ fn round(most: usize, stale: bool, ticks: u32) -> Event {
 fn a_replica_whose_primary_died_since_the_look_is_not_restarted() {
     let died = Event::Crash { place: 103, with_pod: false };
     let history = [Event::Outdate(93), round(1, false, 1), round(0, true, 0), died, round(1, true, 0)];
-    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: None };
+    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: None, sites: 1 };
     let (run, plan) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     // Its keys are there; with a single shard there is nobody to vote for it.
     assert_eq!(run.world.up(Pod::new(0, 0)).unwrap().data.len(), 16);
@@ -282,7 +282,7 @@ fn nothing_is_moved_while_another_primary_has_the_epoch_of_the_source() {
     let failover = Event::FailOver { shard: 0, candidate: None, force: false };
     let history =
         [Event::Replicas(2), failover, Event::Shards(4), round(1, false, 3), Event::Replicas(0), round(1, false, 0)];
-    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: Some(17_472_924_004_802_001_734) };
+    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: Some(17_472_924_004_802_001_734), sites: 1 };
     let (run, _) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }

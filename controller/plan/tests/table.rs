@@ -1,14 +1,15 @@
 //! Rows: a layout, what is wanted, and the whole plan. A layout names each member and what was found there:
 //! `P0-99` a primary with slots, `r0-0` a synced replica of that member, `r0-0~` one that is not, `P` an empty primary; `x` stopped, `-`
 //! absent, `?` unknown, `s` starting, `H` held without data, `Hd` held with data, `Hn` held without data or identity, `Hdn` with data and
-//! without identity. `x:P0-99` says what the others' tables still say of a member that does not answer. `!` at the end: outdated.
+//! without identity. `x:P0-99` says what the others' tables still say of a member that does not answer. `!` at the end: outdated; then `*`:
+//! no site has been given to it; then `@a`: it runs at site a.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::collections::BTreeMap;
 
 use plan::{
     Approval, Desired, FailoverHow, FailoverRequest, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
-    PeerRole, Pod, Role, Seen, SlotSet, goal,
+    PeerRole, Pod, Role, Seen, Site, SlotSet, goal,
 };
 
 fn id(pod: Pod) -> NodeId {
@@ -38,7 +39,7 @@ fn layout(text: &str) -> Observed {
         text.split_whitespace().collect::<Vec<_>>().chunks(2).map(|pair| (pod(pair[0]), pair[1])).collect();
     let mut lines: BTreeMap<NodeId, Peer> = BTreeMap::new();
     for (pod, word) in &members {
-        let word = word.trim_end_matches('!');
+        let word = word.split_once('@').map_or(*word, |(word, _)| word).trim_end_matches('*').trim_end_matches('!');
         let (alive, what) = match word.split_once(':') {
             Some((_, what)) => (false, role(what)),
             None if word.starts_with(['P', 'r']) => (true, role(word)),
@@ -63,9 +64,13 @@ fn layout(text: &str) -> Observed {
         word => Seen::Node(Box::new(node(pod, role(word), &lines))),
     };
     let members = members.iter().map(|(pod, word)| {
+        let (word, site) = word.split_once('@').unwrap_or((*word, ""));
+        let site = if site.is_empty() { Site::Unknown } else { Site::At(site.to_owned()) };
+        let site = if word == "-" || word.ends_with('*') { Site::Nowhere } else { site };
+        let word = word.trim_end_matches('*');
         let (outdated, word) = (word.ends_with('!'), word.trim_end_matches('!'));
         let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
-        (*pod, Member { outdated, terminating: false, last_id, seen: seen(*pod, word) })
+        (*pod, Member { outdated, terminating: false, last_id, site, seen: seen(*pod, word) })
     });
     Observed { members: members.collect(), failovers_asked: BTreeMap::new(), elections: BTreeMap::new() }
 }
@@ -375,6 +380,20 @@ fn a_pod_stuck_on_an_old_template_is_freed() {
 }
 
 #[test]
+fn a_pod_of_an_old_template_that_never_got_a_site_is_replaced_at_once_as_nothing_of_it_ever_ran() {
+    let mut wanted = Desired::cluster(1, 1);
+    wanted.restart_keeps_data = false;
+    let start = "waits: member 0-0 has not started yet";
+    let told = |text| told(&wanted, &layout(text));
+    let stuck = told("0-0 x!* 0-1 x!*");
+    assert_eq!(stuck[..4], ["restart 0-0", "restart 0-1", start, "waits: member 0-1 has not started yet"]);
+    // What runs nowhere now may have run, and its files may be the last.
+    assert_eq!(told("0-0 x!@a 0-1 x!@a")[0], start);
+    // Of today's template there is nothing better to be had.
+    assert_eq!(told("0-0 x* 0-1 x*")[0], start);
+}
+
+#[test]
 fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
     let mut wanted = Desired::cluster(1, 0);
     wanted.mode = plan::Mode::Standalone;
@@ -388,4 +407,109 @@ fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
     );
     row(&wanted, "0-0 Hn", &["let 0-0 start blank, its files set aside"]);
     row(&wanted, "0-0 Hd", &["let 0-0 start with its files as they are"]);
+}
+
+/// Three shards whose members run at these sites, in order of their places.
+fn at_sites(sites: [&str; 6]) -> String {
+    let words: Vec<&str> = THREE.split_whitespace().collect();
+    let members = words.chunks(2).zip(sites);
+    members.map(|(pair, site)| format!("{} {}@{site}", pair[0], pair[1])).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn no_site_keeps_half_of_the_primaries_where_a_replica_elsewhere_can_take_one() {
+    let wanted = Desired::cluster(3, 1);
+    let first = ["hand the primary role over from 00000000 to 0-1"];
+    row(&wanted, &at_sites(["a", "b", "a", "b", "a", "b"]), &first);
+    row(&wanted, &at_sites(["a", "b", "a", "c", "b", "a"]), &["hand the primary role over from 01000000 to 1-1"]);
+    row(&wanted, &at_sites(["a", "b", "b", "c", "c", "a"]), &[]);
+    // Two of three at one site, and no way to make it fewer than two anywhere.
+    row(&wanted, &at_sites(["a", "b", "a", "b", "b", "a"]), &[]);
+    // Half of them are too many as well: without them there is no majority.
+    let four = "0-0 P0-4095@a 0-1 r0-0@c 1-0 P4096-8191@a 1-1 r1-0@b 2-0 P8192-12287@b 2-1 r2-0@a 3-0 P12288-16383@b 3-1 r3-0@c";
+    row(&Desired::cluster(4, 1), four, &first);
+}
+
+#[test]
+fn nobody_waits_for_a_replica_elsewhere_that_is_far_behind() {
+    let mut observed = layout(&at_sites(["a", "b", "a", "b", "a", "a"]));
+    let behind = |observed: &mut Observed, place: &str| {
+        let Role::Replica { lag_bytes, .. } = &mut at(observed, place).role else { panic!("{place} is no replica") };
+        *lag_bytes = 1 << 30;
+    };
+    behind(&mut observed, "0-1");
+    let steps = |observed: &Observed| plan::plan(&Desired::cluster(3, 1), observed, &Limits::default());
+    let other = steps(&observed).steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(other, ["hand the primary role over from 01000000 to 1-1"]);
+    behind(&mut observed, "1-1");
+    assert!(steps(&observed).is_satisfied());
+}
+
+#[test]
+fn a_role_that_moves_anyway_goes_where_the_fewest_primaries_are() {
+    let text = "0-0 P0-5460!@a 0-1 r0-0@b 0-2 r0-0@c 1-0 P5461-10922@b 1-1 r1-0@a 1-2 r1-0@c 2-0 P10923-16383@d 2-1 r2-0@a 2-2 r2-0@b";
+    let mut wanted = Desired::cluster(3, 2);
+    row(&wanted, text, &["hand the primary role over from 00000000 to 0-2"]);
+    row(&wanted, &text.replace("@c", "@b"), &["hand the primary role over from 00000000 to 0-1"]);
+    wanted.spread = false;
+    row(&wanted, text, &["hand the primary role over from 00000000 to 0-1"]);
+}
+
+#[test]
+fn at_one_site_or_at_sites_that_are_not_known_roles_stay_where_they_are() {
+    let wanted = Desired::cluster(3, 1);
+    row(&wanted, &at_sites(["a"; 6]), &[]);
+    row(&wanted, &at_sites(["a", "b", "", "b", "a", "b"]), &[]);
+    row(&wanted, &at_sites(["a", "", "a", "", "a", ""]), &[]);
+    row(&Desired::cluster(1, 1), "0-0 P0-16383@a 0-1 r0-0@b", &[]);
+    row(&Desired { spread: false, ..wanted }, &at_sites(["a", "b", "a", "b", "a", "b"]), &[]);
+}
+
+#[test]
+fn what_a_person_asked_for_outweighs_the_spread_of_primaries() {
+    let text = at_sites(["a", "b", "a", "b", "a", "b"]);
+    let placed =
+        |shards: &[u16]| Desired { placed_by_hand: shards.iter().copied().collect(), ..Desired::cluster(3, 1) };
+    row(&placed(&[0]), &text, &["hand the primary role over from 01000000 to 1-1"]);
+    row(&placed(&[0, 1, 2]), &text, &[]);
+    // While a failover is asked for nothing else moves, also when it is done and its record does not say so yet.
+    let mut asked = Desired::cluster(3, 1);
+    let from = id(pod("2-1"));
+    asked.failover = Some(FailoverRequest { shard: 2, from, candidate: None, how: FailoverHow::Coordinated });
+    row(&asked, &text, &[]);
+}
+
+#[test]
+fn a_role_is_taken_from_the_shard_that_has_rested_longest_and_one_at_a_time() {
+    let text = at_sites(["a", "b", "a", "b", "a", "b"]);
+    let mut observed = layout(&text);
+    observed.elections = [(0, 30_000), (1, 90_000), (2, 60_000)].into();
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), ["hand the primary role over from 01000000 to 1-1"]);
+    observed.elections = [(0, 1_000), (1, 2_000), (2, 3_000)].into();
+    let rest = "waits: the primary role of shard 2 moved, or may have moved, 3.0 s ago; it may move again 21 s after that, when Redis counts votes anew";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [rest]);
+    observed.elections.clear();
+    observed.failovers_asked.insert(2, 400);
+    let asked = "waits: the failover of shard 2 was asked for 400 ms ago and is not seen yet";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [asked]);
+}
+
+#[test]
+fn primaries_are_spread_after_a_roll_and_before_members_return_that_may_be_away_for_long() {
+    let wanted = Desired::cluster(3, 1);
+    let outdated = at_sites(["a", "b", "a", "b", "a", "b"]).replacen("r2-0", "r2-0!", 1);
+    row(&wanted, &outdated, &["restart 2-1"]);
+    // An outdated replica would have to give the role back.
+    let mut supervised = Desired::cluster(3, 1);
+    supervised.approval = Approval::Supervised { approved: [].into() };
+    let first = at_sites(["a", "b", "a", "b", "b", "a"]).replacen("P0-5460", "P0-5460!", 1);
+    let wait = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
+    row(&supervised, &first, &[wait]);
+    let five = "0-0 P0-3276@a 0-1 r0-0@b 1-0 P3277-6553@a 1-1 r1-0@b 2-0 P6554-9829@a 2-1 x:r2-0@b 3-0 P9830-13106@b 3-1 r3-0@a 4-0 P13107-16383@c 4-1 r4-0@a";
+    let handed = "hand the primary role over from 00000000 to 0-1";
+    let told_of = |text: &str| told(&Desired::cluster(5, 1), &layout(text));
+    assert!(!told_of(five).contains(&handed.to_owned()), "2-1 is on its way up");
+    assert!(!told_of(&five.replace("x:r2-0@b", "-:r2-0*")).contains(&handed.to_owned()), "2-1 is made anew");
+    assert!(told_of(&five.replace("x:r2-0@b", "x:r2-0*")).contains(&handed.to_owned()), "there is no site for 2-1");
+    assert!(told_of(&five.replace("x:r2-0@b", "?:r2-0@b")).contains(&handed.to_owned()), "2-1 is not seen");
 }

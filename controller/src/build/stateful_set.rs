@@ -18,8 +18,8 @@ use crate::resolve::{Resolved, Volume};
 
 mod pod;
 
-pub use pod::CONTAINER;
 pub(crate) use pod::{BINARY_IN_IMAGE, confined, copy_agent, mount};
+pub use pod::{CONTAINER, is_kept_apart};
 
 /// Annotation on a pod template: uid of the RedisOperation that last asked for a restart. It stays when the operation
 /// is gone, or its disappearance would be a change of the template again.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod as KubePod;
-use plan::{NodeId, Pod};
+use plan::{NodeId, Pod, Site};
 use types::names;
 
 use crate::build::stateful_set::{self, CONTAINER};
@@ -21,6 +21,8 @@ pub struct Mark {
     digest: Option<String>,
     /// The restart that runs, if one does.
     restart: Option<String>,
+    /// It stays away from the nodes of its shard's other members.
+    apart: bool,
 }
 
 /// One place.
@@ -34,6 +36,8 @@ pub struct Place {
     pub terminating: bool,
     /// Node ID last seen there.
     pub last_id: Option<NodeId>,
+    /// The node it runs on.
+    pub site: Site,
     /// uid of the pod, if there is one.
     pub uid: Option<String>,
     /// What Kubernetes says about its Redis container.
@@ -69,11 +73,52 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
         for ordinal in (0..size).chain(beyond) {
             let name = names::pod(&gathered.key().name, shard, ordinal);
             let pod = gathered.pods.get(&name).map(|pod| &**pod);
-            let place = place(name, pod, marks.get(&shard), &last);
+            let mut place = place(name, pod, marks.get(&shard), &last);
+            let mark = marks.get(&shard);
+            place.outdated |= mark.is_some() && pod.is_some_and(|pod| was_never_placed(pod) && is_of_old(pod, set));
+            let fellows = || (0..ordinal).filter_map(|fellow| places.get(&Pod::new(shard, fellow)));
+            place.outdated |= mark.is_some_and(|mark| mark.apart)
+                && pod.is_some_and(|pod| !is_kept_apart(pod))
+                && place.site.name().is_some()
+                && fellows().any(|fellow: &Place| fellow.site == place.site);
             places.insert(Pod::new(shard, ordinal), place);
         }
     }
     places
+}
+
+/// Made to stay away from the nodes of its shard's other members. Who shares one all the same was put there by somebody who does not
+/// heed that, and would be put there again.
+fn is_kept_apart(pod: &KubePod) -> bool {
+    pod.spec.as_ref().is_some_and(stateful_set::is_kept_apart)
+}
+
+/// The scheduler has looked at it and found no node: nothing of it runs or ever has.
+fn was_never_placed(pod: &KubePod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let unscheduled = |c: &k8s_openapi::api::core::v1::PodCondition| c.type_ == "PodScheduled" && c.status == "False";
+    node_of(pod).is_none() && conditions.is_some_and(|all| all.iter().any(unscheduled))
+}
+
+/// Made from another template than the set's present one, in whatever they differ: it may be just what keeps it from finding a node.
+fn is_of_old(pod: &KubePod, set: &StatefulSet) -> bool {
+    let status = set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation);
+    let newest = status.and_then(|status| status.update_revision.as_ref());
+    let labels = pod.metadata.labels.as_ref();
+    let own = labels.and_then(|labels| labels.get("controller-revision-hash"));
+    newest.is_some() && own.is_some() && newest != own
+}
+
+fn node_of(pod: &KubePod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+fn site_of(pod: &KubePod) -> Site {
+    match node_of(pod) {
+        Some(node) => Site::At(node.to_owned()),
+        None if was_never_placed(pod) => Site::Nowhere,
+        None => Site::Unknown,
+    }
 }
 
 /// The marks of wanted StatefulSets. Who asked for the last restart counts only while that restart runs: one that was
@@ -82,10 +127,11 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
 pub fn marks(sets: &[StatefulSet], running_restart: Option<&str>) -> Marks {
     sets.iter()
         .filter_map(|set| {
-            let template = set.spec.as_ref()?.template.metadata.as_ref()?;
-            let (digest, by) = stateful_set::restart_marks(template.annotations.as_ref());
+            let template = &set.spec.as_ref()?.template;
+            let (digest, by) = stateful_set::restart_marks(template.metadata.as_ref()?.annotations.as_ref());
             let by = by.filter(|by| running_restart == Some(by.as_str()));
-            Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned() }))
+            let apart = template.spec.as_ref().is_some_and(stateful_set::is_kept_apart);
+            Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned(), apart }))
         })
         .collect()
 }
@@ -102,7 +148,7 @@ fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
 
 fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeMap<&str, NodeId>) -> Place {
     let outdated = match (pod, mark) {
-        (Some(pod), Some(Mark { digest, restart })) => {
+        (Some(pod), Some(Mark { digest, restart, apart: _ })) => {
             let (has, by) = stateful_set::restart_marks(pod.metadata.annotations.as_ref());
             has != digest.as_ref() || (restart.is_some() && by != restart.as_ref())
         }
@@ -112,6 +158,7 @@ fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeM
         outdated,
         terminating: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()),
         last_id: last.get(name.as_str()).copied(),
+        site: pod.map_or(Site::Nowhere, site_of),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),
         container: pod.map_or(Container::None, container_of),
         name,
@@ -122,8 +169,8 @@ fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeM
 #[must_use]
 pub fn container_of(pod: &KubePod) -> Container {
     let Some(status) = &pod.status else { return Container::Unreported };
-    // A pod that has ended keeps its object: none of its containers runs.
-    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+    // A pod that has ended keeps its object, and one without a node has no more than that: none of its containers runs.
+    if was_never_placed(pod) || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         return Container::Stopped;
     }
     let state = status

@@ -1,6 +1,6 @@
 //! What the planner is asked for: the specification, what a restart would lose, and what a person has asked for. Pure.
 
-use types::cluster::{AppendOnly, Mode};
+use types::cluster::{AppendOnly, Mode, Spread};
 
 use crate::gather::Gathered;
 use crate::resolve::{Approval, Resolved};
@@ -30,5 +30,10 @@ pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered) -> plan::Desired 
             Approval::Shards(approved) => plan::Approval::Supervised { approved: approved.clone() },
         },
         failover: gathered.current_operation().and_then(|operation| operate::request(operation)),
+        spread: match resolved.spread {
+            Spread::Required | Spread::Preferred => true,
+            Spread::Off => false,
+        },
+        placed_by_hand: gathered.operations.iter().filter_map(|operation| operate::placed(operation)).collect(),
     }
 }

@@ -1,11 +1,13 @@
 //! The conditions: each a word for programs and a sentence with numbers for people.
 
+use std::collections::BTreeSet;
+
 use types::RedisBackup;
 use types::backup::BackupPhase;
 use types::cluster::{Mode, RedisClusterStatus};
 use types::condition::{Condition, Status, cluster as kind};
 
-use super::{Seeing, Verdict};
+use super::{Crowded, Seeing, Shared, Verdict};
 use crate::resolve::Resolved;
 
 /// Longest message: `kubectl describe` and events stay readable.
@@ -61,7 +63,7 @@ pub(super) fn conditions(
         of(kind::AVAILABLE, available(resolved, verdict)),
         of(kind::PROGRESSING, progressing(seeing, resolved)),
         of(kind::DEGRADED, degraded(seeing, verdict)),
-        of(kind::DATA_AT_RISK, at_risk(resolved, verdict)),
+        of(kind::DATA_AT_RISK, at_risk(seeing, resolved, verdict, previous)),
         of(kind::BACKUP_HEALTHY, backup_healthy(seeing.backups)),
         of(kind::UP_TO_DATE, up_to_date(resolved, verdict)),
     ]
@@ -181,21 +183,51 @@ fn degraded(seeing: Seeing<'_>, verdict: &Verdict) -> Said {
     (Status::False, "NothingWrong", "nothing is wrong that needs a person".to_owned())
 }
 
-fn at_risk(resolved: &Resolved, verdict: &Verdict) -> Said {
-    if resolved.mode == Mode::Standalone || resolved.members <= 1 {
+/// What is lost already comes before what one more failure would take.
+fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous: &RedisClusterStatus) -> Said {
+    if resolved.mode == Mode::Standalone {
         return (Status::False, "AsAsked", "as many copies as were asked for".to_owned());
     }
-    match verdict.thin.first() {
-        None => {
-            let text = format!("every shard has {} copies in sync", resolved.members);
-            (Status::False, "AllCopiesInSync", text)
-        }
-        Some((shard, copies, wanted)) => {
-            let shards = verdict.thin.len();
-            let text = format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}");
-            (Status::True, "TooFewCopies", text)
-        }
+    if let Some((shard, copies, wanted)) = verdict.thin.first().filter(|_| resolved.members > 1) {
+        let shards = verdict.thin.len();
+        let text = format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}");
+        return (Status::True, "TooFewCopies", text);
     }
+    let last = previous.conditions.iter().find(|c| c.kind == kind::DATA_AT_RISK).map(|c| c.reason.as_str());
+    let told = |(_, reason, _): &Said| nothing_will_mend_it(seeing) || last == Some(reason);
+    let (shared, crowded) = (copies_share_a_node(resolved, verdict), majority_on_one_node(verdict));
+    if let Some(said) = shared.filter(told).or_else(|| crowded.filter(told)) {
+        return said;
+    }
+    if resolved.members <= 1 {
+        return (Status::False, "AsAsked", "as many copies as were asked for".to_owned());
+    }
+    (Status::False, "AllCopiesInSync", format!("every shard has {} copies in sync", resolved.members))
+}
+
+/// Nothing is to be done, or only once a person says so.
+fn nothing_will_mend_it(seeing: Seeing<'_>) -> bool {
+    use plan::Waiting;
+    let for_people = |why: &Waiting| matches!(why, Waiting::Approval { .. } | Waiting::MigrationPaused { .. });
+    seeing.plan.steps.is_empty() && seeing.plan.waiting.iter().all(for_people)
+}
+
+fn copies_share_a_node(resolved: &Resolved, verdict: &Verdict) -> Option<Said> {
+    let first = verdict.sites.shared.first()?;
+    let shards = verdict.sites.shared.iter().map(|shared| shared.shard).collect::<BTreeSet<_>>().len();
+    let Shared { shard, node, here } = first;
+    let text = format!(
+        "{shards} shards have copies on the same node; shard {shard} has {here} of {} on {node}",
+        resolved.members
+    );
+    Some((Status::True, "CopiesShareANode", text))
+}
+
+fn majority_on_one_node(verdict: &Verdict) -> Option<Said> {
+    let Crowded { node, here, of } = verdict.sites.crowded.as_ref()?;
+    let text =
+        format!("{here} of {of} primaries are on node {node}; without it there is no majority that could elect others");
+    Some((Status::True, "MajorityOnOneNode", text))
 }
 
 /// The newest backup that has ended speaks.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use plan::{Node, NodeId, PeerRole, Pod, Role, SLOTS, Seen, SlotSet};
 use types::cluster::Mode;
 
+use super::sites::{Sites, sites};
 use crate::probe::Probed;
 use crate::resolve::Resolved;
 
@@ -34,6 +35,8 @@ pub struct Verdict {
     pub surplus: usize,
     /// Members whose last write to disk failed.
     pub failing_disks: Vec<Pod>,
+    /// What the loss of one node would take along.
+    pub sites: Sites,
     /// Every slot is served (in Standalone: the server answers).
     pub serving: bool,
     /// Everything is as it should be.
@@ -59,6 +62,7 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
         replicas_wanted: shards.saturating_mul(usize::from(resolved.members.saturating_sub(1))),
         outdated: members.values().filter(|member| member.outdated).count(),
         surplus: members.keys().filter(|pod| !is_wanted(pod)).count(),
+        sites: sites(resolved, probed),
         failing_disks: probed.facts.iter().filter(|(_, f)| f.persistence_failed).map(|(pod, _)| *pod).collect(),
         ..Verdict::default()
     };

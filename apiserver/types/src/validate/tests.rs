@@ -35,7 +35,8 @@ fn a_cluster_that_says_nothing_and_one_that_says_all_are_fine() {
         "failover": {"nodeTimeout": "1500ms", "minReplicasToWrite": 1},
         "migration": {"maxBytesPerSecond": "50Mi", "batchKeys": 10, "maxKeyBytes": "64Mi", "paused": true},
         "backup": {"target": {"directory": {"path": "/srv/backups"}}},
-        "deletion": {"policy": "Retain", "protected": true}, "paused": true, "update": {"strategy": "Supervised"}
+        "deletion": {"policy": "Retain", "protected": true}, "paused": true, "update": {"strategy": "Supervised"},
+        "placement": {"spread": "Required"}
     });
     for spec in [json!({}), json!({"mode": "Standalone"}), all] {
         assert_eq!(texts(&cluster(&a_cluster(&spec))), Vec::<String>::new(), "{spec}");

@@ -6,6 +6,7 @@ use alloc::string::String;
 
 use super::{Data, Home, Process, Server, World};
 use crate::observed::{Health, Member, Node, Observed, Open, PeerRole, Pod, Role, Seen};
+use crate::sites::Site;
 use crate::slots::SlotSet;
 
 /// What clients would find, for comparing before and after.
@@ -30,7 +31,8 @@ impl World {
                 home.last_id = Some(node.id);
             }
             let Home { outdated, terminating, last_id, .. } = *home;
-            members.insert(pod, Member { outdated, terminating, last_id, seen });
+            let site = if home.process == Process::NoPod { Site::Nowhere } else { home.site.clone() };
+            members.insert(pod, Member { outdated, terminating, last_id, site, seen });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();

@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 
 use crate::desired::Desired;
 use crate::observed::{Address, NodeId, Observed, Open, Peer, Pod, Role, Seen};
+use crate::sites::Site;
 use crate::slots::SlotSet;
 
 pub use look::Truth;
@@ -202,6 +203,8 @@ pub struct Home {
     pub address: Address,
     /// The identity status remembers.
     pub last_id: Option<NodeId>,
+    /// Where its pod runs.
+    pub site: Site,
 }
 
 /// The whole world.
@@ -217,6 +220,8 @@ pub struct World {
     pub persistent: bool,
     /// The word of a slot's new owner may get lost, and arrives later.
     pub lossy: bool,
+    /// Sites on which pods are made, by chance; 0: it is not known on which.
+    pub sites: u64,
     /// Ticks so far.
     pub now: u64,
     /// Introductions under way: who was told of whom.
@@ -242,6 +247,7 @@ impl World {
             volumes,
             persistent,
             lossy: true,
+            sites: 1,
             now: 0,
             meets: Vec::new(),
             acked: BTreeSet::new(),
@@ -258,6 +264,8 @@ impl World {
         let mut world = Self::new(volumes, true);
         // Names of its own, unlike any that was seen.
         world.counter = 0x80_0000;
+        // Nobody knows where pods will be made.
+        world.sites = 0;
         for (pod, member) in &observed.members {
             let files = || look::remembered(observed, member);
             let (process, server, address) = match &member.seen {
@@ -273,7 +281,8 @@ impl World {
             let (outdated, last_id) = (member.outdated, member.last_id);
             // A pod that is being deleted comes back, so it is taken for what it will be.
             let terminating = false;
-            let home = Home { process, hidden, cut_off: hidden, outdated, terminating, server, address, last_id };
+            let (cut_off, site) = (hidden, member.site.clone());
+            let home = Home { process, hidden, cut_off, outdated, terminating, server, address, last_id, site };
             world.homes.insert(*pod, home);
         }
         world
@@ -287,6 +296,14 @@ impl World {
     fn fresh_address(&mut self) -> Address {
         let number = self.fresh();
         alloc::format!("10.{}.{}.{}:6379", number >> 16 & 255, number >> 8 & 255, number & 255)
+    }
+
+    /// Wherever there is room, whoever else of the shard is there.
+    fn some_site(&self) -> Site {
+        match self.sites {
+            0 => Site::Unknown,
+            sites => Site::At(alloc::format!("site-{}", Luck::seeded(!self.counter).below(sites))),
+        }
     }
 
     fn fresh_id(&mut self) -> NodeId {
@@ -314,13 +331,15 @@ impl World {
 
     fn make_pod(&mut self, pod: Pod) {
         let address = self.fresh_address();
+        let site = self.some_site();
         let kept = self.homes.remove(&pod);
         let last_id = kept.as_ref().and_then(|home| home.last_id);
         let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
         let (hidden, cut_off, outdated, terminating) = (false, false, false, false);
-        self.homes.insert(pod, Home { process, hidden, cut_off, outdated, terminating, server, address, last_id });
+        let home = Home { process, hidden, cut_off, outdated, terminating, server, address, last_id, site };
+        self.homes.insert(pod, home);
     }
 
     /// Agents start Redis, or hold it: a member that would come back as an empty primary is held.
@@ -502,8 +521,9 @@ impl World {
             };
             let flags = (home.hidden, home.cut_off, home.outdated, home.terminating);
             text.push_str(&alloc::format!(
-                "{pod} {:?} (hidden, cut off, outdated, terminating) {flags:?} {line}\n",
-                home.process
+                "{pod} {:?} at {:?} (hidden, cut off, outdated, terminating) {flags:?} {line}\n",
+                home.process,
+                home.site
             ));
         }
         text

@@ -5,6 +5,7 @@ use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
 use crate::scene::Scene;
+use crate::sites::Site;
 use crate::step::{ReleaseHow, RestartAs, Step};
 
 pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
@@ -78,13 +79,15 @@ fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) ->
 }
 
 /// A pod made from an old template that does not come up would never be replaced by a roll that waits for it. It is freed if nothing
-/// can be lost by it.
+/// can be lost by it; where no site was ever given to it, it never held anything.
 fn is_stuck(scene: &Scene<'_>, pod: Pod, member: &Member) -> bool {
     let down = match &member.seen {
         Seen::Stopped | Seen::Held { .. } => true,
         Seen::Starting => scene.owner(pod.shard).is_some(),
         Seen::Absent | Seen::Unknown { .. } | Seen::Node(_) => false,
     };
-    let safe = scene.desired.restart_keeps_data || scene.owner(pod.shard).is_some() && scene.lost.is_empty();
+    let safe = scene.desired.restart_keeps_data
+        || member.site == Site::Nowhere
+        || scene.owner(pod.shard).is_some() && scene.lost.is_empty();
     down && safe && member.outdated && scene.is_wanted(pod)
 }

@@ -10,6 +10,7 @@ mod heal;
 mod operate;
 mod replicate;
 mod roll;
+mod spread;
 mod standalone;
 mod tidy;
 
@@ -31,8 +32,9 @@ pub(crate) enum Flow {
 
 type Phase = fn(&Scene<'_>, &mut Plan) -> Flow;
 
-/// Most urgent first. `agree` looks at what all before it have left, and `roll` disturbs only what is calm.
-const CLUSTER: [Phase; 11] = [
+/// Most urgent first. `agree` looks at what all before it have left, `roll` disturbs only what is calm, and `spread` moves the roles that all before it
+/// have left where they are.
+const CLUSTER: [Phase; 12] = [
     admit::admit,
     create::create,
     heal::heal,
@@ -44,6 +46,7 @@ const CLUSTER: [Phase; 11] = [
     tidy::tidy,
     agree::agree,
     roll::roll,
+    spread::spread,
 ];
 
 /// The next safe batch, what is waited for, and what cannot be done.

@@ -69,7 +69,7 @@ pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, amo
         return Flow::Stop;
     }
     let ready = among.iter().filter(|live| safety::may_take_over(scene, live, lead));
-    match ready.min_by_key(|live| (lag(live), live.pod)) {
+    match ready.min_by_key(|live| (company(scene, live), lag(live), live.pod)) {
         Some(best) => plan.steps.push(Step::Failover {
             replica: best.who(),
             primary: lead.node.id,
@@ -78,6 +78,13 @@ pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, amo
         None => await_candidate(scene, plan, lead, among),
     }
     Flow::Stop
+}
+
+/// Primaries of other shards at the member's site, if they are to be spread: all who may take over are near enough.
+fn company(scene: &Scene<'_>, live: &Live<'_>) -> usize {
+    let site = scene.site(live.pod).filter(|_| scene.desired.spread);
+    let others = scene.leads().into_iter().filter(|lead| lead.pod.shard != live.pod.shard);
+    others.filter(|lead| site.is_some() && scene.site(lead.pod) == site).count()
 }
 
 fn lag(live: &Live<'_>) -> u64 {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plan::model::{Process, Server, Truth, World};
 use plan::{
-    Desired, FailoverHow, Limits, NodeId, Observed, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, SlotSet, Step,
-    Waiting, Who,
+    Desired, FailoverHow, Limits, NodeId, Observed, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, Site, SlotSet,
+    Step, Waiting, Who,
 };
 
 /// How long an election counts in Redis with the model's node timeout of 5 s: twice `max(2 × node timeout, 2 s)`.
@@ -112,6 +112,8 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             let asked = is_ordered(step, desired);
             let going = is_going(world, replica.pod) && *how == FailoverHow::Coordinated;
             check(stale || !going, || "promotes a member whose pod is being deleted".to_owned())?;
+            let called_for = desired.failover.is_some() || is_called_for(world, desired, *replica, *primary);
+            check(stale || *how == FailoverHow::Force || called_for, || "hands over for no reason".to_owned())?;
             let alive = running(world, *primary);
             check(*how == FailoverHow::Coordinated || asked || stale || !alive, || {
                 "forces out a living primary".to_owned()
@@ -162,6 +164,28 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         | Step::Meet { .. }
         | Step::Move { .. } => Ok(()),
     }
+}
+
+/// A hand-over nobody asked for: its primary has to be restarted or is to leave, or a site that holds half of the primaries or more holds
+/// one less of them, and no other as many.
+fn is_called_for(world: &World, desired: &Desired, replica: Who, primary: NodeId) -> bool {
+    let Some((pod, home)) =
+        world.homes.iter().find(|(_, home)| home.server.as_ref().is_some_and(|server| server.id == primary))
+    else {
+        return false;
+    };
+    let mut owners: BTreeMap<u16, (u64, &Site)> = BTreeMap::new();
+    for home in world.homes.iter().filter(|(other, _)| other.shard < desired.shards) {
+        let Some(server) = home.1.server.as_ref().filter(|server| !server.slots().is_empty()) else { continue };
+        let newest = owners.entry(home.0.shard).or_insert((server.epoch, &home.1.site));
+        if server.epoch > newest.0 {
+            *newest = (server.epoch, &home.1.site);
+        }
+    }
+    let held = |site: &Site| owners.values().filter(|(_, other)| *other == site).count();
+    let (here, there) = (held(&home.site), world.homes.get(&replica.pod).map_or(usize::MAX, |home| held(&home.site)));
+    let relieves = here * 2 >= owners.len() && there < here - 1 && matches!(home.site, Site::At(_));
+    home.outdated || !is_wanted(desired, *pod) || relieves && !desired.placed_by_hand.contains(&pod.shard)
 }
 
 /// A person asked for exactly this and accepted what it costs: the last writes of a primary that is alive and not seen, which its

@@ -103,17 +103,27 @@ pub fn brutal() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// From none that is known to more than there are shards.
+const SITES: u64 = 6;
+
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub shards: u16,
     pub replicas: u16,
     pub volumes: bool,
     pub seed: Option<u64>,
+    /// Sites on which pods are made; 0: it is not known on which.
+    pub sites: u64,
 }
 
 pub fn setting() -> impl Strategy<Value = Setting> {
-    (1_u16..=4, 0_u16..=2, any::<bool>(), proptest::option::weighted(0.8, any::<u64>()))
-        .prop_map(|(shards, replicas, volumes, seed)| Setting { shards, replicas, volumes, seed })
+    (1_u16..=4, 0_u16..=2, any::<bool>(), proptest::option::weighted(0.8, any::<u64>())).prop_map(
+        |(shards, replicas, volumes, seed)| {
+            // As good as by chance, and shrunk along with the seed.
+            let sites = seed.map_or(1, |seed| seed % SITES);
+            Setting { shards, replicas, volumes, seed, sites }
+        },
+    )
 }
 
 pub fn run_of(setting: &Setting) -> Run {
@@ -122,7 +132,9 @@ pub fn run_of(setting: &Setting) -> Run {
     // As the controller asks for it: who keeps nothing on disk cannot be asked to restore it.
     desired.adopt_lost_slots = !setting.volumes;
     let luck = setting.seed.map_or(Luck::good(), Luck::seeded);
-    Run::new(desired, World::new(setting.volumes, setting.volumes), luck)
+    let mut world = World::new(setting.volumes, setting.volumes);
+    world.sites = setting.sites;
+    Run::new(desired, world, luck)
 }
 
 pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
