@@ -9,7 +9,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use types::version::Version;
@@ -189,7 +189,7 @@ pub fn run() -> ExitCode {
 fn keep(what: Keeping) -> ExitCode {
     let done = match what {
         Keeping::Backup { data, to } => crate::keeping::backup(&data, &to),
-        Keeping::Restore { from, data, force } => crate::keeping::restore(&from, &data, force),
+        Keeping::Restore { from, data, force } => crate::keeping::restore(&from, &data, force, SystemTime::now()),
     };
     match done {
         Ok(sentence) => {
