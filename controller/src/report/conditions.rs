@@ -1,9 +1,10 @@
 //! The conditions: each a word for programs and a sentence with numbers for people.
 
-use types::RedisBackup;
+use jiff::Timestamp;
 use types::backup::BackupPhase;
 use types::cluster::{Mode, RedisClusterStatus};
 use types::condition::{Condition, Status, cluster as kind};
+use types::{RedisBackup, RedisCluster};
 
 use super::{Seeing, Verdict};
 use crate::resolve::Resolved;
@@ -26,7 +27,7 @@ impl ConditionOf {
         self,
         reason: &str,
         message: &str,
-        seeing: Seeing<'_>,
+        (cluster, now): (&RedisCluster, Timestamp),
         previous: &RedisClusterStatus,
     ) -> Condition {
         let before = previous.conditions.iter().find(|c| c.kind == self.kind && c.status == self.status);
@@ -37,9 +38,9 @@ impl ConditionOf {
         Condition {
             kind: self.kind.to_owned(),
             status: self.status,
-            observed_generation: seeing.cluster.metadata.generation,
+            observed_generation: cluster.metadata.generation,
             // Seconds, as every metav1.Time: what is read back must equal what was written.
-            last_transition_time: before.map_or_else(|| super::seconds(seeing.now), |c| c.last_transition_time),
+            last_transition_time: before.map_or_else(|| super::seconds(now), |c| c.last_transition_time),
             reason: reason.to_owned(),
             message,
         }
@@ -54,7 +55,7 @@ pub(super) fn conditions(
     previous: &RedisClusterStatus,
 ) -> Vec<Condition> {
     let of = |kind, (status, reason, message): (Status, &str, String)| {
-        ConditionOf { kind, status }.with(reason, &message, seeing, previous)
+        ConditionOf { kind, status }.with(reason, &message, (seeing.cluster, seeing.now), previous)
     };
     vec![
         of(kind::READY, ready(seeing, resolved, verdict)),
