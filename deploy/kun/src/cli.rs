@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod cluster;
+mod ctl;
 pub mod store;
 
 use std::collections::BTreeSet;
@@ -46,6 +47,9 @@ enum Part {
     /// Backups of the embedded store.
     #[command(subcommand)]
     Store(Keeping),
+    /// What a person does to an installation, with a kubeconfig.
+    #[command(subcommand)]
+    Ctl(ctl::Ctl),
     /// PID 1 of a Redis pod (run by pods, not by people).
     Agent,
     /// Prints the version.
@@ -177,6 +181,7 @@ pub fn run() -> ExitCode {
         Part::Controller(flags) => cluster::run_controller(flags),
         Part::Certs(flags) => cluster::run_certs(flags),
         Part::Store(what) => keep(what),
+        Part::Ctl(what) => ctl::run(what),
         // main.rs has handled it.
         Part::Agent => crate::agent::run(std::env::args_os().skip(2)),
         Part::Version => {
