@@ -15,7 +15,10 @@ use crate::{
     route,
     site::Site,
     storage::Storage,
-    verb::{Answer, Work, action, apply, change::Part, create, delete, get, list, patch, review, scale, update, watch},
+    verb::{
+        Answer, Work, action, apply, change::Part, create, delete, get, list, patch, recover, review, scale, update,
+        watch,
+    },
     wire::{
         answer,
         body::{RequestBody, ResponseBody},
@@ -139,6 +142,7 @@ async fn run(work: &Work<'_>, headers: &HeaderMap, body: RequestBody) -> Result<
         work.context.record.patch(&bytes);
     }
     match (verb, work.route.subresource) {
+        (Verb::Create, Some(Subresource::Recover)) => recover::recover(work, &bytes, content_type).await,
         (Verb::Create, Some(Subresource::Action(own))) => {
             action::action(work, own.as_ref(), &bytes, content_type).await
         }
@@ -164,7 +168,7 @@ fn part(subresource: Option<&Subresource>) -> Part {
     match subresource {
         Some(Subresource::Status) => Part::Status,
         Some(Subresource::Finalize) => Part::Finalize,
-        Some(Subresource::Scale(_) | Subresource::Action(_)) | None => Part::Main,
+        Some(Subresource::Scale(_) | Subresource::Recover | Subresource::Action(_)) | None => Part::Main,
     }
 }
 

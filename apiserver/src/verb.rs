@@ -28,6 +28,7 @@ pub mod incoming;
 pub mod list;
 pub mod options;
 pub mod patch;
+pub mod recover;
 pub mod review;
 pub mod scale;
 pub mod token;

@@ -50,6 +50,8 @@ mod policy;
 mod policy_change;
 #[path = "api/quota.rs"]
 mod quota;
+#[path = "api/recover.rs"]
+mod recover;
 #[path = "api/replicas.rs"]
 mod replicas;
 #[path = "api/restore.rs"]

@@ -13,9 +13,10 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::Value;
+use types::names;
 
 use crate::api::{self, Kubernetes};
-use crate::build::{ANNOTATION_DIGEST, ANNOTATION_OWNER_UID, Objects};
+use crate::build::{ANNOTATION_DIGEST, Objects};
 use crate::cache::Cached;
 use crate::gather::Gathered;
 use crate::resolve::Resolved;
@@ -93,6 +94,27 @@ pub async fn apply(
     }
     grow_claims(kubernetes, gathered, resolved, &mut applied).await?;
     Ok(applied)
+}
+
+/// Of all that was built, only the record of the owner: for a cluster that is to be left alone, and may be lost meanwhile all
+/// the same.
+///
+/// # Errors
+/// When the API server does not take it.
+pub async fn keep_record(kubernetes: &Kubernetes, gathered: &Gathered, desired: &Objects) -> Result<(), Error> {
+    for set in &desired.stateful_sets {
+        let (Some(name), Some(record)) = (&set.metadata.name, annotation(set, names::ANNOTATION_OWNER)) else {
+            continue;
+        };
+        let Some(live) = gathered.stateful_sets.get(name) else { continue };
+        if owner_uid(&**live) == owner_uid(set) && annotation(&**live, names::ANNOTATION_OWNER) != Some(record) {
+            let mut next = (**live).clone();
+            let annotations = next.metadata.annotations.get_or_insert_default();
+            annotations.insert(names::ANNOTATION_OWNER.to_owned(), record.to_owned());
+            kubernetes.replace(&next).await?;
+        }
+    }
+    Ok(())
 }
 
 /// For whom objects are made.
@@ -178,7 +200,11 @@ fn foreign<K: Cached>(live: &K) -> Error {
 
 /// uid of the RedisCluster an object belongs to.
 pub fn owner_uid<K: Cached>(object: &K) -> Option<&str> {
-    object.meta().annotations.as_ref()?.get(ANNOTATION_OWNER_UID).map(String::as_str)
+    annotation(object, names::ANNOTATION_OWNER_UID)
+}
+
+fn annotation<'a, K: Cached>(object: &'a K, name: &str) -> Option<&'a str> {
+    object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 
 /// The desired object as the next version of the live one: what others put on its metadata stays.

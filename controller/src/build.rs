@@ -90,13 +90,10 @@ fn meta(resolved: &Resolved, name: String, shard: Option<u16>) -> ObjectMeta {
         name: Some(name),
         namespace: Some(resolved.key.namespace.clone()),
         labels: Some(labels(&resolved.key.name, shard)),
-        annotations: Some(BTreeMap::from([(ANNOTATION_OWNER_UID.to_owned(), resolved.uid.clone())])),
+        annotations: Some(BTreeMap::from([(names::ANNOTATION_OWNER_UID.to_owned(), resolved.uid.clone())])),
         ..ObjectMeta::default()
     }
 }
-
-/// Annotation on every child: uid of the RedisCluster. Children of another uid are never touched.
-pub const ANNOTATION_OWNER_UID: &str = "redis.kun.io/owner-uid";
 
 /// SHA-256 of something, the first 16 digits: it tells changes apart, nobody attacks it.
 pub(crate) fn digest(value: &impl serde::Serialize, what: &'static str) -> Result<String, Error> {

@@ -2,6 +2,7 @@
 //!
 //! Filled by watches and by our own writes: what a write answered is visible at once, and a late watch event that
 //! carries an older version of it is ignored, so a reconcile never acts on a state older than its own last write.
+//! A complete list is believed, also where it says less than we knew: the store may have been restored from an older copy.
 //! Looking up one cluster costs nothing that grows with the number of clusters. Knows nothing of what is reconciled.
 
 use std::collections::BTreeMap;
@@ -170,14 +171,23 @@ type ByName<K> = BTreeMap<String, Arc<K>>;
 #[derive(Debug)]
 struct Inner<K> {
     objects: BTreeMap<Key, ByName<K>>,
-    /// Collects a new complete state between `Init` and `InitDone`.
-    incoming: BTreeMap<Key, ByName<K>>,
+    /// A new complete state, between `Init` and `InitDone`.
+    incoming: Option<Incoming<K>>,
     complete: bool,
+}
+
+/// A complete state on its way.
+#[derive(Debug)]
+struct Incoming<K> {
+    objects: BTreeMap<Key, ByName<K>>,
+    /// What our own writes were answered since the list was asked for: alone among all that is known, it may be newer than
+    /// the list.
+    written: BTreeMap<Key, ByName<K>>,
 }
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        let inner = Inner { objects: BTreeMap::new(), incoming: BTreeMap::new(), complete: false };
+        let inner = Inner { objects: BTreeMap::new(), incoming: None, complete: false };
         Self { inner: RwLock::new(inner) }
     }
 }
@@ -229,9 +239,13 @@ impl<K: Cached> Cache<K> {
         self.read().objects.keys().cloned().collect()
     }
 
-    /// Puts an object in, unless a newer version of it is there. Says which cluster it belongs to.
+    /// Puts the answer to one of our writes in, unless a newer version of it is there. Says which cluster it belongs to.
     pub fn put(&self, object: K) -> Option<Key> {
-        put(&mut self.write().objects, object)
+        let mut inner = self.write();
+        if let Some(incoming) = &mut inner.incoming {
+            put(&mut incoming.written, object.clone());
+        }
+        put(&mut inner.objects, object)
     }
 
     /// Takes an object out, if it is still the one with this uid.
@@ -251,35 +265,38 @@ impl<K: Cached> Cache<K> {
     /// Takes in one watch event and says which clusters it touches.
     fn take_in(&self, event: Event<K>) -> Vec<Key> {
         match event {
-            Event::Apply(object) => self.put(object).into_iter().collect(),
+            Event::Apply(object) => put(&mut self.write().objects, object).into_iter().collect(),
             Event::Delete(object) => self.remove(&object).into_iter().collect(),
             Event::Init => {
-                self.write().incoming.clear();
+                self.write().incoming = Some(Incoming { objects: BTreeMap::new(), written: BTreeMap::new() });
                 Vec::new()
             }
             Event::InitApply(object) => {
-                put(&mut self.write().incoming, object);
+                if let Some(incoming) = &mut self.write().incoming {
+                    put(&mut incoming.objects, object);
+                }
                 Vec::new()
             }
             Event::InitDone => self.swap(),
         }
     }
 
-    /// A complete state has arrived: what it lacks is gone, what our own writes made newer stays.
+    /// A complete state has arrived: what it lacks is gone, and of what it has only our own writes since it was asked for
+    /// can be newer. Whatever else seems newer was in a store that is not there any more.
     fn swap(&self) -> Vec<Key> {
         let mut inner = self.write();
-        let mut incoming = std::mem::take(&mut inner.incoming);
-        for (key, held) in &inner.objects {
-            for (name, old) in held {
-                if let Some(new) = incoming.get_mut(key).and_then(|objects| objects.get_mut(name))
-                    && !supersedes(&**new, &**old)
+        let Some(Incoming { mut objects, written }) = inner.incoming.take() else { return Vec::new() };
+        for (key, of_cluster) in written {
+            for (name, ours) in of_cluster {
+                if let Some(listed) = objects.get_mut(&key).and_then(|listed| listed.get_mut(&name))
+                    && !supersedes(&**listed, &*ours)
                 {
-                    *new = Arc::clone(old);
+                    *listed = ours;
                 }
             }
         }
-        let touched = inner.objects.keys().chain(incoming.keys()).cloned().collect();
-        inner.objects = incoming;
+        let touched = inner.objects.keys().chain(objects.keys()).cloned().collect();
+        inner.objects = objects;
         inner.complete = true;
         touched
     }
@@ -382,10 +399,61 @@ mod tests {
         cache.put(pod("a", "u1", 10));
         cache.put(pod("b", "u3", 30));
         cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("b", "u3", 29)));
+        cache.take_in(Event::InitApply(pod("b", "u3", 31)));
         assert_eq!(cache.take_in(Event::InitDone), [key(), key()]);
         assert!(cache.complete());
         assert_eq!(held(&cache, "a"), None);
-        assert_eq!(held(&cache, "b").as_deref(), Some("30"));
+        assert_eq!(held(&cache, "b").as_deref(), Some("31"));
+    }
+
+    #[test]
+    fn a_list_of_a_store_that_went_back_is_believed() {
+        let cache = Cache::<Pod>::default();
+        cache.put(pod("written", "u1", 50));
+        cache.take_in(Event::Apply(pod("watched", "u2", 60)));
+        cache.take_in(Event::Init);
+        cache.take_in(Event::InitApply(pod("written", "u1", 10)));
+        cache.take_in(Event::InitApply(pod("watched", "u2", 20)));
+        cache.take_in(Event::InitDone);
+        assert_eq!(held(&cache, "written").as_deref(), Some("10"));
+        assert_eq!(held(&cache, "watched").as_deref(), Some("20"));
+        // And what happens in that store afterwards is taken in.
+        cache.take_in(Event::Apply(pod("watched", "u2", 21)));
+        assert_eq!(held(&cache, "watched").as_deref(), Some("21"));
+    }
+
+    #[test]
+    fn our_own_write_while_a_list_is_under_way_is_not_lost_to_it() {
+        let cache = Cache::<Pod>::default();
+        for name in ["a", "gone"] {
+            cache.put(pod(name, "u1", 10));
+        }
+        cache.take_in(Event::Init);
+        cache.take_in(Event::InitApply(pod("a", "u1", 10)));
+        cache.put(pod("a", "u1", 11));
+        cache.put(pod("gone", "u1", 12));
+        assert_eq!(held(&cache, "a").as_deref(), Some("11"), "it is visible at once");
+        cache.take_in(Event::InitApply(pod("b", "u2", 9)));
+        cache.take_in(Event::InitDone);
+        assert_eq!(held(&cache, "a").as_deref(), Some("11"));
+        assert_eq!(held(&cache, "gone"), None, "what a complete state lacks is gone; if not, the watch will say so");
+        // The next list is asked for after that write, and knows of it.
+        cache.take_in(Event::Init);
+        cache.take_in(Event::InitApply(pod("a", "u1", 7)));
+        cache.take_in(Event::InitDone);
+        assert_eq!(held(&cache, "a").as_deref(), Some("7"));
+    }
+
+    #[test]
+    fn a_list_that_was_given_up_leaves_what_was_known() {
+        let cache = Cache::<Pod>::default();
+        cache.put(pod("a", "u1", 10));
+        cache.take_in(Event::Init);
+        cache.take_in(Event::InitApply(pod("b", "u2", 20)));
+        cache.put(pod("a", "u1", 11));
+        cache.take_in(Event::Init);
+        cache.take_in(Event::InitApply(pod("a", "u1", 5)));
+        cache.take_in(Event::InitDone);
+        assert_eq!((held(&cache, "a").as_deref(), held(&cache, "b")), (Some("5"), None));
     }
 }

@@ -65,7 +65,7 @@ pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Prog
     if left > 0 {
         return Ok(Progress::Waiting(format!("{left} objects are being deleted")));
     }
-    remove_finalizer(kubernetes, &gathered.cluster).await?;
+    let_go(kubernetes, &gathered.cluster).await?;
     Ok(Progress::Done)
 }
 
@@ -142,7 +142,11 @@ async fn claims(
     Ok(left)
 }
 
-async fn remove_finalizer(kubernetes: &Kubernetes, cluster: &RedisCluster) -> Result<(), Error> {
+/// Takes our finalizer away: nothing holds the object any more.
+///
+/// # Errors
+/// When the API server does not take it.
+pub async fn let_go(kubernetes: &Kubernetes, cluster: &RedisCluster) -> Result<(), Error> {
     let mut next = cluster.clone();
     let finalizers = next.metadata.finalizers.get_or_insert_default();
     let before = finalizers.len();

@@ -50,7 +50,7 @@ pub struct Gathered {
     pub backups: Vec<Arc<RedisBackup>>,
 }
 
-/// Takes the snapshot. `None`: there is no such object; what carries its labels is in [`orphans`].
+/// Takes the snapshot. `None`: there is no such object.
 ///
 /// # Errors
 /// When the caches are not complete: absence would mean nothing.
@@ -77,12 +77,6 @@ pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
         operations,
         backups,
     }))
-}
-
-/// Names of StatefulSets that carry the labels of a cluster that does not exist: touched by nobody, reported.
-#[must_use]
-pub fn orphans(caches: &Caches, key: &Key) -> Vec<String> {
-    caches.stateful_sets.of(key).into_keys().collect()
 }
 
 fn is_worker(pod: &Pod) -> bool {

@@ -25,6 +25,7 @@ pub mod report;
 pub mod resolve;
 pub mod roles;
 pub mod run;
+pub mod standing;
 #[cfg(test)]
 mod testing;
 

@@ -1,5 +1,6 @@
 //! What the controller counts about itself. Names follow Prometheus' rules; nothing here carries a key or a secret.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -24,6 +25,12 @@ struct StepLabel {
     result: &'static str,
 }
 
+/// Why a cluster is held back.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabel {
+    reason: &'static str,
+}
+
 /// The controller's metrics.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -37,6 +44,7 @@ pub struct Metrics {
     api_writes: Gauge<i64, std::sync::atomic::AtomicI64>,
     leading: Gauge<i64, std::sync::atomic::AtomicI64>,
     queued: Gauge<i64, std::sync::atomic::AtomicI64>,
+    held: Family<ReasonLabel, Gauge>,
     panics: Counter<u64, AtomicU64>,
 }
 
@@ -54,6 +62,7 @@ impl Default for Metrics {
             api_writes: Gauge::default(),
             leading: Gauge::default(),
             queued: Gauge::default(),
+            held: Family::default(),
             panics: Counter::default(),
         };
         registry.register("reconciles", "Reconciles by result", metrics.reconciles.clone());
@@ -65,6 +74,11 @@ impl Default for Metrics {
         registry.register("api_writes", "Writes to the API server since start", metrics.api_writes.clone());
         registry.register("leading", "1 while this controller holds the lease", metrics.leading.clone());
         registry.register("queued", "Objects waiting to be reconciled", metrics.queued.clone());
+        registry.register(
+            "held",
+            "Clusters that are not touched, because what exists is not theirs",
+            metrics.held.clone(),
+        );
         registry.register("panics", "Reconciles that ended in a panic", metrics.panics.clone());
         Self { registry: Arc::new(Mutex::new(registry)), ..metrics }
     }
@@ -102,6 +116,14 @@ impl Metrics {
         self.leading.set(i64::from(leading));
         self.queued.set(i64::try_from(queued).unwrap_or(i64::MAX));
         self.api_writes.set(i64::try_from(api_writes).unwrap_or(i64::MAX));
+    }
+
+    /// How many clusters are held back, by reason.
+    pub(crate) fn held(&self, counts: &BTreeMap<&'static str, i64>) {
+        self.held.clear();
+        for (reason, count) in counts {
+            self.held.get_or_create(&ReasonLabel { reason }).set(*count);
+        }
     }
 
     pub(crate) fn panicked(&self) {

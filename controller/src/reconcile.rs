@@ -5,6 +5,7 @@
 //! order of steps.
 
 mod gone;
+mod hold;
 mod local;
 mod pace;
 mod records;
@@ -20,7 +21,7 @@ use plan::Plan;
 use types::{RedisCluster, names};
 
 use crate::api::{self, Kubernetes};
-use crate::apply::{self, Applied, apply};
+use crate::apply::{self, Applied, apply, keep_record};
 use crate::build::{self, build};
 use crate::credentials::Issuer;
 use crate::delete;
@@ -37,6 +38,8 @@ use crate::resolve::{self, Resolved, resolve};
 use crate::{backup, chain, operate};
 
 use gone::{absent, leave};
+pub use hold::Held;
+use hold::{gather_ours, hold};
 use local::Local;
 pub use local::Locals;
 use records::follow_up;
@@ -109,6 +112,8 @@ pub struct Context {
     pub limits: plan::Limits,
     /// What this process remembers of each cluster.
     pub locals: Locals,
+    /// Which clusters are held back.
+    pub held: Held,
 }
 
 impl std::fmt::Debug for Context {
@@ -142,7 +147,11 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
 }
 
 async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
-    let Some(gathered) = gather(&context.kubernetes.caches, key)? else { return absent(context, key).await };
+    let gathered = gather(&context.kubernetes.caches, key)?;
+    if let Some(next) = hold(context, key, gathered.as_ref()).await? {
+        return Ok(next);
+    }
+    let Some(gathered) = gathered else { return absent(context, key).await };
     if gathered.cluster.metadata.deletion_timestamp.is_some() {
         return leave(context, &gathered).await;
     }
@@ -167,7 +176,7 @@ async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
 
 /// From gather to execute.
 async fn go(context: &Context, key: &Key, local: &mut Local, round: &mut Round) -> Result<(), Error> {
-    let Some(gathered) = gather(&context.kubernetes.caches, key)? else { return Ok(()) };
+    let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
     let now = Timestamp::now();
     let given = resolve::Context { kun_image: &context.kun_image, issuer: &*context.issuer, now };
     let resolved = Arc::new(resolve(&gathered, given)?);
@@ -176,11 +185,13 @@ async fn go(context: &Context, key: &Key, local: &mut Local, round: &mut Round) 
     let objects = build(resolved)?;
     let restart = gathered.current_operation().and_then(|operation| operate::running_restart(operation));
     let marks = marks(&objects.stateful_sets, restart);
-    if !resolved.paused {
+    if resolved.paused {
+        keep_record(&context.kubernetes, &gathered, &objects).await?;
+    } else {
         round.applied = apply(&context.kubernetes, &gathered, resolved, objects).await?;
     }
     // What was just applied is in the caches.
-    let Some(gathered) = gather(&context.kubernetes.caches, key)? else { return Ok(()) };
+    let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
     let access = Access::new(resolved.credentials.operator());
     let places = places(&gathered, &marks);
     let question = Question { mode: resolved.mode, places: &places, access: &access, agents: &context.agents };

@@ -73,8 +73,10 @@ pub struct Seeing<'a> {
 /// The status that tells all this.
 #[must_use]
 pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
+    let Some(resolved) = seeing.resolved else {
+        return set_aside(seeing.cluster, "SpecNotUsable", &seeing.troubles.join("; "), seeing.now);
+    };
     let previous = seeing.cluster.status.clone().unwrap_or_default();
-    let Some(resolved) = seeing.resolved else { return unusable(seeing, previous) };
     let verdict = verdict(resolved, seeing.probed);
     let shards = members::shards(resolved, seeing.probed);
     let conditions = conditions::conditions(seeing, resolved, &verdict, &previous);
@@ -101,18 +103,19 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
     }
 }
 
-/// A specification nobody can work with: what was known stays, the conditions say why nothing happens.
-fn unusable(seeing: Seeing<'_>, previous: RedisClusterStatus) -> RedisClusterStatus {
-    let text = seeing.troubles.join("; ");
+/// A cluster that nobody can or may work on: what was known stays, the conditions say why nothing happens.
+#[must_use]
+pub fn set_aside(cluster: &RedisCluster, reason: &str, why: &str, now: Timestamp) -> RedisClusterStatus {
+    let previous = cluster.status.clone().unwrap_or_default();
     let degraded = ConditionOf { kind: types::condition::cluster::DEGRADED, status: Status::True };
     let ready = ConditionOf { kind: types::condition::cluster::READY, status: Status::False };
     let conditions = [ready, degraded]
-        .map(|of| of.with("SpecNotUsable", &text, seeing, &previous))
+        .map(|of| of.with(reason, why, (cluster, now), &previous))
         .into_iter()
         .chain(previous.conditions.iter().filter(|c| !["Ready", "Degraded"].contains(&c.kind.as_str())).cloned());
     RedisClusterStatus {
         phase: Some(Phase::Degraded),
-        observed_generation: seeing.cluster.metadata.generation,
+        observed_generation: cluster.metadata.generation,
         conditions: conditions.collect(),
         ..previous
     }

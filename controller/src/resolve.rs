@@ -13,6 +13,7 @@ use types::cluster::{
     RedisClusterSpec, Resources, Retain, Spread, Storage, Update, UpdateStrategy,
 };
 use types::quantity::Quantity;
+use types::record::Record;
 use types::{RedisCluster, RedisOperation, names};
 
 use crate::build;
@@ -73,10 +74,8 @@ pub struct Resolved {
     pub key: Key,
     /// uid of the RedisCluster.
     pub uid: String,
-    /// Generation of the specification.
-    pub generation: i64,
-    /// The specification itself, for the owner annotation.
-    pub spec: RedisClusterSpec,
+    /// What is needed to make the object anew.
+    pub record: Record,
     /// Cluster or Standalone.
     pub mode: Mode,
     /// Number of shards.
@@ -215,8 +214,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
     let retain_claims = storage.as_ref().map_or(Retain::Delete, |storage| storage.retain);
     Ok(Resolved {
         uid: cluster.metadata.uid.clone().ok_or(Error::Identity("uid"))?,
-        generation: cluster.metadata.generation.unwrap_or(0),
-        spec: cluster.spec.clone(),
+        record: Record::of(cluster).ok_or(Error::Identity("uid"))?,
         mode,
         shards,
         members: replicas.saturating_add(1),

@@ -21,7 +21,7 @@ use crate::lease::{self, Guard};
 use crate::metrics::Metrics;
 use crate::probe::agent::Agents;
 use crate::queue::{Key, Next, Queue, SETTLE};
-use crate::reconcile::{Context, DEADLINE, Locals, reconcile};
+use crate::reconcile::{Context, DEADLINE, Held, Locals, reconcile};
 use crate::report::Reach;
 
 /// Clusters reconciled at the same time. Each holds a connection per member for some milliseconds; 16 clusters of six
@@ -115,6 +115,7 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) ->
         reach,
         limits,
         locals: Locals::default(),
+        held: Held::default(),
     });
     let stop = CancellationToken::new();
     let election = tokio::spawn(lease::hold(

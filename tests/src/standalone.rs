@@ -112,7 +112,12 @@ impl Standalone {
 
     /// Further starts use no extra flags.
     pub fn forget_flags(&mut self) {
-        self.extra.clear();
+        self.use_flags(&[]);
+    }
+
+    /// Further starts use these flags.
+    pub fn use_flags(&mut self, flags: &[&str]) {
+        self.extra = flags.iter().map(|flag| (*flag).to_owned()).collect();
     }
 
     /// Process id of kun, while it runs.

@@ -88,6 +88,8 @@ pub enum Subresource {
     Scale(ScalePaths),
     /// `/finalize` of a namespace: only `spec.finalizers` changes.
     Finalize,
+    /// `/recover`: an object that was lost, made anew with its uid and generation.
+    Recover,
     /// A create-only action.
     Action(Arc<dyn Action>),
 }
@@ -100,6 +102,7 @@ impl Subresource {
             Self::Status => "status",
             Self::Scale(_) => "scale",
             Self::Finalize => "finalize",
+            Self::Recover => "recover",
             Self::Action(action) => action.name(),
         }
     }
@@ -110,7 +113,7 @@ impl Subresource {
         match self {
             Self::Status | Self::Scale(_) => &[Verb::Get, Verb::Patch, Verb::Update],
             Self::Finalize => &[Verb::Update],
-            Self::Action(_) => &[Verb::Create],
+            Self::Recover | Self::Action(_) => &[Verb::Create],
         }
     }
 }

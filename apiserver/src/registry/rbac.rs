@@ -78,6 +78,7 @@ mod tests {
                 "redisclusters",
                 "redisclusters/backup",
                 "redisclusters/failover",
+                "redisclusters/recover",
                 "redisclusters/restart",
                 "redisclusters/scale",
                 "redisbackups",

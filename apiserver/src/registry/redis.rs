@@ -62,6 +62,7 @@ fn cluster() -> Result<Kind, merge::SchemaError> {
         subresources: vec![
             Subresource::Action(Arc::new(Backup)),
             Subresource::Action(Arc::new(Failover)),
+            Subresource::Recover,
             Subresource::Action(Arc::new(Restart)),
             Subresource::Scale(scale),
             Subresource::Status,

@@ -135,7 +135,15 @@ async fn change(work: &Work<'_>, part: Part, config: &Value, options: &WriteOpti
 }
 
 fn applying(part: Part, face: Face, options: &WriteOptions) -> Change {
-    Change { part, face, options: options.clone(), options_kind: "PatchOptions", uid_is_field: true, is_owned: true }
+    Change {
+        part,
+        face,
+        options: options.clone(),
+        options_kind: "PatchOptions",
+        uid_is_field: true,
+        is_owned: true,
+        generation: None,
+    }
 }
 
 /// Makes the object: the user needs the right to create for that, and there is nobody with a uid yet.

@@ -66,6 +66,8 @@ pub struct Change {
     pub uid_is_field: bool,
     /// The new object comes with its owners written down: an apply.
     pub is_owned: bool,
+    /// The object's generation afterwards; absent: it counts changes.
+    pub generation: Option<i64>,
 }
 
 /// The outcome.
@@ -184,7 +186,10 @@ impl Change {
                     keep_member(&mut new, "status", live);
                 }
                 kind.strategy.prepare_update(&mut new, live);
-                count_generation(kind, &mut new, live);
+                match self.generation {
+                    Some(generation) => meta::set(&mut new, "generation", generation),
+                    None => count_generation(kind, &mut new, live),
+                }
                 new
             }
             Part::Status => {

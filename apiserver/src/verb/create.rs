@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
+use serde_json::Value;
 use store::{Refusal, Revision, Write};
 
 use super::{Answer, Work, change::warn_of_owners, incoming, options::WriteOptions};
@@ -62,8 +62,33 @@ fn dedup_owners(work: &Work<'_>, object: &mut Value) {
 /// Of metadata, what only the server may say.
 const SERVERS: [&str; 5] = ["uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"];
 
+/// Which object is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// One that has never been.
+    New,
+    /// One that was lost.
+    Known {
+        /// The uid it had.
+        uid: String,
+        /// The generation it had.
+        generation: i64,
+    },
+}
+
 /// Everything after decoding and defaults; also how actions leave their records. `attributes` say what admission is asked about.
-pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut attributes: Attributes) -> Result<Bytes> {
+pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, attributes: Attributes) -> Result<Bytes> {
+    admit_and_store_as(work, kind, object, attributes, &Identity::New).await
+}
+
+/// The same for an object that may have been before.
+pub async fn admit_and_store_as(
+    work: &Work<'_>,
+    kind: &Kind,
+    object: Value,
+    mut attributes: Attributes,
+    identity: &Identity,
+) -> Result<Bytes> {
     attributes.name = meta::text(&object, "name").to_owned();
     let namespace = attributes.namespace.clone();
     let owners = meta::get(&object, "managedFields").cloned();
@@ -75,7 +100,7 @@ pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut at
     let tries = if has_base && meta::text(&object, "name").is_empty() { NAME_TRIES } else { 1 };
     let mut last = Err(Error::internal("no name was tried"));
     for _ in 0..tries {
-        let prepared = prepare(work, kind, object.clone());
+        let prepared = prepare(work, kind, object.clone(), identity);
         last = validate_and_write(work, kind, prepared, &mut attributes).await;
         if !matches!(last, Err(Error::AlreadyExists { .. })) {
             break;
@@ -85,7 +110,7 @@ pub async fn admit_and_store(work: &Work<'_>, kind: &Kind, object: Value, mut at
 }
 
 /// What only the server may say: identity, time, generation, first status.
-fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value) -> Value {
+fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value, identity: &Identity) -> Value {
     let base = meta::text(&object, "generateName").to_owned();
     if meta::text(&object, "name").is_empty() && !base.is_empty() {
         let name = name::generate(&base, work.world.uuid().as_bytes());
@@ -94,10 +119,14 @@ fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value) -> Value {
     for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
         meta::remove(&mut object, field);
     }
-    meta::set(&mut object, "uid", work.world.uuid().to_string());
+    let (uid, generation) = match identity {
+        Identity::New => (work.world.uuid().to_string(), 1),
+        Identity::Known { uid, generation } => (uid.clone(), *generation),
+    };
+    meta::set(&mut object, "uid", uid);
     meta::set(&mut object, "creationTimestamp", world::rfc3339(work.world.now()));
     if kind.strategy.has_generation() {
-        meta::set(&mut object, "generation", json!(1));
+        meta::set(&mut object, "generation", generation);
     }
     dedup_owners(work, &mut object);
     if let Some(map) = object.as_object_mut().filter(|_| kind.has_status()) {

@@ -112,8 +112,15 @@ pub async fn patch(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &str
     let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let name = work.name()?;
     let validation = options.validation;
-    let change =
-        Change { part, face: Face::Object, options, options_kind: "PatchOptions", uid_is_field: true, is_owned: false };
+    let change = Change {
+        part,
+        face: Face::Object,
+        options,
+        options_kind: "PatchOptions",
+        uid_is_field: true,
+        is_owned: false,
+        generation: None,
+    };
     let changed = change
         .run(work, |live| {
             let mut new = live.clone();
@@ -132,8 +139,15 @@ pub async fn patch_scale(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], conte
     let patch = Patch::parse(work.route.kind, bytes, content_type)?;
     let options = WriteOptions::parse(work.context, "PatchOptions")?;
     let (face, validation) = (Face::Scale(paths), options.validation);
-    let change =
-        Change { part: Part::Main, face, options, options_kind: "PatchOptions", uid_is_field: true, is_owned: false };
+    let change = Change {
+        part: Part::Main,
+        face,
+        options,
+        options_kind: "PatchOptions",
+        uid_is_field: true,
+        is_owned: false,
+        generation: None,
+    };
     let changed = change
         .run(work, |live| {
             let mut shown = scale::of(&paths, live);

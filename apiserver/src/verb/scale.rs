@@ -53,8 +53,15 @@ pub async fn update(work: &Work<'_>, paths: ScalePaths, bytes: &[u8], content_ty
         return Err(Error::bad_request(text));
     }
     let face = Face::Scale(paths);
-    let change =
-        Change { part: Part::Main, face, options, options_kind: "UpdateOptions", uid_is_field: false, is_owned: false };
+    let change = Change {
+        part: Part::Main,
+        face,
+        options,
+        options_kind: "UpdateOptions",
+        uid_is_field: false,
+        is_owned: false,
+        generation: None,
+    };
     let changed = change.run(work, |live| into(&paths, &sent, live.clone())).await?;
     answer(work.route.kind, &paths, &changed)
 }

@@ -27,6 +27,7 @@ pub async fn update(work: &Work<'_>, part: Part, bytes: &[u8], content_type: &st
         options_kind: "UpdateOptions",
         uid_is_field: false,
         is_owned: false,
+        generation: None,
     };
     let changed = change
         .run(work, |_live| {

@@ -109,7 +109,7 @@ fn verbs(verbs: &[crate::request::Verb]) -> Value {
 fn answers<'a>(kind: &'a Kind, sub: &Subresource) -> (&'a str, &'a str, &'a str) {
     match sub {
         Subresource::Scale(_) => ("autoscaling", "v1", "Scale"),
-        Subresource::Status | Subresource::Finalize => (kind.group, kind.version, kind.kind),
+        Subresource::Status | Subresource::Finalize | Subresource::Recover => (kind.group, kind.version, kind.kind),
         // Records are what they are, through whichever version of the parent they are asked for.
         Subresource::Action(action) => (kind.group, kind.stored_version(), action.kind()),
     }

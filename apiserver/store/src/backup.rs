@@ -8,8 +8,8 @@
 //! 0 u8 · number of objects u64 · SHA-256 of everything before
 //! ```
 //!
-//! A store made from a backup goes on far beyond the backup's revision (see [`JUMP`]): whoever saw what was written after
-//! the backup must not meet its revisions again with other content, and is told to list again instead.
+//! A store made from a backup goes on far beyond the backup's revision (see [`resume_at`]): whoever saw what was written
+//! after the backup must not meet its revisions again with other content, and is told to list again instead.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -32,9 +32,9 @@ const END: u8 = 0;
 /// The longest key: group, resource, namespace and name with what parts them.
 const KEY_LIMIT: usize = 4 * 254;
 
-/// By how much a restored store's revision exceeds everything that is known to have been given out. What the old server
-/// wrote after the backup is not known if its file is lost; this is 115 days of 100,000 writes per second. A thousand
-/// restores stay below 2^53, up to where every JSON parser reads numbers exactly.
+/// By how much a restored store's revision exceeds everything that is known to have been given out, where the clock does
+/// not show a later one. What the old server wrote after the backup is not known if its file is lost; this is 115 days of
+/// 100,000 writes per second. Nine million restores fit into the 63 bits that clients have for a revision.
 pub const JUMP: u64 = 1_000_000_000_000;
 
 /// What a backup holds.
@@ -237,11 +237,22 @@ pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>, Error> {
     Reader::begin(BufReader::new(file))
 }
 
-/// The revision a store made from a backup goes on from: beyond the backup's and beyond all that is known of the store it
-/// replaces.
+/// The revision that belongs to a moment: nanoseconds since 1970. A store that begins there, or goes on there, is beyond
+/// all that any predecessor of its name has given out, because nobody writes a billion times a second. It fits 63 bits
+/// until the year 2262; a clock before 1970 shows nothing.
 #[must_use]
-pub fn resume_at(backup: Revision, replaced: Option<Revision>) -> Revision {
-    Revision(backup.max(replaced.unwrap_or_default()).0.saturating_add(JUMP))
+pub fn at_time(since_1970: std::time::Duration) -> Revision {
+    Revision(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX >> 1).max(Revision::FIRST.0))
+}
+
+/// The revision a store made from a backup goes on from: beyond the backup's and beyond all that is known of the store it
+/// replaces, and where the `clock` is (see [`at_time`]), if that is later: what a store gave out that was lost without a
+/// trace is before it.
+#[must_use]
+pub fn resume_at(backup: Revision, replaced: Option<Revision>, clock: Revision) -> Revision {
+    let known = backup.max(replaced.unwrap_or_default());
+    // A clock that is behind what was given out is wrong and proves nothing.
+    if clock > known { clock } else { Revision(known.0.saturating_add(JUMP)) }
 }
 
 fn writing(source: io::Error) -> Error {
@@ -251,6 +262,8 @@ fn writing(source: io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use std::time::Duration;
+
     use super::*;
 
     fn record(name: &str, revision: u64) -> Record {
@@ -312,9 +325,21 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_store_goes_on_beyond_both_the_backup_and_what_it_replaces() {
-        assert_eq!(resume_at(Revision(50), None), Revision(JUMP + 50));
-        assert_eq!(resume_at(Revision(50), Some(Revision(80))), Revision(JUMP + 80));
-        assert_eq!(resume_at(Revision(80), Some(Revision(50))), Revision(JUMP + 80));
+    fn a_restored_store_goes_on_beyond_the_backup_and_what_it_replaces_and_where_the_clock_is() {
+        let early = Revision(7);
+        assert_eq!(resume_at(Revision(50), None, early), Revision(JUMP + 50));
+        assert_eq!(resume_at(Revision(50), Some(Revision(80)), early), Revision(JUMP + 80));
+        assert_eq!(resume_at(Revision(80), Some(Revision(50)), early), Revision(JUMP + 80));
+        assert_eq!(resume_at(Revision(80), Some(Revision(50)), Revision(80)), Revision(JUMP + 80));
+        assert_eq!(resume_at(Revision(50), Some(Revision(80)), Revision(81)), Revision(81));
+        let now = at_time(Duration::from_secs(1_790_000_000));
+        assert_eq!(resume_at(at_time(Duration::from_secs(1_789_999_999)), Some(Revision(80)), now), now);
+    }
+
+    #[test]
+    fn the_revision_of_a_moment_fits_what_clients_have_for_it() {
+        assert_eq!(at_time(Duration::ZERO), Revision::FIRST);
+        assert_eq!(at_time(Duration::from_nanos(1_790_000_000_123_456_789)), Revision(1_790_000_000_123_456_789));
+        assert_eq!(at_time(Duration::MAX), Revision(i64::MAX.unsigned_abs()));
     }
 }

@@ -45,7 +45,7 @@ async fn an_informer_that_resumes_over_a_restore_is_told_to_list_again() {
     before.storage.close().await;
 
     // The old file is lost: nothing but the backup is known.
-    let revision = backup::resume_at(summary.revision, None);
+    let revision = backup::resume_at(summary.revision, None, Revision::FIRST);
     Embedded::restore(&path("new"), &path("backup"), revision).unwrap();
     let (_store, after) = serve(&path("new")).await;
 

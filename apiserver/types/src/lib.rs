@@ -17,6 +17,7 @@ pub mod names;
 pub mod operation;
 pub mod policy;
 pub mod quantity;
+pub mod record;
 pub mod schema;
 mod sizing;
 pub mod validate;

@@ -18,8 +18,10 @@ pub const MANAGED_BY: &str = "kun";
 pub const FINALIZER: &str = "redis.kun.io/teardown";
 /// Finalizer on a RedisBackup: its workers end, and its artifacts go or stay as `deletionPolicy` says, before it goes.
 pub const FINALIZER_ARTIFACTS: &str = "redis.kun.io/artifacts";
-/// Annotation on a StatefulSet: what is needed to rebuild its owner (spec as last applied, uid, generation), JSON.
+/// Annotation on the StatefulSet of shard 0: what is needed to make its owner anew ([`crate::record::Record`], JSON).
 pub const ANNOTATION_OWNER: &str = "redis.kun.io/owner";
+/// Annotation on every child: uid of the RedisCluster. Children of another uid are never touched.
+pub const ANNOTATION_OWNER_UID: &str = "redis.kun.io/owner-uid";
 /// Annotation on a RedisCluster in a supervised update: `"<generation>:<shard>,…"` or `"<generation>:*"`.
 pub const ANNOTATION_APPROVE: &str = "redis.kun.io/approve";
 /// Annotation on a pod template: changes when a restart is due (hash of restart-class configuration).

@@ -15,7 +15,6 @@ use types::backup::ArtifactStatus;
 use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode};
 use types::names;
 
-use crate::build::ANNOTATION_OWNER_UID;
 use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, copy_agent, mount};
 use crate::probe::Probed;
 use crate::resolve::Resolved;
@@ -58,7 +57,7 @@ pub(super) fn pod(resolved: &Resolved, order: Order<'_>) -> Pod {
             name: Some(names::backup_pod(order.backup, order.shard, order.attempt)),
             namespace: Some(key.namespace.clone()),
             labels: Some(labels),
-            annotations: Some(BTreeMap::from([(ANNOTATION_OWNER_UID.to_owned(), resolved.uid.clone())])),
+            annotations: Some(BTreeMap::from([(names::ANNOTATION_OWNER_UID.to_owned(), resolved.uid.clone())])),
             ..ObjectMeta::default()
         },
         spec: Some(spec(resolved, order)),

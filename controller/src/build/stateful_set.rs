@@ -25,6 +25,9 @@ pub use pod::{CONTAINER, is_kept_apart};
 /// is gone, or its disappearance would be a change of the template again.
 pub const ANNOTATION_RESTARTED_BY: &str = "redis.kun.io/restarted-by";
 
+/// The shard whose StatefulSet carries the record of its owner: every cluster has it, and scaling never takes it away.
+pub const RECORD_SHARD: u16 = 0;
+
 /// Old templates kept for people who look at them; nothing rolls back through them.
 const REVISIONS: i32 = 2;
 
@@ -32,7 +35,9 @@ const REVISIONS: i32 = 2;
 pub(super) fn stateful_set(resolved: &Resolved, shard: u16) -> Result<StatefulSet, Error> {
     let cluster = &resolved.key.name;
     let mut metadata = meta(resolved, names::shard(cluster, shard), Some(shard));
-    metadata.annotations.get_or_insert_default().insert(names::ANNOTATION_OWNER.to_owned(), owner(resolved)?);
+    if shard == RECORD_SHARD {
+        metadata.annotations.get_or_insert_default().insert(names::ANNOTATION_OWNER.to_owned(), record(resolved)?);
+    }
     let spec = StatefulSetSpec {
         service_name: Some(names::headless_service(cluster)),
         selector: LabelSelector { match_labels: Some(labels(cluster, Some(shard))), ..LabelSelector::default() },
@@ -72,14 +77,10 @@ pub fn restart_marks(annotations: Option<&BTreeMap<String, String>>) -> (Option<
     (get(names::ANNOTATION_RESTART), get(ANNOTATION_RESTARTED_BY))
 }
 
-/// What is needed to rebuild the owner, should its store be lost.
-fn owner(resolved: &Resolved) -> Result<String, Error> {
-    let owner = serde_json::json!({
-        "uid": resolved.uid,
-        "generation": resolved.generation,
-        "spec": resolved.spec,
-    });
-    serde_json::to_string(&owner).map_err(|source| Error::Json { what: "the owner annotation", source })
+/// What is needed to make the owner anew, should its store be lost. It is on the set and not on its template: no pod is
+/// restarted by it.
+fn record(resolved: &Resolved) -> Result<String, Error> {
+    serde_json::to_string(&resolved.record).map_err(|source| Error::Json { what: "the owner annotation", source })
 }
 
 fn template(resolved: &Resolved, shard: u16) -> Result<PodTemplateSpec, Error> {

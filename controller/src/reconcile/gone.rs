@@ -7,7 +7,7 @@ use types::{RedisBackup, RedisCluster};
 use super::records::{expire_operations, write_operation};
 use super::{Context, Error, has_finalizer, pace};
 use crate::delete::{self, delete};
-use crate::gather::{self, Gathered};
+use crate::gather::Gathered;
 use crate::queue::{Key, Next};
 use crate::{backup, operate};
 
@@ -40,7 +40,7 @@ async fn tell_leaving(context: &Context, gathered: &Gathered) -> Result<(), Erro
     Ok(())
 }
 
-/// There is no such object. Its records end; whatever else carries its labels is reported and never touched.
+/// There is no such object, nor a StatefulSet of one. Its records end; whatever else carries its labels is never touched.
 pub(super) async fn absent(context: &Context, key: &Key) -> Result<Next, Error> {
     context.locals.forget(key);
     let now = Timestamp::now();
@@ -59,10 +59,6 @@ pub(super) async fn absent(context: &Context, key: &Key) -> Result<Next, Error> 
     let operations: Vec<_> = caches.operations.of(key).into_values().collect();
     expire_operations(context, &operations, now).await?;
     backup::tidy_without_cluster(&context.kubernetes, key, now).await?;
-    let orphans = gather::orphans(caches, key);
-    if !orphans.is_empty() {
-        tracing::warn!(cluster = %key, stateful_sets = ?orphans, "children of a RedisCluster that does not exist are left alone");
-    }
     let records = !operations.is_empty() || !caches.backups.of(key).is_empty();
     Ok(if records { Next::After(pace::RECORDS) } else { Next::OnChange })
 }

@@ -19,6 +19,11 @@ pub(super) const WHILE_LEAVING: Duration = Duration::from_secs(1);
 /// Finished records of clusters that do not exist are looked at for their time to live.
 pub(super) const RECORDS: Duration = Duration::from_secs(60);
 
+/// What waits for a person who brings an object back; the watch tells of it. This is for a word that got lost.
+pub(super) const HELD: Duration = Duration::from_secs(30);
+/// One cache is ahead of another: what it lacks is on its way.
+pub(super) const AGAIN: Duration = Duration::from_millis(100);
+
 /// When to look again; `rewrite`: the status is worth a write after that time.
 pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) -> Next {
     let now = Instant::now();

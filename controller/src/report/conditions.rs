@@ -1,11 +1,16 @@
 //! The conditions: each a word for programs and a sentence with numbers for people.
 
+<<<<<<< HEAD
 use std::collections::BTreeSet;
 
 use types::RedisBackup;
+=======
+use jiff::Timestamp;
+>>>>>>> recover
 use types::backup::BackupPhase;
 use types::cluster::{Mode, RedisClusterStatus};
 use types::condition::{Condition, Status, cluster as kind};
+use types::{RedisBackup, RedisCluster};
 
 use super::{Crowded, Seeing, Shared, Verdict};
 use crate::resolve::Resolved;
@@ -28,7 +33,7 @@ impl ConditionOf {
         self,
         reason: &str,
         message: &str,
-        seeing: Seeing<'_>,
+        (cluster, now): (&RedisCluster, Timestamp),
         previous: &RedisClusterStatus,
     ) -> Condition {
         let before = previous.conditions.iter().find(|c| c.kind == self.kind && c.status == self.status);
@@ -39,9 +44,9 @@ impl ConditionOf {
         Condition {
             kind: self.kind.to_owned(),
             status: self.status,
-            observed_generation: seeing.cluster.metadata.generation,
+            observed_generation: cluster.metadata.generation,
             // Seconds, as every metav1.Time: what is read back must equal what was written.
-            last_transition_time: before.map_or_else(|| super::seconds(seeing.now), |c| c.last_transition_time),
+            last_transition_time: before.map_or_else(|| super::seconds(now), |c| c.last_transition_time),
             reason: reason.to_owned(),
             message,
         }
@@ -56,7 +61,7 @@ pub(super) fn conditions(
     previous: &RedisClusterStatus,
 ) -> Vec<Condition> {
     let of = |kind, (status, reason, message): (Status, &str, String)| {
-        ConditionOf { kind, status }.with(reason, &message, seeing, previous)
+        ConditionOf { kind, status }.with(reason, &message, (seeing.cluster, seeing.now), previous)
     };
     vec![
         of(kind::READY, ready(seeing, resolved, verdict)),

@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod cluster;
+mod ctl;
 pub mod store;
 
 use std::collections::BTreeSet;
@@ -9,7 +10,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Parser, Subcommand, ValueEnum};
 use types::version::Version;
@@ -46,6 +47,9 @@ enum Part {
     /// Backups of the embedded store.
     #[command(subcommand)]
     Store(Keeping),
+    /// What a person does to an installation, with a kubeconfig.
+    #[command(subcommand)]
+    Ctl(ctl::Ctl),
     /// PID 1 of a Redis pod (run by pods, not by people).
     Agent,
     /// Prints the version.
@@ -177,6 +181,7 @@ pub fn run() -> ExitCode {
         Part::Controller(flags) => cluster::run_controller(flags),
         Part::Certs(flags) => cluster::run_certs(flags),
         Part::Store(what) => keep(what),
+        Part::Ctl(what) => ctl::run(what),
         // main.rs has handled it.
         Part::Agent => crate::agent::run(std::env::args_os().skip(2)),
         Part::Version => {
@@ -189,7 +194,7 @@ pub fn run() -> ExitCode {
 fn keep(what: Keeping) -> ExitCode {
     let done = match what {
         Keeping::Backup { data, to } => crate::keeping::backup(&data, &to),
-        Keeping::Restore { from, data, force } => crate::keeping::restore(&from, &data, force),
+        Keeping::Restore { from, data, force } => crate::keeping::restore(&from, &data, force, SystemTime::now()),
     };
     match done {
         Ok(sentence) => {

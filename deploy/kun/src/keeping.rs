@@ -8,7 +8,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use store::backup::{self, Summary};
 use store::{Embedded, EmbeddedOptions, OpenError, Revision, Store as _};
@@ -121,8 +121,8 @@ fn take(data: &Path, mut file: &File, partial: &Path) -> Result<(), Error> {
     file.flush().map_err(io_error("writing", partial))
 }
 
-/// Makes the store of `data` from a backup; says where its revision goes on.
-pub fn restore(from: &Path, data: &Path, force: bool) -> Result<String, Error> {
+/// Makes the store of `data` from a backup; says where its revision goes on, which depends on the time `now`.
+pub fn restore(from: &Path, data: &Path, force: bool, now: SystemTime) -> Result<String, Error> {
     // All of it, before anything is touched.
     let summary = backup::verify(from)?;
     if !force && !is_empty(data)? {
@@ -134,7 +134,7 @@ pub fn restore(from: &Path, data: &Path, force: bool) -> Result<String, Error> {
     let _lock = lock::take(data, &BTreeSet::from([Role::Apiserver]))?;
     let store = data.join(keep::FILE);
     let replaced = if store.exists() { Some(revision_of(&store)?) } else { None };
-    let revision = backup::resume_at(summary.revision, replaced);
+    let revision = backup::resume_at(summary.revision, replaced, keep::beginning(now));
     let made = beside(&store, "restoring");
     match fs::remove_file(&made) {
         Ok(()) => {}
@@ -162,7 +162,7 @@ fn is_empty(data: &Path) -> Result<bool, Error> {
     }
 }
 
-/// How far the store that is to be replaced has come. One that is damaged does not tell: [`backup::JUMP`] is there for it.
+/// How far the store that is to be replaced has come. One that is damaged does not tell: [`backup::resume_at`] does without.
 fn revision_of(store: &Path) -> Result<Revision, Error> {
     let opened = match Embedded::open(store, EmbeddedOptions::default()) {
         Ok(opened) => opened,
@@ -210,6 +210,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::Arc;
+    use std::time::UNIX_EPOCH;
 
     use store::{Key, Write};
 
@@ -261,11 +262,14 @@ mod tests {
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(stage.write("data", 3..9), Revision(10), "after the backup");
 
-        restore(&file, &stage.path("new"), false).unwrap();
+        restore(&file, &stage.path("new"), false, UNIX_EPOCH).unwrap();
         assert_eq!(stage.revision(&stage.open("new")), Revision(4 + backup::JUMP));
-        restore(&file, &stage.path("data"), true).unwrap();
+        restore(&file, &stage.path("data"), true, UNIX_EPOCH).unwrap();
         assert_eq!(stage.revision(&stage.open("data")), Revision(10 + backup::JUMP));
         assert_eq!(stage.write("data", 3..4), Revision(11 + backup::JUMP), "p3 is not there any more");
+        let now = UNIX_EPOCH + Duration::from_secs(1_790_000_000);
+        restore(&file, &stage.path("timely"), false, now).unwrap();
+        assert_eq!(stage.revision(&stage.open("timely")), keep::beginning(now));
         let kept = Embedded::open(&stage.path("data").join(OLD), EmbeddedOptions::default()).unwrap();
         assert_eq!(stage.revision(&kept), Revision(10), "the replaced store is kept");
     }
@@ -297,12 +301,12 @@ mod tests {
         assert!(matches!(backup(&stage.path("none"), &file), Err(Error::NoStore(_))));
         backup(&data, &file).unwrap();
         assert!(matches!(backup(&data, &file), Err(Error::Exists(path)) if path == file));
-        assert!(matches!(restore(&file, &data, false), Err(Error::NotEmpty(path)) if path == data));
+        assert!(matches!(restore(&file, &data, false, UNIX_EPOCH), Err(Error::NotEmpty(path)) if path == data));
         let held = lock::take(&data, &BTreeSet::from([Role::Apiserver])).unwrap();
-        assert!(matches!(restore(&file, &data, true), Err(Error::Lock(lock::Error::InUse { .. }))));
+        assert!(matches!(restore(&file, &data, true, UNIX_EPOCH), Err(Error::Lock(lock::Error::InUse { .. }))));
         drop(held);
         fs::write(stage.path("other"), "something else entirely").unwrap();
-        let refused = restore(&stage.path("other"), &stage.path("new"), false).unwrap_err();
+        let refused = restore(&stage.path("other"), &stage.path("new"), false, UNIX_EPOCH).unwrap_err();
         assert_eq!(refused.to_string(), "reading the backup: this file is no backup of a store");
         assert!(!stage.path("new").exists());
     }
@@ -321,7 +325,7 @@ mod tests {
                 }
                 missing
             });
-            (0..20).for_each(|_| drop(restore(&file, &data, true).unwrap()));
+            (0..20).for_each(|_| drop(restore(&file, &data, true, UNIX_EPOCH).unwrap()));
             is_over.store(true, std::sync::atomic::Ordering::SeqCst);
             looking.join().unwrap()
         });
@@ -334,7 +338,7 @@ mod tests {
         let (data, file) = (stage.path("data"), stage.path("backup"));
         backup(&data, &file).unwrap();
         fs::write(data.join(keep::FILE), "ruined".repeat(1000)).unwrap();
-        restore(&file, &data, true).unwrap();
+        restore(&file, &data, true, UNIX_EPOCH).unwrap();
         assert_eq!(stage.revision(&stage.open("data")), Revision(3 + backup::JUMP));
     }
 }

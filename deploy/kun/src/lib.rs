@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod cli;
 pub mod cluster;
+pub mod ctl;
 pub mod install;
 pub mod keeping;
 pub mod launch;

@@ -74,7 +74,7 @@ fn subresources(kind: &Kind) -> Value {
                 found.insert("scale".to_owned(), scale);
             }
             // A definition has no others.
-            Subresource::Finalize | Subresource::Action(_) => {}
+            Subresource::Finalize | Subresource::Recover | Subresource::Action(_) => {}
         }
     }
     Value::Object(found)

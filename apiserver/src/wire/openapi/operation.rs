@@ -150,7 +150,7 @@ pub fn paths(kind: &Kind) -> Vec<Path> {
 fn subresource(kind: &Kind, sub: &Subresource, own: &str) -> Vec<Operation> {
     let site = Site::of(kind).below(sub.name());
     let (definition, gvk) = match sub {
-        Subresource::Status | Subresource::Finalize => (own.to_owned(), None),
+        Subresource::Status | Subresource::Finalize | Subresource::Recover => (own.to_owned(), None),
         Subresource::Scale(_) => (definition::SCALE.to_owned(), Some(definition::gvk("autoscaling", "v1", "Scale"))),
         Subresource::Action(action) => (
             definition::name(kind.group, kind.version, action.kind()),

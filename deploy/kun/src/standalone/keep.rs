@@ -2,11 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use certs::{ALPN_H2, MaterialPaths, Reloading};
 use rustls::ClientConfig;
-use store::{DEFAULT_PREFIX, Embedded, EmbeddedOptions, Etcd, EtcdOptions, Store};
+use store::{DEFAULT_PREFIX, Embedded, EmbeddedOptions, Etcd, EtcdOptions, Revision, Store, backup};
 
 use super::{Running, hatch, spawn};
 use crate::cli::store::{Choice, Kept};
@@ -52,7 +52,7 @@ pub(crate) async fn open(data: &Path, kept: &Kept) -> Result<Opened, Error> {
     // Read first: who asked for encryption never gets a store without it.
     let keys = kept.encryption.as_deref().map(keys::File::read).transpose()?;
     let (opened, prefix) = match &kept.choice {
-        Choice::Embedded => (embedded(data).await?, DEFAULT_PREFIX),
+        Choice::Embedded => (embedded(data, SystemTime::now()).await?, DEFAULT_PREFIX),
         Choice::Etcd { options, tls } => (etcd(options, tls.as_ref()).await?, options.prefix.as_str()),
     };
     Ok(match keys {
@@ -61,10 +61,20 @@ pub(crate) async fn open(data: &Path, kept: &Kept) -> Result<Opened, Error> {
     })
 }
 
-async fn embedded(data: &Path) -> Result<Opened, Error> {
+/// Where the revisions of a store that is opened now go on at least. A file that is new, or was put back from a copy of
+/// its volume, does not know how far its predecessor was; who watched that one must not wait for revisions to come, nor
+/// meet one again with other content. So each start takes the clock, if the file is not further: watches that were
+/// interrupted by it are told to list again.
+pub(crate) fn beginning(now: SystemTime) -> Revision {
+    // A clock before 1970 shows nothing; the file's own revision is there.
+    now.duration_since(UNIX_EPOCH).map_or(Revision::FIRST, backup::at_time)
+}
+
+async fn embedded(data: &Path, now: SystemTime) -> Result<Opened, Error> {
     let file = data.join(FILE);
+    let options = EmbeddedOptions { minimum_revision: beginning(now), ..EmbeddedOptions::default() };
     // Opening checks a file that was not closed, which takes time and a thread.
-    let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, EmbeddedOptions::default())).await;
+    let opened = tokio::task::spawn_blocking(move || Embedded::open(&file, options)).await;
     let store = Arc::new(opened.map_err(Error::Opening)??);
     let hatch = hatch::open(data, Arc::clone(&store)).map_err(Error::Hatch)?;
     Ok(Opened { store, parts: vec![hatch] })
@@ -89,4 +99,48 @@ fn follow(paths: &MaterialPaths) -> Result<(Arc<ClientConfig>, Running), Error> 
         }
     });
     Ok((config, following))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use store::{Key, Write};
+
+    use super::*;
+
+    fn later(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_790_000_000 + seconds)
+    }
+
+    /// The revision of a write by a server that is started `now`, and stopped again.
+    fn revision_after(data: &Path, now: SystemTime, name: &str) -> Revision {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        let Opened { store, parts } = runtime.block_on(embedded(data, now)).unwrap();
+        let key = Key::new("pods", Some("a"), name).unwrap();
+        let written = runtime.block_on(store.write(Write::create(key, "{}".into()))).unwrap().revision;
+        parts.into_iter().for_each(|part| part.end(&runtime));
+        runtime.block_on(store.close());
+        written
+    }
+
+    #[test]
+    fn revisions_go_on_where_the_clock_is_also_in_a_store_that_was_wiped_or_is_an_older_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let (data, copy) = (folder.path(), folder.path().join("copy"));
+        assert_eq!(revision_after(data, later(0), "a"), beginning(later(0)).next());
+        std::fs::copy(data.join(FILE), &copy).unwrap();
+        assert_eq!(revision_after(data, later(9), "b"), beginning(later(9)).next());
+        std::fs::copy(&copy, data.join(FILE)).unwrap();
+        assert_eq!(revision_after(data, later(10), "b"), beginning(later(10)).next());
+        std::fs::remove_file(data.join(FILE)).unwrap();
+        assert_eq!(revision_after(data, later(11), "a"), beginning(later(11)).next());
+    }
+
+    #[test]
+    fn a_clock_that_went_back_takes_no_revision_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = revision_after(folder.path(), later(5), "a");
+        assert_eq!(revision_after(folder.path(), later(0), "b"), first.next());
+        assert_eq!(revision_after(folder.path(), UNIX_EPOCH - Duration::from_secs(1), "c"), first.next().next());
+    }
 }

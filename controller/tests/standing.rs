@@ -1,0 +1,220 @@
+//! What a whole reconcile does where our store was lost or went back, against an API server in memory: nothing, and it
+//! says so; and that a cluster that was brought back finds everything as it was.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+#[allow(dead_code, reason = "shared with other tests, which use other parts of it")]
+mod memory;
+
+use std::sync::Arc;
+
+use controller::credentials::SystemIssuer;
+use controller::events::Events;
+use controller::metrics::Metrics;
+use controller::probe::agent::Agents;
+use controller::queue::Key;
+use controller::reconcile::{Context, Held, Locals, reconcile};
+use controller::report::Reach;
+use memory::Memory;
+use serde_json::{Value, json};
+
+const CHILDREN: [&str; 6] =
+    ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"];
+
+fn key() -> Key {
+    Key { namespace: "shop".to_owned(), name: "orders".to_owned() }
+}
+
+fn cluster(uid: &str, generation: i64, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "spec": spec,
+        "metadata": {"name": "orders", "namespace": "shop", "uid": uid, "generation": generation,
+            "labels": {"team": "a"}, "finalizers": ["redis.kun.io/teardown"]},
+    })
+}
+
+fn going(mut cluster: Value) -> Value {
+    cluster["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    cluster
+}
+
+fn without_finalizer(mut cluster: Value) -> Value {
+    cluster["metadata"].as_object_mut().unwrap().remove("finalizers");
+    cluster
+}
+
+/// What claims are deleted with their cluster, so that a wrong deletion would show.
+fn spec() -> Value {
+    json!({"shards": 2, "storage": {"size": "1Gi", "retain": "Delete"}})
+}
+
+struct Scene {
+    memory: Memory,
+    agents: tokio::sync::watch::Receiver<Arc<certs::Ring>>,
+}
+
+impl Scene {
+    /// A cluster of the uid u1, applied at generation 5, with a claim.
+    async fn new() -> Self {
+        let ring = certs::Ring::of(certs::Authority::create("agents").unwrap());
+        let agents = tokio::sync::watch::channel(Arc::new(ring)).1;
+        let scene = Self { memory: Memory::default(), agents };
+        scene.memory.put("redisclusters", cluster("u1", 5, &spec()));
+        let labels = json!({"app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders",
+            "redis.kun.io/shard": "0"});
+        let claim = json!({"metadata": {"name": "data-orders-0-0", "namespace": "shop", "labels": labels},
+            "spec": {"resources": {"requests": {"storage": "1Gi"}}}});
+        scene.memory.put("persistentvolumeclaims", claim);
+        scene.round().await;
+        assert_eq!(scene.memory.names("statefulsets"), ["orders-0", "orders-1"]);
+        scene.memory.take_writes();
+        scene
+    }
+
+    /// A controller that has just started.
+    fn context(&self) -> Context {
+        Context {
+            kubernetes: self.memory.kubernetes(),
+            issuer: Arc::new(SystemIssuer::new(self.agents.clone())),
+            agents: Agents::new(self.agents.clone()),
+            events: Events::new(self.memory.client(), "test".to_owned()).0,
+            metrics: Metrics::default(),
+            kun_image: "kun:1".to_owned(),
+            reach: Reach::default(),
+            limits: plan::Limits::default(),
+            locals: Locals::default(),
+            held: Held::default(),
+        }
+    }
+
+    /// One round of a controller that has just started; what it says about itself.
+    async fn round(&self) -> String {
+        let context = self.context();
+        reconcile(&context, &key()).await.unwrap();
+        context.metrics.encode()
+    }
+
+    /// Every child as it is.
+    fn children(&self) -> Vec<Value> {
+        let of = |kind: &&str| {
+            let names = self.memory.names(kind);
+            names.into_iter().map(|name| self.memory.get(kind, &name).unwrap()).collect::<Vec<_>>()
+        };
+        CHILDREN.iter().flat_map(of).collect()
+    }
+
+    fn ready(&self) -> (Value, Value) {
+        let status = self.memory.get("redisclusters", "orders").unwrap()["status"].clone();
+        let ready = status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Ready").unwrap().clone();
+        (ready["status"].clone(), ready["reason"].clone())
+    }
+}
+
+#[tokio::test]
+async fn children_whose_owner_was_lost_are_left_as_they_are_and_counted() {
+    let scene = Scene::new().await;
+    let before = scene.children();
+    scene.memory.clear("redisclusters");
+    let metrics = scene.round().await;
+    assert!(metrics.contains("kun_controller_held{reason=\"OwnerAbsent\"} 1"), "{metrics}");
+    assert_eq!((scene.memory.take_writes(), scene.children() == before), (vec![], true));
+}
+
+#[tokio::test]
+async fn an_object_made_anew_with_the_same_name_takes_nothing_over_and_says_why() {
+    let scene = Scene::new().await;
+    let before = scene.children();
+    scene.memory.put("redisclusters", without_finalizer(cluster("u2", 1, &spec())));
+    let metrics = scene.round().await;
+    assert!(metrics.contains("kun_controller_held{reason=\"OwnedByAnother\"} 1"), "{metrics}");
+    // Its status; no finalizer, so that who made it can take it away again.
+    assert_eq!(scene.memory.take_writes(), ["PUT redisclusters/orders"]);
+    assert_eq!(scene.memory.get("redisclusters", "orders").unwrap()["metadata"].get("finalizers"), None);
+    assert_eq!(scene.ready(), (json!("False"), json!("OwnedByAnother")));
+    scene.round().await;
+    assert_eq!((scene.memory.take_writes(), scene.children() == before), (vec![], true), "said once");
+}
+
+#[tokio::test]
+async fn an_object_that_went_back_is_not_applied_and_says_why() {
+    let scene = Scene::new().await;
+    let before = scene.children();
+    scene.memory.put("redisclusters", cluster("u1", 4, &json!({"shards": 1})));
+    let metrics = scene.round().await;
+    assert!(metrics.contains("kun_controller_held{reason=\"OwnerBehind\"} 1"), "{metrics}");
+    assert_eq!(scene.memory.take_writes(), ["PUT redisclusters/orders"]);
+    assert_eq!(scene.ready(), (json!("False"), json!("OwnerBehind")));
+    assert!(scene.children() == before);
+}
+
+#[tokio::test]
+async fn a_deletion_in_an_older_copy_or_of_another_object_deletes_no_child() {
+    let scene = Scene::new().await;
+    let before = scene.children();
+    scene.memory.put("redisclusters", going(cluster("u1", 4, &spec())));
+    scene.round().await;
+    assert_eq!((scene.memory.take_writes(), scene.children() == before), (vec![], true), "it waits for a person");
+    scene.memory.put("redisclusters", going(cluster("u2", 9, &spec())));
+    scene.round().await;
+    assert_eq!(scene.memory.take_writes(), ["PUT redisclusters/orders"]);
+    let left = scene.memory.get("redisclusters", "orders").unwrap();
+    assert_eq!((&left["metadata"]["finalizers"], scene.children() == before), (&json!([]), true), "it may go");
+}
+
+#[tokio::test]
+async fn a_cluster_that_was_brought_back_finds_everything_as_it_was() {
+    let scene = Scene::new().await;
+    let record = scene.memory.get("statefulsets", "orders-0").unwrap();
+    let record = record["metadata"]["annotations"]["redis.kun.io/owner"].as_str().unwrap().to_owned();
+    assert_eq!(
+        scene.memory.get("statefulsets", "orders-1").unwrap()["metadata"]["annotations"].get("redis.kun.io/owner"),
+        None
+    );
+    let before = scene.children();
+    scene.memory.clear("redisclusters");
+    scene.memory.put("redisclusters", serde_json::from_str(&record).unwrap());
+    scene.round().await;
+    scene.round().await;
+    let writes = scene.memory.take_writes();
+    assert!(writes.iter().all(|write| write == "PUT redisclusters/orders"), "finalizer and status only: {writes:?}");
+    assert!(scene.children() == before);
+    let owner = scene.memory.get("redisclusters", "orders").unwrap();
+    assert_eq!(
+        (&owner["metadata"]["uid"], &owner["metadata"]["generation"], &owner["metadata"]["labels"]),
+        (&json!("u1"), &json!(5), &json!({"team": "a"}))
+    );
+}
+
+#[tokio::test]
+async fn what_a_cache_has_not_heard_of_yet_is_looked_up_before_anybody_is_alarmed() {
+    let scene = Scene::new().await;
+    scene.memory.put("redisclusters", cluster("u1", 4, &spec()));
+    let context = scene.context();
+    // The write that this controller has not seen: generation 5 is there.
+    scene.memory.put("redisclusters", cluster("u1", 5, &spec()));
+    reconcile(&context, &key()).await.unwrap();
+    assert!(!context.metrics.encode().contains("kun_controller_held{"), "{}", context.metrics.encode());
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_paused_cluster_is_on_record_as_it_is_now_and_nothing_else_changes() {
+    let scene = Scene::new().await;
+    let mut paused = spec();
+    (paused["paused"], paused["shards"]) = (json!(true), json!(3));
+    scene.memory.put("redisclusters", cluster("u1", 6, &paused));
+    let before = scene.memory.get("statefulsets", "orders-0").unwrap();
+    scene.round().await;
+    scene.round().await;
+    let writes = scene.memory.take_writes();
+    let of_sets: Vec<_> = writes.iter().filter(|write| write.contains("statefulsets")).collect();
+    assert_eq!(of_sets, ["PUT statefulsets/orders-0"], "once");
+    let after = scene.memory.get("statefulsets", "orders-0").unwrap();
+    assert_eq!(after["spec"], before["spec"]);
+    let record: Value =
+        serde_json::from_str(after["metadata"]["annotations"]["redis.kun.io/owner"].as_str().unwrap()).unwrap();
+    assert_eq!(
+        (&record["metadata"]["generation"], &record["spec"]["shards"], &record["spec"]["paused"]),
+        (&json!(6), &json!(3), &json!(true))
+    );
+    assert_eq!(scene.memory.names("statefulsets"), ["orders-0", "orders-1"]);
+}
