@@ -1,12 +1,8 @@
 //! The conditions: each a word for programs and a sentence with numbers for people.
 
-<<<<<<< HEAD
 use std::collections::BTreeSet;
 
-use types::RedisBackup;
-=======
 use jiff::Timestamp;
->>>>>>> recover
 use types::backup::BackupPhase;
 use types::cluster::{Mode, RedisClusterStatus};
 use types::condition::{Condition, Status, cluster as kind};
