@@ -242,7 +242,7 @@ pub(crate) fn open(file: &Path) -> Result<Reader<BufReader<File>>, Error> {
 /// until the year 2262; a clock before 1970 shows nothing.
 #[must_use]
 pub fn at_time(since_1970: std::time::Duration) -> Revision {
-    Revision(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).min(u64::MAX >> 1).max(Revision::FIRST.0))
+    Revision(u64::try_from(since_1970.as_nanos()).unwrap_or(u64::MAX).clamp(Revision::FIRST.0, u64::MAX >> 1))
 }
 
 /// The revision a store made from a backup goes on from: beyond the backup's and beyond all that is known of the store it
