@@ -75,6 +75,13 @@ pub struct Verdict {
     pub worst_gap: Duration,
 }
 
+impl Drop for Writer {
+    /// A test that failed writes no more: another one may be at the same keys.
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
 /// How far around the end of a primary an acknowledged write may be lost by asynchronous replication.
 const CRASH_WINDOW: Duration = Duration::from_secs(15);
 
@@ -132,12 +139,12 @@ impl Writer {
     }
 
     /// Stops writing, reads every acknowledged write back, and says what is missing.
-    pub async fn verify(self, extra_seeds: &[SocketAddr]) -> Result<Verdict> {
+    pub async fn verify(mut self, extra_seeds: &[SocketAddr]) -> Result<Verdict> {
         self.stop.store(true, Ordering::Relaxed);
         let mut verdict = Verdict::default();
         let seeds: Vec<SocketAddr> = extra_seeds.iter().chain(&self.seeds).copied().collect();
         let mut client = ClusterClient::new(seeds, self.credentials.clone()).timeouts(ATTEMPT, PATIENCE);
-        for handle in self.loops {
+        for handle in std::mem::take(&mut self.loops) {
             let ledger = handle.await.context("a writer loop panicked")?;
             if let Some(first) = ledger.refused.first() {
                 bail!("{} writes were refused for longer than {PATIENCE:?}; first: {first}", ledger.refused.len());
