@@ -99,7 +99,8 @@ async fn ours_owned_by_others(kubectl: &Kubectl) -> Result<()> {
     kubectl.run(&["create", "configmap", "owner", "--from-literal=a=b"]).await?;
     let uid = kubectl.get("configmap", "owner").await?["metadata"]["uid"].clone();
     let mut owned = sized("collected", "owned", ONE, &json!({"paused": true}));
-    owned["metadata"]["ownerReferences"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]);
+    owned["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid}]);
     kubectl.feed(&["create", "-f", "-"], &owned.to_string()).await?;
     kubectl.run(&["delete", "configmap", "owner"]).await?;
     kubectl.run(&["wait", "rdc/owned", "--for=delete", "--timeout=120s"]).await.map(drop)

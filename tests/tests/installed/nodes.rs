@@ -89,7 +89,8 @@ pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installe
     let begin = Instant::now();
     loop {
         let pods = installed.listed("pods", "default", selector).await?;
-        let waiting = pods.iter().filter(|pod| pod["status"]["phase"] == "Pending" && pod["spec"]["nodeName"].is_null());
+        let waiting =
+            pods.iter().filter(|pod| pod["status"]["phase"] == "Pending" && pod["spec"]["nodeName"].is_null());
         if pods.iter().filter(|pod| is_ready(pod)).count() == 3 && waiting.count() == 3 {
             break;
         }

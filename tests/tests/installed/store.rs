@@ -97,7 +97,8 @@ async fn folder(installed: &Installed) -> Result<PathBuf> {
     let node = node.and_then(Value::as_str).context("node of the volume")?;
     let path = ["/spec/local/path", "/spec/hostPath/path"].into_iter().find_map(|path| volume.pointer(path)?.as_str());
     let name = path.and_then(|path| path.rsplit('/').next()).context("path of the volume")?;
-    let folder = installed.kubernetes.state().context("the cluster is ours")?.join(node).join("volumes").join(name).join("data");
+    let folder =
+        installed.kubernetes.state().context("the cluster is ours")?.join(node).join("volumes").join(name).join("data");
     ensure!(folder.is_dir(), "{} is no folder", folder.display());
     Ok(folder)
 }
