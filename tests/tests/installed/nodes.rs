@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, is_ready, sized},
+    installed::{Installed, PATIENCE, sized},
     kubernetes::{Blow, Power},
     story,
 };
@@ -89,16 +89,18 @@ pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installe
     let begin = Instant::now();
     loop {
         let pods = installed.listed("pods", "default", selector).await?;
-        let waiting =
-            pods.iter().filter(|pod| pod["status"]["phase"] == "Pending" && pod["spec"]["nodeName"].is_null());
-        if pods.iter().filter(|pod| is_ready(pod)).count() == 3 && waiting.count() == 3 {
+        let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
+        if running == 3 && pods.iter().filter(|pod| pod["spec"]["nodeName"].is_null()).count() == 3 {
             break;
         }
         ensure!(begin.elapsed() < PATIENCE, "{pods:#?}");
         pass(Duration::from_millis(500)).await;
     }
-    let said = kubectl.get("rdc", "apart").await?;
-    ensure!(!story::is_ready(&said, 3), "{:#}", said["status"]);
+    let waits = |cluster: &Value| {
+        let message = cluster["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
+        message.starts_with("3 of 6 members answer")
+    };
+    kubectl.until("rdc", "apart", PATIENCE, "waiting for members", waits).await?;
     for node in ["node-2", "node-3"] {
         kubectl.run(&["uncordon", node]).await?;
     }
