@@ -24,8 +24,8 @@ use crate::scenario::{pass, say, under_writes};
 const REST: Duration = Duration::from_secs(20);
 /// Longest time two authorities may be believed side by side, as the chart was told, and everything that leads there.
 const EXCHANGE: Duration = Duration::from_secs(400);
-/// How long a kube-apiserver may take to see that a file of its own has changed: it looks once a minute at the latest.
-const SEEN: Duration = Duration::from_secs(70);
+/// How long a kube-apiserver may take to see that a file of its own has changed: the kernel tells it.
+const SEEN: Duration = Duration::from_secs(15);
 
 /// Rights that these scenarios give no occasion to use, each with the reason why KUN has it.
 const FOR_OTHER_DAYS: &[(&str, &str)] = &[];
