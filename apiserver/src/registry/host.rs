@@ -164,7 +164,7 @@ fn claim() -> Outcome {
         ],
         subresources: vec![Subresource::Status],
         access: vec![
-            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Update, Verb::Delete]),
+            Access::of(Part::Controller, &[Verb::List, Verb::Watch, Verb::Update, Verb::Delete]),
             Access::of(Part::Node, &[Verb::Create]),
             Access::to(Part::Node, "status", &[Verb::Patch]),
         ],

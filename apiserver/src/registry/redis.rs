@@ -29,7 +29,7 @@ const fn names(
 }
 
 /// The controller works off records, and deletes those whose time is over.
-const RECORD_OBJECT: Access = Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Delete]);
+const RECORD_OBJECT: Access = Access::of(Part::Controller, &[Verb::List, Verb::Watch, Verb::Delete]);
 const RECORD_STATUS: Access = Access::to(Part::Controller, "status", &[Verb::Update]);
 
 /// RedisCluster, RedisBackup, RedisOperation, RedisPolicy.

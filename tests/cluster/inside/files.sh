@@ -39,7 +39,7 @@ END
 }
 
 # A full disk of the machine taints no node, and images are never collected: none could be pulled again. The lease is short
-# because kube-controller-manager's patience is.
+# because kube-controller-manager's patience is. Secrets that changed are brought into pods within seconds, not within a minute and a half.
 write_kubelet() {
     cat <<END
 apiVersion: kubelet.config.k8s.io/v1beta1
@@ -55,6 +55,7 @@ failSwapOn: false
 clusterDNS: ["$DNS_SERVICE_IP"]
 clusterDomain: cluster.local
 resolvConf: /run/resolv.conf
+syncFrequency: 10s
 volumePluginDir: /var/lib/kubelet/plugins
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%, nodefs.inodesFree: 0%, imagefs.available: 0%}

@@ -28,7 +28,19 @@ const EXCHANGE: Duration = Duration::from_secs(400);
 const SEEN: Duration = Duration::from_secs(15);
 
 /// Rights that these scenarios give no occasion to use, each with the reason why KUN has it.
-const FOR_OTHER_DAYS: &[(&str, &str)] = &[];
+const FOR_OTHER_DAYS: &[(&str, &str)] = &[
+    (
+        "apiserver get namespaces ",
+        "an object in a namespace that was made this moment, which the watch has not told of yet",
+    ),
+    (
+        "apiserver watch mutatingadmissionpolicies admissionregistration.k8s.io",
+        "Kubernetes serves them from 1.34 on, if told to",
+    ),
+    ("apiserver watch mutatingadmissionpolicybindings admissionregistration.k8s.io", "the same"),
+    ("controller get poddisruptionbudgets policy", "somebody else's budget of a name of ours"),
+    ("controller update persistentvolumeclaims ", "a volume grows; those of these nodes cannot"),
+];
 
 /// What was asked of the kube-apiserver, as far as its audit log tells.
 struct Asked {

@@ -28,6 +28,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario!(upkeep::an_autoscaler_scales_shards),
     scenario!(upkeep::actions_are_carried_out),
     scenario!(upkeep::what_others_change_is_put_right_and_what_they_add_is_kept),
+    scenario!(upkeep::what_is_called_as_ours_would_be_is_left_alone),
     scenario!(company::a_resource_quota_holds_against_parallel_creates),
     scenario!(company::foreground_background_and_orphan_deletion_are_the_garbage_collectors),
     scenario!(company::programs_of_others_follow_our_objects),

@@ -5,19 +5,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE},
+    installed::{Installed, PATIENCE, sized},
     oracle::Shape,
     story,
 };
 
 use crate::scenario::{ORDERS, OVERLAP, say, under_writes};
 
-/// A cluster of its own beside `orders`, timed.
+/// A cluster of its own beside `orders`, timed; nothing is left of it when it is deleted.
 pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installed) -> Result<()> {
     let begin = Instant::now();
-    installed.create("default", "timed", ORDERS, &json!({})).await?;
+    installed.create("default", "timed", ORDERS, &json!({"storage": {"size": "1Gi", "retain": "Delete"}})).await?;
     say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
     installed.kubectl.run(&["delete", "rdc", "timed", "--timeout=120s"]).await?;
+    for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
+    {
+        let left = installed.listed(kind, "default", "redis.kun.io/cluster=timed").await?;
+        ensure!(left.is_empty(), "{left:#?}");
+    }
     Ok(())
 }
 
@@ -69,7 +74,7 @@ pub(crate) async fn an_autoscaler_scales_shards(installed: &Installed) -> Result
 pub(crate) async fn actions_are_carried_out(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let before = installed.kubectl.get("rdc", "orders").await?["status"]["shards"][0]["primary"].clone();
-        act(installed, "failover", "rop", &json!({"failover": {"shard": 0}}), "Succeeded").await?;
+        act(installed, "failover", "rop", &json!({"failover": {"shard": 0}, "ttlAfterFinished": "10s"}), "Succeeded").await?;
         let after = installed.kubectl.get("rdc", "orders").await?["status"]["shards"][0]["primary"].clone();
         ensure!(before != after, "shard 0 still has the primary {before}");
         act(installed, "restart", "rop", &json!({"restart": {"shards": [1]}}), "Succeeded").await?;
@@ -111,10 +116,44 @@ pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(in
         kubectl.run(&["patch", "service", "orders", "--type=json", "-p", port]).await?;
         let restored = |service: &Value| service["spec"]["ports"][0]["port"] == types::names::PORT_REDIS;
         kubectl.until("service", "orders", PATIENCE, "at its port again", restored).await?;
+        let budget = r#"{"spec":{"maxUnavailable":0}}"#;
+        kubectl.run(&["patch", "pdb", "orders-2", "--type=merge", "-p", budget]).await?;
+        let restored = |budget: &Value| budget["spec"]["maxUnavailable"] == 1;
+        kubectl.until("pdb", "orders-2", PATIENCE, "as it was", restored).await?;
+        let data = r#"{"data":{"agent.json":"{}"}}"#;
+        kubectl.run(&["patch", "configmap", "orders-config", "--type=merge", "-p", data]).await?;
+        let restored = |map: &Value| map["data"]["agent.json"] != "{}";
+        kubectl.until("configmap", "orders-config", PATIENCE, "as it was", restored).await?;
         story::ready(kubectl, "orders", 3).await?;
         six_pods(installed).await
     })
     .await
+}
+
+/// What somebody else has made under a name that we would use is theirs: it is left as it is, and the user is told whose it is.
+pub(crate) async fn what_is_called_as_ours_would_be_is_left_alone(installed: &Installed) -> Result<()> {
+    let kubectl = installed.kubectl.clone().within("namesakes");
+    kubectl.run(&["create", "namespace", "namesakes"]).await?;
+    let table = [
+        ("Service", types::names::service("service"), json!({"spec": {"ports": [{"port": 80}]}})),
+        ("ConfigMap", types::names::config_map("configmap"), json!({"data": {"theirs": "yes"}})),
+        ("Secret", types::names::internal_secret("secret"), json!({"stringData": {"theirs": "yes"}})),
+    ];
+    for (kind, name, fields) in table {
+        let cluster = kind.to_lowercase();
+        let mut theirs = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name}});
+        fields.as_object().into_iter().flatten().for_each(|(field, value)| theirs[field] = value.clone());
+        kubectl.feed(&["create", "-f", "-"], &theirs.to_string()).await?;
+        let before = kubectl.get(&cluster, &name).await?;
+        kubectl.feed(&["create", "-f", "-"], &sized("namesakes", &cluster, ONE, &json!({})).to_string()).await?;
+        let told = |object: &Value| {
+            object["status"].to_string().contains(&format!("{kind} {name} exists and belongs to somebody else"))
+        };
+        kubectl.until("rdc", &cluster, PATIENCE, "telling whose it is", told).await?;
+        let after = kubectl.get(&cluster, &name).await?;
+        ensure!(before == after, "before: {before:#}\nafter: {after:#}");
+    }
+    kubectl.run(&["delete", "namespace", "namesakes", "--timeout=120s"]).await.map(drop)
 }
 
 pub(crate) async fn draining_the_node_with_most_primaries_hands_them_over(installed: &Installed) -> Result<()> {
