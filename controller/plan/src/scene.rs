@@ -97,9 +97,25 @@ impl<'a> Scene<'a> {
             }
         }
         scene.lost.sort_by_key(|lost| lost.slots.ranges().next());
-        let shards: BTreeSet<u16> = scene.live.iter().map(|live| live.pod.shard).collect();
-        scene.leads = shards.into_iter().filter_map(|shard| scene.find_lead(shard).map(|lead| (shard, lead))).collect();
+        scene.leads = scene.find_leads();
         scene
+    }
+
+    /// Shards that own slots have their lead. Where one is still to be chosen, it is chosen so that sites hold few of them: then no
+    /// role has to be handed over as soon as the cluster is there.
+    fn find_leads(&self) -> BTreeMap<u16, Live<'a>> {
+        let shards: BTreeSet<u16> = self.live.iter().map(|live| live.pod.shard).collect();
+        let owns = |shard: &u16| self.live_of(*shard).any(|live| !self.owned_by(live.pod).is_empty());
+        let (settled, open): (Vec<u16>, Vec<u16>) = shards.into_iter().partition(owns);
+        let (mut leads, mut held) = (BTreeMap::new(), BTreeMap::new());
+        for shard in settled.into_iter().chain(open) {
+            let Some(lead) = self.find_lead(shard, &held) else { continue };
+            if let Some(site) = self.site(lead.pod) {
+                *held.entry(site).or_insert(0_usize) += 1;
+            }
+            leads.insert(shard, lead);
+        }
+        leads
     }
 
     /// The places that are wanted.
@@ -146,11 +162,13 @@ impl<'a> Scene<'a> {
         self.leads.get(&shard).copied()
     }
 
-    /// The primary with most slots; among equals the one most members follow, then one that stays, then the lowest ordinal.
-    fn find_lead(&self, shard: u16) -> Option<Live<'a>> {
+    /// The primary with most slots; among equals the one most members follow, then one that stays, then where the fewest leads are held,
+    /// then the lowest ordinal.
+    fn find_lead(&self, shard: u16, held: &BTreeMap<&str, usize>) -> Option<Live<'a>> {
         self.live_of(shard).filter(|live| live.node.is_primary()).max_by_key(|live| {
             let followers = self.live_of(shard).filter(|other| follows(other, live.node.id)).count();
-            (self.owned_by(live.pod).len(), followers, self.is_wanted(live.pod), Reverse(live.pod.ordinal))
+            let there = self.site(live.pod).and_then(|site| held.get(site)).copied().unwrap_or(0);
+            (self.owned_by(live.pod).len(), followers, self.is_wanted(live.pod), Reverse((there, live.pod.ordinal)))
         })
     }
 

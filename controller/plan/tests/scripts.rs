@@ -207,6 +207,11 @@ fn a_primary_dies() {
 }
 
 #[test]
+fn leads_on_different_sites() {
+    script("leads_on_different_sites");
+}
+
+#[test]
 fn too_many_primaries_on_one_site() {
     script("too_many_primaries_on_one_site");
 }
