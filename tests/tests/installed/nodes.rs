@@ -10,7 +10,7 @@ use tests::{
     story,
 };
 
-use crate::scenario::{ORDERS, away, pass, say, under_writes, under_writes_and_a_blow};
+use crate::scenario::{ORDERS, away, pass, say, unchanged, under_writes, under_writes_and_a_blow};
 
 /// A node is missed after 20 s here, and its pods are evicted after Kubernetes' own five minutes.
 const LOST: (Duration, Duration) = (Duration::from_secs(330), Duration::from_secs(30));
@@ -28,9 +28,7 @@ pub(crate) async fn a_kubelet_and_a_containerd_that_are_killed_restart_no_pod(in
             installed.kubectl.run(&["wait", node, "--for=condition=Ready", "--timeout=120s"]).await?;
         }
         story::ready(&installed.kubectl, "orders", 3).await?;
-        let after = installed.pods().await?;
-        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
-        Ok(())
+        unchanged(&before, &installed.pods().await?)
     })
     .await
 }

@@ -11,7 +11,7 @@ use tests::{
 };
 
 use crate::{
-    scenario::{away, pass, say, under_writes, under_writes_and_a_blow},
+    scenario::{away, pass, say, unchanged, under_writes, under_writes_and_a_blow},
     upkeep::ONE,
 };
 
@@ -136,9 +136,7 @@ pub(crate) async fn all_pods_of_kun_deleted_at_once(installed: &Installed) -> Re
         say(&format!("our API answers {:.1} s after all of our pods have gone", back.as_secs_f64()));
         writer.progress(100, PATIENCE).await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
-        let after = installed.pods().await?;
-        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
-        Ok(())
+        unchanged(&before, &installed.pods().await?)
     })
     .await
 }

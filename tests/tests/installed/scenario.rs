@@ -147,3 +147,9 @@ pub(crate) async fn under_writes_and_a_blow(
     ));
     Ok(())
 }
+
+/// Two looks at the same objects, as texts, must be the same: nobody touched them.
+pub(crate) fn unchanged(before: &str, after: &str) -> Result<()> {
+    anyhow::ensure!(before == after, "before:\n{before}\nafter:\n{after}");
+    Ok(())
+}

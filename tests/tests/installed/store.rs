@@ -16,7 +16,7 @@ use tests::{
     story,
 };
 
-use crate::scenario::{pass, under_writes};
+use crate::scenario::{pass, unchanged, under_writes};
 
 /// How long everybody has to do what must not be done: the garbage collector, Kubernetes' other controllers and our own.
 const TEMPTATION: Duration = Duration::from_secs(15);
@@ -81,11 +81,6 @@ pub(crate) async fn a_store_that_went_back_is_noticed_and_nothing_is_touched(ins
 /// Pods and everything that holds data or clients, each with its uid.
 async fn whole(installed: &Installed) -> Result<String> {
     Ok(format!("{}{}", installed.pods().await?, installed.children().await?))
-}
-
-fn unchanged(before: &str, after: &str) -> Result<()> {
-    ensure!(before == after, "before:\n{before}\nafter:\n{after}");
-    Ok(())
 }
 
 /// Where the store's volume lies on this machine.

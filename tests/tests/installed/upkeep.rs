@@ -10,7 +10,7 @@ use tests::{
     story,
 };
 
-use crate::scenario::{ORDERS, OVERLAP, say, under_writes};
+use crate::scenario::{ORDERS, OVERLAP, say, unchanged, under_writes};
 
 /// A cluster of its own beside `orders`, timed; nothing is left of it when it is deleted.
 pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installed) -> Result<()> {
@@ -183,9 +183,7 @@ pub(crate) async fn an_upgrade_and_a_rollback_restart_no_redis_pod(installed: &I
         installed.roll_back().await?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
-        let after = installed.pods().await?;
-        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
-        Ok(())
+        unchanged(&before, &installed.pods().await?)
     })
     .await
 }
@@ -198,11 +196,8 @@ pub(crate) async fn taking_kun_away_and_back_restarts_no_redis_pod(installed: &I
         installed.install(&[OVERLAP]).await?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
-        let after = installed.pods().await?;
-        ensure!(after == before, "before:\n{before}\nafter:\n{after}");
-        let after = installed.children().await?;
-        ensure!(after == children, "before:\n{children}\nafter:\n{after}");
-        Ok(())
+        unchanged(&before, &installed.pods().await?)?;
+        unchanged(&children, &installed.children().await?)
     })
     .await
 }
