@@ -28,6 +28,7 @@ const OURS: u16 = 8443;
 /// The Service of our API server.
 const SERVICE: &str = "kun-apiserver";
 const NAMESPACE: &str = "kun-system";
+const CONTROLLER: &str = "kun-controller";
 
 /// Third byte of the next address in this process.
 static NEXT: AtomicU8 = AtomicU8::new(0);
@@ -43,15 +44,16 @@ pub struct Aggregated {
 }
 
 impl Aggregated {
-    /// Starts all from the folder that holds the tools, and waits until the kube-apiserver passes requests on.
-    pub async fn start(tools: &Path) -> Result<Self> {
+    /// Starts all from the folder that holds the tools, and waits until the kube-apiserver passes requests on. Whether its etcd
+    /// waits for the disk matters to figures only.
+    pub async fn start(tools: &Path, sync: Sync) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("kun-agg-").tempdir()?;
         let net = 200 + u8::try_from(std::process::id() % 50)?;
         let address = IpAddr::from([127, net, 1, NEXT.fetch_add(1, Ordering::Relaxed) + 2]);
         let (clients, proxies) = (Authority::create("clients")?, Authority::create("proxies")?);
         let mut all = Self { plane: ControlPlane::new(folder.path(), address), folder, clients, proxies };
         all.write_files()?;
-        all.plane.start_etcd(tools, Sync::Never)?;
+        all.plane.start_etcd(tools, sync)?;
         let flags = all.proxy_flags();
         all.plane.start_apiserver(tools, &flags)?;
         all.until("the kube-apiserver is ready", &["get", "--raw", "/readyz"], |text| text == "ok").await?;
@@ -103,6 +105,36 @@ impl Aggregated {
     #[must_use]
     pub fn ours(&self) -> SocketAddr {
         SocketAddr::from((self.plane.address(), OURS))
+    }
+
+    /// Where the kube-apiserver listens.
+    #[must_use]
+    pub fn core(&self) -> SocketAddr {
+        SocketAddr::from((self.plane.address(), APISERVER))
+    }
+
+    /// Starts `kun controller` as the administrator; `observe` answers about it. The authority of the agents must be there.
+    pub fn start_controller(&mut self, observe: SocketAddr) -> Result<()> {
+        let flags = [
+            "controller".to_owned(),
+            format!("--kubeconfig={}", self.plane.file("admin.json")),
+            format!("--namespace={NAMESPACE}"),
+            "--identity=controller".to_owned(),
+            "--image=kun".to_owned(),
+            format!("--observe={observe}"),
+            "--log=text".to_owned(),
+        ];
+        self.plane.spawn(CONTROLLER, &kun_binary()?, &flags)
+    }
+
+    /// Ends it at once; another one of its name need not wait for its lease.
+    pub async fn kill_controller(&mut self) -> Result<()> {
+        self.plane.kill(CONTROLLER).await
+    }
+
+    /// Process id of the controller.
+    pub fn controller(&self) -> Result<u32> {
+        self.plane.pid(CONTROLLER)
     }
 
     /// Who signs the servers' certificates, PEM.

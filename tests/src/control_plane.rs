@@ -117,8 +117,9 @@ impl ControlPlane {
 
     /// Ends a program at once.
     pub async fn kill(&mut self, name: &str) -> Result<()> {
-        let child = self.children.iter_mut().find(|(found, _)| *found == name);
-        child.with_context(|| format!("no {name}"))?.1.kill().await.with_context(|| format!("kill {name}"))
+        let place = self.children.iter().position(|(found, _)| *found == name);
+        let (_, mut child) = self.children.remove(place.with_context(|| format!("no {name}"))?);
+        child.kill().await.with_context(|| format!("kill {name}"))
     }
 
     /// Process id of a program.

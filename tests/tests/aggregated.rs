@@ -8,12 +8,13 @@ use serde_json::{Value, json};
 use tests::{
     aggregated::{Aggregated, cluster},
     cluster::built,
+    control_plane::Sync,
 };
 
 #[tokio::test]
 async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Result<()> {
     let Some(tools) = built("tools.sh", "kubernetes_serves_our_kinds")? else { return Ok(()) };
-    let all = Aggregated::start(&tools).await?;
+    let all = Aggregated::start(&tools, Sync::Never).await?;
     let admin = all.admin();
     let kinds = ["api-resources", "--api-group=redis.kun.io", "--cached=false", "-o", "name"];
     all.until("the kinds are found", &kinds, |text| text.lines().any(|line| line == "redisclusters.redis.kun.io"))
@@ -138,7 +139,7 @@ async fn the_garbage_collector_takes_what_our_objects_own(all: &Aggregated) -> R
 #[tokio::test]
 async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() -> Result<()> {
     let Some(tools) = built("tools.sh", "who_asks_and_what_he_may_do")? else { return Ok(()) };
-    let mut all = Aggregated::start(&tools).await?;
+    let mut all = Aggregated::start(&tools, Sync::Never).await?;
     let admin = all.admin();
     admin.run(&["create", "namespace", "shop"]).await?;
     let role = ["create", "clusterrole", "look", "--verb=get,list,watch", "--resource=redisclusters.redis.kun.io"];

@@ -21,7 +21,7 @@ use tests::{
 
 use crate::{
     api::{self, COLLECTION, name},
-    http::{self, Connection, Target},
+    http::{self, Connection, Rate, Target},
     machine,
     report::{Line, Report, median, percentile},
 };
@@ -187,7 +187,7 @@ async fn applies(report: &mut Report, both: &Both<'_>) -> Result<()> {
             let path = format!("{COLLECTION}/{name}?fieldManager=bench&force=true");
             ("PATCH", path, "application/apply-patch+yaml", Bytes::from(config.to_string()))
         };
-        rates.push(closed(server, IN_FLIGHT, request).await?);
+        rates.push(closed(&server.connection, IN_FLIGHT, request).await?.per_second);
     }
     let name = format!("k8s: applies, {IN_FLIGHT} in flight");
     report.add(line(&name, "1/s", (rates[0], rates[1]), Better::More, None))
@@ -201,7 +201,7 @@ async fn reads(report: &mut Report, both: &Both<'_>, present: usize) -> Result<(
             let path = format!("{COLLECTION}/{}", name((caller * 7919 + number * 104_729) % present));
             ("GET", path, "application/json", Bytes::new())
         };
-        gets.push(closed(server, 16, request).await?);
+        gets.push(closed(&server.connection, 16, request).await?.per_second);
     }
     report.add(line("k8s: gets, 16 in flight", "1/s", (gets[0], gets[1]), Better::More, None))?;
     let mut whole = Vec::new();
@@ -232,27 +232,28 @@ async fn timed<T, F: Future<Output = Result<T>>>(times: usize, action: impl Fn()
     Ok(millis)
 }
 
-/// Calls per second of callers that each wait for their answer.
-async fn closed(
-    server: &Server,
+/// Calls of callers that each wait for their answer.
+pub(crate) async fn closed(
+    connection: &Connection,
     in_flight: usize,
     request: impl Fn(usize, usize) -> (&'static str, String, &'static str, Bytes),
-) -> Result<f64> {
+) -> Result<Rate> {
     let begin = Instant::now();
     let request = &request;
     let callers = (0..in_flight).map(|caller| async move {
-        let mut connection = server.connection.clone();
-        let mut number = 0;
+        let (mut connection, mut millis) = (connection.clone(), Vec::new());
         while begin.elapsed() < MEASURE {
-            number += 1;
-            let (method, path, kind, body) = request(caller, number);
+            let (method, path, kind, body) = request(caller, millis.len() + 1);
+            let sent = Instant::now();
             http::call(&mut connection, method, &path, kind, body).await?;
+            millis.push(sent.elapsed().as_secs_f64() * 1e3);
         }
-        anyhow::Ok(number)
+        anyhow::Ok(millis)
     });
-    let counts = futures::future::try_join_all(callers).await?;
+    let millis = futures::future::try_join_all(callers).await?.concat();
     #[allow(clippy::cast_precision_loss, reason = "a count of calls")]
-    Ok(counts.into_iter().sum::<usize>() as f64 / begin.elapsed().as_secs_f64())
+    let per_second = millis.len() as f64 / begin.elapsed().as_secs_f64();
+    Ok(Rate { per_second, millis })
 }
 
 /// A watch that begins with what is there, read up to the bookmark behind it.

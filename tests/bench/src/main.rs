@@ -2,14 +2,17 @@
 #![allow(clippy::print_stdout, reason = "the table is what the program is for")]
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
+mod aggregated;
 mod api;
 mod backup;
+mod controller;
 mod create;
 mod echo;
 mod failover;
 mod http;
 mod kubernetes;
 mod machine;
+mod members;
 mod noise;
 mod redis;
 mod report;
@@ -49,7 +52,8 @@ enum Part {
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 7] = ["create", "reshard", "failover", "backup", "webhook", "api", "kubernetes"];
+const ALL: [&str; 9] =
+    ["create", "reshard", "failover", "backup", "webhook", "api", "kubernetes", "aggregated", "controller"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -88,6 +92,8 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
             "webhook" => webhook::run(&mut report).await?,
             "failover" => failover::run(&mut report).await?,
             "kubernetes" => kubernetes::run(&mut report, arguments.quick).await?,
+            "aggregated" => aggregated::run(&mut report).await?,
+            "controller" => controller::run(&mut report, arguments.quick).await?,
             _ => api::run(&mut report, arguments.quick).await?,
         }
     }
