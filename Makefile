@@ -30,10 +30,8 @@ cluster-down: ## ends it, and leaves nothing
 cluster-install: build ## KUN into the cluster of cluster-up, and a RedisCluster
 	@tests/cluster/install.sh "$${CARGO_TARGET_DIR:-target}/debug/kun"
 
-image: ## the image, for this machine's kind of processor -> target/image/kun.tar; load it with any container engine
-	cargo build --locked --profile image -p kun
-	cp "$$(tests/cluster/kun-image.sh "$${CARGO_TARGET_DIR:-target}/image/kun" "$${TAG:-$$(git describe --always)}")" "$${CARGO_TARGET_DIR:-target}/image/kun.tar"
-	@du -h --apparent-size "$${CARGO_TARGET_DIR:-target}/image/kun" "$${CARGO_TARGET_DIR:-target}/image/kun.tar"
+image: ## the image -> target/image/kun-ARCH.tar; ARCH=arm64 or amd64, this machine's if nothing is said; any container engine loads it
+	@deploy/image/build.sh $(ARCH)
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
 	cargo build --release --quiet -p kun -p bench --features kun/jemalloc

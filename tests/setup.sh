@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the targets of the Makefile need, or says exactly what is missing and how to get it.
-# usage: tests/setup.sh [redis] [kubectl] [node] [cargo-deny]
+# usage: tests/setup.sh [redis] [kubectl] [node] [cargo-deny] [cross-arm64] [cross-amd64]
 set -euo pipefail
 
 CARGO_DENY_VERSION=0.20.2
@@ -56,8 +56,14 @@ for need in "$@"; do
             cargo install --quiet --locked --debug --version "$CARGO_DENY_VERSION" cargo-deny
         fi
         ;;
+    cross-arm64 | cross-amd64)
+        machine=aarch64 package=aarch64
+        if [ "$need" = cross-amd64 ]; then machine=x86_64 package=x86-64; fi
+        have "$machine-linux-gnu-gcc" || apt_install "gcc-$package-linux-gnu g++-$package-linux-gnu" "a compiler for ${need#cross-}"
+        rustup target list --installed | grep -qx "$machine-unknown-linux-gnu" || rustup --quiet target add "$machine-unknown-linux-gnu"
+        ;;
     *)
-        echo "setup.sh: unknown part '$need' (redis, kubectl, node, cargo-deny)" >&2
+        echo "setup.sh: unknown part '$need' (redis, kubectl, node, cargo-deny, cross-arm64, cross-amd64)" >&2
         exit 2
         ;;
     esac

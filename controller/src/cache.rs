@@ -3,10 +3,13 @@
 //! Filled by watches and by our own writes: what a write answered is visible at once, and a late watch event that
 //! carries an older version of it is ignored, so a reconcile never acts on a state older than its own last write.
 //! A complete list is believed, also where it says less than we knew: the store may have been restored from an older copy.
-//! Looking up one cluster costs nothing that grows with the number of clusters. Knows nothing of what is reconciled.
+//! Looking up one cluster costs nothing that grows with the number of clusters. Objects are kept as JSON and read when they are
+//! asked for: as typed values, with room for every field that Kubernetes knows, they take five times as much. Knows nothing
+//! of what is reconciled.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::marker::PhantomData;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -166,7 +169,45 @@ pub struct Cache<K> {
     inner: RwLock<Inner<K>>,
 }
 
-type ByName<K> = BTreeMap<String, Arc<K>>;
+/// An object as it is kept.
+#[derive(Clone, Debug)]
+struct Kept<K> {
+    uid: Option<String>,
+    version: Option<u128>,
+    /// What only [`Kept::new`] makes, from a `K`.
+    json: Arc<[u8]>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Cached> Kept<K> {
+    #[expect(
+        clippy::expect_used,
+        reason = "Kubernetes' types and ours have text for keys: nothing in them cannot be JSON"
+    )]
+    fn new(object: &K) -> Self {
+        let json = serde_json::to_vec(object).expect("an object is JSON");
+        let meta = object.meta();
+        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
+        Self { uid: meta.uid.clone(), version, json: json.into(), kind: PhantomData }
+    }
+
+    #[expect(clippy::expect_used, reason = "it was written from a value of the same type")]
+    fn read(&self) -> K {
+        serde_json::from_slice(&self.json).expect("what was written is read")
+    }
+
+    /// Whether it should replace `old`: it is another object of the same name, or not an older version of it. Versions of
+    /// etcd and of our own store are decimal and grow.
+    fn supersedes(&self, old: &Self) -> bool {
+        self.uid != old.uid
+            || match (self.version, old.version) {
+                (Some(new), Some(old)) => new >= old,
+                (None, _) | (_, None) => true,
+            }
+    }
+}
+
+type ByName<K> = BTreeMap<String, Kept<K>>;
 
 #[derive(Debug)]
 struct Inner<K> {
@@ -192,20 +233,6 @@ impl<K> Default for Cache<K> {
     }
 }
 
-/// A version as a number; those of etcd and of our own store are decimal and grow.
-fn version<K: Resource>(object: &K) -> Option<u128> {
-    object.meta().resource_version.as_deref()?.parse().ok()
-}
-
-/// Whether `new` should replace `old`: it is another object of the same name, or not an older version of it.
-fn supersedes<K: Resource>(new: &K, old: &K) -> bool {
-    new.meta().uid != old.meta().uid
-        || match (version(new), version(old)) {
-            (Some(new), Some(old)) => new >= old,
-            (None, _) | (_, None) => true,
-        }
-}
-
 impl<K: Cached> Cache<K> {
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner<K>> {
         // A panic while writing cannot leave the maps half changed in a way that matters: each change is one insert.
@@ -224,13 +251,16 @@ impl<K: Cached> Cache<K> {
     /// The objects of one cluster, by name.
     #[must_use]
     pub fn of(&self, key: &Key) -> BTreeMap<String, Arc<K>> {
-        self.read().objects.get(key).cloned().unwrap_or_default()
+        // What is read is read outside of the lock.
+        let kept = self.read().objects.get(key).cloned().unwrap_or_default();
+        kept.into_iter().map(|(name, kept)| (name, Arc::new(kept.read()))).collect()
     }
 
     /// One object of a cluster.
     #[must_use]
     pub fn get(&self, key: &Key, name: &str) -> Option<Arc<K>> {
-        self.read().objects.get(key)?.get(name).cloned()
+        let kept = self.read().objects.get(key)?.get(name)?.clone();
+        Some(Arc::new(kept.read()))
     }
 
     /// Every cluster that has an object here.
@@ -241,11 +271,12 @@ impl<K: Cached> Cache<K> {
 
     /// Puts the answer to one of our writes in, unless a newer version of it is there. Says which cluster it belongs to.
     pub fn put(&self, object: K) -> Option<Key> {
+        let placed = Placed::of(object)?;
         let mut inner = self.write();
         if let Some(incoming) = &mut inner.incoming {
-            put(&mut incoming.written, object.clone());
+            placed.clone().put(&mut incoming.written);
         }
-        put(&mut inner.objects, object)
+        Some(placed.put(&mut inner.objects))
     }
 
     /// Takes an object out, if it is still the one with this uid.
@@ -253,7 +284,7 @@ impl<K: Cached> Cache<K> {
         let (key, name) = place(object)?;
         let mut inner = self.write();
         let of_cluster = inner.objects.get_mut(&key)?;
-        if of_cluster.get(&name).is_some_and(|held| held.meta().uid == object.meta().uid) {
+        if of_cluster.get(&name).is_some_and(|kept| kept.uid == object.meta().uid) {
             of_cluster.remove(&name);
             if of_cluster.is_empty() {
                 inner.objects.remove(&key);
@@ -265,15 +296,18 @@ impl<K: Cached> Cache<K> {
     /// Takes in one watch event and says which clusters it touches.
     fn take_in(&self, event: Event<K>) -> Vec<Key> {
         match event {
-            Event::Apply(object) => put(&mut self.write().objects, object).into_iter().collect(),
+            Event::Apply(object) => {
+                let placed = Placed::of(object);
+                placed.map(|placed| placed.put(&mut self.write().objects)).into_iter().collect()
+            }
             Event::Delete(object) => self.remove(&object).into_iter().collect(),
             Event::Init => {
                 self.write().incoming = Some(Incoming { objects: BTreeMap::new(), written: BTreeMap::new() });
                 Vec::new()
             }
             Event::InitApply(object) => {
-                if let Some(incoming) = &mut self.write().incoming {
-                    put(&mut incoming.objects, object);
+                if let (Some(placed), Some(incoming)) = (Placed::of(object), &mut self.write().incoming) {
+                    placed.put(&mut incoming.objects);
                 }
                 Vec::new()
             }
@@ -289,7 +323,7 @@ impl<K: Cached> Cache<K> {
         for (key, of_cluster) in written {
             for (name, ours) in of_cluster {
                 if let Some(listed) = objects.get_mut(&key).and_then(|listed| listed.get_mut(&name))
-                    && !supersedes(&**listed, &*ours)
+                    && !listed.supersedes(&ours)
                 {
                     *listed = ours;
                 }
@@ -308,15 +342,31 @@ fn place<K: Cached>(object: &K) -> Option<(Key, String)> {
     Some((key, meta.name.clone()?))
 }
 
-fn put<K: Cached>(objects: &mut BTreeMap<Key, ByName<K>>, mut object: K) -> Option<Key> {
-    // Nobody here reads managedFields, and they are often half of an object.
-    object.meta_mut().managed_fields = None;
-    let (key, name) = place(&object)?;
-    let of_cluster = objects.entry(key.clone()).or_default();
-    if of_cluster.get(&name).is_none_or(|old| supersedes(&object, &**old)) {
-        of_cluster.insert(name, Arc::new(object));
+/// An object ready to be kept, and where.
+#[derive(Clone)]
+struct Placed<K> {
+    key: Key,
+    name: String,
+    kept: Kept<K>,
+}
+
+impl<K: Cached> Placed<K> {
+    fn of(mut object: K) -> Option<Self> {
+        // Nobody here reads managedFields, and they are often half of an object.
+        object.meta_mut().managed_fields = None;
+        let (key, name) = place(&object)?;
+        Some(Self { key, name, kept: Kept::new(&object) })
     }
-    Some(key)
+
+    /// Puts it in, unless a newer version of it is there.
+    fn put(self, objects: &mut BTreeMap<Key, ByName<K>>) -> Key {
+        let Self { key, name, kept } = self;
+        let of_cluster = objects.entry(key.clone()).or_default();
+        if of_cluster.get(&name).is_none_or(|old| kept.supersedes(old)) {
+            of_cluster.insert(name, kept);
+        }
+        key
+    }
 }
 
 /// Follows one kind for as long as the process lives (or until the task is aborted), waking what an event touches.

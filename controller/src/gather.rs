@@ -60,10 +60,6 @@ pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
     }
     let Some(cluster) = caches.clusters.get(key, &key.name) else { return Ok(None) };
     let (workers, pods) = caches.pods.of(key).into_iter().partition(|(_, pod)| is_worker(pod));
-    let mut operations: Vec<_> = caches.operations.of(key).into_values().collect();
-    operations.sort_by_key(|o| (o.metadata.creation_timestamp.clone(), o.metadata.name.clone()));
-    let mut backups: Vec<_> = caches.backups.of(key).into_values().collect();
-    backups.sort_by_key(|b| (b.metadata.creation_timestamp.clone(), b.metadata.name.clone()));
     Ok(Some(Gathered {
         cluster,
         stateful_sets: caches.stateful_sets.of(key),
@@ -74,9 +70,30 @@ pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
         secrets: caches.secrets.of(key),
         claims: caches.claims.of(key),
         budgets: caches.budgets.of(key),
-        operations,
-        backups,
+        operations: operations(caches, key),
+        backups: backups(caches, key),
     }))
+}
+
+/// Operations on a cluster, oldest first, ended ones included.
+pub(crate) fn operations(caches: &Caches, key: &Key) -> Vec<Arc<RedisOperation>> {
+    let mut operations: Vec<_> = caches.operations.of(key).into_values().collect();
+    operations.sort_by_key(|o| (o.metadata.creation_timestamp.clone(), o.metadata.name.clone()));
+    operations
+}
+
+/// Backups of a cluster, oldest first, ended ones included.
+pub(crate) fn backups(caches: &Caches, key: &Key) -> Vec<Arc<RedisBackup>> {
+    let mut backups: Vec<_> = caches.backups.of(key).into_values().collect();
+    backups.sort_by_key(|b| (b.metadata.creation_timestamp.clone(), b.metadata.name.clone()));
+    backups
+}
+
+/// The operation that runs, or the oldest that waits: one at a time.
+pub(crate) fn current_operation(operations: &[Arc<RedisOperation>]) -> Option<&Arc<RedisOperation>> {
+    let phase = |operation: &RedisOperation| operation.status.as_ref().map(|s| s.phase).unwrap_or_default();
+    let of = |wanted| operations.iter().find(|operation| phase(operation) == wanted);
+    of(OperationPhase::Running).or_else(|| of(OperationPhase::Pending))
 }
 
 fn is_worker(pod: &Pod) -> bool {
@@ -128,9 +145,7 @@ impl Gathered {
     /// The operation that runs, or the oldest that waits: one at a time.
     #[must_use]
     pub fn current_operation(&self) -> Option<&Arc<RedisOperation>> {
-        let phase = |operation: &RedisOperation| operation.status.as_ref().map(|s| s.phase).unwrap_or_default();
-        let of = |wanted| self.operations.iter().find(|operation| phase(operation) == wanted);
-        of(OperationPhase::Running).or_else(|| of(OperationPhase::Pending))
+        current_operation(&self.operations)
     }
 }
 

@@ -53,10 +53,15 @@ impl Next {
 }
 
 /// Which object is reconciled when.
+///
+/// What a look at the queue costs does not grow with what waits: those that are due come first, and of these only running
+/// ones are passed over.
 #[derive(Debug, Default)]
 pub struct Queue {
     /// When each waiting key is due. Bounded by the number of objects that exist.
     due: BTreeMap<Key, Instant>,
+    /// The same, by time.
+    order: BTreeSet<(Instant, Key)>,
     running: BTreeSet<Key>,
     failures: BTreeMap<Key, u32>,
 }
@@ -64,18 +69,23 @@ pub struct Queue {
 impl Queue {
     /// Something about `key` changed: it is due at `at`, or earlier if it already was.
     pub fn add(&mut self, key: Key, at: Instant) {
-        let due = self.due.entry(key).or_insert(at);
-        *due = (*due).min(at);
+        let at = self.due.get(&key).map_or(at, |due| at.min(*due));
+        self.set(key, at);
+    }
+
+    /// `key` is due at `at`, whatever was said before.
+    fn set(&mut self, key: Key, at: Instant) {
+        if let Some(before) = self.due.insert(key.clone(), at) {
+            self.order.remove(&(before, key.clone()));
+        }
+        self.order.insert((at, key));
     }
 
     /// The next key that is due and not running; it counts as running until [`Queue::done`].
     pub fn take(&mut self, now: Instant) -> Option<Key> {
-        let key = self
-            .due
-            .iter()
-            .filter(|(key, at)| **at <= now && !self.running.contains(*key))
-            .min_by_key(|(key, at)| (**at, (*key).clone()))
-            .map(|(key, _)| key.clone())?;
+        let first = self.waiting().next().filter(|(at, _)| *at <= now)?.clone();
+        self.order.remove(&first);
+        let (_, key) = first;
         self.due.remove(&key);
         self.running.insert(key.clone());
         Some(key)
@@ -84,7 +94,12 @@ impl Queue {
     /// When the next key becomes due, if any waits.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.iter().filter(|(key, _)| !self.running.contains(*key)).map(|(_, at)| *at).min()
+        self.waiting().next().map(|(at, _)| *at)
+    }
+
+    /// What waits and does not run, the earliest first.
+    fn waiting(&self) -> impl Iterator<Item = &(Instant, Key)> {
+        self.order.iter().filter(|(_, key)| !self.running.contains(key))
     }
 
     /// A run has ended. A change that came meanwhile stays due.
@@ -103,7 +118,7 @@ impl Queue {
                 *failures = failures.saturating_add(1);
                 let pause = backoff(*failures);
                 // A change that came meanwhile must not undo the pause: its cause may be our own failing writes.
-                self.due.insert(key.clone(), now + pause);
+                self.set(key.clone(), now + pause);
             }
         }
     }
@@ -170,6 +185,7 @@ mod tests {
             queue.done(&key("a"), Next::Failed, now);
             pauses.push(queue.next_due().map(|at| at - now));
             queue.due.clear();
+            queue.order.clear();
         }
         assert_eq!(pauses.first(), Some(&Some(BACKOFF_FIRST)));
         assert_eq!(pauses.get(3), Some(&Some(BACKOFF_FIRST * 8)));

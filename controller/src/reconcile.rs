@@ -27,7 +27,7 @@ use crate::credentials::Issuer;
 use crate::delete;
 use crate::events::Events;
 use crate::execute::{Executed, World, execute, settle, temporary};
-use crate::gather::{self, gather};
+use crate::gather::{self, Gathered, gather};
 use crate::metrics::Metrics;
 use crate::probe::agent::Agents;
 use crate::probe::{Probed, Question, marks, places, probe};
@@ -162,7 +162,7 @@ async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
     let local = context.locals.of(key);
     let mut local = local.lock().await;
     let mut round = Round::default();
-    let outcome = go(context, key, &mut local, &mut round).await;
+    let outcome = go(context, key, gathered, &mut local, &mut round).await;
     if let Err(error) = &outcome
         && !error.is_change()
     {
@@ -174,9 +174,14 @@ async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
     Ok(pace::next(&mut local, &round, rewrite))
 }
 
-/// From gather to execute.
-async fn go(context: &Context, key: &Key, local: &mut Local, round: &mut Round) -> Result<(), Error> {
-    let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
+/// From resolve to execute, with what was gathered and found to be ours.
+async fn go(
+    context: &Context,
+    key: &Key,
+    gathered: Gathered,
+    local: &mut Local,
+    round: &mut Round,
+) -> Result<(), Error> {
     let now = Timestamp::now();
     let given = resolve::Context { kun_image: &context.kun_image, issuer: &*context.issuer, now };
     let resolved = Arc::new(resolve(&gathered, given)?);
@@ -190,8 +195,13 @@ async fn go(context: &Context, key: &Key, local: &mut Local, round: &mut Round) 
     } else {
         round.applied = apply(&context.kubernetes, &gathered, resolved, objects).await?;
     }
-    // What was just applied is in the caches.
-    let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
+    let gathered = if round.applied == Applied::default() && !resolved.paused {
+        gathered
+    } else {
+        // What was just applied is in the caches.
+        let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
+        gathered
+    };
     let access = Access::new(resolved.credentials.operator());
     let places = places(&gathered, &marks);
     let question = Question { mode: resolved.mode, places: &places, access: &access, agents: &context.agents };

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes the image kun.test/kun:TAG of a kun program and prints its file. It runs as user 65532, with this machine's libraries.
-# usage: kun-image.sh PROGRAM [TAG]
+# Makes the image kun.test/kun:TAG of a kun program and prints its file. It runs as user 65532, with this machine's libraries, or
+# with those below ROOT for another MACHINE (amd64, arm64).
+# usage: [ROOT=… MACHINE=…] kun-image.sh PROGRAM [TAG]
 set -euo pipefail
 program="$(realpath "$1")" tag="${2:-test}"
 cd "$(dirname "$0")"
@@ -17,8 +18,17 @@ mkdir -p "$folder"
 if [ ! -e "$out" ]; then
     work="$(mktemp -d)"
     trap 'rm -rf "$work"' EXIT
-    strip -o "$work/kun" "$program"
-    "$images/image" -out "$out" -name "kun.test/kun:$tag" -bin "$work/kun=/usr/local/bin/kun" -library libgcc_s.so.1 \
+    options=()
+    if [ -n "${ROOT:-}" ]; then
+        # Who built it for another machine has stripped it, too.
+        cp -rL "$ROOT/lib" "$work/lib"
+        cp "$program" "$work/kun"
+        options=(-root "$work" -machine "$MACHINE" -bin /kun=/usr/local/bin/kun)
+    else
+        strip -o "$work/kun" "$program"
+        options=(-bin "$work/kun=/usr/local/bin/kun")
+    fi
+    "$images/image" -out "$out" -name "kun.test/kun:$tag" "${options[@]}" -library libgcc_s.so.1 \
         -account kun:65532 -dir /data=1777 -- /usr/local/bin/kun
 fi
 touch "$out"

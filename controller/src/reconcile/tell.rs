@@ -10,7 +10,7 @@ use types::cluster::RedisClusterStatus;
 use super::{Context, Error, Local, Round};
 use crate::events::Tone;
 use crate::execute::Executed;
-use crate::gather::gather;
+use crate::gather::{backups, current_operation, operations};
 use crate::queue::Key;
 use crate::report::{Seeing, Urgency, report, urgency};
 
@@ -33,9 +33,9 @@ pub(super) async fn tell(
     round: &Round,
 ) -> Result<Option<Duration>, Error> {
     let Some(cluster) = context.kubernetes.caches.clusters.get(key, &key.name) else { return Ok(None) };
-    let operations = gather(&context.kubernetes.caches, key)?;
-    let operation = operations.as_ref().and_then(|gathered| gathered.current_operation().cloned());
-    let backups = operations.map(|gathered| gathered.backups).unwrap_or_default();
+    let operations = operations(&context.kubernetes.caches, key);
+    let operation = current_operation(&operations);
+    let backups = backups(&context.kubernetes.caches, key);
     let seeing = Seeing {
         cluster: &cluster,
         resolved: round.resolved.as_deref(),
@@ -43,7 +43,7 @@ pub(super) async fn tell(
         plan: &round.plan,
         temporary: &round.temporary,
         troubles: &round.troubles,
-        operation: operation.as_ref().and_then(|operation| operation.metadata.name.as_deref()),
+        operation: operation.and_then(|operation| operation.metadata.name.as_deref()),
         backups: &backups,
         reach: context.reach,
         now: Timestamp::now(),

@@ -10,6 +10,7 @@ mod create;
 mod echo;
 mod failover;
 mod http;
+mod install;
 mod kubernetes;
 mod machine;
 mod members;
@@ -52,8 +53,8 @@ enum Part {
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 9] =
-    ["create", "reshard", "failover", "backup", "webhook", "api", "kubernetes", "aggregated", "controller"];
+const ALL: [&str; 10] =
+    ["create", "reshard", "failover", "backup", "webhook", "api", "kubernetes", "aggregated", "controller", "install"];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -94,6 +95,7 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
             "kubernetes" => kubernetes::run(&mut report, arguments.quick).await?,
             "aggregated" => aggregated::run(&mut report).await?,
             "controller" => controller::run(&mut report, arguments.quick).await?,
+            "install" => install::run(&mut report).await?,
             _ => api::run(&mut report, arguments.quick).await?,
         }
     }

@@ -20,14 +20,16 @@ const maxLinks = 16
 
 // layer is the root of a container: everything below usr, as today's Debian has it.
 type layer struct {
+	machine machine
 	files   map[string][]byte
 	modes   map[string]int64
 	links   map[string]string
 	folders map[string]int64
 }
 
-func newLayer() *layer {
+func newLayer(of machine) *layer {
 	return &layer{
+		machine: of,
 		files:   map[string][]byte{},
 		modes:   map[string]int64{},
 		links:   map[string]string{"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"},
@@ -88,7 +90,7 @@ func (l *layer) addProgram(root, source, target string) error {
 
 // addLibrary takes a library along from one of the folders that the loader looks into.
 func (l *layer) addLibrary(root, name string) error {
-	for _, folder := range []string{"usr/lib/" + triplet, "usr/lib"} {
+	for _, folder := range []string{"usr/lib/" + l.machine.triplet, "usr/lib"} {
 		if _, err := find(root, folder+"/"+name); err == nil {
 			return l.addELF(root, folder+"/"+name, folder+"/"+name)
 		} else if !errors.Is(err, fs.ErrNotExist) {
@@ -120,7 +122,7 @@ func (l *layer) addELF(root, source, target string) error {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	for _, library := range libraries {
-		if library == path.Base(loader) {
+		if library == path.Base(l.machine.loader) {
 			continue
 		}
 		if err := l.addLibrary(root, library); err != nil {
@@ -129,7 +131,7 @@ func (l *layer) addELF(root, source, target string) error {
 	}
 	for _, segment := range binary.Progs {
 		if segment.Type == elf.PT_INTERP {
-			return l.addELF(root, loader, inUsr(loader))
+			return l.addELF(root, l.machine.loader, inUsr(l.machine.loader))
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sort"
 	"strings"
 	"time"
@@ -60,10 +59,10 @@ func (e entries) addJSON(kind string, value any) (descriptor, error) {
 }
 
 // write makes the file: an OCI layout with one image in it, under the name that containerd is to know it by.
-func write(out, name string, layer []byte, how runs) error {
+func write(out, name string, of machine, layer []byte, how runs) error {
 	files := entries{"oci-layout": []byte(`{"imageLayoutVersion":"1.0.0"}`)}
 	stack := files.add("layer.v1.tar", layer)
-	config, err := files.addJSON("config.v1+json", map[string]any{"architecture": runtime.GOARCH, "os": "linux", "config": how,
+	config, err := files.addJSON("config.v1+json", map[string]any{"architecture": of.name, "os": "linux", "config": how,
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{stack.Digest}}})
 	if err != nil {
 		return err
@@ -73,7 +72,7 @@ func write(out, name string, layer []byte, how runs) error {
 	if err != nil {
 		return err
 	}
-	image.Platform = map[string]string{"architecture": runtime.GOARCH, "os": "linux"}
+	image.Platform = map[string]string{"architecture": of.name, "os": "linux"}
 	image.Annotations = map[string]string{"io.containerd.image.name": name,
 		"org.opencontainers.image.ref.name": name[strings.LastIndex(name, ":")+1:]}
 	index, err := json.Marshal(manifest{SchemaVersion: 2, MediaType: media + "index.v1+json", Manifests: []descriptor{image}})

@@ -1,7 +1,7 @@
 // Makes an image out of files, without a container engine: one layer with the programs named, the libraries they ask for, and
 // what else a container needs of its root. The same files give the same bytes.
 //
-//	image -out FILE -name NAME:TAG [-root FOLDER] [-bin SOURCE[=TARGET]]... [-library NAME]... [-link NAME=TARGET]...
+//	image -out FILE -name NAME:TAG [-machine amd64|arm64] [-root FOLDER] [-bin SOURCE[=TARGET]]... [-library NAME]... [-link NAME=TARGET]...
 //	      [-dir PATH=MODE]... [-account NAME:ID] [-workdir PATH] [-cmd ARGUMENT]... [-- ENTRYPOINT...]
 //
 // Programs and libraries are taken from below the root, which may be a folder of unpacked packages of another release.
@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 )
@@ -26,7 +27,7 @@ func (t *texts) Set(text string) error {
 }
 
 type wish struct {
-	out, name, root, account, workdir            string
+	out, name, machine, root, account, workdir   string
 	programs, libraries, links, folders, command texts
 	entrypoint                                   []string
 }
@@ -35,6 +36,7 @@ func main() {
 	var w wish
 	flag.StringVar(&w.out, "out", "", "file to write")
 	flag.StringVar(&w.name, "name", "", "name of the image with its tag")
+	flag.StringVar(&w.machine, "machine", runtime.GOARCH, "kind of processor that the programs are for")
 	flag.StringVar(&w.root, "root", "/", "folder that programs and libraries are taken from")
 	flag.StringVar(&w.account, "account", "", "whom the image runs as, NAME:ID; root if it is not said")
 	flag.StringVar(&w.workdir, "workdir", "/", "folder it starts in")
@@ -55,7 +57,11 @@ func build(w wish) error {
 	if w.out == "" || !strings.Contains(w.name, ":") {
 		return fmt.Errorf("-out and -name NAME:TAG are needed")
 	}
-	layer := newLayer()
+	machine, err := machineOf(w.machine)
+	if err != nil {
+		return err
+	}
+	layer := newLayer(machine)
 	for _, program := range w.programs {
 		source, target, named := strings.Cut(program, "=")
 		if !named {
@@ -90,6 +96,6 @@ func build(w wish) error {
 	if err != nil {
 		return err
 	}
-	return write(w.out, w.name, bytes, runs{Entrypoint: w.entrypoint, Cmd: w.command, User: user, WorkingDir: w.workdir,
+	return write(w.out, w.name, machine, bytes, runs{Entrypoint: w.entrypoint, Cmd: w.command, User: user, WorkingDir: w.workdir,
 		Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}})
 }
