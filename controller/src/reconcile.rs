@@ -185,11 +185,11 @@ async fn go(context: &Context, key: &Key, local: &mut Local, round: &mut Round) 
     let objects = build(resolved)?;
     let restart = gathered.current_operation().and_then(|operation| operate::running_restart(operation));
     let marks = marks(&objects.stateful_sets, restart);
-    if resolved.paused {
-        keep_record(&context.kubernetes, &gathered, &objects).await?;
+    let applied = if resolved.paused {
+        keep_record(&context.kubernetes, &gathered, &objects).await.map(|()| Applied::default())
     } else {
-        round.applied = apply(&context.kubernetes, &gathered, resolved, objects).await?;
-    }
+        apply(&context.kubernetes, &gathered, resolved, objects).await
+    };
     // What was just applied is in the caches.
     let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
     let access = Access::new(resolved.credentials.operator());
@@ -197,6 +197,8 @@ async fn go(context: &Context, key: &Key, local: &mut Local, round: &mut Round) 
     let question = Question { mode: resolved.mode, places: &places, access: &access, agents: &context.agents };
     round.probed = probe(question, &mut local.memory).await;
     round.temporary = temporary(resolved, &round.probed, &Plan::default());
+    // A child that cannot be written does not keep us from telling how the members are; but nothing is planned upon it.
+    round.applied = applied?;
     if resolved.paused {
         return Ok(());
     }
