@@ -15,6 +15,7 @@ use crate::error::Error;
 
 pub mod access;
 pub mod quotas;
+mod refused;
 pub mod rights;
 pub mod sources;
 pub mod token;

@@ -11,27 +11,18 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::{Arc, RwLock};
-use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use kube::api::Api;
 use kube::core::NamespaceResourceScope;
-use kube::runtime::watcher::{self, Event};
+use kube::runtime::watcher::Event;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 use types::{RedisBackup, RedisCluster, RedisOperation, names};
 
 use crate::queue::Key;
-
-/// How long after it broke a watch is made anew. While it is broken we are blind, and a primary may need help: kube's own
-/// waits, up to half a minute and begun anew with each of the two requests of a watch, are too long for that. Ten watches
-/// that ask every 2 s are no load for anybody.
-const AGAIN: Duration = Duration::from_secs(2);
 
 /// A kind the controller reads or writes, and the cache that holds it.
 pub trait Cached:
@@ -161,6 +152,36 @@ impl Caches {
             && self.claims.complete()
             && self.budgets.complete()
     }
+
+    /// What has not delivered its first complete state, and what was said the last time when it was asked for.
+    #[must_use]
+    pub fn missing(&self) -> Vec<String> {
+        let Self {
+            clusters,
+            operations,
+            backups,
+            stateful_sets,
+            pods,
+            services,
+            config_maps,
+            secrets,
+            claims,
+            budgets,
+        } = self;
+        let all = [
+            clusters.missing(),
+            operations.missing(),
+            backups.missing(),
+            stateful_sets.missing(),
+            pods.missing(),
+            services.missing(),
+            config_maps.missing(),
+            secrets.missing(),
+            claims.missing(),
+            budgets.missing(),
+        ];
+        all.into_iter().flatten().collect()
+    }
 }
 
 /// Objects of one kind, by cluster and name.
@@ -215,6 +236,8 @@ struct Inner<K> {
     /// A new complete state, between `Init` and `InitDone`.
     incoming: Option<Incoming<K>>,
     complete: bool,
+    /// Why it cannot be followed now.
+    fault: Option<String>,
 }
 
 /// A complete state on its way.
@@ -228,7 +251,7 @@ struct Incoming<K> {
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        let inner = Inner { objects: BTreeMap::new(), incoming: None, complete: false };
+        let inner = Inner { objects: BTreeMap::new(), incoming: None, complete: false, fault: None };
         Self { inner: RwLock::new(inner) }
     }
 }
@@ -246,6 +269,21 @@ impl<K: Cached> Cache<K> {
     #[must_use]
     pub fn complete(&self) -> bool {
         self.read().complete
+    }
+
+    /// That it is not complete yet, and why, as far as that is known.
+    fn missing(&self) -> Option<String> {
+        let inner = self.read();
+        let why = inner.fault.as_deref().unwrap_or("not listed yet");
+        (!inner.complete).then(|| format!("{}: {why}", K::kind(&())))
+    }
+
+    /// Why it cannot be followed now; says whether that is news.
+    pub(crate) fn complain(&self, why: String) -> bool {
+        let mut inner = self.write();
+        let is_news = inner.fault.as_ref() != Some(&why);
+        inner.fault = Some(why);
+        is_news
     }
 
     /// The objects of one cluster, by name.
@@ -294,7 +332,12 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Takes in one watch event and says which clusters it touches.
-    fn take_in(&self, event: Event<K>) -> Vec<Key> {
+    pub(crate) fn take_in(&self, event: Event<K>) -> Vec<Key> {
+        match &event {
+            // That a list is about to be asked for says nothing of what will be answered.
+            Event::Init => {}
+            Event::InitApply(_) | Event::InitDone | Event::Apply(_) | Event::Delete(_) => self.write().fault = None,
+        }
         match event {
             Event::Apply(object) => {
                 let placed = Placed::of(object);
@@ -366,32 +409,6 @@ impl<K: Cached> Placed<K> {
             of_cluster.insert(name, kept);
         }
         key
-    }
-}
-
-/// Follows one kind for as long as the process lives (or until the task is aborted), waking what an event touches.
-/// A slow consumer is waited for: the channel is bounded, and the API server closes a watcher that falls behind.
-pub async fn follow<K: Cached>(client: kube::Client, caches: Arc<Caches>, wake: mpsc::Sender<Key>) {
-    let config = watcher::Config { label_selector: K::selector(), ..watcher::Config::default() };
-    let mut events = std::pin::pin!(watcher::watcher(Api::<K>::all(client), config));
-    let mut is_broken = false;
-    while let Some(event) = events.next().await {
-        match event {
-            Ok(event) => {
-                is_broken = false;
-                for key in K::cache(&caches).take_in(event) {
-                    if wake.send(key).await.is_err() {
-                        return;
-                    }
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut is_broken, true) {
-                    tracing::warn!(kind = %K::kind(&()), error = %crate::chain(&error), "the watch broke and is made anew");
-                }
-                tokio::time::sleep(AGAIN).await;
-            }
-        }
     }
 }
 

@@ -51,7 +51,8 @@ impl Events {
     #[must_use]
     pub fn new(client: kube::Client, identity: String) -> (Self, Writer) {
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let writer = Writer { client, identity, receiver, written: BTreeMap::new(), order: VecDeque::new() };
+        let writer =
+            Writer { client, identity, receiver, written: BTreeMap::new(), order: VecDeque::new(), is_failing: false };
         (Self { sender }, writer)
     }
 
@@ -75,6 +76,8 @@ pub struct Writer {
     receiver: mpsc::Receiver<Told>,
     written: BTreeMap<Identity, (Event, Instant)>,
     order: VecDeque<Identity>,
+    /// Nothing could be written the last time.
+    is_failing: bool,
 }
 
 impl std::fmt::Debug for Writer {
@@ -103,7 +106,14 @@ impl Writer {
         let event = event(told, &self.identity, Timestamp::now());
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
         match Api::<Event>::namespaced(self.client.clone(), &namespace).create(&PostParams::default(), &event).await {
-            Ok(event) => self.remember(identity, event),
+            Ok(event) => {
+                self.is_failing = false;
+                self.remember(identity, event);
+            }
+            // Told once: the next one is tried only when there is something new to tell.
+            Err(error) if !std::mem::replace(&mut self.is_failing, true) => {
+                tracing::warn!(error = %crate::chain(&error), "an event was not written");
+            }
             Err(error) => tracing::debug!(error = %crate::chain(&error), "an event was not written"),
         }
     }

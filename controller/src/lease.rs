@@ -15,6 +15,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use tokio_util::sync::CancellationToken;
+use types::patience;
 
 /// Which lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +65,18 @@ pub enum Error {
     /// The API server did not answer in time.
     #[error("the API server did not answer about the lease {0} within {1:?}")]
     Deadline(Name, Duration),
+}
+
+impl Error {
+    /// The API server understood and said that we may not.
+    fn is_refusal(&self) -> bool {
+        match self {
+            Self::Read(_, source) | Self::Write(_, source) => {
+                matches!(source, kube::Error::Api(status) if status.code == 403)
+            }
+            Self::Deadline(..) => false,
+        }
+    }
 }
 
 /// What to do about a lease as seen now.
@@ -170,15 +183,17 @@ pub async fn hold(client: kube::Client, name: Name, identity: String, guard: Gua
     let leases = Api::namespaced(client, &name.namespace);
     let mut election = Election { leases, name, identity, guard, last: None };
     let mut told: Option<Instant> = None;
+    let mut refusals = 0_u32;
     loop {
         let deadline = Error::Deadline(election.name.clone(), CALL_DEADLINE);
         let round = tokio::time::timeout(CALL_DEADLINE, election.round()).await.unwrap_or(Err(deadline));
+        refusals = if round.as_ref().is_err_and(Error::is_refusal) { refusals.saturating_add(1) } else { 0 };
         let pause = round.unwrap_or_else(|error| {
             if told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
                 tracing::warn!(error = %crate::chain(&error), "the election goes on without this round");
                 told = Some(Instant::now());
             }
-            FAILED_PAUSE
+            if refusals > 0 { patience::after(refusals) } else { FAILED_PAUSE }
         });
         tokio::select! {
             () = shutdown.cancelled() => break,

@@ -13,6 +13,7 @@ pub mod credentials;
 pub mod delete;
 pub mod events;
 pub mod execute;
+pub mod follow;
 pub mod gather;
 pub mod lease;
 pub mod metrics;

@@ -190,23 +190,22 @@ async fn go(
     let objects = build(resolved)?;
     let restart = gathered.current_operation().and_then(|operation| operate::running_restart(operation));
     let marks = marks(&objects.stateful_sets, restart);
-    if resolved.paused {
-        keep_record(&context.kubernetes, &gathered, &objects).await?;
+    let applied = if resolved.paused {
+        keep_record(&context.kubernetes, &gathered, &objects).await.map(|()| Applied::default())
     } else {
-        round.applied = apply(&context.kubernetes, &gathered, resolved, objects).await?;
-    }
-    let gathered = if round.applied == Applied::default() && !resolved.paused {
-        gathered
-    } else {
-        // What was just applied is in the caches.
-        let Some(gathered) = gather_ours(context, key)? else { return Ok(()) };
-        gathered
+        apply(&context.kubernetes, &gathered, resolved, objects).await
     };
+    let is_as_gathered = !resolved.paused && applied.as_ref().is_ok_and(|applied| *applied == Applied::default());
+    // What was just applied is in the caches.
+    let gathered = if is_as_gathered { Some(gathered) } else { gather_ours(context, key)? };
+    let Some(gathered) = gathered else { return Ok(()) };
     let access = Access::new(resolved.credentials.operator());
     let places = places(&gathered, &marks);
     let question = Question { mode: resolved.mode, places: &places, access: &access, agents: &context.agents };
     round.probed = probe(question, &mut local.memory).await;
     round.temporary = temporary(resolved, &round.probed, &Plan::default());
+    // A child that cannot be written does not keep us from telling how the members are; but nothing is planned upon it.
+    round.applied = applied?;
     if resolved.paused {
         return Ok(());
     }

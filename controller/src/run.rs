@@ -14,9 +14,10 @@ use tokio_util::sync::CancellationToken;
 use types::{RedisBackup, RedisCluster, RedisOperation};
 
 use crate::api::Kubernetes;
-use crate::cache::{Caches, follow};
+use crate::cache::Caches;
 use crate::credentials::SystemIssuer;
 use crate::events::Events;
+use crate::follow::follow;
 use crate::lease::{self, Guard};
 use crate::metrics::Metrics;
 use crate::probe::agent::Agents;
@@ -62,6 +63,8 @@ pub struct Options {
     pub failpoint: Option<u64>,
     /// What is counted.
     pub metrics: Metrics,
+    /// What the API server holds, as far as we were told: whoever starts the controller may ask what is missing.
+    pub caches: Arc<Caches>,
     /// How much one batch may do.
     pub limits: plan::Limits,
 }
@@ -85,6 +88,7 @@ impl Options {
             reach: Reach::default(),
             failpoint: None,
             metrics: Metrics::default(),
+            caches: Arc::default(),
             limits: plan::Limits::default(),
         }
     }
@@ -101,8 +105,7 @@ impl std::fmt::Debug for Options {
 /// # Errors
 /// When the watches end.
 pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) -> Result<(), Error> {
-    let Options { client, agents, namespace, identity, kun_image, reach, failpoint, metrics, limits } = options;
-    let caches = Arc::new(Caches::default());
+    let Options { client, agents, namespace, identity, kun_image, reach, failpoint, metrics, caches, limits } = options;
     let guard = Guard::new();
     let (events, writer) = Events::new(client.clone(), identity.clone());
     let context = Arc::new(Context {

@@ -17,7 +17,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use types::{RedisCluster, RedisOperation, RedisPolicy};
+use types::{RedisCluster, RedisOperation, RedisPolicy, patience};
 
 use crate::{
     decide::policy::Policy,
@@ -83,6 +83,14 @@ impl Gathered {
         self.progress.borrow().waiting_for.is_empty()
     }
 
+    /// What has not been listed yet.
+    #[must_use]
+    pub fn waits_for(&self) -> String {
+        let progress = self.progress.borrow();
+        let words = progress.waiting_for.iter().map(|kind| format!("{kind:?}").to_lowercase());
+        words.collect::<Vec<_>>().join(", ")
+    }
+
     /// Waits until `enough` is satisfied with the facts, at most for `patience`. Says whether it is.
     pub async fn wait(&self, patience: Duration, enough: impl Fn(&Facts) -> bool) -> bool {
         if enough(&self.read()) {
@@ -140,17 +148,10 @@ impl Gathered {
         let mut listed: Option<Table<T>> = None;
         let config = watcher::Config::default().page_size(PAGE);
         let mut events = watcher::watcher(api, config).boxed();
-        let mut is_broken = false;
+        let mut fault = Fault::default();
         loop {
             let event = events.try_next().await;
-            is_broken = match (&event, is_broken) {
-                (Err(error), false) => {
-                    tracing::warn!(?kind, %error, "the watch broke and is made anew");
-                    true
-                }
-                (Err(_), true) => true,
-                (Ok(_), _) => false,
-            };
+            let pause = fault.note(kind, event.as_ref());
             match event {
                 Ok(Some(Event::Init)) => listed = Some(Table::default()),
                 Ok(Some(Event::InitApply(object))) => {
@@ -170,7 +171,7 @@ impl Gathered {
                     self.change(kind, false, |facts| table(facts).remove(&namespace, &name));
                 }
                 // The watcher begins anew; what is known stays known until then.
-                Err(_) => tokio::time::sleep(AGAIN).await,
+                Err(_) => tokio::time::sleep(pause).await,
                 Ok(None) => return,
             }
         }
@@ -187,6 +188,72 @@ impl Gathered {
     }
 }
 
+/// Why a watch is broken, and how often in a row it was refused.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Fault {
+    why: String,
+    refusals: u32,
+}
+
+impl Fault {
+    /// Tells of what is new, and says how long to pause if something is wrong: what is not allowed is asked for ever more
+    /// seldom.
+    fn note<K>(&mut self, kind: Kind, event: Result<&Option<Event<K>>, &watcher::Error>) -> Duration {
+        match event {
+            // That a list is about to be asked for says nothing of what will be answered.
+            Ok(Some(Event::Init)) => {}
+            Ok(_) => *self = Self::default(),
+            Err(error) => {
+                let why = error.to_string();
+                if why != self.why {
+                    tracing::warn!(?kind, error = why, "the watch broke and is made anew");
+                }
+                let refusals = if is_refusal(error) { self.refusals.saturating_add(1) } else { 0 };
+                *self = Self { why, refusals };
+            }
+        }
+        AGAIN.max(patience::after(self.refusals))
+    }
+}
+
+/// Whether the API server understood and said that we may not.
+fn is_refusal(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code == 403,
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => false,
+    }
+}
+
 fn place<K: Resource>(object: &K) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_allowed_is_asked_for_ever_more_seldom() {
+        let status = kube::core::Status { code: 403, ..kube::core::Status::default() };
+        let refusal = watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
+        let away = watcher::Error::NoResourceVersion;
+        let mut fault = Fault::default();
+        let mut pause =
+            |event: Result<&Option<Event<()>>, &watcher::Error>| fault.note(Kind::Clusters, event).as_secs();
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            pause(Ok(&Some(Event::Init)));
+            pauses.push(pause(Err(&refusal)));
+        }
+        assert_eq!(pauses, [2, 4, 8]);
+        assert_eq!(pause(Err(&away)), AGAIN.as_secs());
+        assert_eq!(pause(Err(&refusal)), AGAIN.as_secs());
+        pause(Ok(&Some(Event::InitDone)));
+        assert_eq!(fault, Fault::default());
+    }
 }

@@ -224,7 +224,8 @@ fn readiness(server: &Server) -> Response<Full<Bytes>> {
     } else if server.judge.gathered.is_synced() {
         text(StatusCode::OK, "ok")
     } else {
-        text(StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete")
+        let waits = server.judge.gathered.waits_for();
+        text(StatusCode::SERVICE_UNAVAILABLE, format!("the first lists are not complete: {waits}"))
     }
 }
 

@@ -14,7 +14,9 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, discovery};
 use serde_json::Value;
 use tokio::sync::Notify;
+use tokio::time::sleep;
 
+use super::refused::Refused;
 use super::unanswered;
 use crate::admission::GroupVersion;
 use crate::admit::config::{self, Kind, Webhook};
@@ -254,7 +256,9 @@ fn followed(
     let may_be_absent = version != "v1";
     let api = Api::<DynamicObject>::all_with(client, &resource);
     let events = watcher::watcher(api, watcher::Config::default()).default_backoff();
+    let mut refused = Refused::default();
     let filled = reflector::reflector(writer, events).for_each(move |event| {
+        let refused = refused.pause(&event);
         let told = told(&event).filter(|told| may_be_absent || *told == Told::Served);
         let is_absent = told == Some(Told::Absent);
         match (told, event) {
@@ -269,7 +273,11 @@ fn followed(
             }
             (None, Ok(_)) => {}
         }
-        pause(is_absent, broken.clone())
+        let absent = pause(is_absent, broken.clone());
+        async move {
+            absent.await;
+            sleep(refused).await;
+        }
     });
     (Followed { plural, store, is_absent }, Box::pin(filled))
 }
@@ -317,12 +325,14 @@ fn namespaces(client: Client, broken: Arc<Notify>) -> (Store<CoreNamespace>, Fil
     let writer = Writer::<CoreNamespace>::default();
     let store = writer.as_reader();
     let events = watcher::watcher(Api::<CoreNamespace>::all(client), watcher::Config::default()).default_backoff();
+    let mut refused = Refused::default();
     let filled = reflector::reflector(writer, events).for_each(move |event| {
+        let refused = refused.pause(&event);
         if let Err(error) = event {
             tracing::warn!(%error, "following the namespaces of the kube-apiserver");
             broken.notify_waiters();
         }
-        futures::future::ready(())
+        sleep(refused)
     });
     (store, Box::pin(filled))
 }

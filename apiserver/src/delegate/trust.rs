@@ -10,7 +10,9 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
+use tokio::time::sleep;
 
+use super::refused::Refused;
 use crate::filter::authn::Authenticator;
 use crate::filter::authn::trust::{AnyName, NAME, NAMESPACE, Trust};
 
@@ -47,7 +49,9 @@ impl FollowTrust {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), NAMESPACE);
         let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
         let mut is_listed = false;
+        let mut refused = Refused::default();
         while let Some(event) = events.next().await {
+            let pause = refused.pause(&event);
             match event {
                 Ok(Event::Init) => is_listed = false,
                 Ok(Event::InitApply(map) | Event::Apply(map)) => {
@@ -59,6 +63,7 @@ impl FollowTrust {
                 Ok(Event::Delete(_)) => self.complain("it was deleted"),
                 Err(error) => self.complain(&error.to_string()),
             }
+            sleep(pause).await;
         }
     }
 

@@ -15,6 +15,7 @@ pub mod image;
 mod int_or_string;
 pub mod names;
 pub mod operation;
+pub mod patience;
 pub mod policy;
 pub mod quantity;
 pub mod record;

@@ -43,17 +43,17 @@ const FOR_OTHER_DAYS: &[(&str, &str)] = &[
 ];
 
 /// What was asked of the kube-apiserver, as far as its audit log tells.
-struct Asked {
-    user: String,
-    verb: String,
+pub(crate) struct Asked {
+    pub(crate) user: String,
+    pub(crate) verb: String,
     group: String,
     /// With its subresource.
-    resource: String,
-    code: u64,
+    pub(crate) resource: String,
+    pub(crate) code: u64,
 }
 
 /// What KUN's service accounts have asked since a place in the log.
-fn asked(installed: &Installed, since: u64) -> Result<Vec<Asked>> {
+pub(crate) fn asked(installed: &Installed, since: u64) -> Result<Vec<Asked>> {
     let path = installed.kubernetes.state().context("the cluster is ours")?.join("log/audit.log");
     let mut log = fs::File::open(path)?;
     log.seek(SeekFrom::Start(since))?;
@@ -79,7 +79,8 @@ fn asked(installed: &Installed, since: u64) -> Result<Vec<Asked>> {
     Ok(found)
 }
 
-fn length(installed: &Installed) -> Result<u64> {
+/// How long that log is now.
+pub(crate) fn length(installed: &Installed) -> Result<u64> {
     let path = installed.kubernetes.state().context("the cluster is ours")?.join("log/audit.log");
     Ok(fs::metadata(path)?.len())
 }

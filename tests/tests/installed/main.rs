@@ -11,6 +11,7 @@ mod account;
 mod company;
 mod nodes;
 mod outage;
+mod rights;
 mod scenario;
 mod store;
 mod tenants;
@@ -50,6 +51,8 @@ const SCENARIOS: &[Scenario] = &[
     scenario!(company::a_namespace_with_twenty_clusters_goes),
     scenario!(store::a_store_that_was_wiped_costs_nothing_and_owners_come_back),
     scenario!(store::a_store_that_went_back_is_noticed_and_nothing_is_touched),
+    scenario!(rights::a_missing_right_is_named_and_asked_for_ever_more_seldom),
+    scenario!(rights::a_server_that_may_not_ask_says_so_and_lets_nobody_in),
     scenario!(account::authorities_are_exchanged_without_a_failed_request),
     scenario!(upkeep::an_upgrade_and_a_rollback_restart_no_redis_pod),
     scenario!(upkeep::taking_kun_away_and_back_restarts_no_redis_pod),

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use controller::cache::Caches;
 use controller::metrics::Metrics;
 use kube::Client;
 use tokio::sync::watch;
@@ -54,12 +55,14 @@ pub enum Error {
 
 struct Told {
     metrics: Metrics,
+    caches: Arc<Caches>,
 }
 
 impl Observed for Told {
-    /// Who does not lead is ready, too: ready to take over.
+    /// Who does not lead is ready, too: ready to take over. Who does not know what there is is not, and says why he does not.
     fn ready(&self) -> Result<(), String> {
-        Ok(())
+        let missing = self.caches.missing();
+        if missing.is_empty() { Ok(()) } else { Err(missing.join("\n")) }
     }
 
     fn metrics(&self) -> String {
@@ -72,8 +75,9 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let mut signals = Signals::listen().map_err(Error::Signals)?;
     let client = client::client(options.kubeconfig.as_deref()).await?;
     let stop = CancellationToken::new();
-    let metrics = Metrics::default();
-    observe(options.observe, Arc::new(Told { metrics: metrics.clone() }), stop.clone()).await?;
+    let (metrics, caches) = (Metrics::default(), Arc::new(Caches::default()));
+    let told = Told { metrics: metrics.clone(), caches: Arc::clone(&caches) };
+    observe(options.observe, Arc::new(told), stop.clone()).await?;
     let agents = tokio::select! {
         agents = agents(&client, &options) => agents,
         () = signals.first() => return Ok(ExitCode::SUCCESS),
@@ -81,6 +85,7 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let Options { namespace, identity, kun_image, .. } = options;
     let mut reconciling = controller::run::Options::new(client, agents, namespace, identity, kun_image);
     reconciling.metrics = metrics;
+    reconciling.caches = caches;
     let ended = controller::run::run(reconciling, async move { signals.first().await }).await;
     stop.cancel();
     ended?;

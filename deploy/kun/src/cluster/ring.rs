@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use certs::Ring;
+use controller::follow::Refused;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::runtime::WatchStreamExt as _;
@@ -28,7 +29,9 @@ pub(super) async fn follow(client: Client, namespace: String, name: String) -> w
     let (known, receiver) = tokio::sync::oneshot::channel();
     let mut known = Some(known);
     tokio::spawn(async move {
+        let mut refused = Refused::default();
         while let Some(event) = events.next().await {
+            refused.wait(&event).await;
             let Some(ring) = read(event, &name) else { continue };
             match &rings {
                 Some(rings) => drop(rings.send_replace(Arc::new(ring))),

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 use std::sync::Arc;
 
+use controller::follow::Refused;
 use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
 use k8s_openapi::api::core::v1::Secret;
@@ -50,7 +51,9 @@ impl Wake {
         let (notify, name) = (Arc::clone(&self.notify), name.to_owned());
         let mut events = Box::pin(watcher(api, config).default_backoff());
         self._watches.spawn(async move {
+            let mut refused = Refused::default();
             while let Some(event) = events.next().await {
+                refused.wait(&event).await;
                 match event {
                     Ok(_) => notify.notify_one(),
                     Err(error) => tracing::warn!(name, error = crate::log::chain(&error), "changes are not seen now"),

@@ -1,0 +1,243 @@
+//! Rights that KUN has not got: named where a person looks, asked for ever more seldom, and enough as soon as they are given.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+use tests::{
+    installed::{Installed, PATIENCE, SYSTEM},
+    kubectl::Kubectl,
+    story,
+};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+};
+
+use crate::{
+    account::{asked, length},
+    scenario::{pass, say, unchanged, under_writes},
+};
+
+/// What is counted in one look at the log.
+const WINDOW: Duration = Duration::from_secs(15);
+/// How soon a right that is given must be used: the longest pause, and what a busy machine takes for a round.
+const RESUMES: Duration = Duration::from_secs(40);
+const CONTROLLER: &str = "kun:controller";
+/// By it our API server may ask who somebody is and what he may do.
+const DELEGATOR: &str = "kun:apiserver:auth-delegator";
+
+/// The controller may not list Services, and starts; then it may not write disruption budgets, and one is missing.
+pub(crate) async fn a_missing_right_is_named_and_asked_for_ever_more_seldom(installed: &Installed) -> Result<()> {
+    let whole = installed.kubectl.get("clusterrole", CONTROLLER).await?["rules"].clone();
+    let outcome = under_writes(installed, async |_| {
+        let pods = installed.pods().await?;
+        blind(installed, &whole).await?;
+        bound(installed, &whole).await?;
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        unchanged(&pods, &installed.pods().await?)
+    })
+    .await;
+    // Other scenarios need them, however this one ends.
+    give(installed, CONTROLLER, &whole).await?;
+    outcome
+}
+
+/// A controller that may not see what there is does nothing, says why it is not ready, and goes on by itself.
+async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
+    give(installed, CONTROLLER, &without(whole, "services", &["list", "watch"])).await?;
+    let (kubectl, since) = (installed.kubectl.clone().within(SYSTEM), length(installed)?);
+    kubectl.run(&["delete", "pods", "-l", "app.kubernetes.io/name=kun-controller", "--grace-period=1"]).await?;
+    let refusal = "services is forbidden: User \"system:serviceaccount:kun-system:kun-controller\" cannot list resource \"services\"";
+    let begin = Instant::now();
+    let pod = loop {
+        let pods = installed.listed("pods", SYSTEM, "app.kubernetes.io/name=kun-controller").await?;
+        let pod = pods.into_iter().find(|pod| pod["metadata"]["deletionTimestamp"].is_null()).unwrap_or_default();
+        let told = match pod["status"]["podIP"].as_str() {
+            Some(address) => readiness(address).await.unwrap_or_else(|error| error.to_string()),
+            None => "no address yet".to_owned(),
+        };
+        if told.contains(refusal) && told.contains("503") {
+            break pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        }
+        ensure!(begin.elapsed() < PATIENCE, "the controller does not say what it lacks: {told}");
+        // A pod takes a moment to start.
+        pass(Duration::from_millis(500)).await;
+    };
+    let log = kubectl.run(&["logs", &pod, "-c", "controller"]).await?;
+    ensure!(log.contains("cannot list resource") && log.contains("services is forbidden"), "{log}");
+    let lines = log.lines().filter(|line| line.contains("services is forbidden")).count();
+    ensure!(lines == 1, "{lines} lines say the same: {log}");
+    // Two controllers, with pauses of 2, 4 and 8 seconds.
+    more_seldom(installed, since, "list", "services", 10).await?;
+    give(installed, CONTROLLER, whole).await?;
+    let selector = "app.kubernetes.io/name=kun-controller";
+    let wait = ["wait", "pods", "-l", selector, "--for=condition=Ready", "--timeout=1s"];
+    resumed("the controllers are Ready", &kubectl, &wait).await
+}
+
+/// What a controller answers to its kubelet.
+async fn readiness(address: &str) -> Result<String> {
+    let mut stream = TcpStream::connect((address, 8080)).await?;
+    stream.write_all(b"GET /readyz HTTP/1.0\r\n\r\n").await?;
+    let mut told = String::new();
+    stream.read_to_string(&mut told).await?;
+    Ok(told)
+}
+
+/// A child that cannot be written is told of on its owner, whose members are told of as ever.
+async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    story::ready(kubectl, "orders", 3).await?;
+    give(installed, CONTROLLER, &without(whole, "poddisruptionbudgets", &["create", "patch", "update"])).await?;
+    pass(Duration::from_secs(1)).await;
+    let since = length(installed)?;
+    kubectl.run(&["delete", "pdb", "orders-0"]).await?;
+    let refusal =
+        "poddisruptionbudgets.policy is forbidden: User \"system:serviceaccount:kun-system:kun-controller\" cannot";
+    let condition = |cluster: &Value, kind: &str| {
+        let all = cluster["status"]["conditions"].as_array();
+        all.into_iter().flatten().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
+    };
+    let told = |cluster: &Value| {
+        condition(cluster, "Degraded")["message"].as_str().is_some_and(|message| message.contains(refusal))
+    };
+    let cluster = kubectl.until("rdc", "orders", PATIENCE, "telling what it lacks", told).await?;
+    ensure!(condition(&cluster, "Available")["status"] == "True", "{:#}", cluster["status"]["conditions"]);
+    ensure!(condition(&cluster, "Ready")["reason"] == "Trouble", "{:#}", cluster["status"]["conditions"]);
+    let events = kubectl
+        .run(&["get", "events", "--field-selector=involvedObject.name=orders,reason=Trouble", "-o", "json"])
+        .await?;
+    ensure!(events.contains("poddisruptionbudgets.policy is forbidden"), "{events}");
+    // Nine in a row with pauses from 50 ms on, each twice as long; and what else happens to the cluster is a reason to look.
+    more_seldom(installed, since, "create", "poddisruptionbudgets", 12).await?;
+    give(installed, CONTROLLER, whole).await?;
+    resumed("the budget is there", kubectl, &["get", "pdb", "orders-0"]).await
+}
+
+/// Counts how often something was asked for in vain by all controllers: at most so often at `first`, and then seldom.
+async fn more_seldom(installed: &Installed, since: u64, verb: &str, resource: &str, first: usize) -> Result<()> {
+    let count = |since| -> Result<usize> {
+        let in_vain = asked(installed, since)?.into_iter().filter(|asked| asked.code == 403);
+        Ok(in_vain.filter(|asked| asked.verb == verb && asked.resource == resource).count())
+    };
+    pass(WINDOW).await;
+    let (early, middle) = (count(since)?, length(installed)?);
+    pass(WINDOW).await;
+    let late = count(middle)?;
+    say(&format!("{verb} {resource} asked for in vain: {early} times at first, {late} times in the next {WINDOW:?}"));
+    ensure!(early > 0, "it was never asked for");
+    ensure!(early <= first, "{early} times in {WINDOW:?}");
+    ensure!(late <= 4, "{late} times in the {WINDOW:?} after the first");
+    Ok(())
+}
+
+/// Waits until what was given is used: until this kubectl succeeds.
+async fn resumed(what: &str, kubectl: &Kubectl, words: &[&str]) -> Result<()> {
+    let begin = Instant::now();
+    while !kubectl.outcome(words, "").await?.success {
+        ensure!(begin.elapsed() < RESUMES, "{what}: not within {RESUMES:?}");
+        // kubectl itself takes longer than this.
+        pass(Duration::from_millis(200)).await;
+    }
+    say(&format!("{what} {:.1} s after the right was given", begin.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+async fn give(installed: &Installed, role: &str, rules: &Value) -> Result<()> {
+    let patch = json!({"rules": rules}).to_string();
+    installed.kubectl.run(&["patch", "clusterrole", role, "--type=merge", "-p", &patch]).await.map(drop)
+}
+
+async fn bind(installed: &Installed, subjects: &Value) -> Result<()> {
+    let patch = json!({"subjects": subjects}).to_string();
+    let words = ["patch", "clusterrolebinding", DELEGATOR, "--type=merge", "-p", &patch];
+    installed.kubectl.run(&words).await.map(drop)
+}
+
+/// The same rules, but these verbs on a resource.
+fn without(rules: &Value, resource: &str, verbs: &[&str]) -> Value {
+    let mut kept = Vec::new();
+    for rule in rules.as_array().into_iter().flatten() {
+        let named = |list: &Value, name: &str| list.as_array().is_some_and(|all| all.iter().any(|one| one == name));
+        if !named(&rule["resources"], resource) {
+            kept.push(rule.clone());
+            continue;
+        }
+        let but = |list: &Value, out: &[&str]| -> Value {
+            let all = list.as_array().into_iter().flatten();
+            all.filter(|one| !one.as_str().is_some_and(|one| out.contains(&one))).cloned().collect()
+        };
+        let (mut others, mut rest) = (rule.clone(), rule.clone());
+        others["resources"] = but(&rule["resources"], &[resource]);
+        rest["resources"] = json!([resource]);
+        rest["verbs"] = but(&rule["verbs"], verbs);
+        let is_whole = |rule: &Value| {
+            ["resources", "verbs"].iter().all(|part| rule[part].as_array().is_some_and(|list| !list.is_empty()))
+        };
+        kept.extend([others, rest].into_iter().filter(is_whole));
+    }
+    Value::Array(kept)
+}
+
+/// Neither the API server nor the webhooks guess what they may not ask.
+pub(crate) async fn a_server_that_may_not_ask_says_so_and_lets_nobody_in(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    let subjects = kubectl.get("clusterrolebinding", DELEGATOR).await?["subjects"].clone();
+    let judging = kubectl.get("clusterrole", "kun:webhook").await?["rules"].clone();
+    kubectl.run(&["create", "serviceaccount", "reader"]).await?;
+    let role = ["create", "rolebinding", "reader", "--clusterrole=view", "--serviceaccount=default:reader"];
+    kubectl.run(&role).await?;
+    let reader = installed.service_account("default", "reader").await?;
+    let outcome = under_writes(installed, async |_| {
+        let pods = installed.pods().await?;
+        resumed("a reader is let in", &reader, &["get", "rdc", "orders"]).await?;
+        give(installed, "kun:webhook", &without(&judging, "subjectaccessreviews", &["create"])).await?;
+        unasked(installed).await?;
+        give(installed, "kun:webhook", &judging).await?;
+        bind(installed, &json!([])).await?;
+        // What was decided counts for ten seconds. Whoever may do everything is not asked about.
+        let begin = Instant::now();
+        let told = loop {
+            let told = reader.outcome(&["get", "rdc", "orders"], "").await?;
+            if !told.success {
+                break told.stderr;
+            }
+            ensure!(begin.elapsed() < PATIENCE, "everybody is let in");
+            pass(Duration::from_secs(1)).await;
+        };
+        ensure!(!told.contains("forbidden") && !told.contains("not found"), "{told}");
+        let log = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=200"];
+        let log = kubectl.run(&log).await?;
+        ensure!(log.contains("cannot create resource") && log.contains("subjectaccessreviews"), "{log}");
+        bind(installed, &subjects).await?;
+        resumed("our API answers", &reader, &["get", "rdc", "orders"]).await?;
+        story::ready(kubectl, "orders", 3).await?;
+        unchanged(&pods, &installed.pods().await?)
+    })
+    .await;
+    bind(installed, &subjects).await?;
+    give(installed, "kun:webhook", &judging).await?;
+    kubectl.run(&["delete", "serviceaccount/reader", "rolebinding/reader"]).await?;
+    outcome
+}
+
+/// A cluster that names a Secret is refused as long as the webhooks may not ask whether its author may read it.
+async fn unasked(installed: &Installed) -> Result<()> {
+    let object =
+        tests::installed::sized("default", "named", crate::upkeep::ONE, &json!({"auth": {"secretName": "theirs"}}));
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    let begin = Instant::now();
+    loop {
+        let told = installed.kubectl.outcome(&create, &object.to_string()).await?;
+        if !told.success {
+            let log = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-webhook", "--tail=100"];
+            let log = installed.kubectl.run(&log).await?;
+            ensure!(log.contains("subjectaccessreviews"), "{}\n{log}", told.stderr);
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < PATIENCE, "nobody was asked, and it was let through");
+        // The kube-apiserver's authorizer has to hear of the change first.
+        pass(Duration::from_millis(500)).await;
+    }
+}
