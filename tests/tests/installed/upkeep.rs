@@ -138,6 +138,7 @@ pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(in
         let restored = |map: &Value| map["data"]["agent.json"] != "{}";
         kubectl.until("configmap", "orders-config", PATIENCE, "as it was", restored).await?;
         ours_is_applied(installed, "configmap", "orders-config").await?;
+        what_a_former_kun_wrote_goes(installed).await?;
         story::ready(kubectl, "orders", 3).await?;
         six_pods(installed).await
     })
@@ -163,6 +164,17 @@ async fn fields_of_a_set_are_shared(installed: &Installed) -> Result<()> {
     ensure!(events["items"].as_array().into_iter().flatten().any(told), "{events:#}");
     let given_back = r#"{"spec":{"minReadySeconds":null}}"#;
     kubectl.run(&["patch", "statefulset", "orders-0", "--type=merge", "-p", given_back]).await.map(drop)
+}
+
+/// Before KUN applied it replaced, under the same name: what it asked for that way and is not asked for any more is taken away.
+async fn what_a_former_kun_wrote_goes(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    let former = r#"{"metadata":{"labels":{"redis.kun.io/former":"yes"},"annotations":{"redis.kun.io/desired":"former"}}}"#;
+    let (name, manager) = ("orders-config", "--field-manager=kun-controller");
+    kubectl.run(&["patch", "configmap", name, "--type=merge", manager, "-p", former]).await?;
+    let gone = |map: &Value| map["metadata"]["labels"].get("redis.kun.io/former").is_none();
+    kubectl.until("configmap", name, PATIENCE, "without what is not asked for any more", gone).await?;
+    ours_is_applied(installed, "configmap", name).await
 }
 
 /// All that we have written of an object counts as applied: what we stop asking for will go.
