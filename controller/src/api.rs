@@ -7,14 +7,20 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use k8s_openapi::DeepMerge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::Status;
+use serde_json::{Value, json};
 
 use crate::cache::{Cached, Caches};
 use crate::lease::Guard;
 
 /// Field manager of everything we write.
 pub const FIELD_MANAGER: &str = "kun-controller";
+
+/// Kubernetes' word for two items of a list that cannot be told apart.
+const DUPLICATE: &str = "FieldValueDuplicate";
 
 /// Exit code of a failpoint: what a shell reports for a process killed with SIGKILL.
 const FAILPOINT_EXIT: i32 = 137;
@@ -53,6 +59,8 @@ pub enum Error {
         name: String,
         /// Its words.
         message: String,
+        /// Its words for programs, one for each field.
+        causes: Vec<String>,
         /// Its HTTP code.
         code: u16,
     },
@@ -72,6 +80,15 @@ pub enum Error {
 }
 
 impl Error {
+    /// Two items of a list cannot be told apart.
+    #[must_use]
+    pub fn is_duplicate(&self) -> bool {
+        match self {
+            Self::Refused { causes, .. } => causes.iter().any(|cause| cause == DUPLICATE),
+            Self::Request { .. } | Self::NotLeading { .. } | Self::Changed { .. } => false,
+        }
+    }
+
     /// The API server understood and said no (403, 422): the same request will not fare better.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
@@ -150,14 +167,47 @@ impl Kubernetes {
         self.end("creating", &name, answer)
     }
 
-    /// Replaces an object; its resourceVersion says which state it was computed from.
+    /// The object as it is, with who owns its fields, which caches do not hold.
     ///
     /// # Errors
-    /// `Changed` when it has another version by now.
-    pub async fn replace<K: Cached>(&self, object: &K) -> Result<K, Error> {
-        let (namespace, name) = self.begin("replacing", object)?;
-        let answer = self.api::<K>(&namespace).replace(&name, &params(), object).await;
-        self.end("replacing", &name, answer)
+    /// `Changed` when it has another version than the one given, or is gone.
+    pub async fn whole<K: Cached>(&self, object: &K) -> Result<K, Error> {
+        let (verb, meta) = ("reading", object.meta());
+        let (namespace, name) =
+            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        let live = self.live::<K>(namespace, name).await?;
+        live.filter(|live| live.meta().resource_version == meta.resource_version && live.meta().uid == meta.uid)
+            .ok_or_else(|| Error::Changed { verb, kind: K::kind(&()).into_owned(), name: name.to_owned() })
+    }
+
+    /// Applies an object by force: its fields become ours and as they are given, and what we applied before and is not given goes.
+    /// Its uid and resourceVersion say which state it was computed from.
+    ///
+    /// # Errors
+    /// `Changed` when it has another version by now, or is gone.
+    pub async fn apply<K: Cached>(&self, object: &K) -> Result<K, Error> {
+        let (namespace, name) = self.begin("applying", object)?;
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let answer = self.api::<K>(&namespace).patch(&name, &params, &Patch::Apply(object)).await;
+        self.end("applying", &name, answer)
+    }
+
+    /// Changes some fields of exactly this version of an object, and no others: also not such as this program does not know.
+    ///
+    /// # Errors
+    /// `Changed` when it has another version by now, or is gone.
+    pub async fn patch<K: Cached>(&self, verb: &'static str, object: &K, mut fields: Value) -> Result<K, Error> {
+        let meta = object.meta();
+        fields.merge_from(json!({"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version}}));
+        self.merge(verb, object, fields).await
+    }
+
+    /// Says which finalizers exactly this version of an object has.
+    ///
+    /// # Errors
+    /// `Changed` when it has another version by now, or is gone.
+    pub async fn finalizers<K: Cached>(&self, object: &K, finalizers: &[String]) -> Result<K, Error> {
+        self.patch("setting the finalizers of", object, json!({"metadata": {"finalizers": finalizers}})).await
     }
 
     /// Replaces the status of an object; its resourceVersion says which state it was computed from.
@@ -175,11 +225,15 @@ impl Kubernetes {
     /// # Errors
     /// `Changed` when another object has that name by now, or none.
     pub async fn label<K: Cached>(&self, object: &K, label: &str, value: Option<&str>) -> Result<K, Error> {
-        let (namespace, name) = self.begin("labelling", object)?;
-        let patch = serde_json::json!({"metadata": {"uid": object.meta().uid, "labels": {label: value}}});
+        let patch = json!({"metadata": {"uid": object.meta().uid, "labels": {label: value}}});
+        self.merge("labelling", object, patch).await
+    }
+
+    async fn merge<K: Cached>(&self, verb: &'static str, object: &K, patch: Value) -> Result<K, Error> {
+        let (namespace, name) = self.begin(verb, object)?;
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
         let answer = self.api::<K>(&namespace).patch(&name, &params, &Patch::Merge(patch)).await;
-        self.end("labelling", &name, answer)
+        self.end(verb, &name, answer)
     }
 
     /// Deletes exactly this object (by uid). That it is gone already is no error.
@@ -243,17 +297,29 @@ fn params() -> PostParams {
 
 fn failed<K: Cached>(verb: &'static str, name: &str, source: kube::Error) -> Error {
     match source {
-        kube::Error::Api(status) if status.is_conflict() || status.is_already_exists() || status.is_not_found() => {
+        kube::Error::Api(status)
+            if status.is_conflict() || status.is_already_exists() || status.is_not_found() || is_another(&status) =>
+        {
             Error::Changed { verb, kind: K::kind(&()).into_owned(), name: name.to_owned() }
         }
         source => request::<K>(verb, name, source),
     }
 }
 
+/// A patch that names a uid is refused as a change of it when another object has the name by now.
+fn is_another(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|details| &details.causes);
+    status.is_invalid() && causes.any(|cause| cause.field == "metadata.uid")
+}
+
 fn request<K: Cached>(verb: &'static str, name: &str, source: kube::Error) -> Error {
     let (kind, name) = (K::kind(&()).into_owned(), name.to_owned());
     match source {
-        kube::Error::Api(status) => Error::Refused { verb, kind, name, message: status.message, code: status.code },
+        kube::Error::Api(status) => {
+            let Status { message, code, details, .. } = *status;
+            let causes = details.into_iter().flat_map(|details| details.causes).map(|cause| cause.reason).collect();
+            Error::Refused { verb, kind, name, message, causes, code }
+        }
         source => Error::Request { verb, kind, name, source },
     }
 }

@@ -1,25 +1,32 @@
-//! Makes Kubernetes hold what was built: creates what is missing, replaces what differs. Deletes nothing but disruption budgets, which
+//! Makes Kubernetes hold what was built: creates what is missing, applies what differs. Deletes nothing but disruption budgets, which
 //! protect what is no longer there.
 //!
-//! What Kubernetes adds (defaults, status, cluster addresses) is no difference: desired must be part of live. The size
-//! of a StatefulSet is only ever raised here; lowering it, and retiring StatefulSets, are steps of the plan. At rest
-//! it writes nothing.
+//! What others add is no difference (`differs`), and it stays: a change is a server-side apply, by force and of all that we ask for, so
+//! the API server puts right what is ours, takes away what we stop asking for and leaves the rest. The size of a StatefulSet is only
+//! ever raised here; lowering it, and retiring StatefulSets, are steps of the plan. At rest it writes nothing.
+
+mod differs;
+mod owners;
+mod repairs;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde_json::Value;
+use serde_json::{Value, json};
 use types::names;
 
-use crate::api::{self, Kubernetes};
-use crate::build::{ANNOTATION_DIGEST, Objects};
+use crate::api::{self, FIELD_MANAGER, Kubernetes};
+use crate::build::{self, ANNOTATION_DIGEST, Objects};
 use crate::cache::Cached;
 use crate::gather::Gathered;
 use crate::resolve::Resolved;
+
+pub use differs::is_part_of;
+pub use repairs::{PAUSE, Repairs};
 
 /// Why a child could not be made what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +44,11 @@ pub enum Error {
         /// Whose it is.
         owner: String,
     },
+    /// What is wanted cannot be told apart from what was.
+    #[error(transparent)]
+    Build(#[from] build::Error),
     /// Our own types do not serialize: a fault of this program.
-    #[error("comparing {kind} {name}")]
+    #[error("writing {kind} {name} as JSON")]
     Json {
         /// Its kind.
         kind: String,
@@ -55,13 +65,15 @@ pub enum Error {
 pub struct Applied {
     /// Objects created.
     pub created: Vec<String>,
-    /// Objects replaced.
-    pub replaced: Vec<String>,
+    /// Objects changed.
+    pub changed: Vec<String>,
+    /// Of these, such as others had changed: with who they are, as far as the API server knows.
+    pub repaired: Vec<String>,
     /// Objects deleted.
     pub deleted: Vec<String>,
 }
 
-/// Creates and replaces until Kubernetes holds what was built. The pods' needs come before the pods.
+/// Creates and changes until Kubernetes holds what was built. The pods' needs come before the pods.
 ///
 /// # Errors
 /// At the first object that cannot be written; the next reconcile goes on from there.
@@ -70,27 +82,30 @@ pub async fn apply(
     gathered: &Gathered,
     resolved: &Resolved,
     desired: Objects,
+    repairs: &mut Repairs,
+    now: Instant,
 ) -> Result<Applied, Error> {
     let Objects { secrets, config_map, services, stateful_sets, budgets } = desired;
-    let mut applied = Applied::default();
     let owner = Owner { uid: &resolved.uid, inherits: false };
     let heir = Owner { inherits: inherits(gathered, &resolved.uid), ..owner };
+    let mut hand = Hand { kubernetes, repairs, now, applied: Applied::default() };
     for secret in secrets {
-        one(kubernetes, &gathered.secrets, secret, heir, &mut applied, |_, _| ()).await?;
+        hand.one(&gathered.secrets, secret, heir, |_, _| ()).await?;
     }
-    one(kubernetes, &gathered.config_maps, config_map, owner, &mut applied, |_, _| ()).await?;
+    hand.one(&gathered.config_maps, config_map, owner, |_, _| ()).await?;
     for service in services {
-        one(kubernetes, &gathered.services, service, owner, &mut applied, keep_addresses).await?;
+        hand.one(&gathered.services, service, owner, |_, _| ()).await?;
     }
     for set in stateful_sets {
-        one(kubernetes, &gathered.stateful_sets, set, owner, &mut applied, keep_size_and_claims).await?;
+        hand.one(&gathered.stateful_sets, set, owner, keep_size_and_claims).await?;
     }
     for budget in &budgets {
-        one(kubernetes, &gathered.budgets, budget.clone(), owner, &mut applied, |_, _| ()).await?;
+        hand.one(&gathered.budgets, budget.clone(), owner, |_, _| ()).await?;
     }
+    let mut applied = hand.applied;
     for budget in idle_budgets(gathered, &budgets, owner) {
         kubernetes.delete(budget).await?;
-        applied.deleted.push(format!("PodDisruptionBudget {}", budget.metadata.name.as_deref().unwrap_or_default()));
+        applied.deleted.push(label(budget));
     }
     grow_claims(kubernetes, gathered, resolved, &mut applied).await?;
     Ok(applied)
@@ -108,10 +123,9 @@ pub async fn keep_record(kubernetes: &Kubernetes, gathered: &Gathered, desired: 
         };
         let Some(live) = gathered.stateful_sets.get(name) else { continue };
         if owner_uid(&**live) == owner_uid(set) && annotation(&**live, names::ANNOTATION_OWNER) != Some(record) {
-            let mut next = (**live).clone();
-            let annotations = next.metadata.annotations.get_or_insert_default();
-            annotations.insert(names::ANNOTATION_OWNER.to_owned(), record.to_owned());
-            kubernetes.replace(&next).await?;
+            // One field of an object that else is to stay as it is, which an apply cannot do.
+            let record = json!({"metadata": {"annotations": {names::ANNOTATION_OWNER: record}}});
+            kubernetes.patch("recording the owner on", &**live, record).await?;
         }
     }
     Ok(())
@@ -147,38 +161,88 @@ fn idle_budgets<'a>(
     budgets.map(|(_, budget)| &**budget).filter(|budget| owner_uid(*budget) == Some(owner.uid)).collect()
 }
 
-/// Creates or replaces one object. `keep` carries over what the live object has and may not be changed here.
-async fn one<K: Cached>(
-    kubernetes: &Kubernetes,
-    live: &BTreeMap<String, Arc<K>>,
-    mut desired: K,
-    owner: Owner<'_>,
-    applied: &mut Applied,
-    keep: fn(&mut K, &K),
-) -> Result<(), Error> {
-    let name = desired.meta().name.clone().unwrap_or_default();
-    let label = format!("{} {name}", K::kind(&()));
-    let Some(live) = live.get(&name) else {
-        return match kubernetes.create(&desired).await {
+/// What it takes to write one object after the other.
+struct Hand<'a> {
+    kubernetes: &'a Kubernetes,
+    repairs: &'a mut Repairs,
+    now: Instant,
+    applied: Applied,
+}
+
+impl Hand<'_> {
+    /// Creates or changes one object. `keep` carries over what the live object has and may not be changed here.
+    async fn one<K: Cached>(
+        &mut self,
+        live: &BTreeMap<String, Arc<K>>,
+        desired: K,
+        owner: Owner<'_>,
+        keep: fn(&mut K, &K),
+    ) -> Result<(), Error> {
+        let label = label(&desired);
+        let Some(live) = live.get(desired.meta().name.as_deref().unwrap_or_default()) else {
+            return self.create(&desired, owner, label).await;
+        };
+        if owner_uid(&**live) != Some(owner.uid) && !owner.inherits {
+            return Err(foreign(&**live));
+        }
+        let mut next = desired.clone();
+        keep(&mut next, live);
+        if !differs(&next, &**live)? {
+            return Ok(());
+        }
+        let wish = build::digest(&desired, "what an object is to be")?;
+        if !self.repairs.may(&label, &wish, self.now) {
+            return Ok(());
+        }
+        let is_drift = annotation(&desired, ANNOTATION_DIGEST) == annotation(&**live, ANNOTATION_DIGEST);
+        let others = change(self.kubernetes, next, live).await?;
+        self.repairs.made(&label, wish, self.now);
+        if is_drift && !others.is_empty() {
+            self.applied.repaired.push(format!("{label}, which had been changed by {}", others.join(", ")));
+        }
+        self.applied.changed.push(label);
+        Ok(())
+    }
+
+    /// Not by an apply: that would take over an object of somebody else, which caches of what carries our labels do not show.
+    async fn create<K: Cached>(&mut self, desired: &K, owner: Owner<'_>, label: String) -> Result<(), Error> {
+        match self.kubernetes.create(desired).await {
             Ok(_) => {
-                applied.created.push(label);
+                self.applied.created.push(label);
                 Ok(())
             }
-            Err(changed @ api::Error::Changed { .. }) => Err(in_the_way(kubernetes, &desired, owner, changed).await),
+            Err(changed @ api::Error::Changed { .. }) => {
+                Err(in_the_way(self.kubernetes, desired, owner, changed).await)
+            }
             Err(error) => Err(error.into()),
-        };
+        }
+    }
+}
+
+/// Applies an object to the one that the caches show, and says from which other managers fields were taken.
+///
+/// Caches do not hold who owns what, so it is read; if there is another version by now, what was computed from the one in the caches
+/// is worth nothing. What we own by other requests than applies is counted as applied first: at the first change, not when the object
+/// is created, for most are never changed. If we end between the two writes, only a list of owners has changed, and what differs still does.
+async fn change<K: Cached>(kubernetes: &Kubernetes, mut desired: K, cached: &K) -> Result<Vec<String>, Error> {
+    let mut live = kubernetes.whole(cached).await?;
+    let before = live.meta().managed_fields.clone().unwrap_or_default();
+    if let Some(entries) = owners::as_applied(FIELD_MANAGER, &before) {
+        let owned = json!({"metadata": {"managedFields": entries}});
+        live = kubernetes.patch("taking over what we wrote of", &live, owned).await?;
+    }
+    let (meta, base) = (desired.meta_mut(), live.meta());
+    (meta.uid, meta.resource_version) = (base.uid.clone(), base.resource_version.clone());
+    let after = match kubernetes.apply(&desired).await {
+        // Somebody gave an item of ours another key, as a port another number: it is his item now, which an apply leaves in place, and
+        // both of one name are refused. Lists are ours as a whole then.
+        Err(error) if error.is_duplicate() => {
+            let whole = value(&desired)?;
+            kubernetes.patch("replacing the lists of", &live, whole).await?
+        }
+        answer => answer?,
     };
-    if owner_uid(&**live) != Some(owner.uid) && !owner.inherits {
-        return Err(foreign(&**live));
-    }
-    keep(&mut desired, live);
-    if !differs(&desired, &**live)? {
-        return Ok(());
-    }
-    let replacement = onto(desired, live);
-    kubernetes.replace(&replacement).await?;
-    applied.replaced.push(label);
-    Ok(())
+    Ok(owners::taken_from(FIELD_MANAGER, &before, after.meta().managed_fields.as_deref().unwrap_or_default()))
 }
 
 /// Something of that name exists that the caches do not show: somebody else's, or ours and not seen yet.
@@ -207,26 +271,9 @@ fn annotation<'a, K: Cached>(object: &'a K, name: &str) -> Option<&'a str> {
     object.meta().annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// The desired object as the next version of the live one: what others put on its metadata stays.
-fn onto<K: Cached>(mut desired: K, live: &K) -> K {
-    let mut meta = live.meta().clone();
-    let wanted = desired.meta();
-    meta.labels.get_or_insert_default().extend(wanted.labels.clone().unwrap_or_default());
-    meta.annotations.get_or_insert_default().extend(wanted.annotations.clone().unwrap_or_default());
-    *desired.meta_mut() = meta;
-    desired
-}
-
-/// A Service's addresses are given once and may not be taken away.
-fn keep_addresses(desired: &mut Service, live: &Service) {
-    let (Some(desired), Some(live)) = (desired.spec.as_mut(), live.spec.as_ref()) else { return };
-    desired.cluster_ip = live.cluster_ip.clone().or(desired.cluster_ip.take());
-    desired.cluster_ips.clone_from(&live.cluster_ips);
-    desired.ip_families.clone_from(&live.ip_families);
-    desired.ip_family_policy.clone_from(&live.ip_family_policy);
-}
-
-/// A StatefulSet never becomes smaller here, and its claim templates cannot be changed by anybody.
+/// A StatefulSet never becomes smaller here, and its claim templates cannot be changed by anybody: to leave out what we own would be to
+/// ask for its removal, so what cannot be changed is applied as it is. (A Service's addresses were never ours, but for the headless
+/// one's "None".)
 fn keep_size_and_claims(desired: &mut StatefulSet, live: &StatefulSet) {
     let (Some(desired), Some(live)) = (desired.spec.as_mut(), live.spec.as_ref()) else { return };
     desired.replicas = desired.replicas.max(live.replicas);
@@ -238,53 +285,23 @@ fn keep_size_and_claims(desired: &mut StatefulSet, live: &StatefulSet) {
 
 /// Whether the live object lacks something of the desired one, or still has something we no longer ask for.
 fn differs<K: Cached>(desired: &K, live: &K) -> Result<bool, Error> {
-    let digest = |object: &K| object.meta().annotations.as_ref().and_then(|all| all.get(ANNOTATION_DIGEST).cloned());
-    if digest(desired) != digest(live) {
+    if annotation(desired, ANNOTATION_DIGEST) != annotation(live, ANNOTATION_DIGEST) {
         return Ok(true);
     }
-    let value = |object: &K| {
-        serde_json::to_value(object).map_err(|source| Error::Json {
-            kind: K::kind(&()).into_owned(),
-            name: object.meta().name.clone().unwrap_or_default(),
-            source,
-        })
-    };
     Ok(!is_part_of(&value(desired)?, &value(live)?))
 }
 
-/// Whether everything in `desired` is in `live`: objects by key, lists element by element, quantities by amount.
-#[must_use]
-pub fn is_part_of(desired: &Value, live: &Value) -> bool {
-    match (desired, live) {
-        (Value::Object(desired), Value::Object(live)) => desired.iter().all(|(key, wanted)| match live.get(key) {
-            Some(found) => is_part_of(wanted, found),
-            None => is_nothing(wanted),
-        }),
-        (Value::Array(desired), Value::Array(live)) => {
-            desired.len() == live.len() && desired.iter().zip(live).all(|(wanted, found)| is_part_of(wanted, found))
-        }
-        (Value::String(desired), Value::String(live)) => desired == live || same_amount(desired, live),
-        (desired, live) => desired == live || (is_nothing(desired) && is_nothing(live)),
-    }
+fn value<K: Cached>(object: &K) -> Result<Value, Error> {
+    serde_json::to_value(object).map_err(|source| Error::Json {
+        kind: K::kind(&()).into_owned(),
+        name: object.meta().name.clone().unwrap_or_default(),
+        source,
+    })
 }
 
-/// API servers leave empty things out.
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(map) => map.values().all(is_nothing),
-        Value::Array(list) => list.is_empty(),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
-    }
-}
-
-/// API servers write quantities in their canonical form: "1024Mi" becomes "1Gi".
-fn same_amount(one: &str, other: &str) -> bool {
-    use types::quantity::Quantity;
-    match (Quantity::parse(one), Quantity::parse(other)) {
-        (Ok(one), Ok(other)) => one == other,
-        (Err(_), _) | (_, Err(_)) => false,
-    }
+/// Kind and name.
+fn label<K: Cached>(object: &K) -> String {
+    format!("{} {}", K::kind(&()), object.meta().name.as_deref().unwrap_or_default())
 }
 
 /// Raises the size of existing claims; Kubernetes grows the volume. Claims never shrink.
@@ -295,45 +312,18 @@ async fn grow_claims(
     applied: &mut Applied,
 ) -> Result<(), Error> {
     let Some(volume) = &resolved.storage else { return Ok(()) };
-    for (name, live) in &gathered.claims {
-        let Some(grown) = grown(live, volume.bytes, &volume.size) else { continue };
-        kubernetes.replace(&grown).await?;
-        applied.replaced.push(format!("PersistentVolumeClaim {name}"));
+    for live in gathered.claims.values().filter(|live| grows(live, volume.bytes)) {
+        // A claim was made by the StatefulSet controller: of it only this is ours.
+        let grown = json!({"spec": {"resources": {"requests": {"storage": volume.size}}}});
+        kubernetes.patch("growing", &**live, grown).await?;
+        applied.changed.push(label(&**live));
     }
     Ok(())
 }
 
-fn grown(live: &PersistentVolumeClaim, bytes: u64, size: &str) -> Option<PersistentVolumeClaim> {
-    let mut grown = live.clone();
-    let requests = grown.spec.as_mut()?.resources.as_mut()?.requests.as_mut()?;
-    let now = types::quantity::Quantity::parse(&requests.get("storage")?.0).ok()?.bytes();
-    if bytes <= now {
-        return None;
-    }
-    requests.insert("storage".to_owned(), Quantity(size.to_owned()));
-    Some(grown)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn what_a_server_adds_is_no_difference_and_what_it_lacks_is() {
-        let desired = json!({"spec": {"ports": [{"port": 1}], "type": null, "labels": {}}, "n": 1});
-        let live = json!({"spec": {"ports": [{"port": 1, "protocol": "TCP"}], "x": true}, "n": 1, "status": {}});
-        assert!(is_part_of(&desired, &live));
-        assert!(!is_part_of(&json!({"spec": {"ports": [{"port": 2}]}}), &live));
-        assert!(!is_part_of(&json!({"spec": {"ports": []}}), &live));
-        assert!(!is_part_of(&json!({"spec": {"y": 1}}), &live));
-    }
-
-    #[test]
-    fn quantities_are_compared_by_amount() {
-        assert!(is_part_of(&json!({"memory": "1024Mi"}), &json!({"memory": "1Gi"})));
-        assert!(!is_part_of(&json!({"memory": "1Gi"}), &json!({"memory": "1G"})));
-        assert!(!is_part_of(&json!({"name": "a"}), &json!({"name": "b"})));
-    }
+fn grows(live: &PersistentVolumeClaim, bytes: u64) -> bool {
+    let requests = live.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
+    let size = requests.and_then(|requests| requests.get("storage"));
+    let now = size.and_then(|size| types::quantity::Quantity::parse(&size.0).ok());
+    now.is_some_and(|now| bytes > now.bytes())
 }

@@ -111,9 +111,9 @@ async fn guard(kubernetes: &Kubernetes, backup: &Arc<RedisBackup>) -> Result<Arc
     if has_finalizer(backup) {
         return Ok(Arc::clone(backup));
     }
-    let mut next = (**backup).clone();
-    next.metadata.finalizers.get_or_insert_default().push(names::FINALIZER_ARTIFACTS.to_owned());
-    Ok(Arc::new(kubernetes.replace(&next).await.map_err(failed(backup))?))
+    let mut finalizers = backup.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.push(names::FINALIZER_ARTIFACTS.to_owned());
+    Ok(Arc::new(kubernetes.finalizers(&**backup, &finalizers).await.map_err(failed(backup))?))
 }
 
 fn has_finalizer(backup: &RedisBackup) -> bool {

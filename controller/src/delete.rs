@@ -147,12 +147,11 @@ async fn claims(
 /// # Errors
 /// When the API server does not take it.
 pub async fn let_go(kubernetes: &Kubernetes, cluster: &RedisCluster) -> Result<(), Error> {
-    let mut next = cluster.clone();
-    let finalizers = next.metadata.finalizers.get_or_insert_default();
+    let mut finalizers = cluster.metadata.finalizers.clone().unwrap_or_default();
     let before = finalizers.len();
     finalizers.retain(|name| name != names::FINALIZER);
     if finalizers.len() < before {
-        kubernetes.replace(&next).await?;
+        kubernetes.finalizers(cluster, &finalizers).await?;
     }
     Ok(())
 }

@@ -14,7 +14,7 @@ mod wanted;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use plan::Plan;
@@ -83,7 +83,7 @@ impl Error {
             Self::Apply(apply::Error::Api(api)) | Self::Delete(delete::Error::Api(api)) | Self::Report(api) => api,
             Self::Backup(backup::Error::Api { source, .. })
             | Self::Delete(delete::Error::Backup(backup::Error::Api { source, .. })) => source,
-            Self::Apply(apply::Error::Foreign { .. } | apply::Error::Json { .. })
+            Self::Apply(apply::Error::Foreign { .. } | apply::Error::Build(_) | apply::Error::Json { .. })
             | Self::Gather(_)
             | Self::Resolve(_)
             | Self::Build(_) => return false,
@@ -156,7 +156,10 @@ async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
         return leave(context, &gathered).await;
     }
     if !has_finalizer(&gathered.cluster) {
-        context.kubernetes.replace(&with_finalizer(&gathered.cluster)).await?;
+        let cluster = &*gathered.cluster;
+        let mut finalizers = cluster.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.push(names::FINALIZER.to_owned());
+        context.kubernetes.finalizers(cluster, &finalizers).await?;
         return Ok(Next::After(Duration::ZERO));
     }
     let local = context.locals.of(key);
@@ -193,7 +196,8 @@ async fn go(
     let applied = if resolved.paused {
         keep_record(&context.kubernetes, &gathered, &objects).await.map(|()| Applied::default())
     } else {
-        apply(&context.kubernetes, &gathered, resolved, objects).await
+        let repairs = &mut local.repairs;
+        apply(&context.kubernetes, &gathered, resolved, objects, repairs, Instant::now()).await
     };
     let is_as_gathered = !resolved.paused && applied.as_ref().is_ok_and(|applied| *applied == Applied::default());
     // What was just applied is in the caches.
@@ -234,10 +238,4 @@ async fn go(
 
 fn has_finalizer(cluster: &RedisCluster) -> bool {
     cluster.metadata.finalizers.iter().flatten().any(|name| name == names::FINALIZER)
-}
-
-fn with_finalizer(cluster: &RedisCluster) -> RedisCluster {
-    let mut next = cluster.clone();
-    next.metadata.finalizers.get_or_insert_default().push(names::FINALIZER.to_owned());
-    next
 }

@@ -4,9 +4,9 @@
 mod memory;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use controller::apply::{self, apply};
+use controller::apply::{self, PAUSE, Repairs, apply};
 use controller::build::build;
 use controller::credentials::SystemIssuer;
 use controller::delete::{Progress, delete, sweep_claims};
@@ -14,6 +14,7 @@ use controller::gather::{Gathered, gather};
 use controller::lease::{self, Guard};
 use controller::queue::Key;
 use controller::resolve::{Context, Resolved, resolve};
+use k8s_openapi::api::core::v1::Pod;
 use memory::Memory;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -58,8 +59,12 @@ impl Scene {
     }
 
     async fn apply(&self) -> Result<apply::Applied, apply::Error> {
-        let resolved = self.resolved();
-        apply(&self.memory.kubernetes(), &self.gathered(), &resolved, build(&resolved).unwrap()).await
+        self.apply_at(&mut Repairs::default(), Instant::now()).await
+    }
+
+    async fn apply_at(&self, repairs: &mut Repairs, now: Instant) -> Result<apply::Applied, apply::Error> {
+        let (resolved, gathered) = (self.resolved(), self.gathered());
+        apply(&self.memory.kubernetes(), &gathered, &resolved, build(&resolved).unwrap(), repairs, now).await
     }
 
     /// One round of deletion after another until it is done; pods go when their StatefulSet has gone.
@@ -96,13 +101,139 @@ async fn secrets_and_configuration_exist_before_the_pods_that_need_them() {
 async fn what_we_stop_asking_for_is_taken_away_and_what_others_added_stays() {
     let scene = Scene::new(&json!({"resources": {"limits": {"memory": "1Gi"}}}));
     scene.apply().await.unwrap();
-    scene.memory.change("statefulsets", "orders-0", |set| set["metadata"]["labels"]["team"] = json!("a"));
+    let sidecar = json!({"name": "logs", "image": "logs:1"});
+    let theirs = json!({
+        "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"labels": {"team": "a"}, "annotations": {"n": "1"}},
+        "spec": {"minReadySeconds": 3, "template": {"spec": {"tolerations": [{"key": "a"}], "containers": [sidecar]}}},
+    });
+    scene.memory.apply("friend", "statefulsets", "orders-0", &theirs);
+    scene.memory.take_writes();
+    assert_eq!(scene.apply().await.unwrap(), apply::Applied::default(), "what they add is no difference");
     scene.memory.put("redisclusters", cluster(&json!({})));
     scene.apply().await.unwrap();
     let set = scene.memory.get("statefulsets", "orders-0").unwrap();
-    assert_eq!(set["metadata"]["labels"]["team"], "a");
-    let limits = &set["spec"]["template"]["spec"]["containers"][0]["resources"];
-    assert_eq!(limits.get("limits"), None, "{limits}");
+    let pod = &set["spec"]["template"]["spec"];
+    let redis = pod["containers"].as_array().unwrap().iter().find(|container| container["name"] == "redis").unwrap();
+    assert_eq!(redis["resources"].get("limits"), None, "{redis}");
+    assert_eq!(
+        (&set["metadata"]["labels"]["team"], &set["metadata"]["annotations"]["n"], &set["spec"]["minReadySeconds"]),
+        (&json!("a"), &json!("1"), &json!(3))
+    );
+    assert_eq!(
+        (&pod["tolerations"], pod["containers"].as_array().unwrap().contains(&sidecar)),
+        (&json!([{"key": "a"}]), true)
+    );
+    scene.memory.take_writes();
+    assert_eq!(scene.apply().await.unwrap(), apply::Applied::default());
+}
+
+#[tokio::test]
+async fn what_others_change_of_ours_is_put_right_and_told_with_whose_it_was() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    scene.memory.take_writes();
+    let theirs = json!({"spec": {"type": "NodePort", "sessionAffinity": "ClientIP"}});
+    scene.memory.patch("kubectl-patch", "services", "orders", &theirs);
+    let changed = vec!["Service orders".to_owned()];
+    let repaired = vec!["Service orders, which had been changed by kubectl-patch".to_owned()];
+    let expected = apply::Applied { changed, repaired, ..apply::Applied::default() };
+    assert_eq!(scene.apply().await.unwrap(), expected);
+    assert_eq!(scene.memory.take_writes(), ["PATCH services/orders", "APPLY services/orders"]);
+    let service = scene.memory.get("services", "orders").unwrap();
+    assert_eq!(
+        (&service["spec"]["type"], &service["spec"]["sessionAffinity"]),
+        (&json!("ClusterIP"), &json!("ClientIP"))
+    );
+    assert_eq!(scene.memory.owners("services", "orders"), ["kun-controller Apply", "kubectl-patch Update"]);
+    // From the second time on there is nothing to take over.
+    scene.memory.patch(
+        "kubectl-patch",
+        "services",
+        "orders",
+        &json!({"metadata": {"labels": {"app.kubernetes.io/name": null}}}),
+    );
+    assert_eq!(scene.apply().await.unwrap().changed, ["Service orders"]);
+    assert_eq!(scene.memory.take_writes(), ["APPLY services/orders"]);
+    let labels = &scene.memory.get("services", "orders").unwrap()["metadata"]["labels"];
+    assert_eq!(labels["app.kubernetes.io/name"], "redis");
+}
+
+#[tokio::test]
+async fn a_port_that_was_given_another_number_gets_its_own_back() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    let ports = json!([{"name": "redis", "port": 7000, "protocol": "TCP", "targetPort": 6379}]);
+    scene.memory.patch("kubectl-patch", "services", "orders", &json!({"spec": {"ports": ports}}));
+    scene.memory.take_writes();
+    scene.apply().await.unwrap();
+    let writes = ["PATCH services/orders", "APPLY services/orders", "PATCH services/orders"];
+    assert_eq!(scene.memory.take_writes(), writes, "two ports of one name are refused");
+    let service = scene.memory.get("services", "orders").unwrap();
+    let expected = json!([{"name": "redis", "port": 6379, "protocol": "TCP", "targetPort": 6379}]);
+    assert_eq!(service["spec"]["ports"], expected);
+    assert_eq!(scene.apply().await.unwrap(), apply::Applied::default());
+}
+
+#[tokio::test]
+async fn what_a_former_kun_made_and_replaced_is_taken_over_with_all_that_it_wrote() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    let before = scene.memory.get("configmaps", "orders-config").unwrap();
+    let metadata = json!({
+        "annotations": {"redis.kun.io/desired": "former"}, "labels": {"redis.kun.io/former": "yes"},
+    });
+    let former = json!({"metadata": metadata, "data": {"former.json": "{}"}});
+    scene.memory.patch("kun-controller", "configmaps", "orders-config", &former);
+    scene.memory.patch("friend", "configmaps", "orders-config", &json!({"data": {"theirs": "yes"}}));
+    scene.apply().await.unwrap();
+    let after = scene.memory.get("configmaps", "orders-config").unwrap();
+    assert_eq!(after["metadata"]["labels"], before["metadata"]["labels"]);
+    assert_eq!(after["metadata"]["annotations"], before["metadata"]["annotations"]);
+    assert_eq!(after["data"], json!({"agent.json": before["data"]["agent.json"], "theirs": "yes"}));
+    assert_eq!(scene.memory.owners("configmaps", "orders-config"), ["kun-controller Apply", "friend Update"]);
+}
+
+#[tokio::test]
+async fn a_cache_that_is_behind_overwrites_nothing() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    scene.memory.change("services", "orders", |service| service["spec"]["type"] = json!("NodePort"));
+    let (kubernetes, gathered, resolved) = (scene.memory.kubernetes(), scene.gathered(), scene.resolved());
+    scene.memory.patch("friend", "services", "orders", &json!({"metadata": {"labels": {"team": "a"}}}));
+    scene.memory.take_writes();
+    let (objects, mut repairs) = (build(&resolved).unwrap(), Repairs::default());
+    let outcome = apply(&kubernetes, &gathered, &resolved, objects, &mut repairs, Instant::now()).await;
+    assert_eq!(outcome.unwrap_err().to_string(), "reading Service orders: it changed since it was read");
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn what_is_said_of_one_pod_is_not_said_of_its_successor() {
+    let scene = Scene::new(&json!({}));
+    let pod = |uid: &str| json!({"metadata": {"name": "orders-0-0", "namespace": "shop", "uid": uid}});
+    scene.memory.put("pods", pod("second"));
+    let first: Pod = serde_json::from_value(pod("first")).unwrap();
+    let error = scene.memory.kubernetes().label(&first, "role", Some("primary")).await.unwrap_err();
+    assert_eq!(error.to_string(), "labelling Pod orders-0-0: it changed since it was read");
+    assert_eq!(scene.memory.get("pods", "orders-0-0").unwrap()["metadata"].get("labels"), None);
+}
+
+#[tokio::test]
+async fn who_insists_is_answered_once_in_a_while_and_a_new_wish_is_written_at_once() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    let wrong = json!({"metadata": {"labels": {"app.kubernetes.io/name": "mine"}}});
+    let fight = || scene.memory.patch("rival", "statefulsets", "orders-0", &wrong);
+    fight();
+    assert_eq!(scene.apply_at(&mut repairs, start).await.unwrap().changed, ["StatefulSet orders-0"]);
+    fight();
+    assert_eq!(scene.apply_at(&mut repairs, start).await.unwrap(), apply::Applied::default());
+    assert_eq!(scene.apply_at(&mut repairs, start + PAUSE).await.unwrap().changed, ["StatefulSet orders-0"]);
+    fight();
+    scene.memory.put("redisclusters", cluster(&json!({"resources": {"limits": {"memory": "1Gi"}}})));
+    let changed = scene.apply_at(&mut repairs, start + PAUSE).await.unwrap().changed;
+    assert!(changed.contains(&"StatefulSet orders-0".to_owned()), "{changed:?}");
 }
 
 #[tokio::test]
@@ -233,7 +364,7 @@ async fn deletion_stops_the_pods_first_and_lets_the_object_go_last() {
     let (scene, writes) = deleted(&spec).await;
     assert!(writes[0].contains("statefulsets"), "{writes:?}");
     assert!(writes[writes.len() - 2].contains("persistentvolumeclaims"), "{writes:?}");
-    assert!(writes.last().unwrap().starts_with("PUT redisclusters"), "{writes:?}");
+    assert!(writes.last().unwrap().starts_with("PATCH redisclusters"), "{writes:?}");
     for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
     {
         assert_eq!(scene.memory.names(kind), Vec::<String>::new(), "{kind}");
@@ -284,7 +415,7 @@ async fn children_of_another_uid_and_of_an_object_that_is_not_being_deleted_are_
     scene.memory.put("redisclusters", other);
     scene.delete().await;
     assert_eq!(scene.memory.names("statefulsets"), ["orders-0"]);
-    assert_eq!(scene.memory.take_writes(), ["PUT redisclusters/orders"]);
+    assert_eq!(scene.memory.take_writes(), ["PATCH redisclusters/orders"]);
 }
 
 #[tokio::test]
@@ -304,7 +435,8 @@ async fn nothing_is_written_without_the_lease() {
     let scene = Scene::new(&json!({}));
     let resolved = scene.resolved();
     let kubernetes = scene.memory.kubernetes_of(Guard::new());
-    let outcome = apply(&kubernetes, &scene.gathered(), &resolved, build(&resolved).unwrap()).await;
+    let (objects, mut repairs) = (build(&resolved).unwrap(), Repairs::default());
+    let outcome = apply(&kubernetes, &scene.gathered(), &resolved, objects, &mut repairs, Instant::now()).await;
     assert!(outcome.is_err());
     assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
 }

@@ -106,21 +106,21 @@ mod tests {
     #[test]
     fn the_controller_owns_the_children_and_writes_the_status_of_its_kinds() {
         let expected = [
-            "configmaps: get list watch create update delete",
+            "configmaps: get list watch create patch delete",
             "events: create update",
             "leases.coordination.k8s.io: get create update",
-            "persistentvolumeclaims: list watch update delete",
-            "poddisruptionbudgets.policy: get list watch create update delete",
+            "persistentvolumeclaims: list watch patch delete",
+            "poddisruptionbudgets.policy: get list watch create patch delete",
             "pods: get list watch create patch delete",
-            "redisbackups.redis.kun.io: list watch delete update",
+            "redisbackups.redis.kun.io: list watch delete patch",
             "redisbackups/status.redis.kun.io: update",
-            "redisclusters.redis.kun.io: get list watch update",
+            "redisclusters.redis.kun.io: get list watch patch",
             "redisclusters/status.redis.kun.io: update",
             "redisoperations.redis.kun.io: list watch delete",
             "redisoperations/status.redis.kun.io: update",
-            "secrets: get list watch create update delete",
-            "services: get list watch create update delete",
-            "statefulsets.apps: get list watch create update delete",
+            "secrets: get list watch create patch delete",
+            "services: get list watch create patch delete",
+            "statefulsets.apps: get list watch create patch delete",
         ];
         assert_eq!(shown("kun:controller"), expected);
     }

@@ -30,7 +30,7 @@ pub struct Access {
 /// Follows all objects.
 pub const FOLLOW: &[Verb] = &[Verb::List, Verb::Watch];
 /// Makes, changes and deletes objects of its own.
-pub const OWN: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Update, Verb::Delete];
+pub const OWN: &[Verb] = &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete];
 
 impl Access {
     /// What a part does with objects.

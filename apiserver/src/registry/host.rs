@@ -164,7 +164,7 @@ fn claim() -> Outcome {
         ],
         subresources: vec![Subresource::Status],
         access: vec![
-            Access::of(Part::Controller, &[Verb::List, Verb::Watch, Verb::Update, Verb::Delete]),
+            Access::of(Part::Controller, &[Verb::List, Verb::Watch, Verb::Patch, Verb::Delete]),
             Access::of(Part::Node, &[Verb::Create]),
             Access::to(Part::Node, "status", &[Verb::Patch]),
         ],
@@ -198,10 +198,7 @@ fn pod() -> Outcome {
         selectable: &["spec.nodeName", "spec.restartPolicy", "spec.serviceAccountName", "status.phase", "status.podIP"],
         delete: DeletePolicy::Graceful,
         access: vec![
-            Access::of(
-                Part::Controller,
-                &[Verb::Get, Verb::List, Verb::Watch, Verb::Create, Verb::Patch, Verb::Delete],
-            ),
+            Access::of(Part::Controller, OWN),
             Access::of(Part::Node, &[Verb::Create]),
             Access::to(Part::Node, "status", &[Verb::Patch]),
         ],

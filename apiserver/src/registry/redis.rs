@@ -69,7 +69,7 @@ fn cluster() -> Result<Kind, merge::SchemaError> {
         ],
         selectable: &["status.phase"],
         access: vec![
-            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Update]),
+            Access::of(Part::Controller, &[Verb::Get, Verb::List, Verb::Watch, Verb::Patch]),
             Access::to(Part::Controller, "status", &[Verb::Update]),
             Access::of(Part::Webhook, FOLLOW),
         ],
@@ -92,7 +92,7 @@ fn backup() -> Result<Kind, merge::SchemaError> {
         subresources: vec![Subresource::Status],
         selectable: &["spec.clusterName", "status.phase"],
         // Its finalizer keeps a backup until its artifacts have gone.
-        access: vec![RECORD_OBJECT, Access::of(Part::Controller, &[Verb::Update]), RECORD_STATUS],
+        access: vec![RECORD_OBJECT, Access::of(Part::Controller, &[Verb::Patch]), RECORD_STATUS],
         ..kind
     })
 }

@@ -113,9 +113,9 @@ async fn carry_out(
             events.tell(backup, Tone::Warning, "ArtifactsLeft", text);
         }
     }
-    let mut next = backup.clone();
-    next.metadata.finalizers.iter_mut().for_each(|all| all.retain(|name| name != names::FINALIZER_ARTIFACTS));
-    kubernetes.replace(&next).await.map_err(failed(backup))?;
+    let mut finalizers = backup.metadata.finalizers.clone().unwrap_or_default();
+    finalizers.retain(|name| name != names::FINALIZER_ARTIFACTS);
+    kubernetes.finalizers(backup, &finalizers).await.map_err(failed(backup))?;
     Ok(true)
 }
 

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Pod as KubePod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plan::{Leaver, ReleaseHow, RestartAs, Seen, Who};
 use resp::{Link, Role};
+use serde_json::json;
 use types::agent::{AgentPhase, Release};
 use types::names;
 
@@ -158,15 +159,14 @@ pub(super) async fn retire_members(
 ) -> Result<Done, Error> {
     led_by_one_who_stays(world, nodes, shard, keep).await?;
     may_leave(world, nodes, leaving, true).await?;
-    let Some(mut set) = live_set(world, shard).await? else {
+    let Some(set) = live_set(world, shard).await? else {
         return Err(refused(format!("shard {shard} has no StatefulSet")));
     };
-    let Some(spec) = set.spec.as_mut() else { return Err(refused(format!("shard {shard} has no specification"))) };
+    let Some(spec) = &set.spec else { return Err(refused(format!("shard {shard} has no specification"))) };
     if spec.replicas.is_some_and(|size| size <= i32::from(keep)) {
         return Ok(Done::default());
     }
-    spec.replicas = Some(i32::from(keep));
-    world.kubernetes.replace(&set).await?;
+    world.kubernetes.patch("shrinking", &set, json!({"spec": {"replicas": keep}})).await?;
     Ok(Done::default())
 }
 

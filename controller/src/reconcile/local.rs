@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use plan::Step;
 
+use crate::apply::Repairs;
 use crate::execute::migrate::Bucket;
 use crate::probe::Memory;
 use crate::queue::Key;
@@ -19,6 +20,8 @@ pub(super) struct Local {
     pub(super) bucket: Arc<Mutex<Bucket>>,
     /// When its status was last written by this process.
     pub(super) status_written: Option<Instant>,
+    /// What was put right lately.
+    pub(super) repairs: Repairs,
     /// What was last told to be wrong.
     pub(super) troubles: Vec<String>,
     /// When something last moved forward.
@@ -33,6 +36,7 @@ impl Default for Local {
             memory: Memory::default(),
             bucket: Arc::default(),
             status_written: None,
+            repairs: Repairs::default(),
             troubles: Vec::new(),
             progress_at: Instant::now(),
             steps: Vec::new(),

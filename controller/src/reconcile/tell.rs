@@ -62,7 +62,7 @@ pub(super) async fn tell(
     }
 }
 
-/// Events: what was done and is worth telling, what failed, and when readiness changed.
+/// Events: what was done and is worth telling, whose changes were undone, what failed, and when readiness changed.
 fn tell_events(
     context: &Context,
     cluster: &RedisCluster,
@@ -73,6 +73,9 @@ fn tell_events(
     if !round.applied.created.is_empty() {
         let created = format!("created {}", round.applied.created.join(", "));
         context.events.tell(cluster, Tone::Normal, "Created", &created);
+    }
+    for repaired in &round.applied.repaired {
+        context.events.tell(cluster, Tone::Normal, "PutRight", &format!("put right {repaired}"));
     }
     for (step, done) in round.executed.done.iter().filter(|(step, _)| is_telling(step)) {
         context.events.tell(cluster, Tone::Normal, step.kind(), &sentence(step, done.note.as_ref()));

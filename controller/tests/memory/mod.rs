@@ -1,7 +1,10 @@
-//! An API server in memory: get, create, replace and delete of any kind, versions that are compared, no validation. It
-//! serves a kube client directly, and fills the controller's caches with what it holds.
+//! An API server in memory: get, create, replace, patch, apply and delete of any kind, versions that are compared, owners of fields
+//! that are kept, no validation but of ports' names. It serves a kube client directly, and fills the controller's caches with what it
+//! holds.
 
-use std::collections::BTreeMap;
+mod owners;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +20,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 use types::RedisCluster;
 
+use owners::{Author, apply, track};
+
 /// Plural and name.
 type Id = (String, String);
 
@@ -30,6 +35,14 @@ struct Held {
     objects: BTreeMap<Id, Value>,
     version: u64,
     writes: Vec<String>,
+}
+
+/// One request, as far as it matters here.
+struct Asked<'a> {
+    method: &'a Method,
+    content_type: &'a str,
+    author: Author<'a>,
+    body: Value,
 }
 
 impl Memory {
@@ -60,6 +73,31 @@ impl Memory {
     /// Writes since the last call, as `METHOD plural/name`.
     pub(crate) fn take_writes(&self) -> Vec<String> {
         std::mem::take(&mut self.held.lock().unwrap().writes)
+    }
+
+    /// What somebody else writes: a merge patch.
+    pub(crate) fn patch(&self, manager: &str, plural: &str, name: &str, patch: &Value) {
+        let mut held = self.held.lock().unwrap();
+        let live = held.objects[&(plural.to_owned(), name.to_owned())].clone();
+        let mut new = live.clone();
+        merge::merge_patch(&mut new, patch);
+        track(plural, Some(&live), &mut new, Author(manager));
+        held.put(plural, new);
+    }
+
+    /// What somebody else applies, by force.
+    pub(crate) fn apply(&self, manager: &str, plural: &str, name: &str, config: &Value) {
+        let mut held = self.held.lock().unwrap();
+        let live = held.objects[&(plural.to_owned(), name.to_owned())].clone();
+        let new = apply(plural, &live, config, Author(manager));
+        held.put(plural, new);
+    }
+
+    /// Who owns fields of an object, and by which operation.
+    pub(crate) fn owners(&self, plural: &str, name: &str) -> Vec<String> {
+        let object = self.get(plural, name).unwrap();
+        let entries = object["metadata"]["managedFields"].as_array().cloned().unwrap_or_default();
+        entries.iter().map(|entry| format!("{} {}", entry["manager"], entry["operation"]).replace('"', "")).collect()
     }
 
     pub(crate) fn client(&self) -> kube::Client {
@@ -105,7 +143,10 @@ impl Memory {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-        let (status, answer) = self.held.lock().unwrap().answer(&parts.method, parts.uri.path(), body);
+        let content_type = parts.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let author = Author::of(parts.uri.query().unwrap_or_default());
+        let asked = Asked { method: &parts.method, content_type, author, body };
+        let (status, answer) = self.held.lock().unwrap().answer(parts.uri.path(), asked);
         let text = serde_json::to_vec(&answer).unwrap();
         Response::builder().status(status).header("content-type", "application/json").body(Body::from(text)).unwrap()
     }
@@ -123,7 +164,8 @@ impl Held {
         object
     }
 
-    fn answer(&mut self, method: &Method, path: &str, body: Value) -> (StatusCode, Value) {
+    fn answer(&mut self, path: &str, asked: Asked<'_>) -> (StatusCode, Value) {
+        let Asked { method, content_type, author, mut body } = asked;
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let place = segments.iter().position(|segment| *segment == "namespaces").unwrap();
         let (plural, name) = match &segments[place..] {
@@ -134,27 +176,62 @@ impl Held {
             if name.is_empty() { body["metadata"]["name"].as_str().unwrap_or_default() } else { name }.to_owned();
         let id = (plural.to_owned(), name.clone());
         let live = self.objects.get(&id).cloned();
-        if *method != Method::GET {
-            self.writes.push(format!("{method} {plural}/{name}"));
+        let verb = if content_type.starts_with("application/apply-patch") { "APPLY" } else { method.as_str() };
+        if verb != "GET" {
+            self.writes.push(format!("{verb} {plural}/{name}"));
         }
-        match (method, live) {
-            (&Method::GET, Some(live)) => (StatusCode::OK, live),
-            (&Method::POST, None) => (StatusCode::CREATED, self.put(plural, body)),
-            (&Method::POST, Some(_)) => refusal(StatusCode::CONFLICT, "AlreadyExists"),
-            (&Method::PUT, Some(live)) => {
-                if body["metadata"]["resourceVersion"] == live["metadata"]["resourceVersion"] {
-                    (StatusCode::OK, self.put(plural, body))
-                } else {
-                    refusal(StatusCode::CONFLICT, "Conflict")
-                }
+        match (verb, live) {
+            ("GET", Some(live)) => (StatusCode::OK, live),
+            ("POST", None) => {
+                track(plural, None, &mut body, author);
+                (StatusCode::CREATED, self.put(plural, body))
             }
-            (&Method::DELETE, Some(_)) => {
+            ("POST", Some(_)) => refusal(StatusCode::CONFLICT, "AlreadyExists"),
+            ("PUT", Some(live)) => {
+                track(plural, Some(&live), &mut body, author);
+                self.replace(plural, &live, body)
+            }
+            ("PATCH", Some(live)) => {
+                let mut new = live.clone();
+                merge::merge_patch(&mut new, &body);
+                track(plural, Some(&live), &mut new, author);
+                self.replace(plural, &live, new)
+            }
+            ("APPLY", Some(live)) => {
+                assert!(body["metadata"].get("resourceVersion").is_some(), "applied whatever the state is: {body}");
+                let new = apply(plural, &live, &body, author);
+                self.replace(plural, &live, new)
+            }
+            ("DELETE", Some(_)) => {
                 self.objects.remove(&id);
                 (StatusCode::OK, json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}}))
             }
             (_, _) => refusal(StatusCode::NOT_FOUND, "NotFound"),
         }
     }
+
+    /// Writes the next state of an object, if it is one of this object at this version.
+    fn replace(&mut self, plural: &str, live: &Value, new: Value) -> (StatusCode, Value) {
+        let (was, is) = (&live["metadata"], &new["metadata"]);
+        if is["resourceVersion"] != was["resourceVersion"] {
+            return refusal(StatusCode::CONFLICT, "Conflict");
+        }
+        if is["uid"] != was["uid"] {
+            return invalid("FieldValueInvalid", "metadata.uid");
+        }
+        let ports = new["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        let names: BTreeSet<&str> = ports.iter().filter_map(|port| port["name"].as_str()).collect();
+        if names.len() < ports.iter().filter(|port| port.get("name").is_some()).count() {
+            return invalid("FieldValueDuplicate", "spec.ports[1].name");
+        }
+        (StatusCode::OK, self.put(plural, new))
+    }
+}
+
+fn invalid(reason: &str, field: &str) -> (StatusCode, Value) {
+    let (code, mut status) = refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
+    status["details"] = json!({"causes": [{"reason": reason, "field": field}]});
+    (code, status)
 }
 
 fn refusal(code: StatusCode, reason: &str) -> (StatusCode, Value) {

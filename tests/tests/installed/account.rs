@@ -38,8 +38,7 @@ const FOR_OTHER_DAYS: &[(&str, &str)] = &[
         "Kubernetes serves them from 1.34 on, if told to",
     ),
     ("apiserver watch mutatingadmissionpolicybindings admissionregistration.k8s.io", "the same"),
-    ("controller get poddisruptionbudgets policy", "somebody else's budget of a name of ours"),
-    ("controller update persistentvolumeclaims ", "a volume grows; those of these nodes cannot"),
+    ("controller patch persistentvolumeclaims ", "a volume grows; those of these nodes cannot"),
 ];
 
 /// What was asked of the kube-apiserver, as far as its audit log tells.

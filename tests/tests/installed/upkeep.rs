@@ -103,31 +103,89 @@ async fn act(installed: &Installed, verb: &str, resource: &str, spec: &Value, ph
     Ok(name.to_owned())
 }
 
-/// Drift: a field of ours that somebody else sets is set back once, labels and annotations of theirs stay.
+/// Drift: a field of ours that somebody else sets is set back once; what they add stays, labels, annotations and fields of the
+/// specification. No pod is made anew by it.
 pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
     under_writes(installed, async |_| {
+        let pods = installed.pods().await?;
+        fields_of_a_set_are_shared(installed).await?;
+        unchanged(&pods, &installed.pods().await?)?;
         let theirs = r#"{"metadata":{"annotations":{"example.com/theirs":"kept"}},"spec":{"replicas":3}}"#;
         kubectl.run(&["patch", "statefulset", "orders-1", "--type=merge", "-p", theirs]).await?;
         let restored = |set: &Value| set["spec"]["replicas"] == 2;
         let set = kubectl.until("statefulset", "orders-1", PATIENCE, "of two members again", restored).await?;
         ensure!(set["metadata"]["annotations"]["example.com/theirs"] == "kept", "{:#}", set["metadata"]);
+        let affinity = r#"{"spec":{"sessionAffinity":"ClientIP"}}"#;
+        kubectl.run(&["patch", "service", "orders", "--type=merge", "-p", affinity]).await?;
+        // Another number makes it another port by Kubernetes' rules, theirs, with a name of ours.
         let port = r#"[{"op":"replace","path":"/spec/ports/0/port","value":7000}]"#;
         kubectl.run(&["patch", "service", "orders", "--type=json", "-p", port]).await?;
         let restored = |service: &Value| service["spec"]["ports"][0]["port"] == types::names::PORT_REDIS;
-        kubectl.until("service", "orders", PATIENCE, "at its port again", restored).await?;
+        let service = kubectl.until("service", "orders", PATIENCE, "at its port again", restored).await?;
+        let spec = &service["spec"];
+        let ports = spec["ports"].as_array().map_or(0, Vec::len);
+        ensure!(spec["sessionAffinity"] == "ClientIP" && ports == 1, "{spec:#}");
+        let affinity = r#"{"spec":{"sessionAffinity":null}}"#;
+        kubectl.run(&["patch", "service", "orders", "--type=merge", "-p", affinity]).await?;
         let budget = r#"{"spec":{"maxUnavailable":0}}"#;
         kubectl.run(&["patch", "pdb", "orders-2", "--type=merge", "-p", budget]).await?;
         let restored = |budget: &Value| budget["spec"]["maxUnavailable"] == 1;
         kubectl.until("pdb", "orders-2", PATIENCE, "as it was", restored).await?;
+        ours_is_applied(installed, "pdb", "orders-2").await?;
         let data = r#"{"data":{"agent.json":"{}"}}"#;
         kubectl.run(&["patch", "configmap", "orders-config", "--type=merge", "-p", data]).await?;
         let restored = |map: &Value| map["data"]["agent.json"] != "{}";
         kubectl.until("configmap", "orders-config", PATIENCE, "as it was", restored).await?;
+        ours_is_applied(installed, "configmap", "orders-config").await?;
+        what_a_former_kun_wrote_goes(installed).await?;
         story::ready(kubectl, "orders", 3).await?;
         six_pods(installed).await
     })
     .await
+}
+
+/// Somebody sets a field of a StatefulSet that we ask for and one that we do not: the first is put right, the second stays.
+async fn fields_of_a_set_are_shared(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    let before = kubectl.get("statefulset", "orders-0").await?;
+    let theirs = r#"{"spec":{"revisionHistoryLimit":5,"minReadySeconds":1}}"#;
+    kubectl.run(&["patch", "statefulset", "orders-0", "--type=merge", "-p", theirs]).await?;
+    let of = |set: &Value| set["spec"]["revisionHistoryLimit"].clone();
+    let restored = |set: &Value| of(set) == of(&before);
+    let after = kubectl.until("statefulset", "orders-0", PATIENCE, "as it was", restored).await?;
+    ensure!(after["spec"]["minReadySeconds"] == 1, "{:#}", after["spec"]);
+    ensure!(after["spec"]["template"] == before["spec"]["template"], "{:#}", after["spec"]["template"]);
+    ensure!(after["status"]["updateRevision"] == before["status"]["updateRevision"], "{:#}", after["status"]);
+    ours_is_applied(installed, "statefulset", "orders-0").await?;
+    let told =
+        |event: &Value| event["message"] == "put right StatefulSet orders-0, which had been changed by kubectl-patch";
+    let events: Value = serde_json::from_str(&kubectl.run(&["get", "events", "-o", "json"]).await?)?;
+    ensure!(events["items"].as_array().into_iter().flatten().any(told), "{events:#}");
+    let given_back = r#"{"spec":{"minReadySeconds":null}}"#;
+    kubectl.run(&["patch", "statefulset", "orders-0", "--type=merge", "-p", given_back]).await.map(drop)
+}
+
+/// Before KUN applied it replaced, under the same name: what it asked for that way and is not asked for any more is taken away.
+async fn what_a_former_kun_wrote_goes(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    let former =
+        r#"{"metadata":{"labels":{"redis.kun.io/former":"yes"},"annotations":{"redis.kun.io/desired":"former"}}}"#;
+    let (name, manager) = ("orders-config", "--field-manager=kun-controller");
+    kubectl.run(&["patch", "configmap", name, "--type=merge", manager, "-p", former]).await?;
+    let gone = |map: &Value| map["metadata"]["labels"].get("redis.kun.io/former").is_none();
+    kubectl.until("configmap", name, PATIENCE, "without what is not asked for any more", gone).await?;
+    ours_is_applied(installed, "configmap", name).await
+}
+
+/// All that we have written of an object counts as applied: what we stop asking for will go.
+async fn ours_is_applied(installed: &Installed, kind: &str, name: &str) -> Result<()> {
+    let shown = installed.kubectl.run(&["get", kind, name, "--show-managed-fields", "-o", "json"]).await?;
+    let object: Value = serde_json::from_str(&shown)?;
+    let entries = object["metadata"]["managedFields"].as_array().context("owners of fields")?;
+    let ours: Vec<_> = entries.iter().filter(|entry| entry["manager"] == "kun-controller").collect();
+    ensure!(matches!(ours[..], [one] if one["operation"] == "Apply"), "{entries:#?}");
+    Ok(())
 }
 
 /// What somebody else has made under a name that we would use is theirs: it is left as it is, and the user is told whose it is.

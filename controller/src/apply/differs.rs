@@ -1,0 +1,128 @@
+//! Whether what exists is what was asked for. Pure.
+//!
+//! What others add is no difference: a server's defaults, and what its own rules let several managers keep side by side, as entries
+//! of maps and items of lists that are known by a key. Those rules are Kubernetes' (`x-kubernetes-list-type`, `x-kubernetes-map-type`);
+//! here are the ones of the fields that we ask for.
+
+use serde_json::Value;
+
+/// Lists whose items are known by these fields: others may have items of their own in them. In any other list every item is ours.
+fn keys(list: &str) -> Option<&'static [&'static str]> {
+    match list {
+        "containers" | "initContainers" | "volumes" | "env" => Some(&["name"]),
+        "volumeMounts" => Some(&["mountPath"]),
+        // A container's and a Service's; each has one of the numbers.
+        "ports" => Some(&["containerPort", "port", "protocol"]),
+        _ => None,
+    }
+}
+
+/// Maps that are one value: an entry more would select fewer pods.
+fn is_one_value(map: &str) -> bool {
+    matches!(map, "selector" | "matchLabels")
+}
+
+/// Whether everything in `desired` is in `live`: maps by key, lists by their items' keys or else item by item, quantities by amount.
+#[must_use]
+pub fn is_part_of(desired: &Value, live: &Value) -> bool {
+    is_within("", desired, live)
+}
+
+/// The same for the values of a field.
+fn is_within(field: &str, desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => {
+            let has_all = desired.iter().all(|(key, wanted)| match live.get(key) {
+                Some(found) => is_within(key, wanted, found),
+                None => is_nothing(wanted),
+            });
+            has_all && (!is_one_value(field) || live.keys().all(|key| desired.contains_key(key)))
+        }
+        (Value::Array(desired), Value::Array(live)) => match keys(field) {
+            Some(keys) => desired.iter().all(|wanted| {
+                let named = live.iter().find(|found| keys.iter().all(|key| found.get(key) == wanted.get(key)));
+                named.is_some_and(|found| is_part_of(wanted, found))
+            }),
+            None => {
+                desired.len() == live.len() && desired.iter().zip(live).all(|(wanted, found)| is_part_of(wanted, found))
+            }
+        },
+        (Value::String(desired), Value::String(live)) => desired == live || same_amount(desired, live),
+        (desired, live) => desired == live || (is_nothing(desired) && is_nothing(live)),
+    }
+}
+
+/// API servers leave empty things out.
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.values().all(is_nothing),
+        Value::Array(list) => list.is_empty(),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
+/// API servers write quantities in their canonical form: "1024Mi" becomes "1Gi".
+fn same_amount(one: &str, other: &str) -> bool {
+    use types::quantity::Quantity;
+    match (Quantity::parse(one), Quantity::parse(other)) {
+        (Ok(one), Ok(other)) => one == other,
+        (Err(_), _) | (_, Err(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_a_server_adds_is_no_difference_and_what_it_lacks_is() {
+        let desired = json!({"spec": {"ports": [{"port": 1}], "type": null, "labels": {}}, "n": 1});
+        let live = json!({"spec": {"ports": [{"port": 1, "name": "a"}], "x": true}, "n": 1, "status": {}});
+        assert!(is_part_of(&desired, &live));
+        assert!(!is_part_of(&json!({"spec": {"ports": [{"port": 2}]}}), &live));
+        assert!(!is_part_of(&json!({"spec": {"y": 1}}), &live));
+    }
+
+    #[test]
+    fn what_others_add_to_a_list_of_named_items_is_no_difference_and_what_they_change_in_ours_is() {
+        let ours = json!({"containers": [{"name": "redis", "ports": [{"containerPort": 1, "protocol": "TCP"}]}]});
+        let sidecar = json!({"name": "logs", "image": "x"});
+        let redis = json!({"name": "redis", "image": "y", "ports": [
+            {"containerPort": 1, "protocol": "UDP"}, {"containerPort": 1, "protocol": "TCP", "name": "redis"},
+        ]});
+        assert!(is_part_of(&ours, &json!({"containers": [sidecar, redis]})));
+        assert!(!is_part_of(&ours, &json!({"containers": [sidecar]})));
+        let moved = json!({"containers": [{"name": "redis", "ports": [{"containerPort": 2, "protocol": "TCP"}]}]});
+        assert!(!is_part_of(&ours, &moved));
+        let mounts = json!({"volumeMounts": [{"mountPath": "/data", "name": "data"}]});
+        assert!(is_part_of(
+            &mounts,
+            &json!({"volumeMounts": [{"mountPath": "/x", "name": "x"}, {"mountPath": "/data", "name": "data"}]})
+        ));
+        assert!(!is_part_of(&mounts, &json!({"volumeMounts": [{"mountPath": "/data", "name": "other"}]})));
+    }
+
+    #[test]
+    fn a_list_or_a_map_that_is_one_value_is_ours_as_a_whole() {
+        assert!(!is_part_of(&json!({"command": ["a"]}), &json!({"command": ["a", "b"]})));
+        assert!(!is_part_of(&json!({"command": ["a", "b"]}), &json!({"command": ["b", "a"]})));
+        let ours = json!({"selector": {"matchLabels": {"app": "redis"}}});
+        assert!(is_part_of(&ours, &ours));
+        assert!(!is_part_of(&ours, &json!({"selector": {"matchLabels": {"app": "redis", "tier": "one"}}})));
+        assert!(!is_part_of(
+            &json!({"selector": {"app": "redis"}}),
+            &json!({"selector": {"app": "redis", "tier": "one"}})
+        ));
+        assert!(is_part_of(&json!({"labels": {"app": "redis"}}), &json!({"labels": {"app": "redis", "tier": "one"}})));
+    }
+
+    #[test]
+    fn quantities_are_compared_by_amount() {
+        assert!(is_part_of(&json!({"memory": "1024Mi"}), &json!({"memory": "1Gi"})));
+        assert!(!is_part_of(&json!({"memory": "1Gi"}), &json!({"memory": "1G"})));
+        assert!(!is_part_of(&json!({"name": "a"}), &json!({"name": "b"})));
+    }
+}
