@@ -169,7 +169,8 @@ async fn fields_of_a_set_are_shared(installed: &Installed) -> Result<()> {
 /// Before KUN applied it replaced, under the same name: what it asked for that way and is not asked for any more is taken away.
 async fn what_a_former_kun_wrote_goes(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
-    let former = r#"{"metadata":{"labels":{"redis.kun.io/former":"yes"},"annotations":{"redis.kun.io/desired":"former"}}}"#;
+    let former =
+        r#"{"metadata":{"labels":{"redis.kun.io/former":"yes"},"annotations":{"redis.kun.io/desired":"former"}}}"#;
     let (name, manager) = ("orders-config", "--field-manager=kun-controller");
     kubectl.run(&["patch", "configmap", name, "--type=merge", manager, "-p", former]).await?;
     let gone = |map: &Value| map["metadata"]["labels"].get("redis.kun.io/former").is_none();
