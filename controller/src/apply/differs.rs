@@ -73,9 +73,14 @@ fn same_amount(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
     use serde_json::json;
 
     use super::*;
+    use crate::build::build;
+    use crate::testing::resolved;
 
     #[test]
     fn what_a_server_adds_is_no_difference_and_what_it_lacks_is() {
@@ -103,6 +108,44 @@ mod tests {
             &json!({"volumeMounts": [{"mountPath": "/x", "name": "x"}, {"mountPath": "/data", "name": "data"}]})
         ));
         assert!(!is_part_of(&mounts, &json!({"volumeMounts": [{"mountPath": "/data", "name": "other"}]})));
+    }
+
+    /// Names of lists of objects in what we ask for.
+    fn lists(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(map) => {
+                for (field, value) in map {
+                    if value.as_array().is_some_and(|items| items.iter().any(Value::is_object)) {
+                        found.insert(field.clone());
+                    }
+                    lists(value, found);
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| lists(item, found)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+
+    #[test]
+    fn of_each_list_that_we_ask_for_it_is_decided_whether_others_may_add_to_it() {
+        let mut found = BTreeSet::new();
+        for spec in [json!({"storage": {"size": "1Gi"}}), json!({"placement": {"spread": "Required"}})] {
+            let objects = build(&resolved(&spec)).unwrap();
+            objects.services.iter().for_each(|object| lists(&json!(object), &mut found));
+            objects.stateful_sets.iter().for_each(|object| lists(&json!(object), &mut found));
+            objects.budgets.iter().for_each(|object| lists(&json!(object), &mut found));
+        }
+        let (shared, whole): (Vec<&str>, Vec<&str>) =
+            found.iter().map(String::as_str).partition(|list| keys(list).is_some());
+        assert_eq!(shared, ["containers", "env", "initContainers", "ports", "volumeMounts", "volumes"]);
+        // Kubernetes knows their items by no key; claim templates cannot be changed.
+        let expected = [
+            "items",
+            "preferredDuringSchedulingIgnoredDuringExecution",
+            "requiredDuringSchedulingIgnoredDuringExecution",
+            "volumeClaimTemplates",
+        ];
+        assert_eq!(whole, expected);
     }
 
     #[test]

@@ -24,9 +24,7 @@ fn open(properties: &Value) -> Value {
 }
 
 fn list(keys: &[&str], item: &Value) -> Value {
-    let required =
-        json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys});
-    required
+    json!({"type": "array", "items": item, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": keys})
 }
 
 fn numbered(key: &str) -> Value {
