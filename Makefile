@@ -19,7 +19,7 @@ test: setup cluster build ## every test; where there is no Go, those against a r
 	cargo test --workspace --no-fail-fast
 
 cluster: # Kubernetes takes minutes, once: it is built beside our own build, and whoever needs it waits
-	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/prepare.sh; tests/cluster/informer.sh) >/dev/null 2>&1 </dev/null & fi
+	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/prepare.sh; tests/cluster/informer.sh; tests/cluster/helm.sh; tests/cluster/cert-manager.sh) >/dev/null 2>&1 </dev/null & fi
 
 cluster-up: ## a real Kubernetes in namespaces of this machine; NODES=3
 	@tests/cluster/up.sh $${NODES:-1}

@@ -119,7 +119,8 @@ impl Authority {
         Self::sign_itself(name(common_name, &[]), key, now)
     }
 
-    /// Takes an authority from its two PEM texts.
+    /// Takes an authority from its two PEM texts. Of a chain it is the first certificate: whoever signed this authority is not
+    /// believed by whoever believes it.
     pub fn load(certificate_pem: &str, key_pem: &str) -> Result<Self> {
         let certificate = first_certificate(certificate_pem)?;
         let key = KeyPair::from_pem(key_pem).map_err(|_| Error::BadKey)?;
@@ -131,7 +132,7 @@ impl Authority {
         if parsed.public_key().subject_public_key.data != key.public_key_raw() {
             return Err(Error::KeyMismatch);
         }
-        Ok(Self { certificate_pem: certificate_pem.to_owned(), certificate, key })
+        Ok(Self { certificate_pem: first_pem(certificate_pem), certificate, key })
     }
 
     /// Takes the authority kept in `dir` as `<file_stem>.crt` and `<file_stem>.key`, or makes one and keeps it there.
@@ -317,6 +318,13 @@ fn name(common_name: &str, organizations: &[String]) -> DistinguishedName {
     }
     name.push(DnType::CommonName, common_name);
     name
+}
+
+/// The text of the first certificate.
+fn first_pem(certificates: &str) -> String {
+    const END: &str = "-----END CERTIFICATE-----";
+    let first = certificates.split(END).next().unwrap_or_default();
+    format!("{first}{END}\n")
 }
 
 fn before(now: Timestamp) -> SystemTime {

@@ -109,6 +109,23 @@ impl Ring {
         &self.signer
     }
 
+    /// Who signs, alone.
+    #[must_use]
+    pub fn into_signer(self) -> Authority {
+        self.signer
+    }
+
+    /// Takes an authority that somebody else has made for who signs next, and says whether that is news. While a turn is under
+    /// way there is none: it is taken when that is over.
+    #[must_use]
+    pub fn adopt(self, given: Authority, now: Timestamp) -> (Self, bool) {
+        let is_known = self.signer.certificate_pem() == given.certificate_pem();
+        if is_known || self.next.is_some() || self.previous.is_some() {
+            return (self, false);
+        }
+        (Self { next: Some(given), turned: now, ..self }, true)
+    }
+
     /// The leaf as it was kept if it is still as wanted, of today's signer and not due for renewal; else a new one.
     pub fn keep_or_issue_at(&self, kept: Option<Issued>, leaf: &Leaf, now: Timestamp) -> Result<Issued> {
         match kept.filter(|kept| self.signer.still_good(kept, leaf, now)) {
@@ -245,6 +262,43 @@ mod tests {
     /// Not run out: renewing leaves in time is tested elsewhere.
     fn is_current(issued: &Issued, now: Timestamp) -> bool {
         validity(&issued.certificate_pem).unwrap().not_after > now.as_second()
+    }
+
+    #[test]
+    fn an_authority_that_somebody_else_makes_is_believed_before_it_signs() {
+        let now = Timestamp::now();
+        let made = |name: &str| Authority::create_at(name, now).unwrap();
+        let again = |authority: &Authority| Authority::load(authority.certificate_pem(), &authority.key_pem()).unwrap();
+        let (first, second, third) = (made("agents"), made("agents"), made("agents"));
+        let (ring, is_news) = Ring::of(again(&first)).adopt(again(&first), now);
+        assert!(!is_news);
+        let (ring, is_news) = ring.adopt(again(&second), now);
+        assert!(is_news);
+        assert_eq!(ring.bundle_pem(), format!("{}{}", first.certificate_pem(), second.certificate_pem()));
+        assert_eq!(ring.signer().certificate_pem(), first.certificate_pem());
+        // Somebody in a hurry makes another one: it has to wait until this turn is over.
+        let (ring, is_news) = ring.adopt(again(&third), now);
+        assert!(!is_news);
+        assert!(matches!(ring.due(HOUR, None, now).unwrap(), Turn::Rest(_)));
+        let later = after(now, HOUR);
+        assert_eq!(ring.due(HOUR, None, later).unwrap(), Turn::Promote);
+        let ring = ring.turn(Turn::Promote, later).unwrap();
+        assert_eq!(ring.bundle_pem(), format!("{}{}", second.certificate_pem(), first.certificate_pem()));
+        let (ring, is_news) = ring.adopt(again(&third), later);
+        assert!(!is_news);
+        let ring = ring.turn(Turn::Retire, after(later, HOUR)).unwrap();
+        let (ring, is_news) = ring.adopt(third, after(later, HOUR));
+        assert!(is_news);
+        assert_eq!(ring.signer().certificate_pem(), second.certificate_pem());
+    }
+
+    #[test]
+    fn of_a_chain_only_the_authority_itself_is_believed() {
+        let now = Timestamp::now();
+        let (authority, above) = (Authority::create_at("agents", now).unwrap(), Authority::create("company").unwrap());
+        let chain = format!("{}{}", authority.certificate_pem(), above.certificate_pem());
+        let loaded = Authority::load(&chain, &authority.key_pem()).unwrap();
+        assert_eq!(Ring::of(loaded).bundle_pem(), authority.certificate_pem());
     }
 
     #[test]

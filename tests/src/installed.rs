@@ -29,8 +29,14 @@ pub const SYSTEM: &str = "kun-system";
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Longest time one change may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-/// Engine of the cluster, as the nodes have its image.
-const ENGINE: (&str, &str) = ("7.0", "kun.test/redis:7.0");
+/// Engine of the cluster.
+const ENGINE: &str = "7.0";
+/// Where somebody says by which name the nodes of his cluster know our image, and that of the engine; absent: as our own nodes
+/// know them.
+const OUR_IMAGE: (&str, &str) = ("KUN_TEST_IMAGE", crate::kubernetes::KUN_IMAGE);
+const ENGINE_IMAGE: (&str, &str) = ("KUN_TEST_REDIS_IMAGE", "kun.test/redis:7.0");
+/// Longest time to a pod that can be reached at all.
+const REACH: Duration = Duration::from_secs(5);
 
 /// KUN in a cluster.
 #[derive(Debug)]
@@ -43,17 +49,64 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Starts a cluster and installs KUN into it. `None`: this machine cannot have a cluster.
+    /// Installs KUN into the cluster that KUBECONFIG names, or else into one of our own. `None`: this machine cannot have one.
     pub async fn start(nodes: u8, test: &str) -> Result<Option<Self>> {
         let Some(helm) = built("helm.sh", test)? else { return Ok(None) };
-        let Some(kubernetes) = Kubernetes::start(nodes, test)? else { return Ok(None) };
-        kubernetes.load_kun()?;
+        let Some(kubernetes) = Kubernetes::given_or_start(nodes, test)? else { return Ok(None) };
         let installed = Self { kubectl: kubernetes.admin(), kubernetes, helm };
-        installed.restrict("default").await?;
+        if installed.kubernetes.is_ours() {
+            installed.kubernetes.load_kun()?;
+            installed.restrict("default").await?;
+        } else {
+            installed.nobodys().await?;
+        }
         installed.kubectl.run(&["create", "namespace", SYSTEM]).await?;
         installed.restrict(SYSTEM).await?;
         installed.install(&[]).await?;
         Ok(Some(installed))
+    }
+
+    /// Somebody's installation is never touched.
+    async fn nobodys(&self) -> Result<()> {
+        for (kind, name) in
+            [("apiservice", "v1.redis.kun.io"), ("namespace", SYSTEM), ("clusterrole", "kun:controller")]
+        {
+            let found = self.kubectl.run(&["get", kind, name, "--ignore-not-found", "-o", "name"]).await?;
+            ensure!(
+                found.is_empty(),
+                "the cluster of KUBECONFIG has {} already: these tests install KUN, and touch no installation of somebody else's",
+                found.trim()
+            );
+        }
+        Ok(())
+    }
+
+    /// Whether this machine reaches the members of `orders` by their addresses, which whoever writes to it must.
+    pub async fn reaches_pods(&self) -> Result<()> {
+        for address in oracle::addresses(&self.kubectl, "default", "orders").await?.into_values() {
+            let reached = tokio::time::timeout(REACH, tokio::net::TcpStream::connect(address)).await;
+            ensure!(
+                matches!(reached, Ok(Ok(_))),
+                "{address} is not reached from here: the tests write to the members of a cluster by the addresses of its pods, so run them \
+                 on a machine that has a route to these, such as a node of the cluster"
+            );
+        }
+        Ok(())
+    }
+
+    /// Takes everything out of a cluster that is not ours.
+    pub async fn leave(self) -> Result<()> {
+        if !self.kubernetes.is_ours() {
+            self.kubectl
+                .run(&["delete", "rdc", "orders", "-n", "default", "--ignore-not-found", "--timeout=120s"])
+                .await?;
+            self.kubectl
+                .run(&["delete", "pvc,secrets", "-n", "default", "-l", "redis.kun.io/cluster=orders", "--timeout=120s"])
+                .await?;
+            self.uninstall().await?;
+            self.kubectl.run(&["delete", "namespace", SYSTEM, "--timeout=120s"]).await?;
+        }
+        self.kubernetes.stop()
     }
 
     /// Pod Security refuses and warns of what is not "restricted".
@@ -66,11 +119,12 @@ impl Installed {
 
     /// `helm upgrade --install`, and waits until the API answers. No warning is let pass.
     pub async fn install(&self, values: &[&str]) -> Result<()> {
-        let (repository, tag) = crate::kubernetes::KUN_IMAGE.split_once(':').context("tag of the image")?;
-        let image = [format!("image.repository={repository}"), format!("image.tag={tag}")];
+        let image = image(OUR_IMAGE);
+        let (repository, tag) = image.rsplit_once(':').context("tag of KUN_TEST_IMAGE")?;
+        let named = [format!("image.repository={repository}"), format!("image.tag={tag}")];
         let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/chart");
         let mut words = vec!["upgrade", "--install", "--wait", "kun", chart.to_str().context("path of the chart")?];
-        for value in image.iter().map(String::as_str).chain(values.iter().copied()) {
+        for value in named.iter().map(String::as_str).chain(values.iter().copied()) {
             words.extend(["--set", value]);
         }
         let told = self.helm(&words).await?;
@@ -93,7 +147,9 @@ impl Installed {
 
     /// Waits until every pod of KUN is as the chart has it now.
     pub async fn rolled_out(&self) -> Result<()> {
-        for part in ["statefulset/kun-apiserver", "deployment/kun-webhook", "deployment/kun-controller"] {
+        let parts = self.kubectl.run(&["get", "statefulsets,deployments", "-n", SYSTEM, "-o", "name"]).await?;
+        ensure!(parts.lines().count() == 3, "the parts of KUN: {parts}");
+        for part in parts.lines() {
             self.kubectl.run(&["rollout", "status", part, "-n", SYSTEM, "--timeout=120s"]).await?;
         }
         Ok(())
@@ -257,11 +313,11 @@ impl Installed {
     /// kubectl as a service account of a namespace.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Kubectl> {
         let token = self.kubectl.run(&["create", "token", name, "-n", namespace, "--duration=1h"]).await?;
-        let text = fs::read_to_string(self.kubernetes.kubeconfig())?;
-        let server = text.split("users:").next().context("the cluster of a kubeconfig")?;
+        let text = self.kubectl.run(&["config", "view", "--raw", "--minify", "--flatten", "-o", "json"]).await?;
+        let mut config: Value = serde_json::from_str(&text)?;
+        config["users"][0]["user"] = json!({"token": token.trim()});
         let path = self.kubernetes.scratch().join(format!("{namespace}-{name}"));
-        let user = server.rsplit_once("user: ").and_then(|(_, rest)| rest.split('}').next()).context("its user")?;
-        fs::write(&path, format!("{server}users: [{{name: {user}, user: {{token: {:?}}}}}]\n", token.trim()))?;
+        fs::write(&path, config.to_string())?;
         Ok(self.kubectl.clone().kubeconfig(path))
     }
 }
@@ -269,12 +325,11 @@ impl Installed {
 /// A cluster of a shape that a small machine has room for many of.
 #[must_use]
 pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
-    let (version, image) = ENGINE;
     let mut object = json!({
         "apiVersion": types::API_VERSION, "kind": "RedisCluster",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"shards": shape.shards, "replicasPerShard": shape.replicas, "storage": {"size": "1Gi"},
-                 "failover": {"nodeTimeout": "2s"}, "version": version, "image": image},
+                 "failover": {"nodeTimeout": "2s"}, "version": ENGINE, "image": image(ENGINE_IMAGE)},
     });
     if shape.shards == 1 {
         object["spec"]["mode"] = json!("Standalone");
@@ -283,6 +338,11 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
         object["spec"][field] = value.clone();
     }
     object
+}
+
+/// By which name the nodes know an image.
+fn image((variable, name): (&str, &str)) -> String {
+    std::env::var(variable).ok().filter(|given| !given.is_empty()).unwrap_or_else(|| name.to_owned())
 }
 
 /// Whether a pod says that it is Ready.

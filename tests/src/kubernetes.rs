@@ -118,6 +118,12 @@ impl Kubernetes {
         Ok(Some(Self { kubeconfig: kubeconfig.into(), home: home()?, own: None }))
     }
 
+    /// Whether it is one of our own, which a test may break.
+    #[must_use]
+    pub const fn is_ours(&self) -> bool {
+        self.own.is_some()
+    }
+
     /// kubectl of its administrator: of the cluster's own version, if it is ours.
     #[must_use]
     pub fn admin(&self) -> Kubectl {

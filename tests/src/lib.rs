@@ -9,6 +9,7 @@
 )]
 
 pub mod aggregated;
+pub mod cert_manager;
 pub mod cluster;
 pub mod control_plane;
 pub mod fixture;

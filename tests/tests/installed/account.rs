@@ -232,7 +232,7 @@ async fn believed(installed: &Installed, holds: impl Fn(&str) -> bool) -> Result
 }
 
 /// Whom the Secret of an authority says to believe: the first of them signs.
-async fn authority(installed: &Installed, secret: &str) -> Result<String> {
+pub(crate) async fn authority(installed: &Installed, secret: &str) -> Result<String> {
     let found = installed.kubectl.clone().within(SYSTEM).get("secret", secret).await?;
     let bundle = found["data"]["ca.crt"].as_str().context("the bundle")?;
     let bundle = String::from_utf8(base64::engine::general_purpose::STANDARD.decode(bundle)?)?;

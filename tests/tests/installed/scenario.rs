@@ -26,17 +26,29 @@ const SHOWN: [&[&str]; 6] = [
     &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=40"],
 ];
 
+/// What a scenario does to a cluster beside what users do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Nothing: it runs wherever KUN can be installed.
+    AnyCluster,
+    /// It breaks or drains nodes, breaks the control plane, reads and changes files and processes of the machines, or needs images
+    /// that others' nodes do not have.
+    OurOwn,
+}
+
 /// One of them.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
+    pub(crate) needs: Needs,
     pub(crate) run: for<'a> fn(&'a Installed) -> BoxFuture<'a, Result<()>>,
 }
 
 /// A scenario, called as its function is.
 macro_rules! scenario {
-    ($module:ident :: $name:ident) => {
+    ($needs:ident, $module:ident :: $name:ident) => {
         $crate::scenario::Scenario {
             name: stringify!($name),
+            needs: $crate::scenario::Needs::$needs,
             run: |installed| ::std::boxed::Box::pin($crate::$module::$name(installed)),
         }
     };
@@ -69,8 +81,14 @@ async fn all(test: &str, wanted: impl Iterator<Item = &Scenario>) -> Result<bool
     let Some(installed) = Installed::start(3, test).await? else { return Ok(true) };
     installed.install(&[OVERLAP]).await?;
     installed.create("default", "orders", ORDERS, &serde_json::json!({})).await?;
-    let (mut passed, mut failed) = (0, 0);
+    installed.reaches_pods().await?;
+    let (mut passed, mut failed, mut not_here) = (0, 0, 0);
     for scenario in wanted {
+        if scenario.needs == Needs::OurOwn && !installed.kubernetes.is_ours() {
+            not_here += 1;
+            say(&format!("test {} ... not for this cluster", scenario.name));
+            continue;
+        }
         let begin = Instant::now();
         let outcome =
             tokio::time::timeout(LIMIT + away(Duration::from_secs(600), Duration::ZERO), (scenario.run)(&installed))
@@ -92,8 +110,8 @@ async fn all(test: &str, wanted: impl Iterator<Item = &Scenario>) -> Result<bool
         }
     }
     let word = if failed == 0 { "ok" } else { "FAILED" };
-    say(&format!("test result: {word}. {passed} passed; {failed} failed; 0 ignored"));
-    installed.kubernetes.stop()?;
+    say(&format!("test result: {word}. {passed} passed; {failed} failed; {not_here} not for this cluster"));
+    installed.leave().await?;
     Ok(failed == 0)
 }
 

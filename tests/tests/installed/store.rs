@@ -79,7 +79,7 @@ pub(crate) async fn a_store_that_went_back_is_noticed_and_nothing_is_touched(ins
 }
 
 /// Pods and everything that holds data or clients, each with its uid.
-async fn whole(installed: &Installed) -> Result<String> {
+pub(crate) async fn whole(installed: &Installed) -> Result<String> {
     Ok(format!("{}{}", installed.pods().await?, installed.children().await?))
 }
 
@@ -106,7 +106,7 @@ fn copy(from: &std::path::Path, to: &std::path::Path) -> Result<()> {
 }
 
 /// What a user does about it.
-fn recover(installed: &Installed, flags: &[&str]) -> Result<String> {
+pub(crate) fn recover(installed: &Installed, flags: &[&str]) -> Result<String> {
     let out = Command::new(kun_binary()?)
         .args(["ctl", "recover", "--namespace", "default"])
         .args(flags)

@@ -128,6 +128,10 @@ pub(super) struct CertsFlags {
     /// Secret of the authority of the agents.
     #[arg(long, value_name = "SECRET", default_value = "kun-agents-authority")]
     agents_authority: String,
+    /// Secret in which somebody else (cert-manager) makes the authority of the agents: each new one is believed for the overlap
+    /// before it signs, and the former one for as long after. Without it we make it.
+    #[arg(long, value_name = "SECRET")]
+    agents_from: Option<String>,
     /// Secret of a serving certificate, and the Service it is for. May be given more than once.
     #[arg(long, value_name = "SECRET=SERVICE")]
     serving: Vec<String>,
@@ -256,6 +260,7 @@ fn check_certs(flags: CertsFlags) -> Result<cluster::certs::Options, Error> {
         identity: flags.member.identity,
         authority: flags.authority,
         agents_authority: flags.agents_authority,
+        agents_from: flags.agents_from,
         serving,
         api_services: flags.api_service,
         webhooks: flags.webhook_configuration,

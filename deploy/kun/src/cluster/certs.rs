@@ -2,7 +2,8 @@
 //!
 //! The order is what this file is for: whom to believe is published (the `caBundle` of the APIService and of the webhooks)
 //! before anything is signed by somebody new, and nothing is restarted: kubelets bring new files into the pods, and the
-//! parts follow them. One process of several acts, by a lease. It must not know what the certificates are used for.
+//! parts follow them. Where somebody else makes all of it (cert-manager), one thing is left to us: of the agents' authority
+//! he keeps only the last one, and the one before is needed for a while. One process of several acts, by a lease. It must not know what the certificates are used for.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use certs::{Issued, Leaf, Ring, Turn, Usage};
+use certs::{Authority, Issued, Leaf, Ring, Turn, Usage};
 use controller::lease::{self, Guard};
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -22,6 +23,7 @@ use k8s_openapi::kube_aggregator::pkg::apis::apiregistration::v1::APIService;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
+use types::patience;
 
 use super::observe::{self, Observed, observe};
 use super::{client, ring};
@@ -33,8 +35,6 @@ mod wake;
 use publish::Bundled;
 use wake::Wake;
 
-/// How soon all is looked at again after something failed.
-const AGAIN: Duration = Duration::from_secs(2);
 /// Longest rest. Changes wake us; this is for those that were missed, and for leaves that run out.
 const REST: Duration = Duration::from_secs(600);
 /// How often it is asked whether we lead.
@@ -57,6 +57,8 @@ pub struct Options {
     pub authority: String,
     /// Secret of the authority of the agents.
     pub agents_authority: String,
+    /// Secret in which somebody else makes that authority; absent: we make it.
+    pub agents_from: Option<String>,
     /// Secrets of serving certificates, and the Service each of them is for.
     pub serving: BTreeMap<String, String>,
     /// APIServices to be told whom to believe.
@@ -111,6 +113,9 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// The authority that somebody else makes is not there.
+    #[error("secret {0} holds no authority yet: whoever makes it is waited for")]
+    NotGiven(String),
     /// A certificate.
     #[error("making the certificate of {0}")]
     Certificate(String, #[source] certs::Error),
@@ -178,6 +183,7 @@ impl Keeper {
     /// Rounds, for ever: when something changed, when something is due, and again soon after a fault.
     async fn keep(&self) {
         let wake = Wake::follow(&self.client, &self.options);
+        let mut faults = 0_u32;
         loop {
             if !self.guard.is_valid() {
                 tokio::time::sleep(LEADING).await;
@@ -187,13 +193,15 @@ impl Keeper {
             let rest = match self.round(Timestamp::now()).await {
                 Ok(rest) => {
                     self.note(String::new());
+                    faults = 0;
                     rest.min(REST)
                 }
                 Err(error) => {
                     let chain = crate::log::chain(&error);
                     tracing::warn!(error = chain, "certificates could not be looked after; trying again");
                     self.note(chain);
-                    AGAIN
+                    faults = faults.saturating_add(1);
+                    patience::after(faults)
                 }
             };
             tokio::select! {
@@ -211,34 +219,61 @@ impl Keeper {
 
     /// One look at everything. Gives how long nothing will be due.
     async fn round(&self, now: Timestamp) -> Result<Duration, Error> {
-        let (ring, serving) = self.turn(&self.options.authority, Audience::Core, now).await?;
-        for (secret, service) in &self.options.serving {
-            self.serve(&ring, secret, service, now).await?;
-        }
-        let (_, agents) = self.turn(&self.options.agents_authority, Audience::Agents, now).await?;
+        let serving = if self.options.serving.is_empty() { REST } else { self.serve_all(now).await? };
+        let given = match &self.options.agents_from {
+            Some(secret) => Some(self.given(secret).await?),
+            None => None,
+        };
+        let (_, agents) = self.turn(&self.options.agents_authority, Audience::Agents, given, now).await?;
         Ok(serving.min(agents))
     }
 
+    async fn serve_all(&self, now: Timestamp) -> Result<Duration, Error> {
+        let (ring, rest) = self.turn(&self.options.authority, Audience::Core, None, now).await?;
+        for (secret, service) in &self.options.serving {
+            self.serve(&ring, secret, service, now).await?;
+        }
+        Ok(rest)
+    }
+
+    /// The authority that somebody else has made.
+    async fn given(&self, secret: &str) -> Result<Authority, Error> {
+        let found = self.read(secret).await?.ok_or_else(|| Error::NotGiven(secret.to_owned()))?;
+        let ring =
+            Ring::decode(&ring::texts(&found)).map_err(|source| Error::Certificate(secret.to_owned(), source))?;
+        ring.map(Ring::into_signer).ok_or_else(|| Error::NotGiven(secret.to_owned()))
+    }
+
     /// The ring in a Secret: made if there is none, published, and turned if that is due. Published again before
-    /// anybody signs: what is signed next is believed by everybody who asks.
-    async fn turn(&self, secret: &str, audience: Audience, now: Timestamp) -> Result<(Ring, Duration), Error> {
+    /// anybody signs: what is signed next is believed by everybody who asks. Where its authority is `given`, none is made.
+    async fn turn(
+        &self,
+        secret: &str,
+        audience: Audience,
+        given: Option<Authority>,
+        now: Timestamp,
+    ) -> Result<(Ring, Duration), Error> {
         let failed = |source| Error::Certificate(secret.to_owned(), source);
         let kept = self.read(secret).await?;
         let found = kept.as_ref().map(|kept| Ring::decode(&ring::texts(kept))).transpose().map_err(failed)?.flatten();
         let asked = kept.as_ref().and_then(|kept| kept.metadata.annotations.as_ref()?.get(TURN)?.parse().ok());
-        let mut ring = match found {
-            Some(ring) => ring,
-            None => {
-                let ring = Ring::create_at(audience.authority(), now).map_err(failed)?;
-                self.write(secret, kept, ring.encode()).await?;
-                tracing::info!(secret, "an authority was made");
-                ring
-            }
+        let is_given = given.is_some();
+        let (mut ring, is_news) = match (found, given) {
+            (Some(ring), None) => (ring, false),
+            (Some(ring), Some(given)) => ring.adopt(given, now),
+            (None, Some(given)) => (Ring::of(given), true),
+            (None, None) => (Ring::create_at(audience.authority(), now).map_err(failed)?, true),
         };
+        if is_news {
+            self.write(secret, kept, ring.encode()).await?;
+            tracing::info!(secret, is_given, "there is a new authority");
+        }
         self.publish(audience, &ring).await?;
         let due = ring.due(self.options.overlap, asked, now).map_err(failed)?;
         let rest = match due {
             Turn::Rest(rest) => return Ok((ring, rest)),
+            // Who makes it makes its successor, too.
+            Turn::Announce if is_given => return Ok((ring, REST)),
             Turn::Announce | Turn::Promote | Turn::Retire => self.options.overlap,
         };
         ring = ring.turn(due, now).map_err(failed)?;

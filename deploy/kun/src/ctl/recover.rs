@@ -87,12 +87,14 @@ enum Decision {
 
 /// Looks at every cluster that has StatefulSets, and brings back what is missing. Fails if one could not be brought back.
 pub async fn run(options: Options) -> Result<ExitCode, Error> {
-    let config = config(&options).await?;
+    let mut config = config(&options).await?;
     let namespace = match &options.scope {
         Scope::Default => Some(config.default_namespace.clone()),
         Scope::Namespace(namespace) => Some(namespace.clone()),
         Scope::All => None,
     };
+    // kube's own retries go on for minutes and tell nobody; what is told here can be repeated by hand.
+    config.default_retry = false;
     let client = Client::try_from(config).map_err(Error::Client)?;
     let clusters = clusters(&client, namespace.as_deref(), options.name.as_deref()).await?;
     if let (true, Some(namespace), Some(name)) = (clusters.is_empty(), &namespace, &options.name) {

@@ -29,7 +29,7 @@ impl Wake {
     pub(super) fn follow(client: &Client, options: &Options) -> Self {
         let mut wake = Self { notify: Arc::default(), _watches: JoinSet::new() };
         let secrets = [&options.authority, &options.agents_authority];
-        for name in secrets.into_iter().chain(options.serving.keys()) {
+        for name in secrets.into_iter().chain(&options.agents_from).chain(options.serving.keys()) {
             wake.on(Api::<PartialObjectMeta<Secret>>::namespaced(client.clone(), &options.namespace), name);
         }
         options
