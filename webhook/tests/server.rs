@@ -215,7 +215,8 @@ async fn what_is_not_a_review_gets_a_4xx_and_the_next_request_is_served() {
 async fn nobody_is_answered_before_the_first_lists_are_complete() {
     let world = serving(Gathered::unsynced()).await;
     let (code, why) = world.ask(None, Method::GET, "/readyz", "").await;
-    assert_eq!((code, why.as_str()), (StatusCode::SERVICE_UNAVAILABLE, "the first lists are not complete"));
+    let said = "the first lists are not complete: clusters, operations, policies, namespaces";
+    assert_eq!((code, why.as_str()), (StatusCode::SERVICE_UNAVAILABLE, said));
     let (code, _) = world.ask(Some("kun:apiserver"), Method::POST, "/validate", a_create(&json!({}))).await;
     assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
     world.stop().await;
