@@ -92,7 +92,7 @@ impl ControlPlane {
             "--service-account-issuer=https://core".to_owned(),
             of("service-account-key-file", "server.crt"),
             of("service-account-signing-key-file", "server.key"),
-            "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
+            "--service-cluster-ip-range=10.0.0.0/16".to_owned(),
             "--authorization-mode=RBAC".to_owned(),
         ];
         flags.extend_from_slice(further);
