@@ -19,7 +19,8 @@ fn split(rules: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
 
 #[test]
 fn the_rights_of_the_chart_are_computed_from_the_registry() {
-    let (everywhere, own) = split(rbac::part_rules(&registry(), Part::Controller));
+    let (everywhere, mut own) = split(rbac::part_rules(&registry(), Part::Controller));
+    own.extend(kun::cluster::certs::rules());
     let controller = json!({"everywhere": everywhere, "own": own});
     let webhook = json!({"everywhere": rbac::part_rules(&registry(), Part::Webhook)});
     let server = json!({"everywhere": apiserver::delegate::rights::rules()});

@@ -44,6 +44,13 @@ const TURN: &str = "redis.kun.io/turn";
 /// Type of the Secrets.
 const TLS: &str = "kubernetes.io/tls";
 
+/// What this needs in the namespace of KUN beyond what the controller has everywhere, as rules of a Role: a Secret is written as a
+/// whole, because what it lacks is to be gone.
+#[must_use]
+pub fn rules() -> Vec<serde_json::Value> {
+    vec![serde_json::json!({"apiGroups": [""], "resources": ["secrets"], "verbs": ["update"]})]
+}
+
 /// What to run, already checked.
 #[derive(Clone, Debug)]
 pub struct Options {
