@@ -16,7 +16,10 @@ demo: setup build ## the whole story, on this machine, against real redis-server
 	cargo run --quiet -p tests --bin demo
 
 test: setup cluster build ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
-	cargo test --workspace --no-fail-fast
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	cargo test --workspace --no-fail-fast 2>&1 | tee "$$log" || { \
+		printf '\nWhat failed, from the %d lines above:\n' $$(wc -l < "$$log"); \
+		grep -aE -A2 '\.\.\. FAILED|: FAILED;|panicked at|^error' "$$log" | cut -c1-600 | tail -n 60; exit 1; }
 
 cluster: # Kubernetes takes minutes, once: it is built beside our own build, and whoever needs it waits
 	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/prepare.sh; tests/cluster/informer.sh; tests/cluster/helm.sh; tests/cluster/cert-manager.sh) >/dev/null 2>&1 </dev/null & fi

@@ -3,17 +3,18 @@
 //! Filled by watches and by our own writes: what a write answered is visible at once, and a late watch event that
 //! carries an older version of it is ignored, so a reconcile never acts on a state older than its own last write.
 //! A complete list is believed, also where it says less than we knew: the store may have been restored from an older copy.
-//! Looking up one cluster costs nothing that grows with the number of clusters. Objects are kept as JSON and read when they are
-//! asked for: as typed values, with room for every field that Kubernetes knows, they take five times as much. Knows nothing
-//! of what is reconciled.
+//! Looking up one cluster costs nothing that grows with the number of clusters. Knows nothing of what is
+//! reconciled.
+
+mod kept;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::marker::PhantomData;
+use std::hash::{Hash, Hasher};
 use std::sync::{Arc, RwLock};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodSpec, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -23,6 +24,8 @@ use serde::de::DeserializeOwned;
 use types::{RedisBackup, RedisCluster, RedisOperation, names};
 
 use crate::queue::Key;
+
+use kept::Kept;
 
 /// A kind the controller reads or writes, and the cache that holds it.
 pub trait Cached:
@@ -45,6 +48,11 @@ pub trait Cached:
     fn selector() -> Option<String> {
         Some(format!("app.kubernetes.io/managed-by={}", names::MANAGED_BY))
     }
+    /// Takes out what nobody reads here, before it is kept.
+    fn prune(&mut self) {
+        // Often half of an object.
+        self.meta_mut().managed_fields = None;
+    }
 }
 
 macro_rules! cached {
@@ -57,12 +65,26 @@ macro_rules! cached {
     };
 }
 cached!(StatefulSet, stateful_sets);
-cached!(Pod, pods);
 cached!(Service, services);
 cached!(ConfigMap, config_maps);
 cached!(Secret, secrets);
 cached!(PersistentVolumeClaim, claims);
 cached!(PodDisruptionBudget, budgets);
+
+impl Cached for Pod {
+    fn cache(caches: &Caches) -> &Cache<Self> {
+        &caches.pods
+    }
+    /// What a pod should be is read from its StatefulSet. Of its own specification only where it is counts, and where it may be.
+    fn prune(&mut self) {
+        self.metadata.managed_fields = None;
+        self.spec = self.spec.take().map(|PodSpec { node_name, affinity, .. }| PodSpec {
+            node_name,
+            affinity,
+            ..PodSpec::default()
+        });
+    }
+}
 
 impl Cached for RedisCluster {
     fn cache(caches: &Caches) -> &Cache<Self> {
@@ -153,6 +175,32 @@ impl Caches {
             && self.budgets.complete()
     }
 
+    /// Names, uids and versions of all that is held of one cluster.
+    pub fn versions(&self, key: &Key, state: &mut impl Hasher) {
+        let Self {
+            clusters,
+            operations,
+            backups,
+            stateful_sets,
+            pods,
+            services,
+            config_maps,
+            secrets,
+            claims,
+            budgets,
+        } = self;
+        clusters.versions(key, state);
+        operations.versions(key, state);
+        backups.versions(key, state);
+        stateful_sets.versions(key, state);
+        pods.versions(key, state);
+        services.versions(key, state);
+        config_maps.versions(key, state);
+        secrets.versions(key, state);
+        claims.versions(key, state);
+        budgets.versions(key, state);
+    }
+
     /// What has not delivered its first complete state, and what was said the last time when it was asked for.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
@@ -188,44 +236,6 @@ impl Caches {
 #[derive(Debug)]
 pub struct Cache<K> {
     inner: RwLock<Inner<K>>,
-}
-
-/// An object as it is kept.
-#[derive(Clone, Debug)]
-struct Kept<K> {
-    uid: Option<String>,
-    version: Option<u128>,
-    /// What only [`Kept::new`] makes, from a `K`.
-    json: Arc<[u8]>,
-    kind: PhantomData<fn() -> K>,
-}
-
-impl<K: Cached> Kept<K> {
-    #[expect(
-        clippy::expect_used,
-        reason = "Kubernetes' types and ours have text for keys: nothing in them cannot be JSON"
-    )]
-    fn new(object: &K) -> Self {
-        let json = serde_json::to_vec(object).expect("an object is JSON");
-        let meta = object.meta();
-        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
-        Self { uid: meta.uid.clone(), version, json: json.into(), kind: PhantomData }
-    }
-
-    #[expect(clippy::expect_used, reason = "it was written from a value of the same type")]
-    fn read(&self) -> K {
-        serde_json::from_slice(&self.json).expect("what was written is read")
-    }
-
-    /// Whether it should replace `old`: it is another object of the same name, or not an older version of it. Versions of
-    /// etcd and of our own store are decimal and grow.
-    fn supersedes(&self, old: &Self) -> bool {
-        self.uid != old.uid
-            || match (self.version, old.version) {
-                (Some(new), Some(old)) => new >= old,
-                (None, _) | (_, None) => true,
-            }
-    }
 }
 
 type ByName<K> = BTreeMap<String, Kept<K>>;
@@ -286,6 +296,16 @@ impl<K: Cached> Cache<K> {
         is_news
     }
 
+    /// Names, uids and versions of the objects of one cluster.
+    fn versions(&self, key: &Key, state: &mut impl Hasher) {
+        let inner = self.read();
+        let objects = inner.objects.get(key);
+        objects.map_or(0, BTreeMap::len).hash(state);
+        for (name, kept) in objects.into_iter().flatten() {
+            (name, kept.uid(), kept.version()).hash(state);
+        }
+    }
+
     /// The objects of one cluster, by name.
     #[must_use]
     pub fn of(&self, key: &Key) -> BTreeMap<String, Arc<K>> {
@@ -322,7 +342,7 @@ impl<K: Cached> Cache<K> {
         let (key, name) = place(object)?;
         let mut inner = self.write();
         let of_cluster = inner.objects.get_mut(&key)?;
-        if of_cluster.get(&name).is_some_and(|kept| kept.uid == object.meta().uid) {
+        if of_cluster.get(&name).is_some_and(|kept| kept.uid() == object.meta().uid.as_deref()) {
             of_cluster.remove(&name);
             if of_cluster.is_empty() {
                 inner.objects.remove(&key);
@@ -395,8 +415,7 @@ struct Placed<K> {
 
 impl<K: Cached> Placed<K> {
     fn of(mut object: K) -> Option<Self> {
-        // Nobody here reads managedFields, and they are often half of an object.
-        object.meta_mut().managed_fields = None;
+        object.prune();
         let (key, name) = place(&object)?;
         Some(Self { key, name, kept: Kept::new(&object) })
     }
@@ -413,114 +432,5 @@ impl<K: Cached> Placed<K> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-
-    use super::*;
-
-    fn pod(name: &str, uid: &str, version: u32) -> Pod {
-        Pod {
-            metadata: ObjectMeta {
-                name: Some(name.to_owned()),
-                namespace: Some("ns".to_owned()),
-                uid: Some(uid.to_owned()),
-                resource_version: Some(version.to_string()),
-                labels: Some([(names::LABEL_CLUSTER.to_owned(), "orders".to_owned())].into()),
-                ..ObjectMeta::default()
-            },
-            ..Pod::default()
-        }
-    }
-    fn key() -> Key {
-        Key { namespace: "ns".to_owned(), name: "orders".to_owned() }
-    }
-    fn held(cache: &Cache<Pod>, name: &str) -> Option<String> {
-        cache.get(&key(), name).and_then(|pod| pod.metadata.resource_version.clone())
-    }
-
-    #[test]
-    fn an_older_version_never_replaces_our_own_newer_write() {
-        let cache = Cache::<Pod>::default();
-        cache.put(pod("a", "u1", 10));
-        cache.take_in(Event::Apply(pod("a", "u1", 9)));
-        assert_eq!(held(&cache, "a").as_deref(), Some("10"));
-        cache.take_in(Event::Apply(pod("a", "u2", 3)));
-        assert_eq!(held(&cache, "a").as_deref(), Some("3"));
-    }
-
-    #[test]
-    fn a_late_deletion_of_a_predecessor_does_not_remove_its_successor() {
-        let cache = Cache::<Pod>::default();
-        cache.put(pod("a", "u2", 20));
-        cache.take_in(Event::Delete(pod("a", "u1", 19)));
-        assert_eq!(held(&cache, "a").as_deref(), Some("20"));
-        assert_eq!(cache.take_in(Event::Delete(pod("a", "u2", 21))), [key()]);
-        assert!(cache.keys().is_empty());
-    }
-
-    #[test]
-    fn a_complete_state_removes_what_it_lacks_and_wakes_everything() {
-        let cache = Cache::<Pod>::default();
-        assert!(!cache.complete());
-        cache.put(pod("a", "u1", 10));
-        cache.put(pod("b", "u3", 30));
-        cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("b", "u3", 31)));
-        assert_eq!(cache.take_in(Event::InitDone), [key(), key()]);
-        assert!(cache.complete());
-        assert_eq!(held(&cache, "a"), None);
-        assert_eq!(held(&cache, "b").as_deref(), Some("31"));
-    }
-
-    #[test]
-    fn a_list_of_a_store_that_went_back_is_believed() {
-        let cache = Cache::<Pod>::default();
-        cache.put(pod("written", "u1", 50));
-        cache.take_in(Event::Apply(pod("watched", "u2", 60)));
-        cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("written", "u1", 10)));
-        cache.take_in(Event::InitApply(pod("watched", "u2", 20)));
-        cache.take_in(Event::InitDone);
-        assert_eq!(held(&cache, "written").as_deref(), Some("10"));
-        assert_eq!(held(&cache, "watched").as_deref(), Some("20"));
-        // And what happens in that store afterwards is taken in.
-        cache.take_in(Event::Apply(pod("watched", "u2", 21)));
-        assert_eq!(held(&cache, "watched").as_deref(), Some("21"));
-    }
-
-    #[test]
-    fn our_own_write_while_a_list_is_under_way_is_not_lost_to_it() {
-        let cache = Cache::<Pod>::default();
-        for name in ["a", "gone"] {
-            cache.put(pod(name, "u1", 10));
-        }
-        cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("a", "u1", 10)));
-        cache.put(pod("a", "u1", 11));
-        cache.put(pod("gone", "u1", 12));
-        assert_eq!(held(&cache, "a").as_deref(), Some("11"), "it is visible at once");
-        cache.take_in(Event::InitApply(pod("b", "u2", 9)));
-        cache.take_in(Event::InitDone);
-        assert_eq!(held(&cache, "a").as_deref(), Some("11"));
-        assert_eq!(held(&cache, "gone"), None, "what a complete state lacks is gone; if not, the watch will say so");
-        // The next list is asked for after that write, and knows of it.
-        cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("a", "u1", 7)));
-        cache.take_in(Event::InitDone);
-        assert_eq!(held(&cache, "a").as_deref(), Some("7"));
-    }
-
-    #[test]
-    fn a_list_that_was_given_up_leaves_what_was_known() {
-        let cache = Cache::<Pod>::default();
-        cache.put(pod("a", "u1", 10));
-        cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("b", "u2", 20)));
-        cache.put(pod("a", "u1", 11));
-        cache.take_in(Event::Init);
-        cache.take_in(Event::InitApply(pod("a", "u1", 5)));
-        cache.take_in(Event::InitDone);
-        assert_eq!((held(&cache, "a").as_deref(), held(&cache, "b")), (Some("5"), None));
-    }
-}
+#[path = "cache_tests.rs"]
+mod tests;

@@ -37,6 +37,7 @@ pub struct Metrics {
     registry: Arc<Mutex<Registry>>,
     reconciles: Family<ResultLabel, Counter>,
     reconcile_seconds: Histogram,
+    rests: Counter,
     steps: Family<StepLabel, Counter>,
     moved_keys: Counter,
     moved_bytes: Counter,
@@ -55,6 +56,7 @@ impl Default for Metrics {
             registry: Arc::default(),
             reconciles: Family::default(),
             reconcile_seconds: Histogram::new([0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0]),
+            rests: Counter::default(),
             steps: Family::default(),
             moved_keys: Counter::default(),
             moved_bytes: Counter::default(),
@@ -67,6 +69,11 @@ impl Default for Metrics {
         };
         registry.register("reconciles", "Reconciles by result", metrics.reconciles.clone());
         registry.register("reconcile_seconds", "Duration of a reconcile", metrics.reconcile_seconds.clone());
+        registry.register(
+            "rests",
+            "Reconciles that found nothing new and asked the members only",
+            metrics.rests.clone(),
+        );
         registry.register("steps", "Steps of plans by kind and result", metrics.steps.clone());
         registry.register("moved_keys", "Keys moved between primaries", metrics.moved_keys.clone());
         registry.register("moved_bytes", "Bytes moved, by Redis' estimate", metrics.moved_bytes.clone());
@@ -100,6 +107,10 @@ impl Metrics {
     pub(crate) fn reconciled(&self, result: &'static str, took: Duration) {
         self.reconciles.get_or_create(&ResultLabel { result }).inc();
         self.reconcile_seconds.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn rested(&self) {
+        self.rests.inc();
     }
 
     pub(crate) fn step(&self, step: &'static str, result: &'static str) {

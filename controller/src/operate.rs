@@ -235,14 +235,15 @@ pub fn without_cluster(operation: &RedisOperation, now: Timestamp) -> Option<Red
 /// Whether a finished record has outlived its time.
 #[must_use]
 pub fn expired(completion: Option<Timestamp>, ttl: Option<&str>, default: bool, now: Timestamp) -> bool {
-    let ttl = ttl.and_then(|text| types::duration::parse(text).ok()).or(default.then_some(DEFAULT_TTL));
-    match (completion, ttl) {
-        (Some(completion), Some(ttl)) => {
-            let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
-            now.as_second().saturating_sub(completion.as_second()) >= seconds
-        }
-        (None, _) | (_, None) => false,
-    }
+    expiry(completion, ttl, default).is_some_and(|at| at <= now)
+}
+
+/// When a finished record has outlived its time, in whole seconds; `None`: never, or it has not finished.
+#[must_use]
+pub fn expiry(completion: Option<Timestamp>, ttl: Option<&str>, default: bool) -> Option<Timestamp> {
+    let ttl = ttl.and_then(|text| types::duration::parse(text).ok()).or(default.then_some(DEFAULT_TTL))?;
+    let seconds = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+    Timestamp::from_second(completion?.as_second().saturating_add(seconds)).ok()
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Memory {
 }
 
 /// What was seen.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Probed {
     /// For the planner.
     pub observed: Observed,

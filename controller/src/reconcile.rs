@@ -9,6 +9,7 @@ mod hold;
 mod local;
 mod pace;
 mod records;
+mod rest;
 mod tell;
 mod wanted;
 
@@ -30,7 +31,7 @@ use crate::execute::{Executed, World, execute, settle, temporary};
 use crate::gather::{self, Gathered, gather};
 use crate::metrics::Metrics;
 use crate::probe::agent::Agents;
-use crate::probe::{Probed, Question, marks, places, probe};
+use crate::probe::{Place, Probed, Question, marks, places, probe};
 use crate::queue::{Key, Next};
 use crate::redis::Access;
 use crate::report::Reach;
@@ -43,6 +44,7 @@ use hold::{gather_ours, hold};
 use local::Local;
 pub use local::Locals;
 use records::follow_up;
+use rest::{Basis, Rest};
 use tell::{announce, count, tell};
 use wanted::wanted;
 
@@ -125,13 +127,16 @@ impl std::fmt::Debug for Context {
 /// What one round knows so far; a step that was not reached leaves its part at the default.
 #[derive(Debug, Default)]
 struct Round {
+    basis: Basis,
     resolved: Option<Arc<Resolved>>,
     applied: Applied,
+    places: BTreeMap<plan::Pod, Place>,
     probed: Probed,
     plan: Plan,
     executed: Executed,
     temporary: BTreeMap<String, String>,
     troubles: Vec<String>,
+    rest: Option<Rest>,
 }
 
 /// Makes one RedisCluster what it should be, one round further, and lets its deleted backups go; says when to look again.
@@ -139,14 +144,35 @@ struct Round {
 /// # Errors
 /// Which step failed. The status tells it, too.
 pub async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
+    let basis = Basis::of(context, key);
+    if is_at_rest(context, key, basis).await {
+        context.metrics.rested();
+        return Ok(Next::After(pace::AT_REST));
+    }
     let means = backup::Means { kun_image: &context.kun_image, events: &context.events };
     let retired = backup::retire(&context.kubernetes, means, key).await;
     // Whatever a backup's end meets, the cluster is looked after.
-    let next = one_round(context, key).await?;
+    let next = one_round(context, key, basis).await?;
     Ok(if retired? { next.within(pace::WHILE_LEAVING) } else { next })
 }
 
-async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
+/// Whether the last whole look is still true.
+async fn is_at_rest(context: &Context, key: &Key, basis: Basis) -> bool {
+    let Some(local) = context.locals.known(key) else { return false };
+    let mut local = local.lock().await;
+    if local.rest.is_none() {
+        return false;
+    }
+    let lasts = rest::lasts(context, basis, &mut local).await;
+    // Until now all was well, so whatever comes next has not been waited for yet.
+    local.progress_at = Instant::now();
+    if !lasts {
+        local.rest = None;
+    }
+    lasts
+}
+
+async fn one_round(context: &Context, key: &Key, basis: Basis) -> Result<Next, Error> {
     let gathered = gather(&context.kubernetes.caches, key)?;
     if let Some(next) = hold(context, key, gathered.as_ref()).await? {
         return Ok(next);
@@ -164,7 +190,7 @@ async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
     }
     let local = context.locals.of(key);
     let mut local = local.lock().await;
-    let mut round = Round::default();
+    let mut round = Round { basis, ..Round::default() };
     let outcome = go(context, key, gathered, &mut local, &mut round).await;
     if let Err(error) = &outcome
         && !error.is_change()
@@ -174,7 +200,9 @@ async fn one_round(context: &Context, key: &Key) -> Result<Next, Error> {
     let told = tell(context, key, &mut local, &round).await;
     outcome?;
     let rewrite = told?;
-    Ok(pace::next(&mut local, &round, rewrite))
+    let next = pace::next(&mut local, &round, rewrite);
+    local.rest = round.rest.filter(|rest| rewrite.is_none() && rest.is_of(Basis::of(context, key)));
+    Ok(next)
 }
 
 /// From resolve to execute, with what was gathered and found to be ours.
@@ -204,8 +232,8 @@ async fn go(
     let gathered = if is_as_gathered { Some(gathered) } else { gather_ours(context, key)? };
     let Some(gathered) = gathered else { return Ok(()) };
     let access = Access::new(resolved.credentials.operator());
-    let places = places(&gathered, &marks);
-    let question = Question { mode: resolved.mode, places: &places, access: &access, agents: &context.agents };
+    round.places = places(&gathered, &marks);
+    let question = Question { mode: resolved.mode, places: &round.places, access: &access, agents: &context.agents };
     round.probed = probe(question, &mut local.memory).await;
     round.temporary = temporary(resolved, &round.probed, &Plan::default());
     // A child that cannot be written does not keep us from telling how the members are; but nothing is planned upon it.
@@ -220,7 +248,7 @@ async fn go(
     let world = World {
         resolved,
         gathered: &gathered,
-        places: &places,
+        places: &round.places,
         probed: &round.probed,
         access: &access,
         agents: &context.agents,
@@ -233,7 +261,9 @@ async fn go(
     if let Err(error) = settle(&round.plan, world).await {
         round.troubles.push(format!("putting settings back: {}", chain(&error)));
     }
-    follow_up(context, &gathered, &places, round, now).await
+    follow_up(context, &gathered, round, now).await?;
+    round.rest = Rest::after(round, &gathered, access, now);
+    Ok(())
 }
 
 fn has_finalizer(cluster: &RedisCluster) -> bool {

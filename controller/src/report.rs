@@ -279,13 +279,16 @@ pub enum Urgency {
 
 fn by_much(old: Option<i64>, new: Option<i64>, slack: u64) -> bool {
     match (old, new) {
-        (Some(old), Some(new)) => {
-            let difference = old.abs_diff(new);
-            difference > slack && difference > old.unsigned_abs() / 20
-        }
+        (Some(old), Some(new)) => is_much(old.unsigned_abs(), new.unsigned_abs(), slack),
         (None, None) => false,
         (Some(_), None) | (None, Some(_)) => true,
     }
+}
+
+/// Whether a figure has changed by more than a twentieth, and more than `slack`.
+pub(crate) const fn is_much(old: u64, new: u64, slack: u64) -> bool {
+    let difference = old.abs_diff(new);
+    difference > slack && difference > old / 20
 }
 
 /// A status without the numbers that change by themselves while clients work, and without sentences, which carry

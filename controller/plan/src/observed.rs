@@ -9,7 +9,7 @@ use crate::sites::Site;
 use crate::slots::SlotSet;
 
 /// A place: pod `<cluster>-<shard>-<ordinal>`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pod {
     /// Index of the shard.
     pub shard: u16,
@@ -83,7 +83,7 @@ impl fmt::Debug for NodeId {
 pub type Address = String;
 
 /// Everything seen in one look at the cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Observed {
     /// Every place of every StatefulSet that exists, also those whose pod does not, and also those that are no longer wanted.
     /// A wanted place that is not listed counts as absent.
@@ -96,7 +96,7 @@ pub struct Observed {
 }
 
 /// One place and what was found there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Member {
     /// The pod was made from an older template than the wanted one, or a restart was asked for since it started.
     pub outdated: bool,
@@ -111,7 +111,7 @@ pub struct Member {
 }
 
 /// What was found at a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// There is no such pod: its Redis process is dead.
     Absent,
@@ -138,7 +138,7 @@ pub enum Seen {
 }
 
 /// A Redis server that answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Node {
     /// Its identity.
     pub id: NodeId,
@@ -188,7 +188,7 @@ impl Node {
 }
 
 /// A node's role as it says itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
     /// Takes writes for its slots.
     Primary {
@@ -216,7 +216,7 @@ pub enum Role {
 }
 
 /// A mark of a half-moved slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Open {
     /// Keys go to this node.
     Migrating(NodeId),
@@ -225,7 +225,7 @@ pub enum Open {
 }
 
 /// One line of a node's table about another node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     /// Where it believes the peer to be.
     pub address: Address,
@@ -263,7 +263,7 @@ impl Peer {
 }
 
 /// What one node believes another to be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerRole {
     /// A primary with these slots.
     Primary {
@@ -278,7 +278,7 @@ pub enum PeerRole {
 }
 
 /// What one node thinks of another's health.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Health {
     /// Answers.
     Ok,

@@ -11,7 +11,7 @@ use super::Place;
 use crate::redis::{self, Access, Error};
 
 /// What a node says beyond what the planner reads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Facts {
     /// Where it is.
     pub address: SocketAddr,

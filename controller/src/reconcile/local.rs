@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use plan::Step;
 
+use super::rest::Rest;
 use crate::apply::Repairs;
 use crate::execute::migrate::Bucket;
 use crate::probe::Memory;
@@ -28,6 +29,8 @@ pub(super) struct Local {
     pub(super) progress_at: Instant,
     /// The last steps, to tell progress from repetition.
     pub(super) steps: Vec<Step>,
+    /// The last look, if it found nothing to do.
+    pub(super) rest: Option<Rest>,
 }
 
 impl Default for Local {
@@ -40,6 +43,7 @@ impl Default for Local {
             troubles: Vec::new(),
             progress_at: Instant::now(),
             steps: Vec::new(),
+            rest: None,
         }
     }
 }
@@ -62,6 +66,11 @@ impl Locals {
     pub(super) fn of(&self, key: &Key) -> Arc<tokio::sync::Mutex<Local>> {
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(all.entry(key.clone()).or_default())
+    }
+
+    /// The same, if there is anything.
+    pub(super) fn known(&self, key: &Key) -> Option<Arc<tokio::sync::Mutex<Local>>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).get(key).map(Arc::clone)
     }
 
     /// The cluster is gone.

@@ -7,7 +7,7 @@ use super::{Local, Round};
 use crate::queue::Next;
 
 /// At rest: a violation shows within ten seconds. Costs Redis one pipeline per node and the API server nothing.
-const AT_REST: Duration = Duration::from_secs(5);
+pub(super) const AT_REST: Duration = Duration::from_secs(5);
 /// Right after a step.
 const AFTER_STEP: Duration = Duration::from_millis(5);
 /// While waiting: a twentieth of the time nothing has moved, within these bounds.

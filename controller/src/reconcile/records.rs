@@ -1,6 +1,5 @@
 //! What follows the work of a round: operations, backups, marks of primaries, and volumes of members that have left.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -13,14 +12,12 @@ use super::{Context, Error, Round};
 use crate::delete::sweep_claims;
 use crate::events::Tone;
 use crate::gather::Gathered;
-use crate::probe::Place;
 use crate::{backup, operate, roles};
 
 /// Operations, backups, and volumes of members that have left.
 pub(super) async fn follow_up(
     context: &Context,
     gathered: &Gathered,
-    places: &BTreeMap<plan::Pod, Place>,
     round: &Round,
     now: Timestamp,
 ) -> Result<(), Error> {
@@ -40,7 +37,7 @@ pub(super) async fn follow_up(
     backup::backup(&context.kubernetes, gathered, view).await?;
     roles::mark(&context.kubernetes, gathered, resolved, &round.probed).await?;
     let at_rest =
-        round.plan.is_satisfied() && places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
+        round.plan.is_satisfied() && round.places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
     if at_rest {
         sweep_claims(&context.kubernetes, gathered, resolved).await?;
     }

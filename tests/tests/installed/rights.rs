@@ -20,9 +20,10 @@ use crate::{
 };
 
 /// What is counted in one look at the log.
-const WINDOW: Duration = Duration::from_secs(15);
-/// How soon a right that is given must be used: the longest pause, and what a busy machine takes for a round.
-const RESUMES: Duration = Duration::from_secs(40);
+const WINDOW: Duration = Duration::from_secs(10);
+/// How soon a right that is given must be used: the longest pause, a look of the kubelet at readiness, and what a busy machine takes
+/// for both.
+const RESUMES: Duration = Duration::from_secs(90);
 const CONTROLLER: &str = "kun:controller";
 /// By it our API server may ask who somebody is and what he may do.
 const DELEGATOR: &str = "kun:apiserver:auth-delegator";
@@ -68,7 +69,7 @@ async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
     ensure!(log.contains("cannot list resource") && log.contains("services is forbidden"), "{log}");
     let lines = log.lines().filter(|line| line.contains("services is forbidden")).count();
     ensure!(lines == 1, "{lines} lines say the same: {log}");
-    // Two controllers, with pauses of 2, 4 and 8 seconds.
+    // Two controllers, with pauses of 2, 4 and 8 seconds; they start at different times.
     more_seldom(installed, since, "list", "services", 10).await?;
     give(installed, CONTROLLER, whole).await?;
     let selector = "app.kubernetes.io/name=kun-controller";
@@ -109,7 +110,7 @@ async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
         .run(&["get", "events", "--field-selector=involvedObject.name=orders,reason=Trouble", "-o", "json"])
         .await?;
     ensure!(events.contains("poddisruptionbudgets.policy is forbidden"), "{events}");
-    // Nine in a row with pauses from 50 ms on, each twice as long; and what else happens to the cluster is a reason to look.
+    // Eight in a row with pauses from 50 ms on, each twice as long; and what else happens to the cluster is a reason to look.
     more_seldom(installed, since, "create", "poddisruptionbudgets", 12).await?;
     give(installed, CONTROLLER, whole).await?;
     resumed("the budget is there", kubectl, &["get", "pdb", "orders-0"]).await
