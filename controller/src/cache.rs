@@ -321,6 +321,14 @@ impl<K: Cached> Cache<K> {
         Some(Arc::new(kept.read()))
     }
 
+    /// The same, and `known` itself if that is what is held.
+    #[must_use]
+    pub fn get_or_known(&self, key: &Key, name: &str, known: Option<&Arc<K>>) -> Option<Arc<K>> {
+        let kept = self.read().objects.get(key)?.get(name)?.clone();
+        let is_held = |known: &&Arc<K>| kept.is_of(known.meta());
+        Some(known.filter(is_held).map_or_else(|| Arc::new(kept.read()), Arc::clone))
+    }
+
     /// Every cluster that has an object here.
     #[must_use]
     pub fn keys(&self) -> Vec<Key> {

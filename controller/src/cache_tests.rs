@@ -34,6 +34,22 @@ fn an_older_version_never_replaces_our_own_newer_write() {
 }
 
 #[test]
+fn what_is_known_is_not_read_again_unless_something_else_is_held() {
+    let cache = Cache::<Pod>::default();
+    cache.put(pod("a", "u1", 10));
+    let known = cache.get(&key(), "a").unwrap();
+    let again = cache.get_or_known(&key(), "a", Some(&known)).unwrap();
+    assert!(Arc::ptr_eq(&known, &again));
+    cache.put(pod("a", "u1", 11));
+    let newer = cache.get_or_known(&key(), "a", Some(&known)).unwrap();
+    assert_eq!(newer.metadata.resource_version.as_deref(), Some("11"));
+    cache.put(pod("a", "u2", 11));
+    let other = cache.get_or_known(&key(), "a", Some(&newer)).unwrap();
+    assert_eq!(other.metadata.uid.as_deref(), Some("u2"));
+    assert!(cache.get_or_known(&key(), "b", Some(&known)).is_none());
+}
+
+#[test]
 fn a_late_deletion_of_a_predecessor_does_not_remove_its_successor() {
     let cache = Cache::<Pod>::default();
     cache.put(pod("a", "u2", 20));

@@ -246,11 +246,13 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
         .filter_map(|(pod, member)| {
             let Seen::Node(node) = &member.seen else { return None };
             // A node without any key holds none of others; a replica holds its primary's.
-            let worth = node.is_primary() && node.keys > 0;
+            if !node.is_primary() || node.keys == 0 {
+                return None;
+            }
             let slots: Vec<u16> = if deep { (0..plan::SLOTS).collect() } else { marked.iter().copied().collect() };
             let foreign: Vec<u16> = slots.into_iter().filter(|slot| !node.slots().contains(*slot)).collect();
             let address = node.address.parse().ok()?;
-            (worth && !foreign.is_empty()).then_some((*pod, address, node.id, foreign))
+            (!foreign.is_empty()).then_some((*pod, address, node.id, foreign))
         })
         .collect();
     let count = |(pod, address, id, slots): (Pod, SocketAddr, NodeId, Vec<u16>)| async move {

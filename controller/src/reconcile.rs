@@ -128,6 +128,7 @@ impl std::fmt::Debug for Context {
 #[derive(Debug, Default)]
 struct Round {
     basis: Basis,
+    cluster: Option<Arc<RedisCluster>>,
     resolved: Option<Arc<Resolved>>,
     applied: Applied,
     places: BTreeMap<plan::Pod, Place>,
@@ -190,7 +191,7 @@ async fn one_round(context: &Context, key: &Key, basis: Basis) -> Result<Next, E
     }
     let local = context.locals.of(key);
     let mut local = local.lock().await;
-    let mut round = Round { basis, ..Round::default() };
+    let mut round = Round { basis, cluster: Some(Arc::clone(&gathered.cluster)), ..Round::default() };
     let outcome = go(context, key, gathered, &mut local, &mut round).await;
     if let Err(error) = &outcome
         && !error.is_change()

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 use super::Cached;
 
 /// Room for a text, deflated or not: one that cannot be deflated grows by five bytes in each 16 KiB, and the end takes some.
@@ -43,8 +45,7 @@ impl<K: Cached> Kept<K> {
         let mut deflate = Compress::new(Compression::fast(), false);
         deflate.compress_vec(&json, &mut deflated, FlushCompress::Finish).expect("memory is written to");
         let meta = object.meta();
-        let version = meta.resource_version.as_deref().and_then(|version| version.parse().ok());
-        let uid = meta.uid.as_deref().map(Box::from);
+        let (version, uid) = (version(meta), meta.uid.as_deref().map(Box::from));
         let inner = Inner { uid, version, deflated: deflated.into_boxed_slice(), size: json.len() };
         Self { inner: Arc::new(inner), kind: PhantomData }
     }
@@ -68,6 +69,11 @@ impl<K: Cached> Kept<K> {
         serde_json::from_slice(&json).expect("what was written is read")
     }
 
+    /// Whether it is this version of this object.
+    pub(super) fn is_of(&self, meta: &ObjectMeta) -> bool {
+        self.uid() == meta.uid.as_deref() && self.version().is_some() && self.version() == version(meta)
+    }
+
     /// Whether it should replace `old`: it is another object of the same name, or not an older version of it.
     pub(super) fn supersedes(&self, old: &Self) -> bool {
         self.uid() != old.uid()
@@ -76,6 +82,10 @@ impl<K: Cached> Kept<K> {
                 (None, _) | (_, None) => true,
             }
     }
+}
+
+fn version(meta: &ObjectMeta) -> Option<u128> {
+    meta.resource_version.as_deref()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -54,7 +54,19 @@ pub(super) struct Rest {
 impl Rest {
     /// What a round leaves behind if it did nothing and nothing is under way.
     pub(super) fn after(round: &Round, gathered: &Gathered, access: Access, now: Timestamp) -> Option<Self> {
-        let Round { basis, resolved, applied, places, probed, plan, executed, temporary, troubles, rest: _ } = round;
+        let Round {
+            basis,
+            cluster: _,
+            resolved,
+            applied,
+            places,
+            probed,
+            plan,
+            executed,
+            temporary,
+            troubles,
+            rest: _,
+        } = round;
         let did_nothing = *applied == Applied::default() && executed.done.is_empty() && executed.failed.is_empty();
         let is_well = plan.is_satisfied() && temporary.is_empty() && troubles.is_empty();
         let is_idle = gathered.current_operation().is_none()

@@ -16,6 +16,9 @@ use crate::report::{Seeing, Urgency, report, urgency};
 
 /// What is about to be changed for the time of a step is in the status before it is changed.
 pub(super) async fn announce(context: &Context, key: &Key, local: &mut Local, round: &Round) -> Result<(), Error> {
+    if round.temporary.is_empty() {
+        return Ok(());
+    }
     let Some(cluster) = context.kubernetes.caches.clusters.get(key, &key.name) else { return Ok(()) };
     let recorded = cluster.status.as_ref().map(|status| &status.temporary_config);
     let known = |(name, value): (&String, &String)| recorded.is_some_and(|all| all.get(name) == Some(value));
@@ -32,7 +35,8 @@ pub(super) async fn tell(
     local: &mut Local,
     round: &Round,
 ) -> Result<Option<Duration>, Error> {
-    let Some(cluster) = context.kubernetes.caches.clusters.get(key, &key.name) else { return Ok(None) };
+    let held = context.kubernetes.caches.clusters.get_or_known(key, &key.name, round.cluster.as_ref());
+    let Some(cluster) = held else { return Ok(None) };
     let operations = operations(&context.kubernetes.caches, key);
     let operation = current_operation(&operations);
     let backups = backups(&context.kubernetes.caches, key);
