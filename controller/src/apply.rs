@@ -71,6 +71,8 @@ pub struct Applied {
     pub repaired: Vec<String>,
     /// Objects deleted.
     pub deleted: Vec<String>,
+    /// Objects that differ and were made the same just now: they are put right again later.
+    pub put_off: Vec<String>,
 }
 
 /// Creates and changes until Kubernetes holds what was built. The pods' needs come before the pods.
@@ -192,6 +194,7 @@ impl Hand<'_> {
         }
         let wish = build::digest(&desired, "what an object is to be")?;
         if !self.repairs.may(&label, &wish, self.now) {
+            self.applied.put_off.push(label);
             return Ok(());
         }
         let is_drift = annotation(&desired, ANNOTATION_DIGEST) == annotation(&**live, ANNOTATION_DIGEST);

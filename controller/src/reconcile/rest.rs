@@ -1,8 +1,9 @@
 //! At rest nothing is worked out twice. A look that found everything as it should be is remembered by what it was based on; as
 //! long as Kubernetes holds the same and the members say the same, the next looks only ask the members.
 //!
-//! What changes with time alone is found by the next whole look: one that runs out by then ends the rest, and a certificate that is
-//! due waits for it. Losing what is remembered costs one whole look.
+//! What depends on time or on figures alone is found by the next whole look: a record that outlives its time by then ends the rest;
+//! a certificate that is due, or a replica that is near enough by now to take a role that stands on a crowded node, waits for it.
+//! Losing what is remembered costs one whole look.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -245,7 +246,8 @@ mod tests {
         assert!(rest.is_of(Basis(7)) && !rest.is_of(Basis(8)));
         assert!(!format!("{rest:?}").contains("secret"));
 
-        let busy: [fn(&mut Round); 4] = [
+        let busy: [fn(&mut Round); 5] = [
+            |round| round.applied.put_off.push("Service orders".to_owned()),
             |round| round.applied.changed.push("Service orders".to_owned()),
             |round| drop(round.temporary.insert("a".to_owned(), "b".to_owned())),
             |round| round.troubles.push("the disk is full".to_owned()),
