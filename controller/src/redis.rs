@@ -117,8 +117,24 @@ pub const PIPELINE: usize = 512;
 /// # Errors
 /// As [`all`].
 pub async fn all_in_turns(connection: &mut Connection, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+    in_turns(connection, commands, PIPELINE).await
+}
+
+/// Commands of one pipeline of SETSLOT at most: Valkey does them one after the other, each only once the replicas have it (about a
+/// millisecond, on a busy machine ten), and the pipeline has one deadline.
+const SET_SLOTS: usize = 32;
+
+/// As [`all`], for many `CLUSTER SETSLOT`.
+///
+/// # Errors
+/// As [`all`].
+pub async fn set_slots(connection: &mut Connection, commands: &[Command]) -> Result<(), Error> {
+    in_turns(connection, commands, SET_SLOTS).await.map(drop)
+}
+
+async fn in_turns(connection: &mut Connection, commands: &[Command], most: usize) -> Result<Vec<Reply>, Error> {
     let mut replies = Vec::with_capacity(commands.len());
-    for turn in commands.chunks(PIPELINE) {
+    for turn in commands.chunks(most) {
         replies.extend(all(connection, turn).await?);
     }
     Ok(replies)

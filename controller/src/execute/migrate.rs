@@ -267,10 +267,10 @@ async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> R
 async fn mark(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<(), Error> {
     leading(guard)?;
     let importing = set_slot(&sorted.unmarked_target, "IMPORTING", order.from.id);
-    redis::all_in_turns(&mut ends.target, &importing).await?;
+    redis::set_slots(&mut ends.target, &importing).await?;
     leading(guard)?;
     let migrating = set_slot(&sorted.unmarked_source, "MIGRATING", order.to.id);
-    redis::all_in_turns(&mut ends.source, &migrating).await?;
+    redis::set_slots(&mut ends.source, &migrating).await?;
     Ok(())
 }
 
@@ -300,7 +300,7 @@ async fn hand_over(
     let truly = |(slot, reply): (&u16, &resp::Reply)| (reply.integer() == Some(0)).then_some(*slot);
     let truly_empty: Vec<u16> = empty.iter().zip(&counts).filter_map(truly).collect();
     leading(guard)?;
-    redis::all_in_turns(&mut ends.target, &set_slot(&truly_empty, "NODE", order.to.id)).await?;
+    redis::set_slots(&mut ends.target, &set_slot(&truly_empty, "NODE", order.to.id)).await?;
     announce(ends, order, access, guard, &truly_empty, moved).await
 }
 
@@ -318,7 +318,7 @@ async fn announce(
     }
     leading(guard)?;
     let commands = set_slot(slots, "NODE", order.to.id);
-    redis::all_in_turns(&mut ends.source, &commands).await?;
+    redis::set_slots(&mut ends.source, &commands).await?;
     slots.iter().for_each(|slot| moved.slots.insert(*slot));
     leading(guard)?;
     let tell = order.others.iter().map(|other| {
@@ -326,7 +326,7 @@ async fn announce(
         async move {
             let told = async {
                 let mut connection = access.open_node(other.address, other.id).await?;
-                redis::all_in_turns(&mut connection, commands).await
+                redis::set_slots(&mut connection, commands).await
             };
             // They would hear it by gossip: a node that cannot be told now does not hold up the move.
             if let Err(error) = told.await {

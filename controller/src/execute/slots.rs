@@ -64,9 +64,9 @@ pub(super) async fn adopt(
         let importing: Vec<Command> = named.iter().map(|slot| set(slot, "IMPORTING", owner)).collect();
         let taking: Vec<Command> = named.iter().map(|slot| set(slot, "NODE", node.id)).collect();
         world.leading()?;
-        redis::all_in_turns(redis.connection()?, &importing).await?;
+        redis::set_slots(redis.connection()?, &importing).await?;
         world.leading()?;
-        redis::all_in_turns(redis.connection()?, &taking).await?;
+        redis::set_slots(redis.connection()?, &taking).await?;
     }
     add_unowned(world, &mut redis, &unowned).await
 }
@@ -128,6 +128,6 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
     let stable = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
     let commands: Vec<Command> = slots.iter().map(stable).collect();
     world.leading()?;
-    redis::all_in_turns(redis.connection()?, &commands).await?;
+    redis::set_slots(redis.connection()?, &commands).await?;
     Ok(Done::default())
 }
