@@ -28,6 +28,9 @@ pub trait Strategy: Send + Sync {
         NameRule::Subdomain
     }
 
+    /// Defaults that depend on other fields and differ from those of the schema, which come after them. Idempotent.
+    fn before_default(&self, _object: &mut Value) {}
+
     /// Defaults that depend on other fields. Idempotent.
     fn default(&self, _object: &mut Value) {}
 

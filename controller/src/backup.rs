@@ -220,6 +220,7 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
     status.location = Some(names::backup_folder(namespace, cluster, name, uid));
     // The cluster's target may be another one by the time this backup is looked for.
     status.target = Some(target);
+    status.engine = Some(round.resolved.engine);
     status.engine_version = round.probed.facts.values().map(|facts| facts.version.clone()).min();
     go_on(backup, status, round)
 }

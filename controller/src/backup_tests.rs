@@ -86,6 +86,7 @@ fn a_backup_is_completed_when_every_artifact_was_read_back_and_all_slots_are_the
     assert_eq!((status.cut_spread_millis, status.shards.len()), (Some(2000), 2));
     assert_eq!(status.conditions[0].message, "2 artifacts with 6 keys (200 bytes) were read back");
     assert_eq!(status.location.as_deref(), Some("shop_orders_b1_01234567"));
+    assert_eq!((status.engine, status.engine_version.as_deref()), (Some(types::engine::Engine::Redis), Some("7.0.15")));
 }
 
 #[test]

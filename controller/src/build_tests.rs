@@ -71,6 +71,24 @@ fn only_what_needs_a_restart_changes_the_restart_annotation() {
 }
 
 #[test]
+fn the_engine_says_which_image_and_which_program_and_nothing_else_differs() {
+    let template = |spec: Value| {
+        let set = build(&resolved(&spec)).unwrap().stateful_sets[0].clone();
+        let mut pod = serde_json::to_value(set.spec.unwrap().template.spec.unwrap()).unwrap();
+        let redis = &mut pod["containers"][0];
+        let image = redis["image"].take();
+        let server = redis["env"].as_array_mut().unwrap().iter_mut().find(|one| one["name"] == "KUN_REDIS_SERVER");
+        let server = server.unwrap()["value"].take();
+        (image, server, pod)
+    };
+    let redis = template(json!({"version": "8.0"}));
+    let valkey = template(json!({"engine": "Valkey", "version": "8.1"}));
+    assert_eq!((redis.0, redis.1), (json!("docker.io/library/redis:8.0"), json!("redis-server")));
+    assert_eq!((valkey.0, valkey.1), (json!("docker.io/valkey/valkey:8.1"), json!("valkey-server")));
+    assert_eq!(redis.2, valkey.2);
+}
+
+#[test]
 fn a_new_kun_image_is_rolled_out_without_restarting_anybody() {
     let mut resolved = resolved(&full());
     let digest = |resolved: &Resolved| {

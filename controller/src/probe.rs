@@ -105,6 +105,8 @@ pub struct Probed {
     pub observed: Observed,
     /// What else the nodes said, for the report and for backups.
     pub facts: BTreeMap<Pod, Facts>,
+    /// Members that do not start on the image they have, and why.
+    pub unusable: BTreeMap<Pod, String>,
 }
 
 /// Who is asked, and how.
@@ -187,7 +189,10 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.facts.insert(*pod, raw.facts.clone());
                 Seen::Node(Box::new(node::read(raw, &primaries, &memory.replication)))
             }
-            Some(Answer::Agent(report)) => of_agent(report),
+            Some(Answer::Agent(report)) => {
+                probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
+                of_agent(report)
+            }
             Some(Answer::Nobody) | None => {
                 let since = *memory.unknown.entry(*pod).or_insert(now);
                 Seen::Unknown { since_millis: millis(now.saturating_duration_since(since)) }
@@ -216,9 +221,16 @@ fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// Why the member does not start on the image it has.
+fn unusable(report: &types::agent::AgentReport) -> Option<&str> {
+    report.held_because.as_deref().filter(|_| report.phase == AgentPhase::Starting)
+}
+
 /// What an agent says about a Redis that does not answer.
 fn of_agent(report: &types::agent::AgentReport) -> Seen {
     match report.phase {
+        // No Redis runs there, and none will before the pod is another one.
+        AgentPhase::Starting if unusable(report).is_some() => Seen::Stopped,
         AgentPhase::Held => Seen::Held {
             holds_data: report.holds_data,
             id: report.node_id.as_deref().and_then(NodeId::parse),

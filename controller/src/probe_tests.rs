@@ -141,6 +141,11 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     };
     assert_eq!(of_agent(&report(AgentPhase::Held, Some("another member may hold newer data"))), held);
     assert_eq!(of_agent(&report(AgentPhase::Starting, None)), Seen::Starting);
+    let hopeless = report(AgentPhase::Starting, Some("the image has no valkey-server, and spec.engine is Valkey"));
+    assert_eq!(of_agent(&hopeless), Seen::Stopped);
+    assert_eq!(unusable(&hopeless), Some("the image has no valkey-server, and spec.engine is Valkey"));
+    assert_eq!(unusable(&report(AgentPhase::Held, Some("another member may hold newer data"))), None);
+    assert_eq!(unusable(&report(AgentPhase::Starting, None)), None);
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
     assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
 }

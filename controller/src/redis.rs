@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use plan::NodeId;
 use resp::{Command, Connection, Options, Reply};
-use types::names;
+use types::{engine::Engine, names};
 
 /// How long connecting and authenticating may take.
 const CONNECT: Duration = Duration::from_millis(800);
@@ -117,8 +117,49 @@ pub const PIPELINE: usize = 512;
 /// # Errors
 /// As [`all`].
 pub async fn all_in_turns(connection: &mut Connection, commands: &[Command]) -> Result<Vec<Reply>, Error> {
+    in_turns(connection, commands, PIPELINE).await
+}
+
+/// Commands of one pipeline of SETSLOT at most: Valkey does them one after the other, each only once the replicas have it (about a
+/// millisecond, on a busy machine ten), and the pipeline has one deadline.
+const SET_SLOTS: usize = 32;
+
+/// Connections over which SETSLOT goes to one node of Valkey at the same time: what they wait for they wait for together.
+const ABREAST: usize = 16;
+
+/// Further connections to one node, for SETSLOT of many slots.
+#[derive(Debug, Default)]
+pub struct Abreast(Vec<Connection>);
+
+impl Access {
+    /// As many further connections as it takes to be quick with this engine, each as [`Access::open_node`].
+    ///
+    /// # Errors
+    /// When another node answers there.
+    pub async fn open_abreast(&self, engine: Engine, address: SocketAddr, id: NodeId) -> Result<Abreast, Error> {
+        let more = match engine {
+            Engine::Redis => 0,
+            Engine::Valkey => ABREAST.saturating_sub(1),
+        };
+        let open = (0..more).map(|_| self.open_node(address, id));
+        futures::future::try_join_all(open).await.map(Abreast)
+    }
+}
+
+/// As [`all`], for many `CLUSTER SETSLOT`, in no order: all are sent, and all answers awaited.
+///
+/// # Errors
+/// As [`all`].
+pub async fn set_slots(connection: &mut Connection, more: &mut Abreast, commands: &[Command]) -> Result<(), Error> {
+    let share = commands.len().div_ceil(more.0.len().saturating_add(1)).max(1);
+    let connections = std::iter::once(connection).chain(&mut more.0);
+    let sent = connections.zip(commands.chunks(share)).map(|(one, part)| in_turns(one, part, SET_SLOTS));
+    futures::future::join_all(sent).await.into_iter().try_for_each(|told| told.map(drop))
+}
+
+async fn in_turns(connection: &mut Connection, commands: &[Command], most: usize) -> Result<Vec<Reply>, Error> {
     let mut replies = Vec::with_capacity(commands.len());
-    for turn in commands.chunks(PIPELINE) {
+    for turn in commands.chunks(most) {
         replies.extend(all(connection, turn).await?);
     }
     Ok(replies)

@@ -96,8 +96,8 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
         plan: plan_status(seeing.plan),
         operation: seeing.operation.map(str::to_owned),
         endpoints: endpoints(seeing, resolved),
-        version: by_version(seeing.probed).next().or(previous.version),
-        highest_version: by_version(seeing.probed).next_back().or(previous.highest_version),
+        version: by_version(resolved, seeing.probed).next().or(previous.version),
+        highest_version: by_version(resolved, seeing.probed).next_back().or(previous.highest_version),
         last_backup: last_backup(seeing.backups).or(previous.last_backup),
         temporary_config: seeing.temporary.clone(),
     }
@@ -156,10 +156,11 @@ fn plan_status(plan: &Plan) -> Option<PlanStatus> {
     (status != PlanStatus::default()).then_some(status)
 }
 
-/// The versions that members report, the lowest first.
-fn by_version(probed: &Probed) -> impl DoubleEndedIterator<Item = String> {
+/// The versions that members report, the lowest first. Another engine counts its versions in its own way.
+fn by_version(resolved: &Resolved, probed: &Probed) -> impl DoubleEndedIterator<Item = String> {
     let parts = |version: &str| version.split('.').map(|part| part.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
-    let versions = probed.facts.values().map(|facts| facts.version.as_str()).filter(|version| !version.is_empty());
+    let of_engine = probed.facts.values().filter(|facts| facts.engine == resolved.engine);
+    let versions = of_engine.map(|facts| facts.version.as_str()).filter(|version| !version.is_empty());
     let mut versions: Vec<&str> = versions.collect();
     versions.sort_by_key(|version| parts(version));
     versions.into_iter().map(str::to_owned).collect::<Vec<_>>().into_iter()

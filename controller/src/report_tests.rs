@@ -3,6 +3,7 @@
 use plan::{Pod, Waiting};
 use serde_json::json;
 use types::cluster::{MemberState, Role};
+use types::engine::Engine;
 
 use super::*;
 use crate::testing::{cluster, healthy, id, node, resolved};
@@ -103,6 +104,38 @@ fn a_replica_that_is_not_in_sync_puts_data_at_risk() {
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "TooFewCopies", text));
     assert_eq!(scene.says("Ready"), said(Status::False, "ReplicasNotInSync", "2 of 3 replicas are in sync"));
     assert_eq!(scene.report().shards[1].members[1].state, MemberState::Syncing);
+}
+
+#[test]
+fn a_member_that_runs_another_engine_is_told_and_its_version_is_not_the_clusters() {
+    let mut scene = Scene::healthy();
+    let facts = scene.probed.facts.get_mut(&Pod::new(1, 1)).unwrap();
+    (facts.engine, facts.version) = (Engine::Valkey, "9.1.2".to_owned());
+    let text = "1 members do not run Redis; the first is 1-1, which runs Valkey 9.1.2";
+    assert_eq!(scene.says("Ready"), said(Status::False, "WrongEngine", text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "WrongEngine", text));
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "WrongEngine", text));
+    assert_eq!(scene.says("Available").0, Status::True);
+    let status = scene.report();
+    assert_eq!((status.version.as_deref(), status.highest_version.as_deref()), (Some("7.0.15"), Some("7.0.15")));
+    // Seen with the other engine's eyes the five others are the strangers.
+    scene.cluster = cluster(&json!({"engine": "Valkey", "version": "9", "shards": 3, "replicasPerShard": 1}));
+    let text = "5 members do not run Valkey; the first is 0-0, which runs Redis 7.0.15";
+    assert_eq!(scene.says("Ready"), said(Status::False, "WrongEngine", text));
+    assert_eq!(scene.report().highest_version.as_deref(), Some("9.1.2"));
+}
+
+#[test]
+fn a_member_that_does_not_start_on_its_image_is_held_and_the_status_says_why() {
+    let mut scene = Scene::healthy();
+    let pod = Pod::new(0, 1);
+    scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Stopped;
+    scene.probed.facts.remove(&pod);
+    scene.probed.unusable.insert(pod, "the image has no redis-server, and spec.engine is Redis".to_owned());
+    let text = "1 members do not start; the first is 0-1: the image has no redis-server, and spec.engine is Redis";
+    assert_eq!(scene.says("Ready"), said(Status::False, "ImageNotUsable", text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "ImageNotUsable", text));
+    assert_eq!(scene.report().shards[0].members[1].state, MemberState::Held);
 }
 
 /// A healthy cluster whose members run on these nodes, in order of their places.

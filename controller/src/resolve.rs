@@ -12,6 +12,7 @@ use types::cluster::{
     Backup, BackupTarget, Deletion, DeletionPolicy, Failover, Memory, Migration, Mode, Persistence, Placement,
     RedisClusterSpec, Resources, Retain, Spread, Storage, Update, UpdateStrategy,
 };
+use types::engine::Engine;
 use types::quantity::Quantity;
 use types::record::Record;
 use types::{RedisCluster, RedisOperation, names};
@@ -78,6 +79,8 @@ pub struct Resolved {
     pub record: Record,
     /// Cluster or Standalone.
     pub mode: Mode,
+    /// Redis or Valkey.
+    pub engine: Engine,
     /// Number of shards.
     pub shards: u16,
     /// Members of each shard: the primary and its replicas.
@@ -180,6 +183,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
     let key = identity(cluster)?;
     let RedisClusterSpec {
         mode,
+        engine,
         version,
         image,
         shards,
@@ -216,9 +220,10 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         uid: cluster.metadata.uid.clone().ok_or(Error::Identity("uid"))?,
         record: Record::of(cluster).ok_or(Error::Identity("uid"))?,
         mode,
+        engine,
         shards,
         members: replicas.saturating_add(1),
-        image: image.unwrap_or_else(|| types::image::of_version(&version)),
+        image: image.unwrap_or_else(|| types::image::of_version(engine, &version)),
         kun_image: context.kun_image.to_owned(),
         version,
         max_memory: max_memory(&agent, memory_limit),

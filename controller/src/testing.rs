@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use plan::{Health, Member, Node, NodeId, Peer, PeerRole, Pod, Role, Seen, SlotSet};
 use serde_json::{Value, json};
 use types::RedisCluster;
+use types::engine::Engine;
 
 use crate::credentials::fixed::Fixed;
 use crate::gather::Gathered;
@@ -102,6 +103,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
         probed.observed.members.insert(*pod, Member { outdated: false, terminating: false, last_id: None, site, seen });
         let facts = Facts {
             address: address(*pod).parse().unwrap(),
+            engine: Engine::Redis,
             version: "7.0.15".to_owned(),
             replication_id: format!("stream of shard {}", pod.shard),
             offset: 100,

@@ -17,6 +17,7 @@ use resp::{ClusterClient, Outcome};
 use serde_json::json;
 use tests::fleet::{Fleet, OPERATOR, Server};
 use tokio::task::JoinHandle;
+use types::engine::Engine;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -133,7 +134,7 @@ async fn ends(fleet: &Fleet) -> (End, End) {
 }
 
 fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
-    Move { from, to, slots, others: &[], node_timeout: Duration::from_secs(5), moving: moving() }
+    Move { from, to, slots, others: &[], engine: Engine::Redis, node_timeout: Duration::from_secs(5), moving: moving() }
 }
 
 #[tokio::test]

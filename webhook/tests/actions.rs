@@ -148,7 +148,7 @@ fn a_denial_on_the_wire_has_code_reason_message_and_causes() {
     let request = review::read(&body, Stage::Validate).unwrap();
     let verdict = webhook::decide(&request, &facts);
     let answer: Value = serde_json::from_slice(&review::write(&request, &verdict).unwrap()).unwrap();
-    let version = "Invalid value: \"6.0\": must be in the range >=7.0, <9";
+    let version = "Invalid value: \"6.0\": must be in the range >=7.0, <9 with engine Redis";
     let policy = "Forbidden: RedisPolicy \"platform\" allows at most 9 shards, this would have 12";
     let expected = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

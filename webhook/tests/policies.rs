@@ -17,6 +17,16 @@ fn each_rule_refuses_what_breaks_it_and_says_so() {
     let limits = |memory: &str| json!({"resources": {"limits": {"memory": memory}}});
     let table = [
         (
+            json!({"engines": ["Valkey"]}),
+            json!({}),
+            "spec.engine: Forbidden: RedisPolicy \"platform\" allows engines Valkey, not Redis",
+        ),
+        (
+            json!({"engines": ["Redis"]}),
+            json!({"engine": "Valkey", "version": "8.1"}),
+            "spec.engine: Forbidden: RedisPolicy \"platform\" allows engines Redis, not Valkey",
+        ),
+        (
             json!({"versions": [">=7.2", "8"]}),
             json!({}),
             "spec.version: Forbidden: RedisPolicy \"platform\" allows versions >=7.2 or 8, not 7.0",
@@ -25,6 +35,11 @@ fn each_rule_refuses_what_breaks_it_and_says_so() {
             json!({"images": ["registry.example.com/"]}),
             json!({}),
             "spec.image: Forbidden: RedisPolicy \"platform\" allows images that begin with registry.example.com/, not docker.io/library/redis:7.0",
+        ),
+        (
+            json!({"images": ["docker.io/library/"]}),
+            json!({"engine": "Valkey", "version": "9"}),
+            "spec.image: Forbidden: RedisPolicy \"platform\" allows images that begin with docker.io/library/, not docker.io/valkey/valkey:9",
         ),
         (
             json!({"shards": {"max": 9}}),
@@ -92,7 +107,7 @@ fn each_rule_refuses_what_breaks_it_and_says_so() {
 #[test]
 fn what_keeps_every_rule_is_allowed() {
     let policy = json!({
-        "versions": [">=7.0, <9"], "images": ["docker.io/library/redis:"], "shards": {"min": 3, "max": 3}, "replicasPerShard": {"min": 1},
+        "engines": ["Redis", "Valkey"], "versions": [">=7.0, <9"], "images": ["docker.io/library/redis:"], "shards": {"min": 3, "max": 3}, "replicasPerShard": {"min": 1},
         "memoryPerPod": {"min": "1Gi", "max": "1Gi"}, "storagePerPod": {"max": "10Gi"}, "namespaceMemory": "6Gi",
         "require": ["Persistence", "Backup", "Replicas", "DeletionProtection"], "forbiddenConfig": ["hz"]
     });

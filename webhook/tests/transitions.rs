@@ -50,6 +50,29 @@ fn an_immutable_field_and_a_downgrade_are_refused() {
 }
 
 #[test]
+fn an_engine_stays_and_its_versions_are_its_own() {
+    let update = |old: &Value, new: &Value| denial(&updated(old, new, &Value::Null, &Facts::default()));
+    let valkey = |version: &str| json!({"engine": "Valkey", "version": version});
+    assert_eq!(
+        update(&json!({}), &valkey("8.1")),
+        "spec.engine: Invalid value: \"Valkey\": is immutable: it is Redis, and its files are not for another engine"
+    );
+    assert_eq!(update(&valkey("8.1"), &valkey("9")), "");
+    assert_eq!(
+        update(&valkey("9"), &valkey("8.1")),
+        "spec.version: Invalid value: \"8.1\": must not go below 9, the version of the present spec: Valkey does not read files of a later minor version"
+    );
+    assert_eq!(
+        denial(&created(&json!({"version": "9"}), &Facts::default())),
+        "spec.version: Invalid value: \"9\": must be in the range >=7.0, <9 with engine Redis"
+    );
+    assert_eq!(
+        denial(&created(&valkey("7.2"), &Facts::default())),
+        "spec.version: Invalid value: \"7.2\": must be in the range >=8.0, <9.2 with engine Valkey"
+    );
+}
+
+#[test]
 fn a_rollout_that_never_got_anywhere_may_go_back() {
     let (spec, mut status) = holding();
     status["phase"] = json!("Updating");

@@ -16,6 +16,10 @@ impl Strategy for Rules {
         NameRule::Own
     }
 
+    fn before_default(&self, object: &mut Value) {
+        defaults::before_schema(object);
+    }
+
     fn default(&self, object: &mut Value) {
         defaults::cluster_value(object);
     }

@@ -256,9 +256,10 @@ pub fn settle(kind: &Kind, object: &mut Value) -> Result<()> {
     Ok(())
 }
 
-/// Defaults of the schema, then those that depend on other fields.
+/// Defaults of the schema, before them those that say otherwise, and then those that depend on other fields.
 pub fn default(kind: &Kind, object: &mut Value) {
     meta::tidy(object);
+    kind.strategy.before_default(object);
     kind.shape.default(object);
     kind.strategy.default(object);
 }

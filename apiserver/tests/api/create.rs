@@ -45,6 +45,62 @@ async fn a_created_object_is_answered_whole_with_what_only_the_server_may_say() 
 }
 
 #[tokio::test]
+async fn the_version_of_a_cluster_that_names_none_follows_its_engine() {
+    let api = Api::new().await;
+    for (name, spec, engine, version) in [
+        ("plain", json!({}), "Redis", "7.0"),
+        ("redis", json!({"engine": "Redis", "version": null}), "Redis", "7.0"),
+        ("valkey", json!({"engine": "Valkey"}), "Valkey", "8.1"),
+        ("null", json!({"engine": "Valkey", "version": null}), "Valkey", "8.1"),
+        ("nine", json!({"engine": "Valkey", "version": "9"}), "Valkey", "9"),
+    ] {
+        let mut body = cluster(name);
+        body["spec"] = spec;
+        let created = api.post(CLUSTERS, &body).await.ok();
+        assert_eq!(
+            (&created["spec"]["engine"], &created["spec"]["version"]),
+            (&json!(engine), &json!(version)),
+            "{name}"
+        );
+    }
+    let mut body = cluster("applied");
+    body["spec"] = json!({"engine": "Valkey"});
+    let apply = api.call("PATCH", &format!("{CLUSTERS}/applied?fieldManager=one"));
+    let applied = apply.header("content-type", "application/apply-patch+yaml").body(body.to_string()).send().await.ok();
+    assert_eq!(applied["spec"]["version"], "8.1");
+    let taken_out = api.merge(&format!("{CLUSTERS}/nine"), &json!({"spec": {"version": null}})).await.fault();
+    assert!(taken_out.2.contains("\"8.1\": must not go below 9"), "{taken_out:?}");
+}
+
+#[tokio::test]
+async fn a_version_of_the_other_engine_and_an_unknown_engine_are_refused() {
+    let api = Api::new().await;
+    let refused = async |spec: Value| {
+        let mut body = cluster("orders");
+        body["spec"] = spec;
+        api.post(CLUSTERS, &body).await.fault()
+    };
+    for (spec, part) in [
+        (
+            json!({"version": "9"}),
+            "spec.version: Invalid value: \"9\": must be in the range >=7.0, <9 with engine Redis",
+        ),
+        (
+            json!({"engine": "Valkey", "version": "7.0"}),
+            "spec.version: Invalid value: \"7.0\": must be in the range >=8.0, <9.2 with engine Valkey",
+        ),
+        (
+            json!({"engine": "valkey"}),
+            "spec.engine: Unsupported value: \"valkey\": supported values: \"Redis\", \"Valkey\"",
+        ),
+    ] {
+        let (code, _, message) = refused(spec).await;
+        assert_eq!(code, 422);
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[tokio::test]
 async fn a_name_is_taken_once() {
     let api = Api::new().await;
     api.cluster("orders").await;

@@ -108,6 +108,18 @@ async fn status_and_spec_are_written_only_where_they_belong() {
 }
 
 #[tokio::test]
+async fn an_engine_stays_what_it_is() {
+    let api = Api::new().await;
+    api.cluster("orders").await;
+    let (code, reason, message) =
+        api.merge(ORDERS, &json!({"spec": {"engine": "Valkey", "version": "8.1"}})).await.fault();
+    assert_eq!((code, reason.as_str()), (422, "Invalid"));
+    let why =
+        "spec.engine: Invalid value: \"Valkey\": is immutable: it is Redis, and its files are not for another engine";
+    assert!(message.ends_with(why), "{message}");
+}
+
+#[tokio::test]
 async fn immutable_fields_and_shrinking_are_refused_with_the_reason() {
     let api = Api::new().await;
     let mut body = cluster("orders");

@@ -43,7 +43,7 @@ pub struct AgentReport {
     pub pod: String,
     /// What the agent is doing.
     pub phase: AgentPhase,
-    /// Why it holds, as a sentence; only in phase Held.
+    /// Why Redis is not started, as a sentence: in phase Held, and in phase Starting if only another image can help.
     pub held_because: Option<String>,
     /// Node ID found in nodes.conf, if it is legible.
     pub node_id: Option<String>,
@@ -92,7 +92,7 @@ pub enum WorkerReport {
     Stored {
         /// What was stored.
         artifact: ArtifactStatus,
-        /// Redis version of the member it came from.
+        /// Version of the engine of the member it came from.
         engine_version: String,
     },
     /// No artifact of the backup is left at the target.

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Condition, cluster::BackupTarget};
+use crate::{Condition, cluster::BackupTarget, engine::Engine};
 
 /// One backup. It outlives the cluster it came from.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -79,7 +79,10 @@ pub struct RedisBackupStatus {
     /// Folder of the artifacts within the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// Redis version of the members the snapshots came from.
+    /// Redis or Valkey: what the snapshots came from. Neither reads every file of the other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub engine: Option<Engine>,
+    /// Version of the engine that the members ran the snapshots came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_version: Option<String>,
     /// One artifact per shard.

@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::Condition;
+use crate::{Condition, engine::Engine};
 
 /// One Redis deployment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -38,7 +38,11 @@ pub struct RedisClusterSpec {
     /// Redis Cluster with hash slots, or one single server. Immutable.
     #[serde(default)]
     pub mode: Mode,
-    /// Version of Redis, such as "7.0". A downgrade of a minor or major version is refused.
+    /// Redis or Valkey. Immutable.
+    #[serde(default)]
+    pub engine: Engine,
+    /// Version of the engine, such as "7.0". Defaults to 7.0 of Redis, 8.1 of Valkey. A downgrade of a minor or major
+    /// version is refused.
     #[serde(default = "default_version")]
     pub version: String,
     /// Overrides the image of the catalogue; `version` must still tell what it holds.
@@ -96,6 +100,7 @@ impl Default for RedisClusterSpec {
     fn default() -> Self {
         Self {
             mode: Mode::default(),
+            engine: Engine::default(),
             version: default_version(),
             image: None,
             shards: None,
@@ -117,8 +122,9 @@ impl Default for RedisClusterSpec {
     }
 }
 
+/// As the schema says it, which cannot depend on the engine; [`crate::defaults::before_schema`] comes before it.
 fn default_version() -> String {
-    "7.0".to_owned()
+    Engine::default().default_version().to_owned()
 }
 
 /// The kinds of deployment.
@@ -450,7 +456,7 @@ pub struct RedisClusterStatus {
     /// Where clients connect: `host:port`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endpoints: Vec<String>,
-    /// The lowest version that a member reports.
+    /// The lowest version that a member reports of the engine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
     /// The highest version that a member reports: a rollout that never got anywhere may go back below the spec's.

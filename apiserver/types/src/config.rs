@@ -1,10 +1,13 @@
 //! Which redis.conf parameters a user may set, with which values, and what setting them costs.
 //!
 //! An allow-list: what is not in `table` is refused. Directives that KUN owns are refused with the reason, so that the
-//! user learns which field of the spec does it instead. It knows Redis 7.0; it writes no files.
+//! user learns which field of the spec does it instead. It knows Redis 7.0, whose parameters later versions and Valkey take
+//! too (some without effect); it writes no files.
 
 mod owned;
 mod table;
+
+use crate::engine::Engine;
 
 pub use owned::reason as owned_reason;
 pub use table::PARAMETERS;
@@ -53,6 +56,19 @@ pub struct Parameter {
     pub kind: Kind,
     /// Redis' own default, to return to when the parameter is taken out of the spec.
     pub default: &'static str,
+}
+
+impl Parameter {
+    /// The engine's own default, to return to when the parameter is taken out of the spec.
+    #[must_use]
+    pub fn default_of(&self, engine: Engine) -> &'static str {
+        match engine {
+            Engine::Redis => self.default,
+            Engine::Valkey => {
+                table::OF_VALKEY.iter().find(|(name, _)| *name == self.name).map_or(self.default, |own| own.1)
+            }
+        }
+    }
 }
 
 /// Why a parameter is refused.

@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::{
     backup::RedisBackupSpec,
     cluster::{Mode, RedisClusterSpec},
+    engine::Engine,
     operation::RedisOperationSpec,
     policy::RedisPolicySpec,
 };
@@ -53,6 +54,18 @@ pub fn cluster_value(object: &mut Value) {
     }
 }
 
+/// Defaults of a RedisCluster that come before those of its schema, because a schema cannot say them: the version of an
+/// engine that is not the default one.
+pub fn before_schema(object: &mut Value) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    let engine = spec.get("engine").and_then(|given| serde_json::from_value::<Engine>(given.clone()).ok());
+    let Some(engine) = engine.filter(|engine| *engine != Engine::default()) else { return };
+    let version = spec.entry("version").or_insert(Value::Null);
+    if version.is_null() {
+        *version = engine.default_version().into();
+    }
+}
+
 /// Defaults of a RedisBackup: none depend on other fields.
 pub const fn backup(_: &mut RedisBackupSpec) {}
 
@@ -92,6 +105,38 @@ mod tests {
             let mut object = odd.clone();
             cluster_value(&mut object);
             assert_eq!(object, odd);
+        }
+    }
+
+    #[test]
+    fn the_version_follows_the_engine_unless_it_is_given() {
+        for (given, defaulted) in [
+            (json!({"spec": {"engine": "Valkey"}}), json!({"spec": {"engine": "Valkey", "version": "8.1"}})),
+            (
+                json!({"spec": {"engine": "Valkey", "version": null}}),
+                json!({"spec": {"engine": "Valkey", "version": "8.1"}}),
+            ),
+            (
+                json!({"spec": {"engine": "Valkey", "version": "9"}}),
+                json!({"spec": {"engine": "Valkey", "version": "9"}}),
+            ),
+        ] {
+            let mut object = given.clone();
+            before_schema(&mut object);
+            assert_eq!(object, defaulted);
+        }
+        // The schema's own default is Redis'.
+        for same in [
+            json!({"spec": {"engine": "Redis"}}),
+            json!({"spec": {}}),
+            json!({"spec": {"engine": null, "version": null}}),
+            json!({"spec": {"engine": "valkey"}}),
+            json!({"spec": 3}),
+            json!(null),
+        ] {
+            let mut object = same.clone();
+            before_schema(&mut object);
+            assert_eq!(object, same);
         }
     }
 

@@ -2,19 +2,21 @@
 //!
 //! Only the spelling is known here; whether an image exists is for the node that pulls it.
 
-use crate::version::Version;
+use crate::{engine::Engine, version::Version};
 
-/// Where the official images of Redis lie.
-const CATALOGUE: &str = "docker.io/library/redis";
 /// Longest reference that is accepted; registries allow names of 255 characters, a tag 128, a digest 71.
 const REFERENCE_MAX: usize = 512;
 /// Longest tag, as in the distribution specification.
 const TAG_MAX: usize = 128;
 
-/// The image of the catalogue for a version.
+/// The image of the catalogue for a version of an engine: the official one.
 #[must_use]
-pub fn of_version(version: &str) -> String {
-    format!("{CATALOGUE}:{version}")
+pub fn of_version(engine: Engine, version: &str) -> String {
+    let repository = match engine {
+        Engine::Redis => "docker.io/library/redis",
+        Engine::Valkey => "docker.io/valkey/valkey",
+    };
+    format!("{repository}:{version}")
 }
 
 /// An image reference taken apart.
@@ -150,7 +152,11 @@ mod tests {
 
     #[test]
     fn the_catalogue_gives_an_image_whose_tag_is_the_version() {
-        let image = of_version("7.0");
-        assert_eq!(Reference::parse(&image).unwrap().version(), Some("7.0".parse().unwrap()));
+        for (engine, image) in
+            [(Engine::Redis, "docker.io/library/redis:7.0"), (Engine::Valkey, "docker.io/valkey/valkey:7.0")]
+        {
+            assert_eq!(of_version(engine, "7.0"), image);
+            assert_eq!(Reference::parse(image).unwrap().version(), Some("7.0".parse().unwrap()));
+        }
     }
 }

@@ -10,6 +10,7 @@ pub mod condition;
 pub mod config;
 pub mod defaults;
 pub mod duration;
+pub mod engine;
 pub mod field;
 pub mod image;
 mod int_or_string;

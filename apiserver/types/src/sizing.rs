@@ -28,7 +28,7 @@ impl RedisClusterSpec {
     /// The image each pod runs.
     #[must_use]
     pub fn image(&self) -> String {
-        self.image.clone().unwrap_or_else(|| image::of_version(&self.version))
+        self.image.clone().unwrap_or_else(|| image::of_version(self.engine, &self.version))
     }
 
     /// Memory limit of one pod in bytes; absent: none.

@@ -1,4 +1,4 @@
-//! Versions of Redis as users write them ("7", "7.0", "7.0.15"), and ranges of them (">=7.0, <9").
+//! Versions of an engine as users write them ("7", "7.0", "7.0.15"), and ranges of them (">=7.0, <9").
 
 use std::{cmp::Ordering, fmt, str::FromStr};
 
@@ -6,9 +6,6 @@ use std::{cmp::Ordering, fmt, str::FromStr};
 const TEXT_MAX: usize = 128;
 /// Most bounds in one range.
 const BOUNDS_MAX: usize = 8;
-
-/// What KUN can run: the agent's rendering and the controller's commands are written for these.
-pub const SUPPORTED: &str = ">=7.0, <9";
 
 /// A version with one to three numbers. What is not given is open: "7.0" stands for any 7.0.x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +87,7 @@ impl Version {
         self.covers(other) || other.covers(self)
     }
 
-    /// Whether going to `new` lowers the minor or major version. Redis does not read the files of a later one.
+    /// Whether going to `new` lowers the minor or major version. An engine does not read the files of a later one.
     #[must_use]
     pub fn is_downgrade_to(self, new: Self) -> bool {
         let (major, minor, _) = self.triple();
@@ -226,10 +223,5 @@ mod tests {
         for text in ["", ",", ">=", "~7", ">=7,,<9", ">=7.0 <9", "1,1,1,1,1,1,1,1,1"] {
             assert_eq!(text.parse::<Range>(), Err(Error::Range), "{text:?}");
         }
-    }
-
-    #[test]
-    fn what_is_supported_is_a_range() {
-        assert!(SUPPORTED.parse::<Range>().unwrap().contains(version("7.0")));
     }
 }

@@ -2,7 +2,8 @@
 //! streams backups, hands the primary role over before it stops.
 //!
 //! It knows one member and asks its peers; it must not know Kubernetes and never plans topology. What is decided is pure
-//! ([`start`], [`identity`], [`render`], [`ready`], [`rdb`]); the rest is the shell around it.
+//! ([`start`], [`identity`], [`render`], [`ready`], [`rdb`]); the rest is the shell around it. What is called Redis here is
+//! Valkey where that is the engine; what differs is in [`engine`] and asked there.
 //!
 //! **When redis-server dies, so does the agent**, with a code that is not zero: whoever runs the container starts it again,
 //! and the start guard judges the new situation. **When the agent is killed** redis-server may go on alone (see
@@ -12,6 +13,7 @@ pub mod backup;
 pub mod config;
 pub mod digest;
 pub mod disk;
+pub mod engine;
 pub mod erase;
 pub mod guard;
 pub mod handover;
@@ -149,13 +151,14 @@ async fn supervise(options: Options) -> Result<u8, Error> {
     }
 }
 
-/// Takes a predecessor down, waits for the guard's word and starts redis-server.
+/// Takes a predecessor down, looks at the image, waits for the guard's word and starts redis-server.
 async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     let options = &shared.options;
     if let Some(left) = process::left_running(&options.run_dir)? {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
         take_down(shared, &left, Instant::now()).await;
     }
+    engine::await_image(shared).await;
     let admission = guard::admit(shared).await?;
     let conf = upkeep::write_files(options, &shared.inputs(), Some(&admission.survey))?;
     let running = process::spawn(&options.redis_server, &conf, &options.run_dir)?;

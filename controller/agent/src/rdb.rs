@@ -7,13 +7,13 @@
 mod grammar;
 
 use crc_fast::{CrcAlgorithm, Digest};
-use grammar::{Many, Step, Version, value_steps};
+use grammar::{Dialect, Many, Step, Version, value_steps};
 
 /// What is wrong with a stream.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It does not begin with `REDIS` and a version.
-    #[error("read RDB: the stream does not begin with REDIS and a version")]
+    /// It does not begin with `REDIS` or `VALKEY` and a version.
+    #[error("read RDB: the stream does not begin with REDIS or VALKEY and a version")]
     NotRdb,
     /// A length where none may stand.
     #[error("read RDB: byte {at}: a special encoding where a length is expected")]
@@ -80,6 +80,7 @@ pub struct Reader {
     /// CRC-64 with the Jones polynomial, as it ends the file.
     crc: Digest,
     summed: bool,
+    dialect: Dialect,
     keys: u64,
     stated: u64,
     bytes: u64,
@@ -93,6 +94,7 @@ impl Default for Reader {
             held: 0,
             crc: Digest::new(CrcAlgorithm::Crc64Redis),
             summed: false,
+            dialect: Dialect::Redis,
             keys: 0,
             stated: 0,
             bytes: 0,
@@ -154,10 +156,7 @@ impl Reader {
         match step {
             Step::Magic => {
                 let Some(magic) = self.take(input, LONGEST) else { return Ok(Some(step)) };
-                let (name, version) = magic.split_at(5);
-                if name != b"REDIS" || !version.iter().all(u8::is_ascii_digit) {
-                    return Err(Error::NotRdb);
-                }
+                self.dialect = Dialect::of_magic(magic).ok_or(Error::NotRdb)?;
             }
             Step::Opcode => {
                 let Some(byte) = self.byte(input) else { return Ok(Some(step)) };
@@ -216,7 +215,9 @@ impl Reader {
             0xf7 => self.steps.extend([Step::Module, Step::Length, Step::Length, Step::Length]),
             0xf5 => self.steps.push(Step::String), // a function library
             0xf4 => self.steps.extend([Step::Length, Step::Length, Step::Length]), // sizes of a slot
-            value => match value_steps(value) {
+            // Slots that are being taken over: a name, and ranges.
+            0xf3 if self.dialect == Dialect::Valkey => self.steps.extend([Step::Count(Many::Ranges), Step::String]),
+            value => match value_steps(self.dialect, value) {
                 Some(steps) => {
                     self.keys = self.keys.saturating_add(1);
                     self.steps.extend(steps.iter().copied());
@@ -281,6 +282,8 @@ impl Reader {
             Many::Strings => self.steps.push(Step::String),
             Many::Pairs => self.steps.extend([Step::String, Step::String]),
             Many::TextScored => self.steps.extend([Step::TextScore, Step::String]),
+            Many::Expiring => self.steps.extend([Step::Skip(8), Step::String, Step::String]),
+            Many::Ranges => self.steps.extend([Step::Length, Step::Length]),
             Many::Scored => self.steps.extend([Step::Skip(8), Step::String]),
             Many::QuickList => self.steps.extend([Step::String, Step::Length]),
             Many::Groups(version) => {
@@ -415,6 +418,26 @@ mod tests {
         let longer = [good, vec![0]].concat();
         assert!(matches!(read(&longer, 1000), Err(Error::Trailing(1))));
         assert_eq!(read(b"REDIX0010", 9), Err(Error::NotRdb));
+    }
+
+    #[test]
+    fn what_only_valkey_writes_is_read_in_its_files_and_not_known_in_others() {
+        let body = b"\xf3\x03job\x01\x05\x09\xfe\x00\xfb\x02\x00\x16\x01h\x01\x01f\x01v\xff\xff\xff\xff\xff\xff\xff\xff\x00\x01k\x01v";
+        let file = |magic: &[u8]| {
+            let mut file = [magic, body, b"\xff"].concat();
+            file.extend(crc_fast::checksum(CrcAlgorithm::Crc64Redis, &file).to_le_bytes());
+            file
+        };
+        for cut in 1..70 {
+            let bytes = file(b"VALKEY080");
+            let whole = Summary { keys: 2, walked: true, bytes: bytes.len() as u64 };
+            assert_eq!(read(&bytes, cut), Ok(whole));
+            // Redis uses these numbers for something else.
+            assert!(matches!(read(&file(b"REDIS0012"), cut), Ok(Summary { walked: false, .. })));
+        }
+        for magic in [b"VALKEY08x", b"VALKEX080", b"REDIS08x0", b"VALKE0080"] {
+            assert_eq!(read(magic, 9), Err(Error::NotRdb));
+        }
     }
 
     #[test]

@@ -193,11 +193,17 @@ async fn livez(State(shared): State<Arc<Shared>>) -> Response {
 async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let reason = match shared.phase() {
         AgentPhase::Running => unready(&shared).await,
-        AgentPhase::Starting => Some("redis-server is not started yet".to_owned()),
-        AgentPhase::Held => shared.report.borrow().held_because.clone(),
+        AgentPhase::Starting => {
+            Some(held_because(&shared).unwrap_or_else(|| "redis-server is not started yet".to_owned()))
+        }
+        AgentPhase::Held => held_because(&shared),
         AgentPhase::Stopping => Some("stopping".to_owned()),
     };
     probe(reason.map_or(Ok(()), Err))
+}
+
+fn held_because(shared: &Shared) -> Option<String> {
+    shared.report.borrow().held_because.clone()
 }
 
 async fn unready(shared: &Shared) -> Option<String> {

@@ -66,7 +66,7 @@ impl Shared {
         self.report.borrow().phase
     }
 
-    /// Enters a phase; a reason belongs to Held only.
+    /// Enters a phase; a reason belongs to Held, and to Starting on an image that cannot be used.
     pub fn enter(&self, phase: AgentPhase, held_because: Option<String>) {
         self.report.send_if_modified(|report| {
             let changed = report.phase != phase || report.held_because != held_because;

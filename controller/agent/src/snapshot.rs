@@ -18,7 +18,7 @@ use futures::stream;
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use jiff::Timestamp;
-use resp::{Command, Info, Node, nodes::slots_text};
+use resp::{Command, Info, Node, Vendor, nodes::slots_text};
 use tokio::{io::AsyncReadExt, net::TcpStream, sync::mpsc, time::timeout};
 
 use crate::{digest::Sha256, rdb, shared::Shared};
@@ -89,6 +89,7 @@ pub async fn stream(shared: &Arc<Shared>) -> Result<Response, Error> {
     let (chunks, receiver) = mpsc::channel(CHUNKS);
     let (began, begin) = tokio::sync::oneshot::channel();
     let task = Arc::clone(shared);
+    let reads = facts.reads().map(str::to_owned);
     // A changed setting has to be put back whatever becomes of the request, so it is changed in a task of its own, which
     // always gets to its end.
     tokio::spawn(async move {
@@ -97,7 +98,7 @@ pub async fn stream(shared: &Arc<Shared>) -> Result<Response, Error> {
                 let _ = began.send(Err(error));
             }
             Ok(compression) => {
-                run(&task, began, &chunks).await;
+                run(&task, reads.as_deref(), began, &chunks).await;
                 compression.restore().await;
             }
         }
@@ -109,10 +110,11 @@ pub async fn stream(shared: &Arc<Shared>) -> Result<Response, Error> {
 
 async fn run(
     shared: &Arc<Shared>,
+    reads: Option<&str>,
     began: tokio::sync::oneshot::Sender<Result<Cut, Error>>,
     chunks: &mpsc::Sender<Result<Frame<Bytes>, Error>>,
 ) {
-    let attached = match timeout(BEGIN, attach(shared)).await {
+    let attached = match timeout(BEGIN, attach(shared, reads)).await {
         Ok(attached) => attached,
         Err(_) => Err(Error::Still),
     };
@@ -137,7 +139,15 @@ async fn run(
 struct Facts {
     node_id: String,
     slots: String,
+    vendor: Vendor,
     version: String,
+}
+
+impl Facts {
+    /// What a reader tells Valkey, or it is sent the oldest format there is, which cannot hold every value.
+    fn reads(&self) -> Option<&str> {
+        (self.vendor == Vendor::Valkey).then_some(self.version.as_str())
+    }
 }
 
 async fn facts(shared: &Arc<Shared>) -> Result<Facts, Error> {
@@ -154,7 +164,8 @@ async fn facts(shared: &Arc<Shared>) -> Result<Facts, Error> {
     Ok(Facts {
         node_id: me.map(|node| node.id.to_string()).unwrap_or_default(),
         slots: me.map(|me| slots_text(shard_slots(me, &table))).unwrap_or_default(),
-        version: info.get("redis_version").unwrap_or_default().to_owned(),
+        vendor: info.vendor(),
+        version: info.version().unwrap_or_default().to_owned(),
     })
 }
 
@@ -235,11 +246,14 @@ impl Source {
 }
 
 /// Attaches as a reader that wants one copy and nothing after it.
-async fn attach(shared: &Arc<Shared>) -> Result<(Cut, Framing, Source), Error> {
+async fn attach(shared: &Arc<Shared>, reads: Option<&str>) -> Result<(Cut, Framing, Source), Error> {
     let mut connection = shared.local.open(Duration::from_secs(10)).await?;
     // `rdb-only`: Redis neither keeps a stream for us nor counts us among its replicas for WAIT.
     connection.call(&["REPLCONF", "rdb-only", "1"]).await?;
     connection.call(&["REPLCONF", "capa", "eof", "capa", "psync2"]).await?;
+    if let Some(version) = reads {
+        connection.call(&["REPLCONF", "version", version]).await?;
+    }
     let (stream, buffer) = connection.into_parts();
     let mut source = Source { stream, buffer };
     let mut wire = Vec::new();

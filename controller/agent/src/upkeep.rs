@@ -7,11 +7,12 @@ use jiff::Timestamp;
 use resp::{Command, Info, Reply};
 use tokio::time::sleep;
 use types::cluster::{AppendOnly, Mode};
+use types::engine::Engine;
 
 use crate::{
     config::{Inputs, Options},
     disk::{self, AOF_DIR},
-    handover, render,
+    engine, handover, render,
     render::Directive,
     shared::Shared,
 };
@@ -181,7 +182,7 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<(), E
     let before = render::directives(&shared.options, old)?;
     let after = render::directives(&shared.options, new)?;
     write_files(&shared.options, new, None)?;
-    for directive in changed(&before, &after) {
+    for directive in changed(&before, &after, engine::of_program(&shared.options.redis_server)) {
         if directive.name == "appendonly" {
             settle_append_only(shared, new).await;
         } else {
@@ -201,7 +202,7 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<(), E
 }
 
 /// Directives to set, with the default of those that were taken out. Pure.
-fn changed(before: &[Directive], after: &[Directive]) -> Vec<Directive> {
+fn changed(before: &[Directive], after: &[Directive], engine: Engine) -> Vec<Directive> {
     let index = |all: &[Directive]| -> BTreeMap<String, Vec<String>> {
         all.iter().map(|directive| (directive.name.clone(), directive.words.clone())).collect()
     };
@@ -209,7 +210,7 @@ fn changed(before: &[Directive], after: &[Directive]) -> Vec<Directive> {
     let set =
         new.iter().filter(|(name, words)| old.get(*name) != Some(*words)).map(|(name, words)| (name, words.clone()));
     let reset = old.keys().filter(|name| !new.contains_key(*name)).filter_map(|name| {
-        let default = types::config::parameter(name)?.default;
+        let default = types::config::parameter(name)?.default_of(engine);
         Some((name, default.split(' ').map(str::to_owned).collect()))
     });
     set.chain(reset).map(|(name, words)| Directive { name: name.clone(), words }).collect()
@@ -248,11 +249,13 @@ mod tests {
     fn only_what_changed_is_set_and_what_was_taken_out_returns_to_its_default() {
         let before = [directive("maxclients", "100"), directive("timeout", "5"), directive("masterauth", "a")];
         let after = [directive("maxclients", "200"), directive("masterauth", "a"), directive("hz", "20")];
-        let default = types::config::parameter("timeout").unwrap().default;
         assert_eq!(
-            changed(&before, &after),
-            vec![directive("hz", "20"), directive("maxclients", "200"), directive("timeout", default)]
+            changed(&before, &after, Engine::Redis),
+            vec![directive("hz", "20"), directive("maxclients", "200"), directive("timeout", "0")]
         );
+        let backlog = [directive("repl-backlog-size", "64mb")];
+        assert_eq!(changed(&backlog, &[], Engine::Redis), vec![directive("repl-backlog-size", "1mb")]);
+        assert_eq!(changed(&backlog, &[], Engine::Valkey), vec![directive("repl-backlog-size", "10mb")]);
     }
 
     #[test]

@@ -289,6 +289,27 @@ fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
 }
 
 #[test]
+fn a_replica_has_its_marks_cleared_by_its_primary() {
+    // Valkey's replicas have the marks of their primaries, and keep one whose command was broken off before the primary had it.
+    let wanted = Desired::cluster(3, 1);
+    let (source, target) = (id(pod("0-0")), id(pod("1-0")));
+    let mut observed = layout(THREE);
+    at(&mut observed, "0-1").open.insert(5, Open::Migrating(target));
+    assert_eq!(told(&wanted, &observed), ["clear the marks of 1 slots on 0-0: 5"]);
+    at(&mut observed, "1-0").open.insert(5, Open::Importing(source));
+    at(&mut observed, "1-1").open.insert(5, Open::Importing(source));
+    let both = ["clear the marks of 1 slots on 0-0: 5", "clear the marks of 1 slots on 1-0: 5"];
+    assert_eq!(told(&wanted, &observed), both);
+    // With its primary's mark it is a move that goes on.
+    at(&mut observed, "0-0").open.insert(5, Open::Migrating(target));
+    assert_eq!(told(&wanted, &observed), ["move 1 slots from 0-0 to 1-0: 5"]);
+    // Nobody can tell it while its primary is away.
+    let mut alone = layout(&THREE.replacen("0-0 P", "0-0 ?:P", 1));
+    at(&mut alone, "0-1").open.insert(9, Open::Migrating(target));
+    assert!(!told(&wanted, &alone).iter().any(|line| line.starts_with("clear")), "{:?}", told(&wanted, &alone));
+}
+
+#[test]
 fn half_moved_slots_are_finished_although_migration_is_paused() {
     let mut wanted = Desired::cluster(2, 0);
     wanted.migration_paused = true;

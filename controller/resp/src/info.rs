@@ -52,6 +52,21 @@ impl Info {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Whose server it is. Valkey says so; Redis says nothing of it.
+    #[must_use]
+    pub fn vendor(&self) -> Vendor {
+        if self.get("server_name") == Some("valkey") { Vendor::Valkey } else { Vendor::Redis }
+    }
+
+    /// The server's own version. What Valkey gives as `redis_version` is the one it is compatible with.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.get(match self.vendor() {
+            Vendor::Redis => "redis_version",
+            Vendor::Valkey => "valkey_version",
+        })
+    }
+
     /// Keys of database 0, from the section Keyspace (`db0:keys=3,expires=0,avg_ttl=0`); 0 when it is not listed.
     #[must_use]
     pub fn keys(&self) -> i64 {
@@ -67,6 +82,15 @@ impl Info {
         let count = self.number("connected_slaves").unwrap_or_default().clamp(0, MAX_REPLICAS);
         (0..count).filter_map(|index| ReplicaLine::parse(self.get(&format!("slave{index}"))?)).collect()
     }
+}
+
+/// Whose server answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vendor {
+    /// Redis.
+    Redis,
+    /// Valkey.
+    Valkey,
 }
 
 /// Most replica lines that are read; a shard has a handful.
@@ -154,6 +178,20 @@ impl ClusterInfo {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn a_server_tells_its_own_version_and_not_the_one_it_is_compatible_with() {
+        let told = |text: &str| {
+            let info = Info::parse(text);
+            (info.vendor(), info.version().map(str::to_owned))
+        };
+        assert_eq!(told("redis_version:7.0.15\r\n"), (Vendor::Redis, Some("7.0.15".to_owned())));
+        // As Valkey 8.1 and 9.1 say it.
+        let valkey = "redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:9.1.2\r\n";
+        assert_eq!(told(valkey), (Vendor::Valkey, Some("9.1.2".to_owned())));
+        assert_eq!(told("redis_version:7.2.4\r\nserver_name:valkey\r\n"), (Vendor::Valkey, None));
+        assert_eq!(told(""), (Vendor::Redis, None));
+    }
 
     #[test]
     fn sections_are_flattened_and_numbers_are_read() {

@@ -34,6 +34,7 @@ use std::time::{Duration, Instant};
 
 use plan::{NodeId, Open, SlotSet};
 use resp::{Command, Connection, Role, nodes};
+use types::engine::Engine;
 
 use super::nodes::slots_of;
 use crate::lease::Guard;
@@ -93,6 +94,8 @@ pub struct Move<'a> {
     pub slots: &'a SlotSet,
     /// All other primaries: they are told, too.
     pub others: &'a [End],
+    /// What they are.
+    pub engine: Engine,
     /// cluster-node-timeout: no command may block a node for a large part of it.
     pub node_timeout: Duration,
     /// Limits the user set.
@@ -151,7 +154,13 @@ async fn open(order: Move<'_>, access: &Access) -> Result<Ends, Error> {
         access.open_node(order.from.address, order.from.id),
         access.open_node(order.to.address, order.to.id)
     )?;
-    let mut ends = Ends { source, target, to: order.to.address };
+    let mut ends = Ends {
+        source,
+        target,
+        to: order.to.address,
+        more_source: access.open_abreast(order.engine, order.from.address, order.from.id).await?,
+        more_target: access.open_abreast(order.engine, order.to.address, order.to.id).await?,
+    };
     for (name, connection) in [("source", &mut ends.source), ("target", &mut ends.target)] {
         if !matches!(connection.role().await.map_err(RedisError::from)?, Role::Primary { .. }) {
             return Err(Error::Precondition(format!("the {name} is not a primary")));
@@ -267,10 +276,10 @@ async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> R
 async fn mark(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<(), Error> {
     leading(guard)?;
     let importing = set_slot(&sorted.unmarked_target, "IMPORTING", order.from.id);
-    redis::all_in_turns(&mut ends.target, &importing).await?;
+    redis::set_slots(&mut ends.target, &mut ends.more_target, &importing).await?;
     leading(guard)?;
     let migrating = set_slot(&sorted.unmarked_source, "MIGRATING", order.to.id);
-    redis::all_in_turns(&mut ends.source, &migrating).await?;
+    redis::set_slots(&mut ends.source, &mut ends.more_source, &migrating).await?;
     Ok(())
 }
 
@@ -299,8 +308,9 @@ async fn hand_over(
     let counts = redis::all_in_turns(&mut ends.source, &empty.iter().map(count).collect::<Vec<_>>()).await?;
     let truly = |(slot, reply): (&u16, &resp::Reply)| (reply.integer() == Some(0)).then_some(*slot);
     let truly_empty: Vec<u16> = empty.iter().zip(&counts).filter_map(truly).collect();
+    let taking = set_slot(&truly_empty, "NODE", order.to.id);
     leading(guard)?;
-    redis::all_in_turns(&mut ends.target, &set_slot(&truly_empty, "NODE", order.to.id)).await?;
+    redis::set_slots(&mut ends.target, &mut ends.more_target, &taking).await?;
     announce(ends, order, access, guard, &truly_empty, moved).await
 }
 
@@ -318,7 +328,7 @@ async fn announce(
     }
     leading(guard)?;
     let commands = set_slot(slots, "NODE", order.to.id);
-    redis::all_in_turns(&mut ends.source, &commands).await?;
+    redis::set_slots(&mut ends.source, &mut ends.more_source, &commands).await?;
     slots.iter().for_each(|slot| moved.slots.insert(*slot));
     leading(guard)?;
     let tell = order.others.iter().map(|other| {
@@ -326,7 +336,8 @@ async fn announce(
         async move {
             let told = async {
                 let mut connection = access.open_node(other.address, other.id).await?;
-                redis::all_in_turns(&mut connection, commands).await
+                let mut more = access.open_abreast(order.engine, other.address, other.id).await?;
+                redis::set_slots(&mut connection, &mut more, commands).await
             };
             // They would hear it by gossip: a node that cannot be told now does not hold up the move.
             if let Err(error) = told.await {

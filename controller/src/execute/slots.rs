@@ -61,12 +61,13 @@ pub(super) async fn adopt(
         let set = |slot: u16, what: &str, id: NodeId| {
             Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, &id.to_string()])
         };
+        let mut alone = redis::Abreast::default();
         let importing: Vec<Command> = named.iter().map(|slot| set(slot, "IMPORTING", owner)).collect();
         let taking: Vec<Command> = named.iter().map(|slot| set(slot, "NODE", node.id)).collect();
         world.leading()?;
-        redis::all_in_turns(redis.connection()?, &importing).await?;
+        redis::set_slots(redis.connection()?, &mut alone, &importing).await?;
         world.leading()?;
-        redis::all_in_turns(redis.connection()?, &taking).await?;
+        redis::set_slots(redis.connection()?, &mut alone, &taking).await?;
     }
     add_unowned(world, &mut redis, &unowned).await
 }
@@ -81,6 +82,7 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
         to: target,
         slots,
         others: &others,
+        engine: world.resolved.engine,
         node_timeout: world.resolved.node_timeout,
         moving: world.resolved.migration,
     };
@@ -128,6 +130,6 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
     let stable = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
     let commands: Vec<Command> = slots.iter().map(stable).collect();
     world.leading()?;
-    redis::all_in_turns(redis.connection()?, &commands).await?;
+    redis::set_slots(redis.connection()?, &mut redis::Abreast::default(), &commands).await?;
     Ok(Done::default())
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
-use resp::{ClusterInfo, Command, Connection, Info, Reply, nodes};
+use resp::{ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
 use types::cluster::Mode;
+use types::engine::Engine;
 
 use super::Place;
 use crate::redis::{self, Access, Error};
@@ -15,7 +16,9 @@ use crate::redis::{self, Access, Error};
 pub struct Facts {
     /// Where it is.
     pub address: SocketAddr,
-    /// Its version.
+    /// What it is.
+    pub engine: Engine,
+    /// Its own version.
     pub version: String,
     /// Its replication ID.
     pub replication_id: String,
@@ -124,13 +127,21 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
     let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" });
     Facts {
         address,
-        version: info.get("redis_version").unwrap_or_default().to_owned(),
+        engine: engine(info),
+        version: info.version().unwrap_or_default().to_owned(),
         replication_id: info.get("master_replid").unwrap_or_default().to_owned(),
         offset: unsigned(offset),
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
         compresses: config.get("rdbcompression").is_none_or(|v| v == "yes"),
         persistence_failed: info.get("aof_last_write_status") == Some("err"),
+    }
+}
+
+fn engine(info: &Info) -> Engine {
+    match info.vendor() {
+        Vendor::Redis => Engine::Redis,
+        Vendor::Valkey => Engine::Valkey,
     }
 }
 

@@ -63,10 +63,10 @@ pub(super) fn conditions(
         of(kind::READY, ready(seeing, resolved, verdict)),
         of(kind::AVAILABLE, available(resolved, verdict)),
         of(kind::PROGRESSING, progressing(seeing, resolved)),
-        of(kind::DEGRADED, degraded(seeing, verdict)),
+        of(kind::DEGRADED, degraded(seeing, resolved, verdict)),
         of(kind::DATA_AT_RISK, at_risk(seeing, resolved, verdict, previous)),
         of(kind::BACKUP_HEALTHY, backup_healthy(seeing.backups)),
-        of(kind::UP_TO_DATE, up_to_date(resolved, verdict)),
+        of(kind::UP_TO_DATE, up_to_date(seeing, resolved, verdict)),
     ]
 }
 
@@ -76,6 +76,9 @@ type Said = (Status, &'static str, String);
 fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     let no = |reason, message| (Status::False, reason, message);
     let why = || waited_for(seeing).map(|why| format!(": {why}")).unwrap_or_default();
+    if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
+        return no(reason, message);
+    }
     if verdict.answering < verdict.wanted {
         let (have, want) = (verdict.answering, verdict.wanted);
         return no("MembersMissing", format!("{have} of {want} members answer{}", why()));
@@ -168,10 +171,24 @@ fn progressing(seeing: Seeing<'_>, resolved: &Resolved) -> Said {
     (Status::True, reason, left)
 }
 
-fn degraded(seeing: Seeing<'_>, verdict: &Verdict) -> Said {
+/// Members whose image does not hold the engine that was asked for: they do not start, or run it.
+fn not_as_asked(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Option<(&'static str, String)> {
+    let unusable = &seeing.probed.unusable;
+    if let Some((pod, why)) = unusable.first_key_value() {
+        return Some(("ImageNotUsable", format!("{} members do not start; the first is {pod}: {why}", unusable.len())));
+    }
+    let (pod, runs) = verdict.strangers.first()?;
+    let (count, engine) = (verdict.strangers.len(), resolved.engine);
+    Some(("WrongEngine", format!("{count} members do not run {engine:?}; the first is {pod}, which runs {runs}")))
+}
+
+fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if !seeing.plan.refused.is_empty() {
         let refused: Vec<String> = seeing.plan.refused.iter().map(ToString::to_string).collect();
         return (Status::True, "NeedsAPerson", refused.join("; "));
+    }
+    if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
+        return (Status::True, reason, message);
     }
     if !seeing.troubles.is_empty() {
         return (Status::True, "Trouble", seeing.troubles.join("; "));
@@ -253,11 +270,14 @@ fn backup_healthy(backups: &[std::sync::Arc<RedisBackup>]) -> Said {
     }
 }
 
-fn up_to_date(resolved: &Resolved, verdict: &Verdict) -> Said {
+fn up_to_date(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if verdict.outdated > 0 {
         let (old, of) = (verdict.outdated, verdict.wanted);
         let text = format!("{old} of {of} pods still run an older version, configuration or template");
         return (Status::False, "PodsOutdated", text);
+    }
+    if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
+        return (Status::False, reason, message);
     }
     if verdict.answering < verdict.wanted {
         let (have, of) = (verdict.answering, verdict.wanted);

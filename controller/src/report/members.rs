@@ -51,7 +51,11 @@ fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
             status.used_memory = signed(node.bytes);
             status.primary = Some(name.clone());
         }
-        status.members.push(of_member(name, member, probed.facts.get(&pod).is_some_and(|facts| facts.syncing)));
+        let mut member = of_member(name, member, probed.facts.get(&pod).is_some_and(|facts| facts.syncing));
+        if probed.unusable.contains_key(&pod) {
+            member.state = MemberState::Held;
+        }
+        status.members.push(member);
     }
     status
 }

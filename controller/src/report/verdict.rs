@@ -35,6 +35,8 @@ pub struct Verdict {
     pub surplus: usize,
     /// Members whose last write to disk failed.
     pub failing_disks: Vec<Pod>,
+    /// Members that run another engine than the one asked for, with what they run.
+    pub strangers: Vec<(Pod, String)>,
     /// What the loss of one node would take along.
     pub sites: Sites,
     /// Every slot is served (in Standalone: the server answers).
@@ -64,6 +66,7 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
         surplus: members.keys().filter(|pod| !is_wanted(pod)).count(),
         sites: sites(resolved, probed),
         failing_disks: probed.facts.iter().filter(|(_, f)| f.persistence_failed).map(|(pod, _)| *pod).collect(),
+        strangers: strangers(resolved, probed),
         ..Verdict::default()
     };
     match resolved.mode {
@@ -75,6 +78,11 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
         Mode::Cluster => judge_cluster(resolved, &nodes, &mut verdict),
     }
     verdict
+}
+
+fn strangers(resolved: &Resolved, probed: &Probed) -> Vec<(Pod, String)> {
+    let others = probed.facts.iter().filter(|(_, facts)| facts.engine != resolved.engine);
+    others.map(|(pod, facts)| (*pod, format!("{:?} {}", facts.engine, facts.version))).collect()
 }
 
 fn judge_cluster(resolved: &Resolved, nodes: &BTreeMap<Pod, &Node>, verdict: &mut Verdict) {

@@ -20,6 +20,7 @@ use controller::{
 };
 use plan::{NodeId, SlotSet};
 use resp::{ClusterClient, Command, Connection, Options, Outcome, slot::key_slot};
+use types::engine::Engine;
 
 use crate::{
     redis::{self, Nodes},
@@ -186,7 +187,15 @@ async fn move_slots(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -> Result
     let (access, guard, bucket) = (Access::new(PASSWORD), Guard::always(), Mutex::new(Bucket::default()));
     let mut left = slots.clone();
     while !left.is_empty() {
-        let order = Move { from, to, slots: &left, others: &[], node_timeout: Duration::from_secs(5), moving };
+        let order = Move {
+            from,
+            to,
+            slots: &left,
+            others: &[],
+            engine: Engine::Redis,
+            node_timeout: Duration::from_secs(5),
+            moving,
+        };
         let moved = migrate(order, &access, &guard, &bucket).await?;
         ensure!(moved.refused.is_empty(), "{:?}", moved.refused);
         for slot in moved.slots.iter() {

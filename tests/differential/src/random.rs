@@ -15,7 +15,7 @@ const STEPS: u64 = 10;
 /// Where the scenarios' objects are.
 const OBJECT: &str = "${clusters}/orders";
 /// Fields that our validation or our deletion knows more about than the schema.
-const LEFT_OUT: [&str; 3] = ["/spec/mode", "/spec/deletion/protected", "/spec/version"];
+const LEFT_OUT: [&str; 4] = ["/spec/mode", "/spec/engine", "/spec/deletion/protected", "/spec/version"];
 
 const MERGE: &str = "application/merge-patch+json";
 const JSON: &str = "application/json-patch+json";

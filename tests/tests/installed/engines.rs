@@ -1,10 +1,15 @@
 //! Engines beside the one of `orders`.
 
+use std::{net::SocketAddr, time::Instant};
+
 use anyhow::{Context, Result, ensure};
+use resp::{ClusterClient, Command, Outcome};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE},
-    oracle, story,
+    installed::{Installed, PATIENCE, sized},
+    kubectl::Kubectl,
+    oracle::{self, Shape},
+    story,
     writer::Writer,
 };
 
@@ -12,35 +17,163 @@ use crate::scenario::{ORDERS, say};
 
 /// Redis 8: formed, written to, handed over, and gone again.
 pub(crate) async fn redis_eight_is_written_to_and_hands_over(installed: &Installed) -> Result<()> {
-    let kubectl = installed.kubectl.clone().within("eight");
-    kubectl.run(&["create", "namespace", "eight"]).await?;
-    installed.create("eight", "eight", ORDERS, &json!({"version": "8.0", "image": "kun.test/redis:8.0"})).await?;
-    let cluster = kubectl.get("rdc", "eight").await?;
-    let version = cluster["status"]["version"].as_str().unwrap_or_default().to_owned();
-    ensure!(version.starts_with("8.0."), "{:#}", cluster["status"]);
-    let credentials = oracle::credentials(&kubectl, "eight", "eight", "default").await?;
-    let members =
-        async || anyhow::Ok(oracle::addresses(&kubectl, "eight", "eight").await?.into_values().collect::<Vec<_>>());
-    let writer = Writer::start(members().await?, Some(credentials));
-    writer.progress(300, PATIENCE).await?;
-    let before = cluster["status"]["shards"][0]["primary"].clone();
-    let body = json!({"apiVersion": types::API_VERSION, "kind": "RedisOperation", "spec": {"failover": {"shard": 0}}});
-    let path = "/apis/redis.kun.io/v1/namespaces/eight/redisclusters/eight/failover";
-    let record: Value =
-        serde_json::from_str(&kubectl.feed(&["create", "--raw", path, "-f", "-"], &body.to_string()).await?)?;
-    let done =
-        story::finished(&kubectl, "rop", record["metadata"]["name"].as_str().context("name of the record")?).await?;
-    ensure!(done["status"]["phase"] == "Succeeded", "{:#}", done["status"]);
-    writer.progress(300, PATIENCE).await?;
-    story::ready(&kubectl, "eight", ORDERS.shards).await?;
-    let after = kubectl.get("rdc", "eight").await?["status"]["shards"][0]["primary"].clone();
-    ensure!(before != after, "shard 0 still has the primary {before}");
-    let verdict = writer.verify(&members().await?).await?;
-    ensure!(verdict.lost.is_empty() && verdict.acked > 0, "{verdict:#?}");
-    oracle::check(&kubectl, "eight", "eight", ORDERS).await?;
-    say(&format!(
-        "Redis {version}: {} acknowledged writes, none lost; worst gap {:?}",
-        verdict.acked, verdict.worst_gap
-    ));
-    kubectl.run(&["delete", "namespace", "eight", "--timeout=120s"]).await.map(drop)
+    let spec = json!({"version": "8.0", "image": "kun.test/redis:8.0"});
+    let engine = Engine::begin(installed, "eight", &spec, "8.0.").await?;
+    engine.hands_over().await?;
+    engine.end(ORDERS).await
+}
+
+/// Valkey 8.1: formed, written to, handed over, upgraded to Valkey 9 member by member.
+pub(crate) async fn valkey_eight_hands_over_and_becomes_nine(installed: &Installed) -> Result<()> {
+    let spec = json!({"engine": "Valkey", "version": "8.1", "image": "kun.test/valkey:8.1"});
+    let engine = Engine::begin(installed, "valkey-eight", &spec, "8.1.").await?;
+    engine.hands_over().await?;
+    let begin = Instant::now();
+    let nine = json!({"spec": {"version": "9", "image": "kun.test/valkey:9"}});
+    engine.kubectl.run(&["patch", "rdc", engine.name, "--type=merge", "-p", &nine.to_string()]).await?;
+    let cluster = story::ready(&engine.kubectl, engine.name, ORDERS.shards).await?;
+    runs(&cluster, "9.")?;
+    say(&format!("Valkey 8.1 to 9 after {:.1} s", begin.elapsed().as_secs_f64()));
+    engine.writer.progress(300, PATIENCE).await?;
+    let down = json!({"spec": {"version": "8.1", "image": "kun.test/valkey:8.1"}}).to_string();
+    let told = engine.kubectl.refused(&["patch", "rdc", engine.name, "--type=merge", "-p", &down], "").await?;
+    ensure!(told.contains("Valkey does not read files of a later minor version"), "{told}");
+    engine.end(ORDERS).await
+}
+
+/// Valkey 9: formed, written to, handed over, slots moved to a fourth shard; a backup holds what only Valkey 9 can keep.
+pub(crate) async fn valkey_nine_hands_over_grows_and_is_backed_up(installed: &Installed) -> Result<()> {
+    let spec = json!({"engine": "Valkey", "version": "9", "image": "kun.test/valkey:9"});
+    let engine = Engine::begin(installed, "valkey-nine", &spec, "9.").await?;
+    engine.hands_over().await?;
+    engine.keeps_a_field_that_expires().await?;
+    let begin = Instant::now();
+    engine.kubectl.run(&["scale", &format!("rdc/{}", engine.name), "--replicas=4"]).await?;
+    story::ready(&engine.kubectl, engine.name, 4).await?;
+    say(&format!("Valkey 9 has 4 shards after {:.1} s", begin.elapsed().as_secs_f64()));
+    engine.writer.progress(300, PATIENCE).await?;
+    engine.is_backed_up().await?;
+    engine.end(Shape { shards: 4, ..ORDERS }).await
+}
+
+/// Nothing is started on an image of the other engine, the status says why, and the right image mends it.
+pub(crate) async fn an_image_of_another_engine_is_not_started_and_says_so(installed: &Installed) -> Result<()> {
+    let kubectl = namespace(installed, "mistaken").await?;
+    let spec = json!({"engine": "Valkey", "version": "8", "image": "kun.test/redis:8.0"});
+    let object = sized("mistaken", "mistaken", Shape { shards: 1, replicas: 0 }, &spec);
+    kubectl.feed(&["create", "-f", "-"], &object.to_string()).await?;
+    let why = "1 members do not start; the first is 0-0: the image has no valkey-server, and spec.engine is Valkey";
+    let says = |object: &Value| {
+        let conditions = object["status"]["conditions"].as_array();
+        let says = |kind: &str, status: &str| {
+            let says = |c: &Value| c["type"] == kind && c["status"] == status && c["message"] == why;
+            conditions.into_iter().flatten().any(says)
+        };
+        says("Ready", "False")
+            && says("Degraded", "True")
+            && object["status"]["shards"][0]["members"][0]["state"] == "Held"
+    };
+    kubectl.until("rdc", "mistaken", PATIENCE, "told that its image is not Valkey's", says).await?;
+    let right = json!({"spec": {"image": "kun.test/valkey:8.1"}}).to_string();
+    kubectl.run(&["patch", "rdc", "mistaken", "--type=merge", "-p", &right]).await?;
+    runs(&story::ready(&kubectl, "mistaken", 1).await?, "8.1.")?;
+    kubectl.run(&["delete", "namespace", "mistaken", "--timeout=120s"]).await.map(drop)
+}
+
+/// A cluster of an engine in a namespace of its own, which is called as it is, under a writer.
+struct Engine {
+    name: &'static str,
+    kubectl: Kubectl,
+    writer: Writer,
+}
+
+impl Engine {
+    async fn begin(installed: &Installed, name: &'static str, spec: &Value, version: &str) -> Result<Self> {
+        let kubectl = namespace(installed, name).await?;
+        installed.create(name, name, ORDERS, spec).await?;
+        runs(&kubectl.get("rdc", name).await?, version)?;
+        let credentials = oracle::credentials(&kubectl, name, name, "default").await?;
+        let writer = Writer::start(members(&kubectl, name).await?, Some(credentials));
+        writer.progress(300, PATIENCE).await?;
+        Ok(Self { name, kubectl, writer })
+    }
+
+    async fn hands_over(&self) -> Result<()> {
+        let primary = async || {
+            let cluster = self.kubectl.get("rdc", self.name).await?;
+            anyhow::Ok(cluster["status"]["shards"][0]["primary"].clone())
+        };
+        let before = primary().await?;
+        self.act("failover", "RedisOperation", &json!({"failover": {"shard": 0}}), "Succeeded").await?;
+        self.writer.progress(300, PATIENCE).await?;
+        story::ready(&self.kubectl, self.name, ORDERS.shards).await?;
+        ensure!(before != primary().await?, "shard 0 still has the primary {before}");
+        Ok(())
+    }
+
+    async fn act(&self, verb: &str, kind: &str, spec: &Value, phase: &str) -> Result<Value> {
+        let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec}).to_string();
+        let path = format!("/apis/redis.kun.io/v1/namespaces/{0}/redisclusters/{0}/{verb}", self.name);
+        let record: Value =
+            serde_json::from_str(&self.kubectl.feed(&["create", "--raw", &path, "-f", "-"], &body).await?)?;
+        let name = record["metadata"]["name"].as_str().context("name of the record")?;
+        let done = story::finished(&self.kubectl, &kind.to_ascii_lowercase(), name).await?;
+        ensure!(done["status"]["phase"] == phase, "{verb} ended with {:#}", done["status"]);
+        Ok(done)
+    }
+
+    /// A value that no format but Valkey 9's can hold.
+    async fn keeps_a_field_that_expires(&self) -> Result<()> {
+        let credentials = oracle::credentials(&self.kubectl, self.name, self.name, "default").await?;
+        let mut client = ClusterClient::new(members(&self.kubectl, self.name).await?, Some(credentials));
+        for command in [
+            Command::new("HSET").args(["session", "token", "x"]),
+            Command::new("HEXPIRE").args(["session", "3600", "FIELDS", "1", "token"]),
+        ] {
+            let outcome = client.execute("session", &command).await;
+            ensure!(matches!(outcome, Outcome::Acked(_)), "{outcome:?}");
+        }
+        Ok(())
+    }
+
+    /// Every artifact is read back, value by value: the walk ends well only if it understood each.
+    async fn is_backed_up(&self) -> Result<()> {
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "vault"},
+            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}});
+        self.kubectl.feed(&["apply", "-f", "-"], &claim.to_string()).await?;
+        let target = json!({"target": {"persistentVolumeClaim": {"claimName": "vault"}}});
+        let done = self.act("backup", "RedisBackup", &target, "Completed").await?;
+        let status = &done["status"];
+        ensure!(status["engine"] == "Valkey" && status["verified"] == true, "{status:#}");
+        ensure!(status["engineVersion"].as_str().is_some_and(|version| version.starts_with("9.")), "{status:#}");
+        Ok(())
+    }
+
+    /// Nothing acknowledged is lost, the invariants hold, and the namespace goes.
+    async fn end(self, shape: Shape) -> Result<()> {
+        let Self { name, kubectl, writer } = self;
+        let verdict = writer.verify(&members(&kubectl, name).await?).await?;
+        ensure!(verdict.lost.is_empty() && verdict.acked > 0, "{verdict:#?}");
+        oracle::check(&kubectl, name, name, shape).await?;
+        say(&format!("{name}: {} acknowledged writes, none lost; worst gap {:?}", verdict.acked, verdict.worst_gap));
+        kubectl.run(&["delete", "namespace", name, "--timeout=120s"]).await.map(drop)
+    }
+}
+
+async fn namespace(installed: &Installed, name: &str) -> Result<Kubectl> {
+    installed.kubectl.run(&["create", "namespace", name]).await?;
+    Ok(installed.kubectl.clone().within(name))
+}
+
+async fn members(kubectl: &Kubectl, name: &str) -> Result<Vec<SocketAddr>> {
+    Ok(oracle::addresses(kubectl, name, name).await?.into_values().collect())
+}
+
+/// Whether all members say that they are of this version.
+fn runs(cluster: &Value, version: &str) -> Result<()> {
+    for field in ["version", "highestVersion"] {
+        let found = cluster["status"][field].as_str().unwrap_or_default();
+        ensure!(found.starts_with(version), "{field}: {:#}", cluster["status"]);
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use types::{
     RedisCluster, RedisPolicy,
     cluster::RedisClusterSpec,
+    engine::Engine,
     field::{Fault, Path},
     policy::{IntRange, LabelSelector, PolicyAction, Requirement},
     quantity::Quantity,
@@ -17,6 +18,7 @@ use crate::facts::Facts;
 #[derive(Clone, Debug, Default)]
 pub struct Policy {
     selector: Option<LabelSelector>,
+    engines: Vec<Engine>,
     /// Ranges with the text that names them.
     versions: Vec<(String, Range)>,
     images: Vec<String>,
@@ -47,6 +49,7 @@ impl From<&RedisPolicy> for Policy {
         };
         Self {
             selector: spec.namespace_selector.clone(),
+            engines: spec.engines.clone(),
             versions: spec.versions.iter().filter_map(|text| Some((text.clone(), text.parse().ok()?))).collect(),
             images: spec.images.clone(),
             shards: spec.shards,
@@ -156,6 +159,7 @@ fn total_memory(spec: &RedisClusterSpec) -> Option<u128> {
 fn breaches(policy: &Policy, spec: &RedisClusterSpec, others_memory: u128) -> Vec<Breach> {
     let path = Path::new("spec");
     let mut found = Vec::new();
+    found.extend(engine(policy, &path, spec));
     found.extend(version(policy, &path, spec));
     found.extend(image(policy, &path, spec));
     let (shards, replicas) = (i64::from(spec.shards()), i64::from(spec.replicas()));
@@ -174,6 +178,16 @@ fn breaches(policy: &Policy, spec: &RedisClusterSpec, others_memory: u128) -> Ve
         Some(Breach { rule: "forbiddenConfig", path: path.child("config").key(name), distance: None, value, why })
     }));
     found
+}
+
+fn engine(policy: &Policy, path: &Path, spec: &RedisClusterSpec) -> Option<Breach> {
+    if policy.engines.is_empty() || policy.engines.contains(&spec.engine) {
+        return None;
+    }
+    let allowed: Vec<String> = policy.engines.iter().map(|engine| format!("{engine:?}")).collect();
+    let value = format!("{:?}", spec.engine);
+    let why = format!("allows engines {}, not {value}", allowed.join(" or "));
+    Some(Breach { rule: "engines", path: path.child("engine"), distance: None, value, why })
 }
 
 fn version(policy: &Policy, path: &Path, spec: &RedisClusterSpec) -> Option<Breach> {

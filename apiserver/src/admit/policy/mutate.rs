@@ -143,6 +143,7 @@ impl Scene<'_> {
             },
         };
         if let Some(kind) = kind {
+            kind.strategy.before_default(&mut changed);
             kind.shape.default(&mut changed);
             kind.strategy.default(&mut changed);
         }

@@ -107,6 +107,18 @@ pub static PARAMETERS: &[Parameter] = &[
     live("zset-max-listpack-value", Int(0, MANY), "64"),
 ];
 
+/// Defaults of Valkey since 8.0 that are not Redis'; tried on 8.1.1 and 9.1.2, which take every parameter of the table in
+/// their configuration file. There `io-threads-do-reads`, `dynamic-hz` and (9.1) `sanitize-dump-payload` have no effect.
+pub(super) static OF_VALKEY: &[(&str, &str)] = &[
+    ("lazyfree-lazy-eviction", "yes"),
+    ("lazyfree-lazy-expire", "yes"),
+    ("lazyfree-lazy-server-del", "yes"),
+    ("lazyfree-lazy-user-del", "yes"),
+    ("lazyfree-lazy-user-flush", "yes"),
+    ("repl-backlog-size", "10mb"),
+    ("replica-lazy-flush", "yes"),
+];
+
 fn is_output_limits(text: &str) -> bool {
     let words: Vec<&str> = text.split(' ').collect();
     let size = |word: &str| memory(word).is_some_and(|bytes| bytes <= TERABYTE);

@@ -18,6 +18,19 @@ fn every_directive_of_redis_7_0_is_either_allowed_or_owned_and_never_both() {
 }
 
 #[test]
+fn what_is_taken_out_returns_to_the_default_of_the_engine() {
+    let default = |name: &str, engine| parameter(name).unwrap().default_of(engine);
+    for (name, redis, valkey) in
+        [("repl-backlog-size", "1mb", "10mb"), ("lazyfree-lazy-expire", "no", "yes"), ("timeout", "0", "0")]
+    {
+        assert_eq!((default(name, Engine::Redis), default(name, Engine::Valkey)), (redis, valkey), "{name}");
+    }
+    for (name, value) in table::OF_VALKEY {
+        assert!(check(name, value).is_ok_and(|one| one.default != *value), "{name} {value}");
+    }
+}
+
+#[test]
 fn the_table_is_sorted_and_every_default_is_a_value_that_is_taken() {
     assert!(PARAMETERS.windows(2).all(|pair| pair[0].name < pair[1].name));
     for one in PARAMETERS {

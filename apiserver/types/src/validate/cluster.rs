@@ -10,7 +10,7 @@ use crate::{
     image::Reference,
     names::CLUSTER_NAME_MAX,
     quantity::Quantity,
-    version::{self, Version},
+    version::{Range, Version},
 };
 
 /// Fewest shards in mode Cluster: two primaries have no majority once one of them is gone.
@@ -117,7 +117,7 @@ fn topology(faults: &mut Faults, path: &Path, spec: &RedisClusterSpec) {
 }
 
 fn image(faults: &mut Faults, path: &Path, spec: &RedisClusterSpec) {
-    let parsed = version_faults(faults, &path.child("version"), &spec.version);
+    let parsed = version_faults(faults, &path.child("version"), spec);
     let Some(image) = spec.image.as_deref() else { return };
     let path = path.child("image");
     match Reference::parse(image) {
@@ -140,16 +140,17 @@ fn image(faults: &mut Faults, path: &Path, spec: &RedisClusterSpec) {
     }
 }
 
-fn version_faults(faults: &mut Faults, path: &Path, text: &str) -> Option<Version> {
+fn version_faults(faults: &mut Faults, path: &Path, spec: &RedisClusterSpec) -> Option<Version> {
+    let (text, supported) = (spec.version.as_str(), spec.engine.supported());
     match text.parse::<Version>() {
         Err(error) => {
             faults.push(Fault::invalid(path.clone(), text, error.to_string()));
             None
         }
         Ok(version) => {
-            let supported = version::SUPPORTED.parse::<version::Range>();
-            if supported.is_ok_and(|range| !range.contains(version)) {
-                faults.push(Fault::invalid(path.clone(), text, format!("must be in the range {}", version::SUPPORTED)));
+            if supported.parse::<Range>().is_ok_and(|range| !range.contains(version)) {
+                let why = format!("must be in the range {supported} with engine {:?}", spec.engine);
+                faults.push(Fault::invalid(path.clone(), text, why));
             }
             Some(version)
         }

@@ -29,6 +29,7 @@ pub fn policy(object: &RedisPolicy) -> Vec<Fault> {
     if let Some(given) = &spec.namespace_selector {
         selector(&mut faults, &path.child("namespaceSelector"), given);
     }
+    duplicates(&mut faults, &path.child("engines"), &spec.engines);
     list(&mut faults, &path.child("versions"), &spec.versions, |text| {
         text.parse::<version::Range>().err().map(|error| error.to_string())
     });

@@ -38,7 +38,8 @@ fn a_cluster_that_says_nothing_and_one_that_says_all_are_fine() {
         "deletion": {"policy": "Retain", "protected": true}, "paused": true, "update": {"strategy": "Supervised"},
         "placement": {"spread": "Required"}
     });
-    for spec in [json!({}), json!({"mode": "Standalone"}), all] {
+    let valkey = json!({"engine": "Valkey", "version": "9", "image": "kun.test/valkey:9"});
+    for spec in [json!({}), json!({"mode": "Standalone"}), valkey, all] {
         assert_eq!(texts(&cluster(&a_cluster(&spec))), Vec::<String>::new(), "{spec}");
     }
 }
@@ -101,6 +102,14 @@ fn a_fault_carries_the_numbers_and_the_reason() {
         (
             json!({"image": "redis:7.2.4-alpine"}),
             "spec.image: Invalid value: \"redis:7.2.4-alpine\": its tag tells version 7.2.4, but spec.version is 7.0",
+        ),
+        (
+            json!({"version": "9"}),
+            "spec.version: Invalid value: \"9\": must be in the range >=7.0, <9 with engine Redis",
+        ),
+        (
+            json!({"engine": "Valkey", "version": "7.2"}),
+            "spec.version: Invalid value: \"7.2\": must be in the range >=8.0, <9.2 with engine Valkey",
         ),
         (
             json!({"config": {"dir": "/etc"}}),
@@ -205,6 +214,29 @@ fn what_is_immutable_stays_and_volumes_and_versions_only_grow() {
             json!({"version": "7.0"}),
             vec![
                 "spec.version: Invalid value: \"7.0\": must not go below 7.2, the version of the present spec: Redis does not read files of a later minor version",
+            ],
+        ),
+        (
+            json!({}),
+            json!({"engine": "Valkey", "version": "8.1"}),
+            vec![
+                "spec.engine: Invalid value: \"Valkey\": is immutable: it is Redis, and its files are not for another engine",
+            ],
+        ),
+        (
+            json!({"engine": "Valkey", "version": "9"}),
+            json!({"version": "7.0", "mode": "Standalone"}),
+            vec![
+                "spec.mode: Invalid value: \"Standalone\": is immutable: it is Cluster, and data does not carry over",
+                "spec.engine: Invalid value: \"Redis\": is immutable: it is Valkey, and its files are not for another engine",
+            ],
+        ),
+        (json!({"engine": "Valkey", "version": "8.1"}), json!({"engine": "Valkey", "version": "9"}), vec![]),
+        (
+            json!({"engine": "Valkey", "version": "9"}),
+            json!({"engine": "Valkey", "version": "8.1"}),
+            vec![
+                "spec.version: Invalid value: \"8.1\": must not go below 9, the version of the present spec: Valkey does not read files of a later minor version",
             ],
         ),
         (json!({"storage": {"size": "1Gi"}}), json!({"storage": {"size": "2Gi"}}), vec![]),

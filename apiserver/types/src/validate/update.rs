@@ -20,6 +20,13 @@ pub fn cluster_update(new: &RedisCluster, old: &RedisCluster) -> Vec<Fault> {
         let why = format!("is immutable: it is {:?}, and data does not carry over", old.spec.mode);
         faults.push(Fault::invalid(path.child("mode"), format!("{:?}", new.spec.mode), why));
     }
+    if new.spec.engine != old.spec.engine {
+        let why = format!("is immutable: it is {:?}, and its files are not for another engine", old.spec.engine);
+        faults.push(Fault::invalid(path.child("engine"), format!("{:?}", new.spec.engine), why));
+        // Versions of different engines are not comparable.
+        storage(&mut faults, &path.child("storage"), &new.spec, &old.spec);
+        return faults;
+    }
     faults.extend(downgrade(&path.child("version"), new, old));
     storage(&mut faults, &path.child("storage"), &new.spec, &old.spec);
     faults
@@ -40,7 +47,8 @@ fn downgrade(path: &Path, new: &RedisCluster, old: &RedisCluster) -> Option<Faul
     let lower = if wanted.minor.is_some() { present.is_downgrade_to(wanted) } else { wanted.major < present.major };
     lower.then(|| {
         let why = format!(
-            "must not go below {present}, the version {whose}: Redis does not read files of a later minor version"
+            "must not go below {present}, the version {whose}: {:?} does not read files of a later minor version",
+            old.spec.engine
         );
         Fault::invalid(path.clone(), new.spec.version.as_str(), why)
     })

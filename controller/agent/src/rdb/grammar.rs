@@ -1,5 +1,24 @@
 //! The grammar of an RDB file as far as a reader that skips values needs it: what may come next, and what each type of
-//! value consists of. Versions of types are those of Redis up to 7.2; a type that is not here is not known.
+//! value consists of. Types are those of Redis up to 7.2 and of Valkey up to 9.1; a type that is not here is not known.
+
+/// Whose numbers the types of a file are. They were the same until Redis 7.2, and Valkey's files say so until 9.0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Redis,
+    Valkey,
+}
+
+impl Dialect {
+    /// `REDIS0011`, or `VALKEY080`.
+    pub(super) fn of_magic(magic: [u8; 9]) -> Option<Self> {
+        let (version, dialect) = match (magic.strip_prefix(b"REDIS"), magic.strip_prefix(b"VALKEY")) {
+            (Some(version), _) => (version, Self::Redis),
+            (None, Some(version)) => (version, Self::Valkey),
+            (None, None) => return None,
+        };
+        version.iter().all(u8::is_ascii_digit).then_some(dialect)
+    }
+}
 
 /// What is to be read next. The reader is a stack of these: what is on top comes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +55,10 @@ pub(super) enum Many {
     Pairs,
     TextScored,
     Scored,
+    /// Fields of a hash, with values and times.
+    Expiring,
+    /// First and last slots.
+    Ranges,
     QuickList,
     Groups(Version),
     Pending,
@@ -52,7 +75,7 @@ pub(super) enum Version {
 }
 
 /// The steps of a value, last first; `None`: the type is not known.
-pub(super) fn value_steps(kind: u8) -> Option<&'static [Step]> {
+pub(super) fn value_steps(dialect: Dialect, kind: u8) -> Option<&'static [Step]> {
     Some(match kind {
         0 | 9..=13 | 16 | 17 | 20 => &[Step::String],
         1 | 2 | 14 => &[Step::Count(Many::Strings)],
@@ -70,6 +93,7 @@ pub(super) fn value_steps(kind: u8) -> Option<&'static [Step]> {
         18 => &[Step::Count(Many::QuickList)],
         19 => STREAM_TWO,
         21 => STREAM_THREE,
+        22 if dialect == Dialect::Valkey => &[Step::Count(Many::Expiring)],
         _ => return None,
     })
 }

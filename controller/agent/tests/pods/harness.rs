@@ -38,6 +38,8 @@ pub(crate) struct Cluster {
 pub(crate) struct Pod {
     pub(crate) ip: Ipv4Addr,
     pub(crate) dir: PathBuf,
+    /// What it has for a server.
+    pub(crate) server: PathBuf,
     child: Option<Child>,
 }
 
@@ -105,7 +107,7 @@ impl Cluster {
         ] {
             fs::write(dir.join(file), content).unwrap();
         }
-        self.pods.push(Pod { ip, dir, child: None });
+        self.pods.push(Pod { ip, dir, server: "redis-server".into(), child: None });
         self.pods[number].start();
         number
     }
@@ -243,6 +245,7 @@ impl Pod {
             ("KUN_CONFIG_DIR", path("config")),
             ("KUN_AUTH_DIR", path("auth")),
             ("KUN_INTERNAL_DIR", path("internal")),
+            ("KUN_REDIS_SERVER", self.server.display().to_string()),
         ]
     }
 

@@ -1,11 +1,74 @@
 //! A damaged nodes.conf beside a data set: held, never a crash loop, never a stranger that claims slots.
 
-use std::fs;
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
 
 use rustix::process::Signal;
 use types::agent::AgentPhase;
 
-use crate::harness::{Cluster, config, eventually, fill};
+use crate::harness::{Cluster, Pod, config, eventually, fill};
+
+#[tokio::test]
+async fn a_server_of_another_engine_never_sees_the_data_and_another_image_mends_it() {
+    let mut cluster = Cluster::new(12, config());
+    cluster.add();
+    fill_alone(&cluster.pods[0]).await;
+    let id = cluster.pods[0].id().await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0));
+    let before = fs::read(cluster.pods[0].data("nodes.conf")).unwrap();
+    for (name, says, why) in [
+        ("redis-server", "Valkey server v=9.1.2 sha=0", "is Valkey 9.1.2, and spec.engine is Redis"),
+        ("valkey-server", "Redis server v=7.0.15 sha=0", "is Redis 7.0.15, and spec.engine is Valkey"),
+        ("valkey-server", "", "the image has no"),
+    ] {
+        let pod = &mut cluster.pods[0];
+        pod.server = impostor(&pod.dir, name, says);
+        pod.start();
+        let pod = &cluster.pods[0];
+        eventually("the agent says what is wrong", async || {
+            cluster.report(pod).await.is_some_and(|report| report.held_because.is_some_and(|text| text.contains(why)))
+        })
+        .await;
+        let report = cluster.report(pod).await.unwrap();
+        assert_eq!((report.phase, report.starts), (AgentPhase::Starting, 0));
+        assert!(cluster.get(pod, "/readyz").await.1.contains(why));
+        assert_eq!(fs::read(pod.data("nodes.conf")).unwrap(), before, "nothing was touched");
+        assert!(!pod.data("started").exists());
+        cluster.pods[0].signal(Signal::TERM);
+        assert_eq!(cluster.pods[0].ended().await, Some(0));
+    }
+    cluster.pods[0].server = "redis-server".into();
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].id().await, id);
+    assert_eq!(cluster.pods[0].dbsize().await, 100);
+}
+
+/// All slots and a hundred keys.
+async fn fill_alone(pod: &Pod) {
+    let mut redis = pod.operator().await;
+    redis.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    eventually("slots are served", async || redis.cluster_info().await.unwrap().ok).await;
+    fill(pod, "k", 100, b"v").await;
+}
+
+/// A server that says what it is, and leaves a mark if it is started. One that says nothing is not there.
+fn impostor(dir: &Path, name: &str, says: &str) -> PathBuf {
+    let path = dir.join(name);
+    if says.is_empty() {
+        return dir.join("nowhere").join(name);
+    }
+    let script = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo '{says}' && exit\ntouch '{0}/data/started'\n",
+        dir.display()
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
 
 #[tokio::test]
 async fn each_kind_of_damage_is_held_and_the_controllers_word_releases_it() {

@@ -3,7 +3,7 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::observed::{NodeId, Open, Pod};
+use crate::observed::{NodeId, Open, Pod, Role};
 use crate::phase::{Flow, balance};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
@@ -68,7 +68,18 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
         None => {}
     }
     for other in scene.live.iter().filter(|other| other.pod != owner.pod && other.node.open.contains_key(&slot)) {
-        found.stabilise(other.pod, slot);
+        if let Some(told) = told_of_marks(scene, *other) {
+            found.stabilise(told.pod, slot);
+        }
+    }
+}
+
+/// Who is told to clear a member's mark. A replica has its marks from its primary, which with Valkey passes them on, and lets nobody
+/// else clear them; one whose primary does not answer keeps them for now.
+fn told_of_marks<'a>(scene: &Scene<'a>, live: Live<'a>) -> Option<Live<'a>> {
+    match &live.node.role {
+        Role::Primary { .. } => Some(live),
+        Role::Replica { of, .. } => scene.by_id(*of).filter(|primary| primary.node.is_primary()),
     }
 }
 

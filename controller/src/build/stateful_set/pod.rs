@@ -1,4 +1,4 @@
-//! The pod of a member: the agent as PID 1 beside redis-server, within Pod Security "restricted".
+//! The pod of a member: the agent as PID 1 beside the server, within Pod Security "restricted".
 
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
@@ -28,7 +28,7 @@ const NODE: &str = "kubernetes.io/hostname";
 const BINARY: &str = "/kun/bin/kun";
 /// Where it lies in our own image.
 pub(crate) const BINARY_IN_IMAGE: &str = "/usr/local/bin/kun";
-/// uid and gid of the official images' `redis` user.
+/// uid and gid of the user that official images have for the server.
 const REDIS_USER: i64 = 999;
 /// Longer than a manual failover may take (5 s) plus saving; the agent hands the primary role over in this time.
 const GRACE_SECONDS: i64 = 30;
@@ -130,7 +130,7 @@ fn environment(resolved: &Resolved, shard: u16) -> Vec<EnvVar> {
         plain("KUN_CONFIG_DIR", "/etc/kun/config"),
         plain("KUN_AUTH_DIR", "/etc/kun/auth"),
         plain("KUN_INTERNAL_DIR", "/etc/kun/internal"),
-        plain("KUN_REDIS_SERVER", "redis-server"),
+        plain("KUN_REDIS_SERVER", resolved.engine.server()),
     ];
     if resolved.memory_limit.is_some() {
         environment.push(EnvVar {

@@ -15,7 +15,7 @@ use resp::{Command, Connection, Credentials, Reply};
 use super::pace::{BYTES_MOST, Bucket, Budget};
 use super::{Error, leading};
 use crate::lease::Guard;
-use crate::redis::Error as RedisError;
+use crate::redis::{self, Error as RedisError};
 use crate::resolve::Moving;
 
 /// Keys asked of one slot at a time.
@@ -34,6 +34,9 @@ pub(super) struct Ends {
     pub(super) source: Connection,
     pub(super) target: Connection,
     pub(super) to: SocketAddr,
+    /// For what is said of many slots.
+    pub(super) more_source: redis::Abreast,
+    pub(super) more_target: redis::Abreast,
 }
 
 /// A key that is too large to be moved.
@@ -281,8 +284,8 @@ impl Stream {
     ) -> Result<(), Error> {
         let state = self.slots.entry(slot).or_default();
         let bytes = match &reply {
-            // It has been deleted, or has expired.
-            Reply::Nil => {
+            // It has been deleted, or has expired; for a marked slot the answer is then where to ask for it.
+            gone if is_gone(gone) => {
                 state.under_way = state.under_way.saturating_sub(1);
                 return Ok(());
             }
@@ -375,6 +378,15 @@ fn locked(bucket: &Mutex<Bucket>) -> MutexGuard<'_, Bucket> {
     bucket.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether the answer to a question about a key says that there is none.
+fn is_gone(reply: &Reply) -> bool {
+    match reply {
+        Reply::Nil => true,
+        Reply::Error(text) => text.starts_with("ASK "),
+        Reply::Status(_) | Reply::Integer(_) | Reply::Bulk(_) | Reply::Array(_) => false,
+    }
+}
+
 fn unexpected(what: &'static str, address: SocketAddr, reply: &Reply) -> Error {
     let why = match reply {
         Reply::Error(text) => text.clone(),
@@ -383,4 +395,23 @@ fn unexpected(what: &'static str, address: SocketAddr, reply: &Reply) -> Error {
         }
     };
     Error::Node(RedisError::Answer { what, address, why })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn a_key_that_went_while_its_slot_moves_is_sent_on_and_so_it_is_gone() {
+        for (reply, gone) in [
+            (Reply::Nil, true),
+            (Reply::Error("ASK 6432 127.85.2.21:6379".to_owned()), true),
+            (Reply::Error("MOVED 6432 127.85.2.21:6379".to_owned()), false),
+            (Reply::Error("ASKING is not allowed".to_owned()), false),
+            (Reply::Integer(56), false),
+        ] {
+            assert_eq!(is_gone(&reply), gone, "{reply:?}");
+        }
+    }
 }

@@ -4,10 +4,10 @@
 use types::image::Reference;
 use types::version::Version;
 
-/// Reads the answer of `redis-server --version`: `Redis server v=7.0.15 sha=…`.
+/// Reads the answer of `redis-server --version`: `Redis server v=7.0.15 sha=…`. Valkey under this name is not Redis.
 #[must_use]
 pub fn version_of_banner(banner: &str) -> Option<Version> {
-    banner.split_whitespace().find_map(|word| word.strip_prefix("v="))?.parse().ok()
+    banner.strip_prefix("Redis server ")?.split_whitespace().find_map(|word| word.strip_prefix("v="))?.parse().ok()
 }
 
 /// Checks an image against the local redis-server; the error is the message of `ErrImagePull`.
@@ -80,7 +80,15 @@ mod tests {
 
     #[test]
     fn a_banner_that_is_not_one_is_refused() {
-        for banner in ["", "redis-server", "v=", "v=7.0.15-rc1", "v=a.b"] {
+        for banner in [
+            "",
+            "redis-server",
+            "v=7.0.15",
+            "Redis server v=",
+            "Redis server v=7.0.15-rc1",
+            "Redis server v=a.b",
+            "Valkey server v=8.1.1",
+        ] {
             assert_eq!(version_of_banner(banner), None, "{banner:?}");
         }
     }
