@@ -74,7 +74,19 @@ pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'
     let near = matches!(&replica.node.role, Role::Replica { link_up: true, lag_bytes, .. } if *lag_bytes <= scene.limits.lag_bytes);
     let known = replica.node.peers.get(&lead.node.id).is_some_and(|peer| peer.slots() == lead.node.slots());
     let stays = !scene.is_terminating(replica.pod);
-    stays && near && known && replica.is_copy_of(lead.node.id) && replica.knows(lead) && lead.knows(replica)
+    let links = replica.knows(lead) && lead.knows(replica);
+    stays && near && known && replica.is_copy_of(lead.node.id) && links && is_electable(scene, replica, lead)
+}
+
+/// Enough primaries to elect it know it for a replica of this one. Others refuse it their votes, as in a cluster that is being formed
+/// (`clusterSendFailoverAuthIfNeeded`: a primary, or a node whose primary is not known, gets none), and it asks only once.
+fn is_electable(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool {
+    let voters = scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod));
+    let votes = voters.filter(|voter| {
+        let entry = voter.node.peers.get(&replica.node.id);
+        entry.is_some_and(|peer| matches!(peer.role, PeerRole::Replica { of } if of == lead.node.id))
+    });
+    votes.count() > scene.owned.len().saturating_add(scene.lost.len()) / 2
 }
 
 /// How long after an election no other may be called in the same shard, in milliseconds.

@@ -452,6 +452,29 @@ fn no_site_keeps_half_of_the_primaries_where_a_replica_elsewhere_can_take_one() 
 }
 
 #[test]
+fn no_role_goes_to_a_replica_that_most_primaries_take_for_something_else() {
+    // As while a cluster is being formed: they would refuse it their votes, and its primary would hold its clients' writes in vain.
+    let text = at_sites(["a", "b", "a", "b", "a", "b"]);
+    let heirs = ["0-1", "1-1", "2-1"];
+    let takes_for_a_primary = |observed: &mut Observed, voter: &str| {
+        let peers = &mut at(observed, voter).peers;
+        for heir in heirs {
+            if let Some(peer) = peers.get_mut(&id(pod(heir))) {
+                peer.role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            }
+        }
+    };
+    let hands_over =
+        |observed: &Observed| told(&Desired::cluster(3, 1), observed).iter().any(|line| line.contains("hand"));
+    let mut observed = layout(&text);
+    takes_for_a_primary(&mut observed, "2-0");
+    assert!(hands_over(&observed), "two of three are enough");
+    takes_for_a_primary(&mut observed, "1-0");
+    takes_for_a_primary(&mut observed, "0-0");
+    assert!(!hands_over(&observed));
+}
+
+#[test]
 fn nobody_waits_for_a_replica_elsewhere_that_is_far_behind() {
     let mut observed = layout(&at_sites(["a", "b", "a", "b", "a", "a"]));
     let behind = |observed: &mut Observed, place: &str| {
