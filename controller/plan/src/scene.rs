@@ -108,13 +108,19 @@ impl<'a> Scene<'a> {
         let owns = |shard: &u16| self.live_of(*shard).any(|live| !self.owned_by(live.pod).is_empty());
         let (settled, open): (Vec<u16>, Vec<u16>) = shards.into_iter().partition(owns);
         let (mut leads, mut held) = (BTreeMap::new(), BTreeMap::new());
-        for shard in settled.into_iter().chain(open) {
-            let Some(lead) = self.find_lead(shard, &held) else { continue };
+        let mut choose = |shard: u16| {
+            // Whoever was chosen before is judged anew: what the shards after it had to take was not known then.
+            let before: Option<Live<'a>> = leads.remove(&shard);
+            let here = before.and_then(|lead| self.site(lead.pod));
+            here.and_then(|site| held.get_mut(site)).into_iter().for_each(|count: &mut usize| *count -= 1);
+            let Some(lead) = self.find_lead(shard, &held) else { return };
             if let Some(site) = self.site(lead.pod) {
-                *held.entry(site).or_insert(0_usize) += 1;
+                *held.entry(site).or_insert(0) += 1;
             }
             leads.insert(shard, lead);
-        }
+        };
+        settled.into_iter().for_each(&mut choose);
+        open.iter().chain(&open).for_each(|shard| choose(*shard));
         leads
     }
 

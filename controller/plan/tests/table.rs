@@ -452,6 +452,30 @@ fn no_site_keeps_half_of_the_primaries_where_a_replica_elsewhere_can_take_one() 
 }
 
 #[test]
+fn the_first_primaries_stand_at_different_sites_where_that_is_possible() {
+    let assigned = |text: &str| {
+        let mut observed = layout(text);
+        for member in observed.members.values_mut() {
+            if let Seen::Node(node) = &mut member.seen {
+                (node.keys, node.epoch) = (0, 0);
+                node.peers.clear();
+            }
+        }
+        let plan = plan::plan(&Desired::cluster(3, 1), &observed, &Limits::default());
+        let steps: Vec<String> = plan.steps.iter().map(ToString::to_string).collect();
+        let places: Vec<&str> = ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1"].to_vec();
+        let has_slots = |place: &&str| steps.iter().any(|step| step.contains(&format!("slots to {place}:")));
+        places.into_iter().filter(has_slots).collect::<Vec<_>>()
+    };
+    assert_eq!(assigned("0-0 P@a 0-1 P@b 1-0 P@b 1-1 P@c 2-0 P@c 2-1 P@a"), ["0-0", "1-0", "2-0"]);
+    assert_eq!(assigned("0-0 P@a 0-1 P@b 1-0 P@a 1-1 P@c 2-0 P@c 2-1 P@b"), ["0-0", "1-1", "2-1"]);
+    // What the first could take is not known before the last has had its turn.
+    assert_eq!(assigned("0-0 P@b 0-1 P@c 1-0 P@a 1-1 P@c 2-0 P@b 2-1 P@a"), ["0-1", "1-0", "2-0"]);
+    assert_eq!(assigned("0-0 P@a 0-1 P@a 1-0 P@a 1-1 P@a 2-0 P@a 2-1 P@a"), ["0-0", "1-0", "2-0"]);
+    assert_eq!(assigned("0-0 P 0-1 P 1-0 P 1-1 P 2-0 P 2-1 P"), ["0-0", "1-0", "2-0"]);
+}
+
+#[test]
 fn no_role_goes_to_a_replica_that_most_primaries_take_for_something_else() {
     // As while a cluster is being formed: they would refuse it their votes, and its primary would hold its clients' writes in vain.
     let text = at_sites(["a", "b", "a", "b", "a", "b"]);
