@@ -8,7 +8,7 @@
 
 mod kept;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, RwLock};
@@ -26,6 +26,9 @@ use types::{RedisBackup, RedisCluster, RedisOperation, names};
 use crate::queue::Key;
 
 use kept::Kept;
+
+/// Objects that went and are remembered: an answer is late by some milliseconds, in which not as many go.
+const GONE_MOST: usize = 512;
 
 /// A kind the controller reads or writes, and the cache that holds it.
 pub trait Cached:
@@ -246,6 +249,9 @@ struct Inner<K> {
     /// A new complete state, between `Init` and `InitDone`.
     incoming: Option<Incoming<K>>,
     complete: bool,
+    /// uids of the last objects that went. The answer to a write may come after the word that its object is gone, as when a claim is
+    /// deleted whose finalizer goes at once: it must not come back here, for nothing would ever take it out again.
+    gone: VecDeque<String>,
     /// Why it cannot be followed now.
     fault: Option<String>,
 }
@@ -261,7 +267,8 @@ struct Incoming<K> {
 
 impl<K> Default for Cache<K> {
     fn default() -> Self {
-        let inner = Inner { objects: BTreeMap::new(), incoming: None, complete: false, fault: None };
+        let inner =
+            Inner { objects: BTreeMap::new(), incoming: None, complete: false, gone: VecDeque::new(), fault: None };
         Self { inner: RwLock::new(inner) }
     }
 }
@@ -335,10 +342,13 @@ impl<K: Cached> Cache<K> {
         self.read().objects.keys().cloned().collect()
     }
 
-    /// Puts the answer to one of our writes in, unless a newer version of it is there. Says which cluster it belongs to.
+    /// Puts the answer to one of our writes in, unless a newer version of it is there or it has gone meanwhile. Says which cluster it belongs to.
     pub fn put(&self, object: K) -> Option<Key> {
         let placed = Placed::of(object)?;
         let mut inner = self.write();
+        if placed.kept.uid().is_some_and(|uid| inner.gone.iter().any(|gone| gone == uid)) {
+            return Some(placed.key);
+        }
         if let Some(incoming) = &mut inner.incoming {
             placed.clone().put(&mut incoming.written);
         }
@@ -349,6 +359,12 @@ impl<K: Cached> Cache<K> {
     pub fn remove(&self, object: &K) -> Option<Key> {
         let (key, name) = place(object)?;
         let mut inner = self.write();
+        if let Some(uid) = &object.meta().uid {
+            inner.gone.push_back(uid.clone());
+            if inner.gone.len() > GONE_MOST {
+                inner.gone.pop_front();
+            }
+        }
         let of_cluster = inner.objects.get_mut(&key)?;
         if of_cluster.get(&name).is_some_and(|kept| kept.uid() == object.meta().uid.as_deref()) {
             of_cluster.remove(&name);
@@ -400,6 +416,8 @@ impl<K: Cached> Cache<K> {
                 }
             }
         }
+        // What it has exists, whatever was believed to have gone.
+        inner.gone.clear();
         let touched = inner.objects.keys().chain(objects.keys()).cloned().collect();
         inner.objects = objects;
         inner.complete = true;

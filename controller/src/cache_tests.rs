@@ -34,6 +34,23 @@ fn an_older_version_never_replaces_our_own_newer_write() {
 }
 
 #[test]
+fn an_answer_that_comes_after_the_word_that_its_object_is_gone_brings_it_not_back() {
+    let cache = Cache::<Pod>::default();
+    cache.put(pod("a", "u1", 10));
+    cache.take_in(Event::Delete(pod("a", "u1", 12)));
+    assert_eq!(cache.put(pod("a", "u1", 11)), Some(key()));
+    assert_eq!(held(&cache, "a"), None);
+    cache.put(pod("a", "u2", 13));
+    assert_eq!(held(&cache, "a").as_deref(), Some("13"), "its successor is another object");
+    // A store that was put back may have it again.
+    cache.take_in(Event::Init);
+    cache.take_in(Event::InitApply(pod("a", "u1", 5)));
+    cache.take_in(Event::InitDone);
+    cache.put(pod("a", "u1", 6));
+    assert_eq!(held(&cache, "a").as_deref(), Some("6"));
+}
+
+#[test]
 fn what_is_known_is_not_read_again_unless_something_else_is_held() {
     let cache = Cache::<Pod>::default();
     cache.put(pod("a", "u1", 10));
