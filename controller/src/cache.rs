@@ -52,10 +52,7 @@ pub trait Cached:
         Some(format!("app.kubernetes.io/managed-by={}", names::MANAGED_BY))
     }
     /// Takes out what nobody reads here, before it is kept.
-    fn prune(&mut self) {
-        // Often half of an object.
-        self.meta_mut().managed_fields = None;
-    }
+    fn prune(&mut self) {}
 }
 
 macro_rules! cached {
@@ -80,7 +77,6 @@ impl Cached for Pod {
     }
     /// What a pod should be is read from its StatefulSet. Of its own specification only where it is counts, and where it may be.
     fn prune(&mut self) {
-        self.metadata.managed_fields = None;
         self.spec = self.spec.take().map(|PodSpec { node_name, affinity, .. }| PodSpec {
             node_name,
             affinity,
@@ -148,90 +144,55 @@ pub struct Caches {
     pub budgets: Cache<PodDisruptionBudget>,
 }
 
+/// What is asked of every cache, whatever it holds.
+trait OfAnyKind {
+    /// Takes it for complete as it is.
+    fn assume_complete(&self);
+    /// Whether the first complete state has arrived.
+    fn complete(&self) -> bool;
+    /// That it is not complete yet, and why, as far as that is known.
+    fn missing(&self) -> Option<String>;
+    /// Names, uids and versions of the objects of one cluster.
+    fn versions(&self, key: &Key, state: &mut dyn Hasher);
+}
+
 impl Caches {
+    fn all(&self) -> [&dyn OfAnyKind; 10] {
+        let Self {
+            clusters,
+            operations,
+            backups,
+            stateful_sets,
+            pods,
+            services,
+            config_maps,
+            secrets,
+            claims,
+            budgets,
+        } = self;
+        [clusters, operations, backups, stateful_sets, pods, services, config_maps, secrets, claims, budgets]
+    }
+
     /// Takes the caches for complete as they are: for a caller that has filled them itself.
     pub fn assume_complete(&self) {
-        self.clusters.write().complete = true;
-        self.operations.write().complete = true;
-        self.backups.write().complete = true;
-        self.stateful_sets.write().complete = true;
-        self.pods.write().complete = true;
-        self.services.write().complete = true;
-        self.config_maps.write().complete = true;
-        self.secrets.write().complete = true;
-        self.claims.write().complete = true;
-        self.budgets.write().complete = true;
+        self.all().into_iter().for_each(OfAnyKind::assume_complete);
     }
 
     /// Whether every watch has delivered its first complete state.
     #[must_use]
     pub fn complete(&self) -> bool {
-        self.clusters.complete()
-            && self.operations.complete()
-            && self.backups.complete()
-            && self.stateful_sets.complete()
-            && self.pods.complete()
-            && self.services.complete()
-            && self.config_maps.complete()
-            && self.secrets.complete()
-            && self.claims.complete()
-            && self.budgets.complete()
-    }
-
-    /// Names, uids and versions of all that is held of one cluster.
-    pub fn versions(&self, key: &Key, state: &mut impl Hasher) {
-        let Self {
-            clusters,
-            operations,
-            backups,
-            stateful_sets,
-            pods,
-            services,
-            config_maps,
-            secrets,
-            claims,
-            budgets,
-        } = self;
-        clusters.versions(key, state);
-        operations.versions(key, state);
-        backups.versions(key, state);
-        stateful_sets.versions(key, state);
-        pods.versions(key, state);
-        services.versions(key, state);
-        config_maps.versions(key, state);
-        secrets.versions(key, state);
-        claims.versions(key, state);
-        budgets.versions(key, state);
+        self.all().into_iter().all(OfAnyKind::complete)
     }
 
     /// What has not delivered its first complete state, and what was said the last time when it was asked for.
     #[must_use]
     pub fn missing(&self) -> Vec<String> {
-        let Self {
-            clusters,
-            operations,
-            backups,
-            stateful_sets,
-            pods,
-            services,
-            config_maps,
-            secrets,
-            claims,
-            budgets,
-        } = self;
-        let all = [
-            clusters.missing(),
-            operations.missing(),
-            backups.missing(),
-            stateful_sets.missing(),
-            pods.missing(),
-            services.missing(),
-            config_maps.missing(),
-            secrets.missing(),
-            claims.missing(),
-            budgets.missing(),
-        ];
-        all.into_iter().flatten().collect()
+        self.all().into_iter().filter_map(OfAnyKind::missing).collect()
+    }
+
+    /// Names, uids and versions of all that is held of one cluster.
+    pub fn versions(&self, key: &Key, state: &mut impl Hasher) {
+        self.all().into_iter().for_each(|cache| cache.versions(key, state));
     }
 }
 
@@ -273,6 +234,31 @@ impl<K> Default for Cache<K> {
     }
 }
 
+impl<K: Cached> OfAnyKind for Cache<K> {
+    fn assume_complete(&self) {
+        self.write().complete = true;
+    }
+
+    fn complete(&self) -> bool {
+        self.read().complete
+    }
+
+    fn missing(&self) -> Option<String> {
+        let inner = self.read();
+        let why = inner.fault.as_deref().unwrap_or("not listed yet");
+        (!inner.complete).then(|| format!("{}: {why}", K::kind(&())))
+    }
+
+    fn versions(&self, key: &Key, mut state: &mut dyn Hasher) {
+        let inner = self.read();
+        let objects = inner.objects.get(key);
+        objects.map_or(0, BTreeMap::len).hash(&mut state);
+        for (name, kept) in objects.into_iter().flatten() {
+            (name, kept.uid(), kept.version()).hash(&mut state);
+        }
+    }
+}
+
 impl<K: Cached> Cache<K> {
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner<K>> {
         // A panic while writing cannot leave the maps half changed in a way that matters: each change is one insert.
@@ -282,35 +268,12 @@ impl<K: Cached> Cache<K> {
         self.inner.write().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether the first complete state has arrived.
-    #[must_use]
-    pub fn complete(&self) -> bool {
-        self.read().complete
-    }
-
-    /// That it is not complete yet, and why, as far as that is known.
-    fn missing(&self) -> Option<String> {
-        let inner = self.read();
-        let why = inner.fault.as_deref().unwrap_or("not listed yet");
-        (!inner.complete).then(|| format!("{}: {why}", K::kind(&())))
-    }
-
     /// Why it cannot be followed now; says whether that is news.
     pub(crate) fn complain(&self, why: String) -> bool {
         let mut inner = self.write();
         let is_news = inner.fault.as_ref() != Some(&why);
         inner.fault = Some(why);
         is_news
-    }
-
-    /// Names, uids and versions of the objects of one cluster.
-    fn versions(&self, key: &Key, state: &mut impl Hasher) {
-        let inner = self.read();
-        let objects = inner.objects.get(key);
-        objects.map_or(0, BTreeMap::len).hash(state);
-        for (name, kept) in objects.into_iter().flatten() {
-            (name, kept.uid(), kept.version()).hash(state);
-        }
     }
 
     /// The objects of one cluster, by name.
@@ -441,6 +404,8 @@ struct Placed<K> {
 
 impl<K: Cached> Placed<K> {
     fn of(mut object: K) -> Option<Self> {
+        // Nobody here reads managedFields, and they are often half of an object.
+        object.meta_mut().managed_fields = None;
         object.prune();
         let (key, name) = place(&object)?;
         Some(Self { key, name, kept: Kept::new(&object) })

@@ -161,15 +161,11 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
 async fn is_at_rest(context: &Context, key: &Key, basis: Basis) -> bool {
     let Some(local) = context.locals.known(key) else { return false };
     let mut local = local.lock().await;
-    if local.rest.is_none() {
-        return false;
-    }
-    let lasts = rest::lasts(context, basis, &mut local).await;
+    let Some(rest) = local.rest.take() else { return false };
+    let lasts = rest.lasts(context, basis, &mut local.memory).await;
     // Until now all was well, so whatever comes next has not been waited for yet.
     local.progress_at = Instant::now();
-    if !lasts {
-        local.rest = None;
-    }
+    local.rest = lasts.then_some(rest);
     lasts
 }
 

@@ -35,6 +35,18 @@ impl Engine {
         }
     }
 
+    /// What a server's answer to `--version` says: `Redis server v=7.0.15 sha=…`, or `Valkey server v=8.1.1 sha=…`. Its version as
+    /// it is written there.
+    #[must_use]
+    pub fn of_banner(banner: &str) -> Option<(Self, &str)> {
+        let (engine, words) = match (banner.strip_prefix("Redis server "), banner.strip_prefix("Valkey server ")) {
+            (Some(words), _) => (Self::Redis, words),
+            (None, Some(words)) => (Self::Valkey, words),
+            (None, None) => return None,
+        };
+        Some((engine, words.split_whitespace().find_map(|word| word.strip_prefix("v="))?))
+    }
+
     /// The server's program, as official images have it on the PATH.
     #[must_use]
     pub const fn server(self) -> &'static str {

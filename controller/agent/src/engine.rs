@@ -40,7 +40,7 @@ fn unusable(program: &Path, answer: Option<io::Result<String>>) -> Option<String
     let (shown, wanted) = (program.display(), of_program(program));
     match answer? {
         Ok(banner) => {
-            let (found, version) = read(&banner)?;
+            let (found, version) = Engine::of_banner(&banner)?;
             let why = || format!("the image's {shown} is {found:?} {version}, and spec.engine is {wanted:?}");
             (found != wanted).then(why)
         }
@@ -50,17 +50,6 @@ fn unusable(program: &Path, answer: Option<io::Result<String>>) -> Option<String
         // Starting it will tell.
         Err(_) => None,
     }
-}
-
-/// Reads `Redis server v=7.0.15 sha=…` or `Valkey server v=8.1.1 sha=…`.
-fn read(banner: &str) -> Option<(Engine, &str)> {
-    let mut words = banner.split_whitespace();
-    let engine = match words.next()? {
-        "Redis" => Engine::Redis,
-        "Valkey" => Engine::Valkey,
-        _ => return None,
-    };
-    Some((engine, words.find_map(|word| word.strip_prefix("v="))?))
 }
 
 #[cfg(test)]

@@ -111,8 +111,9 @@ impl<'a> Scene<'a> {
         let mut choose = |shard: u16| {
             // Whoever was chosen before is judged anew: what the shards after it had to take was not known then.
             let before: Option<Live<'a>> = leads.remove(&shard);
-            let here = before.and_then(|lead| self.site(lead.pod));
-            here.and_then(|site| held.get_mut(site)).into_iter().for_each(|count: &mut usize| *count -= 1);
+            if let Some(count) = before.and_then(|lead| held.get_mut(self.site(lead.pod)?)) {
+                *count -= 1;
+            }
             let Some(lead) = self.find_lead(shard, &held) else { return };
             if let Some(site) = self.site(lead.pod) {
                 *held.entry(site).or_insert(0) += 1;

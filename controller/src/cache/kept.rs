@@ -1,12 +1,10 @@
 //! How an object is kept: as JSON, deflated, and read when it is asked for. As a typed value, with room for every field that Kubernetes
 //! knows, it takes some twenty times as much. It must not know where objects come from.
 
-use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress};
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::Cached;

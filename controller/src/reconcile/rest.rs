@@ -15,11 +15,11 @@ use types::RedisBackup;
 use types::backup::BackupPhase;
 use types::cluster::Mode;
 
-use super::{Context, Local, Round};
+use super::{Context, Round};
 use crate::apply::Applied;
 use crate::gather::Gathered;
 use crate::operate;
-use crate::probe::{Place, Probed, Question, nodes, probe};
+use crate::probe::{Memory, Place, Probed, Question, nodes, probe};
 use crate::queue::Key;
 use crate::redis::Access;
 use crate::report::is_much;
@@ -79,7 +79,7 @@ impl Rest {
             mode,
             places: places.clone(),
             access,
-            said: Said::of(probed),
+            said: Said::of(probed.clone()),
             until: Instant::now() + until_expiry(gathered, now).min(WHOLE_EVERY),
         })
     }
@@ -88,16 +88,16 @@ impl Rest {
     pub(super) fn is_of(&self, basis: Basis) -> bool {
         self.basis == basis
     }
-}
 
-/// Whether nothing has changed since the last look: asks the members if Kubernetes has no news.
-pub(super) async fn lasts(context: &Context, basis: Basis, local: &mut Local) -> bool {
-    let Some(rest) = local.rest.as_ref().filter(|rest| rest.is_of(basis) && Instant::now() < rest.until) else {
-        return false;
-    };
-    let question = Question { mode: rest.mode, places: &rest.places, access: &rest.access, agents: &context.agents };
-    let probed = probe(question, &mut local.memory).await;
-    rest.said.is_still(&Said::of(&probed))
+    /// Whether nothing has changed since: asks the members if Kubernetes has no news.
+    pub(super) async fn lasts(&self, context: &Context, basis: Basis, memory: &mut Memory) -> bool {
+        if !self.is_of(basis) || Instant::now() >= self.until {
+            return false;
+        }
+        let Self { mode, places, access, .. } = self;
+        let question = Question { mode: *mode, places, access, agents: &context.agents };
+        self.said.is_still(&Said::of(probe(question, memory).await))
+    }
 }
 
 fn has_ended(backup: &RedisBackup) -> bool {
@@ -133,14 +133,15 @@ struct Said {
 }
 
 impl Said {
-    fn of(probed: &Probed) -> Self {
+    fn of(probed: Probed) -> Self {
         let sum = |figure: fn(&plan::Node) -> u64| {
             let primaries = nodes(&probed.observed).filter(|node| node.is_primary());
             primaries.map(figure).fold(0, u64::saturating_add)
         };
+        let (keys, bytes) = (sum(|node| node.keys), sum(|node| node.bytes));
         let mut hasher = DefaultHasher::new();
-        without_figures(probed.clone()).hash(&mut hasher);
-        Self { gist: hasher.finish(), keys: sum(|node| node.keys), bytes: sum(|node| node.bytes) }
+        without_figures(probed).hash(&mut hasher);
+        Self { gist: hasher.finish(), keys, bytes }
     }
 
     fn is_still(self, now: &Self) -> bool {
@@ -191,7 +192,7 @@ mod tests {
         let (primary, replica) = (Pod::new(0, 0), Pod::new(0, 1));
         let mut now = healthy(3, 2);
         now.observed.elections.insert(0, 1);
-        let before = Said::of(&now);
+        let before = Said::of(now.clone());
         now.facts.get_mut(&primary).unwrap().offset += 1000;
         if let Role::Replica { offset, lag_bytes, .. } = &mut node(&mut now, replica).role {
             (*offset, *lag_bytes) = (*offset + 900, 100);
@@ -199,14 +200,14 @@ mod tests {
         node(&mut now, primary).keys += 1;
         node(&mut now, primary).bytes += 1 << 20;
         now.observed.elections.insert(0, 5001);
-        assert!(before.is_still(&Said::of(&now)));
+        assert!(before.is_still(&Said::of(now.clone())));
         node(&mut now, primary).keys += 10;
-        assert!(!before.is_still(&Said::of(&now)), "30 keys have become 41");
+        assert!(!before.is_still(&Said::of(now.clone())), "30 keys have become 41");
     }
 
     #[test]
     fn whatever_else_a_member_says_ends_the_rest() {
-        let before = Said::of(&healthy(3, 2));
+        let before = Said::of(healthy(3, 2));
         let (primary, replica) = (Pod::new(0, 0), Pod::new(0, 1));
         let changes: [fn(&mut Probed, Pod, Pod); 7] = [
             |now, primary, _| node(now, primary).current_epoch += 1,
@@ -224,7 +225,7 @@ mod tests {
         for (number, change) in changes.into_iter().enumerate() {
             let mut now = healthy(3, 2);
             change(&mut now, primary, replica);
-            assert!(!before.is_still(&Said::of(&now)), "change {number}");
+            assert!(!before.is_still(&Said::of(now.clone())), "change {number}");
         }
     }
 

@@ -23,11 +23,10 @@ pub fn cluster_update(new: &RedisCluster, old: &RedisCluster) -> Vec<Fault> {
     if new.spec.engine != old.spec.engine {
         let why = format!("is immutable: it is {:?}, and its files are not for another engine", old.spec.engine);
         faults.push(Fault::invalid(path.child("engine"), format!("{:?}", new.spec.engine), why));
+    } else {
         // Versions of different engines are not comparable.
-        storage(&mut faults, &path.child("storage"), &new.spec, &old.spec);
-        return faults;
+        faults.extend(downgrade(&path.child("version"), new, old));
     }
-    faults.extend(downgrade(&path.child("version"), new, old));
     storage(&mut faults, &path.child("storage"), &new.spec, &old.spec);
     faults
 }

@@ -1,13 +1,17 @@
 //! Which images the node can stand in for, pure: it runs the machine's own redis-server and says so when an image asks
 //! for another one.
 
+use types::engine::Engine;
 use types::image::Reference;
 use types::version::Version;
 
 /// Reads the answer of `redis-server --version`: `Redis server v=7.0.15 sha=…`. Valkey under this name is not Redis.
 #[must_use]
 pub fn version_of_banner(banner: &str) -> Option<Version> {
-    banner.strip_prefix("Redis server ")?.split_whitespace().find_map(|word| word.strip_prefix("v="))?.parse().ok()
+    match Engine::of_banner(banner)? {
+        (Engine::Redis, version) => version.parse().ok(),
+        (Engine::Valkey, _) => None,
+    }
 }
 
 /// Checks an image against the local redis-server; the error is the message of `ErrImagePull`.
