@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plan::{
-    Desired, Limits, Member, Node, Observed, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step, Waiting, Who,
-    plan as sound,
+    Desired, Limits, Member, Node, Observed, PeerRole, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step,
+    Waiting, Who, plan as sound,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -209,6 +209,33 @@ fn handing_a_role_back_while_the_last_election_counts_is_caught() {
         sound(desired, &Observed { elections: BTreeMap::new(), ..observed.clone() }, limits)
     }
     is_caught("a shard does not rest after an election", broken, peaceful);
+}
+
+#[test]
+fn calling_elections_in_which_most_do_not_know_the_heir_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        // Everybody seems to know of every replica what it says of itself.
+        let said = |id: &plan::NodeId| {
+            observed.members.values().find_map(|member| match &member.seen {
+                Seen::Node(node) if node.id == *id => Some(node.role.clone()),
+                Seen::Node(_)
+                | Seen::Absent
+                | Seen::Stopped
+                | Seen::Starting
+                | Seen::Held { .. }
+                | Seen::Unknown { .. } => None,
+            })
+        };
+        let agreed = nodes(observed, |node| {
+            for (id, peer) in &mut node.peers {
+                if let Some(Role::Replica { of, .. }) = said(id) {
+                    peer.role = PeerRole::Replica { of };
+                }
+            }
+        });
+        sound(desired, &agreed, limits)
+    }
+    is_caught("replicas count as known to everybody", broken, peaceful);
 }
 
 #[test]

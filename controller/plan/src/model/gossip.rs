@@ -103,7 +103,7 @@ impl World {
         let words: BTreeMap<Pod, Word> = running.iter().filter_map(|pod| Some((*pod, self.word(*pod)?))).collect();
         for from in &running {
             for to in &running {
-                if from == to || !self.linked(*from, *to) || luck.fails(4) {
+                if from == to || !self.linked(*from, *to) || luck.fails(2) {
                     continue;
                 }
                 let (Some(question), Some(answer)) = (words.get(from), words.get(to)) else { continue };
@@ -215,7 +215,8 @@ impl World {
     }
 
     /// A majority of the primaries that own slots hears this replica and votes for it. Nobody votes for a claim to slots of which it
-    /// knows a newer owner; nor, unless an operator asked for the election, against a primary that it does not itself hold to be dead.
+    /// knows a newer owner; nor for whom it does not itself know as a replica; nor, unless an operator asked for the election, against a
+    /// primary that it does not itself hold to be dead (`clusterSendFailoverAuthIfNeeded`).
     pub(crate) fn has_votes(&self, replica: Pod, call: Call) -> bool {
         let Some(server) = self.up(replica) else { return false };
         let Some((primary, old)) = server.follows().and_then(|id| server.table.get(&id).map(|peer| (id, peer))) else {
@@ -232,13 +233,12 @@ impl World {
                 newer.fold(SlotSet::EMPTY, |all, (_, peer)| all.union(peer.slots())).difference(&voter.unclaimed);
             let mine = if voter.id != primary && voter.epoch > old.epoch { voter.slots() } else { SlotSet::EMPTY };
             let overruled = !old.slots().intersection(&newer.union(&mine)).is_empty();
-            let held_dead = voter.table.get(&primary).is_some_and(|peer| peer.health == Health::Failed);
+            let Some(PeerRole::Replica { of }) = voter.table.get(&server.id).map(|peer| &peer.role) else {
+                return false;
+            };
+            let held_dead = voter.table.get(of).is_some_and(|peer| peer.health == Health::Failed);
             let agreed = held_dead || call == Call::Operator;
-            !overruled
-                && agreed
-                && voter.table.contains_key(&server.id)
-                && !voter.slots().is_empty()
-                && self.linked(pod, replica)
+            !overruled && agreed && !voter.slots().is_empty() && self.linked(pod, replica)
         });
         votes.count() > owners.len() / 2
     }

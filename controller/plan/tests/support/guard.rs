@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plan::model::{Process, Server, Truth, World};
 use plan::{
-    Desired, FailoverHow, Limits, NodeId, Observed, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, Site, SlotSet,
-    Step, Waiting, Who,
+    Desired, FailoverHow, Limits, NodeId, Observed, PeerRole, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, Site,
+    SlotSet, Step, Waiting, Who,
 };
 
 /// How long an election counts in Redis with the model's node timeout of 5 s: twice `max(2 × node timeout, 2 s)`.
@@ -114,6 +114,8 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             check(stale || !going, || "promotes a member whose pod is being deleted".to_owned())?;
             let called_for = desired.failover.is_some() || is_called_for(world, desired, *replica, *primary);
             check(stale || *how == FailoverHow::Force || called_for, || "hands over for no reason".to_owned())?;
+            let elected = *how == FailoverHow::Force || is_known_to_most(world, replica.id, *primary);
+            check(stale || elected, || "asks for votes that are refused".to_owned())?;
             let alive = running(world, *primary);
             check(*how == FailoverHow::Coordinated || asked || stale || !alive, || {
                 "forces out a living primary".to_owned()
@@ -201,6 +203,17 @@ fn running(world: &World, id: NodeId) -> bool {
 
 fn is_wanted(desired: &Desired, pod: Pod) -> bool {
     pod.shard < desired.shards && pod.ordinal <= desired.replicas
+}
+
+/// Most of those who own slots take it for a replica of this primary: the others would refuse it their votes.
+fn is_known_to_most(world: &World, replica: NodeId, primary: NodeId) -> bool {
+    let owners =
+        world.running().into_iter().filter_map(|pod| world.up(pod)).filter(|server| !server.slots().is_empty());
+    let (for_it, all) = owners.fold((0, 0), |(for_it, all), voter| {
+        let entry = voter.table.get(&replica).map(|peer| &peer.role);
+        (for_it + usize::from(entry == Some(&PeerRole::Replica { of: primary })), all + 1)
+    });
+    for_it > all / 2
 }
 
 fn is_going(world: &World, pod: Pod) -> bool {
