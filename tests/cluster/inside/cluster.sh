@@ -69,7 +69,8 @@ start_apiserver() {
 start_the_others() {
     until_true 120 "kube-apiserver is ready" curl --silent --fail --max-time 2 --cacert "$STATE/keys/ca.crt" https://127.0.0.1:6443/readyz
     local keys="$STATE/keys" who="$STATE/kubeconfig"
-    # Quick enough that a node is not Ready before its first pod has an account; a node that is silent is missed after 20 s.
+    # Quick enough that a node is not Ready before its first pod has an account; a node that is silent is missed after 20 s, and autoscalers
+    # look every 5 s.
     keep_running kube-controller-manager "$TOOLS/kube-controller-manager" --kubeconfig="$who/manager" \
         --authentication-kubeconfig="$who/manager" --authorization-kubeconfig="$who/manager" --bind-address=127.0.0.1 \
         --leader-elect=false --profiling=false --client-ca-file="$keys/ca.crt" --root-ca-file="$keys/ca.crt" \
@@ -77,7 +78,8 @@ start_the_others() {
         --cluster-signing-cert-file="$keys/ca.crt" --cluster-signing-key-file="$keys/ca.key" \
         --service-account-private-key-file="$keys/service-accounts.key" --use-service-account-credentials=true \
         --service-cluster-ip-range="$SERVICES_RANGE" --allocate-node-cidrs=false --flex-volume-plugin-dir=/run/flexvolume \
-        --kube-api-qps=300 --kube-api-burst=600 --node-monitor-period=2s --node-monitor-grace-period=20s
+        --kube-api-qps=300 --kube-api-burst=600 --node-monitor-period=2s --node-monitor-grace-period=20s \
+        --horizontal-pod-autoscaler-sync-period=5s
     keep_running kube-scheduler "$TOOLS/kube-scheduler" --kubeconfig="$who/scheduler" --authentication-kubeconfig="$who/scheduler" \
         --authorization-kubeconfig="$who/scheduler" --bind-address=127.0.0.1 --leader-elect=false --profiling=false \
         --kube-api-qps=300 --kube-api-burst=600

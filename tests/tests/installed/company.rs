@@ -128,8 +128,10 @@ async fn client_go(installed: &Installed) -> Result<()> {
     let (printed, told) = (String::from_utf8_lossy(&outcome.stdout), String::from_utf8_lossy(&outcome.stderr));
     ensure!(outcome.status.success(), "{printed}{told}");
     say(printed.trim());
+    // What nobody has built yet needs not be built to go.
+    installed.kubectl.run(&["delete", "namespace", "informers", "--wait=false"]).await?;
     installed.scale("deployment/kun-controller", 2).await?;
-    installed.kubectl.run(&["delete", "namespace", "informers", "--timeout=120s"]).await?;
+    installed.kubectl.run(&["wait", "namespace/informers", "--for=delete", "--timeout=120s"]).await?;
     Ok(())
 }
 
