@@ -14,6 +14,7 @@ pub mod engine;
 pub mod field;
 pub mod image;
 mod int_or_string;
+pub mod label;
 pub mod names;
 pub mod operation;
 pub mod patience;
