@@ -201,3 +201,24 @@ fn a_backup_that_is_being_deleted_stores_nothing_more_and_holds_no_slots() {
     assert!(current(&backups).is_none());
     assert!(!holds_slots(&backups));
 }
+
+#[test]
+fn a_worker_may_run_where_the_members_may_and_keeps_away_from_nobody() {
+    let nodes = json!({"requiredDuringSchedulingIgnoredDuringExecution": {
+        "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}],
+    }});
+    let apart = json!({"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname"}]});
+    let placement = json!({
+        "spread": "Required", "topologyKeys": ["topology.kubernetes.io/zone"], "nodeSelector": {"disk": "fast"},
+        "tolerations": [{"operator": "Exists"}], "priorityClassName": "databases",
+        "affinity": {"nodeAffinity": nodes, "podAntiAffinity": apart},
+    });
+    let mut scene = Scene::new();
+    scene.resolved.placement = serde_json::from_value(placement).unwrap();
+    scene.round();
+    let spec = serde_json::to_value(scene.workers["b1-0-0"].spec.clone().unwrap()).unwrap();
+    assert_eq!(spec["affinity"], json!({"nodeAffinity": nodes}));
+    assert_eq!(spec["nodeSelector"], json!({"disk": "fast"}));
+    assert_eq!(spec["tolerations"], json!([{"operator": "Exists"}]));
+    assert_eq!(spec["priorityClassName"], json!("databases"));
+}

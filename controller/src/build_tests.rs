@@ -1,6 +1,7 @@
 //! Golden and property tests of everything that is built.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
 use serde_json::{Value, json};
 
 use super::*;
@@ -167,10 +168,127 @@ fn how_strictly_members_are_kept_apart_is_said_to_the_scheduler_and_restarts_nob
     let mild = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}});
     assert_eq!(affinity(&preferred), mild);
     assert_eq!(affinity(&off), Value::Null);
-    let kept = |set: &StatefulSet| stateful_set::is_kept_apart(template(set).spec.as_ref().unwrap());
+    let kept = |set: &StatefulSet| {
+        let PodTemplateSpec { metadata, spec } = template(set);
+        stateful_set::is_kept_apart(&metadata.unwrap(), &spec.unwrap())
+    };
     assert_eq!([kept(&required), kept(&preferred), kept(&off)], [true, false, false]);
     let said_nothing = build(&resolved(&full())).unwrap().stateful_sets.remove(0);
+    // Of a cluster that says nothing of it the golden file has the whole template, restart annotation included.
     assert_eq!(template(&preferred), template(&said_nothing), "an upgrade of KUN changes no template");
     let mark = |set: &StatefulSet| template(set).metadata.unwrap().annotations.unwrap();
     assert_eq!([mark(&required), mark(&off)], [mark(&preferred), mark(&preferred)]);
+}
+
+fn placed(placement: &Value) -> PodTemplateSpec {
+    let mut spec = full();
+    spec["placement"] = placement.clone();
+    build(&resolved(&spec)).unwrap().stateful_sets.remove(0).spec.unwrap().template
+}
+
+/// Everything that may be said.
+fn all_of_placement() -> Value {
+    let cache = |weight: i32| {
+        json!({"weight": weight, "podAffinityTerm": {
+            "labelSelector": {"matchLabels": {"app": "cache"}}, "topologyKey": "kubernetes.io/hostname",
+        }})
+    };
+    json!({
+        "topologyKeys": ["topology.kubernetes.io/zone", "example.com/rack"],
+        "nodeSelector": {"disk": "fast"},
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [{"key": "gpu", "operator": "DoesNotExist"}]}],
+            }},
+            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [cache(7)]},
+            "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [cache(1)["podAffinityTerm"]]},
+        },
+        "tolerations": [{"key": "dedicated", "operator": "Equal", "value": "redis", "effect": "NoSchedule"}],
+        "priorityClassName": "databases",
+    })
+}
+
+#[test]
+fn what_is_said_of_placement_stands_in_the_template_beside_what_keeps_members_apart() {
+    let [required, preferred, off] = ["Required", "Preferred", "Off"].map(|spread| {
+        let mut placement = all_of_placement();
+        placement["spread"] = json!(spread);
+        placed(&placement)
+    });
+    let bare = placed(&json!({})).spec.unwrap();
+    for template in [&required, &preferred, &off] {
+        let PodSpec { affinity: _, node_selector, tolerations, priority_class_name, .. } =
+            template.spec.clone().unwrap();
+        assert_eq!(json!(node_selector), json!({"disk": "fast"}));
+        assert_eq!(json!(tolerations), all_of_placement()["tolerations"]);
+        assert_eq!(priority_class_name.as_deref(), Some("databases"));
+        let mut rest = template.spec.clone().unwrap();
+        rest.affinity.clone_from(&bare.affinity);
+        (rest.node_selector, rest.tolerations, rest.priority_class_name) = (None, None, None);
+        assert_eq!(rest, bare, "nothing else of a pod differs");
+    }
+    let affinity = |template: &PodTemplateSpec| json!(template.spec.as_ref().unwrap().affinity);
+    golden(
+        "placement.json",
+        &json!({
+            "required": affinity(&required), "preferred": affinity(&preferred), "off": affinity(&off),
+        }),
+    );
+}
+
+#[test]
+fn members_avoid_each_others_domains_as_strictly_as_nodes() {
+    let keys = |placement: Value, list: &str| -> Vec<String> {
+        let affinity = json!(placed(&placement).spec.unwrap().affinity);
+        let terms = affinity["podAntiAffinity"][list].as_array().cloned().unwrap_or_default();
+        let term = |one: &Value| one.get("podAffinityTerm").unwrap_or(one)["topologyKey"].as_str().unwrap().to_owned();
+        terms.iter().map(term).collect()
+    };
+    let (required, preferred) =
+        ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");
+    let (zone, node) = ("topology.kubernetes.io/zone", "kubernetes.io/hostname");
+    for domains in [json!([zone]), json!([zone, node]), json!([node, zone])] {
+        let with = |spread: &str| json!({"spread": spread, "topologyKeys": domains});
+        assert_eq!(keys(with("Required"), required), [node, zone], "a node is a domain, named or not");
+        assert_eq!(keys(with("Required"), preferred), Vec::<String>::new());
+        assert_eq!(keys(with("Preferred"), preferred), [node, zone]);
+        assert_eq!(keys(with("Preferred"), required), Vec::<String>::new());
+        assert_eq!(json!(placed(&with("Off")).spec.unwrap().affinity), Value::Null);
+    }
+}
+
+#[test]
+fn a_change_of_placement_but_for_the_spread_restarts_and_other_words_for_the_same_do_not() {
+    let mark = |placement: &Value| placed(placement).metadata.unwrap().annotations.unwrap();
+    let silent = mark(&json!({}));
+    let zone = "topology.kubernetes.io/zone";
+    for field in ["topologyKeys", "nodeSelector", "affinity", "tolerations", "priorityClassName"] {
+        let one = json!({ field: all_of_placement()[field] });
+        assert_ne!(mark(&one), silent, "{field}");
+        let mut strict = one.clone();
+        strict["spread"] = json!("Required");
+        assert_eq!(mark(&strict), mark(&one), "{field}");
+    }
+    let node = json!(["kubernetes.io/hostname"]);
+    for same in [json!({"topologyKeys": node}), json!({"affinity": {}}), json!({"tolerations": [], "nodeSelector": {}})]
+    {
+        assert_eq!(mark(&same), silent, "{same}");
+        assert_eq!(placed(&same), placed(&json!({})), "{same}");
+    }
+    assert_eq!(
+        mark(&json!({"topologyKeys": [zone, "kubernetes.io/hostname"]})),
+        mark(&json!({"topologyKeys": [zone]}))
+    );
+}
+
+#[test]
+fn a_term_of_the_user_is_not_taken_for_ours() {
+    let kept = |placement: Value| {
+        let PodTemplateSpec { metadata, spec } = placed(&placement);
+        stateful_set::is_kept_apart(&metadata.unwrap(), &spec.unwrap())
+    };
+    assert!(!kept(all_of_placement()), "it keeps away from others' pods");
+    let mut strict = all_of_placement();
+    strict["spread"] = json!("Required");
+    assert!(kept(strict));
 }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use types::agent::AgentConfig;
 use types::cluster::{
     Backup, BackupTarget, Deletion, DeletionPolicy, Failover, Memory, Migration, Mode, Persistence, Placement,
-    RedisClusterSpec, Resources, Retain, Spread, Storage, Update, UpdateStrategy,
+    RedisClusterSpec, Resources, Retain, Storage, Update, UpdateStrategy,
 };
 use types::engine::Engine;
 use types::quantity::Quantity;
@@ -69,7 +69,7 @@ pub enum Error {
 }
 
 /// Everything that should be, spelled out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Namespace and name.
     pub key: Key,
@@ -119,8 +119,8 @@ pub struct Resolved {
     pub paused: bool,
     /// Which primaries may be handed over now.
     pub approval: Approval,
-    /// How strictly members are kept on different nodes.
-    pub spread: Spread,
+    /// Where pods may run, and how strictly members are kept on different nodes.
+    pub placement: Placement,
     /// For each shard the last restart that was asked for, as the uid of its operation.
     pub restarted_by: BTreeMap<u16, String>,
 }
@@ -200,7 +200,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         deletion,
         paused,
         update: Update { strategy },
-        placement: Placement { spread },
+        placement,
     } = cluster.spec.clone();
     let (default_shards, default_replicas) = match mode {
         Mode::Cluster => (3, 1),
@@ -243,7 +243,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         backup_target: backup.map(|Backup { target }| target),
         paused,
         approval: approval(cluster, strategy),
-        spread,
+        placement,
         restarted_by: restarts(gathered, shards),
         key,
     })

@@ -80,7 +80,15 @@ impl Scene {
 
 #[tokio::test]
 async fn a_second_apply_writes_nothing() {
-    let scene = Scene::new(&json!({"storage": {"size": "1Gi"}, "resources": {"limits": {"memory": "1024Mi"}}}));
+    let term =
+        json!({"labelSelector": {"matchLabels": {"app": "cache"}}, "namespaceSelector": {}, "topologyKey": "rack"});
+    let placement = json!({
+        "topologyKeys": ["rack"], "nodeSelector": {"disk": "1.0"}, "tolerations": [{"key": "a", "tolerationSeconds": 5, "effect": "NoExecute"}],
+        "priorityClassName": "databases",
+        "affinity": {"nodeAffinity": {}, "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+    });
+    let limits = json!({"limits": {"memory": "1024Mi"}});
+    let scene = Scene::new(&json!({"storage": {"size": "1Gi"}, "resources": limits, "placement": placement}));
     assert_eq!(scene.apply().await.unwrap().created.len(), 2 + 1 + 2 + 3 + 3);
     scene.memory.take_writes();
     assert_eq!(scene.apply().await.unwrap(), apply::Applied::default());

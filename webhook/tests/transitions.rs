@@ -213,6 +213,39 @@ fn how_strictly_members_are_kept_apart_may_change_at_any_time() {
 }
 
 #[test]
+fn where_else_pods_may_run_restarts_every_member_and_is_not_joined_by_a_reshard() {
+    let (spec, mut status) = holding();
+    let five = with(&spec, &json!({"shards": 5}));
+    for placement in [
+        json!({"topologyKeys": ["topology.kubernetes.io/zone"]}),
+        json!({"nodeSelector": {"disk": "fast"}}),
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}],
+        }}}}),
+        json!({"tolerations": [{"operator": "Exists"}]}),
+        json!({"priorityClassName": "databases"}),
+    ] {
+        let placed = |spec: &Value| with(spec, &json!({"placement": placement}));
+        assert!(updated(&spec, &placed(&spec), &status, &Facts::default()).is_allowed(), "{placement}");
+        assert_eq!(
+            denial(&updated(&spec, &placed(&five), &status, &Facts::default())),
+            "spec.placement: Forbidden: changing shards moves data and changing spec.placement restarts every member; make one change, wait for Ready, then the other",
+            "{placement}"
+        );
+    }
+    // Said in other words it is the same.
+    let same = with(&five, &json!({"placement": {"topologyKeys": ["kubernetes.io/hostname"], "affinity": {}}}));
+    assert!(updated(&spec, &same, &status, &Facts::default()).is_allowed());
+    status["phase"] = json!("Scaling");
+    status["plan"] = json!({"steps": ["move"], "slotsLeft": 2100});
+    let fast = with(&five, &json!({"placement": {"nodeSelector": {"disk": "fast"}}}));
+    assert_eq!(
+        denial(&updated(&five, &fast, &status, &Facts::default())),
+        "spec.placement: Forbidden: would restart members while 2100 hash slots are still moving to make 5 shards; wait for Ready, or stop it with spec.migration.paused"
+    );
+}
+
+#[test]
 fn a_rollout_is_not_joined_by_a_reshard() {
     let (spec, mut status) = holding();
     status["phase"] = json!("Updating");

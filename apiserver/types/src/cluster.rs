@@ -1,8 +1,9 @@
 //! RedisCluster: one Redis deployment, its desired topology and its observed state (api.md, "RedisCluster.spec").
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Affinity, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -32,7 +33,7 @@ pub struct RedisCluster {
 crate::kind!(RedisCluster, "RedisCluster", "redisclusters", k8s_openapi::NamespaceResourceScope);
 
 /// The desired state. Change classes (live, rolling, moves data, grows volumes, immutable) are those of api.md.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RedisClusterSpec {
     /// Redis Cluster with hash slots, or one single server. Immutable.
@@ -401,12 +402,59 @@ pub enum UpdateStrategy {
     Supervised,
 }
 
-/// On which nodes members run.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+/// On which nodes members run. A change of `spread` restarts only members that share a node and no longer may; a change of
+/// anything else restarts every member, replicas first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct Placement {
     /// How strictly the members of a shard are kept on different nodes, and whether the primaries are spread over nodes.
     #[serde(default)]
     pub spread: Spread,
+    /// Labels of nodes that tell domains apart, such as `topology.kubernetes.io/zone`: the members of a shard avoid each
+    /// other's domain as strictly as `spread` says. Nodes (`kubernetes.io/hostname`) are always one of them, named or not.
+    /// Primaries are spread over nodes, not over other domains.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub topology_keys: Vec<String>,
+    /// Labels that a node must have for pods of this cluster to run there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
+    pub node_selector: BTreeMap<String, String>,
+    /// Further scheduling constraints of members, beside those that `spread` and `topologyKeys` make.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<Affinity>,
+    /// Taints of nodes that pods of this cluster tolerate.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tolerations: Vec<Toleration>,
+    /// PriorityClass of the pods; absent: the default one. Kubernetes' own, whose names begin with `system-`, are refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+}
+
+/// The label that tells nodes apart.
+pub const NODE_DOMAIN: &str = "kubernetes.io/hostname";
+
+impl Placement {
+    /// Labels that tell the domains apart in which members of a shard avoid each other. Two copies on one node are never
+    /// what somebody wants who wants them in two zones, and a node without a label of its zone is in none.
+    #[must_use]
+    pub fn domains(&self) -> BTreeSet<&str> {
+        self.topology_keys.iter().map(String::as_str).chain([NODE_DOMAIN]).collect()
+    }
+
+    /// What a running pod does not take on, in one form for all that mean the same; the default one if that is nothing.
+    #[must_use]
+    pub fn of_pods(&self) -> Self {
+        let Self { spread: _, topology_keys: _, node_selector, affinity, tolerations, priority_class_name } = self;
+        let further = self.domains().into_iter().filter(|domain| *domain != NODE_DOMAIN);
+        Self {
+            spread: Spread::default(),
+            topology_keys: further.map(str::to_owned).collect(),
+            node_selector: node_selector.clone(),
+            affinity: affinity.clone().filter(|affinity| *affinity != Affinity::default()),
+            tolerations: tolerations.clone(),
+            priority_class_name: priority_class_name.clone(),
+        }
+    }
 }
 
 /// How strictly members are kept on different nodes.

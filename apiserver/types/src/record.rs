@@ -16,7 +16,7 @@ use crate::cluster::RedisClusterSpec;
 const KEPT_MOST: usize = 64 << 10;
 
 /// What is known of a RedisCluster besides the object itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     /// Always `redis.kun.io/v1`.

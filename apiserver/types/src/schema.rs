@@ -212,6 +212,15 @@ mod tests {
         assert_eq!(spec("mode")["default"], json!("Cluster"));
         assert_eq!(spec("placement/properties/spread")["enum"], json!(["Required", "Preferred", "Off"]));
         assert_eq!(spec("placement")["default"], json!({"spread": "Preferred"}));
+        assert_eq!(spec("placement/properties/nodeSelector")["x-kubernetes-map-type"], json!("atomic"));
+        let term = spec(
+            "placement/properties/affinity/properties/podAffinity/properties/requiredDuringSchedulingIgnoredDuringExecution/items",
+        );
+        assert_eq!(term["required"], json!(["topologyKey"]));
+        assert_eq!(
+            spec("placement/properties/tolerations/items/properties/tolerationSeconds")["format"],
+            json!("int64")
+        );
         assert_eq!(spec("shards")["format"], json!("int32"));
         assert_eq!(spec("memory")["default"], json!({"maxPercent": 75, "policy": "noeviction"}));
         assert_eq!(spec("storage/properties/size")["x-kubernetes-int-or-string"], json!(true));

@@ -6,7 +6,9 @@
 mod backup;
 mod cluster;
 mod operation;
+mod placement;
 mod policy;
+mod selector;
 mod text;
 mod update;
 
@@ -91,6 +93,24 @@ impl Faults {
             self.push(Fault::too_long(path, NAME_MAX));
         } else if !is_subdomain(name) {
             self.push(Fault::invalid(path, name, text::SUBDOMAIN));
+        }
+    }
+
+    /// Every item of a list that is not too long.
+    fn each<T>(&mut self, path: &Path, items: &[T], judge: impl Fn(&mut Self, &Path, &T)) {
+        if items.len() > placement::ENTRIES_MAX {
+            self.push(Fault::too_many(path.clone(), items.len(), placement::ENTRIES_MAX));
+            return;
+        }
+        for (at, item) in items.iter().enumerate() {
+            judge(self, &path.index(at), item);
+        }
+    }
+
+    /// What [`crate::label`] finds in a text.
+    fn words(&mut self, path: &Path, text: &str, found: Vec<String>) {
+        for fault in found {
+            self.push(Fault::invalid(path.clone(), text, fault));
         }
     }
 

@@ -17,9 +17,9 @@ fn keys(list: &str) -> Option<&'static [&'static str]> {
     }
 }
 
-/// Maps that are one value: an entry more would select fewer pods.
+/// Maps that are one value: an entry more would select fewer pods, or nodes.
 fn is_one_value(map: &str) -> bool {
-    matches!(map, "selector" | "matchLabels")
+    matches!(map, "selector" | "matchLabels" | "nodeSelector" | "labelSelector" | "namespaceSelector")
 }
 
 /// Whether everything in `desired` is in `live`: maps by key, lists by their items' keys or else item by item, quantities by amount.
@@ -129,7 +129,17 @@ mod tests {
     #[test]
     fn of_each_list_that_we_ask_for_it_is_decided_whether_others_may_add_to_it() {
         let mut found = BTreeSet::new();
-        for spec in [json!({"storage": {"size": "1Gi"}}), json!({"placement": {"spread": "Required"}})] {
+        let expression = json!({"key": "a", "operator": "In", "values": ["b"]});
+        let selector = json!({"matchExpressions": [expression]});
+        let pods = json!({"labelSelector": selector, "topologyKey": "a"});
+        let affinity = json!({
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [expression], "matchFields": [expression]},
+            ]}},
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [pods]},
+        });
+        let placement = json!({"spread": "Required", "tolerations": [{"operator": "Exists"}], "affinity": affinity});
+        for spec in [json!({"storage": {"size": "1Gi"}}), json!({"placement": placement})] {
             let objects = build(&resolved(&spec)).unwrap();
             objects.services.iter().for_each(|object| lists(&json!(object), &mut found));
             objects.stateful_sets.iter().for_each(|object| lists(&json!(object), &mut found));
@@ -141,8 +151,12 @@ mod tests {
         // Kubernetes knows their items by no key; claim templates cannot be changed.
         let expected = [
             "items",
+            "matchExpressions",
+            "matchFields",
+            "nodeSelectorTerms",
             "preferredDuringSchedulingIgnoredDuringExecution",
             "requiredDuringSchedulingIgnoredDuringExecution",
+            "tolerations",
             "volumeClaimTemplates",
         ];
         assert_eq!(whole, expected);
@@ -159,6 +173,12 @@ mod tests {
             &json!({"selector": {"app": "redis"}}),
             &json!({"selector": {"app": "redis", "tier": "one"}})
         ));
+        let nodes = |nodes: Value| json!({"nodeSelector": nodes});
+        assert!(!is_part_of(&nodes(json!({"disk": "fast"})), &nodes(json!({"disk": "fast", "zone": "a"}))));
+        let pods = |selector: Value| json!({"labelSelector": selector});
+        let more =
+            json!({"matchLabels": {"app": "redis"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]});
+        assert!(!is_part_of(&pods(json!({"matchLabels": {"app": "redis"}})), &pods(more)));
         assert!(is_part_of(&json!({"labels": {"app": "redis"}}), &json!({"labels": {"app": "redis", "tier": "one"}})));
     }
 

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use types::RedisBackup;
 use types::agent::WorkerReport;
 use types::backup::ArtifactPolicy;
+use types::cluster::Placement;
 use types::names;
 
 use super::worker::{self, End, Erasure};
@@ -61,6 +62,14 @@ pub struct Means<'a> {
     pub events: &'a Events,
 }
 
+/// What an eraser is made of, besides what its backup says.
+#[derive(Clone, Copy, Debug)]
+struct Made<'a> {
+    kun_image: &'a str,
+    /// Where its pods may run, as long as there is a cluster that says it.
+    placement: Option<&'a Placement>,
+}
+
 /// Carries out what is due for every backup of this cluster that is being deleted, whether the cluster exists or not.
 /// Says whether one is still waited for.
 ///
@@ -68,9 +77,12 @@ pub struct Means<'a> {
 /// When the API server does not take it; the next reconcile goes on from there.
 pub async fn retire(kubernetes: &Kubernetes, means: Means<'_>, key: &Key) -> Result<bool, Error> {
     let pods = kubernetes.caches.pods.of(key);
+    let cluster = kubernetes.caches.clusters.get(key, &key.name);
+    let placement = cluster.as_ref().map(|cluster| &cluster.spec.placement);
+    let made = Made { kun_image: means.kun_image, placement };
     let mut waiting = false;
     for backup in kubernetes.caches.backups.of(key).values().filter(|backup| is_leaving(backup)) {
-        let decision = decide(backup, &pods, means.kun_image, Timestamp::now());
+        let decision = decide(backup, &pods, made, Timestamp::now());
         waiting |= !carry_out(kubernetes, means.events, backup, decision).await?;
     }
     Ok(waiting)
@@ -120,7 +132,7 @@ async fn carry_out(
 }
 
 /// What is due now. Pure.
-fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, kun_image: &str, now: Timestamp) -> Decision {
+fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, made: Made<'_>, now: Timestamp) -> Decision {
     let late = backup.metadata.deletion_timestamp.as_ref().is_none_or(|since| now.duration_since(since.0) > PATIENCE);
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let erasers: BTreeMap<String, u16> =
@@ -138,7 +150,7 @@ fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, kun_image: &s
         Next::Wait => Decision::default(),
         Next::Try(attempt) => {
             let end = |why: &str| Decision { end: Some(Ending::Left(left(backup, why))), ..Decision::default() };
-            match erasure(backup, attempt, kun_image) {
+            match erasure(backup, attempt, made) {
                 Ok(order) => Decision { create: Some(worker::eraser(order)), ..Decision::default() },
                 Err(why) => end(why),
             }
@@ -223,7 +235,7 @@ fn target(backup: &RedisBackup) -> Option<types::cluster::BackupTarget> {
 
 /// The order to delete exactly what this backup may have written. The folder is computed, never taken from the status,
 /// which anybody with the right to write it could have pointed elsewhere.
-fn erasure<'a>(backup: &'a RedisBackup, attempt: u16, kun_image: &'a str) -> Result<Erasure<'a>, &'static str> {
+fn erasure<'a>(backup: &'a RedisBackup, attempt: u16, made: Made<'a>) -> Result<Erasure<'a>, &'static str> {
     let meta = &backup.metadata;
     let (Some(namespace), Some(name), Some(uid)) = (&meta.namespace, &meta.name, &meta.uid) else {
         return Err("the object has no identity");
@@ -234,7 +246,8 @@ fn erasure<'a>(backup: &'a RedisBackup, attempt: u16, kun_image: &'a str) -> Res
     }
     let target = target(backup).ok_or("the target is not known any more")?;
     let cluster = &backup.spec.cluster_name;
-    Ok(Erasure { namespace, cluster, backup: name, folder, target, attempt, kun_image })
+    let Made { kun_image, placement } = made;
+    Ok(Erasure { namespace, cluster, backup: name, folder, target, attempt, kun_image, placement })
 }
 
 #[cfg(test)]

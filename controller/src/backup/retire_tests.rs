@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
+const MADE: Made<'static> = Made { kun_image: "kun:1", placement: None };
 const FOLDER: &str = "shop_orders_b1_01234567";
 
 fn at(second: i64) -> Timestamp {
@@ -51,13 +52,13 @@ fn failed(why: &str) -> Option<Value> {
 
 #[test]
 fn retained_artifacts_stay_and_the_object_goes_at_once() {
-    let decision = decide(&backup("Retain", &stored()), &BTreeMap::new(), "kun:1", at(0));
+    let decision = decide(&backup("Retain", &stored()), &BTreeMap::new(), MADE, at(0));
     assert_eq!(decision, Decision { end: Some(Ending::Quiet), ..Decision::default() });
 }
 
 #[test]
 fn a_backup_that_never_began_leaves_nothing_to_delete() {
-    let decision = decide(&backup("Delete", &json!({"phase": "Pending"})), &BTreeMap::new(), "kun:1", at(0));
+    let decision = decide(&backup("Delete", &json!({"phase": "Pending"})), &BTreeMap::new(), MADE, at(0));
     assert_eq!(decision.end, Some(Ending::Quiet));
 }
 
@@ -65,7 +66,7 @@ fn a_backup_that_never_began_leaves_nothing_to_delete() {
 fn workers_that_may_still_write_end_before_anything_is_deleted() {
     let pods = pods([("b1-0-0", None), ("b1-1-0", None)]);
     for policy in ["Delete", "Retain"] {
-        let decision = decide(&backup(policy, &stored()), &pods, "kun:1", at(1));
+        let decision = decide(&backup(policy, &stored()), &pods, MADE, at(1));
         assert_eq!(names_of(&decision.delete), ["b1-0-0", "b1-1-0"]);
         assert_eq!((decision.create, decision.end), (None, None));
     }
@@ -73,7 +74,7 @@ fn workers_that_may_still_write_end_before_anything_is_deleted() {
 
 #[test]
 fn a_worker_deletes_exactly_the_folder_of_this_backup_in_the_target_it_was_stored_in() {
-    let decision = decide(&backup("Delete", &stored()), &BTreeMap::new(), "kun:1", at(0));
+    let decision = decide(&backup("Delete", &stored()), &BTreeMap::new(), MADE, at(0));
     let pod = serde_json::to_value(decision.create.unwrap()).unwrap();
     assert_eq!(pod["metadata"]["name"], "b1-erase-0");
     assert_eq!(pod["metadata"]["labels"]["redis.kun.io/cluster"], "orders");
@@ -95,11 +96,11 @@ fn a_status_that_points_elsewhere_deletes_nothing() {
     for location in ["..", "/", "shop_orders_b2_01234567", "../shop_orders_b1_01234567", ""] {
         let mut status = stored();
         status["location"] = json!(location);
-        let decision = decide(&backup("Delete", &status), &BTreeMap::new(), "kun:1", at(0));
+        let decision = decide(&backup("Delete", &status), &BTreeMap::new(), MADE, at(0));
         assert_eq!(decision.create, None, "{location}");
         assert!(matches!(decision.end, Some(Ending::Left(_))), "{location}");
     }
-    let decision = decide(&backup("Delete", &json!({"location": FOLDER})), &BTreeMap::new(), "kun:1", at(0));
+    let decision = decide(&backup("Delete", &json!({"location": FOLDER})), &BTreeMap::new(), MADE, at(0));
     assert!(matches!(decision.end, Some(Ending::Left(text)) if text.contains("not known any more")));
 }
 
@@ -110,7 +111,7 @@ fn a_worker_that_is_done_lets_the_object_go_and_says_what_was_deleted() {
         (json!({"erased": {"files": 0, "left": 0}}), "Missing(\"there was nothing to delete in directory /mnt"),
         (json!({"erased": {"files": 3, "left": 1}}), "Left(\"3 files were deleted in directory /mnt/backups"),
     ] {
-        let decision = decide(&backup("Delete", &stored()), &pods([("b1-erase-0", Some(report))]), "kun:1", at(2));
+        let decision = decide(&backup("Delete", &stored()), &pods([("b1-erase-0", Some(report))]), MADE, at(2));
         assert_eq!(names_of(&decision.delete), ["b1-erase-0"]);
         let end = format!("{:?}", decision.end.unwrap());
         assert!(end.starts_with(ending) && end.contains(FOLDER), "{end}");
@@ -121,13 +122,13 @@ fn a_worker_that_is_done_lets_the_object_go_and_says_what_was_deleted() {
 fn three_attempts_are_spread_over_time_and_then_it_lets_go() {
     let object = backup("Delete", &stored());
     let mut all = pods([("b1-erase-0", failed("read-only file system"))]);
-    assert_eq!(decide(&object, &all, "kun:1", at(29)), Decision::default());
-    let second = decide(&object, &all, "kun:1", at(30)).create.unwrap();
+    assert_eq!(decide(&object, &all, MADE, at(29)), Decision::default());
+    let second = decide(&object, &all, MADE, at(30)).create.unwrap();
     assert_eq!(second.metadata.name.as_deref(), Some("b1-erase-1"));
     all.extend(pods([("b1-erase-1", failed("read-only file system")), ("b1-erase-2", None)]));
-    assert_eq!(decide(&object, &all, "kun:1", at(61)), Decision::default());
+    assert_eq!(decide(&object, &all, MADE, at(61)), Decision::default());
     all.extend(pods([("b1-erase-2", failed("read-only file system"))]));
-    let decision = decide(&object, &all, "kun:1", at(62));
+    let decision = decide(&object, &all, MADE, at(62));
     assert_eq!(names_of(&decision.delete), ["b1-erase-0", "b1-erase-1", "b1-erase-2"]);
     let text = "the artifacts may be left in directory /mnt/backups, folder shop_orders_b1_01234567: 3 attempts \
                 failed, the last with: read-only file system";
@@ -138,11 +139,26 @@ fn three_attempts_are_spread_over_time_and_then_it_lets_go() {
 fn a_target_that_is_gone_does_not_keep_the_object_for_ever() {
     let object = backup("Delete", &stored());
     let waits = pods([("b1-erase-0", None)]);
-    assert_eq!(decide(&object, &waits, "kun:1", at(600)), Decision::default());
-    let decision = decide(&object, &waits, "kun:1", at(601));
+    assert_eq!(decide(&object, &waits, MADE, at(600)), Decision::default());
+    let decision = decide(&object, &waits, MADE, at(601));
     assert_eq!(names_of(&decision.delete), ["b1-erase-0"]);
     assert!(matches!(decision.end, Some(Ending::Left(text)) if text.contains("did not end in time")));
     // Nor does a worker of the backup itself that cannot be stopped.
     let stuck = pods([("b1-0-0", None)]);
-    assert!(matches!(decide(&object, &stuck, "kun:1", at(601)).end, Some(Ending::Left(_))));
+    assert!(matches!(decide(&object, &stuck, MADE, at(601)).end, Some(Ending::Left(_))));
+}
+
+#[test]
+fn artifacts_are_deleted_where_the_cluster_may_run_as_long_as_there_is_one() {
+    let placement: Placement =
+        serde_json::from_value(json!({"nodeSelector": {"disk": "fast"}, "priorityClassName": "databases"})).unwrap();
+    let eraser = |placement| {
+        let made = Made { placement, ..MADE };
+        decide(&backup("Delete", &stored()), &BTreeMap::new(), made, at(0)).create.unwrap().spec.unwrap()
+    };
+    let spec = eraser(Some(&placement));
+    assert_eq!(json!(spec.node_selector), json!({"disk": "fast"}));
+    assert_eq!(spec.priority_class_name.as_deref(), Some("databases"));
+    let spec = eraser(None);
+    assert_eq!((spec.node_selector, spec.priority_class_name), (None, None));
 }

@@ -12,10 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::NodeId;
 use types::agent::WorkerReport;
 use types::backup::ArtifactStatus;
-use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode};
+use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode, Placement};
 use types::names;
 
-use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, copy_agent, mount};
+use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, copy_agent, mount, of_worker};
 use crate::probe::Probed;
 use crate::resolve::Resolved;
 
@@ -75,11 +75,13 @@ pub(super) struct Erasure<'a> {
     pub(super) target: BackupTarget,
     pub(super) attempt: u16,
     pub(super) kun_image: &'a str,
+    /// Of the cluster, as long as there is one.
+    pub(super) placement: Option<&'a Placement>,
 }
 
 /// The worker pod that deletes the artifacts of a backup. It needs no Redis and no secret, only our own program.
 pub(super) fn eraser(order: Erasure<'_>) -> Pod {
-    let Erasure { namespace, cluster, backup, folder, target, attempt, kun_image } = order;
+    let Erasure { namespace, cluster, backup, folder, target, attempt, kun_image, placement } = order;
     let words = [BINARY_IN_IMAGE, "agent", "erase", "--target", TARGET, "--folder", &folder];
     let container = Container {
         name: CONTAINER.to_owned(),
@@ -99,7 +101,7 @@ pub(super) fn eraser(order: Erasure<'_>) -> Pod {
         spec: Some(PodSpec {
             containers: vec![container],
             volumes: Some(vec![target_volume(&target)]),
-            ..confined_once()
+            ..confined_once(placement)
         }),
         status: None,
     }
@@ -119,12 +121,12 @@ fn spec(resolved: &Resolved, order: Order<'_>) -> PodSpec {
         init_containers: Some(vec![copy_agent(resolved)]),
         containers: vec![container(resolved, order)],
         volumes: Some(volumes(resolved, order.target)),
-        ..confined_once()
+        ..confined_once(Some(&resolved.placement))
     }
 }
 
-/// A pod that runs once, within Pod Security "restricted".
-fn confined_once() -> PodSpec {
+/// A pod that runs once, within Pod Security "restricted", on the nodes that are the cluster's.
+fn confined_once(placement: Option<&Placement>) -> PodSpec {
     PodSpec {
         restart_policy: Some("Never".to_owned()),
         active_deadline_seconds: Some(DEADLINE_SECONDS),
@@ -138,7 +140,7 @@ fn confined_once() -> PodSpec {
             seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
-        ..PodSpec::default()
+        ..placement.map(of_worker).unwrap_or_default()
     }
 }
 

@@ -11,15 +11,19 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use types::cluster::Placement;
 use types::names;
 
 use super::{Error, digest, labels, meta, sealed};
 use crate::resolve::{Resolved, Volume};
 
+mod placement;
 mod pod;
 
+pub use placement::is_kept_apart;
+pub(crate) use placement::of_worker;
+pub use pod::CONTAINER;
 pub(crate) use pod::{BINARY_IN_IMAGE, confined, copy_agent, mount};
-pub use pod::{CONTAINER, is_kept_apart};
 
 /// Annotation on a pod template: uid of the RedisOperation that last asked for a restart. It stays when the operation
 /// is gone, or its disappearance would be a change of the template again.
@@ -103,7 +107,12 @@ fn template(resolved: &Resolved, shard: u16) -> Result<PodTemplateSpec, Error> {
 fn restart_digest(resolved: &Resolved) -> Result<String, Error> {
     let parameters: BTreeMap<_, _> = resolved.agent.parameters.iter().filter(|(name, _)| needs_restart(name)).collect();
     let inputs = (&resolved.image, &resolved.version, &resolved.resources, parameters, resolved.mode);
-    digest(&inputs, "the restart annotation")
+    let placement = resolved.placement.of_pods();
+    if placement == Placement::default() {
+        // As it was before there was more of it than the spread.
+        return digest(&inputs, "the restart annotation");
+    }
+    digest(&(inputs, placement), "the restart annotation")
 }
 
 /// A parameter nobody knows cannot be assumed to be accepted by a running server.

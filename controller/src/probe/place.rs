@@ -90,7 +90,7 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
 /// Made to stay away from the nodes of its shard's other members. Who shares one all the same was put there by somebody who does not
 /// heed that, and would be put there again.
 fn is_kept_apart(pod: &KubePod) -> bool {
-    pod.spec.as_ref().is_some_and(stateful_set::is_kept_apart)
+    pod.spec.as_ref().is_some_and(|spec| stateful_set::is_kept_apart(&pod.metadata, spec))
 }
 
 /// The scheduler has looked at it and found no node: nothing of it runs or ever has.
@@ -128,9 +128,10 @@ pub fn marks(sets: &[StatefulSet], running_restart: Option<&str>) -> Marks {
     sets.iter()
         .filter_map(|set| {
             let template = &set.spec.as_ref()?.template;
-            let (digest, by) = stateful_set::restart_marks(template.metadata.as_ref()?.annotations.as_ref());
+            let metadata = template.metadata.as_ref()?;
+            let (digest, by) = stateful_set::restart_marks(metadata.annotations.as_ref());
             let by = by.filter(|by| running_restart == Some(by.as_str()));
-            let apart = template.spec.as_ref().is_some_and(stateful_set::is_kept_apart);
+            let apart = template.spec.as_ref().is_some_and(|spec| stateful_set::is_kept_apart(metadata, spec));
             Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned(), apart }))
         })
         .collect()

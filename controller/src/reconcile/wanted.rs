@@ -30,7 +30,7 @@ pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered) -> plan::Desired 
             Approval::Shards(approved) => plan::Approval::Supervised { approved: approved.clone() },
         },
         failover: gathered.current_operation().and_then(|operation| operate::request(operation)),
-        spread: match resolved.spread {
+        spread: match resolved.placement.spread {
             Spread::Required | Spread::Preferred => true,
             Spread::Off => false,
         },

@@ -48,7 +48,7 @@ pub(super) fn sites(resolved: &Resolved, probed: &Probed) -> Sites {
     let homes: BTreeMap<Pod, &str> = probed.observed.members.iter().filter_map(home).collect();
     let nodes: BTreeSet<&str> = homes.values().copied().collect();
     let several = nodes.len() > 1;
-    let told = match resolved.spread {
+    let told = match resolved.placement.spread {
         Spread::Required => true,
         Spread::Preferred => several,
         Spread::Off => false,
@@ -68,7 +68,7 @@ fn home<'a>((pod, member): (&'a Pod, &'a plan::Member)) -> Option<(Pod, &'a str)
 
 /// Two members on one node break what was required; all of them there are lost together, which nobody prefers.
 fn shared(resolved: &Resolved, homes: &BTreeMap<Pod, &str>) -> Vec<Shared> {
-    let too_many = match resolved.spread {
+    let too_many = match resolved.placement.spread {
         Spread::Required => 2,
         Spread::Preferred | Spread::Off => usize::from(resolved.members).max(2),
     };

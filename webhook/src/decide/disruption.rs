@@ -69,6 +69,7 @@ fn restarting_fields(new: &RedisClusterSpec, old: &RedisClusterSpec) -> Vec<&'st
         ("spec.image", new.image != old.image),
         ("spec.resources", new.resources != old.resources),
         ("spec.config", parameters(new) != parameters(old)),
+        ("spec.placement", new.placement.of_pods() != old.placement.of_pods()),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()
 }

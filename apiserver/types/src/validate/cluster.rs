@@ -66,6 +66,7 @@ pub fn cluster(object: &RedisCluster) -> Vec<Fault> {
     if let Some(given) = &spec.backup {
         super::backup::target(&mut faults, &path.child("backup.target"), &given.target);
     }
+    super::placement::placement(&mut faults, &path.child("placement"), &spec.placement);
     faults.0
 }
 

@@ -36,7 +36,8 @@ fn a_cluster_that_says_nothing_and_one_that_says_all_are_fine() {
         "migration": {"maxBytesPerSecond": "50Mi", "batchKeys": 10, "maxKeyBytes": "64Mi", "paused": true},
         "backup": {"target": {"directory": {"path": "/srv/backups"}}},
         "deletion": {"policy": "Retain", "protected": true}, "paused": true, "update": {"strategy": "Supervised"},
-        "placement": {"spread": "Required"}
+        "placement": {"spread": "Required", "topologyKeys": ["topology.kubernetes.io/zone"], "nodeSelector": {"disk": "fast"},
+            "affinity": {}, "tolerations": [{"operator": "Exists"}], "priorityClassName": "databases"}
     });
     let valkey = json!({"engine": "Valkey", "version": "9", "image": "kun.test/valkey:9"});
     for spec in [json!({}), json!({"mode": "Standalone"}), valkey, all] {
@@ -55,7 +56,8 @@ fn every_fault_of_a_cluster_is_told_at_once() {
         "config": {"dir": "/etc", "maxclients": "many", "maxclient": "1"}, "auth": {"secretName": "../x"},
         "failover": {"nodeTimeout": "100ms", "minReplicasToWrite": 3},
         "migration": {"maxBytesPerSecond": "1", "batchKeys": 0, "maxKeyBytes": "1"},
-        "backup": {"target": {"directory": {"path": "/a/../b"}, "persistentVolumeClaim": {"claimName": ""}}}
+        "backup": {"target": {"directory": {"path": "/a/../b"}, "persistentVolumeClaim": {"claimName": ""}}},
+        "placement": {"priorityClassName": "A B"}
     })));
     let expected = [
         "spec.shards Invalid",
@@ -83,6 +85,7 @@ fn every_fault_of_a_cluster_is_told_at_once() {
         "spec.backup.target Forbidden",
         "spec.backup.target.directory.path Invalid",
         "spec.backup.target.persistentVolumeClaim.claimName Required",
+        "spec.placement.priorityClassName Invalid",
     ];
     assert_eq!(places(&faults), expected);
 }
@@ -160,6 +163,10 @@ fn injections_are_refused_in_every_string_that_reaches_a_file_or_a_command() {
             json!({"resources": {"limits": {"memory": format!("1Gi{tail}")}}}),
             json!({"backup": {"target": {"directory": {"path": format!("/srv/a{tail}")}}}}),
             json!({"backup": {"target": {"persistentVolumeClaim": {"claimName": format!("a{tail}")}}}}),
+            json!({"placement": {"topologyKeys": [format!("a{tail}")]}}),
+            json!({"placement": {"nodeSelector": {format!("a{tail}"): "b"}}}),
+            json!({"placement": {"nodeSelector": {"a": format!("b{tail}")}}}),
+            json!({"placement": {"priorityClassName": format!("a{tail}")}}),
         ];
         for spec in specs {
             assert_eq!(cluster(&a_cluster(&spec)).len(), 1, "{spec}");

@@ -1,18 +1,15 @@
 //! The pod of a member: the agent as PID 1 beside the server, within Pod Security "restricted".
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar,
-    EnvVarSource, HTTPGetAction, KeyToPath, ObjectFieldSelector, PodAffinityTerm, PodAntiAffinity, PodSecurityContext,
-    PodSpec, Probe, ResourceFieldSelector, ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext,
-    Volume, VolumeMount, WeightedPodAffinityTerm,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource, EnvVar, EnvVarSource,
+    HTTPGetAction, KeyToPath, ObjectFieldSelector, PodSecurityContext, PodSpec, Probe, ResourceFieldSelector,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use types::cluster::Spread;
 use types::names;
 
-use super::labels;
+use super::placement;
 use crate::credentials::key;
 use crate::resolve::Resolved;
 
@@ -20,9 +17,6 @@ use crate::resolve::Resolved;
 pub const CONTAINER: &str = "redis";
 /// Name of the data volume and of its claim template.
 pub(super) const DATA: &str = "data";
-
-/// The label that tells nodes apart.
-const NODE: &str = "kubernetes.io/hostname";
 
 /// Where the binary lies that the init container copies.
 const BINARY: &str = "/kun/bin/kun";
@@ -42,7 +36,6 @@ pub(super) fn spec(resolved: &Resolved, shard: u16) -> PodSpec {
         init_containers: Some(vec![copy_agent(resolved)]),
         containers: vec![redis(resolved, shard)],
         volumes: Some(volumes(resolved)),
-        affinity: apart(resolved, shard),
         security_context: Some(PodSecurityContext {
             run_as_non_root: Some(true),
             run_as_user: Some(REDIS_USER),
@@ -57,7 +50,7 @@ pub(super) fn spec(resolved: &Resolved, shard: u16) -> PodSpec {
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         restart_policy: Some("Always".to_owned()),
-        ..PodSpec::default()
+        ..placement::of_member(&resolved.placement, &resolved.key.name, shard)
     }
 }
 
@@ -216,41 +209,6 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
         volumes.push(Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named(DATA) });
     }
     volumes
-}
-
-/// Members of a shard and the nodes of each other: a matter of scheduling, so that a change of it restarts nobody by itself.
-fn apart(resolved: &Resolved, shard: u16) -> Option<Affinity> {
-    let of_this_shard = PodAffinityTerm {
-        label_selector: Some(LabelSelector {
-            match_labels: Some(labels(&resolved.key.name, Some(shard))),
-            ..LabelSelector::default()
-        }),
-        topology_key: NODE.to_owned(),
-        ..PodAffinityTerm::default()
-    };
-    let anti = match resolved.spread {
-        Spread::Required => PodAntiAffinity {
-            required_during_scheduling_ignored_during_execution: Some(vec![of_this_shard]),
-            ..PodAntiAffinity::default()
-        },
-        Spread::Preferred => PodAntiAffinity {
-            preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
-                weight: 100,
-                pod_affinity_term: of_this_shard,
-            }]),
-            ..PodAntiAffinity::default()
-        },
-        Spread::Off => return None,
-    };
-    Some(Affinity { pod_anti_affinity: Some(anti), ..Affinity::default() })
-}
-
-/// Whether a pod was made to stay away from the nodes of its shard's other members, whatever that costs.
-#[must_use]
-pub fn is_kept_apart(pod: &PodSpec) -> bool {
-    let anti = pod.affinity.as_ref().and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-    let terms = anti.and_then(|anti| anti.required_during_scheduling_ignored_during_execution.as_ref());
-    terms.is_some_and(|terms| terms.iter().any(|term| term.topology_key == NODE))
 }
 
 /// The security context of a container under Pod Security "restricted".

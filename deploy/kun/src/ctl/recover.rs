@@ -73,7 +73,7 @@ pub struct Options {
 }
 
 /// What is to be done about one cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Decision {
     /// Nothing is missing.
     Leave,
