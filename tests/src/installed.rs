@@ -322,7 +322,8 @@ impl Installed {
     }
 }
 
-/// A cluster of a shape that a small machine has room for many of.
+/// A cluster of a shape that a small machine has room for many of. What `spec` says comes in place of what is said here; null
+/// takes it away.
 #[must_use]
 pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
     let mut object = json!({
@@ -336,6 +337,9 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
     }
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();
+    }
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.retain(|_, value| !value.is_null());
     }
     object
 }

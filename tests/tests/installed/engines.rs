@@ -81,14 +81,14 @@ pub(crate) async fn an_image_of_another_engine_is_not_started_and_says_so(instal
 }
 
 /// A cluster of an engine in a namespace of its own, which is called as it is, under a writer.
-struct Engine {
+pub(crate) struct Engine {
     name: &'static str,
-    kubectl: Kubectl,
-    writer: Writer,
+    pub(crate) kubectl: Kubectl,
+    pub(crate) writer: Writer,
 }
 
 impl Engine {
-    async fn begin(installed: &Installed, name: &'static str, spec: &Value, version: &str) -> Result<Self> {
+    pub(crate) async fn begin(installed: &Installed, name: &'static str, spec: &Value, version: &str) -> Result<Self> {
         let kubectl = namespace(installed, name).await?;
         installed.create(name, name, ORDERS, spec).await?;
         runs(&kubectl.get("rdc", name).await?, version)?;
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Nothing acknowledged is lost, the invariants hold, and the namespace goes.
-    async fn end(self, shape: Shape) -> Result<()> {
+    pub(crate) async fn end(self, shape: Shape) -> Result<()> {
         let Self { name, kubectl, writer } = self;
         let verdict = writer.verify(&members(&kubectl, name).await?).await?;
         ensure!(verdict.lost.is_empty() && verdict.acked > 0, "{verdict:#?}");

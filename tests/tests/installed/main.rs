@@ -45,6 +45,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario!(AnyCluster, tenants::a_proxy_that_nobody_named_is_refused),
     scenario!(OurOwn, upkeep::draining_the_node_with_most_primaries_hands_them_over),
     scenario!(OurOwn, nodes::members_that_must_not_share_a_node_wait_for_another),
+    scenario!(OurOwn, nodes::pods_run_where_they_are_placed_and_move_when_that_changes),
     scenario!(OurOwn, nodes::a_kubelet_and_a_containerd_that_are_killed_restart_no_pod),
     scenario!(OurOwn, nodes::primaries_are_spread_over_the_nodes),
     scenario!(OurOwn, nodes::a_node_that_is_lost_costs_no_availability_and_comes_back),

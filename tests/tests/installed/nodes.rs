@@ -10,6 +10,7 @@ use tests::{
     story,
 };
 
+use crate::engines::Engine;
 use crate::scenario::{ORDERS, away, pass, say, unchanged, under_writes, under_writes_and_a_blow};
 
 /// A node is missed after 20 s here, and its pods are evicted after Kubernetes' own five minutes.
@@ -104,4 +105,55 @@ pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installe
     }
     story::ready(kubectl, "apart", 3).await?;
     kubectl.run(&["delete", "rdc", "apart", "--timeout=120s"]).await.map(drop)
+}
+
+/// Pods run on the nodes that are named and nowhere else, and move to others by a rolling replacement.
+pub(crate) async fn pods_run_where_they_are_placed_and_move_when_that_changes(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
+    kubectl.run(&["taint", "node", "node-2", "kun.test/dedicated=redis:NoSchedule"]).await?;
+    kubectl.run(&["label", "node", "node-2", "kun.test/pool=first"]).await?;
+    kubectl.run(&["label", "node", "node-3", "kun.test/pool=second"]).await?;
+    kubectl.run(&["create", "priorityclass", "databases", "--value=1000"]).await?;
+    let moved = moved(installed).await;
+    // Taken away also if that went wrong: others need the nodes.
+    kubectl.run(&["taint", "node", "node-2", "kun.test/dedicated-"]).await?;
+    kubectl.run(&["label", "node", "node-2", "node-3", "kun.test/pool-"]).await?;
+    kubectl.run(&["delete", "priorityclass", "databases"]).await?;
+    moved
+}
+
+async fn moved(installed: &Installed) -> Result<()> {
+    // Without volumes: those of a node would keep their pods there.
+    let spec = json!({"storage": null, "placement": {
+        "topologyKeys": ["topology.kubernetes.io/zone"],
+        "nodeSelector": {"kun.test/pool": "first"},
+        "tolerations": [{"key": "kun.test/dedicated", "operator": "Equal", "value": "redis", "effect": "NoSchedule"}],
+        "priorityClassName": "databases",
+    }});
+    let placed = Engine::begin(installed, "placed", &spec, "7.0.").await?;
+    all_on(installed, "node-2").await?;
+    let patch = |placement: Value| json!({"spec": {"placement": placement}}).to_string();
+    let system = patch(json!({"priorityClassName": "system-node-critical"}));
+    let told = placed.kubectl.refused(&["patch", "rdc", "placed", "--type=merge", "-p", &system], "").await?;
+    let why = "spec.placement.priorityClassName: Forbidden: priority class names with 'system-' prefix are reserved for \
+               system use only";
+    ensure!(told.contains(why), "{told}");
+
+    let begin = Instant::now();
+    let second = patch(json!({"nodeSelector": {"kun.test/pool": "second"}}));
+    placed.kubectl.run(&["patch", "rdc", "placed", "--type=merge", "-p", &second]).await?;
+    story::ready(&placed.kubectl, "placed", ORDERS.shards).await?;
+    all_on(installed, "node-3").await?;
+    say(&format!("six pods are on another node after {:.1} s", begin.elapsed().as_secs_f64()));
+    placed.writer.progress(300, PATIENCE).await?;
+    placed.end(ORDERS).await
+}
+
+async fn all_on(installed: &Installed, node: &str) -> Result<()> {
+    let pods = installed.listed("pods", "placed", "redis.kun.io/cluster=placed").await?;
+    let there = |pod: &Value| {
+        pod["spec"]["nodeName"] == node && pod["spec"]["priority"] == 1000 && pod["status"]["phase"] == "Running"
+    };
+    ensure!(pods.len() == 6 && pods.iter().all(there), "not on {node}: {pods:#?}");
+    Ok(())
 }
