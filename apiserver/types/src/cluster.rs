@@ -92,7 +92,8 @@ pub struct RedisClusterSpec {
     /// How rolling changes proceed.
     #[serde(default)]
     pub update: Update,
-    /// On which nodes members run.
+    /// On which nodes members run. A change of its `spread` restarts only members that share a node and no longer may; a change
+    /// of anything else restarts every member, replicas first.
     #[serde(default)]
     pub placement: Placement,
 }
@@ -402,8 +403,7 @@ pub enum UpdateStrategy {
     Supervised,
 }
 
-/// On which nodes members run. A change of `spread` restarts only members that share a node and no longer may; a change of
-/// anything else restarts every member, replicas first.
+/// On which nodes members run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {

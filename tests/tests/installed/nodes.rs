@@ -123,12 +123,19 @@ pub(crate) async fn pods_run_where_they_are_placed_and_move_when_that_changes(in
 }
 
 async fn moved(installed: &Installed) -> Result<()> {
+    let pools =
+        json!([{"matchExpressions": [{"key": "kun.test/pool", "operator": "In", "values": ["first", "second"]}]}]);
+    let beside = json!({"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}, "labelSelector": {}});
     // Without volumes: those of a node would keep their pods there.
     let spec = json!({"storage": null, "placement": {
         "topologyKeys": ["topology.kubernetes.io/zone"],
         "nodeSelector": {"kun.test/pool": "first"},
         "tolerations": [{"key": "kun.test/dedicated", "operator": "Equal", "value": "redis", "effect": "NoSchedule"}],
         "priorityClassName": "databases",
+        "affinity": {
+            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": pools}},
+            "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": beside}]},
+        },
     }});
     let placed = Engine::begin(installed, "placed", &spec, "7.0.").await?;
     all_on(installed, "node-2").await?;
