@@ -9,13 +9,15 @@ help: ## list the targets
 setup: ## redis-server and kubectl
 	@tests/setup.sh redis kubectl
 
+# Whatever is built is built of the whole workspace: of some packages only, others' libraries would be built once more, with other features.
 build: ## the kun binary, debug
-	cargo build --quiet -p kun
+	cargo build --quiet --workspace --bin kun
 
-demo: setup build ## the whole story, on this machine, against real redis-server
-	cargo run --quiet -p tests --bin demo
+demo: setup ## the whole story, on this machine, against real redis-server
+	cargo build --quiet --workspace --bin kun --bin demo
+	@$${CARGO_TARGET_DIR:-target}/debug/demo
 
-test: setup cluster build ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
+test: setup cluster ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
 	cargo test --workspace --no-fail-fast 2>&1 | tee "$$log" || { \
 		printf '\nWhat failed, from the %d lines above:\n' $$(wc -l < "$$log"); \
@@ -37,14 +39,14 @@ image: ## the image -> target/image/kun-ARCH.tar; ARCH=arm64 or amd64, this mach
 	@deploy/image/build.sh $(ARCH)
 
 bench: setup ## side by side with redis-cli and friends -> target/bench/results.jsonl; BENCH="--only api --quick"
-	cargo build --release --quiet -p kun -p bench --features kun/jemalloc
+	cargo build --release --quiet --workspace --bin kun --bin bench --features kun/jemalloc,bench/jemalloc
 	$${CARGO_TARGET_DIR:-target}/release/bench $(BENCH)
 
-differential: build ## every request of the corpus to kube-apiserver and to ours; DIFFERENTIAL="--only create"
-	cargo build --quiet -p differential
+differential: ## every request of the corpus to kube-apiserver and to ours; DIFFERENTIAL="--only create"
+	cargo build --quiet --workspace --bin kun --bin differential
 	tools="$$(tests/cluster/tools.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
-soak: setup cluster build ## the long campaigns, seeded; SOAK multiplies their size
+soak: setup cluster ## the long campaigns, seeded; SOAK multiplies their size
 	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
 	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) cargo test --workspace --no-fail-fast; \
 	awk '{ faults += $$1; told += $$2; lost += $$3 } \

@@ -3,9 +3,10 @@
 # The folder is named after what goes into it, so another version never meets the files of this one.
 set -euo pipefail
 cd "$(dirname "$0")"
+. ./go.sh
 
 cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-hash="$(cat go.sum build.sh kube/*.go coredns/go.sum coredns/*.go | sha256sum | cut -c1-16)"
+hash="$(cat go.sum build.sh go.sh kube/*.go coredns/go.sum coredns/*.go | sha256sum | cut -c1-16)"
 out="$cache/cluster-$hash"
 
 if [ ! -d "$out" ]; then
@@ -27,12 +28,9 @@ if [ ! -d "$out" ]; then
     mkdir -p "$cache"
     partial="$(mktemp -d "$cache/partial.XXXXXX")"
     trap 'rm -rf "$partial"' EXIT
-    # With cgo everything would be compiled a second time, and linked with this machine's libc.
-    export CGO_ENABLED=0
-    build=(go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -ldflags)
-    "${build[@]}" "$flags" -o "$partial/" ./kube k8s.io/kubernetes/cmd/kube-apiserver
-    "${build[@]}" "$flags" -o "$partial/etcd" go.etcd.io/etcd/server/v3
-    (cd coredns && "${build[@]}" "-s -w" -o "$partial/coredns" .)
+    build_go -ldflags "$flags" -o "$partial/" ./kube k8s.io/kubernetes/cmd/kube-apiserver
+    build_go -ldflags "$flags" -o "$partial/etcd" go.etcd.io/etcd/server/v3
+    (cd coredns && build_go -ldflags "-s -w" -o "$partial/coredns" .)
     for name in kube-controller-manager kube-scheduler kubelet kube-proxy kubectl volumes; do ln -s kube "$partial/$name"; done
     chmod 755 "$partial"
     # Two builds at once end with the files of one of them.

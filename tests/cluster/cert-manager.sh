@@ -3,9 +3,10 @@
 # as build.sh does it.
 set -euo pipefail
 cd "$(dirname "$0")/cert-manager"
+. ../go.sh
 
 cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-hash="$(cat go.mod go.sum ./*.go ../cert-manager.sh | sha256sum | cut -c1-16)"
+hash="$(cat go.mod go.sum ./*.go ../cert-manager.sh ../go.sh | sha256sum | cut -c1-16)"
 out="$cache/cert-manager-$hash"
 
 if [ ! -d "$out" ]; then
@@ -22,7 +23,7 @@ if [ ! -d "$out" ]; then
     echo "building cert-manager (minutes, once) into $out" >&2
     partial="$(mktemp -d "$cache/partial.XXXXXX")"
     trap 'rm -rf "$partial"' EXIT
-    CGO_ENABLED=0 go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -ldflags "-s -w" -o "$partial/cert-manager" .
+    build_go -ldflags "-s -w" -o "$partial/cert-manager" .
     source="$(go list -mod=mod -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)"
     cat "$source"/deploy/crds/cert-manager.io_{certificates,certificaterequests,issuers,clusterissuers}.yaml >"$partial/kinds.yaml"
     chmod 755 "$partial"

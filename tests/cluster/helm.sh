@@ -2,9 +2,10 @@
 # Builds helm once, and prints its path. Named after what goes into it, as build.sh does it.
 set -euo pipefail
 cd "$(dirname "$0")/helm"
+. ../go.sh
 
 cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-hash="$(cat go.mod go.sum ../helm.sh | sha256sum | cut -c1-16)"
+hash="$(cat go.mod go.sum ../helm.sh ../go.sh | sha256sum | cut -c1-16)"
 out="$cache/helm-$hash"
 
 if [ ! -x "$out" ]; then
@@ -22,7 +23,7 @@ if [ ! -x "$out" ]; then
     partial="$(mktemp "$cache/partial.XXXXXX")"
     trap 'rm -f "$partial"' EXIT
     version="$(go list -mod=mod -m -f '{{.Version}}' helm.sh/helm/v3)"
-    CGO_ENABLED=0 go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -o "$partial" \
+    build_go -o "$partial" \
         -ldflags "-s -w -X helm.sh/helm/v3/internal/version.version=$version" helm.sh/helm/v3/cmd/helm
     chmod 755 "$partial"
     mv "$partial" "$out"

@@ -3,6 +3,7 @@
 # and every engine that is tested, from the Debian suite that has it. Their names begin with kun.test/, which is nowhere.
 set -euo pipefail
 cd "$(dirname "$0")"
+. ./go.sh
 
 # Image, suite, and how its programs are called.
 ENGINES="redis:7.0=bookworm=redis redis:8.0=trixie=redis valkey:8.1=trixie=valkey valkey:9=forky=valkey"
@@ -13,7 +14,7 @@ APPLETS="cat chmod cp date df echo env false grep head hostname id ip kill ln ls
 main() {
     local cache hash out
     cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-    hash="$(cat images.sh suite.sh image/*.go pause/*.go | sha256sum | cut -c1-16)"
+    hash="$(cat images.sh go.sh suite.sh image/*.go pause/*.go | sha256sum | cut -c1-16)"
     out="$cache/images-$hash"
     if [ ! -d "$out" ]; then make_all; fi
     echo "$out"
@@ -30,8 +31,7 @@ make_all() {
     trap 'rm -rf "$partial"' EXIT
     work="$partial/work"
     mkdir "$work"
-    export CGO_ENABLED=0
-    go build -trimpath -ldflags "-s -w" -o "$work/" ./image ./pause
+    build_go -ldflags "-s -w" -o "$work/" ./image ./pause
     image pause:1 -root "$work" -bin /pause -account pause:65535 -- /pause
     local engine name suite program
     for engine in $ENGINES; do

@@ -2,9 +2,10 @@
 # Builds the informer program once, and prints its path. Named after what goes into it, as build.sh does it.
 set -euo pipefail
 cd "$(dirname "$0")"
+. ./go.sh
 
 cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-hash="$(cat go.mod go.sum informer.sh informer/*.go | sha256sum | cut -c1-16)"
+hash="$(cat go.mod go.sum informer.sh go.sh informer/*.go | sha256sum | cut -c1-16)"
 out="$cache/informer-$hash"
 
 if [ ! -x "$out" ]; then
@@ -16,7 +17,7 @@ if [ ! -x "$out" ]; then
     mkdir -p "$cache"
     partial="$(mktemp "$cache/partial.XXXXXX")"
     trap 'rm -f "$partial"' EXIT
-    CGO_ENABLED=0 go build -trimpath -p "${KUN_JOBS:-$(nproc)}" -o "$partial" ./informer
+    build_go -o "$partial" ./informer
     chmod 755 "$partial"
     mv "$partial" "$out"
 fi

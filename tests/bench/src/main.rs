@@ -26,6 +26,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, Subcommand};
 
 /// The same allocator as the measured kun: a ratio must not be one of allocators.
+#[cfg(feature = "jemalloc")]
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
