@@ -168,6 +168,13 @@ impl Embedded {
         joined.unwrap_or_else(|error| Err(Error::Backend { doing, reason: error.to_string() }))
     }
 
+    /// Waits until what was read from the file is published: there it can be seen a moment earlier. Whoever has seen it must
+    /// not be told of an older revision afterwards, by [`Store::current_revision`] or by a cache that is up to that. What
+    /// will never be published, because its commit failed, nobody waits for.
+    async fn published(&self, revision: Revision) {
+        self.log.until_published(revision, || self.poison.get().is_some()).await;
+    }
+
     /// Waits for the commit thread to finish what is queued, and releases the file.
     fn stop(&self) {
         self.queue.close();
@@ -224,16 +231,26 @@ fn list(readers: &Mutex<Option<Readers>>, options: &ListOptions, clock: &Clock) 
 impl Store for Embedded {
     fn get<'a>(&'a self, key: &'a Key) -> BoxFuture<'a, Result<Option<Stored>, Error>> {
         let (key, clock) = (key.clone(), self.clock.clone());
-        self.read("reading one key", move |readers| {
-            let (transaction, _) = snapshot(readers, None, &clock)?;
-            file::get(&transaction, &key)
-        })
+        async move {
+            let read = self.read("reading one key", move |readers| {
+                let (transaction, revision) = snapshot(readers, None, &clock)?;
+                Ok((file::get(&transaction, &key)?, revision))
+            });
+            let (found, revision) = read.await?;
+            self.published(revision).await;
+            Ok(found)
+        }
         .boxed()
     }
 
     fn list(&self, options: ListOptions) -> BoxFuture<'_, Result<Page, Error>> {
         let clock = self.clock.clone();
-        self.read("reading a list", move |readers| list(readers, &options, &clock)).boxed()
+        async move {
+            let page = self.read("reading a list", move |readers| list(readers, &options, &clock)).await?;
+            self.published(page.revision).await;
+            Ok(page)
+        }
+        .boxed()
     }
 
     fn write(&self, write: Write) -> BoxFuture<'_, Result<Written, Error>> {

@@ -117,10 +117,28 @@ impl Log {
         self.published.send_replace(revision);
     }
 
+    /// Waits until everything up to `revision` is published, or `is_over` says that it will not be. That is asked again
+    /// whenever somebody calls [`wake`](Log::wake).
+    pub(crate) async fn until_published(&self, revision: Revision, is_over: impl Fn() -> bool) {
+        // The sender lives as long as this log: there is no error.
+        let _ = self.published.subscribe().wait_for(|published| *published >= revision || is_over()).await;
+    }
+
+    /// Has everybody look again who waits for something.
+    pub(crate) fn wake(&self) {
+        self.published.send_modify(|_| {});
+    }
+
     /// Ends every feed.
     pub(crate) fn close(&self) {
         lock(&self.recent).closed = true;
-        self.published.send_modify(|_| {});
+        self.wake();
+    }
+
+    /// Nothing is published while this is held.
+    #[cfg(test)]
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
+        lock(&self.recent)
     }
 
     /// Follows the events after `from`.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use store::{Embedded, EmbeddedOptions, Memory, Store};
+use tokio::sync::Semaphore;
 
 use crate::histories::{self, Answer, Call, Event, Filter, History, Kind, List, Record, Request, Seen, Watch};
 use crate::support::{Api, Reply};
@@ -15,7 +16,7 @@ use crate::tally::{next_random, soak};
 
 const CLIENTS: u64 = 5;
 const REQUESTS: u64 = 40;
-const WATCHES: u64 = 6;
+const WATCHES: u32 = 6;
 const NAMESPACES: [&str; 2] = ["a", "b"];
 const NAMES: [&str; 3] = ["x", "y", "z"];
 const COLORS: [&str; 2] = ["red", "blue"];
@@ -25,6 +26,8 @@ struct Room {
     api: Api,
     now: AtomicU64,
     history: Mutex<History>,
+    /// One for each watch that knows from where it watches.
+    begun: Semaphore,
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,11 +47,13 @@ async fn histories_of_concurrent_clients_keep_every_property() {
 }
 
 async fn record(api: Api, seed: u64) -> History {
-    let room = Arc::new(Room { api, now: AtomicU64::new(1), history: Mutex::default() });
+    let room = Arc::new(Room { api, now: AtomicU64::new(1), history: Mutex::default(), begun: Semaphore::new(0) });
     // One that misses nothing tells at which revisions objects were deleted.
     let begin = list(&room, Filter::default()).await;
     let mut watches: Vec<_> = (0..WATCHES)
-        .map(|n| tokio::spawn(watch(Arc::clone(&room), next_random(seed.wrapping_mul(31).wrapping_add(n + 1)))))
+        .map(|n| {
+            tokio::spawn(watch(Arc::clone(&room), next_random(seed.wrapping_mul(31).wrapping_add(u64::from(n) + 1))))
+        })
         .collect();
     watches.push(tokio::spawn(follow(Arc::clone(&room), Filter::default(), begin, seed)));
     let clients: Vec<_> = (0..CLIENTS)
@@ -57,7 +62,8 @@ async fn record(api: Api, seed: u64) -> History {
     for client in clients {
         client.await.unwrap();
     }
-    // Whatever a watch is about, one of these is the last it needs.
+    // Whatever a watch is about, one of these is the last it needs: who began after it would wait for ever.
+    room.begun.acquire_many(WATCHES).await.unwrap().forget();
     for (namespace, color) in [("a", "red"), ("a", "blue"), ("b", "red"), ("b", "blue")] {
         write(&room, namespace, &format!("end-{color}"), None, format!("{color}-end-{namespace}"), false).await;
     }
@@ -188,6 +194,7 @@ async fn watch(room: Arc<Room>, random: u64) {
     tokio::time::sleep(Duration::from_micros(random % 20_000)).await;
     let filter = if random.is_multiple_of(3) { Filter::default() } else { filter(random) };
     let from = list(&room, filter.clone()).await;
+    room.begun.add_permits(1);
     follow(room, filter, from, random).await;
 }
 

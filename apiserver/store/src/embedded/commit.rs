@@ -119,6 +119,7 @@ impl Committer {
                 Err(error) => {
                     tracing::error!(%error, "a commit failed; the store refuses all writes until it is restarted");
                     self.poison.get_or_init(|| error.to_string());
+                    self.log.wake();
                 }
             }
         }

@@ -62,6 +62,28 @@ async fn what_was_written_is_there_after_reopening_and_revisions_go_on() {
     assert_eq!(create(&store, "c").await, Ok(deleted.next()));
 }
 
+/// A commit can be read from the file a moment before it is published.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_reads_what_the_current_revision_does_not_cover_yet() {
+    let directory = TempDir::new().unwrap();
+    let store = Arc::new(open(&directory.path().join("store")).unwrap());
+    let before = store.current_revision().await.unwrap();
+    let held = store.log.hold();
+    let writer = Arc::clone(&store);
+    let write = tokio::spawn(async move { create(&writer, "a").await.unwrap() });
+    while snapshot(&store.readers, None, &store.clock).unwrap().1 == before {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let (one, all) = (Arc::clone(&store), Arc::clone(&store));
+    let get = tokio::spawn(async move { (one.get(&key("a")).await.unwrap().unwrap().revision, one.log.revision()) });
+    let list = tokio::spawn(async move { (contents(&all).await[0].1.revision, all.log.revision()) });
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert_eq!((get.is_finished(), list.is_finished(), store.log.revision()), (false, false, before));
+    drop(held);
+    let written = write.await.unwrap();
+    assert_eq!((get.await.unwrap(), list.await.unwrap()), ((written, written), (written, written)));
+}
+
 #[tokio::test]
 async fn the_file_is_for_its_owner_only_and_for_one_process() {
     let directory = TempDir::new().unwrap();
