@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use plan::{Member, NodeId, Observed, Open, Pod, Seen};
+use plan::{Member, NodeId, Observed, Open, Pod, Seen, SlotSet};
 use types::agent::AgentPhase;
 use types::cluster::Mode;
 
@@ -107,6 +107,8 @@ pub struct Probed {
     pub facts: BTreeMap<Pod, Facts>,
     /// Members that do not start on the image they have, and why.
     pub unusable: BTreeMap<Pod, String>,
+    /// Members that answer us, but whose kubelets do not call their pods ready: no Service leads to them.
+    pub unready: BTreeSet<Pod>,
 }
 
 /// Who is asked, and how.
@@ -187,6 +189,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             Some(Answer::Dead(seen)) => seen.clone(),
             Some(Answer::Redis(raw)) => {
                 probed.facts.insert(*pod, raw.facts.clone());
+                probed.unready.extend((!place.ready).then_some(*pod));
                 Seen::Node(Box::new(node::read(raw, &primaries, &memory.replication)))
             }
             Some(Answer::Agent(report)) => {
@@ -250,7 +253,7 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
     }
     let roles = roles(&probed.observed);
     let deep = memory.deep.as_ref().is_none_or(|(then, at)| *then != roles || at.elapsed() > DEEP_EVERY);
-    let marked = marked(&probed.observed);
+    let asked = if deep { SlotSet::all() } else { marked(&probed.observed) };
     let questions: Vec<(Pod, SocketAddr, NodeId, Vec<u16>)> = probed
         .observed
         .members
@@ -261,8 +264,7 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
             if !node.is_primary() || node.keys == 0 {
                 return None;
             }
-            let slots: Vec<u16> = if deep { (0..plan::SLOTS).collect() } else { marked.iter().copied().collect() };
-            let foreign: Vec<u16> = slots.into_iter().filter(|slot| !node.slots().contains(*slot)).collect();
+            let foreign: Vec<u16> = asked.difference(node.slots()).iter().collect();
             let address = node.address.parse().ok()?;
             (!foreign.is_empty()).then_some((*pod, address, node.id, foreign))
         })
@@ -297,7 +299,7 @@ fn roles(observed: &Observed) -> BTreeMap<NodeId, bool> {
 }
 
 /// Every slot with a mark on any node.
-fn marked(observed: &Observed) -> BTreeSet<u16> {
+fn marked(observed: &Observed) -> SlotSet {
     nodes(observed)
         .flat_map(|node| node.open.iter())
         .map(|(slot, mark)| match mark {

@@ -34,6 +34,18 @@ fn a_container_is_dead_only_where_kubernetes_proves_it() {
     }
 }
 
+#[test]
+fn a_pod_is_ready_once_its_kubelet_says_so() {
+    let says = |status: &str| {
+        pod(&json!({"conditions": [{"type": "Initialized", "status": "True"}, {"type": "Ready", "status": status}]}))
+    };
+    let table = [(says("True"), true), (says("False"), false), (says("Unknown"), false), (pod(&json!({})), false)];
+    for (pod, expected) in table {
+        let place = place::place("orders-0-0".to_owned(), Some(&pod), None, &BTreeMap::new());
+        assert_eq!(place.ready, expected, "{:?}", pod.status);
+    }
+}
+
 /// A pod as a scheduler leaves it that has found no node.
 fn unscheduled() -> Value {
     let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});

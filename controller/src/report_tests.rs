@@ -62,6 +62,16 @@ fn said(status: Status, reason: &str, message: &str) -> (Status, String, String)
 }
 
 #[test]
+fn members_that_agree_but_to_which_no_service_leads_are_not_ready_and_serve_all_the_same() {
+    let mut scene = Scene::healthy();
+    scene.probed.unready = [Pod::new(1, 0), Pod::new(2, 1)].into();
+    let text = "no Service leads to 2 of 6 pods yet: not found ready by their kubelets; the first is 1-0";
+    assert_eq!(scene.says("Ready"), said(Status::False, "PodsNotReady", text));
+    assert_eq!(scene.says("Available").0, Status::True);
+    assert_eq!(scene.says("Degraded").0, Status::False);
+}
+
+#[test]
 fn a_cluster_on_which_everything_agrees_is_ready_with_numbers() {
     let scene = Scene::healthy();
     let text = "all 16384 slots are served, 6 nodes agree, 3 replicas are in sync";

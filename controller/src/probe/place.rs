@@ -34,6 +34,8 @@ pub struct Place {
     pub outdated: bool,
     /// The pod is being deleted.
     pub terminating: bool,
+    /// Its kubelet found the pod ready: only then do Services lead to it.
+    pub ready: bool,
     /// Node ID last seen there.
     pub last_id: Option<NodeId>,
     /// The node it runs on.
@@ -147,7 +149,7 @@ fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
     members.filter_map(|m| Some((m.pod.as_str(), NodeId::parse(m.node_id.as_deref()?)?))).collect()
 }
 
-fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeMap<&str, NodeId>) -> Place {
+pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeMap<&str, NodeId>) -> Place {
     let outdated = match (pod, mark) {
         (Some(pod), Some(Mark { digest, restart, apart: _ })) => {
             let (has, by) = stateful_set::restart_marks(pod.metadata.annotations.as_ref());
@@ -158,12 +160,18 @@ fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeM
     Place {
         outdated,
         terminating: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()),
+        ready: pod.is_some_and(is_ready),
         last_id: last.get(name.as_str()).copied(),
         site: pod.map_or(Site::Nowhere, site_of),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),
         container: pod.map_or(Container::None, container_of),
         name,
     }
+}
+
+fn is_ready(pod: &KubePod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
 /// What Kubernetes says about a pod's Redis container.

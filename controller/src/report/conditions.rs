@@ -114,6 +114,14 @@ fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if !seeing.plan.is_satisfied() && !only_waits_for_people(seeing) {
         return no("WorkLeft", waited_for(seeing).unwrap_or_else(|| "steps are left".to_owned()));
     }
+    // Last, because it mends itself: whoever waits for Ready connects by a Service next.
+    if let Some(first) = seeing.probed.unready.first() {
+        let (count, of) = (seeing.probed.unready.len(), verdict.wanted);
+        let text = format!(
+            "no Service leads to {count} of {of} pods yet: not found ready by their kubelets; the first is {first}"
+        );
+        return no("PodsNotReady", text);
+    }
     let message = match resolved.mode {
         Mode::Standalone => "the server answers".to_owned(),
         Mode::Cluster => format!(
