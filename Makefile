@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build setup cluster cluster-up cluster-down cluster-install differential image
+.PHONY: help demo test bench lint soak build build-all setup cluster-up cluster-down cluster-install differential image
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,14 +17,18 @@ demo: setup ## the whole story, on this machine, against real redis-server
 	cargo build --quiet --workspace --bin kun --bin demo
 	@$${CARGO_TARGET_DIR:-target}/debug/demo
 
-test: setup cluster ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
+test: setup build-all ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
 	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	cargo test --workspace --no-fail-fast 2>&1 | tee "$$log" || { \
+	TMPDIR=$$(tests/memory.sh) cargo test --workspace --no-fail-fast 2>&1 | tee "$$log" || { \
 		printf '\nWhat failed, from the %d lines above:\n' $$(wc -l < "$$log"); \
 		grep -aE -A2 '\.\.\. FAILED|: FAILED;|panicked at|^error' "$$log" | cut -c1-600 | tail -n 60; exit 1; }
 
-cluster: # Kubernetes takes minutes, once: it is built beside our own build, and whoever needs it waits
-	@if command -v go >/dev/null; then (tests/cluster/tools.sh; tests/cluster/prepare.sh; tests/cluster/informer.sh; tests/cluster/helm.sh; tests/cluster/cert-manager.sh) >/dev/null 2>&1 </dev/null & fi
+# Kubernetes takes minutes, once: it is built beside our own build. Tests begin when both are there and written to disk: many
+# of them measure time, and Redis and etcd wait for the disk.
+build-all:
+	@tests/cluster/all.sh & cluster=$$!; \
+	cargo test --quiet --workspace --no-run || { kill $$cluster; exit 1; }; \
+	wait $$cluster; sync
 
 cluster-up: ## a real Kubernetes in namespaces of this machine; NODES=3
 	@tests/cluster/up.sh $${NODES:-1}
@@ -46,9 +50,9 @@ differential: ## every request of the corpus to kube-apiserver and to ours; DIFF
 	cargo build --quiet --workspace --bin kun --bin differential
 	tools="$$(tests/cluster/tools.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
-soak: setup cluster ## the long campaigns, seeded; SOAK multiplies their size
+soak: setup build-all ## the long campaigns, seeded; SOAK multiplies their size
 	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
-	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) cargo test --workspace --no-fail-fast; \
+	TMPDIR=$$(tests/memory.sh) KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) cargo test --workspace --no-fail-fast; \
 	awk '{ faults += $$1; told += $$2; lost += $$3 } \
 		END { printf "soak: %d faults injected, %d writes acknowledged, %d of them lost\n", faults, told, lost; exit faults < 500 || lost > 0 }' "$$tally"
 

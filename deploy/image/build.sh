@@ -33,3 +33,8 @@ fi
 mkdir -p "$target/image"
 cp "$image" "$target/image/kun-$arch.tar"
 du -h --apparent-size "$program" "$target/image/kun-$arch.tar"
+# Every Redis pod holds it: 30 MiB unpacked is what it may take.
+if [ "$(stat -c %s "$target/image/kun-$arch.tar")" -gt $((30 << 20)) ]; then
+    echo "build.sh: the image for $arch is larger than 30 MiB" >&2
+    exit 1
+fi

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use resp::Credentials;
 use serde_json::{Value, json};
 
 use crate::{
@@ -64,9 +65,18 @@ impl Fixture {
 
     /// Starts the writer.
     pub async fn write(&mut self) -> Result<()> {
+        self.begin(Writer::start).await
+    }
+
+    /// Starts a writer that waits so long for an answer before it takes it for lost.
+    pub async fn write_waiting(&mut self, attempt: Duration) -> Result<()> {
+        self.begin(|seeds, credentials| Writer::waiting(seeds, credentials, attempt)).await
+    }
+
+    async fn begin(&mut self, start: impl FnOnce(Vec<SocketAddr>, Option<Credentials>) -> Writer) -> Result<()> {
         let credentials = oracle::credentials(&self.kubectl, "default", "orders", "default").await?;
         let seeds = self.addresses().await?.into_values().collect();
-        let writer = Writer::start(seeds, Some(credentials));
+        let writer = start(seeds, Some(credentials));
         writer.progress(300, PATIENCE).await?;
         self.writer = Some(writer);
         Ok(())

@@ -188,6 +188,7 @@ impl Fleet {
                     outdated: false,
                     last_id: None,
                     site: plan::Site::Unknown,
+                    ready: true,
                     terminating: false,
                     uid: None,
                     container,

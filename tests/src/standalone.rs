@@ -30,6 +30,7 @@ static NEXT_NET: AtomicU16 = AtomicU16::new(0);
 #[derive(Debug)]
 pub struct Standalone {
     folder: tempfile::TempDir,
+    scratch: tempfile::TempDir,
     listen: SocketAddr,
     pod_cidr: String,
     extra: Vec<String>,
@@ -59,6 +60,7 @@ impl Standalone {
         let listen = SocketAddr::from(([127, 0, u8::try_from(net)?, 1], 8443));
         Ok(Self {
             folder: tempfile::Builder::new().prefix("kun-").tempdir()?,
+            scratch: tempfile::Builder::new().prefix("kun-").tempdir_in("/tmp")?,
             listen,
             pod_cidr: format!("127.{net}.0.0/16"),
             extra: flags.iter().map(|flag| (*flag).to_owned()).collect(),
@@ -138,9 +140,9 @@ impl Standalone {
         self.folder.path().join("data")
     }
 
-    /// A folder of this test that is not kun's, for example for backups.
+    /// A folder of this test that is not kun's, for example for backups: those may not lie in /dev, where files in memory are.
     pub fn scratch(&self, name: &str) -> Result<PathBuf> {
-        let path = self.folder.path().join(name);
+        let path = self.scratch.path().join(name);
         fs::create_dir_all(&path)?;
         Ok(path)
     }

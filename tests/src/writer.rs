@@ -108,11 +108,17 @@ impl Writer {
     /// Starts writing through these nodes.
     #[must_use]
     pub fn start(seeds: Vec<SocketAddr>, credentials: Option<Credentials>) -> Self {
+        Self::waiting(seeds, credentials, ATTEMPT)
+    }
+
+    /// The same, and an attempt waits so long for its answer: where every node lives, a write that has none was cut off.
+    #[must_use]
+    pub fn waiting(seeds: Vec<SocketAddr>, credentials: Option<Credentials>, attempt: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acks = Arc::new(AtomicU64::new(0));
         let loops = (0..LOOPS)
             .map(|index| {
-                let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(ATTEMPT, PATIENCE);
+                let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(attempt, PATIENCE);
                 tokio::spawn(write(index, client, stop.clone(), acks.clone()))
             })
             .collect();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use controller::execute::migrate::{Bucket, End, Error, Move, migrate};
@@ -28,6 +28,7 @@ fn moving() -> Moving {
 /// Writes as fast as it can and keeps the last acknowledged value of every key; deletes some, and counts others up.
 struct Writer {
     stop: Arc<AtomicBool>,
+    acks: Arc<AtomicU64>,
     task: JoinHandle<(ClusterClient, BTreeMap<String, Option<String>>)>,
 }
 
@@ -35,6 +36,8 @@ impl Writer {
     fn start(mut client: ClusterClient, name: &'static str) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let acks = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&acks);
         let task = tokio::spawn(async move {
             let mut acknowledged = BTreeMap::new();
             let mut round = 0_u64;
@@ -51,10 +54,25 @@ impl Writer {
                     assert!(matches!(set, Outcome::Acked(_)), "{set:?}");
                     acknowledged.insert(key, Some(value));
                 }
+                counted.fetch_add(1, Ordering::Relaxed);
             }
             (client, acknowledged)
         });
-        Self { stop, task }
+        Self { stop, acks, task }
+    }
+
+    /// Writes that were acknowledged so far.
+    fn acked(&self) -> u64 {
+        self.acks.load(Ordering::Relaxed)
+    }
+
+    /// Waits until so many were.
+    async fn until_acked(&self, writes: u64) {
+        let begun = Instant::now();
+        while self.acked() < writes {
+            assert!(begun.elapsed() < LIMIT, "{} of {writes} writes after {LIMIT:?}", self.acked());
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Every acknowledged value reads back, every deleted key is gone; how many keys there were.
@@ -141,12 +159,13 @@ fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
 async fn a_move_that_stops_after_any_exchange_is_resumed_and_loses_nothing() {
     let fleet = created(3, 2, 1).await;
     let writer = Writer::start(fleet.client(), "crash");
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    writer.until_acked(1000).await;
     let (from, to) = ends(&fleet).await;
     let all = slots(0, 399);
     let access = Access::new(OPERATOR);
     let mut pause = 1;
     let mut errors = Vec::new();
+    let before = writer.acked();
     // The controller dies after ever longer times: the future is dropped in the middle of an exchange.
     loop {
         let bucket = std::sync::Mutex::new(Bucket::default());
@@ -165,11 +184,14 @@ async fn a_move_that_stops_after_any_exchange_is_resumed_and_loses_nothing() {
         }
         assert!(pause < 3000, "never finished");
     }
+    let meanwhile = writer.acked() - before;
+    assert!(meanwhile > 100, "{meanwhile} writes were acknowledged while slots moved");
     let mut source = fleet.servers[&Pod::new(0, 0)].operator().await;
     let mine = source.cluster_nodes().await.unwrap().into_iter().find(|node| node.flags.myself).unwrap();
     assert!(!mine.owns(0) && !mine.owns(399) && mine.owns(400));
     assert!(mine.migrating.is_empty());
-    assert!(writer.verify().await > 500);
+    let keys = writer.verify().await;
+    assert!(keys > 500, "{keys}");
 }
 
 #[tokio::test]

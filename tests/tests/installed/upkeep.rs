@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, sized},
+    installed::{Installed, PATIENCE, is_ready, sized},
     oracle::Shape,
     story,
 };
@@ -17,6 +17,9 @@ pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installe
     let begin = Instant::now();
     installed.create("default", "timed", ORDERS, &json!({"storage": {"size": "1Gi", "retain": "Delete"}})).await?;
     say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
+    // Whoever waited for Ready connects by a Service next, and that leads to pods that are ready.
+    let pods = installed.listed("pods", "default", "redis.kun.io/cluster=timed").await?;
+    ensure!(pods.len() == 6 && pods.iter().all(is_ready), "{}", installed.pods().await?);
     installed.kubectl.run(&["delete", "rdc", "timed", "--timeout=120s"]).await?;
     for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
     {
