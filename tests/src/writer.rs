@@ -33,6 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Writer {
     stop: Arc<AtomicBool>,
     acks: Arc<AtomicU64>,
+    gap_micros: Arc<AtomicU64>,
     loops: Vec<JoinHandle<Ledger>>,
     seeds: Vec<SocketAddr>,
     credentials: Option<Credentials>,
@@ -116,19 +117,26 @@ impl Writer {
     pub fn waiting(seeds: Vec<SocketAddr>, credentials: Option<Credentials>, attempt: Duration) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let acks = Arc::new(AtomicU64::new(0));
+        let gap_micros = Arc::new(AtomicU64::new(0));
         let loops = (0..LOOPS)
             .map(|index| {
                 let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(attempt, PATIENCE);
-                tokio::spawn(write(index, client, stop.clone(), acks.clone()))
+                tokio::spawn(write(index, client, stop.clone(), acks.clone(), gap_micros.clone()))
             })
             .collect();
-        Self { stop, acks, loops, seeds, credentials }
+        Self { stop, acks, gap_micros, loops, seeds, credentials }
     }
 
     /// Acknowledged writes so far.
     #[must_use]
     pub fn acked(&self) -> u64 {
         self.acks.load(Ordering::Relaxed)
+    }
+
+    /// The longest time between two acknowledgements of one loop since this was asked before.
+    #[must_use]
+    pub fn gap_since(&self) -> Duration {
+        Duration::from_micros(self.gap_micros.swap(0, Ordering::Relaxed))
     }
 
     /// Waits until `more` further writes were acknowledged.
@@ -178,7 +186,13 @@ async fn read_back(client: &mut ClusterClient, key: &str, expected: Expected) ->
     Ok((number < acked || number > newest).then(|| lost(&number.to_string())))
 }
 
-async fn write(index: u64, mut client: ClusterClient, stop: Arc<AtomicBool>, acks: Arc<AtomicU64>) -> Ledger {
+async fn write(
+    index: u64,
+    mut client: ClusterClient,
+    stop: Arc<AtomicBool>,
+    acks: Arc<AtomicU64>,
+    gap_micros: Arc<AtomicU64>,
+) -> Ledger {
     let mut ledger = Ledger::default();
     let mut last_ack = Instant::now();
     for number in 1.. {
@@ -191,7 +205,9 @@ async fn write(index: u64, mut client: ClusterClient, stop: Arc<AtomicBool>, ack
             Outcome::Acked(_) => {
                 ledger.acked += 1;
                 acks.fetch_add(1, Ordering::Relaxed);
-                ledger.worst_gap = ledger.worst_gap.max(last_ack.elapsed());
+                let gap = last_ack.elapsed();
+                ledger.worst_gap = ledger.worst_gap.max(gap);
+                gap_micros.fetch_max(u64::try_from(gap.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
                 last_ack = Instant::now();
                 ledger.keys.entry(key).or_default().acked = Some((number, last_ack));
             }
