@@ -4,7 +4,6 @@ set -uo pipefail
 cd "$(dirname "$0")"
 
 command -v go >/dev/null 2>&1 || exit 0
-for part in tools prepare informer helm cert-manager; do
-    "./$part.sh" </dev/null >/dev/null 2>&1
-done
+./tools.sh </dev/null >/dev/null 2>&1
+./prepare.sh </dev/null >/dev/null 2>&1
 exit 0

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Builds Kubernetes, etcd and CoreDNS once, and prints the folder that holds their programs.
+# Builds Kubernetes, etcd, CoreDNS, Helm, cert-manager and our informer program once, and prints the folder that holds them.
 # The folder is named after what goes into it, so another version never meets the files of this one.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./go.sh
 
 cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-hash="$(cat go.sum build.sh go.sh kube/*.go coredns/go.sum coredns/*.go | sha256sum | cut -c1-16)"
+hash="$(cat go.mod go.sum build.sh go.sh {kube,coredns,cert-manager,informer}/*.go | sha256sum | cut -c1-16)"
 out="$cache/cluster-$hash"
 
 if [ ! -d "$out" ]; then
@@ -14,10 +14,11 @@ if [ ! -d "$out" ]; then
         echo "missing: go, $(grep '^go ' go.mod | cut -d' ' -f2) or newer. See https://go.dev/doc/install" >&2
         exit 1
     fi
-    echo "building Kubernetes, etcd and CoreDNS (minutes, once) into $out" >&2
+    echo "building Kubernetes and what stands beside it (minutes, once) into $out" >&2
     kubernetes="$(go list -mod=mod -m -f '{{.Version}}' k8s.io/kubernetes)"
+    helm="$(go list -mod=mod -m -f '{{.Version}}' helm.sh/helm/v3)"
     major_minor="${kubernetes#v}"
-    flags="-s -w"
+    flags="-s -w -X helm.sh/helm/v3/internal/version.version=$helm"
     # What they tell about themselves, and what they tell servers.
     for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
         flags="$flags -X $package.gitVersion=$kubernetes -X $package.gitMajor=${major_minor%%.*}"
@@ -28,9 +29,12 @@ if [ ! -d "$out" ]; then
     mkdir -p "$cache"
     partial="$(mktemp -d "$cache/partial.XXXXXX")"
     trap 'rm -rf "$partial"' EXIT
-    build_go -ldflags "$flags" -o "$partial/" ./kube k8s.io/kubernetes/cmd/kube-apiserver
+    build_go -ldflags "$flags" -o "$partial/" ./kube k8s.io/kubernetes/cmd/kube-apiserver \
+        ./coredns helm.sh/helm/v3/cmd/helm ./cert-manager ./informer
     build_go -ldflags "$flags" -o "$partial/etcd" go.etcd.io/etcd/server/v3
-    (cd coredns && build_go -ldflags "-s -w" -o "$partial/coredns" .)
+    cert_manager="$(go list -mod=mod -m -f '{{.Dir}}' github.com/cert-manager/cert-manager)"
+    cat "$cert_manager"/deploy/crds/cert-manager.io_{certificates,certificaterequests,issuers,clusterissuers}.yaml \
+        >"$partial/cert-manager.yaml"
     for name in kube-controller-manager kube-scheduler kubelet kube-proxy kubectl volumes; do ln -s kube "$partial/$name"; done
     chmod 755 "$partial"
     # Two builds at once end with the files of one of them.

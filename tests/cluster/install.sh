@@ -10,7 +10,7 @@ export KUBECONFIG="$STATE/kubeconfig/admin" KUBECACHEDIR="$STATE/kubectl-cache"
 kubectl() { "$TOOLS/kubectl" "$@"; }
 
 "$HERE/load.sh" "$("$HERE/kun-image.sh" "$program")"
-"$("$HERE/helm.sh")" upgrade --install --wait kun "$HERE/../../deploy/chart" --namespace kun-system --create-namespace \
+"$("$HERE/tools.sh")/helm" upgrade --install --wait kun "$HERE/../../deploy/chart" --namespace kun-system --create-namespace \
     --set image.repository=kun.test/kun --set image.tag=test
 kubectl wait --for=condition=Available apiservice/v1.redis.kun.io --timeout=120s
 sed 's|^  version: "7.0"|&\n  image: kun.test/redis:7.0|' "$HERE/../../deploy/examples/orders.yaml" | kubectl apply -f -

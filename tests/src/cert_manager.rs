@@ -28,16 +28,16 @@ pub struct CertManager {
 impl CertManager {
     /// Starts it, and waits until the Issuer signs. `None`: this machine cannot build it.
     pub async fn start(kubernetes: &Kubernetes, namespace: &str, test: &str) -> Result<Option<Self>> {
-        let Some(folder) = built("cert-manager.sh", test)? else { return Ok(None) };
+        let Some(tools) = built("tools.sh", test)? else { return Ok(None) };
         let kubectl = kubernetes.admin().within(namespace);
-        let kinds = fs::read_to_string(folder.join("kinds.yaml"))?;
+        let kinds = fs::read_to_string(tools.join("cert-manager.yaml"))?;
         kubectl.feed(&["apply", "--server-side", "-f", "-"], &kinds).await?;
         for kind in ["certificates", "certificaterequests", "issuers", "clusterissuers"] {
             let kind = format!("crd/{kind}.cert-manager.io");
             kubectl.run(&["wait", &kind, "--for=condition=Established", "--timeout=60s"]).await?;
         }
         let log = fs::File::create(kubernetes.scratch().join("cert-manager.log"))?;
-        let program = Command::new(folder.join("cert-manager"))
+        let program = Command::new(tools.join("cert-manager"))
             .arg(kubernetes.kubeconfig())
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)

@@ -51,9 +51,9 @@ pub struct Installed {
 impl Installed {
     /// Installs KUN into the cluster that KUBECONFIG names, or else into one of our own. `None`: this machine cannot have one.
     pub async fn start(nodes: u8, test: &str) -> Result<Option<Self>> {
-        let Some(helm) = built("helm.sh", test)? else { return Ok(None) };
+        let Some(tools) = built("tools.sh", test)? else { return Ok(None) };
         let Some(kubernetes) = Kubernetes::given_or_start(nodes, test)? else { return Ok(None) };
-        let installed = Self { kubectl: kubernetes.admin(), kubernetes, helm };
+        let installed = Self { kubectl: kubernetes.admin(), kubernetes, helm: tools.join("helm") };
         if installed.kubernetes.is_ours() {
             installed.kubernetes.load_kun()?;
             installed.restrict("default").await?;

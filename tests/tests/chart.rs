@@ -30,7 +30,7 @@ struct Helm {
 impl Helm {
     fn find(test: &str) -> Result<Option<Self>> {
         let deploy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy");
-        Ok(built("helm.sh", test)?.map(|program| Self { program, deploy }))
+        Ok(built("tools.sh", test)?.map(|tools| Self { program: tools.join("helm"), deploy }))
     }
 
     /// What the chart makes of these values, or what it says instead.

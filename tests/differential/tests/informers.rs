@@ -19,10 +19,10 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<()> {
-    let Some(program) = tests::cluster::built("informer.sh", NAME)? else { return Ok(()) };
+    let Some(tools) = tests::cluster::built("tools.sh", NAME)? else { return Ok(()) };
     for watch_list in [true, false] {
         let kun = Standalone::start_with(&["--roles", "apiserver"], &[]).await?;
-        follow(&program, &kun.data().join("kubeconfig"), watch_list)?;
+        follow(&tools.join("informer"), &kun.data().join("kubeconfig"), watch_list)?;
     }
     Ok(())
 }

@@ -114,9 +114,9 @@ pub(crate) async fn programs_of_others_follow_our_objects(installed: &Installed)
 }
 
 async fn client_go(installed: &Installed) -> Result<()> {
-    let program = built("informer.sh", "programs_of_others")?.context("where there is a cluster there is Go")?;
+    let tools = built("tools.sh", "programs_of_others")?.context("where there is a cluster there is Go")?;
     installed.scale("deployment/kun-controller", 0).await?;
-    let outcome = tokio::process::Command::new(program)
+    let outcome = tokio::process::Command::new(tools.join("informer"))
         .arg(format!("--kubeconfig={}", installed.kubernetes.kubeconfig().display()))
         .arg("--watch-list=true")
         .env("KUBE_FEATURE_WatchListClient", "true")
