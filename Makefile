@@ -18,10 +18,7 @@ demo: setup ## the whole story, on this machine, against real redis-server
 	@$${CARGO_TARGET_DIR:-target}/debug/demo
 
 test: setup build-all ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
-	TMPDIR=$$(tests/memory.sh) cargo test --workspace --no-fail-fast 2>&1 | tee "$$log" || { \
-		printf '\nWhat failed, from the %d lines above:\n' $$(wc -l < "$$log"); \
-		grep -aE -A2 '\.\.\. FAILED|: FAILED;|panicked at|^error' "$$log" | cut -c1-600 | tail -n 60; exit 1; }
+	@tests/run.sh
 
 # Kubernetes takes minutes, once: it is built beside our own build. Tests begin when both are there and written to disk: many
 # of them measure time, and Redis and etcd wait for the disk.
@@ -52,7 +49,7 @@ differential: ## every request of the corpus to kube-apiserver and to ours; DIFF
 
 soak: setup build-all ## the long campaigns, seeded; SOAK multiplies their size
 	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
-	TMPDIR=$$(tests/memory.sh) KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) cargo test --workspace --no-fail-fast; \
+	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) tests/run.sh; \
 	awk '{ faults += $$1; told += $$2; lost += $$3 } \
 		END { printf "soak: %d faults injected, %d writes acknowledged, %d of them lost\n", faults, told, lost; exit faults < 500 || lost > 0 }' "$$tally"
 
