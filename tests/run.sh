@@ -11,6 +11,7 @@ main() {
     trap 'rm -f "$log"' EXIT
     TMPDIR="$(tests/memory.sh)"
     export TMPDIR
+    trap 'exit 130' INT
     both 2>&1 | tee "$log" || {
         printf '\nWhat failed, from the %d lines above:\n' "$(wc -l <"$log")"
         grep -aE -A2 '\.\.\. FAILED|: FAILED;|panicked at|^error' "$log" | cut -c1-600 | tail -n 60

@@ -73,9 +73,12 @@ fn a_cluster_ends_with_its_test_even_if_that_is_killed() -> Result<()> {
     if built("prepare.sh", name)?.is_none() {
         return Ok(());
     }
+    // What it cannot remove any more is removed with this.
+    let files = tempfile::tempdir()?;
     let mut runner = Command::new(std::env::current_exe()?)
         .args([name, "--exact", "--nocapture"])
         .env(HOLDER, "1")
+        .env("TMPDIR", files.path())
         .stdout(Stdio::piped())
         .spawn()?;
     let output = BufReader::new(runner.stdout.take().context("output of the runner")?);

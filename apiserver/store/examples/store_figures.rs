@@ -1,4 +1,4 @@
-//! Figures of the store on this machine: `cargo run --release -p store --example figures [DIR [ETCD]]`.
+//! Figures of the store on this machine: `cargo run --release -p store --example store_figures [DIR [ETCD]]`.
 //!
 //! Durable updates per second beside the raw rate of fdatasync in the same run, the scan of a list that matches nothing,
 //! memory per object, start-up time. With ETCD, such as `http://127.0.0.1:2379` (empty, and only for this), the updates and
