@@ -256,7 +256,6 @@ impl Fleet {
     pub fn client(&self) -> ClusterClient {
         let seeds = self.servers.values().map(|server| server.address).collect();
         ClusterClient::new(seeds, Some(Credentials::new("default", APPLICATION)))
-            .timeouts(Duration::from_secs(2), Duration::from_secs(30))
     }
 }
 

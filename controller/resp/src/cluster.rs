@@ -49,6 +49,11 @@ pub struct Counters {
 
 /// Pause before a retry that waits for the cluster to change.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Longer than any disk or machine was seen to stand still: a node that lives answers in this time, and a write that has no
+/// answer then was cut off. A node that has ended refuses at once.
+const ATTEMPT: Duration = Duration::from_secs(15);
+/// Longer than a failover that nobody helps.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A cluster-aware client. One command at a time; use several clients for concurrency.
 #[derive(Debug)]
@@ -73,8 +78,8 @@ impl ClusterClient {
             seeds,
             credentials,
             source: None,
-            attempt: Duration::from_secs(2),
-            patience: Duration::from_secs(20),
+            attempt: ATTEMPT,
+            patience: PATIENCE,
             slots: BTreeMap::new(),
             connections: BTreeMap::new(),
             counters: Counters::default(),
