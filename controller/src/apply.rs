@@ -6,6 +6,7 @@
 //! ever raised here; lowering it, and retiring StatefulSets, are steps of the plan. At rest it writes nothing.
 
 mod differs;
+mod growth;
 mod owners;
 mod repairs;
 
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use types::names;
@@ -26,7 +26,7 @@ use crate::gather::Gathered;
 use crate::resolve::Resolved;
 
 pub use differs::is_part_of;
-pub use repairs::{PAUSE, Repairs};
+pub use repairs::{PAUSE, REFUSED_PAUSE, Repairs};
 
 /// Why a child could not be made what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -73,6 +73,8 @@ pub struct Applied {
     pub deleted: Vec<String>,
     /// Objects that differ and were made the same just now: they are put right again later.
     pub put_off: Vec<String>,
+    /// What Kubernetes refuses and nothing else waits for, as sentences.
+    pub refused: Vec<String>,
 }
 
 /// Creates and changes until Kubernetes holds what was built. The pods' needs come before the pods.
@@ -109,7 +111,7 @@ pub async fn apply(
         kubernetes.delete(budget).await?;
         applied.deleted.push(label(budget));
     }
-    grow_claims(kubernetes, gathered, resolved, &mut applied).await?;
+    growth::grow(kubernetes, gathered, resolved, (repairs, now), &mut applied).await?;
     Ok(applied)
 }
 
@@ -305,28 +307,4 @@ fn value<K: Cached>(object: &K) -> Result<Value, Error> {
 /// Kind and name.
 fn label<K: Cached>(object: &K) -> String {
     format!("{} {}", K::kind(&()), object.meta().name.as_deref().unwrap_or_default())
-}
-
-/// Raises the size of existing claims; Kubernetes grows the volume. Claims never shrink.
-async fn grow_claims(
-    kubernetes: &Kubernetes,
-    gathered: &Gathered,
-    resolved: &Resolved,
-    applied: &mut Applied,
-) -> Result<(), Error> {
-    let Some(volume) = &resolved.storage else { return Ok(()) };
-    for live in gathered.claims.values().filter(|live| grows(live, volume.bytes)) {
-        // A claim was made by the StatefulSet controller: of it only this is ours.
-        let grown = json!({"spec": {"resources": {"requests": {"storage": volume.size}}}});
-        kubernetes.patch("growing", &**live, grown).await?;
-        applied.changed.push(label(&**live));
-    }
-    Ok(())
-}
-
-fn grows(live: &PersistentVolumeClaim, bytes: u64) -> bool {
-    let requests = live.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref());
-    let size = requests.and_then(|requests| requests.get("storage"));
-    let now = size.and_then(|size| types::quantity::Quantity::parse(&size.0).ok());
-    now.is_some_and(|now| bytes > now.bytes())
 }

@@ -10,6 +10,7 @@ use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use types::operation::OperationPhase;
+use types::quantity::Quantity;
 use types::{RedisBackup, RedisCluster, RedisOperation, names};
 
 use crate::cache::Caches;
@@ -87,6 +88,17 @@ pub(crate) fn backups(caches: &Caches, key: &Key) -> Vec<Arc<RedisBackup>> {
     let mut backups: Vec<_> = caches.backups.of(key).into_values().collect();
     backups.sort_by_key(|b| (b.metadata.creation_timestamp.clone(), b.metadata.name.clone()));
     backups
+}
+
+/// What the largest claim of a cluster asks for.
+pub(crate) fn volume_size(caches: &Caches, key: &Key) -> Option<Quantity> {
+    caches.claims.of(key).values().filter_map(|claim| asks_for(claim)).max_by_key(|size| size.bytes())
+}
+
+/// What a claim asks for.
+pub(crate) fn asks_for(claim: &PersistentVolumeClaim) -> Option<Quantity> {
+    let requests = claim.spec.as_ref()?.resources.as_ref()?.requests.as_ref()?;
+    Quantity::parse(&requests.get("storage")?.0).ok()
 }
 
 /// The operation that runs, or the oldest that waits: one at a time.

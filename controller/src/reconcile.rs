@@ -235,6 +235,7 @@ async fn go(
     round.temporary = temporary(resolved, &round.probed, &Plan::default());
     // A child that cannot be written does not keep us from telling how the members are; but nothing is planned upon it.
     round.applied = applied?;
+    round.troubles.extend(round.applied.refused.iter().cloned());
     if resolved.paused {
         return Ok(());
     }

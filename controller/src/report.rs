@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use plan::{Plan, Seen, Step};
 use types::cluster::{LastBackup, Mode, Phase, PlanStatus, RedisClusterStatus};
 use types::condition::{Condition, Status};
+use types::quantity::Quantity;
 use types::{RedisBackup, RedisCluster, names};
 
 use crate::probe::Probed;
@@ -64,6 +65,8 @@ pub struct Seeing<'a> {
     pub operation: Option<&'a str>,
     /// Backups of this cluster, oldest first.
     pub backups: &'a [std::sync::Arc<RedisBackup>],
+    /// What the largest volume was asked to hold.
+    pub volume_size: Option<Quantity>,
     /// How clients reach the members.
     pub reach: Reach,
     /// The time.
@@ -89,6 +92,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
         conditions,
         replicas: i32::try_from(serving).unwrap_or(i32::MAX),
         selector: Some(selector(&resolved.key.name)),
+        volume_size: seeing.volume_size.map(|size| size.to_string()),
         keys: Some(sum(|shard| shard.keys)),
         used_memory: Some(sum(|shard| shard.used_memory)),
         max_memory: max_memory.and_then(|bytes| i64::try_from(bytes).ok()),

@@ -45,6 +45,7 @@ impl Scene {
             troubles: &self.troubles,
             operation: None,
             backups: &[],
+            volume_size: None,
             reach: self.reach,
             now: now(),
         })

@@ -6,7 +6,7 @@ mod memory;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use controller::apply::{self, PAUSE, Repairs, apply};
+use controller::apply::{self, PAUSE, REFUSED_PAUSE, Repairs, apply};
 use controller::build::build;
 use controller::credentials::SystemIssuer;
 use controller::delete::{Progress, delete, sweep_claims};
@@ -339,6 +339,38 @@ async fn claims_grow_with_the_specification_and_never_shrink() {
         |name| scene.memory.get("persistentvolumeclaims", name).unwrap()["spec"]["resources"]["requests"].clone();
     assert_eq!(size("data-orders-0-0"), json!({"storage": "2Gi"}));
     assert_eq!(size("data-orders-0-1"), json!({"storage": "3Gi"}));
+}
+
+/// A StorageClass that cannot grow its volumes, or a quota that is used up.
+#[tokio::test]
+async fn a_claim_that_may_not_grow_is_told_and_asked_for_now_and_then_and_stops_nothing_else() {
+    let scene = Scene::new(&json!({"storage": {"size": "2Gi"}}));
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    scene.apply_at(&mut repairs, start).await.unwrap();
+    for (ordinal, class) in [(0, "fixed"), (1, "fixed"), (2, "free")] {
+        let mut claim = claim(0, ordinal, "1Gi");
+        claim["spec"]["storageClassName"] = json!(class);
+        scene.memory.put("persistentvolumeclaims", claim);
+    }
+    scene.memory.take_writes();
+    let mut seen = Vec::new();
+    for at in [start, start, start, start, start + REFUSED_PAUSE] {
+        let applied = scene.apply_at(&mut repairs, at).await.unwrap();
+        seen.push((scene.memory.take_writes().join(", "), applied.changed.join(", "), applied.refused));
+    }
+    let asked = |claim: &str| format!("PATCH persistentvolumeclaims/data-orders-0-{claim}");
+    let told = |left: usize| {
+        let first = "growing PersistentVolumeClaim data-orders-0-0: Forbidden (403)";
+        vec![format!("{left} claims do not grow to 2Gi; the first: {first}")]
+    };
+    let expected = [
+        (asked("0"), String::new(), told(3)),
+        (asked("1"), String::new(), told(3)),
+        (asked("2"), "PersistentVolumeClaim data-orders-0-2".to_owned(), told(2)),
+        (String::new(), String::new(), told(2)),
+        (asked("0"), String::new(), told(2)),
+    ];
+    assert_eq!(seen, expected);
 }
 
 fn claim(shard: u16, ordinal: u16, size: &str) -> Value {

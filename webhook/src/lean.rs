@@ -100,6 +100,7 @@ struct ClusterStatus<'a> {
     plan: Option<Plan>,
     version: Option<String>,
     highest_version: Option<String>,
+    volume_size: Option<String>,
     keys: Option<i64>,
     used_memory: Option<i64>,
     max_memory: Option<i64>,
@@ -152,13 +153,34 @@ impl From<Lean<RedisClusterSpec, ClusterStatus<'_>>> for RedisCluster {
 
 impl From<ClusterStatus<'_>> for RedisClusterStatus {
     fn from(lean: ClusterStatus<'_>) -> Self {
-        let ClusterStatus { phase, conditions, plan, version, highest_version, keys, used_memory, max_memory } = lean;
+        let ClusterStatus {
+            phase,
+            conditions,
+            plan,
+            version,
+            highest_version,
+            volume_size,
+            keys,
+            used_memory,
+            max_memory,
+        } = lean;
         let plan = plan.map(|Plan { steps, slots_left, waiting }| {
             // Only whether there are steps is asked; their texts are not kept.
             PlanStatus { steps: vec![String::new(); steps.len()], slots_left, waiting }
         });
         let conditions = conditions.into_iter().filter(is_decided_by).map(Into::into).collect();
-        Self { phase, conditions, plan, version, highest_version, keys, used_memory, max_memory, ..Default::default() }
+        Self {
+            phase,
+            conditions,
+            plan,
+            version,
+            highest_version,
+            volume_size,
+            keys,
+            used_memory,
+            max_memory,
+            ..Default::default()
+        }
     }
 }
 

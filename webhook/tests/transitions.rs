@@ -86,6 +86,18 @@ fn a_rollout_that_never_got_anywhere_may_go_back() {
 }
 
 #[test]
+fn a_size_that_no_volume_was_given_may_be_taken_back() {
+    let (spec, mut status) = holding();
+    let size = |size: &str| with(&spec, &json!({"storage": {"size": size}}));
+    let back = |status: &Value| updated(&size("2Gi"), &size("1Gi"), status, &Facts::default());
+    assert!(!back(&status).is_allowed());
+    status["volumeSize"] = json!("1Gi");
+    assert!(back(&status).is_allowed(), "{}", denial(&back(&status)));
+    status["volumeSize"] = json!("2Gi");
+    assert!(!back(&status).is_allowed());
+}
+
+#[test]
 fn a_scale_in_of_data_that_is_only_partly_known_waits_for_the_rest() {
     let (spec, mut status) = holding();
     let five = with(&spec, &json!({"shards": 5}));

@@ -1,8 +1,9 @@
-//! How often what others change is put right. Pure.
+//! How often the same is asked of Kubernetes again. Pure.
 //!
 //! Somebody who insists on another value (a controller that applies by force, a webhook that changes what we write) wakes us with
 //! each of his writes. Who is answered at once is answered for ever; so the same object is not made the same thing twice within some
-//! seconds. What we ask for anew is never put off.
+//! seconds. What Kubernetes refused, and nothing else waits for, is asked for more seldom still: a person has to change something, and
+//! nothing tells us that he has. What we ask for anew is never put off.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -11,10 +12,21 @@ use std::time::{Duration, Instant};
 /// than one write for each of them, and who changed something by mistake sees it put right at once.
 pub const PAUSE: Duration = Duration::from_secs(5);
 
-/// What was written lately. Bounded by the objects of one cluster that were changed within the pause.
+/// Between two requests for what was refused.
+pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+
+/// What was written and refused lately. Bounded by the objects of one cluster that were changed within the pauses.
 #[derive(Debug, Default)]
 pub struct Repairs {
     written: BTreeMap<String, (String, Instant)>,
+    refused: BTreeMap<String, Refusal>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    wish: String,
+    why: String,
+    at: Instant,
 }
 
 impl Repairs {
@@ -28,6 +40,25 @@ impl Repairs {
     pub fn made(&mut self, object: &str, wish: String, now: Instant) {
         self.written.retain(|_, (_, at)| now.saturating_duration_since(*at) < PAUSE);
         self.written.insert(object.to_owned(), (wish, now));
+    }
+
+    /// Why an object may not be made this, if that was refused so lately that it is not asked for again.
+    #[must_use]
+    pub fn refusal(&self, object: &str, wish: &str, now: Instant) -> Option<&str> {
+        let refusal = self.refused.get(object)?;
+        let is_valid = refusal.wish == wish && now.saturating_duration_since(refusal.at) < REFUSED_PAUSE;
+        is_valid.then_some(&refusal.why)
+    }
+
+    /// Kubernetes refused to make an object this.
+    pub fn refused(&mut self, object: &str, wish: String, why: String, now: Instant) {
+        self.refused.retain(|_, refusal| now.saturating_duration_since(refusal.at) < REFUSED_PAUSE);
+        self.refused.insert(object.to_owned(), Refusal { wish, why, at: now });
+    }
+
+    /// Nothing of what was refused is wished any more: should it be again, it is asked for at once.
+    pub fn forget_refusals(&mut self) {
+        self.refused.clear();
     }
 }
 
@@ -54,5 +85,17 @@ mod tests {
         repairs.made("Service b", "one".to_owned(), start + PAUSE / 2);
         repairs.made("Service c", "one".to_owned(), start + PAUSE);
         assert_eq!(repairs.written.keys().collect::<Vec<_>>(), ["Service b", "Service c"]);
+    }
+    #[test]
+    fn what_was_refused_is_not_asked_for_again_within_its_pause_but_something_new_is() {
+        let (mut repairs, start) = (Repairs::default(), Instant::now());
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start), None);
+        repairs.refused("Claim a", "2Gi".to_owned(), "no".to_owned(), start);
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start + REFUSED_PAUSE / 2), Some("no"));
+        assert_eq!(repairs.refusal("Claim a", "3Gi", start), None);
+        assert_eq!(repairs.refusal("Claim b", "2Gi", start), None);
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start + REFUSED_PAUSE), None);
+        repairs.forget_refusals();
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start), None);
     }
 }

@@ -29,7 +29,8 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
     let now = Instant::now();
     let repeated = local.steps == round.plan.steps;
     let moved = !round.executed.done.is_empty() && round.executed.failed.is_empty() && !repeated;
-    if moved || !round.applied.created.is_empty() || round.plan.is_satisfied() {
+    let is_well = round.plan.is_satisfied() && round.troubles.is_empty();
+    if moved || !round.applied.created.is_empty() || is_well {
         local.progress_at = now;
     }
     local.steps.clone_from(&round.plan.steps);

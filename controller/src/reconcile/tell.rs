@@ -10,7 +10,7 @@ use types::cluster::RedisClusterStatus;
 use super::{Context, Error, Local, Round};
 use crate::events::Tone;
 use crate::execute::Executed;
-use crate::gather::{backups, current_operation, operations};
+use crate::gather::{backups, current_operation, operations, volume_size};
 use crate::queue::Key;
 use crate::report::{Seeing, Urgency, report, urgency};
 
@@ -49,6 +49,7 @@ pub(super) async fn tell(
         troubles: &round.troubles,
         operation: operation.and_then(|operation| operation.metadata.name.as_deref()),
         backups: &backups,
+        volume_size: volume_size(&context.kubernetes.caches, key),
         reach: context.reach,
         now: Timestamp::now(),
     };

@@ -224,6 +224,9 @@ impl Held {
         if names.len() < ports.iter().filter(|port| port.get("name").is_some()).count() {
             return invalid("FieldValueDuplicate", "spec.ports[1].name");
         }
+        if live["spec"]["storageClassName"] == "fixed" && new["spec"]["resources"] != live["spec"]["resources"] {
+            return refusal(StatusCode::FORBIDDEN, "Forbidden");
+        }
         (StatusCode::OK, self.put(plural, new))
     }
 }

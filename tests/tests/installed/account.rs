@@ -38,7 +38,6 @@ const FOR_OTHER_DAYS: &[(&str, &str)] = &[
         "Kubernetes serves them from 1.34 on, if told to",
     ),
     ("apiserver watch mutatingadmissionpolicybindings admissionregistration.k8s.io", "the same"),
-    ("controller patch persistentvolumeclaims ", "a volume grows; those of these nodes cannot"),
 ];
 
 /// What was asked of the kube-apiserver, as far as its audit log tells.

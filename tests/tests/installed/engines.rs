@@ -111,7 +111,7 @@ impl Engine {
         Ok(())
     }
 
-    async fn act(&self, verb: &str, kind: &str, spec: &Value, phase: &str) -> Result<Value> {
+    pub(crate) async fn act(&self, verb: &str, kind: &str, spec: &Value, phase: &str) -> Result<Value> {
         let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec}).to_string();
         let path = format!("/apis/redis.kun.io/v1/namespaces/{0}/redisclusters/{0}/{verb}", self.name);
         let record: Value =

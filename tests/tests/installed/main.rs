@@ -19,6 +19,7 @@ mod scenario;
 mod store;
 mod tenants;
 mod upkeep;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ const SCENARIOS: &[Scenario] = &[
     scenario!(OurOwn, engines::valkey_eight_hands_over_and_becomes_nine),
     scenario!(OurOwn, engines::valkey_nine_hands_over_grows_and_is_backed_up),
     scenario!(OurOwn, engines::an_image_of_another_engine_is_not_started_and_says_so),
+    scenario!(OurOwn, volumes::volumes_grow_where_they_may_and_stop_nothing_where_they_may_not),
     scenario!(AnyCluster, upkeep::what_others_change_is_put_right_and_what_they_add_is_kept),
     scenario!(AnyCluster, upkeep::what_is_called_as_ours_would_be_is_left_alone),
     scenario!(AnyCluster, company::a_resource_quota_holds_against_parallel_creates),

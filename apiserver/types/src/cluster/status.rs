@@ -47,6 +47,9 @@ pub struct RedisClusterStatus {
     /// The highest version that a member reports: a rollout that never got anywhere may go back below the spec's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_version: Option<String>,
+    /// What the largest volume was asked to hold: a size that Kubernetes refused may be taken back, down to this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_size: Option<String>,
     /// Keys of all primaries together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<i64>,

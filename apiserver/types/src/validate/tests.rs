@@ -294,6 +294,26 @@ fn what_members_run_bounds_a_downgrade_and_a_rollout_that_got_nowhere_may_go_bac
 }
 
 #[test]
+fn a_size_that_no_volume_was_given_may_be_taken_back_and_no_further() {
+    let update = |from: &str, volumes: &str, to: &str| {
+        let mut old = a_cluster(&json!({"storage": {"size": from}}));
+        old.status = Some(serde_json::from_value(json!({"volumeSize": volumes})).unwrap());
+        texts(&cluster_update(&a_cluster(&json!({"storage": {"size": to}})), &old))
+    };
+    let no = |to: &str, least: &str| {
+        vec![format!("spec.storage.size: Invalid value: \"{to}\": must be at least {least}: a volume cannot shrink")]
+    };
+    assert_eq!(update("2Gi", "1Gi", "1Gi"), Vec::<String>::new());
+    assert_eq!(update("2Gi", "1Gi", "1023Mi"), no("1023Mi", "1Gi"));
+    assert_eq!(update("2Gi", "2Gi", "1Gi"), no("1Gi", "2Gi"));
+    // Volumes that came from elsewhere are larger than was asked for.
+    assert_eq!(update("2Gi", "5Gi", "2Gi"), Vec::<String>::new());
+    assert_eq!(update("2Gi", "5Gi", "3Gi"), Vec::<String>::new());
+    assert_eq!(update("2Gi", "5Gi", "1Gi"), no("1Gi", "2Gi"));
+    assert_eq!(update("2Gi", "x", "1Gi"), no("1Gi", "2Gi"));
+}
+
+#[test]
 fn backups_and_operations_are_records_and_do_not_change() {
     let rbk = |spec: &Value| of_spec::<RedisBackup>("RedisBackup", spec);
     let old = rbk(&json!({"clusterName": "orders"}));

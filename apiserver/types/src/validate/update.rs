@@ -27,7 +27,7 @@ pub fn cluster_update(new: &RedisCluster, old: &RedisCluster) -> Vec<Fault> {
         // Versions of different engines are not comparable.
         faults.extend(downgrade(&path.child("version"), new, old));
     }
-    storage(&mut faults, &path.child("storage"), &new.spec, &old.spec);
+    storage(&mut faults, &path.child("storage"), &new.spec, old);
     faults
 }
 
@@ -58,8 +58,8 @@ fn running(cluster: &RedisCluster) -> Option<Version> {
     cluster.status.as_ref()?.highest_version.as_deref()?.parse().ok()
 }
 
-fn storage(faults: &mut Vec<Fault>, path: &Path, new: &RedisClusterSpec, old: &RedisClusterSpec) {
-    match (&new.storage, &old.storage) {
+fn storage(faults: &mut Vec<Fault>, path: &Path, new: &RedisClusterSpec, old: &RedisCluster) {
+    match (&new.storage, &old.spec.storage) {
         (None, None) => {}
         (None, Some(_)) => {
             faults.push(Fault::forbidden(
@@ -73,23 +73,32 @@ fn storage(faults: &mut Vec<Fault>, path: &Path, new: &RedisClusterSpec, old: &R
                 "may not be added: the pods' data lies elsewhere; make a new cluster",
             ));
         }
-        (Some(new), Some(old)) => volumes(faults, path, new, old),
+        (Some(new), Some(storage)) => {
+            volume_class(faults, path, new, storage);
+            faults.extend(shrinking(&path.child("size"), new, (storage, old)));
+        }
     }
 }
 
-fn volumes(faults: &mut Vec<Fault>, path: &Path, new: &Storage, old: &Storage) {
+fn volume_class(faults: &mut Vec<Fault>, path: &Path, new: &Storage, old: &Storage) {
     if new.class_name != old.class_name {
         let value = new.class_name.clone().map_or(Value::Null, Value::String);
         let was = old.class_name.as_deref().unwrap_or("the cluster's default");
         faults.push(Fault::invalid(path.child("className"), value, format!("is immutable: it is {was}")));
     }
-    let sizes = (Quantity::parse(&new.size), Quantity::parse(&old.size));
-    if let (Ok(wanted), Ok(present)) = sizes
-        && wanted.bytes() < present.bytes()
-    {
-        let why = format!("must be at least {present}: a volume cannot shrink");
-        faults.push(Fault::invalid(path.child("size"), new.size.as_str(), why));
-    }
+}
+
+/// Volumes do not shrink. Where it is not known how large they are, the old spec stands for it; where it is known, a size that none of
+/// them has been given may be taken back.
+fn shrinking(path: &Path, new: &Storage, (old, cluster): (&Storage, &RedisCluster)) -> Option<Fault> {
+    let size = |text: &str| Quantity::parse(text).ok();
+    let given = cluster.status.as_ref().and_then(|status| size(status.volume_size.as_deref()?));
+    let (wanted, asked) = (size(&new.size)?, size(&old.size)?);
+    let least = given.filter(|given| given.bytes() < asked.bytes()).unwrap_or(asked);
+    (wanted.bytes() < least.bytes()).then(|| {
+        let why = format!("must be at least {least}: a volume cannot shrink");
+        Fault::invalid(path.clone(), new.size.as_str(), why)
+    })
 }
 
 /// Faults of replacing a RedisBackup.
