@@ -1,7 +1,7 @@
 # What a person types. Every target installs what it needs (see tests/setup.sh) or says exactly what is missing.
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help demo test bench lint soak build build-all setup cluster-up cluster-down cluster-install differential image
+.PHONY: help demo test quick bench lint soak build setup cluster-up cluster-down cluster-install differential image
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,15 +17,11 @@ demo: setup ## the whole story, on this machine, against real redis-server
 	cargo build --quiet --workspace --bin kun --bin demo
 	@$${CARGO_TARGET_DIR:-target}/debug/demo
 
-test: setup build-all ## every test; where there is no Go, those against a real Kubernetes say that they are skipped
-	@tests/run.sh
+test: ## every test, with a table of where the time went; NOISE=1: on a machine that stands still now and then; TESTS="plan system": some suites
+	@tests/run.sh $(TESTS)
 
-# Kubernetes takes minutes, once: it is built beside our own build. Tests begin when both are there and written to disk: many
-# of them measure time, and Redis and etcd wait for the disk.
-build-all:
-	@tests/cluster/all.sh & cluster=$$!; \
-	cargo test --quiet --workspace --no-run || { kill $$cluster; exit 1; }; \
-	wait $$cluster; sync
+quick: ## unit and property tests of the crates that changed, and of those that lean on them; BASE=main: since then
+	@tests/quick.sh
 
 cluster-up: ## a real Kubernetes in namespaces of this machine; NODES=3
 	@tests/cluster/up.sh $${NODES:-1}
@@ -47,15 +43,13 @@ differential: ## every request of the corpus to kube-apiserver and to ours; DIFF
 	cargo build --quiet --workspace --bin kun --bin differential
 	tools="$$(tests/cluster/tools.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
-soak: setup build-all ## the long campaigns, seeded; SOAK multiplies their size
+soak: ## the long campaigns, seeded; SOAK multiplies their size
 	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
-	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) tests/run.sh; \
+	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) tests/run.sh $(TESTS); \
 	awk '{ faults += $$1; told += $$2; lost += $$3 } \
 		END { printf "soak: %d faults injected, %d writes acknowledged, %d of them lost\n", faults, told, lost; exit faults < 500 || lost > 0 }' "$$tally"
 
-lint: ## fmt, clippy, cargo-deny, docs
-	@tests/setup.sh cargo-deny
+lint: ## fmt, cargo-deny, and a build with the lints of clippy and rustdoc, which `make test` goes on with
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --quiet -- -D warnings
-	cargo deny --log-level error check bans licenses sources
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	@tests/phase.sh "cargo-deny" tests/deny.sh
+	@tests/build.sh

@@ -1,34 +1,33 @@
 #!/usr/bin/env bash
-# Runs every test that is built; what failed is told again at the end. The scenarios on a cluster with nodes mostly wait for
-# it: they run beside all the others.
+# Builds what is tested and what it is tested with, and runs every test; where the time went stands at the end. With words only
+# the suites whose names contain one of them.
+# usage: [NOISE=1] run.sh [WORD...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-beside=installed
-
 main() {
-    log="$(mktemp)"
-    trap 'rm -f "$log"' EXIT
+    tests/setup.sh redis kubectl
+    build
+    # What was built is on disk before the first test waits for the disk.
+    sync
+    mv target/test/phases target/test/phases.done
     TMPDIR="$(tests/memory.sh)"
     export TMPDIR
-    trap 'exit 130' INT
-    both 2>&1 | tee "$log" || {
-        printf '\nWhat failed, from the %d lines above:\n' "$(wc -l <"$log")"
-        grep -aE -A2 '\.\.\. FAILED|: FAILED;|panicked at|^error' "$log" | cut -c1-600 | tail -n 60
-        exit 1
-    }
+    if [ -n "${NOISE:-}" ]; then
+        exec tests/noise/under.sh "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
+    fi
+    exec "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
 }
 
-# Who interrupts this ends both: what runs in the background does not hear it.
-both() (
-    cargo test --workspace --test "$beside" &
-    other=$!
-    trap 'pkill -P "$other" || true; kill "$other" 2>/dev/null || true' EXIT
-    trap 'exit 130' INT TERM
-    outcome=0
-    KUN_BESIDE="$beside" cargo test --workspace --no-fail-fast || outcome=$?
-    wait "$other" || outcome=$?
-    exit "$outcome"
-)
+# Kubernetes takes minutes, once: it is built beside our own build.
+build() {
+    tests/phase.sh "Kubernetes and its images" tests/cluster/all.sh &
+    local cluster=$!
+    tests/build.sh || {
+        kill "$cluster"
+        exit 1
+    }
+    wait "$cluster"
+}
 
-main
+main "$@"

@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
 # Installs what the targets of the Makefile need, or says exactly what is missing and how to get it.
-# usage: tests/setup.sh [redis] [kubectl] [node] [cargo-deny] [cross-arm64] [cross-amd64]
+# usage: tests/setup.sh [redis] [kubectl] [node] [cross-arm64] [cross-amd64]
 set -euo pipefail
-
-CARGO_DENY_VERSION=0.20.2
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -50,12 +48,6 @@ for need in "$@"; do
         done
         [ -z "$lacking" ] || apt_install "${lacking# }" "$commands"
         ;;
-    cargo-deny)
-        if ! cargo deny --version 2>/dev/null | grep -qF "$CARGO_DENY_VERSION"; then
-            echo "installing cargo-deny $CARGO_DENY_VERSION" >&2
-            cargo install --quiet --locked --debug --version "$CARGO_DENY_VERSION" cargo-deny
-        fi
-        ;;
     cross-arm64 | cross-amd64)
         machine=aarch64 package=aarch64
         if [ "$need" = cross-amd64 ]; then machine=x86_64 package=x86-64; fi
@@ -63,7 +55,7 @@ for need in "$@"; do
         rustup target list --installed | grep -qx "$machine-unknown-linux-gnu" || rustup --quiet target add "$machine-unknown-linux-gnu"
         ;;
     *)
-        echo "setup.sh: unknown part '$need' (redis, kubectl, node, cargo-deny, cross-arm64, cross-amd64)" >&2
+        echo "setup.sh: unknown part '$need' (redis, kubectl, node, cross-arm64, cross-amd64)" >&2
         exit 2
         ;;
     esac

@@ -1,5 +1,4 @@
 //! Certificates that are judged when they are used: TLS takes any, anchors say which of them mean something.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::time::Duration;
 

@@ -104,9 +104,9 @@ is_ready() {
 wait_for_nodes() {
     local name names
     names="$(seq -f node/node-%g "$NODES")"
-    for name in $names; do kubectl wait --for=create --timeout=120s "$name" >/dev/null; done
-    kubectl wait --for=condition=Ready --timeout=120s $names >/dev/null
-    kubectl wait --for=create --timeout=120s --namespace=default serviceaccount/default >/dev/null
+    for name in $names; do kubectl wait --for=create --timeout="$((600 * ${KUN_STRETCH:-1}))s" "$name" >/dev/null; done
+    kubectl wait --for=condition=Ready --timeout="$((600 * ${KUN_STRETCH:-1}))s" $names >/dev/null
+    kubectl wait --for=create --timeout="$((600 * ${KUN_STRETCH:-1}))s" --namespace=default serviceaccount/default >/dev/null
 }
 
 given_up() {

@@ -21,8 +21,6 @@ use crate::{
     standalone::kun_binary,
 };
 
-/// Longest time until everything is ready.
-const READY: Duration = Duration::from_secs(120);
 /// Below the ports that the kernel gives to connections.
 const OURS: u16 = 8443;
 /// The Service of our API server.
@@ -262,9 +260,9 @@ impl Aggregated {
             if outcome.success && holds(outcome.stdout.trim()) {
                 return Ok(());
             }
-            if begin.elapsed() > READY {
+            if begin.elapsed() > hung::machine() {
                 let logs = ["kube-apiserver", "kun"].map(|name| format!("--- {name} ---\n{}", self.log_tail(name)));
-                bail!("not after {READY:?}: {what}; last: {outcome:?}\n{}", logs.join("\n"));
+                bail!("{what}: this hangs; last: {outcome:?}\n{}", logs.join("\n"));
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }

@@ -6,17 +6,19 @@
 use std::{
     fs,
     process::{Child, Command, Stdio},
-    time::Duration,
 };
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use crate::{cluster::built, kubectl::Kubectl, kubernetes::Kubernetes};
+use crate::{
+    cluster::built,
+    kubectl::{Kubectl, condition, waiting},
+    kubernetes::Kubernetes,
+};
 
 /// Name of the Issuer.
 pub const ISSUER: &str = "company";
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl CertManager {
         kubectl.feed(&["apply", "--server-side", "-f", "-"], &kinds).await?;
         for kind in ["certificates", "certificaterequests", "issuers", "clusterissuers"] {
             let kind = format!("crd/{kind}.cert-manager.io");
-            kubectl.run(&["wait", &kind, "--for=condition=Established", "--timeout=60s"]).await?;
+            kubectl.run(&["wait", &kind, "--for=condition=Established", &waiting()]).await?;
         }
         let log = fs::File::create(kubernetes.scratch().join("cert-manager.log"))?;
         let program = Command::new(tools.join("cert-manager"))
@@ -61,25 +63,20 @@ impl CertManager {
         ] {
             self.kubectl.feed(&["apply", "-f", "-"], &object.to_string()).await?;
         }
-        let ready = ["wait", "issuer", ISSUER, "--for=condition=Ready", "--timeout=60s"];
+        let ready = ["wait", "issuer", ISSUER, "--for=condition=Ready", &waiting()];
         self.kubectl.run(&ready).await.map(drop)
     }
 
     /// Has a certificate made anew, as `cmctl renew` does it, and waits until it is there.
     pub async fn renew(&self, certificate: &str) -> Result<()> {
         let before = self.kubectl.get("certificate", certificate).await?["status"]["revision"].clone();
-        let condition =
-            json!({"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "a test"});
-        let patch = json!({"status": {"conditions": [condition]}}).to_string();
+        let issuing = json!({"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "a test"});
+        let patch = json!({"status": {"conditions": [issuing]}}).to_string();
         let words = ["patch", "certificate", certificate, "--subresource=status", "--type=merge", "-p", &patch];
         self.kubectl.run(&words).await?;
-        let renewed = |found: &Value| {
-            let conditions = found["status"]["conditions"].as_array();
-            let is_ready =
-                conditions.into_iter().flatten().any(|one| one["type"] == "Ready" && one["status"] == "True");
-            is_ready && found["status"]["revision"] != before
-        };
-        self.kubectl.until("certificate", certificate, PATIENCE, "renewed", renewed).await.map(drop)
+        let renewed =
+            |found: &Value| condition(found, "Ready")["status"] == "True" && found["status"]["revision"] != before;
+        self.kubectl.until("certificate", certificate, hung::change(), "renewed", renewed).await.map(drop)
     }
 }
 

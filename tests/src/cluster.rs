@@ -4,6 +4,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
+    time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
@@ -49,10 +50,14 @@ pub async fn alone(test: &str, run: impl Future<Output = Result<()>>) -> ExitCod
     if !is_wanted(test, std::env::args().skip(1)) {
         return ExitCode::SUCCESS;
     }
+    let begin = Instant::now();
     match run.await {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => {
+            println!("{test}: test {test} ... ok ({:.1} s)", begin.elapsed().as_secs_f64());
+            ExitCode::SUCCESS
+        }
         Err(error) => {
-            println!("{test}: FAILED; {error:#}");
+            println!("{test}: test {test} ... FAILED: {error:#}");
             ExitCode::FAILURE
         }
     }

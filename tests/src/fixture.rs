@@ -1,6 +1,6 @@
 //! A running cluster under a writer: where most whole-system tests begin, and how all of them end.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use anyhow::{Context, Result, ensure};
 use resp::Credentials;
@@ -13,9 +13,6 @@ use crate::{
     story,
     writer::{Verdict, Writer},
 };
-
-/// Longest time a test waits for one change.
-pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A RedisCluster `orders` with volumes, in the namespace `default`, and a writer on it.
 #[derive(Debug)]
@@ -68,16 +65,16 @@ impl Fixture {
         self.begin(Writer::start).await
     }
 
-    /// Starts a writer that waits so long for an answer before it takes it for lost.
-    pub async fn write_waiting(&mut self, attempt: Duration) -> Result<()> {
-        self.begin(|seeds, credentials| Writer::waiting(seeds, credentials, attempt)).await
+    /// Starts a writer that waits for its answers: where every node lives, a write that has none was cut off.
+    pub async fn write_waiting(&mut self) -> Result<()> {
+        self.begin(|seeds, credentials| Writer::waiting(seeds, credentials, hung::change())).await
     }
 
     async fn begin(&mut self, start: impl FnOnce(Vec<SocketAddr>, Option<Credentials>) -> Writer) -> Result<()> {
         let credentials = oracle::credentials(&self.kubectl, "default", "orders", "default").await?;
         let seeds = self.addresses().await?.into_values().collect();
         let writer = start(seeds, Some(credentials));
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(300, hung::change()).await?;
         self.writer = Some(writer);
         Ok(())
     }
@@ -97,9 +94,10 @@ impl Fixture {
         story::ready(&self.kubectl, "orders", shards).await
     }
 
-    /// Pod that is primary of a shard, and its address, as status tells.
+    /// Pod that is primary of a shard, and its address, as soon as status tells: it names none while a look went without an answer.
     pub async fn primary(&self, shard: usize) -> Result<(String, SocketAddr)> {
-        let cluster = self.cluster().await?;
+        let told = |cluster: &Value| cluster["status"]["shards"][shard]["primary"].is_string();
+        let cluster = self.kubectl.until("rdc", "orders", hung::change(), "naming the primary", told).await?;
         let pod = cluster["status"]["shards"][shard]["primary"].as_str().context("primary")?.to_owned();
         let address = *self.addresses().await?.get(&pod).with_context(|| format!("address of {pod}"))?;
         Ok((pod, address))
@@ -134,7 +132,7 @@ impl Fixture {
     /// The end of a test: nothing acknowledged is lost, and the invariants T1–T6 hold.
     pub async fn verify(mut self, shards: u16, replicas: u16) -> Result<(Verdict, Standalone)> {
         let writer = self.writer.take().context("no writer runs")?;
-        writer.progress(100, PATIENCE).await.context("the writer writes at the end")?;
+        writer.progress(100, hung::change()).await.context("the writer writes at the end")?;
         let seeds: Vec<SocketAddr> = self.addresses().await?.into_values().collect();
         let verdict = writer.verify(&seeds).await?;
         ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);

@@ -90,7 +90,7 @@ impl Server {
         self.child = Some(command.spawn().unwrap());
         let begun = Instant::now();
         while Connection::open(&self.options("kun-operator", OPERATOR)).await.is_err() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "{} does not answer", self.address);
+            assert!(begun.elapsed() < hung::process(), "{} does not answer", self.address);
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -233,17 +233,17 @@ impl Fleet {
         Round { plan, executed }
     }
 
-    /// Rounds until the planner is satisfied; how long it took.
-    pub async fn until_satisfied(&mut self, desired: &Desired, limit: Duration) -> Duration {
+    /// Rounds until the planner is satisfied.
+    pub async fn until_satisfied(&mut self, desired: &Desired) {
         let begun = Instant::now();
         loop {
             let round = self.round(desired).await;
             if round.plan.is_satisfied() {
-                return begun.elapsed();
+                return;
             }
             assert!(
-                begun.elapsed() < limit,
-                "not satisfied after {limit:?}: steps {:?}, waiting {:?}, refused {:?}, failed {:?}",
+                begun.elapsed() < hung::change(),
+                "not satisfied: steps {:?}, waiting {:?}, refused {:?}, failed {:?}",
                 round.plan.steps,
                 round.plan.waiting,
                 round.plan.refused,

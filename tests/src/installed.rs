@@ -1,4 +1,5 @@
-//! KUN on a real Kubernetes, installed as a user installs it: by its chart, with a cluster `orders` in the namespace default.
+//! KUN on a real Kubernetes, installed as a user installs it: by its chart, with a cluster `orders` in the namespace default; several
+//! at once may look at it, each from a namespace of its own with an `orders` of its own.
 //!
 //! It must not know what is tested with it.
 
@@ -7,6 +8,7 @@ use std::{
     fs,
     net::{IpAddr, SocketAddr},
     path::{Path, PathBuf},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,7 +18,7 @@ use tokio::process::Command;
 
 use crate::{
     cluster::built,
-    kubectl::Kubectl,
+    kubectl::{Kubectl, condition, waiting},
     kubernetes::Kubernetes,
     oracle::{self, Shape},
     story,
@@ -25,45 +27,62 @@ use crate::{
 
 /// Namespace of KUN itself.
 pub const SYSTEM: &str = "kun-system";
-/// Longest time one helm may take.
-const DEADLINE: Duration = Duration::from_secs(120);
-/// Longest time one change may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Namespace in which `orders` lives where nobody says another one.
+pub const HOME: &str = "default";
 /// Engine of the cluster.
 const ENGINE: &str = "7.0";
 /// Where somebody says by which name the nodes of his cluster know our image, and that of the engine; absent: as our own nodes
 /// know them.
 const OUR_IMAGE: (&str, &str) = ("KUN_TEST_IMAGE", crate::kubernetes::KUN_IMAGE);
 const ENGINE_IMAGE: (&str, &str) = ("KUN_TEST_REDIS_IMAGE", "kun.test/redis:7.0");
-/// Longest time to a pod that can be reached at all.
-const REACH: Duration = Duration::from_secs(5);
 
-/// KUN in a cluster.
-#[derive(Debug)]
+/// KUN in a cluster, seen from a namespace.
+#[derive(Clone, Debug)]
 pub struct Installed {
     /// The cluster.
-    pub kubernetes: Kubernetes,
-    /// kubectl of its administrator.
+    pub kubernetes: Arc<Kubernetes>,
+    /// kubectl of its administrator, in that namespace where nothing else is said.
     pub kubectl: Kubectl,
+    /// That namespace: `orders` lives in it.
+    pub home: String,
     helm: PathBuf,
 }
 
 impl Installed {
-    /// Installs KUN into the cluster that KUBECONFIG names, or else into one of our own. `None`: this machine cannot have one.
-    pub async fn start(nodes: u8, test: &str) -> Result<Option<Self>> {
+    /// Installs KUN into the cluster that KUBECONFIG names, or else into one of our own, with these values of its chart. `None`: this
+    /// machine cannot have one.
+    pub async fn start(nodes: u8, test: &str, values: &[&str]) -> Result<Option<Self>> {
         let Some(tools) = built("tools.sh", test)? else { return Ok(None) };
         let Some(kubernetes) = Kubernetes::given_or_start(nodes, test)? else { return Ok(None) };
-        let installed = Self { kubectl: kubernetes.admin(), kubernetes, helm: tools.join("helm") };
+        let (kubectl, kubernetes) = (kubernetes.admin(), Arc::new(kubernetes));
+        let installed = Self { kubernetes, kubectl, home: HOME.to_owned(), helm: tools.join("helm") };
         if installed.kubernetes.is_ours() {
             installed.kubernetes.load_kun()?;
-            installed.restrict("default").await?;
+            installed.restrict(HOME).await?;
         } else {
             installed.nobodys().await?;
         }
         installed.kubectl.run(&["create", "namespace", SYSTEM]).await?;
         installed.restrict(SYSTEM).await?;
-        installed.install(&[]).await?;
+        installed.install(values).await?;
         Ok(Some(installed))
+    }
+
+    /// The same installation from another namespace, which is made: who looks from there has an `orders` of his own.
+    pub async fn at(&self, home: &str) -> Result<Self> {
+        self.kubectl.run(&["create", "namespace", home]).await?;
+        self.restrict(home).await?;
+        let mut config = self.config().await?;
+        config["contexts"][0]["context"]["namespace"] = json!(home);
+        let kubeconfig = self.kubernetes.scratch().join(home);
+        fs::write(&kubeconfig, config.to_string())?;
+        Ok(Self { kubectl: self.kubectl.clone().kubeconfig(kubeconfig), home: home.to_owned(), ..self.clone() })
+    }
+
+    /// What kubectl is told about the cluster.
+    async fn config(&self) -> Result<Value> {
+        let text = self.kubectl.run(&["config", "view", "--raw", "--minify", "--flatten", "-o", "json"]).await?;
+        Ok(serde_json::from_str(&text)?)
     }
 
     /// Somebody's installation is never touched.
@@ -83,8 +102,8 @@ impl Installed {
 
     /// Whether this machine reaches the members of `orders` by their addresses, which whoever writes to it must.
     pub async fn reaches_pods(&self) -> Result<()> {
-        for address in oracle::addresses(&self.kubectl, "default", "orders").await?.into_values() {
-            let reached = tokio::time::timeout(REACH, tokio::net::TcpStream::connect(address)).await;
+        for address in oracle::addresses(&self.kubectl, &self.home, "orders").await?.into_values() {
+            let reached = tokio::time::timeout(hung::answer(), tokio::net::TcpStream::connect(address)).await;
             ensure!(
                 matches!(reached, Ok(Ok(_))),
                 "{address} is not reached from here: the tests write to the members of a cluster by the addresses of its pods, so run them \
@@ -94,19 +113,16 @@ impl Installed {
         Ok(())
     }
 
-    /// Takes everything out of a cluster that is not ours.
+    /// Takes everything out of a cluster that is not ours; one of ours ends.
     pub async fn leave(self) -> Result<()> {
         if !self.kubernetes.is_ours() {
-            self.kubectl
-                .run(&["delete", "rdc", "orders", "-n", "default", "--ignore-not-found", "--timeout=120s"])
-                .await?;
-            self.kubectl
-                .run(&["delete", "pvc,secrets", "-n", "default", "-l", "redis.kun.io/cluster=orders", "--timeout=120s"])
-                .await?;
+            let wait = waiting();
+            self.kubectl.run(&["delete", "rdc", "orders", "--ignore-not-found", &wait]).await?;
+            self.kubectl.run(&["delete", "pvc,secrets", "-l", "redis.kun.io/cluster=orders", &wait]).await?;
             self.uninstall().await?;
-            self.kubectl.run(&["delete", "namespace", SYSTEM, "--timeout=120s"]).await?;
+            self.kubectl.run(&["delete", "namespace", SYSTEM, &wait]).await?;
         }
-        self.kubernetes.stop()
+        Arc::into_inner(self.kubernetes).context("somebody still looks at the cluster")?.stop()
     }
 
     /// Pod Security refuses and warns of what is not "restricted".
@@ -127,11 +143,11 @@ impl Installed {
         for value in named.iter().map(String::as_str).chain(values.iter().copied()) {
             words.extend(["--set", value]);
         }
+        let wait = waiting();
+        words.push(&wait);
         let told = self.helm(&words).await?;
         ensure!(!told.to_lowercase().contains("warning"), "helm: {told}");
-        self.kubectl
-            .run(&["wait", "--for=condition=Available", "apiservice/v1.redis.kun.io", "--timeout=120s"])
-            .await?;
+        self.kubectl.run(&["wait", "--for=condition=Available", "apiservice/v1.redis.kun.io", &waiting()]).await?;
         Ok(())
     }
 
@@ -150,7 +166,7 @@ impl Installed {
         let parts = self.kubectl.run(&["get", "statefulsets,deployments", "-n", SYSTEM, "-o", "name"]).await?;
         ensure!(parts.lines().count() == 3, "the parts of KUN: {parts}");
         for part in parts.lines() {
-            self.kubectl.run(&["rollout", "status", part, "-n", SYSTEM, "--timeout=120s"]).await?;
+            self.kubectl.run(&["rollout", "status", part, "-n", SYSTEM, &waiting()]).await?;
         }
         Ok(())
     }
@@ -162,7 +178,8 @@ impl Installed {
             .env("KUBECONFIG", self.kubernetes.kubeconfig())
             .kill_on_drop(true)
             .output();
-        let out = tokio::time::timeout(DEADLINE, run).await.context("helm took too long")?.context("start helm")?;
+        let out =
+            tokio::time::timeout(hung::machine(), run).await.context("helm took too long")?.context("start helm")?;
         let told = String::from_utf8_lossy(&out.stderr).into_owned();
         if !out.status.success() {
             bail!("helm {}: {told}", words.join(" "));
@@ -185,9 +202,9 @@ impl Installed {
 
     /// Starts a writer on `orders`. It knows the members and their Service, which outlives them.
     pub async fn write(&self) -> Result<Writer> {
-        let credentials = oracle::credentials(&self.kubectl, "default", "orders", "default").await?;
-        let writer = Writer::start(self.addresses().await?, Some(credentials));
-        writer.progress(300, PATIENCE).await?;
+        let credentials = oracle::credentials(&self.kubectl, &self.home, "orders", "default").await?;
+        let writer = Writer::calm(self.addresses().await?, Some(credentials));
+        writer.progress(100, hung::change()).await?;
         Ok(writer)
     }
 
@@ -199,7 +216,7 @@ impl Installed {
     /// The same where a primary was killed at a time: what the asynchronous replication of Redis itself may have lost within
     /// moments of that is let pass, and counted.
     pub async fn verify_but(&self, writer: Writer, shape: Shape, blow: Option<Instant>) -> Result<Verdict> {
-        writer.progress(100, PATIENCE).await.context("the writer writes at the end")?;
+        writer.progress(100, hung::change()).await.context("the writer writes at the end")?;
         story::ready(&self.kubectl, "orders", shape.shards).await?;
         let mut verdict = writer.verify(&self.addresses().await?).await?;
         if let Some(blow) = blow {
@@ -207,12 +224,12 @@ impl Installed {
         }
         ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
         ensure!(verdict.acked > 0, "nothing was written");
-        oracle::check(&self.kubectl, "default", "orders", shape).await?;
+        oracle::check(&self.kubectl, &self.home, "orders", shape).await?;
         Ok(verdict)
     }
 
     async fn addresses(&self) -> Result<Vec<SocketAddr>> {
-        let members = oracle::addresses(&self.kubectl, "default", "orders").await?.into_values();
+        let members = oracle::addresses(&self.kubectl, &self.home, "orders").await?.into_values();
         let service = self.kubectl.get("service", "orders").await?;
         let address: IpAddr = service["spec"]["clusterIP"].as_str().context("address of the Service")?.parse()?;
         Ok(members.chain([SocketAddr::new(address, types::names::PORT_REDIS)]).collect())
@@ -245,7 +262,7 @@ impl Installed {
     /// How many primaries of `orders` each node has.
     pub async fn primaries(&self) -> Result<BTreeMap<String, usize>> {
         let mut count = BTreeMap::new();
-        for pod in self.listed("pods", "default", "redis.kun.io/cluster=orders,redis.kun.io/role=primary").await? {
+        for pod in self.listed("pods", &self.home, "redis.kun.io/cluster=orders,redis.kun.io/role=primary").await? {
             let node = pod["spec"]["nodeName"].as_str().context("node of a pod")?.to_owned();
             *count.entry(node).or_default() += 1;
         }
@@ -285,36 +302,27 @@ impl Installed {
     /// Waits until the API answers about RedisClusters, and says how long that took.
     pub async fn answers(&self) -> Result<Duration> {
         let begin = Instant::now();
-        let list = ["get", "redisclusters", "-A", "--request-timeout=2s", "-o", "name"];
-        loop {
-            let outcome = self.kubectl.outcome(&list, "").await?;
-            if outcome.success {
-                return Ok(begin.elapsed());
-            }
-            ensure!(begin.elapsed() < PATIENCE, "the API does not answer: {}", outcome.stderr);
-            // kubectl itself takes longer than this; the machine is to have a moment for others.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        self.kubectl.until_all("rdc", "", hung::change(), "answered for", |_| true).await?;
+        Ok(begin.elapsed())
     }
 
     /// Tells a workload of KUN how many pods it has, and waits until it has them.
     pub async fn scale(&self, workload: &str, replicas: u8) -> Result<()> {
         self.kubectl.run(&["scale", workload, "-n", SYSTEM, &format!("--replicas={replicas}")]).await?;
         if replicas > 0 {
-            self.kubectl.run(&["rollout", "status", workload, "-n", SYSTEM, "--timeout=120s"]).await?;
+            self.kubectl.run(&["rollout", "status", workload, "-n", SYSTEM, &waiting()]).await?;
             return Ok(());
         }
         let name = workload.split_once('/').map_or(workload, |(_, name)| name);
         let selector = format!("app.kubernetes.io/name={name}");
-        self.kubectl.run(&["wait", "pods", "-n", SYSTEM, "-l", &selector, "--for=delete", "--timeout=120s"]).await?;
+        self.kubectl.run(&["wait", "pods", "-n", SYSTEM, "-l", &selector, "--for=delete", &waiting()]).await?;
         Ok(())
     }
 
     /// kubectl as a service account of a namespace.
     pub async fn service_account(&self, namespace: &str, name: &str) -> Result<Kubectl> {
         let token = self.kubectl.run(&["create", "token", name, "-n", namespace, "--duration=1h"]).await?;
-        let text = self.kubectl.run(&["config", "view", "--raw", "--minify", "--flatten", "-o", "json"]).await?;
-        let mut config: Value = serde_json::from_str(&text)?;
+        let mut config = self.config().await?;
         config["users"][0]["user"] = json!({"token": token.trim()});
         let path = self.kubernetes.scratch().join(format!("{namespace}-{name}"));
         fs::write(&path, config.to_string())?;
@@ -330,7 +338,7 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
         "apiVersion": types::API_VERSION, "kind": "RedisCluster",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"shards": shape.shards, "replicasPerShard": shape.replicas, "storage": {"size": "1Gi"},
-                 "failover": {"nodeTimeout": "2s"}, "version": ENGINE, "image": image(ENGINE_IMAGE)},
+                 "version": ENGINE, "image": image(ENGINE_IMAGE)},
     });
     if shape.shards == 1 {
         object["spec"]["mode"] = json!("Standalone");
@@ -352,8 +360,7 @@ fn image((variable, name): (&str, &str)) -> String {
 /// Whether a pod says that it is Ready.
 #[must_use]
 pub fn is_ready(pod: &Value) -> bool {
-    let conditions = pod["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    condition(pod, "Ready")["status"] == "True"
 }
 
 /// The processes of a pod whose command begins with this program's name, by their control group.

@@ -3,15 +3,14 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt, process::Command};
 
-/// Longest time one kubectl may take; `kubectl wait` brings its own `--timeout`, which is shorter.
-const DEADLINE: Duration = Duration::from_secs(240);
+use crate::follow::{Followed, Which};
 
 /// kubectl for one cluster.
 #[derive(Clone, Debug)]
@@ -70,6 +69,8 @@ impl Kubectl {
             .args(args)
             .env_remove("KUBECONFIG")
             .env("HOME", &self.home)
+            // It lives for a moment: its garbage needs no collection.
+            .env("GOGC", "off")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -79,9 +80,10 @@ impl Kubectl {
         let mut pipe = child.stdin.take().context("kubectl's standard input")?;
         pipe.write_all(stdin.as_bytes()).await.ok();
         drop(pipe);
-        let out = tokio::time::timeout(DEADLINE, child.wait_with_output())
+        // A kubectl that waits brings its own limit (`waiting`), which is shorter and whose end it explains.
+        let out = tokio::time::timeout(hung::machine(), child.wait_with_output())
             .await
-            .with_context(|| format!("kubectl {args:?} took longer than {DEADLINE:?}"))??;
+            .with_context(|| format!("kubectl {args:?} hangs"))??;
         Ok(Outcome {
             success: out.status.success(),
             stdout: String::from_utf8_lossy(&out.stdout).into_owned(),
@@ -118,7 +120,8 @@ impl Kubectl {
         serde_json::from_str(&text).context("kubectl get -o json")
     }
 
-    /// Polls an object until `holds` is true of it; fails with its last state after `limit`.
+    /// Watches an object until `holds` is true of it; fails with its last state after `limit`. A server that is away for a moment is
+    /// part of some tests.
     pub async fn until(
         &self,
         resource: &str,
@@ -127,19 +130,60 @@ impl Kubectl {
         what: &str,
         holds: impl Fn(&Value) -> bool,
     ) -> Result<Value> {
-        let begin = Instant::now();
-        loop {
-            // An API server that is down for a moment is part of some tests; the limit bounds the patience.
-            let last = self.get(resource, name).await;
-            if let Ok(object) = &last
-                && holds(object)
-            {
-                return last;
+        let one = |objects: &[Value]| objects.first().is_some_and(&holds);
+        let found = self.wait(resource, Which::Named(name), limit, what, &one).await?;
+        found.into_iter().next().with_context(|| format!("{resource}/{name}"))
+    }
+
+    /// The same of all objects that a selector of labels finds.
+    pub async fn until_all(
+        &self,
+        resource: &str,
+        selector: &str,
+        limit: Duration,
+        what: &str,
+        holds: impl Fn(&[Value]) -> bool,
+    ) -> Result<Vec<Value>> {
+        self.wait(resource, Which::Labelled(selector), limit, what, &holds).await
+    }
+
+    async fn wait(
+        &self,
+        resource: &str,
+        which: Which<'_>,
+        limit: Duration,
+        what: &str,
+        holds: &impl Fn(&[Value]) -> bool,
+    ) -> Result<Vec<Value>> {
+        let followed = Followed::new(&self.kubeconfig, self.namespace.as_deref(), resource, which).await?;
+        let mut last = Ok(Vec::new());
+        match tokio::time::timeout(limit, followed.until(&mut last, holds)).await {
+            Ok(found) => Ok(found),
+            Err(_) => {
+                let last = last.map_or_else(|error| format!("{error:#}"), shown);
+                bail!("{resource} {which:?}: not {what} after {limit:?}; last seen: {last}")
             }
-            if begin.elapsed() > limit {
-                bail!("{resource}/{name}: not {what} after {limit:?}; last seen: {last:#?}");
-            }
-            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
+}
+
+/// Objects as text, without who owns which of their fields.
+fn shown(mut objects: Vec<Value>) -> String {
+    for metadata in objects.iter_mut().filter_map(|object| object["metadata"].as_object_mut()) {
+        metadata.remove("managedFields");
+    }
+    Value::Array(objects).to_string()
+}
+
+/// The flag that has `kubectl wait` and `kubectl delete` wait for a change for as long as nothing hangs.
+#[must_use]
+pub fn waiting() -> String {
+    format!("--timeout={}s", hung::change().as_secs())
+}
+
+/// The condition of a kind in the status of an object; null where there is none.
+#[must_use]
+pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
+    let all = object["status"]["conditions"].as_array();
+    all.into_iter().flatten().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
 }

@@ -14,8 +14,6 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::{cluster, kubectl::Kubectl, standalone::kun_binary};
 
-/// Longest time a cluster takes to end: a second, or more where the machine is busy.
-const END: Duration = Duration::from_secs(60);
 /// What pods call the image of [`Kubernetes::load_kun`].
 pub const KUN_IMAGE: &str = "kun.test/kun:test";
 
@@ -255,7 +253,7 @@ impl Own {
         drop(self.lease.take());
         let begin = Instant::now();
         while self.keeper.try_wait()?.is_none() {
-            ensure!(begin.elapsed() < END, "the cluster did not end within {END:?}");
+            ensure!(begin.elapsed() < hung::machine(), "the cluster does not end");
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())

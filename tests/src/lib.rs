@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod control_plane;
 pub mod fixture;
 pub mod fleet;
+mod follow;
 pub mod installed;
 pub mod kubectl;
 pub mod kubernetes;

@@ -8,7 +8,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
-    time::Duration,
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -82,7 +81,7 @@ async fn gather(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Result<Vec
     let credentials = credentials(kubectl, namespace, cluster, names::USER_OPERATOR).await?;
     let mut members = Vec::new();
     for (pod, address) in addresses(kubectl, namespace, cluster).await? {
-        let options = Options::new(address).credentials(credentials.clone()).deadline(Duration::from_secs(3));
+        let options = Options::new(address).credentials(credentials.clone()).deadline(hung::answer());
         let mut connection = Connection::open(&options).await.with_context(|| format!("connect to {pod}"))?;
         let id = connection.my_id().await?;
         let nodes = connection.cluster_nodes().await?;
@@ -169,7 +168,7 @@ async fn keys_are_at_home(kubectl: &Kubectl, namespace: &str, cluster: &str, mem
         let foreign: Vec<u16> = (0..16384)
             .filter(|slot| !own.slots.iter().any(|range| (range.first..=range.last).contains(slot)))
             .collect();
-        let options = Options::new(member.address).credentials(credentials.clone()).deadline(Duration::from_secs(10));
+        let options = Options::new(member.address).credentials(credentials.clone()).deadline(hung::answer());
         let mut connection = Connection::open(&options).await.with_context(|| format!("connect to {}", member.pod))?;
         for batch in foreign.chunks(1000) {
             let ask = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());

@@ -18,11 +18,6 @@ use tokio::{
 
 use crate::kubectl::Kubectl;
 
-/// Longest time from start to `ready:`.
-const READY: Duration = Duration::from_secs(60);
-/// Longest time from SIGTERM to exit: the pods' grace period and some more.
-const STOP: Duration = Duration::from_secs(60);
-
 /// Second byte of the next pod network in this process: tests of one process run side by side.
 static NEXT_NET: AtomicU16 = AtomicU16::new(0);
 
@@ -104,11 +99,11 @@ impl Standalone {
             }
             anyhow::Ok(false)
         };
-        match tokio::time::timeout(READY, ready).await {
+        match tokio::time::timeout(hung::process(), ready).await {
             Ok(Ok(true)) => Ok(()),
             Ok(Ok(false)) => bail!("kun standalone ended before it was ready:\n{}", self.log_tail()),
             Ok(Err(error)) => Err(error.context("read standard output of kun")),
-            Err(_) => bail!("kun standalone was not ready after {READY:?}:\n{}", self.log_tail()),
+            Err(_) => bail!("kun standalone hangs before it is ready:\n{}", self.log_tail()),
         }
     }
 
@@ -175,7 +170,8 @@ impl Standalone {
         let Some(mut child) = self.child.take() else { bail!("kun is not running") };
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("pid of kun")?;
         kill_process(pid, Signal::TERM)?;
-        let status = tokio::time::timeout(STOP, child.wait()).await.context("kun did not stop on SIGTERM")??;
+        let status =
+            tokio::time::timeout(hung::process(), child.wait()).await.context("kun did not stop on SIGTERM")??;
         status.code().context("kun was ended by a signal")
     }
 
@@ -220,7 +216,7 @@ impl Drop for Standalone {
         }
         // Agents restart nothing once kun is gone, but a pod may be starting at this moment: look more than once.
         let begin = Instant::now();
-        while begin.elapsed() < Duration::from_secs(5) {
+        while begin.elapsed() < hung::answer() {
             let left = self.pod_processes();
             if left.is_empty() {
                 break;

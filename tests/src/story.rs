@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    kubectl::Kubectl,
+    kubectl::{Kubectl, condition, waiting},
     oracle::{self, Shape},
     standalone::Standalone,
     writer::{Verdict, Writer},
@@ -19,8 +19,6 @@ use crate::{
 const ORDERS: &str = include_str!("../../deploy/examples/orders.yaml");
 const POLICY: &str = include_str!("../../deploy/examples/policy.yaml");
 const API: &str = "/apis/redis.kun.io/v1/namespaces/default";
-/// Longest time one step of the story may take on a busy machine of two cores.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Hears the story.
 pub trait Listener {
@@ -84,7 +82,7 @@ impl Story<'_> {
             format!("{ORDERS}  backup:\n    target:\n      directory:\n        path: {}\n", target.display());
         let said = self.kubectl.feed(&["apply", "-f", "-"], &manifest).await?;
         self.listener.show(said.trim());
-        self.kubectl.run(&["wait", "rdc/orders", "--for=condition=Ready", "--timeout=120s"]).await?;
+        self.kubectl.run(&["wait", "rdc/orders", "--for=condition=Ready", &waiting()]).await?;
         self.listener.end(begin.elapsed());
         oracle::check(&self.kubectl, "default", "orders", Shape { shards: 3, replicas: 1 }).await
     }
@@ -94,7 +92,7 @@ impl Story<'_> {
         let credentials = oracle::credentials(&self.kubectl, "default", "orders", "default").await?;
         let seeds = self.seeds().await?;
         let writer = Writer::start(seeds, Some(credentials));
-        writer.progress(500, PATIENCE).await?;
+        writer.progress(500, hung::change()).await?;
         self.listener.end(begin.elapsed());
         Ok(writer)
     }
@@ -145,14 +143,14 @@ impl Story<'_> {
         let begin = self.begin("a RedisPolicy, and two changes that are refused");
         self.kubectl.feed(&["apply", "-f", "-"], POLICY).await?;
         // The webhook learns of the policy by watch, within moments.
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let applied = Instant::now();
         let policy = loop {
             let outcome =
                 self.kubectl.outcome(&["scale", "rdc", "orders", "--replicas=9", "--dry-run=server"], "").await?;
             if !outcome.success {
                 break outcome.stderr.trim().to_owned();
             }
-            ensure!(Instant::now() < deadline, "9 shards were accepted in spite of the policy");
+            ensure!(applied.elapsed() < hung::answer(), "9 shards were accepted in spite of the policy");
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
         ensure!(policy.contains("small-clusters") && policy.contains('9') && policy.contains('6'), "{policy}");
@@ -181,7 +179,7 @@ impl Story<'_> {
                 .flatten()
                 .any(|m| m["pod"] == pod.as_str() && m["role"] == "Replica" && m["state"] == "Online")
         };
-        self.kubectl.until("rdc", "orders", PATIENCE, "back as a replica", back).await?;
+        self.kubectl.until("rdc", "orders", hung::change(), "back as a replica", back).await?;
         ready(&self.kubectl, "orders", 3).await?;
         self.listener.end(begin.elapsed());
         Ok(crash)
@@ -195,11 +193,11 @@ impl Story<'_> {
             let owns = new.and_then(|shard| shard["slots"].as_str()).is_some_and(|slots| !slots.is_empty());
             owns || object["status"]["plan"]["slotsLeft"].as_i64().is_some_and(|left| left > 0)
         };
-        self.kubectl.until("rdc", "orders", PATIENCE, "moving slots", moving).await?;
+        self.kubectl.until("rdc", "orders", hung::change(), "moving slots", moving).await?;
         self.kun.kill().await?;
         let left = self.kun.pod_processes().len();
         ensure!(left > 0, "the pods died with kun");
-        writer.progress(200, PATIENCE).await.context("writes go on while kun is down")?;
+        writer.progress(200, hung::change()).await.context("writes go on while kun is down")?;
         self.kun.resume().await?;
         ready(&self.kubectl, "orders", 5).await?;
         self.listener.end(begin.elapsed());
@@ -251,7 +249,7 @@ impl Story<'_> {
 /// Waits until a cluster is Ready in this generation with so many shards.
 pub async fn ready(kubectl: &Kubectl, cluster: &str, shards: u16) -> Result<Value> {
     let what = format!("Ready with {shards} shards");
-    kubectl.until("rdc", cluster, PATIENCE, &what, |object| is_ready(object, shards)).await
+    kubectl.until("rdc", cluster, hung::change(), &what, |object| is_ready(object, shards)).await
 }
 
 /// Whether this object says it is Ready, in its current generation, with so many shards.
@@ -259,8 +257,7 @@ pub async fn ready(kubectl: &Kubectl, cluster: &str, shards: u16) -> Result<Valu
 pub fn is_ready(object: &Value, shards: u16) -> bool {
     let status = &object["status"];
     let current = status["observedGeneration"] == object["metadata"]["generation"];
-    let conditions = status["conditions"].as_array();
-    let ready = conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True");
+    let ready = condition(object, "Ready")["status"] == "True";
     current && ready && status["replicas"] == shards && object["spec"]["shards"] == shards
 }
 
@@ -269,7 +266,7 @@ pub async fn finished(kubectl: &Kubectl, resource: &str, name: &str) -> Result<V
     let ended = |object: &Value| {
         matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Completed" | "Failed" | "Cancelled"))
     };
-    kubectl.until(resource, name, PATIENCE, "ended", ended).await
+    kubectl.until(resource, name, hung::change(), "ended", ended).await
 }
 
 fn lines(steps: &Value) -> String {

@@ -8,30 +8,30 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
 use resp::{ClusterClient, Credentials, Outcome};
-use tokio::task::JoinHandle;
+use tokio::{sync::watch, task::JoinHandle};
 
 /// Concurrent closed loops. Few: the machine's two cores also run everything under test.
 const LOOPS: u64 = 3;
 /// Pause between two writes of one loop.
 const PAUSE: Duration = Duration::from_millis(2);
+/// The same of a writer that is beside several others.
+const CALM: Duration = Duration::from_millis(10);
 /// Keys that are overwritten, of each loop.
 const RING: u64 = 500;
 /// One attempt at one node; a node that is gone must not hide the others for long.
 const ATTEMPT: Duration = Duration::from_millis(1000);
-/// How long one write is retried while it is surely not executed.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running writer.
 #[derive(Debug)]
 pub struct Writer {
-    stop: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
     acks: Arc<AtomicU64>,
     gap_micros: Arc<AtomicU64>,
     loops: Vec<JoinHandle<Ledger>>,
@@ -47,7 +47,7 @@ pub struct Ledger {
     pub acked: u64,
     /// Writes with an unknown outcome.
     pub unknown: u64,
-    /// Writes that were refused for longer than the writer's patience, with the first reason.
+    /// Writes that were refused until their cluster was taken to hang, with the first reason.
     pub refused: Vec<String>,
     /// The longest time between two acknowledgements of one loop.
     pub worst_gap: Duration,
@@ -79,19 +79,21 @@ pub struct Verdict {
 impl Drop for Writer {
     /// A test that failed writes no more: another one may be at the same keys.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
     }
 }
 
-/// How far around the end of a primary an acknowledged write may be lost by asynchronous replication.
-const CRASH_WINDOW: Duration = Duration::from_secs(15);
+/// How long before and after the end of a primary an acknowledged write may be lost by asynchronous replication; as everything
+/// else, it takes longer on a slower machine.
+const CRASH_WINDOW: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
 
 impl Verdict {
     /// Takes out what was lost around the moment when a primary was killed, and says how many that are: Redis acknowledges
     /// before its replicas have a write.
     pub fn forgive(&mut self, blow: Instant) -> usize {
         let all = self.lost.len();
-        self.lost.retain(|lost| lost.acked_at + Duration::from_secs(1) < blow || lost.acked_at > blow + CRASH_WINDOW);
+        let (before, after) = (CRASH_WINDOW.0 * hung::stretch(), CRASH_WINDOW.1 * hung::stretch());
+        self.lost.retain(|lost| lost.acked_at + before < blow || lost.acked_at > blow + after);
         all - self.lost.len()
     }
 }
@@ -109,19 +111,29 @@ impl Writer {
     /// Starts writing through these nodes.
     #[must_use]
     pub fn start(seeds: Vec<SocketAddr>, credentials: Option<Credentials>) -> Self {
-        Self::waiting(seeds, credentials, ATTEMPT)
+        Self::paced(seeds, credentials, ATTEMPT, PAUSE)
+    }
+
+    /// The same, and leaves the machine to others for most of the time.
+    #[must_use]
+    pub fn calm(seeds: Vec<SocketAddr>, credentials: Option<Credentials>) -> Self {
+        Self::paced(seeds, credentials, ATTEMPT, CALM)
     }
 
     /// The same, and an attempt waits so long for its answer: where every node lives, a write that has none was cut off.
     #[must_use]
     pub fn waiting(seeds: Vec<SocketAddr>, credentials: Option<Credentials>, attempt: Duration) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        Self::paced(seeds, credentials, attempt, PAUSE)
+    }
+
+    fn paced(seeds: Vec<SocketAddr>, credentials: Option<Credentials>, attempt: Duration, pause: Duration) -> Self {
+        let stop = watch::Sender::new(false);
         let acks = Arc::new(AtomicU64::new(0));
         let gap_micros = Arc::new(AtomicU64::new(0));
         let loops = (0..LOOPS)
             .map(|index| {
-                let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(attempt, PATIENCE);
-                tokio::spawn(write(index, client, stop.clone(), acks.clone(), gap_micros.clone()))
+                let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(attempt, hung::change());
+                tokio::spawn(write(index, client, pause, stop.subscribe(), acks.clone(), gap_micros.clone()))
             })
             .collect();
         Self { stop, acks, gap_micros, loops, seeds, credentials }
@@ -154,14 +166,17 @@ impl Writer {
 
     /// Stops writing, reads every acknowledged write back, and says what is missing.
     pub async fn verify(mut self, extra_seeds: &[SocketAddr]) -> Result<Verdict> {
-        self.stop.store(true, Ordering::Relaxed);
+        self.stop.send_replace(true);
         let mut verdict = Verdict::default();
         let seeds: Vec<SocketAddr> = extra_seeds.iter().chain(&self.seeds).copied().collect();
-        let mut client = ClusterClient::new(seeds, self.credentials.clone()).timeouts(ATTEMPT, PATIENCE);
+        let mut client = ClusterClient::new(seeds, self.credentials.clone()).timeouts(ATTEMPT, hung::change());
         for handle in std::mem::take(&mut self.loops) {
             let ledger = handle.await.context("a writer loop panicked")?;
             if let Some(first) = ledger.refused.first() {
-                bail!("{} writes were refused for longer than {PATIENCE:?}; first: {first}", ledger.refused.len());
+                bail!(
+                    "{} writes were refused until their cluster was taken to hang; first: {first}",
+                    ledger.refused.len()
+                );
             }
             verdict.acked += ledger.acked;
             verdict.unknown += ledger.unknown;
@@ -189,19 +204,28 @@ async fn read_back(client: &mut ClusterClient, key: &str, expected: Expected) ->
 async fn write(
     index: u64,
     mut client: ClusterClient,
-    stop: Arc<AtomicBool>,
+    pause: Duration,
+    mut stop: watch::Receiver<bool>,
     acks: Arc<AtomicU64>,
     gap_micros: Arc<AtomicU64>,
 ) -> Ledger {
     let mut ledger = Ledger::default();
     let mut last_ack = Instant::now();
     for number in 1.. {
-        if stop.load(Ordering::Relaxed) {
+        if *stop.borrow() {
             break;
         }
         let key =
             if number % 2 == 0 { format!("new:{index}:{number}") } else { format!("ring:{index}:{}", number % RING) };
-        match client.set(&key, number.to_string()).await {
+        let outcome = tokio::select! {
+            outcome = client.set(&key, number.to_string()) => outcome,
+            // Cut off by ourselves: it may have been executed.
+            () = long_stopped(&mut stop) => {
+                ledger.keys.entry(key).or_default().unknown = Some(number);
+                break;
+            }
+        };
+        match outcome {
             Outcome::Acked(_) => {
                 ledger.acked += 1;
                 acks.fetch_add(1, Ordering::Relaxed);
@@ -216,10 +240,17 @@ async fn write(
                 ledger.keys.entry(key).or_default().unknown = Some(number);
             }
             // Surely not executed: nothing to read back. While writing it is a fault, at the end it is not.
-            Outcome::Refused(_) if stop.load(Ordering::Relaxed) => {}
+            Outcome::Refused(_) if *stop.borrow() => {}
             Outcome::Refused(why) => ledger.refused.push(why),
         }
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(pause).await;
     }
     ledger
+}
+
+/// Ends when nobody waits for the answer any more: its nodes may be at addresses that this writer was not told.
+async fn long_stopped(stop: &mut watch::Receiver<bool>) {
+    // A sender that is gone stopped as well.
+    let _ = stop.wait_for(|stopped| *stopped).await;
+    tokio::time::sleep(hung::answer()).await;
 }

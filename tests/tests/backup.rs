@@ -1,12 +1,18 @@
 //! A backup is worth what a restore of its files shows.
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
-use std::{collections::BTreeSet, fs, path::Path, process::Stdio, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Stdio,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use resp::{ClusterClient, Connection, Options, Outcome};
 use serde_json::json;
-use tests::{fixture::Fixture, oracle, standalone::Standalone};
+use tests::{fixture::Fixture, kubectl::waiting, oracle, standalone::Standalone};
 use tokio::process::Command;
 
 const KEYS: usize = 3000;
@@ -59,14 +65,14 @@ async fn a_deleted_backup_takes_its_files_along_if_that_was_asked_for_also_when_
         anyhow::bail!("three backups")
     };
 
-    fixture.kubectl.run(&["delete", "rbk", first, retained, "--timeout=60s"]).await?;
+    fixture.kubectl.run(&["delete", "rbk", first, retained, &waiting()]).await?;
     assert!(!folder.join(first_files).exists(), "deleted with its object");
     assert_eq!(fs::read_dir(folder.join(retained_files))?.count(), 3, "retained");
     assert_eq!(fs::read_dir(folder.join(last_files))?.count(), 3, "another backup");
 
-    fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=120s"]).await?;
+    fixture.kubectl.run(&["delete", "rdc", "orders", &waiting()]).await?;
     fs::write(folder.join(last_files).join("notes"), "of somebody else")?;
-    fixture.kubectl.run(&["delete", "rbk", last, "--timeout=60s"]).await?;
+    fixture.kubectl.run(&["delete", "rbk", last, &waiting()]).await?;
     let left: Vec<_> = fs::read_dir(folder.join(last_files))?.map(|entry| entry.map(|e| e.file_name())).collect();
     assert_eq!(left.into_iter().collect::<Result<Vec<_>, _>>()?, ["notes"]);
     let events = fixture.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
@@ -88,9 +94,39 @@ async fn load(fixture: &Fixture) -> Result<BTreeSet<String>> {
         ensure!(matches!(outcome, Outcome::Acked(_)), "{key}: {outcome:?}");
         keys.insert(key);
     }
-    // A replica may be the source: what was acknowledged reaches it within moments.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    replicas_have_it_all(fixture).await?;
     Ok(keys)
+}
+
+/// A replica may be the source of a backup: what was acknowledged so far has reached all of them when this returns.
+async fn replicas_have_it_all(fixture: &Fixture) -> Result<()> {
+    let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
+    // A stream of replication by its name, and how far it goes.
+    let mut written = BTreeMap::new();
+    let mut replicas = Vec::new();
+    for address in fixture.addresses().await?.into_values() {
+        let mut node = Connection::open(&Options::new(address).credentials(credentials.clone())).await?;
+        let told = node.info(&["replication"]).await?;
+        if told.get("role") == Some("master") {
+            let name = told.get("master_replid").context("master_replid")?.to_owned();
+            written.insert(name, told.number("master_repl_offset").context("master_repl_offset")?);
+        } else {
+            replicas.push(node);
+        }
+    }
+    let begin = Instant::now();
+    for mut replica in replicas {
+        loop {
+            let told = replica.info(&["replication"]).await?;
+            let goal = written.get(told.get("master_replid").context("master_replid")?).context("its primary")?;
+            if told.number("slave_repl_offset").context("slave_repl_offset")? >= *goal {
+                break;
+            }
+            ensure!(begin.elapsed() < hung::answer(), "a replica does not get further than {told:?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    Ok(())
 }
 
 fn find(folder: &Path, name: &str) -> Option<std::path::PathBuf> {
@@ -121,7 +157,8 @@ async fn restore(file: &Path, index: usize) -> Result<Vec<String>> {
         .spawn()
         .context("start redis-server")?;
     let mut keys = Vec::new();
-    for _ in 0..200 {
+    let begin = Instant::now();
+    while begin.elapsed() < hung::process() {
         tokio::time::sleep(Duration::from_millis(50)).await;
         let Ok(mut connection) = Connection::open(&Options::new(address)).await else { continue };
         let Ok(reply) = connection.call(&["KEYS", "*"]).await else { continue };

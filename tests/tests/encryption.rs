@@ -12,9 +12,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use tests::kubectl::Kubectl;
 use tests::standalone::{Standalone, kun_binary};
 
-/// How long a changed file may take to be seen: it is looked at every ten seconds.
-const SEEN: Duration = Duration::from_secs(40);
-
+/// What kun says when it has taken over a changed file.
+const KEYS_ARE_IN_USE: &str = "the keys of stored objects changed and are in use now";
 /// What nobody may find on the disk.
 const PLAIN: &[u8] = b"not-to-be-found-on-any-disk";
 
@@ -45,10 +44,11 @@ async fn replaced(kubectl: &Kubectl) -> Result<()> {
     kubectl.feed(&["replace", "-f", "-"], &all).await.map(drop)
 }
 
-async fn logged(kun: &Standalone, text: &str) -> Result<()> {
+/// Waits until the log has said this so many times. A changed file is looked at every ten seconds.
+async fn logged(kun: &Standalone, text: &str, times: usize) -> Result<()> {
     let begin = Instant::now();
-    while !kun.log()?.contains(text) {
-        ensure!(begin.elapsed() < SEEN, "the log does not say {text:?}");
+    while kun.log()?.matches(text).count() < times {
+        ensure!(begin.elapsed() < hung::change(), "the log does not say {text:?} {times} times");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
@@ -77,7 +77,7 @@ async fn keys_are_rotated_while_it_serves_and_the_file_and_its_backups_never_hol
 
     // The rotation: the new key writes, the old one still reads.
     write_keys(&keys, &gcm(&["b", "a"]))?;
-    logged(&kun, "the keys of stored objects changed and are in use now").await?;
+    logged(&kun, KEYS_ARE_IN_USE, 1).await?;
     ensure!(secret_of(&kubectl, "one").await? == value);
     replaced(&kubectl).await?;
     let rewritten = kubectl.get("secret", "one").await?["metadata"]["resourceVersion"].clone();
@@ -85,10 +85,10 @@ async fn keys_are_rotated_while_it_serves_and_the_file_and_its_backups_never_hol
 
     // A broken file changes nothing; without the old key everything is still there.
     write_keys(&keys, "{aescbc: {keys: []}}")?;
-    logged(&kun, "this provider is not supported").await?;
+    logged(&kun, "this provider is not supported", 1).await?;
     ensure!(secret_of(&kubectl, "one").await? == value);
     write_keys(&keys, &gcm(&["b"]))?;
-    tokio::time::sleep(Duration::from_secs(11)).await;
+    logged(&kun, KEYS_ARE_IN_USE, 2).await?;
     ensure!(secret_of(&kubectl, "one").await? == value, "after the rotation the old key is not needed");
 
     let mut command = Command::new(kun_binary()?);

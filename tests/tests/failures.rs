@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tests::fixture::{Fixture, PATIENCE};
+use tests::{fixture::Fixture, kubectl::waiting};
 
 #[tokio::test]
 async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
@@ -23,7 +23,7 @@ async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
             .flatten()
             .any(|m| m["pod"] == pod.as_str() && m["role"] == "Replica" && m["state"] == "Online")
     };
-    fixture.kubectl.until("rdc", "orders", PATIENCE, "back as a replica", back).await?;
+    fixture.kubectl.until("rdc", "orders", hung::change(), "back as a replica", back).await?;
     fixture.ready(3).await?;
     // The append-only file holds every acknowledged write and the replica had all of them: 0 lost is expected.
     fixture.verify(3, 1).await?;
@@ -36,13 +36,13 @@ async fn all_pods_at_once_get_new_addresses_and_the_cluster_finds_itself_again()
     let before = fixture.addresses().await?;
     // kubectl waits until each of these very pods has gone; a cluster that is Ready again before the last has would prove
     // nothing.
-    fixture.kubectl.run(&["delete", "pods", "-l", "redis.kun.io/cluster=orders", "--timeout=120s"]).await?;
+    fixture.kubectl.run(&["delete", "pods", "-l", "redis.kun.io/cluster=orders", &waiting()]).await?;
     let moved = |after: &BTreeMap<String, SocketAddr>| {
         after.keys().eq(before.keys()) && before.iter().all(|(pod, address)| after.get(pod) != Some(address))
     };
     let begin = Instant::now();
     while !moved(&fixture.addresses().await?) {
-        ensure!(begin.elapsed() < PATIENCE, "before: {before:?}, after: {:?}", fixture.addresses().await?);
+        ensure!(begin.elapsed() < hung::change(), "before: {before:?}, after: {:?}", fixture.addresses().await?);
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     fixture.ready(3).await?;
@@ -61,7 +61,7 @@ async fn pods_serve_on_while_kun_is_dead_and_the_next_start_takes_the_same_proce
     let before = servers(&fixture);
     assert_eq!(before.len(), 6);
     fixture.kun.kill().await?;
-    fixture.writer()?.progress(500, PATIENCE).await?;
+    fixture.writer()?.progress(500, hung::change()).await?;
     fixture.kun.resume().await?;
     fixture.ready(3).await?;
     assert_eq!(servers(&fixture), before, "the same processes");

@@ -1,46 +1,39 @@
 //! What an operator does on purpose: nothing acknowledged is lost by it.
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result, ensure};
 use resp::{Connection, Options};
 use serde_json::{Value, json};
 use tests::{
-    fixture::{Fixture, PATIENCE},
+    fixture::Fixture,
+    kubectl::{condition, waiting},
     oracle,
     standalone::Standalone,
 };
 
-/// The spec's promise for planned moves: write gap p99 ≤ 1 s, which `make bench` measures. Tests run beside others on
-/// machines that now and then stand still for seconds: what happens many times is held to this in the middle…
-const PLANNED_GAP: Duration = Duration::from_secs(3);
-/// …and nothing ever to more than this: a hand-over that Redis gave up after its 5 s, and the one after it.
-const WORST_GAP: Duration = Duration::from_secs(15);
-
-/// While the role is handed over, writes wait, and each step of that is on disk before the next: where a disk takes 250 ms
-/// for it, they wait more than a second. The gap bounds how long; a write without an answer is one that was cut off.
-async fn under_writes_that_wait() -> Result<Fixture> {
-    let mut fixture = Fixture::idle(Standalone::start().await?, 3, 1, &json!({})).await?;
-    fixture.write_waiting(WORST_GAP + Duration::from_secs(1)).await?;
+/// While the role is handed over, writes wait, and each step of that is on disk before the next. How long they wait is what
+/// `make bench` measures (`failover`, `moves`); here a write without an answer is one that was cut off.
+async fn under_writes_that_wait(spec: &Value) -> Result<Fixture> {
+    let mut fixture = Fixture::idle(Standalone::start().await?, 3, 1, spec).await?;
+    fixture.write_waiting().await?;
     Ok(fixture)
 }
 
-/// The end of a test in which every node lived until its role was somebody else's: nothing lost, nothing cut off, and
-/// half of the gaps (those of the single moves, where there were many) as short as promised.
-async fn verify_planned(fixture: Fixture, mut gaps: Vec<Duration>) -> Result<()> {
+/// The end of a test in which so many roles were handed over, and every node lived until its role was somebody else's: nothing
+/// lost, nothing cut off.
+async fn verify_planned(fixture: Fixture, moves: usize) -> Result<()> {
+    let Elections { won, asked } = elections(&fixture)?;
+    assert!(won >= moves && asked >= moves, "{won} elections were won, {asked} were asked for, {moves} were to be");
     let (verdict, _) = fixture.verify(3, 1).await?;
-    gaps.sort_unstable();
-    let middle = gaps.get(gaps.len().saturating_sub(1) / 2).copied().unwrap_or_default();
-    assert!(middle < PLANNED_GAP && verdict.worst_gap < WORST_GAP, "{gaps:?} {verdict:?}");
     assert_eq!(verdict.unknown, 0, "a planned move leaves no write without an answer: {verdict:?}");
     Ok(())
 }
 
 #[tokio::test]
 async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_primary() -> Result<()> {
-    let fixture = under_writes_that_wait().await?;
-    let mut gaps = Vec::new();
+    let fixture = under_writes_that_wait(&json!({})).await?;
     for round in 0..12 {
         let shard = round % 3;
         let (before, _) = fixture.primary(shard).await?;
@@ -50,12 +43,28 @@ async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_prima
         fixture.ready(3).await?;
         let (after, _) = fixture.primary(shard).await?;
         assert_ne!(before, after, "round {round}");
-        gaps.push(fixture.writer()?.gap_since());
     }
     assert_eq!(pushes(&fixture).await?, 12, "each winner pushes its news out once");
     what_scale_selects_are_the_primaries(&fixture).await?;
     the_endpoints_are_where_members_answer(&fixture).await?;
-    verify_planned(fixture, gaps).await
+    verify_planned(fixture, 12).await
+}
+
+/// What the redis-servers that are there have logged since they started.
+struct Elections {
+    won: usize,
+    /// How often a member was told to stand: one that stands by itself does so because it gave its primary up.
+    asked: usize,
+}
+
+fn elections(fixture: &Fixture) -> Result<Elections> {
+    let (mut won, mut asked) = (0, 0);
+    for pod in fs::read_dir(fixture.kun.data().join("node/pods"))? {
+        let log = fs::read_to_string(pod?.path().join("log"))?;
+        won += log.matches("Failover election won").count();
+        asked += log.matches("failover user request accepted").count();
+    }
+    Ok(Elections { won, asked })
 }
 
 /// Messages published on all nodes since they started. Nobody but the controller publishes here.
@@ -75,35 +84,36 @@ async fn pushes(fixture: &Fixture) -> Result<u64> {
 /// itself the primary without a new epoch, takes writes, and throws them away when it is told so.
 #[tokio::test]
 async fn the_role_goes_back_and_forth_in_one_shard_and_each_time_it_is_one_real_election() -> Result<()> {
-    let fixture = under_writes_that_wait().await?;
-    let mut gaps = Vec::new();
+    let fixture = under_writes_that_wait(&json!({})).await?;
     for round in 0..4 {
         let body =
             json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisOperation", "spec": {"failover": {"shard": 0}}});
         let done = fixture.act("failover", "rop", &body, "Succeeded").await?;
         let steps = done["status"]["steps"].as_array().cloned().unwrap_or_default();
         assert_eq!(steps.len(), 2, "round {round}: whose it was, and one hand-over: {steps:?}");
-        gaps.push(fixture.writer()?.gap_since());
     }
-    verify_planned(fixture, gaps).await
+    verify_planned(fixture, 4).await
 }
 
 #[tokio::test]
 async fn a_rolling_restart_replaces_every_pod_replicas_first_and_loses_nothing() -> Result<()> {
-    let fixture = under_writes_that_wait().await?;
+    // Nobody is given up here: only a hand-over can make another member the primary.
+    let fixture = under_writes_that_wait(&json!({"failover": {"nodeTimeout": "60s"}})).await?;
     let before = pod_uids(&fixture).await?;
     let patch = r#"{"spec":{"resources":{"limits":{"memory":"300Mi"}}}}"#;
     fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", patch]).await?;
     let all_new =
-        |cluster: &Value| condition(cluster, "UpToDate") == Some("True") && tests::story::is_ready(cluster, 3);
-    fixture.kubectl.until("rdc", "orders", PATIENCE, "rolled", all_new).await?;
+        |cluster: &Value| condition(cluster, "UpToDate")["status"] == "True" && tests::story::is_ready(cluster, 3);
+    fixture.kubectl.until("rdc", "orders", hung::change(), "rolled", all_new).await?;
     let after = pod_uids(&fixture).await?;
     assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
     for (pod, uid) in &before {
         assert_ne!(after.get(pod), Some(uid), "{pod} was not restarted");
     }
-    let (verdict, _) = fixture.verify(3, 1).await?;
-    assert!(verdict.worst_gap < WORST_GAP, "{verdict:?}");
+    let Elections { won, asked } = elections(&fixture)?;
+    // A hand-over that comes to nothing, because the machine stood still, is asked for again.
+    assert!(won == 3 && asked >= 3, "one for each shard: {won} elections were won, {asked} were asked for");
+    fixture.verify(3, 1).await?;
     Ok(())
 }
 
@@ -119,7 +129,7 @@ async fn replicas_are_added_and_taken_away_without_touching_the_primaries() -> R
                     shards.iter().all(|s| s["members"].as_array().is_some_and(|members| members.len() == replicas + 1))
                 })
         };
-        fixture.kubectl.until("rdc", "orders", PATIENCE, "replicated", done).await?;
+        fixture.kubectl.until("rdc", "orders", hung::change(), "replicated", done).await?;
     }
     fixture.verify(3, 1).await?;
     Ok(())
@@ -127,13 +137,14 @@ async fn replicas_are_added_and_taken_away_without_touching_the_primaries() -> R
 
 #[tokio::test]
 async fn shards_go_from_three_to_five_and_back_under_load() -> Result<()> {
-    let fixture = under_writes_that_wait().await?;
+    let fixture = under_writes_that_wait(&json!({"failover": {"nodeTimeout": "60s"}})).await?;
     for shards in [5, 3] {
         fixture.kubectl.run(&["scale", "rdc", "orders", &format!("--replicas={shards}")]).await?;
         fixture.ready(shards).await?;
     }
-    let (verdict, _) = fixture.verify(3, 1).await?;
-    assert!(verdict.worst_gap < WORST_GAP, "{verdict:?}");
+    let Elections { won, asked } = elections(&fixture)?;
+    assert_eq!((won, asked), (0, 0), "slots move, roles do not");
+    fixture.verify(3, 1).await?;
     Ok(())
 }
 
@@ -143,7 +154,7 @@ async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> R
     let other = tests::fixture::manifest(3, 0, &json!({})).replace("\"orders\"", "\"other\"");
     fixture.kubectl.feed(&["apply", "-f", "-"], &other).await?;
     tests::story::ready(&fixture.kubectl, "other", 3).await?;
-    fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=60s"]).await?;
+    fixture.kubectl.run(&["delete", "rdc", "orders", &waiting()]).await?;
     for kind in ["statefulsets", "services", "configmaps", "poddisruptionbudgets", "pods"] {
         let left = fixture.kubectl.run(&["get", kind, "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
         assert_eq!(left.trim(), "", "{kind} are left");
@@ -196,9 +207,4 @@ async fn pod_uids(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
     }
     ensure!(!uids.is_empty(), "no pods");
     Ok(uids)
-}
-
-fn condition<'a>(cluster: &'a Value, kind: &str) -> Option<&'a str> {
-    let conditions = cluster["status"]["conditions"].as_array()?;
-    conditions.iter().find(|condition| condition["type"] == kind)?["status"].as_str()
 }

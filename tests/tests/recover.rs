@@ -10,7 +10,8 @@ use std::{collections::BTreeMap, process::Output};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    fixture::{Fixture, PATIENCE, manifest},
+    fixture::{Fixture, manifest},
+    kubectl::{condition, waiting},
     standalone::kun_binary,
 };
 
@@ -46,7 +47,7 @@ async fn behind_the_controller(fixture: &mut Fixture, change: impl AsyncFnOnce(&
 async fn lose(fixture: &Fixture) -> Result<()> {
     let free = r#"{"metadata":{"finalizers":null}}"#;
     fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", free]).await?;
-    fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=60s"]).await?;
+    fixture.kubectl.run(&["delete", "rdc", "orders", &waiting()]).await?;
     Ok(())
 }
 
@@ -67,11 +68,8 @@ async fn recover_says(fixture: &Fixture, further: &[&str], code: i32, part: &str
 
 /// Waits until the object says why it is left alone.
 async fn held(fixture: &Fixture, reason: &str) -> Result<()> {
-    let says = |cluster: &Value| {
-        let conditions = cluster["status"]["conditions"].as_array();
-        conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["reason"] == reason)
-    };
-    fixture.kubectl.until("rdc", "orders", PATIENCE, reason, says).await?;
+    let says = |cluster: &Value| condition(cluster, "Ready")["reason"] == reason;
+    fixture.kubectl.until("rdc", "orders", hung::change(), reason, says).await?;
     Ok(())
 }
 
@@ -84,7 +82,7 @@ async fn a_lost_object_costs_nothing_and_comes_back_as_it_was() -> Result<()> {
         let record = set["metadata"]["annotations"]["redis.kun.io/owner"].as_str().unwrap_or_default();
         record.contains("\"generation\":2")
     };
-    let set = fixture.kubectl.until("statefulset", "orders-0", PATIENCE, "on record", noted).await?;
+    let set = fixture.kubectl.until("statefulset", "orders-0", hung::change(), "on record", noted).await?;
     let before = fixture.ready(3).await?;
     let (children, servers) = alive(&fixture).await?;
     ensure!(children.len() > 15 && servers.len() == 6, "{children:?} {servers:?}");
@@ -93,17 +91,17 @@ async fn a_lost_object_costs_nothing_and_comes_back_as_it_was() -> Result<()> {
     let events = ["get", "events", "--field-selector", "reason=OwnerAbsent", "-o", "name"];
     let begin = std::time::Instant::now();
     while fixture.kubectl.run(&events).await?.trim().is_empty() {
-        ensure!(begin.elapsed() < PATIENCE, "nobody says that the owner is absent:\n{}", fixture.kun.log_tail());
+        ensure!(begin.elapsed() < hung::change(), "nobody says that the owner is absent:\n{}", fixture.kun.log_tail());
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
-    fixture.writer()?.progress(300, PATIENCE).await?;
+    fixture.writer()?.progress(300, hung::change()).await?;
 
     // Somebody applies the manifest again: another object, which takes nothing over and can go again.
     fixture.kubectl.feed(&["apply", "-f", "-"], &manifest(3, 1, &json!({}))).await?;
     held(&fixture, "OwnedByAnother").await?;
     recover_says(&fixture, &["orders"], 1, "not recovered: StatefulSet orders-0 belongs to another RedisCluster")
         .await?;
-    fixture.kubectl.run(&["delete", "rdc", "orders", "--timeout=60s"]).await?;
+    fixture.kubectl.run(&["delete", "rdc", "orders", &waiting()]).await?;
 
     let uid = before["metadata"]["uid"].as_str().context("uid")?;
     let done = format!("recovered with uid {uid} and generation 2");
@@ -128,7 +126,7 @@ async fn a_lost_object_costs_nothing_and_comes_back_as_it_was() -> Result<()> {
     })
     .await?;
     held(&fixture, "OwnerBehind").await?;
-    fixture.writer()?.progress(300, PATIENCE).await?;
+    fixture.writer()?.progress(300, hung::change()).await?;
     recover_says(&fixture, &["orders"], 0, "default/orders: brought from generation 1 to 2").await?;
     let after = fixture.ready(3).await?;
     ensure!(after["spec"] == before["spec"], "{after:#}");

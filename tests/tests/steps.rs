@@ -19,8 +19,6 @@ use tests::fleet::{Fleet, OPERATOR, Server};
 use tokio::task::JoinHandle;
 use types::engine::Engine;
 
-const LIMIT: Duration = Duration::from_secs(60);
-
 fn moving() -> Moving {
     Moving { max_bytes_per_second: None, batch_keys: 100, max_key_bytes: 64 << 20, paused: false }
 }
@@ -70,7 +68,7 @@ impl Writer {
     async fn until_acked(&self, writes: u64) {
         let begun = Instant::now();
         while self.acked() < writes {
-            assert!(begun.elapsed() < LIMIT, "{} of {writes} writes after {LIMIT:?}", self.acked());
+            assert!(begun.elapsed() < hung::process(), "{} of {writes} writes", self.acked());
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }
@@ -92,37 +90,19 @@ async fn created(net: u8, shards: u16, members: u16) -> Fleet {
     let mut fleet =
         Fleet::start(net, shards, members, json!({"shards": shards, "replicasPerShard": members - 1})).await;
     let desired = fleet.desired(shards, members - 1);
-    fleet.until_satisfied(&desired, LIMIT).await;
+    fleet.until_satisfied(&desired).await;
     fleet
 }
 
-/// The bar of 0.8 s is for `make bench`. Tests share their machine, which now and then stands still for seconds: of three
-/// times the fastest is what we need for it, the others are what the machine did.
+/// How long that takes is what `make bench` measures (`create`).
 #[tokio::test]
-async fn a_cluster_is_created_and_every_node_agrees_within_two_seconds() {
-    let mut took = Vec::new();
-    for net in [1, 21, 41] {
-        took.push(creation(net).await);
-        if took.last().is_some_and(|time| *time < Duration::from_secs(2)) {
-            return;
-        }
-    }
-    panic!("{took:?}");
-}
-
-async fn creation(net: u8) -> Duration {
-    let mut fleet = Fleet::start(net, 3, 2, json!({"shards": 3, "replicasPerShard": 1})).await;
-    // As in Kubernetes, where a pod has been up for a while when it is ready: Redis itself refuses to say "ok" for two
-    // seconds after its start.
-    tokio::time::sleep(Duration::from_millis(2500)).await;
-    let desired = fleet.desired(3, 1);
-    let took = fleet.until_satisfied(&desired, LIMIT).await;
+async fn a_cluster_is_created_and_every_node_agrees() {
+    let mut fleet = created(1, 3, 2).await;
     let probed = fleet.look().await;
     let verdict = verdict(&fleet.resolved, &probed);
     assert!(verdict.healthy, "{verdict:?}");
     assert_eq!((verdict.agreeing, verdict.in_sync, verdict.covered), (6, 3, 16384));
     assert!(controller::probe::nodes(&probed.observed).all(|node| node.node_timeout_millis == 5000));
-    took
 }
 
 #[tokio::test]
@@ -133,7 +113,7 @@ async fn scaling_out_and_in_under_load_loses_nothing_and_restores_settings() {
         fleet.add(2, Pod::new(2, ordinal)).await;
     }
     let out = fleet.desired(3, 1);
-    fleet.until_satisfied(&out, LIMIT).await;
+    fleet.until_satisfied(&out).await;
     // Back in: the planner empties shard 2; retiring it needs Kubernetes, so the last steps are refused here.
     let inward = fleet.desired(2, 1);
     let emptied = async {
@@ -145,7 +125,8 @@ async fn scaling_out_and_in_under_load_loses_nothing_and_restores_settings() {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
-    tokio::time::timeout(LIMIT, emptied).await.unwrap();
+    tokio::time::timeout(hung::change(), emptied).await.unwrap();
+    writer.until_acked(1500).await;
     assert!(writer.verify().await > 1000);
     let probed = fleet.look().await;
     assert!(probed.facts.values().all(|facts| facts.compresses), "compression was put back");
@@ -177,7 +158,7 @@ async fn a_move_that_stops_after_any_exchange_is_resumed_and_loses_nothing() {
     let access = Access::new(OPERATOR);
     let mut pause = 1;
     let mut errors = Vec::new();
-    let before = writer.acked();
+    let (before, begun) = (writer.acked(), Instant::now());
     // The controller dies after ever longer times: the future is dropped in the middle of an exchange.
     loop {
         let bucket = std::sync::Mutex::new(Bucket::default());
@@ -194,7 +175,7 @@ async fn a_move_that_stops_after_any_exchange_is_resumed_and_loses_nothing() {
             }
             Err(_) => pause += 3,
         }
-        assert!(pause < 3000, "never finished");
+        assert!(begun.elapsed() < hung::change(), "never finished");
     }
     let meanwhile = writer.acked() - before;
     assert!(meanwhile > 100, "{meanwhile} writes were acknowledged while slots moved");
@@ -303,35 +284,86 @@ async fn the_rate_limit_of_the_user_is_kept() {
     for key in keys.take(200) {
         assert!(matches!(client.set(&key, "x".repeat(1000)).await, Outcome::Acked(_)));
     }
-    let some = slots(0, 199);
-    let mut order = order(from, to, &some);
-    order.moving.max_bytes_per_second = Some(250_000);
+    let (some, others, limit) = (slots(0, 99), slots(100, 199), 250_000);
+    let limited = |slots| {
+        let mut order = order(from, to, slots);
+        order.moving.max_bytes_per_second = Some(limit);
+        order
+    };
+    let (access, guard) = (Access::new(OPERATOR), Guard::always());
     let bucket = std::sync::Mutex::new(Bucket::default());
-    let begun = std::time::Instant::now();
-    let moved = migrate(order, &Access::new(OPERATOR), &Guard::always(), &bucket).await.unwrap();
-    let took = begun.elapsed();
-    assert_eq!(moved.keys, 200);
-    // The last exchange is paid for by whoever moves next, so up to one of them may be missing from the time.
-    let least = Duration::from_millis(moved.bytes.saturating_sub(256 << 10) * 1000 / 250_000);
-    assert!(took >= least.max(Duration::from_millis(200)), "{} bytes took {took:?}", moved.bytes);
+    let begun = Instant::now();
+    let moved = migrate(limited(&some), &access, &guard, &bucket).await.unwrap();
+    assert!(moved.keys > 10, "{moved:?}");
+    // Every byte is paid for, from the beginning on, however long it took.
+    let paid = bucket.lock().unwrap().wait(begun);
+    assert!(paid >= Duration::from_millis(moved.bytes * 1000 / limit), "{} bytes cost {paid:?}", moved.bytes);
+    // Who comes into a debt of ten minutes waits for its end and sends nothing; that it does nothing takes a moment to see.
+    bucket.lock().unwrap().spend(600 * limit, Instant::now());
+    let waiting = migrate(limited(&others), &access, &guard, &bucket);
+    assert!(tokio::time::timeout(Duration::from_millis(500), waiting).await.is_err());
+    let mut target = fleet.servers[&Pod::new(1, 0)].operator().await;
+    let arrived = target.call(&["DBSIZE"]).await.unwrap().integer();
+    assert_eq!(arrived, Some(i64::try_from(moved.keys).unwrap()));
 }
 
 #[tokio::test]
 async fn a_planned_failover_is_done_when_the_role_has_changed_and_loses_nothing() {
     let mut fleet = created(8, 2, 2).await;
     let writer = Writer::start(fleet.client(), "failover");
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    writer.until_acked(200).await;
     let before = fleet.servers[&Pod::new(0, 0)].id().await;
     let mut desired = fleet.desired(2, 1);
-    desired.failover =
-        Some(plan::FailoverRequest { shard: 0, from: before, candidate: Some(1), how: plan::FailoverHow::Coordinated });
+    desired.failover = Some(plan::FailoverRequest {
+        shard: 0,
+        from: before,
+        candidate: Some(1),
+        how: plan::FailoverHow::Coordinated,
+        accept_data_loss: false,
+    });
     let done = async {
         while fleet.round(&desired).await.plan.operation != Some(plan::Operation::Done) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(LIMIT, done).await.expect("the failover is seen as done");
+    tokio::time::timeout(hung::change(), done).await.expect("the failover is seen as done");
     assert!(writer.verify().await > 100);
+}
+
+#[tokio::test]
+async fn a_role_goes_to_a_member_once_its_append_only_file_is_written() {
+    let mut fleet = created(26, 2, 2).await;
+    let (primary, heir) = (Pod::new(0, 0), Pod::new(0, 1));
+    let mut client = fleet.client();
+    for n in 0..400 {
+        assert!(matches!(client.set(&format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    // Switched on while it runs, the file counts once everything that is in memory has been written to it, here slowly.
+    let mut replica = fleet.servers[&heir].operator().await;
+    for (name, value) in [("rdb-key-save-delay", "10000"), ("appendonly", "no"), ("appendonly", "yes")] {
+        replica.config_set(name, value).await.unwrap();
+    }
+    let probed = fleet.look().await;
+    let node = |pod| match &probed.observed.members[&pod].seen {
+        plan::Seen::Node(node) => node,
+        other => panic!("{pod} is {other:?}"),
+    };
+    assert_eq!((node(primary).disk_current, node(heir).disk_current), (true, false));
+    let mut desired = fleet.desired(2, 1);
+    let (from, how) = (fleet.servers[&primary].id().await, plan::FailoverHow::Coordinated);
+    desired.failover = Some(plan::FailoverRequest { shard: 0, from, candidate: None, how, accept_data_loss: false });
+    // As if the shard had rested since its last election.
+    let rested = plan::Observed { elections: BTreeMap::new(), ..probed.observed.clone() };
+    let plan = plan::plan(&desired, &rested, &fleet.limits);
+    assert_eq!((plan.steps, plan.waiting), (vec![], vec![plan::Waiting::Disk { pod: heir }]));
+    let done = async {
+        while fleet.round(&desired).await.plan.operation != Some(plan::Operation::Done) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(hung::change(), done).await.expect("the failover is seen as done");
+    let info = replica.info(&["persistence"]).await.unwrap();
+    assert_eq!(info.flag("aof_rewrite_in_progress"), Some(false), "it was handed over before its file was written");
 }
 
 #[tokio::test]
@@ -360,12 +392,12 @@ async fn a_dead_node_whose_address_swallows_what_is_sent_is_forgotten_all_the_sa
     let begun = Instant::now();
     // As it is shown: failed, and connected.
     while !primary.cluster_nodes().await.unwrap().iter().any(|node| node.flags.failed && node.connected) {
-        assert!(begun.elapsed() < LIMIT, "{:?}", primary.cluster_nodes().await.unwrap());
+        assert!(begun.elapsed() < hung::change(), "{:?}", primary.cluster_nodes().await.unwrap());
         // Redis tells nobody when its table changes: it is asked again, and not so often that it does nothing else.
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     let desired = fleet.desired(3, 0);
-    fleet.until_satisfied(&desired, LIMIT).await;
+    fleet.until_satisfied(&desired).await;
     assert_eq!(primary.cluster_nodes().await.unwrap().len(), 3);
 }
 
@@ -393,17 +425,17 @@ async fn a_replica_that_connects_to_where_its_primary_was_is_sent_to_where_it_is
         if line.address == Some(moved) && line.connected {
             break;
         }
-        assert!(begun.elapsed() < LIMIT, "{line:?}");
+        assert!(begun.elapsed() < hung::change(), "{line:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // Redis looks after its replication once a second: it has had its chances.
+    // Redis looks after its replication once a second: it has its chances, and does not take them.
     tokio::time::sleep(Duration::from_secs(3)).await;
     let info = replica.info(&["replication"]).await.unwrap();
     let seen = (info.get("master_host"), info.get("master_link_status"));
     assert_eq!(seen, (Some("127.85.11.1"), Some("down")), "this version of Redis finds its primary by itself");
 
     let desired = fleet.desired(3, 1);
-    fleet.until_satisfied(&desired, LIMIT).await;
+    fleet.until_satisfied(&desired).await;
     let info = replica.info(&["replication"]).await.unwrap();
     let seen = (info.get("master_host"), info.get("master_link_status"));
     assert_eq!(seen, (Some("127.85.11.101"), Some("up")));

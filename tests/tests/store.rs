@@ -22,9 +22,6 @@ use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use kube::{Api, Client, Config};
 use tests::standalone::{Standalone, kun_binary};
 
-/// How long anything may take to be seen.
-const SEEN: Duration = Duration::from_secs(60);
-
 fn kun_store(args: &[&str]) -> Result<String> {
     let out = std::process::Command::new(kun_binary()?).arg("store").args(args).output()?;
     let said = String::from_utf8_lossy(&if out.status.success() { out.stdout } else { out.stderr }).into_owned();
@@ -66,7 +63,7 @@ impl Informer {
             expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         let begin = Instant::now();
         while self.state() != expected {
-            ensure!(begin.elapsed() < SEEN, "the informer knows {:?}, not {expected:?}", self.state());
+            ensure!(begin.elapsed() < hung::process(), "the informer knows {:?}, not {expected:?}", self.state());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         Ok(())

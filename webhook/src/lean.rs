@@ -153,34 +153,26 @@ impl From<Lean<RedisClusterSpec, ClusterStatus<'_>>> for RedisCluster {
 
 impl From<ClusterStatus<'_>> for RedisClusterStatus {
     fn from(lean: ClusterStatus<'_>) -> Self {
-        let ClusterStatus {
-            phase,
-            conditions,
-            plan,
-            version,
-            highest_version,
-            volume_size,
-            keys,
-            used_memory,
-            max_memory,
-        } = lean;
-        let plan = plan.map(|Plan { steps, slots_left, waiting }| {
-            // Only whether there are steps is asked; their texts are not kept.
-            PlanStatus { steps: vec![String::new(); steps.len()], slots_left, waiting }
-        });
-        let conditions = conditions.into_iter().filter(is_decided_by).map(Into::into).collect();
         Self {
-            phase,
-            conditions,
-            plan,
-            version,
-            highest_version,
-            volume_size,
-            keys,
-            used_memory,
-            max_memory,
-            ..Default::default()
+            phase: lean.phase,
+            conditions: lean.conditions.into_iter().filter(is_decided_by).map(Into::into).collect(),
+            plan: lean.plan.map(Into::into),
+            version: lean.version,
+            highest_version: lean.highest_version,
+            volume_size: lean.volume_size,
+            keys: lean.keys,
+            used_memory: lean.used_memory,
+            max_memory: lean.max_memory,
+            ..Self::default()
         }
+    }
+}
+
+impl From<Plan> for PlanStatus {
+    fn from(lean: Plan) -> Self {
+        let Plan { steps, slots_left, waiting } = lean;
+        // Only whether there are steps is asked; their texts are not kept.
+        Self { steps: vec![String::new(); steps.len()], slots_left, waiting }
     }
 }
 

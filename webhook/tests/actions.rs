@@ -1,9 +1,8 @@
 //! Backups, operations and policies as objects; defaults; answers on the wire; and that every request is answered.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod asking;
-
-use asking::{a_cluster, a_review, ask, ask_at, created, denial, updated, with_cluster, with_operation, with_policy};
+use crate::asking::{
+    a_cluster, a_review, ask, ask_at, created, denial, updated, with_cluster, with_operation, with_policy,
+};
 use base64::Engine as _;
 use proptest::prelude::*;
 use serde_json::{Value, json};

@@ -1,9 +1,6 @@
 //! What RedisPolicies refuse, warn of and let through.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod asking;
-
-use asking::{a_cluster, ask, created, denial, updated, with_cluster, with_namespace, with_policy};
+use crate::asking::{a_cluster, ask, created, denial, updated, with_cluster, with_namespace, with_policy};
 use serde_json::{Value, json};
 use webhook::{Facts, decide::Objection};
 

@@ -1,9 +1,6 @@
 //! Which rights a request needs of its author.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod asking;
-
-use asking::{a_cluster, a_review};
+use crate::asking::{a_cluster, a_review};
 use serde_json::{Value, json};
 use webhook::{Stage, decide::reach, review};
 

@@ -1,9 +1,6 @@
 //! What the webhook decides about changes of a RedisCluster.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod asking;
-
-use asking::{a_cluster, ask, created, denial, updated, with_cluster};
+use crate::asking::{a_cluster, ask, created, denial, updated, with_cluster};
 use serde_json::{Value, json};
 use webhook::{Facts, decide::Objection};
 

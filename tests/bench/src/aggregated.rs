@@ -16,8 +16,6 @@ use crate::{
     report::{Line, Report, percentile},
 };
 
-/// Longest time until the definition is served.
-const SERVED: Duration = Duration::from_secs(60);
 /// Objects of each kind.
 const OBJECTS: usize = 64;
 /// The group of the definition.
@@ -79,7 +77,7 @@ async fn define(connection: &Connection) -> Result<()> {
         http::call(&mut connection.clone(), "GET", &collection(GROUP), "application/json", Bytes::new()).await
     };
     while list().await.is_err() {
-        ensure!(begin.elapsed() < SERVED, "the definition is not served");
+        ensure!(begin.elapsed() < hung::process(), "the definition is not served");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())

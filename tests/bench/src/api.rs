@@ -217,7 +217,7 @@ async fn watches(report: &mut Report, target: &Target, pid: u32) -> Result<()> {
     let mut connection = connections.first().context("a connection")?.clone();
     http::call(&mut connection, "PATCH", &path, "application/merge-patch+json", patch).await?;
     for body in &mut bodies {
-        tokio::time::timeout(Duration::from_secs(20), body.frame())
+        tokio::time::timeout(hung::answer(), body.frame())
             .await
             .context("an event for each watch")?
             .context("a frame")??;

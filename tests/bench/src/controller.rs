@@ -12,7 +12,7 @@ use bytes::Bytes;
 use certs::Ring;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tests::{aggregated::Aggregated, control_plane::Sync};
+use tests::{aggregated::Aggregated, control_plane::Sync, kubectl::condition};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -29,12 +29,8 @@ use crate::{
 const ROUNDS: [usize; 2] = [100, 1000];
 /// Shards of each cluster, of one member each.
 const SHARDS: usize = 3;
-/// Longest time until all of a round are Ready.
-const READY: Duration = Duration::from_secs(600);
 /// How long the controller is watched doing nothing: several of its looks at everything.
 const REST: Duration = Duration::from_secs(20);
-/// Longest look at everything, its start included.
-const PASS: Duration = Duration::from_secs(60);
 /// Requests on their way at once.
 const AT_ONCE: usize = 32;
 /// Where the controller tells of itself.
@@ -127,7 +123,7 @@ impl World {
             }
             let last = found.iter().find(|cluster| !is_ready(cluster)).map(|cluster| cluster["status"].to_string());
             ensure!(
-                begin.elapsed() < READY,
+                begin.elapsed() < hung::machine(),
                 "{ready} of {} clusters are Ready; one that is not: {last:?}\n{}",
                 clusters.end,
                 world.all.log_tail("kun-controller")
@@ -192,7 +188,7 @@ impl World {
                 return Ok(first.elapsed().as_secs_f64());
             }
             ensure!(
-                begin.elapsed() < PASS,
+                begin.elapsed() < hung::change(),
                 "{looked} of {clusters} looked at\n{}",
                 self.all.log_tail("kun-controller")
             );
@@ -277,8 +273,7 @@ fn number(name: &Value) -> Option<usize> {
 }
 
 fn is_ready(cluster: &Value) -> bool {
-    let conditions = cluster["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    condition(cluster, "Ready")["status"] == "True"
 }
 
 /// One figure of what the controller tells about itself.

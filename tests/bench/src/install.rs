@@ -18,6 +18,7 @@ use kube::{
 use serde_json::json;
 use tests::{
     installed::{Installed, sized},
+    kubectl::waiting,
     oracle::Shape,
 };
 use tokio::{
@@ -32,8 +33,6 @@ use crate::report::{Line, Report, median};
 /// Clusters made, one after the other; the first shows a node its images.
 const TIMES: usize = 6;
 const SHAPE: Shape = Shape { shards: 3, replicas: 1 };
-/// Longest time one may take.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Redis says of itself that its cluster fails in the first moments of its life, whatever it knows: CLUSTER_WRITABLE_DELAY
 /// in its cluster.c.
 const REDIS_OWN: Duration = Duration::from_secs(2);
@@ -42,7 +41,7 @@ const TRY: Duration = Duration::from_millis(5);
 
 /// Measures.
 pub(crate) async fn run(report: &mut Report) -> Result<()> {
-    let Some(installed) = Installed::start(3, "bench install").await? else { return Ok(()) };
+    let Some(installed) = Installed::start(3, "bench install", &[]).await? else { return Ok(()) };
     let kubeconfig = Kubeconfig::read_from(installed.kubernetes.kubeconfig())?;
     let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let client = Client::try_from(config)?;
@@ -50,9 +49,9 @@ pub(crate) async fn run(report: &mut Report) -> Result<()> {
     for number in 0..TIMES {
         let name = format!("bench-{number}");
         times.push(one(&client, &name).await?);
-        installed.kubectl.run(&["delete", "redisclusters", &name, "--timeout=120s"]).await?;
+        installed.kubectl.run(&["delete", "redisclusters", &name, &waiting()]).await?;
     }
-    installed.kubernetes.stop()?;
+    installed.leave().await?;
     let of = |part: fn(&Times) -> Duration| {
         median(&mut times.iter().skip(1).map(|t| part(t).as_secs_f64()).collect::<Vec<_>>())
     };
@@ -120,9 +119,9 @@ async fn one(client: &Client, name: &str) -> Result<Times> {
     let object = serde_json::from_value(sized("default", name, SHAPE, &json!({})))?;
     clusters.create(&PostParams::default(), &object).await?;
     let begin = Instant::now();
-    let times = tokio::time::timeout(PATIENCE, follow(begin, &mut told, tell)).await;
+    let times = tokio::time::timeout(hung::change(), follow(begin, &mut told, tell)).await;
     watching.iter().for_each(tokio::task::JoinHandle::abort);
-    times.with_context(|| format!("{name} is not Ready after {PATIENCE:?}"))?
+    times.with_context(|| format!("{name} does not become Ready"))?
 }
 
 async fn follow(begin: Instant, told: &mut mpsc::Receiver<Seen>, tell: mpsc::Sender<Seen>) -> Result<Times> {

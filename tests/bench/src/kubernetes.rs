@@ -30,8 +30,6 @@ use crate::{
 const PRESENT: usize = 20_000;
 /// How long each rate is measured.
 const MEASURE: Duration = Duration::from_secs(5);
-/// Longest time until the kube-apiserver is ready, and serves the definition.
-const READY: Duration = Duration::from_secs(120);
 /// Watches on one connection: below the streams a server allows on one.
 const STREAMS: usize = 100;
 /// Events whose way to all watchers is measured.
@@ -101,7 +99,7 @@ async fn start(tools: &Path, plane: &mut ControlPlane) -> Result<Server> {
         {
             break server;
         }
-        if plane.has_ended() || begin.elapsed() > READY {
+        if plane.has_ended() || begin.elapsed() > hung::machine() {
             bail!("no kube-apiserver:\n{}\n{}", plane.log_tail("etcd"), plane.log_tail("kube-apiserver"));
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -112,7 +110,7 @@ async fn start(tools: &Path, plane: &mut ControlPlane) -> Result<Server> {
     let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     http::call(&mut server.connection.clone(), "POST", path, "application/json", body).await?;
     while server.get(COLLECTION).await.is_err() {
-        ensure!(begin.elapsed() < READY, "the definition is not served");
+        ensure!(begin.elapsed() < hung::machine(), "the definition is not served");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(server)
@@ -326,7 +324,7 @@ async fn way(server: &Server, bodies: &mut [Incoming], event: usize) -> Result<f
             async move { http::call(&mut connection, "PATCH", &path, kind, Bytes::from(patch.to_string())).await },
         );
     for body in bodies {
-        tokio::time::timeout(Duration::from_secs(20), body.frame())
+        tokio::time::timeout(hung::answer(), body.frame())
             .await
             .context("an event for each watch")?
             .context("a frame")??;

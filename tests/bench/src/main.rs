@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "the table is what the program is for")]
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
+mod abuse;
 mod aggregated;
 mod api;
 mod backup;
@@ -14,7 +15,9 @@ mod install;
 mod kubernetes;
 mod machine;
 mod members;
+mod moves;
 mod noise;
+mod prober;
 mod redis;
 mod report;
 mod reshard;
@@ -54,8 +57,20 @@ enum Part {
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 10] =
-    ["create", "reshard", "failover", "backup", "webhook", "api", "kubernetes", "aggregated", "controller", "install"];
+const ALL: [&str; 12] = [
+    "abuse",
+    "create",
+    "reshard",
+    "failover",
+    "moves",
+    "backup",
+    "webhook",
+    "api",
+    "kubernetes",
+    "aggregated",
+    "controller",
+    "install",
+];
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -89,10 +104,12 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
         eprintln!("{name}");
         match name {
             "create" => create::run(&mut report).await?,
+            "abuse" => abuse::run(&mut report).await?,
             "reshard" => reshard::run(&mut report).await?,
             "backup" => backup::run(&mut report, arguments.quick).await?,
             "webhook" => webhook::run(&mut report).await?,
             "failover" => failover::run(&mut report).await?,
+            "moves" => moves::run(&mut report).await?,
             "kubernetes" => kubernetes::run(&mut report, arguments.quick).await?,
             "aggregated" => aggregated::run(&mut report).await?,
             "controller" => controller::run(&mut report, arguments.quick).await?,

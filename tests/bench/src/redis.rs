@@ -18,7 +18,13 @@ pub(crate) struct Nodes {
     /// Client addresses.
     pub addresses: Vec<SocketAddr>,
     folder: tempfile::TempDir,
-    children: Vec<Child>,
+    started: Vec<Started>,
+}
+
+/// One of them, and with what it was started.
+struct Started {
+    arguments: Vec<String>,
+    child: Child,
 }
 
 impl Nodes {
@@ -26,7 +32,7 @@ impl Nodes {
     /// this run has used: servers that were killed keep their ports for a moment.
     pub(crate) async fn start(net: u8, count: u8, settings: &[&str]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bench-").tempdir()?;
-        let mut nodes = Self { addresses: Vec::new(), folder, children: Vec::new() };
+        let mut nodes = Self { addresses: Vec::new(), folder, started: Vec::new() };
         for index in 1..=count {
             nodes.spawn(Ipv4Addr::new(127, net, 0, index), settings)?;
         }
@@ -36,10 +42,22 @@ impl Nodes {
         Ok(nodes)
     }
 
+    /// A cluster of so many shards with replicas, made by redis-cli, that is settled.
+    pub(crate) async fn cluster(net: u8, shards: u8, replicas: u8, settings: &[&str]) -> Result<Self> {
+        let nodes = Self::start(net, shards * (1 + replicas), settings).await?;
+        let mut words: Vec<String> = ["--cluster", "create"].map(str::to_owned).to_vec();
+        words.extend(nodes.addresses.iter().map(ToString::to_string));
+        words.extend(["--cluster-replicas", &replicas.to_string(), "--cluster-yes"].map(str::to_owned));
+        redis_cli(&words).await?;
+        let options: Vec<Options> = nodes.addresses.iter().map(|address| Options::new(*address)).collect();
+        settled(&options, usize::from(shards * replicas)).await?;
+        Ok(nodes)
+    }
+
     /// Starts one empty server that is no member of a cluster and has Redis' defaults, but for saving by itself.
     pub(crate) async fn alone(net: u8) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("bench-").tempdir()?;
-        let mut nodes = Self { addresses: Vec::new(), folder, children: Vec::new() };
+        let mut nodes = Self { addresses: Vec::new(), folder, started: Vec::new() };
         nodes.spawn_with(Ipv4Addr::new(127, net, 0, 1), &["--save", ""])?;
         for address in &nodes.addresses {
             answering(*address).await?;
@@ -57,20 +75,50 @@ impl Nodes {
     fn spawn_with(&mut self, ip: Ipv4Addr, settings: &[&str]) -> Result<()> {
         let folder: PathBuf = self.folder.path().join(ip.to_string());
         std::fs::create_dir(&folder)?;
-        let child = Command::new("redis-server")
-            .args(["--port", "6379", "--bind", &ip.to_string(), "--protected-mode", "no"])
-            .args(settings)
-            .arg("--dir")
-            .arg(&folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .context("start redis-server")?;
-        self.children.push(child);
+        let folder = folder.to_str().context("folder of a node")?;
+        let mut arguments =
+            ["--port", "6379", "--bind", &ip.to_string(), "--protected-mode", "no"].map(str::to_owned).to_vec();
+        arguments.extend(settings.iter().copied().chain(["--dir", folder]).map(str::to_owned));
+        let child = server(&arguments)?;
+        self.started.push(Started { arguments, child });
         self.addresses.push(SocketAddr::new(IpAddr::V4(ip), 6379));
         Ok(())
     }
+
+    fn started(&mut self, address: SocketAddr) -> Result<&mut Started> {
+        let at = self.addresses.iter().position(|known| *known == address);
+        at.and_then(|at| self.started.get_mut(at)).with_context(|| format!("there is no node at {address}"))
+    }
+
+    /// SIGKILL to one of them.
+    pub(crate) async fn kill(&mut self, address: SocketAddr) -> Result<()> {
+        Ok(self.started(address)?.child.kill().await?)
+    }
+
+    /// Starts one that was killed again, with its files.
+    pub(crate) async fn start_again(&mut self, address: SocketAddr) -> Result<()> {
+        let started = self.started(address)?;
+        started.child = server(&started.arguments)?;
+        answering(address).await
+    }
+
+    /// SIGTERM to all at once, until all have ended.
+    pub(crate) async fn stop(mut self) -> Result<()> {
+        for Started { child, .. } in &self.started {
+            let pid = child.id().and_then(|id| rustix::process::Pid::from_raw(i32::try_from(id).ok()?));
+            rustix::process::kill_process(pid.context("pid of a node")?, rustix::process::Signal::TERM)?;
+        }
+        for Started { child, .. } in &mut self.started {
+            tokio::time::timeout(hung::process(), child.wait()).await.context("a node does not stop")??;
+        }
+        Ok(())
+    }
+}
+
+fn server(arguments: &[String]) -> Result<Child> {
+    let mut command = Command::new("redis-server");
+    command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+    command.spawn().context("start redis-server")
 }
 
 /// Waits until a node answers.
@@ -82,7 +130,7 @@ pub(crate) async fn answering(address: SocketAddr) -> Result<()> {
         {
             return Ok(());
         }
-        ensure!(begin.elapsed() < Duration::from_secs(20), "{address} does not answer");
+        ensure!(begin.elapsed() < hung::process(), "{address} does not answer");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -108,11 +156,7 @@ pub(crate) async fn settled(options: &[Options], replicas: usize) -> Result<Inst
         if ok == options.len() && up == replicas {
             return Ok(Instant::now());
         }
-        ensure!(
-            begin.elapsed() < Duration::from_secs(60),
-            "not settled: {ok} of {} say ok, {up} links up",
-            options.len()
-        );
+        ensure!(begin.elapsed() < hung::change(), "not settled: {ok} of {} say ok, {up} links up", options.len());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -127,7 +171,7 @@ pub(crate) async fn redis_cli(args: &[String]) -> Result<String> {
 
 /// Writes these keys with values that do not compress.
 pub(crate) async fn fill(options: &Options, keys: &[String], bytes: usize) -> Result<()> {
-    let mut connection = Connection::open(&options.clone().deadline(Duration::from_secs(60))).await?;
+    let mut connection = Connection::open(&options.clone().deadline(hung::process())).await?;
     let mut noise = Noise::default();
     for keys in keys.chunks(500) {
         let batch: Vec<resp::Command> =

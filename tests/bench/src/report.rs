@@ -26,6 +26,51 @@ pub(crate) struct Line {
     pub met: Option<bool>,
 }
 
+/// How far the figures of one side lie apart.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Spread {
+    least: f64,
+    most: f64,
+    runs: usize,
+}
+
+impl Spread {
+    fn of(figures: &[f64]) -> Self {
+        let least = figures.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = figures.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        Self { least, most, runs: figures.len() }
+    }
+
+    fn text(self) -> String {
+        format!("{}…{} of {}", figure(self.least), figure(self.most), self.runs)
+    }
+}
+
+/// The same thing done by us and by the reference in turns, several times: less is better.
+pub(crate) struct Pairs {
+    /// What was measured.
+    pub name: String,
+    /// Our figures.
+    pub ours: Vec<f64>,
+    /// The reference's.
+    pub reference: Vec<f64>,
+    /// What the reference is.
+    pub against: String,
+    /// Unit of all figures.
+    pub unit: String,
+    /// The bar, as a sentence.
+    pub bar: String,
+}
+
+/// A line as it is written down, with the spread where the figures are medians.
+#[derive(Serialize)]
+struct Told<'a> {
+    #[serde(flatten)]
+    line: &'a Line,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    spread: Option<[Spread; 2]>,
+}
+
 /// Collects lines, and keeps each on disk as soon as it is known.
 pub(crate) struct Report {
     lines: Vec<Line>,
@@ -40,9 +85,26 @@ impl Report {
         Ok(Self { lines: Vec::new(), file: fs::File::create(path)? })
     }
 
+    /// Adds what was measured in turns: the medians, and how far the figures lie apart. `met` is asked with our figures and the
+    /// ratio of the medians.
+    pub(crate) fn compare(&mut self, pairs: Pairs, met: impl FnOnce(&[f64], f64) -> bool) -> Result<()> {
+        let Pairs { name, mut ours, mut reference, against, unit, bar } = pairs;
+        let spread = [Spread::of(&ours), Spread::of(&reference)];
+        let (middle, theirs) = (median(&mut ours), median(&mut reference));
+        let ratio = theirs / middle;
+        let name = format!("{name}, median ({}; reference {})", spread[0].text(), spread[1].text());
+        let met = Some(met(&ours, ratio));
+        let line = Line { name, ours: middle, reference: theirs, against, unit, ratio, bar, met };
+        self.tell(line, Some(spread))
+    }
+
     /// Adds one measurement.
     pub(crate) fn add(&mut self, line: Line) -> Result<()> {
-        writeln!(self.file, "{}", serde_json::to_string(&line)?)?;
+        self.tell(line, None)
+    }
+
+    fn tell(&mut self, line: Line, spread: Option<[Spread; 2]>) -> Result<()> {
+        writeln!(self.file, "{}", serde_json::to_string(&Told { line: &line, spread })?)?;
         eprintln!(
             "    {}: {} {} (against {} {}), ratio {:.2}",
             line.name,

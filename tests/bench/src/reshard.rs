@@ -124,7 +124,7 @@ async fn move_as_controller(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -
 }
 
 async fn open(address: SocketAddr) -> Result<Connection> {
-    Ok(Connection::open(&Options::new(address).deadline(Duration::from_secs(30))).await?)
+    Ok(Connection::open(&Options::new(address).deadline(hung::process())).await?)
 }
 
 async fn join(from: SocketAddr, to: SocketAddr) -> Result<()> {

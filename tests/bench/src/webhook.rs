@@ -32,8 +32,6 @@ const MEASURE: Duration = Duration::from_secs(4);
 const WARM: Duration = Duration::from_secs(1);
 /// Turns of the two servers.
 const PAIRS: usize = 3;
-/// Longest time a server may take to come up.
-const START: Duration = Duration::from_secs(30);
 /// Size of one review (the body of the reference figure in performance.md §6).
 const REVIEW_BYTES: usize = 5800;
 
@@ -55,7 +53,9 @@ pub(crate) async fn run(report: &mut Report) -> Result<()> {
         "--roles",
         "webhook",
     ]))?;
-    let port = tokio::time::timeout(START, port(&kun.data().join("webhook-port"))).await.context("webhook's port")?;
+    let port = tokio::time::timeout(hung::process(), port(&kun.data().join("webhook-port")))
+        .await
+        .context("webhook's port")?;
     let ours = target(&pki, SocketAddr::new([127, 0, 0, 1].into(), port))?;
     decides(&ours, &review).await?;
 
@@ -204,7 +204,7 @@ async fn connected(target: &Target) -> Result<ConnectionH1> {
     loop {
         match http::connect_h1(target).await {
             Ok(connection) => return Ok(connection),
-            Err(error) => ensure!(begin.elapsed() < START, "{}: {error:#}", target.address),
+            Err(error) => ensure!(begin.elapsed() < hung::process(), "{}: {error:#}", target.address),
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -10,6 +10,7 @@ main() {
     settle "$CLUSTER"
     STATE="$1"
     TOOLS="$(cat "$STATE/tools")"
+    export GOGC="$SPARE"
     mount --make-rprivate /
     mount_own_groups
     mount -t tmpfs -o mode=755 run /run

@@ -13,6 +13,7 @@ main() {
     TOOLS="$(cat "$STATE/tools")"
     IMAGES="$(cat "$STATE/images")"
     NAME="node-$NODE"
+    export GOGC="$SPARE"
     mount --make-rshared /
     mount_own_groups
     mount_own_folders

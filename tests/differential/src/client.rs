@@ -18,9 +18,6 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Longest time for one answer.
-const PATIENCE: Duration = Duration::from_secs(70);
-
 /// Where a server is and who asks.
 #[derive(Clone)]
 pub(crate) struct Access {
@@ -108,9 +105,9 @@ impl Session {
             let body = body.collect().await.context("read the body")?.to_bytes();
             anyhow::Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
         };
-        match tokio::time::timeout(PATIENCE, exchange).await {
+        match tokio::time::timeout(hung::process(), exchange).await {
             Ok(answer) => answer.with_context(|| format!("{} {}", call.method, call.target)),
-            Err(_) => bail!("no answer to {} {} within {PATIENCE:?}", call.method, call.target),
+            Err(_) => bail!("no answer to {} {}", call.method, call.target),
         }
     }
 
@@ -134,7 +131,7 @@ impl Session {
     pub(crate) async fn watch(&self, call: &Call) -> Result<Stream> {
         let mut sender = self.access.connect().await?;
         let sent = sender.send_request(self.access.request(call)?);
-        let response = tokio::time::timeout(PATIENCE, sent).await.context("no headers of a watch")??;
+        let response = tokio::time::timeout(hung::process(), sent).await.context("no headers of a watch")??;
         let (head, body) = response.into_parts();
         let head = Answer { status: head.status.as_u16(), headers: head.headers, body: Bytes::new() };
         Ok(Stream { head, body, rest: Vec::new(), _sender: sender })

@@ -4,7 +4,7 @@
 mod rest;
 mod trail;
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
 use anyhow::Result;
 use apiserver::registry;
@@ -12,9 +12,6 @@ use differential::definition;
 use tests::standalone::Standalone;
 
 use crate::{administrator, kubernetes::Kubernetes};
-
-/// How long the oracle's log may take to hold what was asked last.
-const WRITTEN: Duration = Duration::from_secs(20);
 
 /// Runs both; false if something differs.
 pub(crate) async fn run(tools: &Path) -> Result<bool> {
@@ -39,7 +36,7 @@ pub(crate) async fn run(tools: &Path) -> Result<bool> {
     }
     let sealed = rest::check(&kubernetes).await?;
     let asked = trail::ask(kubernetes.access(), &administrator(&kun)?).await?;
-    trail::wait(&path("oracle.log"), WRITTEN).await?;
+    trail::wait(&path("oracle.log"), hung::process()).await?;
     kun.stop().await?;
     let (events, differences) = trail::compare(&path("oracle.log"), &path("ours.log"))?;
     for difference in &differences {

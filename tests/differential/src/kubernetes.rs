@@ -21,9 +21,6 @@ use tokio::net::TcpStream;
 
 use crate::client::{Access, Answer, Call};
 
-/// Longest time from start to `/readyz`.
-const READY: Duration = Duration::from_secs(90);
-
 /// A running kube-apiserver with its etcd.
 pub(crate) struct Kubernetes {
     // Fields are dropped in this order, and the folder must outlive what runs in it.
@@ -70,7 +67,7 @@ impl Kubernetes {
             if get(&self.access, "/readyz").await.is_ok_and(|answer| answer.status == 200) {
                 return Ok(());
             }
-            if self.plane.has_ended() || begin.elapsed() > READY {
+            if self.plane.has_ended() || begin.elapsed() > hung::machine() {
                 bail!("no oracle:\n{}\n{}", self.plane.log_tail("etcd"), self.plane.log_tail("kube-apiserver"));
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -115,8 +112,8 @@ impl Kubernetes {
             format!("/apis/{}/{}/{}", text("/spec/group"), text("/spec/versions/0/name"), text("/spec/names/plural"));
         let begin = Instant::now();
         while get(&self.access, &path).await?.status != 200 {
-            if begin.elapsed() > READY {
-                bail!("{path} is not served after {READY:?}");
+            if begin.elapsed() > hung::machine() {
+                bail!("{path} is not served");
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

@@ -15,12 +15,8 @@ use crate::{
     variables::Variables,
 };
 
-/// After the expected events nothing more may come for this long.
+/// After the expected events nothing more may come for this long: what this looks for is a second event at once, not a late one.
 const QUIET: Duration = Duration::from_millis(250);
-/// Longest time for the expected events.
-const EVENTS: Duration = Duration::from_secs(8);
-/// Longest life of a watch that the server is to end.
-const ENDING: Duration = Duration::from_secs(5);
 /// Headers of an answer that are compared by value; others only by their presence, or not at all.
 const COMPARED: [&str; 4] = ["content-type", "warning", "retry-after", "cache-control"];
 
@@ -117,12 +113,11 @@ impl Replay {
             self.step(step).await?;
         }
         let wanted = watch.events;
-        let limit = if wanted.is_some() { EVENTS } else { ENDING };
         let enough = |lines: &[Vec<u8>]| {
             let counted = lines.iter().filter(|line| watch.bookmarks || !is_passing_bookmark(line)).count();
             wanted.is_some_and(|wanted| counted >= wanted)
         };
-        let (lines, ended) = stream.lines(enough, QUIET, limit).await?;
+        let (lines, ended) = stream.lines(enough, QUIET, hung::answer()).await?;
         let mut value = self.compared(&stream.head);
         if stream.head.status == 200 {
             let kept = lines.iter().filter(|line| watch.bookmarks || !is_passing_bookmark(line));

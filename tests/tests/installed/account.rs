@@ -12,18 +12,20 @@ use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
 use certs::{Authority, Leaf};
 use jiff::Timestamp;
-use serde_json::Value;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, SYSTEM},
+    installed::{Installed, SYSTEM},
     story,
 };
 
-use crate::scenario::{pass, say, under_writes};
+use crate::{
+    run::Told,
+    scenario::{api, orders, pass, say, under_writes},
+};
 
 /// How long nothing is to happen.
 const REST: Duration = Duration::from_secs(20);
-/// Longest time two authorities may be believed side by side, as the chart was told, and everything that leads there.
-const EXCHANGE: Duration = Duration::from_secs(400);
 /// How long a kube-apiserver may take to see that a file of its own has changed: the kernel tells it.
 const SEEN: Duration = Duration::from_secs(15);
 
@@ -77,41 +79,60 @@ pub(crate) fn asked(installed: &Installed, since: u64) -> Result<Vec<Asked>> {
     Ok(found)
 }
 
+/// How often something was asked for and refused since a place in the log.
+pub(crate) fn in_vain(installed: &Installed, since: u64, verb: &str, resource: &str) -> Result<usize> {
+    let refused = asked(installed, since)?.into_iter().filter(|asked| asked.code == 403);
+    Ok(refused.filter(|asked| asked.verb == verb && asked.resource == resource).count())
+}
+
 /// How long that log is now.
 pub(crate) fn length(installed: &Installed) -> Result<u64> {
     let path = installed.kubernetes.state().context("the cluster is ours")?.join("log/audit.log");
     Ok(fs::metadata(path)?.len())
 }
 
+/// Comes to rest after what was done before, and then rests: nobody else is at work on this cluster.
 pub(crate) async fn at_rest_nothing_is_asked_but_about_leases(installed: &Installed) -> Result<()> {
-    // What the scenario before this one left to be done, and the log's own batches.
-    pass(Duration::from_secs(15)).await;
-    let since = length(installed)?;
-    pass(REST).await;
-    let asked = asked(installed, since)?;
-    let leases = asked.iter().filter(|asked| asked.resource == "leases").count();
+    orders(installed).await?;
+    let begin = Instant::now();
+    loop {
+        let since = length(installed)?;
+        pass(REST).await;
+        let asked = asked(installed, since)?;
+        let leases = asked.iter().filter(|asked| asked.resource == "leases").count();
+        let others = of_work(&asked);
+        ensure!(leases > 0, "the log tells nothing");
+        if others.is_empty() {
+            say(&format!("{} requests in {REST:?} at rest, {leases} of them about leases", asked.len()));
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < hung::change(), "it does not come to rest: {others:#?}");
+    }
+}
+
+/// What was asked for to get something done.
+fn of_work(asked: &[Asked]) -> Vec<String> {
     // A watch is begun anew after some minutes, and whoever reads our API is asked about: neither is work of ours.
-    let others: Vec<String> = asked
-        .iter()
-        .filter(|asked| {
-            !["leases", "subjectaccessreviews", "tokenreviews"].contains(&asked.resource.as_str())
-                && asked.verb != "watch"
-        })
-        .map(|asked| format!("{} {} {}", asked.user, asked.verb, asked.resource))
-        .collect();
-    say(&format!("{} requests in {REST:?} at rest, {leases} of them about leases", asked.len()));
-    ensure!(leases > 0, "the log tells nothing");
-    ensure!(others.is_empty(), "{others:#?}");
-    Ok(())
+    let is_none = |asked: &&Asked| {
+        !["leases", "subjectaccessreviews", "tokenreviews"].contains(&asked.resource.as_str()) && asked.verb != "watch"
+    };
+    let told = |asked: &Asked| format!("{} {} {}", asked.user, asked.verb, asked.resource);
+    asked.iter().filter(is_none).map(told).collect()
+}
+
+/// What KUN has asked for on one cluster, as `account verb resource group`, and whether it got it.
+pub(crate) fn told(installed: &Installed) -> Result<Told> {
+    let shown =
+        |asked: Asked| (format!("{} {} {} {}", asked.user, asked.verb, asked.resource, asked.group), asked.code != 403);
+    Ok(asked(installed, 0)?.into_iter().map(shown).collect())
 }
 
 /// Every right that the chart asks for was used by one of the scenarios, or has a reason.
-pub(crate) async fn what_is_allowed_is_what_is_used(installed: &Installed) -> Result<()> {
-    let asked = asked(installed, 0)?;
-    let shown = |asked: &Asked| format!("{} {} {} {}", asked.user, asked.verb, asked.resource, asked.group);
-    let (refused, allowed): (Vec<&Asked>, Vec<&Asked>) = asked.iter().partition(|asked| asked.code == 403);
-    let (refused, used): (BTreeSet<String>, BTreeSet<String>) =
-        (refused.into_iter().map(shown).collect(), allowed.into_iter().map(shown).collect());
+pub(crate) fn what_is_allowed_is_what_is_used(told: &Told) -> Result<()> {
+    let of = |allowed: bool| -> BTreeSet<String> {
+        told.iter().filter(|(_, was)| *was == allowed).map(|(what, _)| what.clone()).collect()
+    };
+    let (refused, used) = (of(false), of(true));
     let granted = granted()?;
     let idle: Vec<&String> = granted.difference(&used).collect();
     say(&format!("{} rights granted, {} not used", granted.len(), idle.len()));
@@ -168,18 +189,14 @@ pub(crate) async fn authorities_are_exchanged_without_a_failed_request(installed
             failed = ask_on(installed) => return Err(failed.unwrap_err()),
             done = async {
                 front_proxy(installed).await?;
-                while authority(installed, "kun-authority").await?.contains(&first) {
-                    ensure!(begin.elapsed() < EXCHANGE, "the first authority is still believed");
-                    // The overlap is a minute.
-                    pass(Duration::from_secs(1)).await;
-                }
+                believed_no_more(installed, "kun-authority", &first).await?;
                 // What is believed no more must not have been needed.
                 pass(Duration::from_secs(5)).await;
                 Ok::<_, anyhow::Error>(())
             } => done,
         };
         requests?;
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
         say(&format!("three authorities exchanged in {:.0} s, no request failed", begin.elapsed().as_secs_f64()));
         Ok(())
@@ -189,10 +206,11 @@ pub(crate) async fn authorities_are_exchanged_without_a_failed_request(installed
 
 /// Writes and reads through the kube-apiserver until one fails.
 async fn ask_on(installed: &Installed) -> Result<std::convert::Infallible> {
+    let api = api(installed).await?;
     for number in 0_u32.. {
-        let patch = format!("{{\"metadata\":{{\"annotations\":{{\"n\":\"{number}\"}}}}}}");
-        let patch = ["patch", "rdc", "orders", "--type=merge", "-p", &patch];
-        installed.kubectl.run(&patch).await.with_context(|| format!("request {number}"))?;
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"n": number.to_string()}}}));
+        let asked = api.patch("orders", &PatchParams::default(), &patch).await;
+        asked.with_context(|| format!("request {number}"))?;
         // Others are to have a moment of the machine.
         pass(Duration::from_millis(300)).await;
     }
@@ -215,7 +233,7 @@ async fn front_proxy(installed: &Installed) -> Result<()> {
     fs::write(keys.join("front-proxy-ca.crt"), next.certificate_pem())?;
     pass(SEEN).await;
     // The kube-apiserver adds to what it publishes and takes nothing away: that is its administrator's to do.
-    let only = serde_json::json!({"data": {"requestheader-client-ca-file": next.certificate_pem()}}).to_string();
+    let only = json!({"data": {"requestheader-client-ca-file": next.certificate_pem()}}).to_string();
     let map = "configmap/extension-apiserver-authentication";
     installed.kubectl.run(&["patch", map, "-n", "kube-system", "--type=merge", "-p", &only]).await?;
     believed(installed, |bundle| !bundle.contains(former.trim())).await?;
@@ -227,14 +245,23 @@ async fn front_proxy(installed: &Installed) -> Result<()> {
 async fn believed(installed: &Installed, holds: impl Fn(&str) -> bool) -> Result<()> {
     let told = |map: &Value| map["data"]["requestheader-client-ca-file"].as_str().is_some_and(&holds);
     let system = installed.kubectl.clone().within("kube-system");
-    system.until("configmap", "extension-apiserver-authentication", PATIENCE, "as expected", told).await.map(drop)
+    system.until("configmap", "extension-apiserver-authentication", hung::change(), "as expected", told).await.map(drop)
 }
 
 /// Whom the Secret of an authority says to believe: the first of them signs.
 pub(crate) async fn authority(installed: &Installed, secret: &str) -> Result<String> {
     let found = installed.kubectl.clone().within(SYSTEM).get("secret", secret).await?;
-    let bundle = found["data"]["ca.crt"].as_str().context("the bundle")?;
-    let bundle = String::from_utf8(base64::engine::general_purpose::STANDARD.decode(bundle)?)?;
-    ensure!(bundle.contains("CERTIFICATE"), "{secret}: no bundle");
-    Ok(bundle)
+    bundle(&found).with_context(|| format!("{secret}: no bundle"))
+}
+
+fn bundle(secret: &Value) -> Option<String> {
+    let bytes = base64::engine::general_purpose::STANDARD.decode(secret["data"]["ca.crt"].as_str()?).ok()?;
+    String::from_utf8(bytes).ok().filter(|bundle| bundle.contains("CERTIFICATE"))
+}
+
+/// Waits until a Secret says no more to believe somebody: after an overlap of a minute, and everything that leads there.
+pub(crate) async fn believed_no_more(installed: &Installed, secret: &str, first: &str) -> Result<()> {
+    let gone = |found: &Value| bundle(found).is_some_and(|bundle| !bundle.contains(first.trim()));
+    let system = installed.kubectl.clone().within(SYSTEM);
+    system.until("secret", secret, hung::machine(), "without the first authority", gone).await.map(drop)
 }

@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use base64::Engine as _;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tests::{
     cert_manager::{CertManager, ISSUER},
-    installed::{Installed, PATIENCE, SYSTEM, is_ready},
+    installed::{Installed, SYSTEM, is_ready},
     story,
 };
 use tokio::process::Command;
 
 use crate::{
-    account::authority,
-    scenario::{OVERLAP, pass, say, unchanged, under_writes},
+    account::{authority, believed_no_more},
+    scenario::{OVERLAP, api, pass, say, unchanged, under_writes},
     store::{recover, whole},
 };
 
-/// How often a client tries a request, and its pause between two tries.
-const TRIES: (u32, Duration) = (5, Duration::from_millis(300));
-/// Two overlaps, and what kubelets take to bring Secrets into pods.
-const EXCHANGE: Duration = Duration::from_secs(300);
+/// Pause of a client between two tries of a request.
+const AGAIN: Duration = Duration::from_millis(300);
 
+/// A cluster's own etcd, rolling updates of a Deployment and cert-manager's own controllers, there and back.
 pub(crate) async fn etcd_two_api_servers_and_cert_manager_take_over_and_give_back(installed: &Installed) -> Result<()> {
     let Some(issuer) = CertManager::start(&installed.kubernetes, SYSTEM, "installed").await? else { return Ok(()) };
     let etcd = credentials(installed).await?;
@@ -32,7 +32,7 @@ pub(crate) async fn etcd_two_api_servers_and_cert_manager_take_over_and_give_bac
         let first = authority(installed, "kun-agents-authority").await?;
         installed.uninstall().await?;
         forget(installed).await?;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         let issued = format!("certificates.issuerRef.name={ISSUER}");
         let source = ["certificates.source=cert-manager", "certificates.issuerRef.kind=Issuer", &issued];
         let store = ["store.kind=etcd", "store.etcd.secret=kun-etcd", &etcd, "apiserver.replicas=2"];
@@ -50,7 +50,7 @@ pub(crate) async fn etcd_two_api_servers_and_cert_manager_take_over_and_give_bac
             done = go_and_come(installed, &issuer, &first) => done?,
         }
         both_serve_the_same(installed).await?;
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         unchanged(&before, &whole(installed).await?)?;
         installed.uninstall().await?;
         forget(installed).await?;
@@ -99,11 +99,7 @@ async fn go_and_come(installed: &Installed, issuer: &CertManager, first: &str) -
         issuer.renew(certificate).await?;
     }
     // The first authority was KUN's own; the signer is now cert-manager's, and what was signed before is not believed any more.
-    while authority(installed, "kun-agents-authority").await?.contains(first.trim()) {
-        ensure!(begin.elapsed() < EXCHANGE, "the first authority of the agents is still believed");
-        // The overlap is a minute.
-        pass(Duration::from_secs(1)).await;
-    }
+    believed_no_more(installed, "kun-agents-authority", first).await?;
     let signer = authority_of(installed, "kun-agents-issued", "tls.crt").await?;
     let believed = authority(installed, "kun-agents-authority").await?;
     ensure!(believed.trim() == signer.trim(), "believed: {believed}\nissued: {signer}");
@@ -120,16 +116,17 @@ async fn authority_of(installed: &Installed, secret: &str, name: &str) -> Result
     Ok(String::from_utf8(base64::engine::general_purpose::STANDARD.decode(text)?)?)
 }
 
-/// Writes and reads until a request has failed more often than a client tries.
+/// Writes and reads until a request fails however often it is tried.
 async fn ask_on(installed: &Installed) -> Result<std::convert::Infallible> {
-    let mut again = 0;
+    let (api, mut again) = (api(installed).await?, 0);
     for number in 0_u32.. {
-        let patch = format!("{{\"metadata\":{{\"annotations\":{{\"n\":\"{number}\"}}}}}}");
-        let read = ["get", "rdc", "orders", "-o", "jsonpath={.metadata.annotations.n}"];
-        for words in [&["patch", "rdc", "orders", "--type=merge", "-p", &patch][..], &read] {
-            let told = tried(installed, words, &mut again).await.with_context(|| format!("request {number}"))?;
-            ensure!(words.first() != Some(&"get") || told == number.to_string(), "{number} was written, {told} read");
-        }
+        let patch = Patch::Merge(json!({"metadata": {"annotations": {"n": number.to_string()}}}));
+        let how = PatchParams::default();
+        let write = tried(|| api.patch("orders", &how, &patch), &mut again);
+        write.await.with_context(|| format!("write {number}"))?;
+        let read = tried(|| api.get("orders"), &mut again).await.with_context(|| format!("read {number}"))?;
+        let told = read.metadata.annotations.unwrap_or_default().remove("n");
+        ensure!(told == Some(number.to_string()), "{number} was written, {told:?} read");
         if number % 100 == 99 {
             say(&format!("{number} writes and reads, {again} of them tried again"));
         }
@@ -139,20 +136,18 @@ async fn ask_on(installed: &Installed) -> Result<std::convert::Infallible> {
     anyhow::bail!("numbers have ended")
 }
 
-async fn tried(installed: &Installed, words: &[&str], again: &mut u32) -> Result<String> {
-    let (tries, pause) = TRIES;
-    let mut last = String::new();
-    for _ in 0..tries {
-        let told = installed.kubectl.outcome(words, "").await?;
-        if told.success {
-            return Ok(told.stdout);
+/// Tries a request until it succeeds or hangs.
+async fn tried<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F, again: &mut u32) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        match ask().await {
+            Ok(told) => return Ok(told),
+            Err(error) if begin.elapsed() < hung::answer() => say(&format!("tried again: {error}")),
+            Err(error) => return Err(error.into()),
         }
-        last = told.stderr;
-        say(&format!("tried again: {}", last.trim()));
         *again += 1;
-        pass(pause).await;
+        pass(AGAIN).await;
     }
-    anyhow::bail!("{tries} tries; the last: {last}")
 }
 
 /// What is written through one API server is read through each of them.

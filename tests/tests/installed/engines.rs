@@ -6,8 +6,8 @@ use anyhow::{Context, Result, ensure};
 use resp::{ClusterClient, Command, Outcome};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, sized},
-    kubectl::Kubectl,
+    installed::{Installed, sized},
+    kubectl::{Kubectl, condition},
     oracle::{self, Shape},
     story,
     writer::Writer,
@@ -15,18 +15,11 @@ use tests::{
 
 use crate::scenario::{ORDERS, say};
 
-/// Redis 8: formed, written to, handed over, and gone again.
-pub(crate) async fn redis_eight_is_written_to_and_hands_over(installed: &Installed) -> Result<()> {
-    let spec = json!({"version": "8.0", "image": "kun.test/redis:8.0"});
-    let engine = Engine::begin(installed, "eight", &spec, "8.0.").await?;
-    engine.hands_over().await?;
-    engine.end(ORDERS).await
-}
-
-/// Valkey 8.1: formed, written to, handed over, upgraded to Valkey 9 member by member.
-pub(crate) async fn valkey_eight_hands_over_and_becomes_nine(installed: &Installed) -> Result<()> {
+/// Valkey 8.1: formed, written to, handed over, upgraded to Valkey 9 member by member; then slots move to a fourth shard, and a backup
+/// holds what only Valkey 9 can keep.
+pub(crate) async fn valkey_eight_hands_over_becomes_nine_grows_and_is_backed_up(installed: &Installed) -> Result<()> {
     let spec = json!({"engine": "Valkey", "version": "8.1", "image": "kun.test/valkey:8.1"});
-    let engine = Engine::begin(installed, "valkey-eight", &spec, "8.1.").await?;
+    let engine = Engine::begin(installed, "valkey", &spec, "8.1.").await?;
     engine.hands_over().await?;
     let begin = Instant::now();
     let nine = json!({"spec": {"version": "9", "image": "kun.test/valkey:9"}});
@@ -34,24 +27,15 @@ pub(crate) async fn valkey_eight_hands_over_and_becomes_nine(installed: &Install
     let cluster = story::ready(&engine.kubectl, engine.name, ORDERS.shards).await?;
     runs(&cluster, "9.")?;
     say(&format!("Valkey 8.1 to 9 after {:.1} s", begin.elapsed().as_secs_f64()));
-    engine.writer.progress(300, PATIENCE).await?;
     let down = json!({"spec": {"version": "8.1", "image": "kun.test/valkey:8.1"}}).to_string();
     let told = engine.kubectl.refused(&["patch", "rdc", engine.name, "--type=merge", "-p", &down], "").await?;
     ensure!(told.contains("Valkey does not read files of a later minor version"), "{told}");
-    engine.end(ORDERS).await
-}
-
-/// Valkey 9: formed, written to, handed over, slots moved to a fourth shard; a backup holds what only Valkey 9 can keep.
-pub(crate) async fn valkey_nine_hands_over_grows_and_is_backed_up(installed: &Installed) -> Result<()> {
-    let spec = json!({"engine": "Valkey", "version": "9", "image": "kun.test/valkey:9"});
-    let engine = Engine::begin(installed, "valkey-nine", &spec, "9.").await?;
-    engine.hands_over().await?;
     engine.keeps_a_field_that_expires().await?;
     let begin = Instant::now();
     engine.kubectl.run(&["scale", &format!("rdc/{}", engine.name), "--replicas=4"]).await?;
     story::ready(&engine.kubectl, engine.name, 4).await?;
     say(&format!("Valkey 9 has 4 shards after {:.1} s", begin.elapsed().as_secs_f64()));
-    engine.writer.progress(300, PATIENCE).await?;
+    engine.writer.progress(100, hung::change()).await?;
     engine.is_backed_up().await?;
     engine.end(Shape { shards: 4, ..ORDERS }).await
 }
@@ -64,20 +48,19 @@ pub(crate) async fn an_image_of_another_engine_is_not_started_and_says_so(instal
     kubectl.feed(&["create", "-f", "-"], &object.to_string()).await?;
     let why = "1 members do not start; the first is 0-0: the image has no valkey-server, and spec.engine is Valkey";
     let says = |object: &Value| {
-        let conditions = object["status"]["conditions"].as_array();
         let says = |kind: &str, status: &str| {
-            let says = |c: &Value| c["type"] == kind && c["status"] == status && c["message"] == why;
-            conditions.into_iter().flatten().any(says)
+            let condition = condition(object, kind);
+            condition["status"] == status && condition["message"] == why
         };
         says("Ready", "False")
             && says("Degraded", "True")
             && object["status"]["shards"][0]["members"][0]["state"] == "Held"
     };
-    kubectl.until("rdc", "mistaken", PATIENCE, "told that its image is not Valkey's", says).await?;
+    kubectl.until("rdc", "mistaken", hung::change(), "told that its image is not Valkey's", says).await?;
     let right = json!({"spec": {"image": "kun.test/valkey:8.1"}}).to_string();
     kubectl.run(&["patch", "rdc", "mistaken", "--type=merge", "-p", &right]).await?;
     runs(&story::ready(&kubectl, "mistaken", 1).await?, "8.1.")?;
-    kubectl.run(&["delete", "namespace", "mistaken", "--timeout=120s"]).await.map(drop)
+    kubectl.run(&["delete", "namespace", "mistaken", "--wait=false"]).await.map(drop)
 }
 
 /// A cluster of an engine in a namespace of its own, which is called as it is, under a writer.
@@ -93,22 +76,19 @@ impl Engine {
         installed.create(name, name, ORDERS, spec).await?;
         runs(&kubectl.get("rdc", name).await?, version)?;
         let credentials = oracle::credentials(&kubectl, name, name, "default").await?;
-        let writer = Writer::start(members(&kubectl, name).await?, Some(credentials));
-        writer.progress(300, PATIENCE).await?;
+        let writer = Writer::calm(members(&kubectl, name).await?, Some(credentials));
+        writer.progress(100, hung::change()).await?;
         Ok(Self { name, kubectl, writer })
     }
 
     async fn hands_over(&self) -> Result<()> {
-        let primary = async || {
-            let cluster = self.kubectl.get("rdc", self.name).await?;
-            anyhow::Ok(cluster["status"]["shards"][0]["primary"].clone())
-        };
-        let before = primary().await?;
+        let primary = |cluster: &Value| cluster["status"]["shards"][0]["primary"].clone();
+        let before = primary(&self.kubectl.get("rdc", self.name).await?);
         self.act("failover", "RedisOperation", &json!({"failover": {"shard": 0}}), "Succeeded").await?;
-        self.writer.progress(300, PATIENCE).await?;
-        story::ready(&self.kubectl, self.name, ORDERS.shards).await?;
-        ensure!(before != primary().await?, "shard 0 still has the primary {before}");
-        Ok(())
+        let other = |cluster: &Value| primary(cluster) != before;
+        self.kubectl.until("rdc", self.name, hung::change(), "with another primary in shard 0", other).await?;
+        self.writer.progress(100, hung::change()).await?;
+        story::ready(&self.kubectl, self.name, ORDERS.shards).await.map(drop)
     }
 
     pub(crate) async fn act(&self, verb: &str, kind: &str, spec: &Value, phase: &str) -> Result<Value> {
@@ -149,14 +129,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Nothing acknowledged is lost, the invariants hold, and the namespace goes.
+    /// Nothing acknowledged is lost, and the invariants hold.
     pub(crate) async fn end(self, shape: Shape) -> Result<()> {
         let Self { name, kubectl, writer } = self;
         let verdict = writer.verify(&members(&kubectl, name).await?).await?;
         ensure!(verdict.lost.is_empty() && verdict.acked > 0, "{verdict:#?}");
         oracle::check(&kubectl, name, name, shape).await?;
         say(&format!("{name}: {} acknowledged writes, none lost; worst gap {:?}", verdict.acked, verdict.worst_gap));
-        kubectl.run(&["delete", "namespace", name, "--timeout=120s"]).await.map(drop)
+        kubectl.run(&["delete", "namespace", name, "--wait=false"]).await.map(drop)
     }
 }
 

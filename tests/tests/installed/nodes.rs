@@ -1,11 +1,15 @@
 //! What happens to nodes.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, sized},
+    installed::{Installed, sized},
+    kubectl::waiting,
     kubernetes::{Blow, Power},
     story,
 };
@@ -16,17 +20,18 @@ use crate::scenario::{ORDERS, away, pass, say, unchanged, under_writes, under_wr
 /// A node is missed after 20 s here, and its pods are evicted after Kubernetes' own five minutes.
 const LOST: (Duration, Duration) = (Duration::from_secs(330), Duration::from_secs(30));
 
+/// What a kubelet and a containerd do when they come back, to pods that were left alone.
 pub(crate) async fn a_kubelet_and_a_containerd_that_are_killed_restart_no_pod(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let before = installed.pods().await?;
         for node in 1..=3 {
             for part in ["kubelet", "containerd"] {
                 installed.kubernetes.part(Blow::Kill, &format!("node-{node}/{part}"))?;
-                writer.progress(100, PATIENCE).await?;
+                writer.progress(100, hung::change()).await?;
             }
         }
         for node in ["node/node-1", "node/node-2", "node/node-3"] {
-            installed.kubectl.run(&["wait", node, "--for=condition=Ready", "--timeout=120s"]).await?;
+            installed.kubectl.run(&["wait", node, "--for=condition=Ready", &waiting()]).await?;
         }
         story::ready(&installed.kubectl, "orders", 3).await?;
         unchanged(&before, &installed.pods().await?)
@@ -45,12 +50,12 @@ pub(crate) async fn a_node_that_is_lost_costs_no_availability_and_comes_back(ins
         say(&format!("{node} is lost with {count} of 3 primaries"));
         installed.kubernetes.node(Power::Kill, number)?;
         let blow = Instant::now();
-        writer.progress(300, PATIENCE).await?;
-        say(&format!("300 more writes {:.1} s after it", blow.elapsed().as_secs_f64()));
+        writer.progress(100, hung::change()).await?;
+        say(&format!("100 more writes {:.1} s after it", blow.elapsed().as_secs_f64()));
         pass(away(LOST.0, LOST.1)).await;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         installed.kubernetes.node(Power::Up, number)?;
-        installed.kubectl.run(&["wait", &format!("node/{node}"), "--for=condition=Ready", "--timeout=120s"]).await?;
+        installed.kubectl.run(&["wait", &format!("node/{node}"), "--for=condition=Ready", &waiting()]).await?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
         Ok(blow)
@@ -60,20 +65,15 @@ pub(crate) async fn a_node_that_is_lost_costs_no_availability_and_comes_back(ins
 
 /// One primary on each of three nodes, whatever happened before: a node that holds two of three takes the cluster with it.
 pub(crate) async fn primaries_are_spread_over_the_nodes(installed: &Installed) -> Result<()> {
-    under_writes(installed, async |_| {
-        let begin = Instant::now();
-        loop {
-            let primaries = installed.primaries().await?;
-            if primaries.len() == 3 && primaries.values().all(|count| *count == 1) {
-                say(&format!("one primary on each node after {:.1} s", begin.elapsed().as_secs_f64()));
-                return Ok(());
-            }
-            ensure!(begin.elapsed() < PATIENCE, "{primaries:?}");
-            // One hand-over at a time, each some seconds.
-            pass(Duration::from_millis(500)).await;
-        }
-    })
-    .await
+    let begin = Instant::now();
+    let spread = |primaries: &[Value]| {
+        let nodes: BTreeSet<_> = primaries.iter().filter_map(|pod| pod["spec"]["nodeName"].as_str()).collect();
+        primaries.len() == 3 && nodes.len() == 3
+    };
+    let selector = "redis.kun.io/cluster=orders,redis.kun.io/role=primary";
+    installed.kubectl.until_all("pods", selector, hung::change(), "one primary on each node", spread).await?;
+    say(&format!("one primary on each node after {:.1} s", begin.elapsed().as_secs_f64()));
+    Ok(())
 }
 
 /// Members of a shard that must not share a node wait for another one, and are told of.
@@ -82,32 +82,28 @@ pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installe
     for node in ["node-2", "node-3"] {
         kubectl.run(&["cordon", node]).await?;
     }
-    let object = sized("default", "apart", ORDERS, &json!({"placement": {"spread": "Required"}}));
+    let object = sized(&installed.home, "apart", ORDERS, &json!({"placement": {"spread": "Required"}}));
     kubectl.feed(&["apply", "--server-side", "-f", "-"], &object.to_string()).await?;
     let selector = "redis.kun.io/cluster=apart";
-    let begin = Instant::now();
-    loop {
-        let pods = installed.listed("pods", "default", selector).await?;
+    let half = |pods: &[Value]| {
         let running = pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
-        if running == 3 && pods.iter().filter(|pod| pod["spec"]["nodeName"].is_null()).count() == 3 {
-            break;
-        }
-        ensure!(begin.elapsed() < PATIENCE, "{pods:#?}");
-        pass(Duration::from_millis(500)).await;
-    }
+        running == 3 && pods.iter().filter(|pod| pod["spec"]["nodeName"].is_null()).count() == 3
+    };
+    kubectl.until_all("pods", selector, hung::change(), "three with a node and three without", half).await?;
     let waits = |cluster: &Value| {
         let message = cluster["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
         message.starts_with("3 of 6 members answer")
     };
-    kubectl.until("rdc", "apart", PATIENCE, "waiting for members", waits).await?;
+    kubectl.until("rdc", "apart", hung::change(), "waiting for members", waits).await?;
     for node in ["node-2", "node-3"] {
         kubectl.run(&["uncordon", node]).await?;
     }
     story::ready(kubectl, "apart", 3).await?;
-    kubectl.run(&["delete", "rdc", "apart", "--timeout=120s"]).await.map(drop)
+    kubectl.run(&["delete", "rdc", "apart", &waiting()]).await.map(drop)
 }
 
-/// Pods run on the nodes that are named and nowhere else, and move to others by a rolling replacement.
+/// Pods run on the nodes that are named and nowhere else, and move to others by a rolling replacement. On Redis 8, which is formed,
+/// written to and handed over by this.
 pub(crate) async fn pods_run_where_they_are_placed_and_move_when_that_changes(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
     kubectl.run(&["taint", "node", "node-2", "kun.test/dedicated=redis:NoSchedule"]).await?;
@@ -127,7 +123,7 @@ async fn moved(installed: &Installed) -> Result<()> {
         json!([{"matchExpressions": [{"key": "kun.test/pool", "operator": "In", "values": ["first", "second"]}]}]);
     let beside = json!({"topologyKey": "kubernetes.io/hostname", "namespaceSelector": {}, "labelSelector": {}});
     // Without volumes: those of a node would keep their pods there.
-    let spec = json!({"storage": null, "placement": {
+    let spec = json!({"version": "8.0", "image": "kun.test/redis:8.0", "storage": null, "placement": {
         "topologyKeys": ["topology.kubernetes.io/zone"],
         "nodeSelector": {"kun.test/pool": "first"},
         "tolerations": [{"key": "kun.test/dedicated", "operator": "Equal", "value": "redis", "effect": "NoSchedule"}],
@@ -137,7 +133,7 @@ async fn moved(installed: &Installed) -> Result<()> {
             "podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": beside}]},
         },
     }});
-    let placed = Engine::begin(installed, "placed", &spec, "7.0.").await?;
+    let placed = Engine::begin(installed, "placed", &spec, "8.0.").await?;
     all_on(installed, "node-2").await?;
     let patch = |placement: Value| json!({"spec": {"placement": placement}}).to_string();
     let system = patch(json!({"priorityClassName": "system-node-critical"}));
@@ -152,7 +148,7 @@ async fn moved(installed: &Installed) -> Result<()> {
     story::ready(&placed.kubectl, "placed", ORDERS.shards).await?;
     all_on(installed, "node-3").await?;
     say(&format!("six pods are on another node after {:.1} s", begin.elapsed().as_secs_f64()));
-    placed.writer.progress(300, PATIENCE).await?;
+    placed.writer.progress(100, hung::change()).await?;
     placed.end(ORDERS).await
 }
 

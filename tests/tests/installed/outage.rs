@@ -1,11 +1,15 @@
 //! What is away, hung or twice: Kubernetes, our API, the webhooks, the controllers, all pods.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, SYSTEM, is_ready, sized},
+    installed::{Installed, SYSTEM, is_ready, sized},
+    kubectl::waiting,
     kubernetes::Blow,
     story,
 };
@@ -19,9 +23,8 @@ use crate::{
 const KUBERNETES: (Duration, Duration) = (Duration::from_secs(120), Duration::from_secs(25));
 /// How long our API is away.
 const API: (Duration, Duration) = (Duration::from_secs(300), Duration::from_secs(20));
-/// What a namespace may take to go after our API has come back.
-const RESUMES: Duration = Duration::from_secs(60);
 
+/// Redis elects by itself while nobody who could look at it runs.
 pub(crate) async fn kubernetes_away_while_a_primary_dies(installed: &Installed) -> Result<()> {
     under_writes_and_a_blow(installed, async |writer| {
         let primary = primary(installed, 1).await?;
@@ -29,10 +32,10 @@ pub(crate) async fn kubernetes_away_while_a_primary_dies(installed: &Installed) 
         installed.kubernetes.part(Blow::Hold, "etcd")?;
         installed.signal(&primary, "redis-server", "KILL")?;
         let blow = Instant::now();
-        writer.progress(300, PATIENCE).await?;
-        say(&format!("300 more writes {:.1} s after the primary died", blow.elapsed().as_secs_f64()));
+        writer.progress(100, hung::change()).await?;
+        say(&format!("100 more writes {:.1} s after the primary died", blow.elapsed().as_secs_f64()));
         pass(away(KUBERNETES.0, KUBERNETES.1)).await;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         installed.kubernetes.part(Blow::Release, "etcd")?;
         installed.kubernetes.part(Blow::Release, "kube-apiserver")?;
         let back = installed.answers().await?;
@@ -63,22 +66,22 @@ pub(crate) async fn our_api_away_hangs_nobody_longer_than_it_is_away(installed: 
         kubectl.run(&["delete", "configmap", "meanwhile"]).await?;
         let told = kubectl.refused(&["get", "--raw", "/apis/redis.kun.io/v1/redisclusters"], "").await?;
         ensure!(told.contains("service unavailable") || told.contains("ServiceUnavailable"), "{told}");
-        let service = ["wait", "apiservice/v1.redis.kun.io", "--for=condition=Available=False", "--timeout=60s"];
+        let service = ["wait", "apiservice/v1.redis.kun.io", "--for=condition=Available=False", &waiting()];
         kubectl.run(&service).await.context("Kubernetes says that we are away")?;
         pass(away(API.0, API.1)).await;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         ensure!(installed.pods().await? == pods, "a pod was touched while the API was away");
         kubectl.run(&["get", "namespace", "leaving"]).await.context("it waits for us")?;
         installed.scale("statefulset/kun-apiserver", 1).await?;
         let begin = Instant::now();
-        kubectl.run(&["wait", "namespace/leaving", "--for=delete", "--timeout=120s"]).await?;
+        kubectl.run(&["wait", "namespace/leaving", "--for=delete", &waiting()]).await?;
         say(&format!("the namespace is gone {:.1} s after our API is back", begin.elapsed().as_secs_f64()));
-        ensure!(begin.elapsed() < RESUMES, "the deletion of a namespace took {:?} to resume", begin.elapsed());
         story::ready(kubectl, "orders", 3).await.map(drop)
     })
     .await
 }
 
+/// The probes of the chart are such that a kubelet ends what hangs.
 pub(crate) async fn our_api_hung_is_ended_by_its_kubelet(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let server = installed.part("kun-apiserver").await?;
@@ -87,10 +90,10 @@ pub(crate) async fn our_api_hung_is_ended_by_its_kubelet(installed: &Installed) 
         installed.kubectl.run(&["get", "pods", "-A"]).await.context("other groups")?;
         let restarted = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64() > count(&server);
         let system = installed.kubectl.clone().within(SYSTEM);
-        system.until("pod", "kun-apiserver-0", PATIENCE, "restarted", restarted).await?;
+        system.until("pod", "kun-apiserver-0", hung::change(), "restarted", restarted).await?;
         installed.answers().await?;
         say(&format!("a hung API is back after {:.1} s", begin.elapsed().as_secs_f64()));
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         story::ready(&installed.kubectl, "orders", 3).await.map(drop)
     })
     .await
@@ -103,30 +106,32 @@ fn count(pod: &Value) -> Option<u64> {
 /// Nobody judges: new and changed specifications are refused, as failurePolicy Fail says; what goes may go, and status is told.
 pub(crate) async fn webhooks_away_let_deletions_and_status_pass(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
-    installed.create("default", "small", ONE, &json!({})).await?;
+    installed.create(&installed.home, "small", ONE, &json!({})).await?;
     under_writes(installed, async |_| {
         installed.scale("deployment/kun-webhook", 0).await?;
-        let object = sized("default", "refused", ONE, &json!({})).to_string();
+        let object = sized(&installed.home, "refused", ONE, &json!({})).to_string();
         let told = kubectl.refused(&["create", "-f", "-"], &object).await?;
         ensure!(told.contains("failed calling webhook \"webhook.redis.kun.io\""), "{told}");
         let told = kubectl.refused(&["scale", "rdc/orders", "--replicas=4"], "").await?;
         ensure!(told.contains("failed calling webhook"), "{told}");
-        kubectl.run(&["delete", "rdc", "small", "--timeout=120s"]).await.context("a deletion passes")?;
+        kubectl.run(&["delete", "rdc", "small", &waiting()]).await.context("a deletion passes")?;
         // Status: a member is away and comes back, and both is told.
         let degraded = |cluster: &Value| !story::is_ready(cluster, 3);
         kubectl.run(&["delete", "pod", "orders-2-1", "--wait=false"]).await?;
-        kubectl.until("rdc", "orders", PATIENCE, "told of", degraded).await?;
+        kubectl.until("rdc", "orders", hung::change(), "told of", degraded).await?;
         story::ready(kubectl, "orders", 3).await?;
         installed.scale("deployment/kun-webhook", 2).await?;
         let begin = Instant::now();
         while !kubectl.outcome(&["create", "--dry-run=server", "-f", "-"], &object).await?.success {
-            ensure!(begin.elapsed() < PATIENCE, "the webhooks do not judge again");
+            ensure!(begin.elapsed() < hung::change(), "the webhooks do not judge again");
+            pass(Duration::from_millis(300)).await;
         }
         Ok(())
     })
     .await
 }
 
+/// Everything of ours begins anew at once, on other addresses.
 pub(crate) async fn all_pods_of_kun_deleted_at_once(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let before = installed.pods().await?;
@@ -134,7 +139,7 @@ pub(crate) async fn all_pods_of_kun_deleted_at_once(installed: &Installed) -> Re
         let back = installed.answers().await?;
         installed.rolled_out().await?;
         say(&format!("our API answers {:.1} s after all of our pods have gone", back.as_secs_f64()));
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
         unchanged(&before, &installed.pods().await?)
     })
@@ -147,11 +152,17 @@ pub(crate) async fn all_pods_of_redis_deleted_at_once_come_back_with_other_addre
 ) -> Result<()> {
     under_writes(installed, async |writer| {
         let begin = Instant::now();
-        installed.kubectl.run(&["delete", "pods", "-l", "redis.kun.io/cluster=orders", "--wait=false"]).await?;
-        // The pods say that they are Ready until their nodes have heard of it.
-        pass(Duration::from_secs(2)).await;
+        let selector = "redis.kun.io/cluster=orders";
+        let uids = |pods: &[Value]| -> BTreeSet<String> {
+            pods.iter().map(|pod| pod["metadata"]["uid"].to_string()).collect()
+        };
+        let before = uids(&installed.listed("pods", &installed.home, selector).await?);
+        installed.kubectl.run(&["delete", "pods", "-l", selector, "--wait=false"]).await?;
+        // They say that they are Ready until their nodes have heard of it.
+        let others = |pods: &[Value]| pods.len() == 6 && uids(pods).is_disjoint(&before);
+        installed.kubectl.until_all("pods", selector, hung::change(), "six others", others).await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         say(&format!("Ready and writing {:.1} s after all pods were deleted", begin.elapsed().as_secs_f64()));
         Ok(())
     })
@@ -165,18 +176,21 @@ pub(crate) async fn two_controllers_at_once_do_no_harm(installed: &Installed) ->
         let leader = leader(installed).await?;
         kubectl.run(&["scale", "rdc/orders", "--replicas=4"]).await?;
         let moving = |cluster: &Value| cluster["status"]["plan"]["slotsLeft"].as_i64().is_some_and(|left| left > 0);
-        kubectl.until("rdc", "orders", PATIENCE, "moving slots", moving).await?;
+        kubectl.until("rdc", "orders", hung::change(), "moving slots", moving).await?;
         installed.signal(&leader, "kun", "STOP")?;
         let begin = Instant::now();
-        while self::leader(installed).await?["metadata"]["uid"] == leader["metadata"]["uid"] {
-            ensure!(begin.elapsed() < PATIENCE, "nobody else leads");
-            // A lease lives for 15 s.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        let other = |lease: &Value| {
+            let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+            let was = leader["metadata"]["name"].as_str().is_some_and(|name| holder.starts_with(name));
+            !was && !holder.is_empty()
+        };
+        // A lease lives for 15 s.
+        let system = kubectl.clone().within(SYSTEM);
+        system.until("lease", "kun-controller", hung::change(), "somebody else's", other).await?;
         say(&format!("another controller leads after {:.1} s", begin.elapsed().as_secs_f64()));
         installed.signal(&leader, "kun", "CONT")?;
         story::ready(kubectl, "orders", 4).await?;
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         kubectl.run(&["scale", "rdc/orders", "--replicas=3"]).await?;
         story::ready(kubectl, "orders", 3).await?;
         installed.rolled_out().await

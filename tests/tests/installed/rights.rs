@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, SYSTEM},
-    kubectl::Kubectl,
+    installed::{Installed, SYSTEM, is_ready},
+    kubectl::condition,
     story,
 };
 use tokio::{
@@ -15,15 +15,12 @@ use tokio::{
 };
 
 use crate::{
-    account::{asked, length},
+    account::{in_vain, length},
     scenario::{pass, say, unchanged, under_writes},
 };
 
 /// What is counted in one look at the log.
 const WINDOW: Duration = Duration::from_secs(10);
-/// How soon a right that is given must be used: the longest pause, a look of the kubelet at readiness, and what a busy machine takes
-/// for both.
-const RESUMES: Duration = Duration::from_secs(90);
 const CONTROLLER: &str = "kun:controller";
 /// By it our API server may ask who somebody is and what he may do.
 const DELEGATOR: &str = "kun:apiserver:auth-delegator";
@@ -61,7 +58,7 @@ async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
         if told.contains(refusal) && told.contains("503") {
             break pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         }
-        ensure!(begin.elapsed() < PATIENCE, "the controller does not say what it lacks: {told}");
+        ensure!(begin.elapsed() < hung::change(), "the controller does not say what it lacks: {told}");
         // A pod takes a moment to start.
         pass(Duration::from_millis(500)).await;
     };
@@ -72,9 +69,9 @@ async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
     // Two controllers, with pauses of 2, 4 and 8 seconds; they start at different times.
     more_seldom(installed, since, "list", "services", 10).await?;
     give(installed, CONTROLLER, whole).await?;
-    let selector = "app.kubernetes.io/name=kun-controller";
-    let wait = ["wait", "pods", "-l", selector, "--for=condition=Ready", "--timeout=1s"];
-    resumed("the controllers are Ready", &kubectl, &wait).await
+    let ready = |pods: &[Value]| pods.len() == 2 && pods.iter().all(is_ready);
+    let resumes = kubectl.until_all("pods", "app.kubernetes.io/name=kun-controller", hung::change(), "Ready", ready);
+    resumed("the controllers are Ready", resumes).await
 }
 
 /// What a controller answers to its kubelet.
@@ -96,14 +93,10 @@ async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
     kubectl.run(&["delete", "pdb", "orders-0"]).await?;
     let refusal =
         "poddisruptionbudgets.policy is forbidden: User \"system:serviceaccount:kun-system:kun-controller\" cannot";
-    let condition = |cluster: &Value, kind: &str| {
-        let all = cluster["status"]["conditions"].as_array();
-        all.into_iter().flatten().find(|condition| condition["type"] == kind).cloned().unwrap_or_default()
-    };
     let told = |cluster: &Value| {
         condition(cluster, "Degraded")["message"].as_str().is_some_and(|message| message.contains(refusal))
     };
-    let cluster = kubectl.until("rdc", "orders", PATIENCE, "telling what it lacks", told).await?;
+    let cluster = kubectl.until("rdc", "orders", hung::change(), "telling what it lacks", told).await?;
     ensure!(condition(&cluster, "Available")["status"] == "True", "{:#}", cluster["status"]["conditions"]);
     ensure!(condition(&cluster, "Ready")["reason"] == "Trouble", "{:#}", cluster["status"]["conditions"]);
     let events = kubectl
@@ -113,34 +106,31 @@ async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
     // Eight in a row with pauses from 50 ms on, each twice as long; and what else happens to the cluster is a reason to look.
     more_seldom(installed, since, "create", "poddisruptionbudgets", 12).await?;
     give(installed, CONTROLLER, whole).await?;
-    resumed("the budget is there", kubectl, &["get", "pdb", "orders-0"]).await
+    resumed("the budget is there", kubectl.until("pdb", "orders-0", hung::change(), "there", |_| true)).await
 }
 
 /// Counts how often something was asked for in vain by all controllers: at most so often at `first`, and then seldom.
 async fn more_seldom(installed: &Installed, since: u64, verb: &str, resource: &str, first: usize) -> Result<()> {
-    let count = |since| -> Result<usize> {
-        let in_vain = asked(installed, since)?.into_iter().filter(|asked| asked.code == 403);
-        Ok(in_vain.filter(|asked| asked.verb == verb && asked.resource == resource).count())
-    };
+    let count = |since| in_vain(installed, since, verb, resource);
+    let begin = Instant::now();
+    while count(since)? == 0 {
+        ensure!(begin.elapsed() < hung::change(), "it was never asked for");
+        pass(Duration::from_millis(200)).await;
+    }
     pass(WINDOW).await;
     let (early, middle) = (count(since)?, length(installed)?);
     pass(WINDOW).await;
     let late = count(middle)?;
     say(&format!("{verb} {resource} asked for in vain: {early} times at first, {late} times in the next {WINDOW:?}"));
-    ensure!(early > 0, "it was never asked for");
     ensure!(early <= first, "{early} times in {WINDOW:?}");
     ensure!(late <= 4, "{late} times in the {WINDOW:?} after the first");
     Ok(())
 }
 
-/// Waits until what was given is used: until this kubectl succeeds.
-async fn resumed(what: &str, kubectl: &Kubectl, words: &[&str]) -> Result<()> {
+/// Waits until what was given is used.
+async fn resumed<T>(what: &str, resumes: impl Future<Output = Result<T>>) -> Result<()> {
     let begin = Instant::now();
-    while !kubectl.outcome(words, "").await?.success {
-        ensure!(begin.elapsed() < RESUMES, "{what}: not within {RESUMES:?}");
-        // kubectl itself takes longer than this.
-        pass(Duration::from_millis(200)).await;
-    }
+    resumes.await.with_context(|| what.to_owned())?;
     say(&format!("{what} {:.1} s after the right was given", begin.elapsed().as_secs_f64()));
     Ok(())
 }
@@ -192,7 +182,8 @@ pub(crate) async fn a_server_that_may_not_ask_says_so_and_lets_nobody_in(install
     let reader = installed.service_account("default", "reader").await?;
     let outcome = under_writes(installed, async |_| {
         let pods = installed.pods().await?;
-        resumed("a reader is let in", &reader, &["get", "rdc", "orders"]).await?;
+        let reads = || reader.until("rdc", "orders", hung::change(), "shown", |_| true);
+        resumed("a reader is let in", reads()).await?;
         give(installed, "kun:webhook", &without(&judging, "subjectaccessreviews", &["create"])).await?;
         unasked(installed).await?;
         give(installed, "kun:webhook", &judging).await?;
@@ -204,7 +195,7 @@ pub(crate) async fn a_server_that_may_not_ask_says_so_and_lets_nobody_in(install
             if !told.success {
                 break told.stderr;
             }
-            ensure!(begin.elapsed() < PATIENCE, "everybody is let in");
+            ensure!(begin.elapsed() < hung::change(), "everybody is let in");
             pass(Duration::from_secs(1)).await;
         };
         ensure!(!told.contains("forbidden") && !told.contains("not found"), "{told}");
@@ -212,7 +203,7 @@ pub(crate) async fn a_server_that_may_not_ask_says_so_and_lets_nobody_in(install
         let log = kubectl.run(&log).await?;
         ensure!(log.contains("cannot create resource") && log.contains("subjectaccessreviews"), "{log}");
         bind(installed, &subjects).await?;
-        resumed("our API answers", &reader, &["get", "rdc", "orders"]).await?;
+        resumed("our API answers", reads()).await?;
         story::ready(kubectl, "orders", 3).await?;
         unchanged(&pods, &installed.pods().await?)
     })
@@ -237,7 +228,7 @@ async fn unasked(installed: &Installed) -> Result<()> {
             ensure!(log.contains("subjectaccessreviews"), "{}\n{log}", told.stderr);
             return Ok(());
         }
-        ensure!(begin.elapsed() < PATIENCE, "nobody was asked, and it was let through");
+        ensure!(begin.elapsed() < hung::change(), "nobody was asked, and it was let through");
         // The kube-apiserver's authorizer has to hear of the change first.
         pass(Duration::from_millis(500)).await;
     }

@@ -1,30 +1,23 @@
-//! Runs scenarios one after the other on one cluster and tells how each ended. It must not know what they are.
+//! What a scenario is, and what scenarios share. It must not know what they are.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures::future::BoxFuture;
-use tests::{installed::Installed, oracle::Shape, writer::Writer};
+use kube::{
+    Api,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use tests::{
+    installed::{Installed, is_ready},
+    oracle::Shape,
+    writer::Writer,
+};
 
 /// What `orders` is between scenarios.
 pub(crate) const ORDERS: Shape = Shape { shards: 3, replicas: 1 };
-/// Longest time one scenario may take beside the times it waits on purpose; a change has two minutes.
-const LIMIT: Duration = Duration::from_secs(900);
 /// Chart values for a rotation that a test can wait for: longer than a kubelet takes to bring a Secret into a pod.
 pub(crate) const OVERLAP: &str = "certificates.overlap=60s";
-
-/// What is shown of a cluster in which something went wrong.
-const SHOWN: [&[&str]; 6] = [
-    &["get", "pods,statefulsets,pvc", "-A", "-o", "wide"],
-    &["get", "redisclusters,redisbackups,redisoperations", "-A"],
-    &["get", "redisclusters", "orders", "-o", "jsonpath={.status}"],
-    &["get", "events", "-n", "default", "--sort-by=.lastTimestamp"],
-    &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-controller", "--all-containers", "--tail=60"],
-    &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=40"],
-];
 
 /// What a scenario does to a cluster beside what users do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,108 +29,54 @@ pub(crate) enum Needs {
     OurOwn,
 }
 
+/// Whether others may be at work on the same cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// Yes: it touches what is in its own namespaces only.
+    Beside,
+    /// No: it breaks KUN or the control plane, or judges what KUN does when nobody asks it for anything.
+    Alone,
+    /// No: it breaks or fills nodes, of which it needs three.
+    Nodes,
+}
+
 /// One of them.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) needs: Needs,
+    pub(crate) company: Company,
     pub(crate) run: for<'a> fn(&'a Installed) -> BoxFuture<'a, Result<()>>,
 }
 
 /// A scenario, called as its function is.
 macro_rules! scenario {
-    ($needs:ident, $module:ident :: $name:ident) => {
+    ($needs:ident, $company:ident, $module:ident :: $name:ident) => {
         $crate::scenario::Scenario {
             name: stringify!($name),
             needs: $crate::scenario::Needs::$needs,
+            company: $crate::scenario::Company::$company,
             run: |installed| ::std::boxed::Box::pin($crate::$module::$name(installed)),
         }
     };
 }
 pub(crate) use scenario;
 
-/// Names the program that `tests/run.sh` has already started beside all other tests.
-const BESIDE: &str = "KUN_BESIDE";
-
-/// Runs those that the arguments ask for.
-pub(crate) async fn run(test: &str, scenarios: &[Scenario]) -> ExitCode {
-    if std::env::var_os(BESIDE).is_some_and(|name| name == test) {
-        say("runs beside the other tests");
-        return ExitCode::SUCCESS;
-    }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if arguments.iter().any(|argument| argument == "--list" || argument == "--ignored") {
-        return ExitCode::SUCCESS;
-    }
-    let words: Vec<&String> = arguments.iter().filter(|argument| !argument.starts_with('-')).collect();
-    let wanted = |scenario: &&Scenario| words.is_empty() || words.iter().any(|word| scenario.name.contains(*word));
-    match all(test, scenarios.iter().filter(wanted)).await {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            say(&format!("FAILED; {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
-}
-
-/// After how many that fail the others are not tried: each shows a lot, and what one leaves behind may fail the next.
-const FAILURES: usize = 3;
-
-/// Whether all of them ended well.
-async fn all(test: &str, wanted: impl Iterator<Item = &Scenario>) -> Result<bool> {
-    let Some(installed) = Installed::start(3, test).await? else { return Ok(true) };
-    installed.install(&[OVERLAP]).await?;
-    installed.create("default", "orders", ORDERS, &serde_json::json!({})).await?;
-    installed.reaches_pods().await?;
-    let (mut passed, mut failed, mut not_here) = (0, 0, 0);
-    for scenario in wanted {
-        if scenario.needs == Needs::OurOwn && !installed.kubernetes.is_ours() {
-            not_here += 1;
-            say(&format!("test {} ... not for this cluster", scenario.name));
-            continue;
-        }
-        let begin = Instant::now();
-        let outcome =
-            tokio::time::timeout(LIMIT + away(Duration::from_secs(600), Duration::ZERO), (scenario.run)(&installed))
-                .await;
-        let outcome = outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("it took longer than {LIMIT:?}")));
-        match outcome {
-            Ok(()) => {
-                passed += 1;
-                say(&format!("test {} ... ok ({:.1} s)", scenario.name, begin.elapsed().as_secs_f64()));
-            }
-            Err(error) => {
-                failed += 1;
-                say(&format!("test {} ... FAILED: {error:#}", scenario.name));
-                show(&installed).await;
-                if failed == FAILURES {
-                    break;
-                }
-            }
-        }
-    }
-    let word = if failed == 0 { "ok" } else { "FAILED" };
-    say(&format!("test result: {word}. {passed} passed; {failed} failed; {not_here} not for this cluster"));
-    installed.leave().await?;
-    Ok(failed == 0)
-}
-
-async fn show(installed: &Installed) {
-    for arguments in SHOWN {
-        let told = installed.kubectl.outcome(arguments, "").await;
-        let text = told.map_or_else(|error| format!("{error:#}"), |told| format!("{}{}", told.stdout, told.stderr));
-        say(&format!("$ kubectl {}\n{text}", arguments.join(" ")));
-    }
+tokio::task_local! {
+    /// The scenario that is at work.
+    pub(crate) static NAME: &'static str;
 }
 
 /// Prints a figure of a run.
 #[expect(clippy::print_stdout, reason = "figures and outcomes of a run are to be seen")]
 pub(crate) fn say(text: &str) {
-    println!("installed: {text}");
+    match NAME.try_with(|name| *name) {
+        Ok(name) => println!("installed: {name}: {text}"),
+        Err(_) => println!("installed: {text}"),
+    }
 }
 
-/// How long something is away: in full in `make soak`, for a slice of it otherwise.
-pub(crate) fn away(full: Duration, slice: Duration) -> Duration {
+/// How long something is away, or how many there are: in full in `make soak`, a slice of it otherwise.
+pub(crate) fn away<T>(full: T, slice: T) -> T {
     if std::env::var_os("KUN_SOAK").is_some() { full } else { slice }
 }
 
@@ -146,11 +85,36 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
+/// RedisClusters where `orders` lives, as a program sees them.
+pub(crate) async fn api(installed: &Installed) -> Result<Api<DynamicObject>> {
+    let config = kube::config::Kubeconfig::read_from(installed.kubernetes.kubeconfig())?;
+    let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
+    let kind = GroupVersionKind::gvk("redis.kun.io", "v1", "RedisCluster");
+    let kind = ApiResource::from_gvk_with_plural(&kind, "redisclusters");
+    Ok(Api::namespaced_with(kube::Client::try_from(config)?, &installed.home, &kind))
+}
+
+/// Makes `orders` where a scenario needs it for the first time.
+pub(crate) async fn orders(installed: &Installed) -> Result<()> {
+    let found = installed.kubectl.run(&["get", "rdc", "orders", "--ignore-not-found", "-o", "name"]).await?;
+    if found.is_empty() {
+        let begin = Instant::now();
+        installed.create(&installed.home, "orders", ORDERS, &serde_json::json!({})).await?;
+        say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
+        // Whoever waited for Ready connects by a Service next, and that leads to pods that are ready.
+        let pods = installed.listed("pods", &installed.home, "redis.kun.io/cluster=orders").await?;
+        anyhow::ensure!(pods.len() == 6 && pods.iter().all(is_ready), "{}", installed.pods().await?);
+        installed.reaches_pods().await?;
+    }
+    Ok(())
+}
+
 /// Does something under a writer on `orders`: nothing acknowledged is lost by it, and the invariants hold afterwards.
 pub(crate) async fn under_writes<T>(
     installed: &Installed,
     change: impl AsyncFnOnce(&Writer) -> Result<T>,
 ) -> Result<T> {
+    orders(installed).await?;
     let writer = installed.write().await?;
     let told = change(&writer).await?;
     let verdict = installed.verify(writer, ORDERS).await?;
@@ -163,6 +127,7 @@ pub(crate) async fn under_writes_and_a_blow(
     installed: &Installed,
     change: impl AsyncFnOnce(&Writer) -> Result<Instant>,
 ) -> Result<()> {
+    orders(installed).await?;
     let writer = installed.write().await?;
     let blow = change(&writer).await?;
     let verdict = installed.verify_but(writer, ORDERS, Some(blow)).await?;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::{
-    installed::{Installed, PATIENCE, SYSTEM},
+    installed::{Installed, SYSTEM},
     standalone::kun_binary,
     story,
 };
@@ -22,6 +22,7 @@ use crate::scenario::{pass, unchanged, under_writes};
 const TEMPTATION: Duration = Duration::from_secs(15);
 const SERVER: &str = "statefulset/kun-apiserver";
 
+/// Kubernetes' own controllers see owners that are gone, and nothing goes with them.
 pub(crate) async fn a_store_that_was_wiped_costs_nothing_and_owners_come_back(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let (before, owner) = (whole(installed).await?, installed.kubectl.get("rdc", "orders").await?);
@@ -34,7 +35,7 @@ pub(crate) async fn a_store_that_was_wiped_costs_nothing_and_owners_come_back(in
         let told = installed.kubectl.refused(&["get", "rdc", "orders"], "").await?;
         ensure!(told.contains("\"orders\" not found"), "{told}");
         unchanged(&before, &whole(installed).await?)?;
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         let told = recover(installed, &["--dry-run"])?;
         ensure!(told.contains("default/orders"), "{told}");
         recover(installed, &[])?;
@@ -47,6 +48,7 @@ pub(crate) async fn a_store_that_was_wiped_costs_nothing_and_owners_come_back(in
     .await
 }
 
+/// The same where the owners are older than what they own.
 pub(crate) async fn a_store_that_went_back_is_noticed_and_nothing_is_touched(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
     under_writes(installed, async |writer| {
@@ -68,7 +70,7 @@ pub(crate) async fn a_store_that_went_back_is_noticed_and_nothing_is_touched(ins
         // It says three shards, as it did then; four are there, and stay.
         ensure!(kubectl.get("rdc", "orders").await?["spec"]["shards"] == 3, "the older copy is served");
         unchanged(&before, &whole(installed).await?)?;
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         recover(installed, &[])?;
         story::ready(kubectl, "orders", 4).await?;
         unchanged(&before, &whole(installed).await?)?;

@@ -1,43 +1,36 @@
 //! What a platform team does with KUN: create, scale, act, drain, upgrade, take it away.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, PATIENCE, is_ready, sized},
+    installed::{Installed, is_ready, sized},
+    kubectl::waiting,
     oracle::Shape,
     story,
 };
 
-use crate::scenario::{ORDERS, OVERLAP, say, unchanged, under_writes};
+use crate::{
+    nodes::primaries_are_spread_over_the_nodes,
+    scenario::{OVERLAP, say, unchanged, under_writes},
+};
 
-/// A cluster of its own beside `orders`, timed; nothing is left of it when it is deleted.
+/// The smallest cluster, timed; nothing is left of it when it is deleted.
 pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installed) -> Result<()> {
     let begin = Instant::now();
-    installed.create("default", "timed", ORDERS, &json!({"storage": {"size": "1Gi", "retain": "Delete"}})).await?;
+    installed.create(&installed.home, "timed", ONE, &json!({"storage": {"size": "1Gi", "retain": "Delete"}})).await?;
     say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
     // Whoever waited for Ready connects by a Service next, and that leads to pods that are ready.
-    let pods = installed.listed("pods", "default", "redis.kun.io/cluster=timed").await?;
-    ensure!(pods.len() == 6 && pods.iter().all(is_ready), "{}", installed.pods().await?);
-    installed.kubectl.run(&["delete", "rdc", "timed", "--timeout=120s"]).await?;
+    let pods = installed.listed("pods", &installed.home, "redis.kun.io/cluster=timed").await?;
+    ensure!(pods.len() == 1 && pods.iter().all(is_ready), "{}", installed.pods().await?);
+    installed.kubectl.run(&["delete", "rdc", "timed", &waiting()]).await?;
     for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
     {
-        let left = installed.listed(kind, "default", "redis.kun.io/cluster=timed").await?;
+        let left = installed.listed(kind, &installed.home, "redis.kun.io/cluster=timed").await?;
         ensure!(left.is_empty(), "{left:#?}");
     }
     Ok(())
-}
-
-pub(crate) async fn scaling_three_five_three(installed: &Installed) -> Result<()> {
-    under_writes(installed, async |writer| {
-        for shards in [5, 3] {
-            scale(installed, shards).await?;
-            writer.progress(100, PATIENCE).await?;
-        }
-        six_pods(installed).await
-    })
-    .await
 }
 
 async fn scale(installed: &Installed, shards: u16) -> Result<()> {
@@ -50,23 +43,19 @@ async fn scale(installed: &Installed, shards: u16) -> Result<()> {
 
 /// Waits until the pods of shards that went have gone.
 async fn six_pods(installed: &Installed) -> Result<()> {
-    let begin = Instant::now();
-    while installed.listed("pods", "default", "redis.kun.io/cluster=orders").await?.len() != 6 {
-        ensure!(begin.elapsed() < PATIENCE, "{}", installed.pods().await?);
-        // A pod takes its grace period to go.
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    Ok(())
+    let six = |pods: &[Value]| pods.len() == 6;
+    installed.kubectl.until_all("pods", "redis.kun.io/cluster=orders", hung::change(), "six", six).await.map(drop)
 }
 
-/// A HorizontalPodAutoscaler writes the scale subresource as the real controller-manager does; below its least number it
-/// needs no metrics for that.
-pub(crate) async fn an_autoscaler_scales_shards(installed: &Installed) -> Result<()> {
+/// A HorizontalPodAutoscaler writes the scale subresource as the real controller-manager does, below its least number without any
+/// metrics; a person writes it by `kubectl scale`.
+pub(crate) async fn an_autoscaler_scales_three_to_five_shards_and_a_person_back(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
-    under_writes(installed, async |_| {
-        kubectl.run(&["autoscale", "redisclusters/orders", "--min=4", "--max=5", "--cpu-percent=80"]).await?;
-        story::ready(kubectl, "orders", 4).await?;
+    under_writes(installed, async |writer| {
+        kubectl.run(&["autoscale", "redisclusters/orders", "--min=5", "--max=6", "--cpu-percent=80"]).await?;
+        story::ready(kubectl, "orders", 5).await?;
         kubectl.run(&["delete", "hpa", "orders"]).await?;
+        writer.progress(100, hung::change()).await?;
         scale(installed, 3).await?;
         six_pods(installed).await
     })
@@ -76,19 +65,20 @@ pub(crate) async fn an_autoscaler_scales_shards(installed: &Installed) -> Result
 /// The subresources that act: each leaves a record that says how it ended.
 pub(crate) async fn actions_are_carried_out(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
-        let before = installed.kubectl.get("rdc", "orders").await?["status"]["shards"][0]["primary"].clone();
+        let primary = |cluster: &Value| cluster["status"]["shards"][0]["primary"].clone();
+        let before = primary(&installed.kubectl.get("rdc", "orders").await?);
         act(installed, "failover", "rop", &json!({"failover": {"shard": 0}, "ttlAfterFinished": "10s"}), "Succeeded").await?;
-        let after = installed.kubectl.get("rdc", "orders").await?["status"]["shards"][0]["primary"].clone();
-        ensure!(before != after, "shard 0 still has the primary {before}");
+        let other = |cluster: &Value| primary(cluster) != before;
+        installed.kubectl.until("rdc", "orders", hung::change(), "with another primary in shard 0", other).await?;
         act(installed, "restart", "rop", &json!({"restart": {"shards": [1]}}), "Succeeded").await?;
-        writer.progress(100, PATIENCE).await?;
-        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "vault", "namespace": "default"},
+        writer.progress(100, hung::change()).await?;
+        let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "vault"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "64Mi"}}}});
         installed.kubectl.feed(&["apply", "-f", "-"], &claim.to_string()).await?;
         let target = json!({"target": {"persistentVolumeClaim": {"claimName": "vault"}}, "ttlAfterFinished": "5s", "deletionPolicy": "Delete"});
         let name = act(installed, "backup", "rbk", &target, "Completed").await?;
-        installed.kubectl.run(&["wait", &format!("rbk/{name}"), "--for=delete", "--timeout=120s"]).await?;
-        installed.kubectl.run(&["delete", "pvc", "vault", "--timeout=60s"]).await?;
+        installed.kubectl.run(&["wait", &format!("rbk/{name}"), "--for=delete", &waiting()]).await?;
+        installed.kubectl.run(&["delete", "pvc", "vault", &waiting()]).await?;
         Ok(())
     })
     .await
@@ -97,7 +87,7 @@ pub(crate) async fn actions_are_carried_out(installed: &Installed) -> Result<()>
 async fn act(installed: &Installed, verb: &str, resource: &str, spec: &Value, phase: &str) -> Result<String> {
     let kind = if resource == "rbk" { "RedisBackup" } else { "RedisOperation" };
     let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec});
-    let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{verb}");
+    let path = format!("/apis/redis.kun.io/v1/namespaces/{}/redisclusters/orders/{verb}", installed.home);
     let created = installed.kubectl.feed(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
     let created: Value = serde_json::from_str(&created)?;
     let name = created["metadata"]["name"].as_str().context("name of the record")?;
@@ -117,7 +107,7 @@ pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(in
         let theirs = r#"{"metadata":{"annotations":{"example.com/theirs":"kept"}},"spec":{"replicas":3}}"#;
         kubectl.run(&["patch", "statefulset", "orders-1", "--type=merge", "-p", theirs]).await?;
         let restored = |set: &Value| set["spec"]["replicas"] == 2;
-        let set = kubectl.until("statefulset", "orders-1", PATIENCE, "of two members again", restored).await?;
+        let set = kubectl.until("statefulset", "orders-1", hung::change(), "of two members again", restored).await?;
         ensure!(set["metadata"]["annotations"]["example.com/theirs"] == "kept", "{:#}", set["metadata"]);
         let affinity = r#"{"spec":{"sessionAffinity":"ClientIP"}}"#;
         kubectl.run(&["patch", "service", "orders", "--type=merge", "-p", affinity]).await?;
@@ -125,7 +115,7 @@ pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(in
         let port = r#"[{"op":"replace","path":"/spec/ports/0/port","value":7000}]"#;
         kubectl.run(&["patch", "service", "orders", "--type=json", "-p", port]).await?;
         let restored = |service: &Value| service["spec"]["ports"][0]["port"] == types::names::PORT_REDIS;
-        let service = kubectl.until("service", "orders", PATIENCE, "at its port again", restored).await?;
+        let service = kubectl.until("service", "orders", hung::change(), "at its port again", restored).await?;
         let spec = &service["spec"];
         let ports = spec["ports"].as_array().map_or(0, Vec::len);
         ensure!(spec["sessionAffinity"] == "ClientIP" && ports == 1, "{spec:#}");
@@ -134,12 +124,12 @@ pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(in
         let budget = r#"{"spec":{"maxUnavailable":0}}"#;
         kubectl.run(&["patch", "pdb", "orders-2", "--type=merge", "-p", budget]).await?;
         let restored = |budget: &Value| budget["spec"]["maxUnavailable"] == 1;
-        kubectl.until("pdb", "orders-2", PATIENCE, "as it was", restored).await?;
+        kubectl.until("pdb", "orders-2", hung::change(), "as it was", restored).await?;
         ours_is_applied(installed, "pdb", "orders-2").await?;
         let data = r#"{"data":{"agent.json":"{}"}}"#;
         kubectl.run(&["patch", "configmap", "orders-config", "--type=merge", "-p", data]).await?;
         let restored = |map: &Value| map["data"]["agent.json"] != "{}";
-        kubectl.until("configmap", "orders-config", PATIENCE, "as it was", restored).await?;
+        kubectl.until("configmap", "orders-config", hung::change(), "as it was", restored).await?;
         ours_is_applied(installed, "configmap", "orders-config").await?;
         what_a_former_kun_wrote_goes(installed).await?;
         story::ready(kubectl, "orders", 3).await?;
@@ -156,7 +146,7 @@ async fn fields_of_a_set_are_shared(installed: &Installed) -> Result<()> {
     kubectl.run(&["patch", "statefulset", "orders-0", "--type=merge", "-p", theirs]).await?;
     let of = |set: &Value| set["spec"]["revisionHistoryLimit"].clone();
     let restored = |set: &Value| of(set) == of(&before);
-    let after = kubectl.until("statefulset", "orders-0", PATIENCE, "as it was", restored).await?;
+    let after = kubectl.until("statefulset", "orders-0", hung::change(), "as it was", restored).await?;
     ensure!(after["spec"]["minReadySeconds"] == 1, "{:#}", after["spec"]);
     ensure!(after["spec"]["template"] == before["spec"]["template"], "{:#}", after["spec"]["template"]);
     ensure!(after["status"]["updateRevision"] == before["status"]["updateRevision"], "{:#}", after["status"]);
@@ -177,7 +167,7 @@ async fn what_a_former_kun_wrote_goes(installed: &Installed) -> Result<()> {
     let (name, manager) = ("orders-config", "--field-manager=kun-controller");
     kubectl.run(&["patch", "configmap", name, "--type=merge", manager, "-p", former]).await?;
     let gone = |map: &Value| map["metadata"]["labels"].get("redis.kun.io/former").is_none();
-    kubectl.until("configmap", name, PATIENCE, "without what is not asked for any more", gone).await?;
+    kubectl.until("configmap", name, hung::change(), "without what is not asked for any more", gone).await?;
     ours_is_applied(installed, "configmap", name).await
 }
 
@@ -210,29 +200,32 @@ pub(crate) async fn what_is_called_as_ours_would_be_is_left_alone(installed: &In
         let told = |object: &Value| {
             object["status"].to_string().contains(&format!("{kind} {name} exists and belongs to somebody else"))
         };
-        kubectl.until("rdc", &cluster, PATIENCE, "telling whose it is", told).await?;
+        kubectl.until("rdc", &cluster, hung::change(), "telling whose it is", told).await?;
         let after = kubectl.get(&cluster, &name).await?;
         ensure!(before == after, "before: {before:#}\nafter: {after:#}");
     }
-    kubectl.run(&["delete", "namespace", "namesakes", "--timeout=120s"]).await.map(drop)
+    kubectl.run(&["delete", "namespace", "namesakes", "--wait=false"]).await.map(drop)
 }
 
+/// Evictions through Kubernetes' own API meet our budgets.
 pub(crate) async fn draining_the_node_with_most_primaries_hands_them_over(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let primaries = installed.primaries().await?;
         let most = primaries.iter().max_by_key(|(_, count)| **count);
         let (node, count) = most.context("no pod is labelled as a primary")?;
         say(&format!("{node} has {count} of 3 primaries"));
-        let drain = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s"];
+        let drain = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", &waiting()];
         installed.kubectl.run(&drain).await?;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         installed.kubectl.run(&["uncordon", node]).await?;
         installed.rolled_out().await?;
-        story::ready(&installed.kubectl, "orders", 3).await.map(drop)
+        story::ready(&installed.kubectl, "orders", 3).await?;
+        primaries_are_spread_over_the_nodes(installed).await
     })
     .await
 }
 
+/// What helm does to the chart's objects, and the pods of KUN that follow.
 pub(crate) async fn an_upgrade_and_a_rollback_restart_no_redis_pod(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let before = installed.pods().await?;
@@ -240,7 +233,7 @@ pub(crate) async fn an_upgrade_and_a_rollback_restart_no_redis_pod(installed: &I
         installed.install(&["labels.upgraded=yes", OVERLAP]).await?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
-        writer.progress(100, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         installed.roll_back().await?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
@@ -249,11 +242,12 @@ pub(crate) async fn an_upgrade_and_a_rollback_restart_no_redis_pod(installed: &I
     .await
 }
 
+/// What helm takes away is nothing that Redis needs.
 pub(crate) async fn taking_kun_away_and_back_restarts_no_redis_pod(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
         let (before, children) = (installed.pods().await?, installed.children().await?);
         installed.uninstall().await?;
-        writer.progress(300, PATIENCE).await?;
+        writer.progress(100, hung::change()).await?;
         installed.install(&[OVERLAP]).await?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;

@@ -38,11 +38,12 @@ async fn the_pods_of_a_deleted_set_go_and_their_processes_with_them() {
 #[tokio::test]
 async fn in_the_foreground_the_set_goes_last() {
     let stage = Stage::start().await;
-    stage
-        .create::<StatefulSet>(set("s", 2, "Parallel", "trap 'sleep 0.5; exit 0' TERM; while :; do sleep 0.1; done"))
-        .await;
+    let traps = stage.scratch().join("traps");
+    let slow = format!("trap 'sleep 0.5; exit 0' TERM; echo set >> {}; while :; do sleep 0.1; done", traps.display());
+    stage.create::<StatefulSet>(set("s", 2, "Parallel", &slow)).await;
     let pods = [stage.await_ready("s-0").await, stage.await_ready("s-1").await];
-    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let both = async || (std::fs::read_to_string(&traps).ok()?.lines().count() == 2).then_some(());
+    stage.until("both have set their traps", both).await;
     stage.api::<StatefulSet>().delete("s", &deletion(PropagationPolicy::Foreground)).await.unwrap();
     stage
         .until("the set is gone", async || {
@@ -123,6 +124,7 @@ async fn a_namespace_goes_when_its_content_has_gone_and_finalizers_are_respected
             claims.list(&Default::default()).await.unwrap().items.is_empty().then_some(())
         })
         .await;
+    // That it stays takes a moment to see.
     tokio::time::sleep(std::time::Duration::from_millis(700)).await;
     assert!(
         namespaces.get_opt("shop").await.unwrap().is_some(),

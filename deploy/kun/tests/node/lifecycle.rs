@@ -1,12 +1,10 @@
 //! A pod's process: started, restarted, stopped, killed, adopted.
 
-use std::time::{Duration, Instant};
-
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::DeleteParams;
 use serde_json::json;
 
-use crate::stage::{Stage, address, condition, container, is_alive, is_ready, kill, phase, pid, pod};
+use crate::stage::{Stage, address, condition, container, is_alive, is_ready, kill, phase, pid, pod, until_there};
 
 #[tokio::test]
 async fn a_pod_becomes_a_process_with_an_address_of_its_own() {
@@ -32,59 +30,86 @@ async fn a_process_that_is_killed_comes_back_fast_then_slower() {
     let stage = Stage::start().await;
     stage.create::<Pod>(pod("one", "Always", "exec sleep 600")).await;
     let first = stage.await_ready("one").await;
-    let began = Instant::now();
     kill(pid(&first));
     let second = stage.await_pod("one", "restarted", |pod| container(pod).restart_count == 1 && is_ready(pod)).await;
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(address(&first), address(&second), "a restart in place keeps the address");
     assert_ne!(pid(&first), pid(&second));
     let ended = container(&second).last_state.unwrap().terminated.unwrap();
     assert_eq!((ended.exit_code, ended.signal), (137, Some(9)));
-    kill(pid(&second));
-    stage.await_pod("one", "restarted again", |pod| container(pod).restart_count == 2 && is_ready(pod)).await;
+    // The more often it fails, the longer the node waits, and says so. A short wait may go by unseen.
+    let mut last = second;
+    let (failures, millis) = loop {
+        let restarts = container(&last).restart_count;
+        kill(pid(&last));
+        let again = |pod: &Pod| container(pod).restart_count > restarts && is_ready(pod);
+        last = stage.await_pod("one", "waiting or there again", |pod| delay(pod).is_some() || again(pod)).await;
+        if let Some(delay) = delay(&last) {
+            break delay;
+        }
+    };
+    assert!(failures > 1 && millis == doubled(failures), "{failures} failures: {millis} ms");
+    stage.await_pod("one", "there again", is_ready).await;
+}
+
+/// How often in a row a process failed, and how many milliseconds the node waits before it starts it again: the status says so.
+fn delay(pod: &Pod) -> Option<(u32, u64)> {
+    let waiting = container(pod).state?.waiting?;
+    let message = waiting.message.filter(|_| waiting.reason.as_deref() == Some("CrashLoopBackOff"))?;
+    let (failures, rest) = message.split_once(", ")?.1.split_once(" times in a row; it is started again ")?;
+    Some((failures.parse().ok()?, rest.split_once(" ms")?.0.parse().ok()?))
+}
+
+/// What that is to be.
+fn doubled(failures: u32) -> u64 {
+    (100 << (failures - 1).min(16)).min(10_000)
 }
 
 #[tokio::test]
 async fn a_process_that_cannot_stay_up_waits_longer_each_time_and_says_so() {
     let stage = Stage::start().await;
     let log = stage.scratch().join("starts");
-    stage.create::<Pod>(pod("one", "Always", &format!("date +%s%N >> {}; exit 3", log.display()))).await;
-    let looping = |pod: &Pod| {
-        container(pod).state.and_then(|s| s.waiting).and_then(|w| w.reason) == Some("CrashLoopBackOff".into())
-    };
-    let seen = stage.await_pod("one", "a crash loop", |pod| looping(pod) && container(pod).restart_count >= 4).await;
+    stage.create::<Pod>(pod("one", "Always", &format!("echo started >> {}; exit 3", log.display()))).await;
+    let looping = |pod: &Pod| delay(pod).is_some() && container(pod).restart_count >= 4;
+    let seen = stage.await_pod("one", "a crash loop", looping).await;
     assert_eq!(container(&seen).last_state.unwrap().terminated.unwrap().exit_code, 3);
-    let starts: Vec<u128> = std::fs::read_to_string(log).unwrap().lines().map(|line| line.parse().unwrap()).collect();
-    let gaps: Vec<u128> = starts.windows(2).map(|pair| (pair[1] - pair[0]) / 1_000_000).collect();
-    for (gap, least) in gaps.iter().zip([100, 200, 400, 800]) {
-        assert!(*gap >= least, "restarts after {gaps:?} ms");
-    }
+    let (failures, millis) = delay(&seen).unwrap();
+    assert_eq!((failures, millis), (u32::try_from(container(&seen).restart_count).unwrap(), doubled(failures)));
+    assert!(std::fs::read_to_string(log).unwrap().lines().count() >= 4, "it was started each time");
 }
 
 #[tokio::test]
 async fn a_deleted_pod_gets_its_grace_period_and_then_no_more() {
     let stage = Stage::start().await;
-    let bye = stage.scratch().join("bye");
-    let polite = format!("trap 'echo bye > {}; exit 0' TERM; while :; do sleep 0.1; done", bye.display());
-    stage.create::<Pod>(pod("polite", "Always", &polite)).await;
-    stage.create::<Pod>(pod("deaf", "Always", "trap '' TERM; while :; do sleep 0.1; done")).await;
+    let file = |name: &str| stage.scratch().join(name);
+    let traps = |name: &str, then: &str| {
+        let (told, set) = (file(&format!("{name}.told")), file(&format!("{name}.set")));
+        let (told, set) = (told.display(), set.display());
+        pod(name, "Always", &format!("trap 'touch {told}; {then}' TERM; touch {set}; while :; do sleep 0.1; done"))
+    };
+    for (name, then) in [("polite", "exit 0"), ("deaf", ":"), ("slow", ":")] {
+        stage.create::<Pod>(traps(name, then)).await;
+        until_there(&stage, &file(&format!("{name}.set"))).await;
+    }
     let (polite, deaf) = (stage.await_ready("polite").await, stage.await_ready("deaf").await);
-    tokio::time::sleep(Duration::from_millis(300)).await; // the shells set their traps
-    let deletion = DeleteParams { grace_period_seconds: Some(2), ..DeleteParams::default() };
-    let began = Instant::now();
-    for name in ["polite", "deaf"] {
+    let slow = stage.await_ready("slow").await;
+    // The grace period of one will not end within this test.
+    for (name, grace) in [("slow", 100_000), ("polite", 2), ("deaf", 2)] {
+        let deletion = DeleteParams { grace_period_seconds: Some(grace), ..DeleteParams::default() };
         stage.api::<Pod>().delete(name, &deletion).await.unwrap();
     }
-    let seen = stage.await_pod("deaf", "not ready while it stops", |pod| !is_ready(pod)).await;
+    let seen = stage.await_pod("slow", "not ready while it stops", |pod| !is_ready(pod)).await;
     assert!(seen.metadata.deletion_timestamp.is_some());
     stage.until("polite is gone", async || stage.pod("polite").await.is_none().then_some(())).await;
-    assert!(bye.exists() && !is_alive(pid(&polite)));
+    assert!(file("polite.told").exists() && !is_alive(pid(&polite)));
     stage.until("deaf is gone", async || stage.pod("deaf").await.is_none().then_some(())).await;
-    assert!(began.elapsed() >= Duration::from_secs(2), "SIGKILL came after {:?}", began.elapsed());
+    assert!(file("deaf.told").exists(), "it was asked first");
     assert!(!is_alive(pid(&deaf)), "a pod leaves the API only when its process has gone");
+    until_there(&stage, &file("slow.told")).await;
+    assert!(is_alive(pid(&slow)), "nobody is killed before the grace period is over");
     // The directory goes after the object: a crash between the two leaves a directory to sweep, never a pod without one.
-    let swept = async || (std::fs::read_dir(stage.root().join("pods")).unwrap().count() == 0).then_some(());
-    stage.until("the pods' directories are gone", swept).await;
+    let left = || std::fs::read_dir(stage.root().join("pods")).unwrap().flatten().map(|entry| entry.file_name());
+    let swept = async || left().all(|name| name.to_string_lossy().contains("_slow_")).then_some(());
+    stage.until("the directories of those that are gone are gone", swept).await;
 }
 
 #[tokio::test]
@@ -149,18 +174,27 @@ async fn a_node_that_was_killed_takes_its_processes_over() {
 #[tokio::test]
 async fn a_node_that_stops_stops_its_pods_side_by_side_and_starts_them_again() {
     let mut stage = Stage::start().await;
-    let slow = "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done";
-    for name in ["a", "b", "c", "d"] {
-        stage.create::<Pod>(pod(name, "Always", slow)).await;
+    // Each ends when all have been told, and none is killed within this test: one after the other they would never end.
+    let names = ["a", "b", "c", "d"];
+    for name in names {
+        let all: Vec<String> = names.iter().map(|name| format!("-e {name}.told")).collect();
+        let until_all = format!("until [ {} ]; do sleep 0.05; done", all.join(" -a "));
+        let text = format!(
+            "cd {}; rm -f {name}.told; trap 'touch {name}.told; {until_all}; touch {name}.ended; exit 0' TERM; touch {name}.set; \
+             while :; do sleep 0.1; done",
+            stage.scratch().display()
+        );
+        let mut object = pod(name, "Always", &text);
+        object["spec"]["terminationGracePeriodSeconds"] = json!(100_000);
+        stage.create::<Pod>(object).await;
     }
     let first = stage.await_ready("a").await;
-    for name in ["b", "c", "d"] {
+    for name in names {
         stage.await_ready(name).await;
+        until_there(&stage, &stage.scratch().join(format!("{name}.set"))).await;
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let began = Instant::now();
     stage.stop_node().await;
-    assert!(began.elapsed() < Duration::from_millis(3_500), "{:?}", began.elapsed());
+    assert!(names.iter().all(|name| stage.scratch().join(format!("{name}.ended")).exists()));
     assert!(!is_alive(pid(&first)));
     assert_eq!(
         condition(&stage.pod("a").await.unwrap(), "Ready"),
@@ -259,16 +293,21 @@ async fn a_pod_that_cannot_run_says_why_and_runs_when_it_can() {
 #[tokio::test]
 async fn a_pod_deleted_by_force_is_never_beside_its_successor() {
     let stage = Stage::start().await;
-    let (lock, bad) = (stage.scratch().join("lock"), stage.scratch().join("overlap"));
+    let (lock, held, bad) =
+        (stage.scratch().join("lock"), stage.scratch().join("held"), stage.scratch().join("overlap"));
+    // The kernel takes the lock from whoever is gone, killed or not; a child of the shell must not keep it for a moment longer.
     let text = format!(
-        "mkdir {lock} || touch {bad}; trap 'sleep 0.5; rmdir {lock}; exit 0' TERM; while :; do sleep 0.05; done",
+        "exec 9>>{lock}; flock -n 9 || touch {bad}; touch {held}; trap 'sleep 0.5 9>&-; exit 0' TERM; \
+         while :; do sleep 0.05 9>&-; done",
         lock = lock.display(),
+        held = held.display(),
         bad = bad.display()
     );
     stage.create::<Pod>(pod("one", "Always", &text)).await;
     for _ in 0..3 {
         let before = stage.await_ready("one").await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        until_there(&stage, &held).await;
+        std::fs::remove_file(&held).unwrap();
         let force = DeleteParams { grace_period_seconds: Some(0), ..Default::default() };
         stage.api::<Pod>().delete("one", &force).await.unwrap();
         stage.create::<Pod>(pod("one", "Always", &text)).await;

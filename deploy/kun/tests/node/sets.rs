@@ -105,6 +105,7 @@ async fn an_ordered_set_starts_the_next_when_the_one_before_is_ready() {
     object["spec"]["template"]["spec"]["containers"][0]["readinessProbe"] = probe;
     stage.create::<StatefulSet>(object).await;
     stage.await_pod("s-0", "running", |pod| crate::stage::phase(pod) == "Running").await;
+    // That nobody follows takes a moment to see.
     tokio::time::sleep(std::time::Duration::from_millis(700)).await;
     assert_eq!(names(&stage).await, ["s-0"]);
     std::fs::write(gate, "").unwrap();
@@ -116,9 +117,13 @@ async fn at_rest_nothing_is_written() {
     let stage = Stage::start().await;
     stage.create::<StatefulSet>(set("s", 3, "Parallel", "exec sleep 600")).await;
     stage.until("three ready", async || (status(&stage, "s").await.ready_replicas == Some(3)).then_some(())).await;
-    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     let revision = async || stage.api::<Pod>().list(&Default::default()).await.unwrap().metadata.resource_version;
-    let before = revision().await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
-    assert_eq!(revision().await, before, "the store's one counter did not move");
+    // What is still to be written after they are ready may take its time; then the store's one counter stands still.
+    stage
+        .until("three seconds in which nothing is written", async || {
+            let before = revision().await;
+            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+            (revision().await == before).then_some(())
+        })
+        .await;
 }

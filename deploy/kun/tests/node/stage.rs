@@ -30,9 +30,6 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-/// Longest wait for anything; the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(40);
-
 /// Third byte of the next stage's pod range: tests run side by side.
 static NEXT: AtomicU8 = AtomicU8::new(1);
 
@@ -90,7 +87,7 @@ impl Stage {
     pub(crate) async fn stop_node(&mut self) {
         let (task, stop) = self.node.take().unwrap();
         stop.cancel();
-        tokio::time::timeout(PATIENCE, task).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(hung::process(), task).await.unwrap().unwrap().unwrap();
     }
 
     pub(crate) fn root(&self) -> PathBuf {
@@ -136,7 +133,7 @@ impl Stage {
     /// Asks again and again until there is an answer.
     pub(crate) async fn until<T>(&self, what: &str, ask: impl AsyncFn() -> Option<T>) -> T {
         let began = Instant::now();
-        while began.elapsed() < PATIENCE {
+        while began.elapsed() < hung::process() {
             if let Some(answer) = ask().await {
                 return answer;
             }
@@ -144,7 +141,7 @@ impl Stage {
         }
         let pods = self.api::<Pod>().list(&Default::default()).await.unwrap();
         let pods: Vec<String> = pods.items.iter().map(|pod| serde_json::to_string(pod).unwrap()).collect();
-        panic!("not within {PATIENCE:?}: {what}\n{}", pods.join("\n"));
+        panic!("this hangs: {what}\n{}", pods.join("\n"));
     }
 }
 
@@ -251,6 +248,11 @@ pub(crate) fn is_alive(pid: i32) -> bool {
 pub(crate) fn kill(pid: i32) {
     let pid = rustix::process::Pid::from_raw(pid).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+/// The file that a script of `pod` writes beside itself when it has come so far.
+pub(crate) async fn until_there(stage: &Stage, file: &Path) {
+    stage.until(&format!("{} is there", file.display()), async || file.exists().then_some(())).await;
 }
 
 /// A container that runs a shell script.

@@ -28,7 +28,7 @@ async fn a_claim_outlives_its_pod_and_its_data_goes_only_with_the_claim() {
         .await_pod("s-0", "another", |pod| pod.metadata.uid != first.metadata.uid && crate::stage::is_ready(pod))
         .await;
     stage.until("two lines", async || (std::fs::read_to_string(&log).unwrap() == "x\nx\n").then_some(())).await;
-    // Deleted while in use: it waits.
+    // Deleted while in use: it waits, which takes a moment to see.
     claims.delete("data-s-0", &DeleteParams::default()).await.unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     assert!(log.exists() && claims.get("data-s-0").await.unwrap().metadata.deletion_timestamp.is_some());

@@ -1,0 +1,99 @@
+//! After how long a test says that something hangs. It is the only thing a test may say about time; how fast something is, is
+//! measured by `make bench`.
+//!
+//! There is one limit for each kind of wait, at least ten times what it takes on a quiet machine. On a slower machine every limit is
+//! stretched by the same factor, which is measured once: by `make test` for all its suites (`KUN_STRETCH`), or else by the process
+//! itself when it asks for the first time.
+
+use std::{
+    env, fs,
+    io::Write as _,
+    process::{Command, Stdio},
+    sync::OnceLock,
+    time::{Duration, Instant},
+};
+
+/// Holds the factor for all processes of a run.
+pub const VARIABLE: &str = "KUN_STRETCH";
+
+/// One answer of a server that runs: a request, a Redis command, an event of a watch. Takes milliseconds.
+#[must_use]
+pub fn answer() -> Duration {
+    stretched(20)
+}
+
+/// A process starts, or ends when it is told to. Takes up to a few seconds.
+#[must_use]
+pub fn process() -> Duration {
+    stretched(60)
+}
+
+/// A Redis cluster becomes what its object says: it is formed, scaled, restarted, or heals. Takes up to half a minute.
+#[must_use]
+pub fn change() -> Duration {
+    stretched(300)
+}
+
+/// A Kubernetes cluster starts, or one of its nodes comes back. Takes up to a minute.
+#[must_use]
+pub fn machine() -> Duration {
+    stretched(600)
+}
+
+fn stretched(seconds: u64) -> Duration {
+    Duration::from_secs(seconds) * stretch()
+}
+
+/// The factor of this run.
+#[must_use]
+pub fn stretch() -> u32 {
+    static FACTOR: OnceLock<u32> = OnceLock::new();
+    *FACTOR.get_or_init(|| {
+        let given = env::var(VARIABLE).ok().and_then(|text| text.parse().ok());
+        given.map_or_else(measure, |factor: u32| factor.clamp(1, MOST))
+    })
+}
+
+/// No machine on which tests make sense is slower than that by itself; `tests/noise` asks for it.
+pub const MOST: u32 = 8;
+/// How often the sample is repeated, and what one takes on the machine that the limits were chosen on, with some other load.
+const SAMPLES: u32 = 10;
+const USUAL: Duration = Duration::from_millis(8);
+
+/// Starts a process and syncs a file, some times: what tests wait for most.
+#[must_use]
+pub fn measure() -> u32 {
+    let begin = Instant::now();
+    for _ in 0..SAMPLES {
+        sample();
+    }
+    factor(begin.elapsed())
+}
+
+/// What cannot be done here takes no time, and stretches nothing.
+fn sample() {
+    Command::new("true").stdin(Stdio::null()).status().ok();
+    let path = env::temp_dir().join(format!("kun-stretch-{}", std::process::id()));
+    if let Ok(mut file) = fs::File::create(&path) {
+        file.write_all(&[0; 4096]).and_then(|()| file.sync_all()).ok();
+        fs::remove_file(&path).ok();
+    }
+}
+
+fn factor(took: Duration) -> u32 {
+    let usual = (USUAL * SAMPLES).as_millis().max(1);
+    u32::try_from(took.as_millis().div_ceil(usual)).unwrap_or(MOST).clamp(1, MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_machine_stretches_every_limit_and_a_fast_one_shortens_none() {
+        let at = |millis| factor(Duration::from_millis(millis));
+        assert_eq!([at(0), at(5), at(80), at(81), at(300), at(1_000_000)], [1, 1, 1, 2, 4, MOST]);
+        assert!((1..=MOST).contains(&measure()));
+        assert_eq!(process(), 3 * answer());
+    }
+}

@@ -1,0 +1,58 @@
+//! What each suite may cost: `tests/budget.toml`.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+
+/// What is known of a suite before it runs.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Expected {
+    /// Seconds that it may take beside others on two cores.
+    pub(crate) seconds: u32,
+    /// Tests at once; the number of processors where nothing is said.
+    #[serde(default)]
+    pub(crate) threads: Option<u32>,
+    /// It mostly waits, so it takes no processor from the others.
+    #[serde(default)]
+    pub(crate) waits: bool,
+}
+
+/// What a suite may take that nobody has written down.
+const UNKNOWN: Expected = Expected { seconds: 20, threads: None, waits: false };
+
+/// All of them, by name.
+#[derive(Debug, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Budget(BTreeMap<String, Expected>);
+
+impl Budget {
+    pub(crate) fn read(text: &str) -> Result<Self> {
+        toml::from_str(text).context("tests/budget.toml")
+    }
+
+    pub(crate) fn of(&self, suite: &str) -> Expected {
+        self.0.get(suite).copied().unwrap_or(UNKNOWN)
+    }
+
+    /// Whether a suite took longer than it may.
+    pub(crate) fn is_over(&self, suite: &str, took: Duration) -> bool {
+        took > Duration::from_secs(self.of(suite).seconds.into()) * hung::stretch()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_written_down_is_small_and_a_misspelt_word_is_an_error() {
+        let budget =
+            Budget::read("[store]\nseconds = 90\nthreads = 4\n[installed]\nseconds = 600\nwaits = true").unwrap();
+        assert_eq!(budget.of("store"), Expected { seconds: 90, threads: Some(4), waits: false });
+        assert_eq!(budget.of("installed"), Expected { seconds: 600, threads: None, waits: true });
+        assert_eq!(budget.of("other"), UNKNOWN);
+        assert!(Budget::read("[store]\nsecond = 90").is_err());
+    }
+}

@@ -1,0 +1,64 @@
+//! Runs every test program that is built, as many side by side as the machine has processors, and says where the time went.
+//!
+//! Usage: `suites BUILD PHASES [WORD...]`. BUILD is what `cargo test --no-run --message-format=json` printed; PHASES has a line
+//! `name seconds` for each thing that was done before. With words only the suites run whose names contain one of them.
+//! The output of a suite is in `target/test/SUITE.log`; `target/test/times.json` holds what the table at the end shows.
+
+mod budget;
+mod discover;
+mod outcome;
+mod report;
+mod run;
+
+use std::{env, fs, path::Path, process::ExitCode, time::Instant};
+
+use anyhow::{Context as _, Result};
+
+use crate::{budget::Budget, report::Report};
+
+fn main() -> ExitCode {
+    match all() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            report::say(&format!("suites: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether every test of every suite that was asked for has passed.
+fn all() -> Result<bool> {
+    let mut arguments = env::args().skip(1);
+    let mut path = |what| arguments.next().with_context(|| format!("usage: suites BUILD PHASES [WORD...]: {what}"));
+    let (built, phases) = (path("BUILD")?, path("PHASES")?);
+    let words: Vec<String> = arguments.collect();
+
+    let budget = Budget::read(&fs::read_to_string("tests/budget.toml").context("tests/budget.toml")?)?;
+    let mut suites = discover::suites(&fs::read_to_string(&built).with_context(|| built.clone())?)?;
+    suites.retain(|suite| words.is_empty() || words.iter().any(|word| suite.name.contains(word.as_str())));
+    anyhow::ensure!(!suites.is_empty(), "no test program is called like {words:?}");
+
+    let folder = Path::new("target/test");
+    fs::create_dir_all(folder)?;
+    let begin = Instant::now();
+    let mut ended = Vec::new();
+    run::side_by_side(&suites, &budget, folder, |suite| {
+        report::one(&suite);
+        ended.push(suite);
+    })?;
+    let report = Report::new(phases_of(&phases)?, ended, &budget, begin.elapsed());
+    fs::write(folder.join("times.json"), serde_json::to_string_pretty(&report)?)?;
+    report.show();
+    Ok(report.is_well(env::var_os("CI").is_some()))
+}
+
+/// What was done before, and how many seconds each took.
+fn phases_of(path: &str) -> Result<Vec<(String, f64)>> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let line = |line: &str| {
+        let (name, seconds) = line.rsplit_once(' ').context("a phase is `name seconds`")?;
+        Ok((name.to_owned(), seconds.parse()?))
+    };
+    text.lines().map(line).collect()
+}

@@ -1,0 +1,193 @@
+//! What is said of the suites: a line as each ends, what failed, and where the time went.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Serialize;
+
+use crate::{budget::Budget, run::Ended};
+
+/// Slowest tests that are shown.
+const SLOWEST: usize = 20;
+/// Lines of a failed suite that are shown at the end; all of them are in its log.
+const TAIL: usize = 60;
+const RED: (&str, &str) = ("\x1b[31m", "\x1b[0m");
+
+/// All that is known at the end.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    /// Seconds of what was done before, in order.
+    phases: Vec<(String, f64)>,
+    /// Seconds of all suites together, side by side.
+    seconds: f64,
+    /// The factor by which limits were stretched.
+    stretch: u32,
+    suites: Vec<Row>,
+    /// Tests and their seconds, the slowest first.
+    slowest: Vec<(String, f64)>,
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+    #[serde(skip)]
+    failures: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Row {
+    suite: String,
+    seconds: f64,
+    cpu: f64,
+    budget: u32,
+    is_over: bool,
+    tests: usize,
+    passed: bool,
+}
+
+impl Report {
+    pub(crate) fn new(phases: Vec<(String, f64)>, ended: Vec<Ended>, budget: &Budget, took: Duration) -> Self {
+        let count = |of: &dyn Fn(&Ended) -> usize| ended.iter().map(of).sum();
+        let failed = |suite: &Ended| suite.outcome.failed().count().max(usize::from(!suite.passed));
+        let passed = |suite: &Ended| suite.outcome.tests.iter().filter(|test| test.passed).count();
+        let mut slowest: Vec<(String, f64)> = ended.iter().flat_map(timed).collect();
+        slowest.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        slowest.truncate(SLOWEST);
+        let mut suites: Vec<Row> = ended.iter().map(|suite| row(suite, budget)).collect();
+        suites.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.suite.cmp(&b.suite)));
+        Self {
+            phases,
+            seconds: tenths(took),
+            stretch: hung::stretch(),
+            suites,
+            slowest,
+            passed: count(&passed),
+            failed: count(&failed),
+            ignored: count(&|suite| suite.outcome.ignored),
+            failures: ended.iter().filter(|suite| !suite.passed).map(|one| (one.name.clone(), why(one))).collect(),
+        }
+    }
+
+    /// Whether nothing failed, nor was left out where nobody reads that.
+    pub(crate) fn is_well(&self, is_ci: bool) -> bool {
+        self.failed == 0 && !(is_ci && self.ignored > 0)
+    }
+
+    pub(crate) fn show(&self) {
+        for (suite, why) in &self.failures {
+            say(&format!("\n{}FAILED: {suite}{}, all of it in target/test/{suite}.log\n{why}", RED.0, RED.1));
+        }
+        say("\n seconds      cpu  budget  tests  what");
+        for (phase, seconds) in &self.phases {
+            say(&format!("{seconds:8.1}        –       –      –  {phase}"));
+        }
+        for row in &self.suites {
+            let Row { suite, seconds, cpu, budget, tests, .. } = row;
+            let line = format!("{seconds:8.1} {cpu:8.1} {budget:7} {tests:6}  {suite}");
+            say(&if row.is_over { format!("{}{line}  above its budget{}", RED.0, RED.1) } else { line });
+        }
+        say(&format!(
+            "{:8.1}        –       –      –  all suites, side by side (limits × {})",
+            self.seconds, self.stretch
+        ));
+        say("\nthe slowest tests");
+        for (test, seconds) in &self.slowest {
+            say(&format!("{seconds:8.1}  {test}"));
+        }
+        if self.ignored > 0 {
+            say(&format!("\n{} tests were left out, which CI does not allow", self.ignored));
+        }
+        say(&format!("\n{} passed, {} failed", self.passed, self.failed));
+    }
+}
+
+/// Says how a suite ended, as soon as it has.
+pub(crate) fn one(suite: &Ended) {
+    let word = if suite.passed { "ok" } else { "FAILED" };
+    let tests = suite.outcome.tests.len();
+    say(&format!("suite {} ... {word}: {tests} tests, {:.1} s", suite.name, suite.took.as_secs_f64()));
+    for test in suite.outcome.failed() {
+        say(&format!("  FAILED: {test}"));
+    }
+    // Figures that a run tells about itself.
+    for line in suite.printed.lines().filter(|line| line.starts_with("tally: ") || line.contains(": SKIPPED; ")) {
+        say(&format!("  {line}"));
+    }
+}
+
+/// Prints a line of the report.
+#[expect(clippy::print_stdout, reason = "the report is to be seen")]
+pub(crate) fn say(text: &str) {
+    println!("{text}");
+}
+
+fn row(suite: &Ended, budget: &Budget) -> Row {
+    Row {
+        suite: suite.name.clone(),
+        seconds: tenths(suite.took),
+        cpu: (suite.cpu * 10.0).round() / 10.0,
+        budget: budget.of(&suite.name).seconds,
+        is_over: budget.is_over(&suite.name, suite.took),
+        tests: suite.outcome.tests.len(),
+        passed: suite.passed,
+    }
+}
+
+fn tenths(time: Duration) -> f64 {
+    (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+fn timed(suite: &Ended) -> impl Iterator<Item = (String, f64)> {
+    suite.outcome.tests.iter().filter_map(|test| Some((format!("{} {}", suite.name, test.name), test.seconds?)))
+}
+
+/// What a suite said of its failures: from the first mention on, or else its end.
+fn why(suite: &Ended) -> String {
+    let lines: Vec<&str> = suite.printed.lines().collect();
+    let is_told = |line: &&str| line.trim() == "failures:" || line.contains(" ... FAILED: ");
+    let from = lines.iter().position(is_told).unwrap_or_else(|| lines.len().saturating_sub(TAIL));
+    lines
+        .iter()
+        .skip(from)
+        .take(TAIL)
+        .map(|line| line.chars().take(600).collect::<String>())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outcome::Outcome;
+
+    fn ended(name: &str, seconds: u64, passed: bool, printed: &str) -> Ended {
+        Ended {
+            name: name.to_owned(),
+            outcome: Outcome::read(printed),
+            took: Duration::from_secs(seconds),
+            cpu: 0.5,
+            passed,
+            printed: printed.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_suite_that_ends_badly_without_a_word_is_one_failure() {
+        let budget = Budget::read("[b]\nseconds = 1").unwrap();
+        let suites = vec![
+            ended("a", 1, true, "test x ... ok <0.500s>\ntest y ... ok <2.000s>\ntest z ... ignored"),
+            ended("b", 1000, false, "thread panicked"),
+        ];
+        let report = Report::new(vec![("fetch".to_owned(), 1.5)], suites, &budget, Duration::from_millis(1234));
+        assert_eq!((report.passed, report.failed, report.ignored), (2, 1, 1));
+        assert_eq!(report.slowest, [("a y".to_owned(), 2.0), ("a x".to_owned(), 0.5)]);
+        assert_eq!(report.failures, BTreeMap::from([("b".to_owned(), "thread panicked".to_owned())]));
+        let over: Vec<_> = report.suites.iter().map(|row| (row.suite.as_str(), row.is_over)).collect();
+        assert_eq!(over, [("b", true), ("a", false)]);
+        assert!(!report.is_well(false));
+    }
+
+    #[test]
+    fn what_is_left_out_is_a_failure_only_where_nobody_reads_it() {
+        let budget = Budget::read("").unwrap();
+        let report = Report::new(vec![], vec![ended("a", 1, true, "test z ... ignored")], &budget, Duration::ZERO);
+        assert!(report.is_well(false) && !report.is_well(true));
+    }
+}

@@ -1,0 +1,135 @@
+//! Starts suites, the longest first, as soon as there is a place for them, and tells how each ended.
+
+use std::{
+    fs::{self, File},
+    num::NonZero,
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result};
+
+use crate::{
+    budget::{Budget, Expected},
+    discover::Suite,
+    outcome::Outcome,
+};
+
+/// Between two looks at the processes.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A suite that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) name: String,
+    pub(crate) outcome: Outcome,
+    pub(crate) took: Duration,
+    /// Seconds of processor time of its processes that it waited for.
+    pub(crate) cpu: f64,
+    /// Its exit code said that all was well.
+    pub(crate) passed: bool,
+    pub(crate) printed: String,
+}
+
+struct Running {
+    name: String,
+    child: Child,
+    since: Instant,
+    waits: bool,
+}
+
+/// Runs all of them; `tell` hears of each as it ends.
+pub(crate) fn side_by_side(
+    suites: &[Suite],
+    budget: &Budget,
+    folder: &Path,
+    mut tell: impl FnMut(Ended),
+) -> Result<()> {
+    let mut left: Vec<&Suite> = suites.iter().collect();
+    // From the end: first what waits, then what takes longest; by name where that is the same.
+    left.sort_by_key(|suite| (budget.of(&suite.name).waits, budget.of(&suite.name).seconds));
+    let mut running: Vec<Running> = Vec::new();
+    while !left.is_empty() || !running.is_empty() {
+        let busy = running.iter().filter(|running| !running.waits).count();
+        let next = left.last().map(|suite| budget.of(&suite.name));
+        if let Some(expected) = next.filter(|next| next.waits || busy < processors())
+            && let Some(suite) = left.pop()
+        {
+            running.push(start(suite, expected, folder)?);
+            continue;
+        }
+        let mut index = 0;
+        while let Some(one) = running.get_mut(index) {
+            match end(one, folder)? {
+                Some(ended) => {
+                    tell(ended);
+                    running.swap_remove(index);
+                }
+                None => index += 1,
+            }
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+fn processors() -> usize {
+    thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+fn start(suite: &Suite, expected: Expected, folder: &Path) -> Result<Running> {
+    let log = File::create(folder.join(&suite.name).with_extension("log"))?;
+    let mut command = Command::new(&suite.program);
+    command
+        .current_dir(&suite.folder)
+        // The harness tells how long each test took only to who may use what is not stable.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .args(["-Zunstable-options", "--report-time"])
+        .env(hung::VARIABLE, hung::stretch().to_string())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log);
+    if let Some(threads) = expected.threads {
+        command.arg(format!("--test-threads={threads}"));
+    }
+    let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
+    Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits })
+}
+
+/// What there is to say of a suite that has ended.
+fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
+    let before = waited_for();
+    let Some(status) = running.child.try_wait()? else { return Ok(None) };
+    let cpu = waited_for() - before;
+    let log = folder.join(&running.name).with_extension("log");
+    let printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    let outcome = Outcome::read(&printed);
+    let passed = status.success() && outcome.failed().next().is_none();
+    Ok(Some(Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, passed, printed }))
+}
+
+/// Seconds of processor time of all processes that this one has waited for so far (`cutime` and `cstime` of proc(5)).
+fn waited_for() -> f64 {
+    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let fields: Vec<&str> = text.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
+    let ticks = |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or_default();
+    #[expect(clippy::cast_precision_loss, reason = "ticks of a second are few")]
+    let per_second = rustix::param::clock_ticks_per_second() as f64;
+    (ticks(13) + ticks(14)) / per_second
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_of_a_process_counts_once_it_was_waited_for() {
+        let mut child =
+            Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]).spawn().unwrap();
+        let before = waited_for();
+        child.wait().unwrap();
+        assert!(waited_for() > before);
+    }
+}

@@ -1,0 +1,16 @@
+//! The whole system as a user sees it, and the house rules. One program for all of them: linking costs more than running.
+
+mod aggregated;
+mod backup;
+mod chart;
+mod copies;
+mod crashes;
+mod encryption;
+mod failures;
+mod house;
+mod nodes;
+mod operations;
+mod recover;
+mod steps;
+mod store;
+mod story;
