@@ -259,13 +259,34 @@ impl Error {
     }
 }
 
+/// Most causes that an answer tells: more than anybody mends at once.
+const CAUSES_MOST: usize = 100;
+/// Most bytes of them: several causes may each repeat a value that is nearly as long as the request.
+const CAUSES_BYTES: usize = 1 << 20;
+
+/// The causes that an answer tells, so that no request is answered with many times its own length; the first one always is.
+#[must_use]
+pub(crate) fn told(causes: &[Cause]) -> &[Cause] {
+    let mut bytes = 0_usize;
+    let fits = |cause: &&Cause| {
+        bytes = bytes.saturating_add(cause.message.len()).saturating_add(cause.field.len());
+        bytes <= CAUSES_BYTES
+    };
+    let fitting = causes.iter().take(CAUSES_MOST).take_while(fits).count().max(1);
+    causes.get(..fitting).unwrap_or(causes)
+}
+
 fn sentences(causes: &[Cause]) -> String {
     let sentence = |cause: &Cause| match cause.field.as_str() {
         "" => cause.message.clone(),
         field => format!("{field}: {}", cause.message),
     };
-    match causes {
-        [one] => sentence(one),
-        many => format!("[{}]", many.iter().map(sentence).collect::<Vec<_>>().join(", ")),
+    let told = told(causes);
+    match (told, causes.len().saturating_sub(told.len())) {
+        ([one], 0) => sentence(one),
+        (many, 0) => format!("[{}]", many.iter().map(sentence).collect::<Vec<_>>().join(", ")),
+        (many, more) => {
+            format!("[{}, and {more} more]", many.iter().map(sentence).collect::<Vec<_>>().join(", "))
+        }
     }
 }

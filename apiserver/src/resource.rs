@@ -80,6 +80,11 @@ pub trait Strategy: Send + Sync {
         true
     }
 
+    /// True if the field at this path is a quantity: another spelling of the same amount is no change.
+    fn is_quantity(&self, _path: &[&str]) -> bool {
+        false
+    }
+
     /// True if `metadata.generation` counts changes.
     fn has_generation(&self) -> bool {
         true

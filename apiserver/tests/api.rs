@@ -4,6 +4,8 @@
 #[path = "api/support.rs"]
 mod support;
 
+#[path = "../store/tests/robust/clock.rs"]
+mod clock;
 #[path = "../store/tests/etcd/server.rs"]
 mod etcd;
 

@@ -1,5 +1,4 @@
 //! Bodies and patches from outside: limits, duplicates, and the algebra of patches.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use merge::{DecodeError, JSON_PATCH_OPERATIONS_MAX, Limits, PatchError, decode, duplicates, json_patch, merge_patch};
 use proptest::prelude::*;

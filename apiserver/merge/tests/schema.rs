@@ -1,5 +1,4 @@
 //! Pruning, defaulting and checking over one small schema, in Kubernetes' words.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use merge::{FaultKind, Schema, check, default, prune};
 use proptest::prelude::*;

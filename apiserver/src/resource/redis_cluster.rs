@@ -44,6 +44,16 @@ impl Strategy for Rules {
         typed::<RedisCluster>(object).err().into_iter().collect()
     }
 
+    fn is_quantity(&self, path: &[&str]) -> bool {
+        matches!(
+            path,
+            ["spec", "resources", "requests" | "limits", _]
+                | ["spec", "storage", "size"]
+                | ["spec", "memory", "maxBytes"]
+                | ["spec", "migration", "maxBytesPerSecond" | "maxKeyBytes"]
+        )
+    }
+
     fn delete_faults(&self, object: &Value) -> Vec<Cause> {
         let refusal = typed::<RedisCluster>(object).ok().and_then(|cluster| validate::deletable(&cluster).err());
         refusal.map(Cause::from).into_iter().collect()

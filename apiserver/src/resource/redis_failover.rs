@@ -51,6 +51,11 @@ impl Action for Failover {
     fn check(&self, parent: &Value, record: &Value, others: &[Value]) -> Result<()> {
         // A record of the wrong types is refused by its schema when it is created.
         let Ok(operation) = typed::<RedisOperation>(record) else { return Ok(()) };
+        // What is wrong with the order itself comes before what is only wrong now.
+        let shape: Vec<Cause> = types::validate::operation(&operation).into_iter().map(Cause::from).collect();
+        if !shape.is_empty() {
+            return Err(refused(self.kind(), record, shape));
+        }
         let Some(action) = operation.spec.failover else { return Ok(()) };
         let cluster: RedisCluster = typed(parent).map_err(|fault| Error::internal(fault.message))?;
         let causes = faults(&cluster, &action);

@@ -1,12 +1,13 @@
 //! What update, patch, scale and status have in common: read the live object, make the new one from it, admit, validate,
 //! write if it differs — and all of it again if somebody else was faster.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use store::{Refusal, Write};
 use tokio::time::Instant;
+use types::quantity::Quantity;
 
 use super::{
     Work,
@@ -321,13 +322,36 @@ fn count_generation(kind: &Kind, new: &mut Value, live: &Value) {
     if !kind.strategy.has_generation() {
         return;
     }
-    let is_content = |key: &str| key != "metadata" && key != "status";
-    let content = |object: &Value| -> Vec<(String, Value)> {
-        let members = object.as_object().into_iter().flatten();
-        members.filter(|(key, _)| is_content(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
+    let is_content = |key: &&String| !matches!(key.as_str(), "metadata" | "status");
+    let keys = |object: &Value| -> BTreeSet<String> {
+        object.as_object().into_iter().flat_map(|map| map.keys()).filter(is_content).cloned().collect()
     };
-    if content(new) != content(live) {
+    let is_same = |key: &String| match (new.get(key), live.get(key)) {
+        (Some(new), Some(live)) => is_same(kind, &mut vec![key], new, live),
+        (Some(_), None) | (None, Some(_)) | (None, None) => false,
+    };
+    if keys(new) != keys(live) || !keys(new).iter().all(is_same) {
         meta::set(new, "generation", next_generation(live));
+    }
+}
+
+/// Equal as Kubernetes compares what its own kinds hold (`equality.Semantic`): quantities by their amounts.
+fn is_same<'a>(kind: &Kind, path: &mut Vec<&'a str>, one: &'a Value, other: &'a Value) -> bool {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(key, value)| {
+                    path.push(key);
+                    let same = other.get(key).is_some_and(|other| is_same(kind, path, value, other));
+                    path.pop();
+                    same
+                })
+        }
+        (one, other) if one == other => true,
+        (one, other) => {
+            let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            kind.strategy.is_quantity(path) && Quantity::same(&text(one), &text(other))
+        }
     }
 }
 

@@ -59,9 +59,11 @@ pub async fn watch(work: &Work<'_>) -> Result<Answer> {
         return Ok(Answer::Watch(Box::new(Stream::new(work, kind, options, include, State::Over))));
     }
     // Parameters have been checked; from here on errors are events, because clients look for them there.
+    let wants_state = options.initial_events == Some(true);
     let state = match begin(work.storage, kind, &options, filter).await {
         Ok(state) => state,
-        Err(error @ (Error::Expired { .. } | Error::TooLargeResourceVersion { .. })) => State::Failed(error),
+        Err(error @ Error::Expired { .. }) => State::Failed(error),
+        Err(error @ Error::TooLargeResourceVersion { .. }) if wants_state => State::Failed(error),
         Err(other) => return Err(other),
     };
     Ok(Answer::Watch(Box::new(Stream::new(work, kind, options, include, state))))
@@ -77,8 +79,8 @@ async fn begin(storage: &Storage, kind: &Kind, options: &ListOptions, filter: Fi
     };
     match options.version {
         None => storage.fresh().await?,
-        Some(version) if options.initial_events == Some(true) => storage.wait_for(version).await?,
-        Some(_) => {}
+        // Whoever has seen more than there is, as before a restore from an older copy, would never hear of anything again.
+        Some(version) => storage.wait_for(version).await?,
     }
     if starts_with_state {
         let (listed, watcher) = resource.list_and_watch(filter).map_err(storage::unavailable)?;

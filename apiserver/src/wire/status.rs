@@ -11,7 +11,7 @@ use super::{
     encode,
     negotiate::{self, Shape},
 };
-use crate::error::{Cause, Error, Qualified};
+use crate::error::{Cause, Error, Qualified, told};
 
 /// An answer that is not what was asked for: code, reason and details of `metav1.Status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -125,7 +125,7 @@ fn details(error: &Error, verdict: &Verdict) -> Option<Value> {
         }
     }
     if !verdict.causes.is_empty() {
-        map.insert("causes".into(), verdict.causes.iter().map(cause).collect());
+        map.insert("causes".into(), told(&verdict.causes).iter().map(cause).collect());
     }
     if let Some(seconds) = verdict.retry_after {
         map.insert("retryAfterSeconds".into(), json!(seconds));
@@ -232,6 +232,21 @@ mod tests {
                 "details": {"name": "a", "group": "redis.kun.io", "kind": "redisclusters"}, "code": 404
             })
         );
+    }
+
+    #[test]
+    fn an_answer_tells_a_hundred_faults_and_how_many_more_there_are() {
+        let answer = |number: usize, value: &str| {
+            let cause = Cause::invalid("spec", &value, "no");
+            let causes = vec![cause; number];
+            let error = Error::Invalid { kind: Qualified::new("g", "K"), name: "a".into(), causes };
+            let status = status(&error);
+            let causes = status["details"]["causes"].as_array().map_or(0, Vec::len);
+            (causes, status["message"].as_str().unwrap_or_default().ends_with(" more]"))
+        };
+        assert_eq!([answer(100, "x"), answer(2000, "x")], [(100, false), (100, true)]);
+        // Few of them may be as long as the request.
+        assert_eq!([answer(2, &"x".repeat(3 << 20)), answer(5, &"x".repeat(300 << 10))], [(1, true), (3, true)]);
     }
 
     #[test]

@@ -49,14 +49,7 @@ async fn main() {
     }
     let path = directory.path().join("store");
     let store: Arc<dyn Store> = Arc::new(Embedded::open(&path, EmbeddedOptions::default()).unwrap());
-    let cache = Arc::new(Cache::start(Arc::clone(&store), describers(), Options::default()).await.unwrap());
-    fill(&cache, 0..OBJECTS).await;
-    for writers in [1, 16, 64, 256] {
-        engine_rate(&store, writers).await;
-    }
-    for writers in [1, 16, 64, 256] {
-        update_rate(&cache, writers).await;
-    }
+    let cache = write_rates(&store).await;
     raw_sync_rate(&directory.path().join("raw"));
     drop(cache);
     store.close().await;
@@ -65,16 +58,22 @@ async fn main() {
     scan_and_memory().await;
 }
 
-async fn on_etcd(server: String) {
-    let store: Arc<dyn Store> = Arc::new(Etcd::connect(EtcdOptions::new(vec![server])).await.unwrap());
-    let cache = Arc::new(Cache::start(Arc::clone(&store), describers(), Options::default()).await.unwrap());
+/// Rates of updates, at the store itself and through a cache; the cache, with all objects.
+async fn write_rates(store: &Arc<dyn Store>) -> Arc<Cache> {
+    let cache = Arc::new(Cache::start(Arc::clone(store), describers(), Options::default()).await.unwrap());
     fill(&cache, 0..OBJECTS).await;
     for writers in [1, 16, 64, 256] {
-        engine_rate(&store, writers).await;
+        engine_rate(store, writers).await;
     }
     for writers in [1, 16, 64, 256] {
         update_rate(&cache, writers).await;
     }
+    cache
+}
+
+async fn on_etcd(server: String) {
+    let store: Arc<dyn Store> = Arc::new(Etcd::connect(EtcdOptions::new(vec![server])).await.unwrap());
+    let cache = write_rates(&store).await;
     for readers in [1, 16, 64] {
         fresh_rate(&cache, readers).await;
     }

@@ -125,7 +125,7 @@ impl Core {
 
 /// Waits until something holds; fails rather than waits for ever.
 async fn until(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(20);
+    let end = Instant::now() + hung::answer();
     while !holds() {
         assert!(Instant::now() < end, "not in time: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -344,7 +344,7 @@ impl Behind {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        timeout(Duration::from_secs(20), known).await.expect("the ConfigMap is seen");
+        timeout(hung::answer(), known).await.expect("the ConfigMap is seen");
     }
 }
 

@@ -20,7 +20,6 @@ const WATCHES: u32 = 6;
 const NAMESPACES: [&str; 2] = ["a", "b"];
 const NAMES: [&str; 3] = ["x", "y", "z"];
 const COLORS: [&str; 2] = ["red", "blue"];
-const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Room {
     api: Api,
@@ -68,7 +67,7 @@ async fn record(api: Api, seed: u64) -> History {
         write(&room, namespace, &format!("end-{color}"), None, format!("{color}-end-{namespace}"), false).await;
     }
     for watch in watches {
-        tokio::time::timeout(PATIENCE, watch).await.expect("the watch shows the last event").unwrap();
+        tokio::time::timeout(hung::answer(), watch).await.expect("the watch shows the last event").unwrap();
     }
     std::mem::take(&mut *room.history.lock().unwrap())
 }

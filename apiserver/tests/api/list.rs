@@ -139,7 +139,10 @@ async fn an_exact_version_is_what_was_then() {
 async fn a_version_from_the_future_is_waited_for_and_then_refused() {
     let api = Api::new().await;
     api.cluster("a").await;
-    for uri in [format!("{CLUSTERS}?resourceVersion=99"), format!("{CLUSTERS}/a?resourceVersion=99")] {
+    let (list, get) = (format!("{CLUSTERS}?resourceVersion=99"), format!("{CLUSTERS}/a?resourceVersion=99"));
+    // A watch from there would be silent for ever.
+    for uri in [list.clone(), get, format!("{list}&watch=true"), format!("{list}&watch=true&allowWatchBookmarks=true")]
+    {
         let reply = api.get(&uri).await;
         let message = "Timeout: Too large resource version: 99, current: 2";
         assert_eq!(reply.fault(), (504, "Timeout".into(), message.into()), "{uri}");

@@ -186,3 +186,23 @@ async fn kubectl_takes_what_it_applied_over_to_the_servers_side_and_a_stale_vers
     let apply = api.call("PATCH", &migrate_to).header("content-type", "application/apply-patch+yaml").json(&applied);
     assert_eq!(apply.send().await.ok()["spec"]["shards"], 3, "the default");
 }
+
+#[tokio::test]
+async fn another_spelling_of_an_amount_is_stored_and_is_no_new_generation() {
+    let api = Api::new().await;
+    let spec = json!({"shards": 3, "storage": {"size": "1Gi"}});
+    let object =
+        json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "metadata": {"name": "a"}, "spec": spec});
+    api.call("POST", CLUSTERS).json(&object).send().await.ok();
+    let uri = format!("{CLUSTERS}/a");
+    let amounts = |memory: Value, size: &str| json!({"spec": {"resources": {"limits": {"cpu": "1", "memory": memory}}, "storage": {"size": size}}});
+    let first = api.merge(&uri, &amounts(json!("1Gi"), "2Gi")).await.ok();
+    for (memory, size) in [(json!("1024Mi"), "2048Mi"), (json!(1_073_741_824), "2097152Ki")] {
+        let other = api.merge(&uri, &amounts(memory, size)).await.ok();
+        assert_eq!(other["spec"]["storage"]["size"], size);
+        assert_eq!(other["metadata"]["generation"], first["metadata"]["generation"]);
+        assert_ne!(other["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    }
+    let more = api.merge(&uri, &amounts(json!("1025Mi"), "2Gi")).await.ok();
+    assert_ne!(more["metadata"]["generation"], first["metadata"]["generation"]);
+}

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use store::seal::{Keyring, Method, Pattern, Provider, Rule, SealKey};
 use store::{DEFAULT_PREFIX, Memory, Sealed, Seals};
 
+use crate::clock::until;
 use crate::support::{Api, CLUSTERS, Reply, cluster};
 
 const ORDERS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisclusters/orders";
@@ -36,13 +37,8 @@ impl Rotating {
         self.seals.exchange(ring(&["b", "a"]));
         let resource = self.api.storage.cache().resource("redis.kun.io/redisclusters").unwrap();
         let key = store::Key::new("redis.kun.io/redisclusters", Some("shop"), "orders").unwrap();
-        for _ in 0..1000 {
-            if resource.get(&key).unwrap().is_some_and(|object| object.is_stale()) {
-                return before;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-        panic!("nothing became stale");
+        until("it became stale", || resource.get(&key).unwrap().is_some_and(|object| object.is_stale())).await;
+        before
     }
 }
 

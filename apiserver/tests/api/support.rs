@@ -305,13 +305,19 @@ pub(crate) fn cluster(name: &str) -> Value {
 pub(crate) struct Events {
     body: body::ResponseBody,
     buffer: Vec<u8>,
+    patience: Duration,
 }
 
 impl Events {
     /// The events of an answer.
     pub(crate) fn of(response: http::Response<body::ResponseBody>) -> Self {
         assert_eq!(response.status(), 200);
-        Self { body: response.into_body(), buffer: Vec::new() }
+        Self { body: response.into_body(), buffer: Vec::new(), patience: hung::answer() }
+    }
+
+    /// For a clock that goes by itself: events and the end may come as late as a watch may last.
+    pub(crate) fn for_an_hour(self) -> Self {
+        Self { patience: Duration::from_secs(3600), ..self }
     }
 
     /// The next event; `None` at the end of the stream. Fails rather than waits for ever.
@@ -321,8 +327,7 @@ impl Events {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).unwrap());
             }
-            let frame =
-                tokio::time::timeout(Duration::from_secs(3600), self.body.frame()).await.expect("an event in time");
+            let frame = tokio::time::timeout(self.patience, self.body.frame()).await.expect("an event in time");
             match frame {
                 Some(frame) => self.buffer.extend_from_slice(&frame.unwrap().into_data().unwrap()),
                 None if self.buffer.is_empty() => return None,

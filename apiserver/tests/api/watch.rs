@@ -144,7 +144,8 @@ async fn a_watch_ends_in_order_when_its_time_is_over_with_a_bookmark_before() {
     api.cluster("a").await;
     let mut events = api
         .watch(&format!("{CLUSTERS}?watch=true&resourceVersion=2&timeoutSeconds=100&allowWatchBookmarks=true"))
-        .await;
+        .await
+        .for_an_hour();
     let begin = tokio::time::Instant::now();
     let first = events.next().await.unwrap();
     assert_eq!((first["type"].as_str(), begin.elapsed().as_secs()), (Some("BOOKMARK"), 60));
@@ -156,7 +157,8 @@ async fn a_watch_ends_in_order_when_its_time_is_over_with_a_bookmark_before() {
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_bookmarks_is_silent_until_its_end() {
     let api = Api::new().await;
-    let mut events = api.watch(&format!("{CLUSTERS}?watch=true&resourceVersion=1&timeoutSeconds=300")).await;
+    let mut events =
+        api.watch(&format!("{CLUSTERS}?watch=true&resourceVersion=1&timeoutSeconds=300")).await.for_an_hour();
     let begin = tokio::time::Instant::now();
     assert_eq!((events.next().await, begin.elapsed().as_secs()), (None, 300));
 }
@@ -180,7 +182,7 @@ async fn a_watch_that_says_nothing_of_its_time_lasts_thirty_to_sixty_minutes_as_
     for (chance, lasts) in [(0, 1800), (1, 1801), (900, 2700), (1799, 3599), (1800, 1800), (u32::MAX, 1800 + 1695)] {
         let api = Api::living_in(std::sync::Arc::new(Chance(chance))).await;
         // The timeout of other requests is none of a watch.
-        let mut events = api.watch(&format!("{CLUSTERS}?watch=true&resourceVersion=1&timeout=1s")).await;
+        let mut events = api.watch(&format!("{CLUSTERS}?watch=true&resourceVersion=1&timeout=1s")).await.for_an_hour();
         let begin = tokio::time::Instant::now();
         assert_eq!((events.next().await, begin.elapsed().as_secs()), (None, lasts), "{chance}");
     }

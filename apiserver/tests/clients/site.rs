@@ -100,8 +100,7 @@ impl Site {
     pub(crate) async fn editing(&self, editor: &str, arguments: &[&str]) -> Result<String, String> {
         let mut command = self.command(arguments);
         command.env("KUBE_EDITOR", editor);
-        let limit = std::time::Duration::from_secs(60);
-        let output = tokio::time::timeout(limit, command.output()).await.expect("kubectl ends").unwrap();
+        let output = tokio::time::timeout(hung::process(), command.output()).await.expect("kubectl ends").unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         if output.status.success() {
             return Ok(format!("{}{}", text(output.stdout), text(output.stderr)));

@@ -1,5 +1,6 @@
 //! HTTP/2 by hand: frames as bytes over TLS, so that a client can do what no client library lets it do.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use certs::{ALPN_H2, Issued};
@@ -26,9 +27,6 @@ pub(crate) const REFUSED_STREAM: u32 = 7;
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
 /// The setting of how much the server may send on a stream unasked.
 pub(crate) const INITIAL_WINDOW_SIZE: u16 = 4;
-
-/// How long the server may take to end a connection that it must end.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// One frame.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
@@ -136,17 +134,20 @@ impl Raw {
         self.to.write_all(bytes).await.is_ok() && self.to.flush().await.is_ok()
     }
 
-    /// Sends the same again and again, at most so often, and reads nothing. Returns how many bytes were taken before the
-    /// server closed, or stopped reading for a while.
-    pub(crate) async fn flood(&mut self, bytes: &[u8], times: usize) -> usize {
-        let mut sent = 0;
+    /// Sends the same again and again, at most so often or until the server closes, and reads nothing. How many bytes were
+    /// taken is counted meanwhile.
+    pub(crate) async fn flood(&mut self, bytes: &[u8], times: usize, taken: &AtomicUsize) {
         for _ in 0..times {
-            match timeout(Duration::from_millis(500), self.send(bytes)).await {
-                Ok(true) => sent += bytes.len(),
-                Ok(false) | Err(_) => break,
+            let mut rest = bytes;
+            while !rest.is_empty() {
+                let Ok(count @ 1..) = self.to.write(rest).await else { return };
+                taken.fetch_add(count, Ordering::SeqCst);
+                rest = &rest[count..];
+            }
+            if self.to.flush().await.is_err() {
+                return;
             }
         }
-        sent
     }
 
     /// The next frame; none when the server has closed.
@@ -156,9 +157,14 @@ impl Raw {
 
     /// Reads up to a frame of this kind, which must come.
     pub(crate) async fn until_told(&mut self, kind: u8) -> Vec<Came> {
+        self.until(|came| came.last().is_some_and(|came| came.kind == kind)).await
+    }
+
+    /// Reads until what came is enough, which it must become.
+    pub(crate) async fn until(&mut self, is_enough: impl Fn(&[Came]) -> bool) -> Vec<Came> {
         let mut all = Vec::new();
-        let told = timeout(PATIENCE, async {
-            while all.last().is_none_or(|came: &Came| came.kind != kind) {
+        let told = timeout(hung::answer(), async {
+            while !is_enough(&all) {
                 all.push(self.next().await.expect("a frame before the end"));
             }
         });
@@ -169,7 +175,7 @@ impl Raw {
     /// Reads until the server closes, which it must, and answers its pings meanwhile.
     pub(crate) async fn until_closed(&mut self) -> Vec<Came> {
         let mut all = Vec::new();
-        let end = timeout(PATIENCE, async {
+        let end = timeout(hung::answer(), async {
             while let Some(came) = self.next().await {
                 if came.kind == PING && came.flags & ACK == 0 {
                     self.send(&frame(PING, ACK, 0, &came.payload)).await;
@@ -181,7 +187,7 @@ impl Raw {
         all
     }
 
-    /// Reads until there is nothing more for a moment.
+    /// Reads until there is nothing more for a moment: what must not come has not come, what must is read by `until`.
     pub(crate) async fn until_quiet(&mut self) -> Vec<Came> {
         let mut all = Vec::new();
         while let Ok(Some(came)) = timeout(Duration::from_millis(300), self.next()).await {

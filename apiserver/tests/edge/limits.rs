@@ -15,6 +15,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::client::{Body, Client, dial, full, read, request};
+use crate::clock::{Clock, breathe, until};
 use crate::stage::{Server, Setting, THINGS};
 
 const MIB: usize = 1024 * 1024;
@@ -77,9 +78,7 @@ async fn more_than_the_limit_in_flight_is_a_429_for_all_but_watches_and_administ
         async move { Client::h2(server, Some(jane)).await.ask(method, gate, &[], "").await.code }
     };
     let beyond = async {
-        while server.stage.seen.load(Ordering::SeqCst) < 2 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        server.has_seen(2).await;
         let mut client = Client::h2(&server, Some(&jane)).await;
         for method in [Method::GET, Method::PUT] {
             let answer = client.ask(method, &format!("{THINGS}/x"), &[], "").await;
@@ -95,7 +94,7 @@ async fn more_than_the_limit_in_flight_is_a_429_for_all_but_watches_and_administ
         assert!(metrics.contains("apiserver_current_inflight_requests{request_kind=\"mutating\"} 1"), "{metrics}");
         assert!(metrics.contains("apiserver_dropped_requests_total{request_kind=\"readOnly\"} 1"), "{metrics}");
         assert!(metrics.contains("apiserver_longrunning_requests 1"), "{metrics}");
-        server.stage.gate.notify_waiters();
+        server.stage.gate.cancel();
     };
     let (reading, writing, ()) = tokio::join!(hold(Method::GET), hold(Method::PUT), beyond);
     assert_eq!((reading, writing), (200, 200));
@@ -112,57 +111,77 @@ async fn a_mutation_runs_to_its_end_although_the_client_hung_up() {
     let jane = server.client("jane", &["team"]);
     let gate = format!("{THINGS}/gate");
     let mut client = Client::h2(&server, Some(&jane)).await;
-    assert!(timeout(Duration::from_millis(200), client.ask(Method::PUT, &gate, &[], "")).await.is_err());
-    drop(client);
-    tokio::time::sleep(Duration::from_millis(100)).await;
-    server.stage.gate.notify_waiters();
-    for _ in 0..100 {
-        if server.stage.finished.load(Ordering::SeqCst) == 1 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    tokio::select! {
+        answer = client.ask(Method::PUT, &gate, &[], "") => panic!("{} before the gate is open", answer.code),
+        () = server.has_seen(1) => {}
     }
-    panic!("the mutation was dropped with its connection");
+    drop(client);
+    until("the server knows that the client hung up", || server.connections() == 0).await;
+    server.stage.gate.cancel();
+    until("the mutation ends, without its connection", || server.stage.finished.load(Ordering::SeqCst) == 1).await;
 }
 
-fn hasty() -> Setting {
-    let limits =
-        Limits { handshake: Duration::from_millis(200), head: Duration::from_millis(300), ..Limits::default() };
-    Setting { limits, ..Setting::default() }
+fn hasty() -> Limits {
+    Limits { handshake: Duration::from_millis(200), head: Duration::from_millis(300), ..Limits::default() }
 }
 
-/// Reads until the server closes, for as long as is decent.
-async fn is_shown_out(mut stream: impl tokio::io::AsyncRead + Unpin) {
-    let mut buffer = [0u8; 1024];
-    let end =
-        timeout(Duration::from_secs(5), async { while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {} });
-    end.await.expect("the server kept a silent connection");
+/// Time goes by until the server has closed, for no longer than hasty limits may take; somebody honest is served meanwhile, so
+/// that whoever wants to can keep up.
+async fn is_shown_out(
+    mut stream: impl tokio::io::AsyncRead + Send + Unpin + 'static,
+    clock: &Clock,
+    honest: &mut Client,
+) {
+    let closed = tokio::spawn(async move {
+        let mut buffer = [0u8; 1024];
+        while stream.read(&mut buffer).await.is_ok_and(|count| count > 0) {}
+    });
+    let mut passed = Duration::ZERO;
+    while !closed.is_finished() {
+        assert!(passed < Duration::from_secs(5), "the server kept a silent connection");
+        clock.pass(STEP).await;
+        passed += STEP;
+        assert_eq!(honest.get(&format!("{THINGS}/x")).await.code, 200);
+        breathe().await;
+    }
 }
+
+/// What goes by at once of the time that hasty limits count.
+const STEP: Duration = Duration::from_millis(50);
 
 #[tokio::test]
 async fn whoever_does_not_speak_is_shown_out() {
-    let server = Server::start(hasty()).await;
+    let clock = Clock::stop();
+    let server = Server::start(Setting { limits: hasty(), ..Setting::default() }).await;
     let jane = server.client("jane", &["team"]);
+    let mut honest = Client::h2(&server, Some(&jane)).await;
+    assert_eq!(honest.get(&format!("{THINGS}/x")).await.code, 200);
     // No TLS at all, then TLS and nothing, in both versions, then half a head.
-    is_shown_out(TcpStream::connect(server.address).await.unwrap()).await;
+    is_shown_out(TcpStream::connect(server.address).await.unwrap(), &clock, &mut honest).await;
     for alpn in [ALPN_H1, ALPN_H2] {
-        is_shown_out(dial(&server, Some(&jane), &[alpn]).await.unwrap()).await;
+        is_shown_out(dial(&server, Some(&jane), &[alpn]).await.unwrap(), &clock, &mut honest).await;
     }
     let mut slow = dial(&server, Some(&jane), &[ALPN_H1]).await.unwrap();
-    slow.write_all(b"GET / HTTP/1.1\r\nhost: a\r\nx-slow: ").await.unwrap();
-    is_shown_out(slow).await;
+    slow.write_all(
+        b"GET / HTTP/1.1
+host: a
+x-slow: ",
+    )
+    .await
+    .unwrap();
+    is_shown_out(slow, &clock, &mut honest).await;
     assert_eq!(Client::h2(&server, Some(&jane)).await.get(&format!("{THINGS}/x")).await.code, 200);
 }
 
 #[tokio::test]
 async fn a_body_that_drips_ends_with_the_deadline_of_its_request() {
-    let server = Server::start(hasty()).await;
+    let server = Server::start(Setting::default()).await;
     let jane = server.client("jane", &["team"]);
     let mut stream = dial(&server, Some(&jane), &[ALPN_H1]).await.unwrap();
     let head = format!("POST {THINGS}?timeout=300ms HTTP/1.1\r\nhost: a\r\ncontent-length: 1000\r\n\r\nx");
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut answer = vec![0u8; 12];
-    timeout(Duration::from_secs(5), stream.read_exact(&mut answer)).await.unwrap().unwrap();
+    timeout(hung::answer(), stream.read_exact(&mut answer)).await.unwrap().unwrap();
     assert_eq!(answer, b"HTTP/1.1 504");
 }
 
@@ -191,13 +210,12 @@ async fn one_connection_more_than_the_limit_is_closed_and_a_place_that_is_free_i
     let _second = Client::h2(&server, Some(&jane)).await;
     assert!(dial(&server, Some(&jane), &[ALPN_H2]).await.is_err());
     drop(first);
-    for _ in 0..100 {
-        if dial(&server, Some(&jane), &[ALPN_H2]).await.is_ok() {
-            return;
+    let again = async {
+        while dial(&server, Some(&jane), &[ALPN_H2]).await.is_err() {
+            breathe().await;
         }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("the place of a closed connection was never given back");
+    };
+    timeout(hung::answer(), again).await.expect("the place of a closed connection is given back");
 }
 
 #[tokio::test]
@@ -214,9 +232,8 @@ async fn a_client_that_opens_and_abandons_requests_in_a_flood_stops_nobody_else(
             break;
         }
     }
-    let answer = timeout(Duration::from_secs(2), other.get(&format!("{THINGS}/x")))
-        .await
-        .expect("the flood starved another client");
+    let answer =
+        timeout(hung::answer(), other.get(&format!("{THINGS}/x"))).await.expect("the flood starved another client");
     assert_eq!(answer.code, 200);
 }
 
@@ -242,7 +259,7 @@ async fn a_thousand_requests_at_once_on_one_connection_are_served_and_the_next_o
     let mut open = Vec::new();
     for number in 0..1000 {
         let watch = client.send(request(Method::GET, &format!("{THINGS}?watch=1"), &[], full("")));
-        let mut watch = timeout(Duration::from_secs(10), watch).await.expect("a stream is free").unwrap().into_body();
+        let mut watch = timeout(hung::answer(), watch).await.expect("a stream is free").unwrap().into_body();
         let first = watch.frame().await.unwrap().unwrap().into_data().unwrap();
         assert_eq!(first, "{\"type\":\"ADDED\"}\n", "{number}");
         open.push(watch);
@@ -256,6 +273,6 @@ async fn a_thousand_requests_at_once_on_one_connection_are_served_and_the_next_o
     );
     assert_eq!(Client::h2(&server, Some(&jane)).await.get(&path).await.code, 200);
     drop(open.pop());
-    let answer = timeout(Duration::from_secs(10), next).await.expect("there is room again").unwrap();
+    let answer = timeout(hung::answer(), next).await.expect("there is room again").unwrap();
     assert_eq!(answer.status(), 200);
 }

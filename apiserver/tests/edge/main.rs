@@ -5,6 +5,8 @@
 mod abuse;
 mod admission;
 mod client;
+#[path = "../../store/tests/robust/clock.rs"]
+mod clock;
 mod drain;
 mod filters;
 mod frames;

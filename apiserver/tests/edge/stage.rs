@@ -22,9 +22,10 @@ use futures::StreamExt;
 use futures::future::BoxFuture;
 use http::{Request, Response, StatusCode};
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::clock::until;
 
 /// Base of the paths the handler knows.
 pub(crate) const THINGS: &str = "/apis/g/v1/namespaces/n/things";
@@ -59,8 +60,8 @@ pub(crate) struct Stage {
     pub(crate) seen: AtomicUsize,
     /// Mutations that ran to their end.
     pub(crate) finished: AtomicUsize,
-    /// Lets the requests to `gate` go on.
-    pub(crate) gate: Notify,
+    /// Lets the requests to `gate` go on, also those that come later.
+    pub(crate) gate: CancellationToken,
     /// The context of the last request.
     pub(crate) last: Mutex<Option<(Context, http::HeaderMap)>>,
 }
@@ -88,7 +89,7 @@ impl Handler for Stage {
                 "large" => respond(StatusCode::OK, "text/plain", full(LARGE_ANSWER.clone())),
                 "never" => std::future::pending().await,
                 "gate" => {
-                    self.gate.notified().await;
+                    self.gate.cancelled().await;
                     self.finished.fetch_add(1, Ordering::SeqCst);
                     respond(StatusCode::OK, "text/plain", full("through"))
                 }
@@ -117,6 +118,7 @@ pub(crate) struct Server {
     pub(crate) authority: Authority,
     pub(crate) certificates: Reloading,
     pub(crate) authenticator: Arc<Authenticator>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) shutdown: CancellationToken,
     pub(crate) running: JoinHandle<()>,
 }
@@ -130,7 +132,7 @@ pub(crate) struct Setting {
 
 impl Default for Setting {
     fn default() -> Self {
-        let drain = Drain { notice: Duration::ZERO, spread: Duration::ZERO, finish: Duration::from_secs(5) };
+        let drain = Drain { notice: Duration::ZERO, spread: Duration::ZERO, finish: hung::process() };
         Self { in_flight: InFlight::default(), limits: Limits::default(), drain }
     }
 }
@@ -150,14 +152,27 @@ impl Server {
         let edge =
             Edge::with_limits(stage.clone(), authenticator.clone(), authorizer, metrics.clone(), setting.in_flight);
         let tls = certificates.server_config(ClientAuth::Offered, &[ALPN_H2, ALPN_H1]).unwrap();
-        let options = Options { listener, tls, edge, metrics, limits: setting.limits, drain: setting.drain };
+        let options =
+            Options { listener, tls, edge, metrics: metrics.clone(), limits: setting.limits, drain: setting.drain };
         let shutdown = CancellationToken::new();
         let running = tokio::spawn(serve::run(options, shutdown.clone()));
-        Self { address, stage, authority, certificates, authenticator, shutdown, running }
+        Self { address, stage, authority, certificates, authenticator, metrics, shutdown, running }
     }
 
     pub(crate) fn client(&self, name: &str, groups: &[&str]) -> Issued {
         client_certificate(&self.authority, name, groups)
+    }
+
+    /// How many connections it holds.
+    pub(crate) fn connections(&self) -> usize {
+        let text = self.metrics.text().unwrap();
+        let count = text.lines().find_map(|line| line.strip_prefix("apiserver_open_connections "));
+        count.unwrap().parse().unwrap()
+    }
+
+    /// Waits until so many requests have reached the handler.
+    pub(crate) async fn has_seen(&self, requests: usize) {
+        until("the requests arrive", || self.stage.seen.load(Ordering::SeqCst) >= requests).await;
     }
 }
 

@@ -2,7 +2,6 @@
 //! their creation is acknowledged.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use apiserver::admit::Chain;
 use apiserver::admit::call::Caller;
@@ -61,13 +60,15 @@ pub(crate) async fn start(hooks: &Hooks) -> Server {
     let running = tokio::spawn(serve::run(options, shutdown.clone()));
     let store = Arc::new(store::Memory::new(store::Clock::system()));
     let storage = Arc::new(Storage::open(store, app.registry()).await.unwrap());
-    let caller = Arc::new(Caller::new(Some(client_certificate(&hooks.authority, "kun:apiserver", &[])), metrics));
+    let identified = client_certificate(&hooks.authority, "kun:apiserver", &[]);
+    let caller = Arc::new(Caller::new(Some(identified), metrics.clone()));
     stored.open(storage.clone());
     let chain = Arc::new(Chain::over(storage.clone(), app.registry().clone(), caller));
     app.open(storage, Arc::new(Escalation::before(chain, stored)));
     let material = Material { identity: Some(identity), authorities_pem: authority.certificate_pem().to_owned() };
     let certificates = Reloading::new(material).unwrap();
-    Server { address, stage: Arc::new(Stage::default()), authority, certificates, authenticator, shutdown, running }
+    let stage = Arc::new(Stage::default());
+    Server { address, stage, authority, certificates, authenticator, metrics, shutdown, running }
 }
 
 async fn post(client: &mut Client, path: &str, object: &Value) -> Answer {
@@ -167,7 +168,7 @@ pub(crate) async fn kubectl(server: &Server, identity: &Issued, arguments: &[&st
     std::fs::write(&path, config.to_string()).unwrap();
     let mut command = tokio::process::Command::new("kubectl");
     command.env("HOME", dir.path()).env("KUBECONFIG", &path).args(arguments).stdin(std::process::Stdio::null());
-    let output = timeout(Duration::from_secs(30), command.kill_on_drop(true).output()).await.unwrap().unwrap();
+    let output = timeout(hung::process(), command.kill_on_drop(true).output()).await.unwrap().unwrap();
     let text = [output.stdout, output.stderr].concat();
     (output.status.success(), String::from_utf8(text).unwrap())
 }

@@ -92,7 +92,7 @@ pub struct RedisBackupStatus {
     /// Milliseconds between the first and the last shard's cut.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_spread_millis: Option<i64>,
-    /// Every artifact was read back and its checksum agreed.
+    /// Every artifact was read through key by key, read back from the target, and its checksum agreed.
     #[serde(default)]
     pub verified: bool,
     /// Who asked, as authenticated.
@@ -134,8 +134,11 @@ pub struct ArtifactStatus {
     pub replication_id: String,
     /// Replication offset at the cut.
     pub offset: i64,
-    /// Keys in the artifact.
+    /// Keys in the artifact: counted if `walked`, else as the file states them.
     pub keys: i64,
+    /// The file was read through key by key, up to its own checksum. Not so where it holds something that only newer engines write.
+    #[serde(default)]
+    pub walked: bool,
     /// Size of the artifact in bytes.
     pub bytes: i64,
     /// SHA-256 of the artifact, in hex.

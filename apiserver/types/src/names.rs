@@ -44,6 +44,8 @@ pub const USER_OPERATOR: &str = "kun-operator";
 pub const USER_AGENT: &str = "kun-agent";
 /// ACL user of replication (`masteruser`).
 pub const USER_REPLICA: &str = "kun-replica";
+/// ACL user of one pod's agent at its own Redis: it switches users on. Its password is made anew with every start and leaves the pod never.
+pub const USER_LOCAL: &str = "kun-local";
 
 /// Longest name of a RedisCluster: a StatefulSet's pods carry `<cluster>-<shard>-<hash>` as a label (63 at most).
 pub const CLUSTER_NAME_MAX: usize = 40;

@@ -52,6 +52,7 @@ pub struct RedisOperationSpec {
 
 /// Moves the primary role of one shard to a replica.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
 pub struct FailoverAction {
     /// Shard index, from 0.
     #[serde(default)]
@@ -62,6 +63,10 @@ pub struct FailoverAction {
     /// How.
     #[serde(default)]
     pub mode: FailoverMode,
+    /// With mode Force: promote the best replica that answers although it lacks writes that the primary acknowledged and may still bring
+    /// back. Those writes are lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accept_data_loss: bool,
     /// For the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

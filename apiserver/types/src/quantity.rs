@@ -87,6 +87,20 @@ impl Quantity {
         u64::try_from(millis).unwrap_or(u64::MAX)
     }
 
+    /// Whether two texts stand for the same amount.
+    #[must_use]
+    pub fn same(one: &str, other: &str) -> bool {
+        matches!((Self::parse(one), Self::parse(other)), (Ok(one), Ok(other)) if one.nanos == other.nanos)
+    }
+
+    /// One text for one amount, however it was spelled: in binary suffixes where that takes one, else in decimal ones.
+    #[must_use]
+    pub fn uniform(self) -> String {
+        let is_binary = self.nanos % (NANO * 1024) == 0;
+        let spelling = if is_binary { Spelling::Binary } else { Spelling::Decimal };
+        Self { spelling, ..self }.to_string()
+    }
+
     /// Whether it is below zero.
     #[must_use]
     pub const fn is_negative(self) -> bool {
@@ -253,6 +267,22 @@ mod tests {
                 Err(error) => assert_eq!((error, canonical), (Error::TooLarge, "too large"), "{text}"),
             }
         }
+    }
+
+    #[test]
+    fn equal_amounts_have_one_text() {
+        for (texts, text) in [
+            (["1Gi", "1024Mi", "1048576Ki", "1073741824", "1073741824000m"], "1Gi"),
+            (["1", "1000m", "1.0", "1e0", "+1"], "1"),
+            (["1500m", "1.5", "1500e-3", "0.0015k", "1500000u"], "1500m"),
+            (["2k", "2000", "2e3", "2000000m", "0.002M"], "2k"),
+        ] {
+            for one in texts {
+                assert_eq!(Quantity::parse(one).unwrap().uniform(), text, "{one}");
+                assert!(Quantity::same(one, text));
+            }
+        }
+        assert!(!Quantity::same("1Gi", "1G") && !Quantity::same("x", "x"));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::syntax::{Access, Expr, Form, Loop, Node};
 use super::value::{Key, Value, tenth};
 
 /// Most that one expression may cost, as in Kubernetes: about a tenth of a second there.
-const CALL_COST_MAX: u64 = 1_000_000;
+pub(super) const CALL_COST_MAX: u64 = 1_000_000;
 /// Longest string and largest list that may come to be: an expression must not choose how much memory it takes.
 pub(super) const SIZE_MAX: usize = 4 * 1024 * 1024;
 const LIST_COST: u64 = 10;
@@ -53,6 +53,9 @@ pub struct Machine<'a> {
     budget: Cell<u64>,
     call: Cell<u64>,
     known: RefCell<BTreeMap<&'a str, Stopped<Value>>>,
+    /// How many expressions were looked at, which is what a budget is to bound.
+    #[cfg(test)]
+    pub(super) steps: Cell<u64>,
 }
 
 /// Names of loops, the innermost first.
@@ -74,7 +77,16 @@ impl<'a> Machine<'a> {
         budget: u64,
     ) -> Self {
         let (budget, call) = (Cell::new(budget), Cell::new(CALL_COST_MAX));
-        Self { names, variables, answers, budget, call, known: RefCell::default() }
+        Self {
+            names,
+            variables,
+            answers,
+            budget,
+            call,
+            known: RefCell::default(),
+            #[cfg(test)]
+            steps: Cell::default(),
+        }
     }
 
     /// The value of an expression.
@@ -100,6 +112,8 @@ impl<'a> Machine<'a> {
     }
 
     fn eval(&self, expr: &Expr, here: Here<'_>) -> Stopped<Value> {
+        #[cfg(test)]
+        self.steps.set(self.steps.get() + 1);
         match &expr.node {
             Node::Literal(value) => Ok(value.clone()),
             Node::Name(name) => {

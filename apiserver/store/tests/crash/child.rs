@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,21 +21,21 @@ const FAILPOINT: &str = "KUN_STORE_FAILPOINT";
 /// The test that is the child when it is told to be.
 const NAME: &str = "a_kill_at_any_moment_loses_no_acknowledged_write_and_never_moves_the_revision_back";
 
-/// The child stops by itself if its parent forgets it, or it never comes to its failpoint.
-const CHILD_LIMIT: Duration = Duration::from_secs(60);
-
 /// The revision restored stores go on after.
 pub(crate) const RESTORED_AT: Revision = Revision(1_000_000);
 
 /// How a child ends.
 pub(crate) enum Ending {
-    After(Duration),
+    /// It is killed so long after so many of its writes were acknowledged.
+    After(usize, Duration),
     ByItself,
 }
 
 /// A child that runs.
 pub(crate) struct Running {
     child: Child,
+    /// How many acknowledgements were heard so far.
+    acknowledged: Arc<AtomicUsize>,
     reader: JoinHandle<Said>,
 }
 
@@ -44,21 +45,39 @@ pub(crate) fn start(task: &str, file: &Path, failpoint: Option<&str>) -> Running
     // A process that aborts would leave its memory in the current folder.
     command.args(["-c", "ulimit -c 0; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]);
-    command.env(TASK, task).env(FILE, file).env_remove(FAILPOINT).stdout(Stdio::piped()).stderr(Stdio::null());
+    command
+        .env(TASK, task)
+        .env(FILE, file)
+        .env(hung::VARIABLE, hung::stretch().to_string())
+        .env_remove(FAILPOINT)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
     if let Some(failpoint) = failpoint {
         command.env(FAILPOINT, failpoint);
     }
     let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     // A pipe holds 64 KiB; a thread empties it so that the child never waits for us.
-    let reader = std::thread::spawn(move || lines.map_while(Result::ok).fold(Said::default(), hear));
-    Running { child, reader }
+    let acknowledged = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&acknowledged);
+    let listen = move |said: Said, line: String| {
+        let said = hear(said, line);
+        count.store(said.acknowledged.len(), Ordering::SeqCst);
+        said
+    };
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).fold(Said::default(), listen));
+    Running { child, acknowledged, reader }
 }
 
 impl Running {
     /// What it has said when it is dead, and how it died.
     pub(crate) fn end(mut self, ending: Ending) -> (Said, ExitStatus) {
-        if let Ending::After(life) = ending {
+        if let Ending::After(writes, life) = ending {
+            let begin = Instant::now();
+            while self.acknowledged.load(Ordering::SeqCst) < writes {
+                assert!(begin.elapsed() < hung::process(), "the child does not get on");
+                std::thread::sleep(Duration::from_millis(1));
+            }
             std::thread::sleep(life);
             self.child.kill().unwrap();
         }
@@ -147,14 +166,15 @@ fn compact_until_killed(url: &str) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
         let _store = Etcd::connect(compacting(url, Some(Duration::from_millis(100)))).await.unwrap();
-        tokio::time::sleep(CHILD_LIMIT).await;
+        tokio::time::sleep(hung::process()).await;
     });
 }
 
+/// The child stops by itself if its parent forgets it, or it never comes to its failpoint.
 async fn write_forever(store: Arc<dyn Store>, writer: usize) {
     let started = Instant::now();
     for count in 0_u64.. {
-        if started.elapsed() > CHILD_LIMIT {
+        if started.elapsed() > hung::process() {
             return;
         }
         say("acknowledged", &write_next(&store, writer, count).await.unwrap());

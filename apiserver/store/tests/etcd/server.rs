@@ -13,9 +13,6 @@ use tempfile::TempDir;
 /// Nobody else's loopback address.
 const HOST: Ipv4Addr = Ipv4Addr::new(127, 85, 0, 1);
 
-/// How long it may take until it listens.
-const START_LIMIT: Duration = Duration::from_secs(20);
-
 /// The binary, built by tests/cluster/build.sh. None, with a line that says so, on a machine that cannot build it; in CI
 /// that is a failure.
 pub(crate) fn binary() -> Option<&'static Path> {
@@ -130,7 +127,7 @@ impl Server {
         let child = self.child.insert(child);
         let start = Instant::now();
         loop {
-            if child.try_wait().unwrap().is_some() || start.elapsed() > START_LIMIT {
+            if child.try_wait().unwrap().is_some() || start.elapsed() > hung::process() {
                 return Err(std::fs::read_to_string(&log).unwrap_or_default());
             }
             if std::net::TcpStream::connect(self.client).is_ok() {
@@ -170,7 +167,7 @@ impl Server {
         };
         let start = Instant::now();
         while !std::fs::read_dir(&tasks).unwrap().all(stands) {
-            assert!(start.elapsed() < START_LIMIT, "etcd does not stand still");
+            assert!(start.elapsed() < hung::process(), "etcd does not stand still");
             std::thread::sleep(Duration::from_millis(1));
         }
     }

@@ -25,9 +25,6 @@ const NAMESPACES: [&str; 2] = ["a", "b"];
 const NAMES: [&str; 3] = ["x", "y", "z"];
 const COLORS: [&str; 2] = ["red", "blue"];
 
-/// How long the last event may take to reach a watch.
-const PATIENCE: Duration = Duration::from_secs(20);
-
 /// What all clients share.
 struct Room {
     store: Arc<dyn Store>,
@@ -59,7 +56,7 @@ pub(crate) async fn record(store: Arc<dyn Store>, seed: u64) -> History {
     let last = room.cache.fresh().await.unwrap();
     over.send_replace(last);
     for watcher in watchers {
-        tokio::time::timeout(PATIENCE, watcher).await.expect("the watch shows the last event").unwrap();
+        tokio::time::timeout(hung::answer(), watcher).await.expect("the watch shows the last event").unwrap();
     }
     room.cache.close().await;
     std::mem::take(&mut *room.history.lock().unwrap())

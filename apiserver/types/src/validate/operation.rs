@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::{Faults, SHARDS_MAX, backup::cluster_name, text};
 use crate::{
     field::{Fault, Path},
-    operation::{FailoverAction, RedisOperation, RestartAction},
+    operation::{FailoverAction, FailoverMode, RedisOperation, RestartAction},
 };
 
 /// Longest reason, a sentence or two.
@@ -36,10 +36,14 @@ pub fn operation(object: &RedisOperation) -> Vec<Fault> {
 }
 
 fn failover(faults: &mut Faults, path: &Path, action: &FailoverAction) {
-    let FailoverAction { shard, candidate, mode: _, reason } = action;
+    let FailoverAction { shard, candidate, mode, accept_data_loss, reason } = action;
     faults.range(path.child("shard"), *shard, &(0..=SHARDS_MAX - 1), "shards are counted from 0");
     if let Some(candidate) = candidate {
         faults.reference(path.child("candidate"), candidate);
+    }
+    if *accept_data_loss && *mode != FailoverMode::Force {
+        let why = "may be true with mode Force only: a coordinated failover loses nothing";
+        faults.push(Fault::invalid(path.child("acceptDataLoss"), true, why));
     }
     faults.prose(path.child("reason"), reason.as_deref(), REASON_MAX);
 }

@@ -73,32 +73,30 @@ fn storage(faults: &mut Vec<Fault>, path: &Path, new: &RedisClusterSpec, old: &R
                 "may not be added: the pods' data lies elsewhere; make a new cluster",
             ));
         }
-        (Some(new), Some(storage)) => {
-            volume_class(faults, path, new, storage);
-            faults.extend(shrinking(&path.child("size"), new, (storage, old)));
-        }
-    }
-}
-
-fn volume_class(faults: &mut Vec<Fault>, path: &Path, new: &Storage, old: &Storage) {
-    if new.class_name != old.class_name {
-        let value = new.class_name.clone().map_or(Value::Null, Value::String);
-        let was = old.class_name.as_deref().unwrap_or("the cluster's default");
-        faults.push(Fault::invalid(path.child("className"), value, format!("is immutable: it is {was}")));
+        (Some(new), Some(storage)) => volumes(faults, path, new, storage, given(old)),
     }
 }
 
 /// Volumes do not shrink. Where it is not known how large they are, the old spec stands for it; where it is known, a size that none of
 /// them has been given may be taken back.
-fn shrinking(path: &Path, new: &Storage, (old, cluster): (&Storage, &RedisCluster)) -> Option<Fault> {
-    let size = |text: &str| Quantity::parse(text).ok();
-    let given = cluster.status.as_ref().and_then(|status| size(status.volume_size.as_deref()?));
-    let (wanted, asked) = (size(&new.size)?, size(&old.size)?);
-    let least = given.filter(|given| given.bytes() < asked.bytes()).unwrap_or(asked);
-    (wanted.bytes() < least.bytes()).then(|| {
-        let why = format!("must be at least {least}: a volume cannot shrink");
-        Fault::invalid(path.clone(), new.size.as_str(), why)
-    })
+fn volumes(faults: &mut Vec<Fault>, path: &Path, new: &Storage, old: &Storage, given: Option<Quantity>) {
+    if new.class_name != old.class_name {
+        let value = new.class_name.clone().map_or(Value::Null, Value::String);
+        let was = old.class_name.as_deref().unwrap_or("the cluster's default");
+        faults.push(Fault::invalid(path.child("className"), value, format!("is immutable: it is {was}")));
+    }
+    if let (Ok(wanted), Ok(asked)) = (Quantity::parse(&new.size), Quantity::parse(&old.size)) {
+        let least = given.filter(|given| given.bytes() < asked.bytes()).unwrap_or(asked);
+        if wanted.bytes() < least.bytes() {
+            let why = format!("must be at least {least}: a volume cannot shrink");
+            faults.push(Fault::invalid(path.child("size"), new.size.as_str(), why));
+        }
+    }
+}
+
+/// What the largest volume was asked to hold, as far as it was observed.
+fn given(cluster: &RedisCluster) -> Option<Quantity> {
+    Quantity::parse(cluster.status.as_ref()?.volume_size.as_deref()?).ok()
 }
 
 /// Faults of replacing a RedisBackup.

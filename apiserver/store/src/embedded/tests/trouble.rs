@@ -1,8 +1,6 @@
 //! Campaigns on the simulated disk: power cuts and I/O errors at any operation, opening and recovering among them, with
 //! concurrent writers and a watcher. `KUN_SOAK` multiplies them.
 
-use std::time::Duration;
-
 use super::disk::Errno;
 use super::tally::{Tally, next_random, soak};
 use super::*;
@@ -26,9 +24,6 @@ const FAILURES: usize = 60;
 
 /// How many writes each writer tries before it leaves by itself.
 const WRITES: u64 = 12;
-
-/// How long what was published may take to reach a watcher.
-const NOTICE: Duration = Duration::from_secs(10);
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
@@ -57,7 +52,7 @@ async fn live(store: Embedded, start: u64) -> Said {
         writer.unwrap();
     }
     store.close().await;
-    tokio::time::timeout(NOTICE, watcher).await.expect("the feed ends with the store").unwrap();
+    tokio::time::timeout(hung::answer(), watcher).await.expect("the feed ends with the store").unwrap();
     let take = |lines: &Mutex<Vec<Line>>| std::mem::take(&mut *lines.lock().unwrap());
     Said { acknowledged: take(&acknowledged), seen: take(&seen) }
 }

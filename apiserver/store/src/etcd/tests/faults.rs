@@ -1,10 +1,11 @@
 //! etcd that dies, stands still, or forgets.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::task::JoinSet;
 
+use super::clock::{Clock, until};
 use super::*;
 use crate::cache::{self, Cache, Describe, Options, Paths};
 
@@ -20,6 +21,7 @@ async fn count_up(
     store: Arc<Etcd>,
     key: Key,
     mut seen: Option<(u64, Revision)>,
+    written: Arc<AtomicU64>,
 ) -> (Key, u64, Ended, Option<(u64, Revision)>) {
     loop {
         let count = seen.map_or(0, |(count, _)| count + 1);
@@ -29,7 +31,10 @@ async fn count_up(
             Some((_, revision)) => Write::update(key.clone(), revision, value),
         };
         match store.write(write).await {
-            Ok(Written { revision }) => seen = Some((count, revision)),
+            Ok(Written { revision }) => {
+                seen = Some((count, revision));
+                written.fetch_add(1, Ordering::SeqCst);
+            }
             Err(Error::Unclear { .. }) => return (key, count, Ended::Unclear, seen),
             Err(Error::Backend { .. }) => return (key, count, Ended::NotDone, seen),
             Err(other) => panic!("{key}: {other}"),
@@ -49,22 +54,17 @@ async fn a_killed_etcd_loses_nothing_acknowledged_and_what_is_unclear_is_said_to
         (0..WRITERS).map(|n| (pod(&format!("w{n}")), None)).collect();
     let mut acknowledged = 0;
     for round in 0..ROUNDS {
-        let mut writers = JoinSet::new();
+        let (mut writers, written) = (JoinSet::new(), Arc::new(AtomicU64::new(0)));
         for (key, seen) in known.clone() {
-            writers.spawn(count_up(Arc::clone(&store), key, seen));
+            writers.spawn(count_up(Arc::clone(&store), key, seen, Arc::clone(&written)));
         }
-        tokio::time::sleep(Duration::from_millis(150 + 37 * round)).await;
+        let enough = 60 + 37 * round;
+        until("it is written to", || written.load(Ordering::SeqCst) > enough).await;
         server.kill();
         let ended = writers.join_all().await;
         server.restart();
         for (key, tried, how, told) in ended {
-            let found = loop {
-                match store.get(&key).await {
-                    Ok(found) => break found,
-                    Err(Error::Backend { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
-                    Err(other) => panic!("{other}"),
-                }
-            };
+            let found = tokio::time::timeout(hung::process(), found(&store, &key)).await.expect("etcd is back");
             let found = found
                 .map(|stored| (std::str::from_utf8(&stored.value).unwrap().parse::<u64>().unwrap(), stored.revision));
             let was_done = found.is_some_and(|(count, _)| count == tried);
@@ -81,6 +81,17 @@ async fn a_killed_etcd_loses_nothing_acknowledged_and_what_is_unclear_is_said_to
     replay(&store, &mut feed, &known).await;
 }
 
+/// What is there, once etcd is back.
+async fn found(store: &Etcd, key: &Key) -> Option<Stored> {
+    loop {
+        match store.get(key).await {
+            Ok(found) => return found,
+            Err(Error::Backend { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
 /// The feed that lived through all of it told every change once and in order.
 async fn replay(store: &Etcd, feed: &mut Feed, known: &BTreeMap<Key, Option<(u64, Revision)>>) {
     let now = store.current_revision().await.unwrap();
@@ -88,8 +99,7 @@ async fn replay(store: &Etcd, feed: &mut Feed, known: &BTreeMap<Key, Option<(u64
     let mut told: BTreeMap<Key, (u64, Revision)> = BTreeMap::new();
     store.expect(now);
     while reached < now {
-        let batch =
-            tokio::time::timeout(Duration::from_secs(20), feed.next()).await.expect("the feed goes on").unwrap();
+        let batch = tokio::time::timeout(hung::process(), feed.next()).await.expect("the feed goes on").unwrap();
         for event in batch.events {
             let crate::Change::Put { value, previous } = event.change else { panic!("nothing was deleted") };
             let count: u64 = std::str::from_utf8(&value).unwrap().parse().unwrap();
@@ -120,7 +130,7 @@ async fn a_feed_whose_past_was_compacted_while_it_was_cut_off_says_so() {
     let third = other.write(Write::update(pod("p"), second, "3".into())).await.unwrap().revision;
     compact(&other.client).await;
     let expired = Error::Expired { requested: first, oldest: third, current: third };
-    assert_eq!(tokio::time::timeout(Duration::from_secs(20), feed.next()).await.unwrap(), Err(expired));
+    assert_eq!(tokio::time::timeout(hung::process(), feed.next()).await.unwrap(), Err(expired));
     assert_eq!(feed.next().await, Err(Error::Closed), "nothing follows an error");
 }
 
@@ -134,10 +144,10 @@ async fn an_etcd_whose_clock_went_back_ends_the_feed() {
     assert_eq!(feed.next().await.unwrap().revision, first);
     server.forget_everything();
     let future = Error::Future { requested: first, current: Revision::FIRST };
-    assert_eq!(tokio::time::timeout(Duration::from_secs(20), feed.next()).await.unwrap(), Err(future));
+    assert_eq!(tokio::time::timeout(hung::process(), feed.next()).await.unwrap(), Err(future));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn an_etcd_that_stands_still_is_an_error_within_bounds_and_afterwards_all_is_well() {
     let Some(binary) = server::binary() else { return };
     let server = Server::fast(binary);
@@ -146,17 +156,19 @@ async fn an_etcd_that_stands_still_is_an_error_within_bounds_and_afterwards_all_
     let cache = Cache::start(store.clone(), [("pods".to_owned(), describe)], Options::default()).await.unwrap();
     let seen = cache.write(Write::create(pod("p"), object("p", "red"))).await.unwrap().revision;
     server.hold();
-    let start = Instant::now();
-    let key = pod("p");
-    let (get, list, revision, fresh, write, watch) = futures::join!(
-        store.get(&key),
-        store.list(ListOptions { limit: Some(1), ..ListOptions::all(crate::Range::of("pods", None)) }),
-        store.current_revision(),
-        cache.fresh(),
-        store.write(Write::update(pod("p"), seen, object("p", "blue"))),
-        store.watch(seen),
-    );
-    let waited = start.elapsed();
+    let (clock, key) = (Clock::stop(), pod("p"));
+    let asked = async {
+        futures::join!(
+            store.get(&key),
+            store.list(ListOptions { limit: Some(1), ..ListOptions::all(crate::Range::of("pods", None)) }),
+            store.current_revision(),
+            cache.fresh(),
+            store.write(Write::update(pod("p"), seen, object("p", "blue"))),
+            store.watch(seen),
+        )
+    };
+    let ((get, list, revision, fresh, write, watch), waited) =
+        clock.pass_until(Duration::from_millis(100), asked).await;
     let is_backend = |error: &Error| matches!(error, Error::Backend { .. });
     assert!(is_backend(&get.unwrap_err()));
     assert!(is_backend(&list.unwrap_err()));
@@ -166,13 +178,11 @@ async fn an_etcd_that_stands_still_is_an_error_within_bounds_and_afterwards_all_
     assert!(matches!(write.unwrap_err(), Error::Unclear { .. }));
     assert!(waited < Duration::from_secs(45), "{waited:?}");
     server.release();
+    clock.run();
     // The write that nobody knew about may come through late, so the key is looked at, not guessed.
-    let now = loop {
-        match cache.fresh().await {
-            Ok(_) => break cache.resource("pods").unwrap().get(&key).unwrap().unwrap().revision(),
-            Err(error) => assert!(start.elapsed() < Duration::from_secs(80), "{error}"),
-        }
-    };
+    let again = async { while cache.fresh().await.is_err() {} };
+    tokio::time::timeout(hung::process(), again).await.expect("all is well again");
+    let now = cache.resource("pods").unwrap().get(&key).unwrap().unwrap().revision();
     assert_eq!(store.get(&key).await.unwrap().unwrap().revision, now);
     cache.write(Write::delete(key.clone(), now)).await.unwrap();
     assert_eq!(cache.resource("pods").unwrap().get(&key).unwrap(), None);

@@ -37,7 +37,7 @@ async fn only_who_trusts_etcd_and_is_trusted_by_it_gets_through() {
     let client = |from: &Authority| from.issue(&leaf("kun", Usage::CLIENT, Vec::new())).unwrap();
     let with = |tls| EtcdOptions { tls: Some(tls), start_patience: Duration::ZERO, ..options(&server) };
 
-    let start_patience = Duration::from_secs(20);
+    let start_patience = hung::process();
     let good = EtcdOptions { start_patience, ..with(config(&authority, Some(client(&authority)))) };
     let store = Etcd::connect(good).await.unwrap();
     let mut feed = store.watch(Revision::FIRST).await.unwrap();
