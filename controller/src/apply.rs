@@ -26,7 +26,7 @@ use crate::gather::Gathered;
 use crate::resolve::Resolved;
 
 pub use differs::is_part_of;
-pub use repairs::{PAUSE, REFUSED_PAUSE, Repairs};
+pub use repairs::{PAUSE, Repairs};
 
 /// Why a child could not be made what it should be.
 #[derive(Debug, thiserror::Error)]

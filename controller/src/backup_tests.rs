@@ -61,9 +61,13 @@ impl Scene {
     }
 
     fn store(&mut self, name: &str, shard: u16, slots: &str, second: i64) {
+        self.store_as(name, (shard, slots), second, true);
+    }
+
+    fn store_as(&mut self, name: &str, (shard, slots): (u16, &str), second: i64, walked: bool) {
         let artifact = json!({
             "index": shard, "slots": slots, "pod": "p", "nodeId": "n", "replicationId": "r", "offset": 7, "keys": 3,
-            "bytes": 100, "sha256": "00", "file": "f", "cutTime": Timestamp::from_second(second).unwrap(),
+            "walked": walked, "bytes": 100, "sha256": "00", "file": "f", "cutTime": Timestamp::from_second(second).unwrap(),
         });
         self.end(name, 0, &json!({"stored": {"artifact": artifact, "engineVersion": "7.0.15"}}));
     }
@@ -87,6 +91,24 @@ fn a_backup_is_completed_when_every_artifact_was_read_back_and_all_slots_are_the
     assert_eq!(status.conditions[0].message, "2 artifacts with 6 keys (200 bytes) were read back");
     assert_eq!(status.location.as_deref(), Some("shop_orders_b1_01234567"));
     assert_eq!((status.engine, status.engine_version.as_deref()), (Some(types::engine::Engine::Redis), Some("7.0.15")));
+}
+
+#[test]
+fn a_backup_whose_files_were_not_read_key_by_key_is_not_called_verified() {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.store("b1-0-0", 0, "0-8191", 10);
+    scene.store_as("b1-1-0", (1, "8192-16383"), 12, false);
+    let status = scene.round();
+    assert_eq!((status.phase, status.verified), (BackupPhase::Completed, false));
+    assert_eq!(
+        (status.conditions[0].reason.as_str(), status.conditions[0].message.as_str()),
+        (
+            "StoredOnly",
+            "2 artifacts with 6 keys (200 bytes) were read back; 1 of them, f the first, hold something that could not be read key \
+             by key"
+        )
+    );
 }
 
 #[test]

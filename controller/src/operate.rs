@@ -42,7 +42,7 @@ pub struct Round<'a> {
 pub fn request(operation: &RedisOperation) -> Option<FailoverRequest> {
     let status = operation.status.as_ref().filter(|status| status.phase == OperationPhase::Running)?;
     let action = operation.spec.failover.as_ref().filter(|_| !operation.spec.cancel)?;
-    let FailoverAction { shard, candidate, mode, reason: _ } = action;
+    let FailoverAction { shard, candidate, mode, accept_data_loss, reason: _ } = action;
     Some(FailoverRequest {
         shard: u16::try_from(*shard).ok()?,
         from: from_steps(&status.steps)?,
@@ -51,6 +51,7 @@ pub fn request(operation: &RedisOperation) -> Option<FailoverRequest> {
             FailoverMode::Coordinated => FailoverHow::Coordinated,
             FailoverMode::Force => FailoverHow::Force,
         },
+        accept_data_loss: *accept_data_loss,
     })
 }
 

@@ -61,7 +61,13 @@ fn a_failover_records_who_the_primary_was_before_anything_is_done() {
     assert_eq!((status.phase, status.start_time), (OperationPhase::Running, Some(at(100))));
     assert_eq!(status.requested_by.as_deref(), Some("alice"));
     assert_eq!(status.steps, [format!("the primary was {} (member 1-0)", id(1, 0))]);
-    let expected = FailoverRequest { shard: 1, from: id(1, 0), candidate: Some(1), how: FailoverHow::Coordinated };
+    let expected = FailoverRequest {
+        shard: 1,
+        from: id(1, 0),
+        candidate: Some(1),
+        how: FailoverHow::Coordinated,
+        accept_data_loss: false,
+    };
     assert_eq!(request(&scene.operation), Some(expected));
 }
 

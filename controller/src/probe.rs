@@ -7,6 +7,7 @@
 pub mod agent;
 mod node;
 mod place;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -44,8 +45,8 @@ pub struct Memory {
     claims: BTreeMap<NodeId, (bool, u64)>,
     /// Epochs have been raised by steps of ours since the last look: a new epoch is no sign of an election.
     raised: bool,
-    /// Replication IDs by node, as last seen: tells a replica that had finished its first sync when its primary died.
-    replication: BTreeMap<NodeId, String>,
+    /// How far replication was when each node was last seen: tells what a replica lacks whose primary has died.
+    streams: stream::Streams,
     /// Roles at the last deep look, and when it was.
     deep: Option<(BTreeMap<NodeId, bool>, Instant)>,
 }
@@ -176,13 +177,11 @@ async fn ask(question: Question<'_>, place: &Place) -> Answer {
 /// From answers to what the planner reads. Pure but for the clock inside `memory`.
 fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mut Memory) -> Probed {
     let now = Instant::now();
-    let mut primaries = BTreeMap::new();
-    for answer in answers.values() {
-        if let Answer::Redis(raw) = answer {
-            primaries.insert(raw.id, (raw.facts.replication_id.clone(), raw.facts.offset));
-        }
-    }
-    memory.replication.extend(primaries.iter().map(|(id, (replication, _))| (*id, replication.clone())));
+    let answered = answers.values().filter_map(|answer| match answer {
+        Answer::Redis(raw) => Some(&**raw),
+        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => None,
+    });
+    memory.streams.note(answered, now);
     let mut probed = Probed::default();
     for (pod, place) in question.places {
         let seen = match answers.get(pod) {
@@ -190,7 +189,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             Some(Answer::Redis(raw)) => {
                 probed.facts.insert(*pod, raw.facts.clone());
                 probed.unready.extend((!place.ready).then_some(*pod));
-                Seen::Node(Box::new(node::read(raw, &primaries, &memory.replication)))
+                Seen::Node(Box::new(node::read(raw, &memory.streams, now)))
             }
             Some(Answer::Agent(report)) => {
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));

@@ -175,6 +175,7 @@ fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
         current_epoch: epoch,
         state_ok: true,
         loading: false,
+        disk_current: true,
         node_timeout_millis: 5000,
         peers: BTreeMap::new(),
     }
@@ -185,7 +186,15 @@ fn an_election_is_a_role_won_or_a_new_epoch_or_a_past_that_is_not_known() {
     let owner = || plan::Role::Primary { slots: plan::SlotSet::all() };
     let empty = || plan::Role::Primary { slots: plan::SlotSet::EMPTY };
     let of = NodeId::from_bytes([9; 20]);
-    let replica = || plan::Role::Replica { of, synced: true, link_up: true, misled: false, offset: 0, lag_bytes: 0 };
+    let replica = || plan::Role::Replica {
+        of,
+        synced: true,
+        link_up: true,
+        misled: false,
+        offset: 0,
+        lag_bytes: 0,
+        gap: plan::Gap::default(),
+    };
     let elected = |looks: Vec<(plan::Role, u64, bool)>| {
         let mut memory = Memory::default();
         for (role, epoch, raised) in looks {

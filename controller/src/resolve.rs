@@ -208,7 +208,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
     };
     let shards = ranged("shards", shards.unwrap_or(default_shards), 1, SHARDS_MOST)?;
     let replicas = ranged("replicasPerShard", replicas_per_shard.unwrap_or(default_replicas), 0, REPLICAS_MOST)?;
-    let resources = resources.unwrap_or_default();
+    let resources = spelled_alike(resources.unwrap_or_default());
     let memory_limit = resources.limits.get("memory").map(|q| bytes("resources.limits.memory", q)).transpose()?;
     let node_timeout = duration("failover.nodeTimeout", &failover.node_timeout)?;
     let auth_name = auth.and_then(|auth| auth.secret_name);
@@ -329,7 +329,18 @@ fn max_memory(agent: &AgentConfig, limit: Option<u64>) -> Option<u64> {
 
 fn volume(storage: Storage) -> Result<Volume, Error> {
     let Storage { size, class_name, retain: _ } = storage;
-    Ok(Volume { bytes: bytes("storage.size", &size)?, size, class_name })
+    Ok(Volume { bytes: bytes("storage.size", &size)?, size: uniform(&size), class_name })
+}
+
+/// The same amounts in the same words, however they were spelled: another spelling restarts nobody.
+fn spelled_alike(resources: Resources) -> Resources {
+    let alike = |map: BTreeMap<String, String>| map.into_iter().map(|(name, text)| (name, uniform(&text))).collect();
+    let Resources { requests, limits } = resources;
+    Resources { requests: alike(requests), limits: alike(limits) }
+}
+
+fn uniform(text: &str) -> String {
+    Quantity::parse(text).map_or_else(|_| text.to_owned(), Quantity::uniform)
 }
 
 fn moving(migration: Migration) -> Result<Moving, Error> {

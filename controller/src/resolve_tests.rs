@@ -89,3 +89,27 @@ fn a_restart_that_runs_marks_the_shards_it_names_and_a_cancelled_one_none() {
     gathered.operations = vec![std::sync::Arc::new(operation)];
     assert_eq!(try_resolve(&gathered).unwrap().restarted_by, [].into());
 }
+
+#[test]
+fn another_spelling_of_an_amount_makes_no_other_objects() {
+    let objects = |size: &str, cpu: &str, memory: &str| {
+        let spec = json!({"shards": 1, "storage": {"size": size},
+            "resources": {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}});
+        crate::build::build(&try_resolve(&gathered(cluster(&spec))).unwrap())
+            .unwrap()
+            .stateful_sets
+            .into_iter()
+            .map(|set| set.spec)
+            .collect::<Vec<_>>()
+    };
+    let plain = objects("1Gi", "1", "512Mi");
+    for (size, cpu, memory) in [
+        ("1024Mi", "1000m", "524288Ki"),
+        ("1048576Ki", "1.0", "536870912"),
+        ("1073741824", "1e0", "0.5Gi"),
+        ("+1Gi", "1000000u", "536870912000m"),
+    ] {
+        assert_eq!(objects(size, cpu, memory), plain, "{size} {cpu} {memory}");
+    }
+    assert_ne!(objects("1G", "1", "512Mi"), plain);
+}

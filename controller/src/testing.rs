@@ -81,6 +81,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
                 misled: false,
                 offset: 100,
                 lag_bytes: 0,
+                gap: plan::Gap::default(),
             }
         };
         let node = Node {
@@ -95,6 +96,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             current_epoch: u64::from(shards),
             state_ok: true,
             loading: false,
+            disk_current: true,
             node_timeout_millis: 5000,
             peers: peers.collect(),
         };

@@ -1,12 +1,10 @@
 //! What the controller writes to Kubernetes, against an API server of a hundred lines that keeps objects in memory.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
-
-mod memory;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use controller::apply::{self, PAUSE, REFUSED_PAUSE, Repairs, apply};
+use crate::memory::Memory;
+use controller::apply::{self, PAUSE, Repairs, apply};
 use controller::build::build;
 use controller::credentials::SystemIssuer;
 use controller::delete::{Progress, delete, sweep_claims};
@@ -15,7 +13,6 @@ use controller::lease::{self, Guard};
 use controller::queue::Key;
 use controller::resolve::{Context, Resolved, resolve};
 use k8s_openapi::api::core::v1::Pod;
-use memory::Memory;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -354,7 +351,7 @@ async fn a_claim_that_may_not_grow_is_told_and_asked_for_now_and_then_and_stops_
     }
     scene.memory.take_writes();
     let mut seen = Vec::new();
-    for at in [start, start, start, start, start + REFUSED_PAUSE] {
+    for at in [start, start, start, start, start + types::patience::MOST] {
         let applied = scene.apply_at(&mut repairs, at).await.unwrap();
         seen.push((scene.memory.take_writes().join(", "), applied.changed.join(", "), applied.refused));
     }
@@ -503,11 +500,12 @@ async fn of_two_controllers_one_leads_and_the_other_follows_when_the_lease_is_gi
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap();
+        tokio::time::timeout(hung::process(), wait).await.unwrap();
     };
     let (first, stop_first, first_task) = started("one");
     until(&first).await;
     let (second, _stop, _second_task) = started("two");
+    // The second one has had time to ask, and was told to wait.
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert!(first.is_valid() && !second.is_valid());
     stop_first.cancel();

@@ -1,12 +1,10 @@
 //! What a whole reconcile does where our store was lost or went back, against an API server in memory: nothing, and it
 //! says so; and that a cluster that was brought back finds everything as it was.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 #[allow(dead_code, reason = "shared with other tests, which use other parts of it")]
-mod memory;
-
 use std::sync::Arc;
 
+use crate::memory::Memory;
 use controller::credentials::SystemIssuer;
 use controller::events::Events;
 use controller::metrics::Metrics;
@@ -14,7 +12,6 @@ use controller::probe::agent::Agents;
 use controller::queue::Key;
 use controller::reconcile::{Context, Held, Locals, reconcile};
 use controller::report::Reach;
-use memory::Memory;
 use serde_json::{Value, json};
 
 const CHILDREN: [&str; 6] =

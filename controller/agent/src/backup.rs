@@ -355,6 +355,7 @@ fn report(
         replication_id: text(head, "kun-replication-id"),
         offset: number(head, "kun-offset").ok_or_else(|| illegible("kun-offset"))?,
         keys: number(trailers, "kun-keys").ok_or_else(|| illegible("kun-keys"))?,
+        walked: text(trailers, "kun-walked") == "yes",
         bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
         sha256,
         file: job.file.clone(),

@@ -79,6 +79,18 @@ impl Secret {
         Self(text.into())
     }
 
+    /// A password that nobody can guess.
+    ///
+    /// # Panics
+    /// When the kernel gives no random bytes; nothing can be kept secret then.
+    #[must_use]
+    #[allow(clippy::expect_used, reason = "there is nothing that could be done instead")]
+    pub fn random() -> Self {
+        let mut bytes = [0_u8; 32];
+        aws_lc_rs::rand::fill(&mut bytes).expect("random bytes");
+        Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// The password itself; only for what goes to Redis or into a 0600 file.
     #[must_use]
     pub fn expose(&self) -> &str {

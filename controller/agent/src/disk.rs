@@ -185,7 +185,13 @@ mod tests {
         assert!(survey(dir.path()).unwrap().aof);
         fs::write(at(RDB_FILE), "x").unwrap();
         assert!(survey(dir.path()).unwrap().rdb);
-        assert!(survey(dir.path()).unwrap().written.unwrap() < Duration::from_secs(60));
+        let (now, hour) = (SystemTime::now(), Duration::from_secs(3600));
+        let log = "appendonlydir/appendonly.aof";
+        for (name, hours) in [(RDB_FILE, 2), (&format!("{log}.1.incr.aof"), 1), (&format!("{log}.manifest"), 3)] {
+            fs::File::options().write(true).open(at(name)).unwrap().set_modified(now - hour * hours).unwrap();
+        }
+        let written = survey(dir.path()).unwrap().written.unwrap();
+        assert!((hour..hour * 2).contains(&written), "the youngest file counts: {written:?}");
     }
 
     #[test]

@@ -7,8 +7,10 @@ use tokio::time::{Instant, sleep};
 use types::{agent::AgentPhase, cluster::AppendOnly};
 
 use crate::{
+    admission,
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
     identity::{self, Verdict},
+    marker::{self, Owner},
     shared::Shared,
     start::{self, Asked, Facts, Start},
 };
@@ -23,6 +25,8 @@ const LATER: Duration = Duration::from_millis(1000);
 pub struct Admission {
     /// What lies on disk now.
     pub survey: Survey,
+    /// Replicas may connect as soon as it runs.
+    pub lets_replicas_in: bool,
 }
 
 /// Waits until redis-server may be started, and makes room for it.
@@ -44,7 +48,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         let pause = match decision {
             Start::AsIs { why } => {
                 tracing::info!(why, "redis-server starts with its files as they are");
-                return Ok(Admission { survey: disk::survey(&shared.options.data_dir)? });
+                return admission(shared);
             }
             Start::Blank { quarantine } => return blank(shared, quarantine),
             Start::AskFailover { replica, address } => {
@@ -82,8 +86,10 @@ async fn gather(
     let survey = disk::survey(&shared.options.data_dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
     let holds_data = survey.holds_data();
+    let foreign = foreign(shared)?;
     shared.report.send_modify(|report| {
-        report.node_id = verdict.node_id().map(ToString::to_string);
+        // Another member's identity is nothing that could be released here.
+        report.node_id = verdict.node_id().filter(|_| foreign.is_none()).map(ToString::to_string);
         report.holds_data = holds_data;
     });
     // Only an owner's start depends on what peers say.
@@ -94,6 +100,7 @@ async fn gather(
     Ok(Facts {
         mode: inputs.config.mode,
         holds_data,
+        foreign,
         written: survey.written,
         append_only: inputs.config.append_only != AppendOnly::Off,
         verdict,
@@ -111,5 +118,28 @@ fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Erro
         let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR])?;
         tracing::warn!(to = ?moved, "files were moved away and are kept; redis-server starts as a blank node");
     }
-    Ok(Admission { survey: disk::survey(dir)? })
+    admission(shared)
+}
+
+/// What lies there is this member's from now on.
+fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
+    let (dir, member) = (&shared.options.data_dir, shared.member());
+    if marker::read(dir)? != Owner::Member(member.clone()) {
+        marker::write(dir, &member)?;
+    }
+    let survey = disk::survey(dir)?;
+    let verdict = identity::judge(survey.nodes.as_deref());
+    let lets_replicas_in = admission::from_the_start(shared.inputs().config.mode, &verdict);
+    Ok(Admission { survey, lets_replicas_in })
+}
+
+/// Whose data lies there, if it is not this member's.
+fn foreign(shared: &Arc<Shared>) -> Result<Option<String>, disk::Error> {
+    let me = shared.member();
+    Ok(match marker::read(&shared.options.data_dir)? {
+        Owner::Nobody => None,
+        Owner::Member(owner) if owner == me => None,
+        Owner::Member(owner) => Some(format!("the volume holds the data of {owner}, and this is {me}")),
+        Owner::Illegible => Some(format!("{} on the volume does not say whose data it holds", marker::FILE)),
+    })
 }

@@ -19,6 +19,10 @@ const TAKE_OVER: Duration = Duration::from_millis(5200);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Replicas that are asked, one after the other: with the shutdown it must fit into the grace period of 30 s.
 const CANDIDATES: usize = 2;
+/// How long all of them together may take to write their append-only files anew.
+const REWRITE: Duration = Duration::from_secs(8);
+/// How often that is looked at.
+const REWRITE_LOOK: Duration = Duration::from_millis(100);
 /// A replica that has not acknowledged for longer is not in sync.
 const LAG_SECONDS: i64 = 2;
 
@@ -59,8 +63,9 @@ pub async fn hand_over(local: &Local, asker: &Asker) -> Result<Outcome, Error> {
     let info = connection.info(&["replication"]).await?;
     let candidates = successors(&table, &info.replicas());
     let mut why = format!("it has no replica in sync ({} attached)", info.replicas().len());
+    let patience = Instant::now() + REWRITE;
     for (id, address) in candidates.into_iter().take(CANDIDATES) {
-        match ask_to_take_over(&mut connection, asker, &id, address).await {
+        match ask_to_take_over(&mut connection, asker, (&id, address), patience).await {
             Ok(()) => return Ok(Outcome::Done { to: id }),
             Err(reason) => why = format!("replica {id}: {reason}"),
         }
@@ -71,11 +76,12 @@ pub async fn hand_over(local: &Local, asker: &Asker) -> Result<Outcome, Error> {
 async fn ask_to_take_over(
     own: &mut Connection,
     asker: &Asker,
-    id: &NodeId,
-    address: std::net::SocketAddr,
+    (id, address): (&NodeId, std::net::SocketAddr),
+    patience: Instant,
 ) -> Result<(), String> {
     let opened = asker.open(id, address).await.map_err(|error| error.to_string())?;
     let mut replica = opened.ok_or_else(|| format!("somebody else answers at {address}"))?;
+    await_disk(&mut replica, patience).await?;
     replica.call(&["CLUSTER", "FAILOVER"]).await.map_err(|error| error.to_string())?;
     let (began, mut pushed) = (Instant::now(), false);
     while began.elapsed() < TAKE_OVER {
@@ -96,6 +102,32 @@ async fn ask_to_take_over(
         sleep(LOOK_AGAIN).await;
     }
     Err(format!("it did not take over within {} ms", TAKE_OVER.as_millis()))
+}
+
+/// Waits until what the replica would load after a crash is what it has in memory: until its append-only file is written anew after a
+/// full synchronisation, the former one counts (`AOF_WAIT_REWRITE`), and this member's disk is the only one that has everything.
+async fn await_disk(replica: &mut Connection, patience: Instant) -> Result<(), String> {
+    loop {
+        let info = replica.info(&["persistence"]).await.map_err(|error| error.to_string())?;
+        match rewriting(&info) {
+            None => return Ok(()),
+            Some(why) if Instant::now() >= patience => return Err(why.to_owned()),
+            Some(_) => sleep(REWRITE_LOOK).await,
+        }
+    }
+}
+
+/// Why its disk may hold an older data set than its memory. Pure.
+fn rewriting(info: &Info) -> Option<&'static str> {
+    let is_set = |name: &str| info.flag(name) == Some(true);
+    if !is_set("aof_enabled") {
+        return None;
+    }
+    if is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled") {
+        return Some("its append-only file is being written anew, and a restart would load an older data set");
+    }
+    let has_failed = info.get("aof_last_bgrewrite_status") == Some("err");
+    has_failed.then_some("its append-only file could not be written anew, and a restart might load an older data set")
 }
 
 /// Replicas that may take over: known members whose stream is up to date, furthest first. Pure.
@@ -191,6 +223,20 @@ mod tests {
         assert_eq!(order(&[line(4, "online", 10, 0), line(9, "online", 10, 0)]), [""; 0]);
         let reader = ReplicaLine { port: 0, ..line(2, "online", 99, 0) };
         assert_eq!(order(&[reader]), [""; 0]);
+    }
+
+    #[test]
+    fn a_role_goes_only_where_a_restart_would_find_the_data() {
+        let aof = |enabled: u8, running: u8, scheduled: u8, last: &str| {
+            let info = Info::parse(&format!(
+                "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
+                 aof_last_bgrewrite_status:{last}\n"
+            ));
+            rewriting(&info).is_some()
+        };
+        let found =
+            [aof(1, 0, 0, "ok"), aof(0, 0, 0, "ok"), aof(1, 1, 0, "ok"), aof(1, 0, 1, "ok"), aof(1, 0, 0, "err")];
+        assert_eq!(found, [false, false, true, true, true]);
     }
 
     #[test]

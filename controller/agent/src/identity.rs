@@ -50,6 +50,12 @@ impl Identity {
         self.role == Role::Primary && !self.slots.is_empty()
     }
 
+    /// Whether it followed somebody.
+    #[must_use]
+    pub fn is_replica(&self) -> bool {
+        matches!(self.role, Role::Replica(_))
+    }
+
     /// Replicas of this member that the file knows.
     pub fn replicas(&self) -> impl Iterator<Item = &Node> {
         self.peers.iter().filter(|peer| peer.primary.as_ref() == Some(&self.id))

@@ -9,6 +9,7 @@
 //! and the start guard judges the new situation. **When the agent is killed** redis-server may go on alone (see
 //! [`process`]); the next agent hands over from it and takes it down before anything else.
 
+pub mod admission;
 pub mod backup;
 pub mod config;
 pub mod digest;
@@ -19,9 +20,11 @@ pub mod guard;
 pub mod handover;
 pub mod identity;
 pub mod local;
+pub mod marker;
 pub mod metrics;
 pub mod peers;
 pub mod process;
+pub mod promotion;
 pub mod rdb;
 pub mod ready;
 pub mod render;
@@ -160,7 +163,10 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     }
     engine::await_image(shared).await;
     let admission = guard::admit(shared).await?;
-    let conf = upkeep::write_files(options, &shared.inputs(), Some(&admission.survey))?;
+    if admission.lets_replicas_in {
+        shared.let_replicas_in();
+    }
+    let conf = upkeep::write_files(shared, &shared.inputs(), Some(&admission.survey))?;
     let running = process::spawn(&options.redis_server, &conf, &options.run_dir)?;
     shared.report.send_modify(|report| report.starts = report.starts.saturating_add(1));
     shared.enter(AgentPhase::Running, None);

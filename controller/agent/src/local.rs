@@ -40,7 +40,15 @@ impl Local {
     /// # Errors
     /// When Redis does not answer or refuses the password.
     pub async fn open(&self, deadline: Duration) -> Result<Connection, Error> {
-        let mut options = Options::new(self.address).credentials(self.credentials()).deadline(deadline);
+        self.open_as(self.credentials(), deadline).await
+    }
+
+    /// The same as another user.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses the password.
+    pub async fn open_as(&self, user: Credentials, deadline: Duration) -> Result<Connection, Error> {
+        let mut options = Options::new(self.address).credentials(user).deadline(deadline);
         options.source = Some(self.address.ip());
         options.connect_timeout = DEADLINE;
         Connection::open(&options).await

@@ -108,14 +108,15 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
     let is_replica = info.get("role") == Some("slave");
     let offset = if is_replica { info.number("slave_repl_offset") } else { info.number("master_repl_offset") };
     let link_up = info.get("master_link_status") == Some("up");
-    let down = info.number("master_link_down_since_seconds").unwrap_or_default().max(0).unsigned_abs();
+    // -1: it was never up since the process started, and what is held came from the disk, however old.
+    let down = info.number("master_link_down_since_seconds").and_then(|seconds| u64::try_from(seconds).ok());
     Peer {
         address,
         table,
         offset: offset.unwrap_or_default(),
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
-        link_down_for: (is_replica && !link_up).then(|| Duration::from_secs(down)),
+        link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
         keys: info.keys(),
     }
 }

@@ -10,10 +10,10 @@ use types::{
     agent::AgentConfig,
     cluster::{AppendOnly, EvictionPolicy, Mode},
     config,
-    names::{PORT_BUS, PORT_REDIS, USER_AGENT, USER_OPERATOR, USER_REPLICA},
+    names::{PORT_BUS, PORT_REDIS, USER_AGENT, USER_LOCAL, USER_OPERATOR, USER_REPLICA},
 };
 
-use crate::config::{Inputs, Options, Passwords};
+use crate::config::{Inputs, Options, Passwords, Secret};
 
 /// What cannot be rendered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -175,9 +175,9 @@ fn cluster(ip: IpAddr, config: &AgentConfig) -> Vec<Directive> {
         Directive::new("cluster-node-timeout", &[&config.node_timeout_millis.to_string()]),
         Directive::new("cluster-allow-replica-migration", &["no"]),
         Directive::new("cluster-require-full-coverage", &["no"]),
-        // Age says little about a replica whose primary was slow to die; what counts is whether it was ever in sync:
-        // it starts without the right to be promoted and the agent grants it after its first sync (reliability.md A4, 6).
-        Directive::new("cluster-replica-validity-factor", &["0"]),
+        // A replica starts without the right to be promoted; the agent grants it from its first sync on and takes it back while its
+        // primary goes on without it. Redis' own bound on the age of a copy stands behind that, should the agent hang.
+        Directive::new("cluster-replica-validity-factor", &["10"]),
         Directive::new("cluster-replica-no-failover", &["yes"]),
     ]
 }
@@ -234,20 +234,23 @@ fn word(text: &mut String, word: &str) {
     text.push('"');
 }
 
-/// The text of users.acl: four users, nothing else. Passwords as SHA-256.
+/// The text of users.acl: five users, nothing else. Passwords as SHA-256, `own` is that of the user of this very agent. The user of replication is off where `replicas` are not to be
+/// let in ([`crate::admission`]).
 #[must_use]
-pub fn acl(passwords: &Passwords) -> String {
+pub fn acl(passwords: &Passwords, own: &Secret, replicas: bool) -> String {
     let users = [
         ("default", &passwords.application, APPLICATION),
         (USER_OPERATOR, &passwords.operator, OPERATOR),
         (USER_AGENT, &passwords.agent, AGENT),
         (USER_REPLICA, &passwords.replica, REPLICA),
+        (USER_LOCAL, own, LOCAL),
     ];
     users
         .iter()
         .map(|(user, password, rules)| {
+            let state = if *user == USER_REPLICA && !replicas { "off" } else { "on" };
             format!(
-                "user {user} on sanitize-payload #{} {rules}\n",
+                "user {user} {state} sanitize-payload #{} {rules}\n",
                 crate::digest::sha256_hex(password.expose().as_bytes())
             )
         })
@@ -274,6 +277,9 @@ const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +in
 const AGENT: &str = "resetkeys resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +auth +hello +select +command \
     +config|get +config|set +acl|load +acl|whoami +shutdown +psync +sync +replconf +client|id +client|info +client|setname \
     +cluster|info +cluster|nodes +cluster|myid +cluster|slots +cluster|shards +cluster|failover";
+
+/// The agent at its own Redis: users.
+const LOCAL: &str = "resetkeys resetchannels -@all +ping +auth +hello +acl|setuser";
 
 /// Replication.
 const REPLICA: &str = "resetkeys resetchannels -@all +ping +psync +replconf";

@@ -1,13 +1,17 @@
 //! What the parts of one agent share: its options, its phase, its Redis, and the controller's word.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, ReleaseHow};
 
 use crate::{
-    config::{Inputs, Options},
+    config::{Inputs, Options, Secret},
     local::Local,
+    marker::Member,
     peers::Asker,
 };
 
@@ -29,6 +33,10 @@ pub struct Shared {
     pub released: watch::Sender<Option<ReleaseHow>>,
     /// Permits to stream a snapshot.
     pub snapshots: Arc<Semaphore>,
+    /// Password of [`types::names::USER_LOCAL`].
+    pub own: Secret,
+    /// The user of replication is switched on; it stays so for as long as the process runs.
+    replicas: AtomicBool,
 }
 
 impl Shared {
@@ -49,9 +57,30 @@ impl Shared {
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
+            own: Secret::random(),
+            replicas: AtomicBool::new(false),
             inputs,
             options,
         })
+    }
+
+    /// Whether replicas are let in.
+    #[must_use]
+    pub fn lets_replicas_in(&self) -> bool {
+        self.replicas.load(Ordering::Relaxed)
+    }
+
+    /// From now on they are.
+    pub fn let_replicas_in(&self) {
+        self.replicas.store(true, Ordering::Relaxed);
+    }
+
+    /// Whose data this pod's volume is to hold.
+    #[must_use]
+    pub fn member(&self) -> Member {
+        let Options { pod_name, pod_namespace, .. } = &self.options;
+        let cluster = self.inputs().config.cluster.clone();
+        Member { namespace: pod_namespace.clone(), cluster, pod: pod_name.clone() }
     }
 
     /// The inputs of now.

@@ -31,6 +31,8 @@ pub struct Facts {
     pub verdict: Verdict,
     /// Whether a data set lies on disk.
     pub holds_data: bool,
+    /// Whose the volume is, as a clause, if it is another member's.
+    pub foreign: Option<String>,
     /// How long ago the data set was last written; `None`: there is none.
     pub written: Option<Duration>,
     /// The configuration keeps every write (append-only file): files must be there once the member owned slots.
@@ -67,7 +69,8 @@ pub struct Peer {
     pub syncing: bool,
     /// It loads its data set.
     pub loading: bool,
-    /// How long its link to its primary has been down; `None`: it is up, or it is no replica.
+    /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
+    /// no replica.
     pub link_down_for: Option<Duration>,
     /// Keys it holds.
     pub keys: i64,
@@ -122,6 +125,13 @@ pub enum Start {
 /// Decides how redis-server may be started now.
 #[must_use]
 pub fn decide_start(facts: &Facts) -> Start {
+    if let Some(whose) = &facts.foreign {
+        return match facts.released {
+            // What lies there is moved away and kept.
+            Some(ReleaseHow::Blank) => Start::Blank { quarantine: true },
+            Some(ReleaseHow::AsIs) | None => Start::Hold { reason: whose.clone() },
+        };
+    }
     if facts.mode == Mode::Standalone {
         return Start::AsIs { why: "a single server has no identity to lose" };
     }

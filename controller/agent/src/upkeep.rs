@@ -4,15 +4,18 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resp::{Command, Info, Reply};
-use tokio::time::sleep;
+use resp::{ClusterInfo, Command, Info, Reply};
+use tokio::time::{Instant, sleep};
 use types::cluster::{AppendOnly, Mode};
 use types::engine::Engine;
 
 use crate::{
-    config::{Inputs, Options},
+    admission,
+    config::Inputs,
     disk::{self, AOF_DIR},
-    engine, handover, render,
+    engine, handover,
+    promotion::{Look, Promotion},
+    render,
     render::Directive,
     shared::Shared,
 };
@@ -41,10 +44,11 @@ pub enum Error {
 /// # Errors
 /// When the configuration cannot be rendered or written.
 pub fn write_files(
-    options: &Options,
+    shared: &Shared,
     inputs: &Inputs,
     survey: Option<&disk::Survey>,
 ) -> Result<std::path::PathBuf, Error> {
+    let options = &shared.options;
     let mut directives = render::directives(options, inputs)?;
     if let Some(survey) = survey {
         let load_from = if survey.aof || (!survey.rdb && keeps_every_write(inputs)) { "yes" } else { "no" };
@@ -52,8 +56,8 @@ pub fn write_files(
             directive.words = vec![load_from.to_owned()];
         }
     }
-    certs::write_private(&options.run_dir.join("users.acl"), render::acl(&inputs.passwords).as_bytes())
-        .map_err(Error::Write)?;
+    let users = render::acl(&inputs.passwords, &shared.own, shared.lets_replicas_in());
+    certs::write_private(&options.run_dir.join("users.acl"), users.as_bytes()).map_err(Error::Write)?;
     let path = options.run_dir.join("redis.conf");
     certs::write_private(&path, render::text(&directives).as_bytes()).map_err(Error::Write)?;
     Ok(path)
@@ -103,60 +107,41 @@ async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) {
 
 /// Runs until dropped.
 pub async fn run(shared: Arc<Shared>) {
-    after_loading(&shared).await;
+    tokio::join!(admission::admit_replicas(&shared), look_after(&shared));
+}
+
+async fn look_after(shared: &Arc<Shared>) {
+    after_loading(shared).await;
     let mut promotion = Promotion::default();
+    let mut looked = Instant::now();
     loop {
-        apply_changes(&shared).await;
+        apply_changes(shared).await;
         if shared.inputs().config.mode == Mode::Cluster
-            && let Ok(info) = handover::info(&shared.local, &["replication"]).await
-            && let Some(forbidden) = promotion.decide(&info)
+            && let Some(look) = look(shared).await
         {
-            let value = if forbidden { "yes" } else { "no" };
-            let directive = Directive { name: "cluster-replica-no-failover".into(), words: vec![value.into()] };
-            if set(&shared, &directive).await {
-                promotion.applied(forbidden);
+            let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
+            if let Some(forbidden) = promotion.decide(&look, since_last) {
+                let value = if forbidden { "yes" } else { "no" };
+                let directive = Directive { name: "cluster-replica-no-failover".into(), words: vec![value.into()] };
+                if set(shared, &directive).await {
+                    promotion.applied(forbidden);
+                }
             }
         }
         sleep(EVERY).await;
     }
 }
 
-/// Follows whether this member's copy is worth promoting.
-#[derive(Debug, Default)]
-struct Promotion {
-    /// What Redis was last told; it starts forbidden.
-    allowed: bool,
-    /// The primary whose copy is held whole.
-    synced_with: Option<String>,
-}
-
-impl Promotion {
-    /// Whether automatic promotion is to be forbidden from now on; `None`: no change. A replica may be promoted from its
-    /// first whole copy on, also while its link is down later (that is when it matters); with another primary it begins
-    /// anew. Explicit `CLUSTER FAILOVER` is not affected.
-    fn decide(&mut self, info: &Info) -> Option<bool> {
-        let allowed = match info.get("role") {
-            Some("slave") => {
-                let primary = info.get("master_host").map(str::to_owned);
-                let whole =
-                    info.get("master_link_status") == Some("up") && info.flag("master_sync_in_progress") == Some(false);
-                if whole {
-                    self.synced_with.clone_from(&primary);
-                }
-                self.synced_with.is_some() && self.synced_with == primary
-            }
-            // A primary cannot be promoted; when it becomes a replica it has to sync first.
-            _ => {
-                self.synced_with = None;
-                false
-            }
-        };
-        (allowed != self.allowed).then_some(!allowed)
-    }
-
-    fn applied(&mut self, forbidden: bool) {
-        self.allowed = !forbidden;
-    }
+/// The own Redis, as far as its right to be promoted depends on it; `None`: it does not answer.
+async fn look(shared: &Arc<Shared>) -> Option<Look> {
+    let cluster = |what: &str| Command::new("CLUSTER").arg(what);
+    let commands = [Command::new("INFO").args(["server", "replication"]), cluster("NODES"), cluster("INFO")];
+    let replies = shared.local.ask(&commands).await.ok()?;
+    let [info, table, view] = replies.as_slice() else { return None };
+    let table = resp::nodes::parse(table.text()?).ok()?;
+    let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
+    let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
+    Some(Look { info: Info::parse(info.text()?), primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok })
 }
 
 /// Reads the files again and applies what changed.
@@ -181,7 +166,7 @@ async fn apply_changes(shared: &Arc<Shared>) {
 async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<(), Error> {
     let before = render::directives(&shared.options, old)?;
     let after = render::directives(&shared.options, new)?;
-    write_files(&shared.options, new, None)?;
+    write_files(shared, new, None)?;
     for directive in changed(&before, &after, engine::of_program(&shared.options.redis_server)) {
         if directive.name == "appendonly" {
             settle_append_only(shared, new).await;
@@ -256,29 +241,5 @@ mod tests {
         let backlog = [directive("repl-backlog-size", "64mb")];
         assert_eq!(changed(&backlog, &[], Engine::Redis), vec![directive("repl-backlog-size", "1mb")]);
         assert_eq!(changed(&backlog, &[], Engine::Valkey), vec![directive("repl-backlog-size", "10mb")]);
-    }
-
-    #[test]
-    fn a_replica_may_be_promoted_from_its_first_whole_copy_of_its_present_primary() {
-        let replica = |host: &str, link: &str, syncing: u8| {
-            Info::parse(&format!(
-                "role:slave\nmaster_host:{host}\nmaster_link_status:{link}\nmaster_sync_in_progress:{syncing}\n"
-            ))
-        };
-        let mut promotion = Promotion::default();
-        let mut tell = |info: Info| {
-            let told = promotion.decide(&info);
-            if let Some(forbidden) = told {
-                promotion.applied(forbidden);
-            }
-            told
-        };
-        assert_eq!(tell(replica("a", "down", 1)), None);
-        assert_eq!(tell(replica("a", "up", 0)), Some(false));
-        assert_eq!(tell(replica("a", "down", 0)), None, "its primary died: now it matters");
-        assert_eq!(tell(replica("b", "down", 1)), Some(true), "another primary, no copy yet");
-        assert_eq!(tell(replica("b", "up", 0)), Some(false));
-        assert_eq!(tell(Info::parse("role:master\n")), Some(true));
-        assert_eq!(tell(replica("a", "down", 0)), None);
     }
 }

@@ -102,6 +102,8 @@ pub struct FailoverRequest {
     pub candidate: Option<u16>,
     /// How.
     pub how: FailoverHow,
+    /// With [`FailoverHow::Force`]: a copy that is not whole may be promoted although a better one may come back.
+    pub accept_data_loss: bool,
 }
 
 /// How the primary role moves.
@@ -129,6 +131,13 @@ pub struct Limits {
     pub bootstrap_node_timeout_millis: u64,
     /// A replica further behind than this is not handed the primary role on purpose.
     pub lag_bytes: u64,
+    /// A copy counts as whole while its primary is known to have lived no longer than this without it. Redis tells the age of a lost
+    /// link in whole seconds.
+    pub missed_millis: u64,
+    /// … and while it said no more than this beyond the copy, in bytes: what may be on its way at any moment.
+    pub missed_bytes: u64,
+    /// A replica that has not answered for less than this is waited for before another is promoted: it may have more.
+    pub unseen_millis: u64,
     /// A failover that was asked for is not asked for again before this time: a manual failover expires by itself after 5 s. (How long
     /// the shard rests after an election depends on its node timeout.)
     pub failover_patience_millis: u64,
@@ -143,6 +152,9 @@ impl Default for Limits {
             meets: 512,
             bootstrap_node_timeout_millis: 500,
             lag_bytes: 1 << 20,
+            missed_millis: 3_000,
+            missed_bytes: 64 << 10,
+            unseen_millis: 3_000,
             failover_patience_millis: 6_000,
         }
     }

@@ -22,9 +22,10 @@ pub mod step;
 mod phase;
 mod safety;
 mod scene;
+mod sentences;
 
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode};
-pub use observed::{Address, Health, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen};
+pub use observed::{Address, Gap, Health, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen};
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};
 pub use preview::{Preview, preview};

@@ -163,6 +163,9 @@ pub struct Node {
     pub state_ok: bool,
     /// Reading its data set from disk; not serving.
     pub loading: bool,
+    /// Its append-only file, if it has to keep one, holds what it has in memory. After a full synchronisation, and after it was switched
+    /// on, the file counts only once Redis has rewritten it: until then a restart would load what was there before.
+    pub disk_current: bool,
     /// Its current `cluster-node-timeout`.
     pub node_timeout_millis: u64,
     /// The other nodes of its own table (`CLUSTER NODES` without `myself`).
@@ -210,9 +213,21 @@ pub enum Role {
         misled: bool,
         /// Its replication offset.
         offset: u64,
-        /// Bytes it is behind its primary, as far as both were seen.
+        /// Bytes it is behind its primary, as far as both were seen; a primary that does not answer counts with what it said last.
         lag_bytes: u64,
+        /// What its primary may have done without it.
+        gap: Gap,
     },
+}
+
+/// What a primary did while the link to its replica was down. Nothing, while the link is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Gap {
+    /// For how long the primary is known to have lived without the link, in milliseconds: what it acknowledged in that time is not in
+    /// the replica's copy.
+    pub missed_millis: u64,
+    /// For how long nobody has heard of the primary, in milliseconds.
+    pub silent_millis: u64,
 }
 
 /// A mark of a half-moved slot.

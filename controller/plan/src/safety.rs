@@ -15,8 +15,24 @@ pub(crate) fn may_be_alive(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
 
 /// A place from which this node may come back with what it holds.
 pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    homes_of(scene, id).next().map(|(pod, _)| pod)
+}
+
+/// As [`may_return`], with the data that it had: what is gone with its pod, or has been found missing, does not come back.
+pub(crate) fn may_bring_data(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    let mut homes = homes_of(scene, id);
+    let found = homes.find(|(_, member)| match member.map(|member| &member.seen) {
+        None | Some(Seen::Absent) => scene.desired.restart_keeps_data,
+        Some(Seen::Held { holds_data, .. }) => *holds_data,
+        Some(Seen::Stopped | Seen::Starting | Seen::Unknown { .. } | Seen::Node(_)) => true,
+    });
+    found.map(|(pod, _)| pod)
+}
+
+/// Every place from which this node may come back.
+fn homes_of<'a>(scene: &Scene<'a>, id: NodeId) -> impl Iterator<Item = (Pod, Option<&'a Member>)> + use<'a> {
     let home = home_of(scene, id);
-    let found = scene.places().into_iter().find(|(pod, member)| match member {
+    scene.places().into_iter().filter(move |(pod, member)| match member {
         None => home.is_none_or(|home| home == *pod),
         Some(member) => match &member.seen {
             Seen::Node(_) => false,
@@ -24,8 +40,7 @@ pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
             Seen::Held { id: None, holds_data, .. } => *holds_data && may_be(*pod, member, id, home),
             Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => may_be(*pod, member, id, home),
         },
-    });
-    found.map(|(pod, _)| pod)
+    })
 }
 
 /// Another member of the shard that is not seen now and may hold the shard's data.
@@ -73,7 +88,7 @@ fn may_return_to_stay(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
 pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool {
     let near = matches!(&replica.node.role, Role::Replica { link_up: true, lag_bytes, .. } if *lag_bytes <= scene.limits.lag_bytes);
     let known = replica.node.peers.get(&lead.node.id).is_some_and(|peer| peer.slots() == lead.node.slots());
-    let stays = !scene.is_terminating(replica.pod);
+    let stays = !scene.is_terminating(replica.pod) && keeps(scene, replica);
     let links = replica.knows(lead) && lead.knows(replica);
     stays && near && known && replica.is_copy_of(lead.node.id) && links && is_electable(scene, replica, lead)
 }
@@ -114,6 +129,35 @@ pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
         Some(since_millis) if since_millis < of_millis => Err(Waiting::Rest { shard, since_millis, of_millis }),
         Some(_) | None => Ok(()),
     }
+}
+
+/// If it were restarted now, it would come back with what it holds; or nothing of this cluster would.
+pub(crate) fn keeps(scene: &Scene<'_>, live: &Live<'_>) -> bool {
+    live.node.disk_current || !scene.desired.restart_keeps_data
+}
+
+/// The copy lacks no more than the last moments of its primary: by the time the primary lived without it, and by the bytes that are
+/// known to be missing.
+pub(crate) fn is_whole(scene: &Scene<'_>, replica: &Live<'_>) -> bool {
+    match &replica.node.role {
+        Role::Replica { gap, lag_bytes, .. } => {
+            gap.missed_millis <= scene.limits.missed_millis && *lag_bytes <= scene.limits.missed_bytes
+        }
+        Role::Primary { .. } => false,
+    }
+}
+
+/// Another member of the shard that has only just stopped answering, and may have more than those that do.
+pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<(Pod, u64)> {
+    let mut members = scene.observed.members.iter().filter(|(pod, member)| {
+        pod.shard == shard && !member.terminating && identity(member).is_none_or(|id| id != lost)
+    });
+    members.find_map(|(pod, member)| match member.seen {
+        Seen::Unknown { since_millis } if since_millis < scene.limits.unseen_millis => Some((*pod, since_millis)),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } | Seen::Node(_) => {
+            None
+        }
+    })
 }
 
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.

@@ -1,21 +1,20 @@
 //! Do the checks bite? Planners broken on purpose, one fault each; every one must be caught within some thousand histories, while the real
 //! planner lives through the same histories.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use crate::support::Planner;
+use crate::support::history::{
+    Event, Setting, brutal, live_through, partings, peaceful, reversals, rough, setting, stale, unlinked,
+};
 use plan::{
-    Desired, Limits, Member, Node, Observed, PeerRole, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step,
+    Desired, Gap, Limits, Member, Node, Observed, PeerRole, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step,
     Waiting, Who, plan as sound,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
-use support::Planner;
-use support::history::{Event, Setting, brutal, live_through, partings, peaceful, reversals, rough, setting, stale};
 
 /// Histories a fault may survive.
 const PATIENCE: usize = 1_000;
@@ -82,6 +81,27 @@ fn promoting_whatever_is_there_is_caught() {
         sound(desired, &all_synced, limits)
     }
     is_caught("every replica counts as synced", broken, rough);
+}
+
+#[test]
+fn promoting_copies_that_are_not_whole_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let whole = nodes(observed, |node| {
+            if let Role::Replica { gap, .. } = &mut node.role {
+                *gap = Gap::default();
+            }
+        });
+        sound(desired, &whole, limits)
+    }
+    is_caught("nobody looks what a primary did without its replica", broken, unlinked);
+}
+
+#[test]
+fn building_on_disks_that_are_behind_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        sound(desired, &nodes(observed, |node| node.disk_current = true), limits)
+    }
+    is_caught("every disk counts as current", broken, rough);
 }
 
 #[test]

@@ -2,13 +2,10 @@
 //! the trouble ends, the cluster is what was asked for, or there is a reason.
 //!
 //! `KUN_SOAK` multiplies the number of histories and `KUN_PLAN_SEED` sets their seed (`make soak`); a failure prints the shortest history that fails.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod support;
-
+use crate::support::history::{brutal, live_through, partings, peaceful, rough, setting, stale, unlinked};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use support::history::{brutal, live_through, partings, peaceful, rough, setting, stale};
 
 /// Histories per property; `KUN_SOAK` multiplies them.
 const CASES: u32 = 300;
@@ -53,6 +50,15 @@ proptest! {
     /// Members die, are cut off, or are not seen.
     #[test]
     fn failures_cost_no_more_than_asynchronous_replication(setting in setting(), history in prop::collection::vec(rough(), 0..30)) {
+        let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
+        if plan.is_satisfied() {
+            run.everything_reads_back().map_err(TestCaseError::fail)?;
+        }
+    }
+
+    /// Replication breaks, primaries go on without their replicas, and die: what their files hold comes back.
+    #[test]
+    fn primaries_that_went_on_alone_lose_nothing(setting in setting(), history in prop::collection::vec(unlinked(), 0..30)) {
         let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
         if plan.is_satisfied() {
             run.everything_reads_back().map_err(TestCaseError::fail)?;

@@ -3,16 +3,13 @@
 //! Commands: `cluster shards=3 replicas=1 [volumes=no] [adopt=yes] [supervised=yes]`, `at site pod…`, `plan`, `round [steps]`, `tick [n]`, `run` (until
 //! rest), `layout`, `write`, `lost`, `preview`, `shards n`, `replicas n`, `pause yes|no`, `outdate all|pod…`, `approve n…`, `placed n…`,
 //! `failover shard [ordinal]`, `forgive`, `crash pod`, `delete pod`, `wipe pod`, `hide pod`, `cut pod`, `rejoin`.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
-
-mod support;
 
 use std::fmt::Write as _;
 use std::path::Path;
 
+use crate::support::Run;
 use plan::model::{Luck, Process, World};
 use plan::{Approval, Desired, FailoverHow, FailoverRequest, Plan, Pod, Role, Site, preview};
-use support::Run;
 
 fn script(name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/scripts").join(name).with_extension("txt");
@@ -83,7 +80,13 @@ fn obey(run: &mut Run, words: &[&str]) -> String {
             let from = primaries.filter_map(|(_, home)| home.server.as_ref()).find(|server| !server.slots().is_empty());
             let from = from.unwrap().id;
             let candidate = words.get(2).map(|word| word.parse().unwrap());
-            run.desired.failover = Some(FailoverRequest { shard, from, candidate, how: FailoverHow::Coordinated });
+            run.desired.failover = Some(FailoverRequest {
+                shard,
+                from,
+                candidate,
+                how: FailoverHow::Coordinated,
+                accept_data_loss: false,
+            });
         }
         "at" => words[2..].iter().for_each(|word| {
             run.world.homes.get_mut(&pod(word)).unwrap().site = Site::At(words[1].to_owned());

@@ -1,12 +1,9 @@
 //! What a user does, and what becomes of it, without any trouble and with one.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-mod support;
-
+use crate::support::Run;
+use crate::support::history::{Event, Setting, live_through};
 use plan::model::{Luck, World};
-use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Refused, Waiting};
-use support::Run;
-use support::history::{Event, Setting, live_through};
+use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Refused, Step, Waiting};
 
 fn settle(run: &mut Run) -> plan::Plan {
     let plan = run.settle(150).unwrap_or_else(|reason| panic!("{reason}"));
@@ -50,7 +47,13 @@ fn replicas_come_and_go() {
 fn a_primary_that_is_to_leave_hands_over_first() {
     let mut run = Run::created(Desired::cluster(3, 1), true);
     let from = run.world.up(Pod::new(1, 0)).unwrap().id;
-    run.desired.failover = Some(FailoverRequest { shard: 1, from, candidate: Some(1), how: FailoverHow::Coordinated });
+    run.desired.failover = Some(FailoverRequest {
+        shard: 1,
+        from,
+        candidate: Some(1),
+        how: FailoverHow::Coordinated,
+        accept_data_loss: false,
+    });
     assert_eq!(settle(&mut run).operation, Some(Operation::Done));
     run.desired.failover = None;
     run.desired.replicas = 0;
@@ -63,7 +66,13 @@ fn a_role_that_has_just_moved_rests_before_it_moves_back() {
     let mut run = Run::created(Desired::cluster(3, 1), true);
     let ask = |run: &Run, pod| {
         let from = run.world.up(pod).unwrap().id;
-        Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Coordinated })
+        Some(FailoverRequest {
+            shard: 0,
+            from,
+            candidate: None,
+            how: FailoverHow::Coordinated,
+            accept_data_loss: false,
+        })
     };
     run.desired.failover = ask(&run, Pod::new(0, 0));
     assert_eq!(settle(&mut run).operation, Some(Operation::Done));
@@ -114,6 +123,108 @@ fn a_dead_primary_is_replaced_or_comes_back() {
     }
 }
 
+/// Shard 0 has written on without its replica, and its primary's process ends.
+fn a_primary_dies_beside_a_stale_copy(with_pod: bool, volumes: bool) -> Run {
+    let mut desired = Desired::cluster(3, 1);
+    desired.restart_keeps_data = volumes;
+    desired.adopt_lost_slots = !volumes;
+    let mut run = Run::created(desired, volumes);
+    run.unlink(Pod::new(0, 1));
+    run.tick(10);
+    run.write_everywhere();
+    run.crash(Pod::new(0, 0), with_pod);
+    run
+}
+
+#[test]
+fn a_stale_copy_waits_for_the_primary_that_has_everything() {
+    for with_pod in [false, true] {
+        let mut run = a_primary_dies_beside_a_stale_copy(with_pod, true);
+        let plan = run.round(usize::MAX, false).unwrap();
+        assert_eq!(plan.steps, []);
+        let primary = run.world.homes[&Pod::new(0, 0)].last_id.unwrap();
+        let refused = Refused::StaleCopy {
+            shard: 0,
+            primary,
+            replica: Pod::new(0, 1),
+            missed_millis: 10_000,
+            lag_bytes: 7,
+            silent_millis: 0,
+        };
+        assert_eq!(plan.refused, [refused]);
+        run.rejoin_all();
+        assert!(settle(&mut run).is_satisfied());
+        assert!(run.world.excused.is_empty());
+        assert!(run.world.up(Pod::new(0, 0)).unwrap().follows().is_none(), "with pod {with_pod}");
+    }
+}
+
+#[test]
+fn a_stale_copy_is_promoted_where_nothing_better_can_come_back() {
+    let mut run = a_primary_dies_beside_a_stale_copy(true, false);
+    assert!(settle(&mut run).is_satisfied());
+    run.rejoin_all();
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.up(Pod::new(0, 1)).unwrap().follows().is_none());
+}
+
+#[test]
+fn a_stale_copy_is_promoted_when_a_person_accepts_the_loss() {
+    let mut run = a_primary_dies_beside_a_stale_copy(true, true);
+    // It stays away.
+    run.world.homes.get_mut(&Pod::new(0, 0)).unwrap().hidden = true;
+    let from = run.world.homes[&Pod::new(0, 0)].last_id.unwrap();
+    let ask = |accept_data_loss| FailoverRequest {
+        shard: 0,
+        from,
+        candidate: None,
+        how: FailoverHow::Force,
+        accept_data_loss,
+    };
+    run.desired.failover = Some(ask(false));
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert!(plan.steps.is_empty() && matches!(plan.refused[..], [Refused::StaleCopy { .. }]), "{plan:?}");
+    run.desired.failover = Some(ask(true));
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert_eq!(plan.steps.iter().map(Step::kind).collect::<Vec<_>>(), ["Failover"]);
+}
+
+#[test]
+fn a_replica_that_is_gone_for_a_moment_is_waited_for_it_may_have_more() {
+    let mut run = Run::created(Desired::cluster(3, 2), true);
+    run.crash(Pod::new(0, 0), true);
+    run.world.homes.get_mut(&Pod::new(0, 2)).unwrap().hidden = true;
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert!(plan.steps.is_empty(), "{plan:?}");
+    assert!(plan.waiting.contains(&Waiting::Unknown { pod: Pod::new(0, 2), since_millis: 1_000 }), "{plan:?}");
+}
+
+#[test]
+fn a_role_moves_only_to_a_member_whose_disk_is_current() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let (primary, replica) = (Pod::new(0, 0), Pod::new(0, 1));
+    let from = run.world.up(primary).unwrap().id;
+    let ask =
+        FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Coordinated, accept_data_loss: false };
+    let rewrite = |run: &mut Run, pod| {
+        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().stored = Some(plan::model::Data::new());
+    };
+    rewrite(&mut run, replica);
+    run.desired.failover = Some(ask);
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica }]));
+    run.tick(1);
+    assert_eq!(settle(&mut run).operation, Some(Operation::Done));
+    // Nor is the other copy restarted beside a primary whose disk is behind.
+    run.desired.failover = None;
+    run.world.homes.get_mut(&primary).unwrap().outdated = true;
+    rewrite(&mut run, replica);
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica }]));
+    run.tick(1);
+    assert!(settle(&mut run).is_satisfied());
+}
+
 #[test]
 fn all_pods_come_back_with_new_addresses() {
     for ends_with_pod in [true, false] {
@@ -130,7 +241,13 @@ fn a_replica_whose_pod_is_being_deleted_is_never_promoted_on_request() {
     let mut run = Run::created(Desired::cluster(3, 2), true);
     run.world.terminate(Pod::new(0, 1));
     let from = run.world.up(Pod::new(0, 0)).unwrap().id;
-    run.desired.failover = Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Coordinated });
+    run.desired.failover = Some(FailoverRequest {
+        shard: 0,
+        from,
+        candidate: None,
+        how: FailoverHow::Coordinated,
+        accept_data_loss: false,
+    });
     let plan = run.round(usize::MAX, false).unwrap();
     let names: Vec<String> = plan.steps.iter().map(ToString::to_string).collect();
     assert!(names.len() == 1 && names[0].contains("0-2"), "{names:?}");
@@ -279,7 +396,7 @@ fn keys_that_were_moved_to_a_primary_that_dies_at_once_are_what_replication_allo
 
 #[test]
 fn nothing_is_moved_while_another_primary_has_the_epoch_of_the_source() {
-    let failover = Event::FailOver { shard: 0, candidate: None, force: false };
+    let failover = Event::FailOver { shard: 0, candidate: None, force: false, accept_data_loss: false };
     let history =
         [Event::Replicas(2), failover, Event::Shards(4), round(1, false, 3), Event::Replicas(0), round(1, false, 0)];
     let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: Some(17_472_924_004_802_001_734), sites: 1 };

@@ -3,12 +3,11 @@
 //! absent, `?` unknown, `s` starting, `H` held without data, `Hd` held with data, `Hn` held without data or identity, `Hdn` with data and
 //! without identity. `x:P0-99` says what the others' tables still say of a member that does not answer. `!` at the end: outdated; then `*`:
 //! no site has been given to it; then `@a`: it runs at site a.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 use std::collections::BTreeMap;
 
 use plan::{
-    Approval, Desired, FailoverHow, FailoverRequest, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
+    Approval, Desired, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
     PeerRole, Pod, Role, Seen, Site, SlotSet, goal,
 };
 
@@ -30,7 +29,7 @@ fn role(text: &str) -> Role {
     }
     let (synced, misled) = (!text.ends_with(['~', '^']), text.ends_with('^'));
     let of = id(pod(text.strip_prefix('r').unwrap().trim_end_matches(['~', '^'])));
-    Role::Replica { of, synced, link_up: synced, misled, offset: 10, lag_bytes: 0 }
+    Role::Replica { of, synced, link_up: synced, misled, offset: 10, lag_bytes: 0, gap: Gap::default() }
 }
 
 /// A layout in which every table is right about everybody, as far as the words go.
@@ -97,6 +96,7 @@ fn node(pod: Pod, role: Role, lines: &BTreeMap<NodeId, Peer>) -> Node {
         current_epoch: u64::from(pod.shard) + 1,
         state_ok: true,
         loading: false,
+        disk_current: true,
         node_timeout_millis: 5_000,
         peers: lines.iter().filter(|(other, _)| **other != id(pod)).map(|(id, peer)| (*id, peer.clone())).collect(),
     }
@@ -152,7 +152,13 @@ fn a_replica_that_is_not_synced_is_never_promoted() {
     row(&Desired::cluster(3, 1), &text, &["waits: member 0-0 has not started yet", unserved]);
     let mut asked = Desired::cluster(3, 1);
     let from = id(pod("0-0"));
-    asked.failover = Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Coordinated });
+    asked.failover = Some(FailoverRequest {
+        shard: 0,
+        from,
+        candidate: None,
+        how: FailoverHow::Coordinated,
+        accept_data_loss: false,
+    });
     row(
         &asked,
         &THREE.replacen("r0-0", "r0-0~", 1),
@@ -164,7 +170,8 @@ fn a_replica_that_is_not_synced_is_never_promoted() {
 fn a_person_may_order_a_failover_without_proof_of_death() {
     let mut wanted = Desired::cluster(3, 1);
     let from = id(pod("0-0"));
-    wanted.failover = Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Force });
+    wanted.failover =
+        Some(FailoverRequest { shard: 0, from, candidate: None, how: FailoverHow::Force, accept_data_loss: false });
     row(
         &wanted,
         &THREE.replacen("P0-5460", "?:P0-5460", 1),
@@ -543,7 +550,13 @@ fn what_a_person_asked_for_outweighs_the_spread_of_primaries() {
     // While a failover is asked for nothing else moves, also when it is done and its record does not say so yet.
     let mut asked = Desired::cluster(3, 1);
     let from = id(pod("2-1"));
-    asked.failover = Some(FailoverRequest { shard: 2, from, candidate: None, how: FailoverHow::Coordinated });
+    asked.failover = Some(FailoverRequest {
+        shard: 2,
+        from,
+        candidate: None,
+        how: FailoverHow::Coordinated,
+        accept_data_loss: false,
+    });
     row(&asked, &text, &[]);
 }
 

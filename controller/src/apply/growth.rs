@@ -3,8 +3,10 @@
 //! Nothing waits for a volume to grow, so a class that cannot grow, or a quota that is used up, keeps nothing else from being done: it is
 //! told, and asked for again now and then.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
 use super::{Applied, Error, Repairs, label};
@@ -22,20 +24,20 @@ pub(super) async fn grow(
     applied: &mut Applied,
 ) -> Result<(), Error> {
     let Some(volume) = &resolved.storage else { return Ok(()) };
-    let small: Vec<_> =
-        gathered.claims.values().filter(|live| asks_for(live).is_some_and(|now| now.bytes() < volume.bytes)).collect();
+    let is_small = |claim: &&PersistentVolumeClaim| asks_for(claim).is_some_and(|size| size.bytes() < volume.bytes);
+    let small: Vec<_> = gathered.claims.values().map(Arc::as_ref).filter(is_small).collect();
     if small.is_empty() {
         repairs.forget_refusals();
     }
     let mut left = small.len();
     for live in &small {
-        let name = label(&***live);
+        let name = label(*live);
         if repairs.refusal(&name, &volume.size, now).is_some() {
             continue;
         }
         // A claim was made by the StatefulSet controller: of it only this is ours.
         let grown = json!({"spec": {"resources": {"requests": {"storage": volume.size}}}});
-        match kubernetes.patch("growing", &***live, grown).await {
+        match kubernetes.patch("growing", *live, grown).await {
             Ok(_) => {
                 left = left.saturating_sub(1);
                 applied.changed.push(name);
@@ -47,7 +49,7 @@ pub(super) async fn grow(
             Err(error) => return Err(error.into()),
         }
     }
-    if let Some(why) = small.iter().find_map(|live| repairs.refusal(&label(&***live), &volume.size, now)) {
+    if let Some(why) = small.iter().find_map(|live| repairs.refusal(&label(*live), &volume.size, now)) {
         applied.refused.push(format!("{left} claims do not grow to {}; the first: {why}", volume.size));
     }
     Ok(())

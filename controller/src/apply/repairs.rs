@@ -8,12 +8,11 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use types::patience;
+
 /// Between two writes of the same to the same object: as long as the pause between two looks at rest, so that a fight costs not more
 /// than one write for each of them, and who changed something by mistake sees it put right at once.
 pub const PAUSE: Duration = Duration::from_secs(5);
-
-/// Between two requests for what was refused.
-pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// What was written and refused lately. Bounded by the objects of one cluster that were changed within the pauses.
 #[derive(Debug, Default)]
@@ -46,13 +45,13 @@ impl Repairs {
     #[must_use]
     pub fn refusal(&self, object: &str, wish: &str, now: Instant) -> Option<&str> {
         let refusal = self.refused.get(object)?;
-        let is_valid = refusal.wish == wish && now.saturating_duration_since(refusal.at) < REFUSED_PAUSE;
+        let is_valid = refusal.wish == wish && now.saturating_duration_since(refusal.at) < patience::MOST;
         is_valid.then_some(&refusal.why)
     }
 
     /// Kubernetes refused to make an object this.
     pub fn refused(&mut self, object: &str, wish: String, why: String, now: Instant) {
-        self.refused.retain(|_, refusal| now.saturating_duration_since(refusal.at) < REFUSED_PAUSE);
+        self.refused.retain(|_, refusal| now.saturating_duration_since(refusal.at) < patience::MOST);
         self.refused.insert(object.to_owned(), Refusal { wish, why, at: now });
     }
 
@@ -86,15 +85,16 @@ mod tests {
         repairs.made("Service c", "one".to_owned(), start + PAUSE);
         assert_eq!(repairs.written.keys().collect::<Vec<_>>(), ["Service b", "Service c"]);
     }
+
     #[test]
     fn what_was_refused_is_not_asked_for_again_within_its_pause_but_something_new_is() {
         let (mut repairs, start) = (Repairs::default(), Instant::now());
         assert_eq!(repairs.refusal("Claim a", "2Gi", start), None);
         repairs.refused("Claim a", "2Gi".to_owned(), "no".to_owned(), start);
-        assert_eq!(repairs.refusal("Claim a", "2Gi", start + REFUSED_PAUSE / 2), Some("no"));
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start + patience::MOST / 2), Some("no"));
         assert_eq!(repairs.refusal("Claim a", "3Gi", start), None);
         assert_eq!(repairs.refusal("Claim b", "2Gi", start), None);
-        assert_eq!(repairs.refusal("Claim a", "2Gi", start + REFUSED_PAUSE), None);
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start + patience::MOST), None);
         repairs.forget_refusals();
         assert_eq!(repairs.refusal("Claim a", "2Gi", start), None);
     }

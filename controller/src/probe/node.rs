@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
 
 use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
 use resp::{ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
@@ -9,6 +10,7 @@ use types::cluster::Mode;
 use types::engine::Engine;
 
 use super::Place;
+use super::stream::Streams;
 use crate::redis::{self, Access, Error};
 
 /// What a node says beyond what the planner reads.
@@ -45,6 +47,45 @@ pub(super) struct Raw {
     /// Its table and its view of the whole; none in Standalone.
     cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,
     node_timeout_millis: u64,
+    disk_current: bool,
+}
+
+impl Raw {
+    fn myself(&self) -> Option<&nodes::Node> {
+        self.cluster.as_ref().and_then(|(table, _)| table.iter().find(|node| node.flags.myself))
+    }
+
+    /// Whom it follows.
+    pub(super) fn follows(&self) -> Option<NodeId> {
+        NodeId::parse(self.myself()?.primary.as_ref()?.as_str())
+    }
+
+    /// How long ago the others last answered it on the cluster bus, by its own clock. Who never did is not listed.
+    pub(super) fn pong_ages(&self) -> impl Iterator<Item = (NodeId, u64)> {
+        let now = self.info.number("server_time_usec").map(|micros| micros / 1_000);
+        let table = self.cluster.iter().flat_map(|(table, _)| table).filter(|line| line.pong_received > 0);
+        table.filter_map(move |line| {
+            let age = u64::try_from(now?.saturating_sub(line.pong_received).max(0)).ok()?;
+            Some((NodeId::parse(line.id.as_str())?, age))
+        })
+    }
+
+    /// How long ago it lost the link to its primary; `None`: it is up, or never was since the process started.
+    pub(super) fn link_lost_millis(&self) -> Option<u64> {
+        let is_down = self.info.get("master_link_status") == Some("down");
+        let seconds = self.info.number("master_link_down_since_seconds").filter(|_| is_down)?;
+        u64::try_from(seconds).ok().map(|seconds| seconds.saturating_mul(1_000))
+    }
+}
+
+/// What the append-only file holds is what is in memory. While Redis rewrites the file that may be so or not (after a full
+/// synchronisation the former files count until it is done: `AOF_WAIT_REWRITE`), and INFO does not tell the two apart.
+fn is_disk_current(info: &Info, config: &BTreeMap<String, String>) -> bool {
+    let is_set = |name: &str| info.flag(name) == Some(true);
+    let is_wanted = config.get("appendonly").is_some_and(|value| value == "yes");
+    let is_rewriting = is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled");
+    let has_failed = info.get("aof_last_bgrewrite_status") == Some("err");
+    !is_wanted || is_set("aof_enabled") && !is_rewriting && !has_failed
 }
 
 /// Asks one node everything, in one pipeline.
@@ -70,6 +111,7 @@ async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
         Command::new("CONFIG").args(["GET", "cluster-node-timeout"]),
         Command::new("CONFIG").args(["GET", "maxmemory"]),
         Command::new("CONFIG").args(["GET", "rdbcompression"]),
+        Command::new("CONFIG").args(["GET", "appendonly"]),
     ];
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;
@@ -84,7 +126,9 @@ async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
     let node_timeout_millis = config.get("cluster-node-timeout").and_then(|v| v.parse().ok()).unwrap_or(0);
-    Ok(Raw { id, facts: facts(address, &info, &config), info, cluster: Some((table, view)), node_timeout_millis })
+    let disk_current = is_disk_current(&info, &config);
+    let facts = facts(address, &info, &config);
+    Ok(Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis, disk_current })
 }
 
 async fn ask_standalone(connection: &mut Connection, place: &Place) -> Result<Raw, Error> {
@@ -101,7 +145,9 @@ async fn ask_standalone(connection: &mut Connection, place: &Place) -> Result<Ra
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
     let facts = facts(address, &info, &config);
-    Ok(Raw { id: standalone_id(place), facts, info, cluster: None, node_timeout_millis: 0 })
+    // Nobody else has what it holds, so nothing is ever handed over.
+    let disk_current = true;
+    Ok(Raw { id: standalone_id(place), facts, info, cluster: None, node_timeout_millis: 0, disk_current })
 }
 
 /// A server without a cluster has no node ID; its pod's uid stands for it.
@@ -149,14 +195,11 @@ fn unsigned(number: Option<i64>) -> u64 {
     number.and_then(|n| u64::try_from(n).ok()).unwrap_or(0)
 }
 
-/// Replication IDs and offsets of the nodes that answered now.
-type Streams = BTreeMap<NodeId, (String, u64)>;
-
-/// The node as the planner reads it. `remembered` are replication IDs of nodes that may have gone since.
-pub(super) fn read(raw: &Raw, streams: &Streams, remembered: &BTreeMap<NodeId, String>) -> Node {
-    let myself = raw.cluster.as_ref().and_then(|(table, _)| table.iter().find(|node| node.flags.myself));
-    let role = match myself.and_then(|me| me.primary.as_ref()).and_then(|id| NodeId::parse(id.as_str())) {
-        Some(of) => replica(raw, of, streams, remembered),
+/// The node as the planner reads it.
+pub(super) fn read(raw: &Raw, streams: &Streams, now: Instant) -> Node {
+    let myself = raw.myself();
+    let role = match raw.follows() {
+        Some(of) => replica(raw, of, streams, now),
         None => Role::Primary { slots: myself.map(slots).unwrap_or_default() },
     };
     Node {
@@ -171,6 +214,7 @@ pub(super) fn read(raw: &Raw, streams: &Streams, remembered: &BTreeMap<NodeId, S
         current_epoch: raw.cluster.as_ref().map_or(0, |(_, view)| view.current_epoch),
         state_ok: raw.cluster.as_ref().is_none_or(|(_, view)| view.ok),
         loading: raw.info.flag("loading").unwrap_or(false),
+        disk_current: raw.disk_current,
         node_timeout_millis: raw.node_timeout_millis,
         peers: raw.cluster.iter().flat_map(|(table, _)| table).filter_map(peer).collect(),
     }
@@ -180,12 +224,11 @@ pub(super) fn read(raw: &Raw, streams: &Streams, remembered: &BTreeMap<NodeId, S
 /// the copy is complete if its link was up since this process started (a copy read from disk may be old: Redis counts
 /// seconds since the link went down only if it was up), and its replication ID is the one its primary had, which it
 /// takes over only at the end of a synchronisation.
-fn replica(raw: &Raw, of: NodeId, streams: &Streams, remembered: &BTreeMap<NodeId, String>) -> Role {
+fn replica(raw: &Raw, of: NodeId, streams: &Streams, now: Instant) -> Role {
     let link_up = raw.info.get("master_link_status") == Some("up");
-    let known = streams.get(&of).map(|(id, _)| id).or_else(|| remembered.get(&of));
+    let known = streams.id_of(of);
     let was_up = raw.info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 0);
     let was_synced = was_up && known.is_none_or(|id| *id == raw.facts.replication_id);
-    let ahead = streams.get(&of).map_or(0, |(_, offset)| *offset);
     let mut table = raw.cluster.iter().flat_map(|(table, _)| table);
     let line = table.find(|node| NodeId::parse(node.id.as_str()) == Some(of));
     Role::Replica {
@@ -194,7 +237,8 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, remembered: &BTreeMap<NodeI
         link_up,
         misled: is_misled(&raw.info, line),
         offset: raw.facts.offset,
-        lag_bytes: ahead.saturating_sub(raw.facts.offset),
+        lag_bytes: streams.lag(raw, of),
+        gap: streams.gap(raw, of, now),
     }
 }
 
@@ -261,4 +305,24 @@ pub(super) async fn count_keys(
     let replies = redis::all_in_turns(&mut connection, &commands).await?;
     let counts = slots.iter().zip(&replies).map(|(slot, reply)| (*slot, unsigned(reply.integer())));
     Ok(counts.filter(|(_, count)| *count > 0).collect())
+}
+
+/// What a node says whose table and INFO are these.
+#[cfg(test)]
+pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
+    let info = Info::parse(info);
+    let facts = facts(SocketAddr::from(([10, 0, 0, 1], 6379)), &info, &BTreeMap::new());
+    let view = ClusterInfo {
+        ok: true,
+        slots_assigned: 16384,
+        slots_ok: 16384,
+        slots_suspected: 0,
+        slots_failed: 0,
+        known_nodes: 3,
+        size: 1,
+        current_epoch: 1,
+        my_epoch: 1,
+    };
+    let table = nodes::parse(table).unwrap_or_default();
+    Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis: 5_000, disk_current: true }
 }

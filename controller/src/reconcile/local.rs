@@ -25,6 +25,8 @@ pub(super) struct Local {
     pub(super) repairs: Repairs,
     /// What was last told to be wrong.
     pub(super) troubles: Vec<String>,
+    /// Kinds of refusals that were told last.
+    pub(super) refused: Vec<std::mem::Discriminant<plan::Refused>>,
     /// When something last moved forward.
     pub(super) progress_at: Instant,
     /// The last steps, to tell progress from repetition.
@@ -41,6 +43,7 @@ impl Default for Local {
             status_written: None,
             repairs: Repairs::default(),
             troubles: Vec::new(),
+            refused: Vec::new(),
             progress_at: Instant::now(),
             steps: Vec::new(),
             rest: None,

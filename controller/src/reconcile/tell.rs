@@ -67,7 +67,7 @@ pub(super) async fn tell(
     }
 }
 
-/// Events: what was done and is worth telling, whose changes were undone, what failed, and when readiness changed.
+/// Events: what was done and is worth telling, whose changes were undone, what failed, what a person has to decide, and when readiness changed.
 fn tell_events(
     context: &Context,
     cluster: &RedisCluster,
@@ -91,6 +91,11 @@ fn tell_events(
         }
         local.troubles.clone_from(&round.troubles);
     }
+    // The numbers of a refusal change; it is news when one of its kind begins.
+    let refused: Vec<_> = round.plan.refused.iter().map(std::mem::discriminant).collect();
+    let fresh = round.plan.refused.iter().filter(|why| !local.refused.contains(&std::mem::discriminant(*why)));
+    fresh.for_each(|why| context.events.tell(cluster, Tone::Warning, "NeedsAPerson", &why.to_string()));
+    local.refused = refused;
     let ready = |status: Option<&RedisClusterStatus>| {
         let condition = status?.conditions.iter().find(|c| c.kind == types::condition::cluster::READY)?;
         Some((condition.status == types::condition::Status::True, condition.message.clone()))

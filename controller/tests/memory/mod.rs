@@ -224,6 +224,7 @@ impl Held {
         if names.len() < ports.iter().filter(|port| port.get("name").is_some()).count() {
             return invalid("FieldValueDuplicate", "spec.ports[1].name");
         }
+        // Of claims only a class that says so may grow.
         if live["spec"]["storageClassName"] == "fixed" && new["spec"]["resources"] != live["spec"]["resources"] {
             return refusal(StatusCode::FORBIDDEN, "Forbidden");
         }

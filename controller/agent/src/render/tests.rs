@@ -6,7 +6,6 @@ use proptest::prelude::*;
 use types::cluster::SavePoint;
 
 use super::*;
-use crate::config::Secret;
 
 pub(crate) fn options() -> Options {
     Options {
@@ -96,11 +95,16 @@ fn a_path_that_breaks_a_line_is_refused() {
 }
 
 #[test]
-fn the_acl_file_holds_hashes_and_four_users() {
-    let acl = acl(&inputs().passwords);
+fn the_acl_file_holds_hashes_and_five_users() {
+    let own = Secret::random();
+    assert_ne!(own, Secret::random());
+    let off = |replicas: bool| acl(&inputs().passwords, &own, replicas).contains("user kun-replica off ");
+    assert_eq!([off(true), off(false)], [false, true]);
+    let acl = acl(&inputs().passwords, &own, true);
+    assert!(!acl.contains(own.expose()), "{acl}");
     assert!(!acl.contains("canary"), "{acl}");
     let users: Vec<&str> = acl.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();
-    assert_eq!(users, ["default", "kun-operator", "kun-agent", "kun-replica"]);
+    assert_eq!(users, ["default", "kun-operator", "kun-agent", "kun-replica", "kun-local"]);
     let publishing: Vec<&str> = acl.lines().filter(|line| line.contains(" +publish ")).collect();
     assert_eq!(publishing.len(), 2, "{acl}");
     assert!(

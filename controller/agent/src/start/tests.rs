@@ -64,6 +64,7 @@ fn crashed(holds_data: bool) -> Facts {
         mode: Mode::Cluster,
         verdict: Verdict::Intact(owner()),
         holds_data,
+        foreign: None,
         written: holds_data.then_some(SECOND),
         append_only: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
@@ -102,6 +103,20 @@ fn a_data_set_without_a_legible_identity_is_held_until_the_controller_speaks() {
     assert!(held(&Facts { verdict: Verdict::Blank, ..crashed(true) }).starts_with("the data directory holds"));
     let empty = Facts { verdict: damaged(), ..crashed(false) };
     assert_eq!(decide_start(&empty), Start::Blank { quarantine: true });
+}
+
+#[test]
+fn a_volume_of_another_member_is_never_started_as_it_is() {
+    let foreign = Some("the volume holds the data of somebody else".to_owned());
+    for mode in [Mode::Cluster, Mode::Standalone] {
+        let mut facts = Facts { mode, foreign: foreign.clone(), ..crashed(true) };
+        for released in [None, Some(ReleaseHow::AsIs)] {
+            facts.released = released;
+            assert_eq!(Some(held(&facts)), foreign);
+        }
+        facts.released = Some(ReleaseHow::Blank);
+        assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
+    }
 }
 
 #[test]

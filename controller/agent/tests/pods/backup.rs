@@ -4,7 +4,6 @@ use std::{
     fs,
     path::Path,
     process::{Command as Process, Stdio},
-    time::Duration,
 };
 
 use agent::backup::Job;
@@ -113,19 +112,19 @@ async fn assert_loads(file: &Path, keys: i64, number: usize) {
         .spawn()
         .unwrap();
     let options = Options::new(format!("{ip}:6379").parse().unwrap());
-    let mut found = 0;
-    for _ in 0..500 {
+    let mut found = None;
+    crate::harness::eventually("a server loads it", async || {
         if let Ok(mut redis) = Connection::open(&options).await
             && let Ok(reply) = redis.call(&["DBSIZE"]).await
         {
-            found = reply.integer().unwrap();
-            break;
+            found = reply.integer();
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+        found.is_some()
+    })
+    .await;
     server.kill().unwrap();
     server.wait().unwrap();
-    assert_eq!(found, keys);
+    assert_eq!(found, Some(keys));
 }
 
 #[tokio::test]

@@ -1,12 +1,12 @@
 //! What a crash must not cost: the data of a shard, or the identity of a member.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use resp::Outcome;
 use rustix::process::Signal;
 use types::{agent::AgentPhase, cluster::AppendOnly};
 
-use crate::harness::{Cluster, config, eventually};
+use crate::harness::{APPLICATION, Cluster, Pod, REPLICA, config, eventually, patient};
 
 /// Writes keys to all shards and returns them.
 async fn write(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
@@ -27,16 +27,16 @@ async fn assert_readable(cluster: &Cluster, keys: &[String]) {
 
 #[tokio::test]
 async fn a_killed_primary_comes_back_as_a_replica_and_nothing_is_lost() {
-    let mut cluster = Cluster::form(7, config(), 3, 1).await;
+    let mut cluster = Cluster::form(7, patient(), 3, 1).await;
     let keys = write(&cluster, "a", 300).await;
     let id = cluster.pods[0].id().await;
-    let began = Instant::now();
     cluster.pods[0].kill_redis();
     assert_eq!(cluster.pods[0].ended().await, Some(2), "the agent ends with its Redis");
     cluster.pods[0].start();
     eventually("the member is a replica", async || cluster.pods[0].is_replica().await).await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(5), "faster than Redis' own detection, which needs the node timeout: {took:?}");
+    // How fast is what `make bench` measures (`failover`).
+    let log = cluster.pods[0].log();
+    assert!(log.contains("asking a replica to take over: this process is dead"), "{log}");
     cluster.wait_ready().await;
     assert_eq!(cluster.pods[0].id().await, id);
     assert!(!cluster.pods[3].is_replica().await, "its replica is the primary");
@@ -78,6 +78,7 @@ async fn an_empty_primary_is_held_while_its_replica_is_silent_and_goes_on_when_i
         })
     })
     .await;
+    // It stays so: three looks of the guard, once a second each.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert!(cluster.pods[0].is_running(), "held is not a crash loop");
     assert_eq!(cluster.get(&cluster.pods[0], "/livez").await.0, 200);
@@ -104,4 +105,137 @@ async fn a_shard_whose_every_member_crashed_comes_back_from_disk() {
     }
     cluster.wait_ready().await;
     assert_readable(&cluster, &keys).await;
+}
+
+/// Breaks the replication of a pod, and nothing else.
+async fn unlink(pod: &Pod) {
+    let mut redis = pod.operator().await;
+    redis.config_set("masterauth", "wrong").await.unwrap();
+    // It gives a primary up that says nothing for a second, and is not let in again.
+    redis.config_set("repl-timeout", "1").await.unwrap();
+    eventually("the link is down", async || {
+        redis.info(&["replication"]).await.unwrap().get("master_link_status") == Some("down")
+    })
+    .await;
+    redis.config_set("repl-timeout", "60").await.unwrap();
+}
+
+/// Writes keys of the first shard, which owns the lowest third of the slots.
+async fn write_to_first_shard(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
+    let mut redis = cluster.pods[0].login("default", APPLICATION).await;
+    let mut keys = Vec::new();
+    for key in (0..).map(|n| format!("{prefix}{n}")).filter(|key| resp::slot::key_slot(key) < 5461).take(count) {
+        redis.call(&["SET", &key, &key]).await.unwrap();
+        keys.push(key);
+    }
+    keys
+}
+
+#[tokio::test]
+async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_comes_back() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, node_timeout_millis: 2000, ..config() };
+    let mut cluster = Cluster::form(30, always, 3, 1).await;
+    let mut keys = write_to_first_shard(&cluster, "a", 100).await;
+    unlink(&cluster.pods[3]).await;
+    // The agent takes the right to be promoted back once the primary has gone on alone for long enough.
+    let mut replica = cluster.pods[3].operator().await;
+    eventually("the replica may not be promoted", async || {
+        let forbidden = replica.config_get(&["cluster-replica-no-failover"]).await.unwrap();
+        forbidden.get("cluster-replica-no-failover").is_some_and(|value| value == "yes")
+    })
+    .await;
+    keys.extend(write_to_first_shard(&cluster, "b", 300).await);
+    let primary = cluster.pods[0].id().await;
+    cluster.pods[0].kill_redis();
+    assert_eq!(cluster.pods[0].ended().await, Some(2));
+    eventually("the primary is given up", async || {
+        let table = cluster.pods[1].operator().await.cluster_nodes().await.unwrap();
+        table.iter().any(|node| node.id == primary && node.flags.failed)
+    })
+    .await;
+    // An election would be called within a second of that.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(cluster.pods[3].is_replica().await, "a copy that lacks 300 writes took over");
+    cluster.pods[0].start();
+    eventually("the primary serves again", async || {
+        cluster.get(&cluster.pods[0], "/readyz").await.0 == 200 && !cluster.pods[0].is_replica().await
+    })
+    .await;
+    for pod in &cluster.pods {
+        let mut redis = pod.operator().await;
+        eventually("the cluster is ok", async || redis.cluster_info().await.is_ok_and(|info| info.ok)).await;
+    }
+    assert_readable(&cluster, &keys).await;
+    assert!(cluster.pods[3].is_replica().await);
+}
+
+#[tokio::test]
+async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
+    let mut cluster = Cluster::form(32, always, 3, 1).await;
+    let (mut primary, mut heir) = (cluster.pods[0].operator().await, cluster.pods[3].operator().await);
+    let mut keys = write_to_first_shard(&cluster, "a", 20).await;
+    // What it missed is more than its primary keeps for it: a full synchronisation, after which its file is written anew, slowly.
+    primary.config_set("repl-backlog-size", "16kb").await.unwrap();
+    unlink(&cluster.pods[3]).await;
+    keys.extend(write_to_first_shard(&cluster, "b", 280).await);
+    let filler = "x".repeat(64 << 10);
+    let mut client = cluster.pods[0].login("default", APPLICATION).await;
+    client.call(&["SET", "{06S}filler", &filler]).await.unwrap();
+    heir.config_set("rdb-key-save-delay", "15000").await.unwrap();
+    heir.config_set("masterauth", REPLICA).await.unwrap();
+    eventually("the heir's file is being written anew", async || {
+        let info = heir.info(&["replication", "persistence"]).await.unwrap();
+        info.get("master_link_status") == Some("up") && info.flag("aof_rewrite_in_progress") == Some(true)
+    })
+    .await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0));
+    // Both processes of the shard are gone, the heir's at once.
+    cluster.pods[3].kill_redis();
+    assert_eq!(cluster.pods[3].ended().await, Some(2));
+    cluster.pods[3].start();
+    cluster.pods[0].start();
+    cluster.wait_ready().await;
+    assert_readable(&cluster, &keys).await;
+}
+
+/// Its volume is emptied under it, and it is back at the same address within a moment, where its replica looks for it.
+#[tokio::test]
+async fn a_primary_that_comes_back_blank_never_empties_its_replica() {
+    let mut cluster = Cluster::form(33, patient(), 3, 1).await;
+    let keys = write(&cluster, "a", 300).await;
+    let held = cluster.pods[3].dbsize().await;
+    assert!(held > 50);
+    let redis = rustix::process::Pid::from_raw(cluster.pods[0].redis_pid().unwrap()).unwrap();
+    rustix::process::kill_process(redis, Signal::STOP).unwrap();
+    for entry in std::fs::read_dir(cluster.pods[0].dir.join("data")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { std::fs::remove_dir_all(path).unwrap() } else { std::fs::remove_file(path).unwrap() }
+    }
+    cluster.pods[0].kill_redis();
+    assert_eq!(cluster.pods[0].ended().await, Some(2));
+    cluster.pods[0].start();
+    // Its replica looks for it once a second, and finds somebody who lets nobody in.
+    let mut replica = cluster.pods[3].operator().await;
+    eventually("the replica has been refused", async || {
+        let log = cluster.pods[3].log();
+        log.contains("Unable to AUTH to MASTER") || log.contains("WRONGPASS")
+    })
+    .await;
+    assert_eq!(cluster.pods[3].dbsize().await, held, "it copied the emptiness");
+    // As the controller does, who knows that the former primary is gone.
+    eventually("the replica is the primary", async || {
+        let _ = replica.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
+        !cluster.pods[3].is_replica().await
+    })
+    .await;
+    assert_eq!(cluster.pods[0].dbsize().await, 0);
+    assert_readable(&cluster, &keys).await;
+    // The blank member becomes its replica once somebody introduces it, and may be copied from then.
+    let heir = cluster.pods[3].id().await;
+    let mut blank = cluster.pods[0].operator().await;
+    blank.call(&["CLUSTER", "MEET", &cluster.pods[3].ip.to_string(), "6379"]).await.unwrap();
+    eventually("it follows", async || blank.call(&["CLUSTER", "REPLICATE", heir.as_str()]).await.is_ok()).await;
+    eventually("it has everything", async || cluster.pods[0].dbsize().await == held).await;
 }

@@ -24,7 +24,7 @@ use types::{
 pub(crate) const APPLICATION: &str = "canary-application-password";
 pub(crate) const OPERATOR: &str = "canary-operator-password";
 const AGENT: &str = "canary-agent-password";
-const REPLICA: &str = "canary replica \"password\" # with \\ quotes";
+pub(crate) const REPLICA: &str = "canary replica \"password\" # with \\ quotes";
 
 pub(crate) struct Cluster {
     /// Dropped first: ending a pod's processes needs the records in its directory.
@@ -57,6 +57,13 @@ pub(crate) fn config() -> AgentConfig {
         snapshots: vec![],
         parameters: BTreeMap::new(),
     }
+}
+
+/// The same, and no node is ever given up: what happens within any test was not Redis' own detection, which waits for the node
+/// timeout.
+pub(crate) fn patient() -> AgentConfig {
+    let forever = hung::change() * 100;
+    AgentConfig { node_timeout_millis: u64::try_from(forever.as_millis()).unwrap(), ..config() }
 }
 
 fn leaf(common_name: &str) -> Leaf {
@@ -290,7 +297,7 @@ impl Pod {
             if let Some(status) = child.try_wait().unwrap() {
                 return status.code();
             }
-            if began.elapsed() > Duration::from_secs(30) {
+            if began.elapsed() > hung::process() {
                 self.child = Some(child);
                 panic!("the agent of {} does not end; its log:\n{}", self.ip, self.log());
             }
@@ -313,12 +320,9 @@ impl Pod {
         loop {
             match login().await {
                 Ok(connection) => return connection,
-                Err(error) => assert!(
-                    began.elapsed() < Duration::from_secs(20),
-                    "{error}; the log of {}:\n{}",
-                    self.ip,
-                    self.log()
-                ),
+                Err(error) => {
+                    assert!(began.elapsed() < hung::process(), "{error}; the log of {}:\n{}", self.ip, self.log())
+                }
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -371,15 +375,23 @@ pub(crate) fn program() -> PathBuf {
 pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !check().await {
-        assert!(began.elapsed() < Duration::from_secs(40), "not within 40 s: {what}");
+        assert!(began.elapsed() < hung::change(), "this hangs: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Writes `k0`, `k1`, … to whoever owns them.
+pub(crate) async fn fill_everywhere(cluster: &Cluster, count: usize) {
+    let mut client = cluster.client();
+    for n in 0..count {
+        assert!(matches!(client.set(format!("k{n}"), "v").await, resp::Outcome::Acked(_)));
     }
 }
 
 /// Writes `count` keys through pipelines at whoever owns them.
 pub(crate) async fn fill(pod: &Pod, prefix: &str, count: usize, value: &[u8]) {
     let mut redis = pod.login("default", APPLICATION).await;
-    redis.set_deadline(Duration::from_secs(30));
+    redis.set_deadline(hung::answer());
     for start in (0..count).step_by(1000) {
         let batch: Vec<Command> = (start..(start + 1000).min(count))
             .map(|n| Command::new("SET").arg(format!("{prefix}{n}")).arg(value))

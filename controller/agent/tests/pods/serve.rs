@@ -79,6 +79,7 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
         (names::USER_AGENT, "INFO|ROLE|PING|CLUSTER INFO|CLUSTER NODES|CLUSTER MYID|CLUSTER FAILOVER|CONFIG GET x"),
         (names::USER_AGENT, "CONFIG SET x y|ACL LOAD|SHUTDOWN|PSYNC ? -1|REPLCONF a b|SYNC|DBSIZE"),
         (names::USER_REPLICA, "PSYNC ? -1|REPLCONF a b|PING"),
+        (names::USER_LOCAL, "ACL SETUSER x|PING"),
         ("default", "GET k|SET k v|DEL k|INFO|KEYS *|FLUSHDB|FLUSHALL|SORT k|CLUSTER SLOTS|CLUSTER NODES|SUBSCRIBE c"),
     ];
     let denied = [
@@ -99,6 +100,7 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
         ),
         (names::USER_AGENT, "CONFIG REWRITE|MONITOR|REPLICAOF NO ONE|CLUSTER REPLICATE x|RESTORE k 0 v"),
         (names::USER_REPLICA, "GET k|SET k v|INFO|FLUSHALL|CONFIG GET x|CLUSTER NODES|ACL WHOAMI|SHUTDOWN"),
+        (names::USER_LOCAL, "GET k|SET k v|INFO|FLUSHALL|CONFIG GET x|ACL LOAD|ACL LIST|ACL DELUSER x|SHUTDOWN"),
         ("default", "CONFIG GET x|ACL LIST|SHUTDOWN|DEBUG SLEEP 0|MODULE LIST|CLUSTER FAILOVER|CLUSTER RESET SOFT"),
         ("default", "REPLICAOF NO ONE|MONITOR|PSYNC ? -1|MIGRATE h 1 k 0 1|SAVE|SWAPDB 0 1|CLUSTER FORGET x"),
     ];
@@ -196,7 +198,7 @@ async fn changed_parameters_and_passwords_are_applied_without_a_restart() {
     assert_eq!(pod.redis_pid(), pid);
     // What cannot be used changes nothing.
     fs::write(pod.dir.join("config/agent.json"), "{").unwrap();
-    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    eventually("it is looked at", async || pod.log().contains("changed inputs cannot be used yet")).await;
     assert_eq!(cluster.get(pod, "/livez").await.0, 200);
     let now = pod.operator().await.config_get(&["maxclients"]).await.unwrap();
     assert_eq!(now["maxclients"], "123");

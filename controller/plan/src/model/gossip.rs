@@ -4,7 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{Luck, Process, Server, World, disown};
-use crate::observed::{Health, NodeId, Open, Peer, PeerRole, Pod, Role};
+use crate::desired::Limits;
+use crate::observed::{Gap, Health, NodeId, Open, Peer, PeerRole, Pod, Role};
 use crate::slots::SlotSet;
 
 /// Who called an election: the replica by itself, or an operator with `CLUSTER FAILOVER` (`CLUSTERMSG_FLAG0_FORCEACK`).
@@ -201,10 +202,10 @@ impl World {
         })
     }
 
-    /// A synced replica of a primary that most believe dead asks for votes.
+    /// A synced replica of a primary that most believe dead asks for votes. Its agent forbids it where its copy is not whole.
     fn elect(&mut self, luck: &mut Luck) {
         for pod in self.running() {
-            let Some(server) = self.up(pod).filter(|server| server.is_synced()) else { continue };
+            let Some(server) = self.up(pod).filter(|server| server.is_synced() && server.is_whole()) else { continue };
             let Some(primary) = server.follows() else { continue };
             let entry = server.table.get(&primary);
             let dead = entry.is_some_and(|peer| peer.health == Health::Failed && !peer.slots().is_empty());
@@ -276,23 +277,41 @@ impl World {
     /// Replicas copy what their primaries have.
     fn replicate(&mut self, luck: &mut Luck) {
         for pod in self.running() {
+            // The disk catches up with what a full synchronisation brought.
+            if let Some(server) = self.up_mut(pod).filter(|server| server.stored.is_some())
+                && !luck.fails(2)
+            {
+                server.stored = None;
+            }
             let Some(primary) = self.up(pod).and_then(Server::follows) else { continue };
             let reachable = self
                 .up(pod)
                 .filter(|server| !matches!(server.role, Role::Replica { misled: true, .. }))
                 .and_then(|server| server.table.get(&primary))
                 .is_some_and(|peer| self.reaches(pod, primary, peer));
+            let reachable = reachable && self.homes.get(&pod).is_some_and(|home| !home.unlinked);
             let source = self.place_of(primary).filter(|_| reachable);
+            let is_heard =
+                self.place_of(primary).and_then(|from| self.homes.get(&from)).is_some_and(|home| !home.cut_off);
             let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset));
             let slow = luck.fails(3);
             let Some(server) = self.up_mut(pod) else { continue };
-            let Role::Replica { synced, link_up, offset, lag_bytes, .. } = &mut server.role else { continue };
+            let Role::Replica { synced, link_up, offset, lag_bytes, gap, .. } = &mut server.role else { continue };
             match copy {
-                None => *link_up = false,
+                None => {
+                    *link_up = false;
+                    // More would say nothing new, and keep a world that rests from being still.
+                    gap.missed_millis = (gap.missed_millis + if is_heard { 1_000 } else { 0 }).min(10_000);
+                }
                 Some((_, newest)) if slow => *lag_bytes = newest.saturating_sub(*offset),
                 Some((data, newest)) => {
-                    (*synced, *link_up, *offset, *lag_bytes) = (true, true, newest, 0);
-                    server.data = data;
+                    // What it lacks may still be had from its primary's backlog, or not.
+                    let is_full = !*synced || gap.missed_millis > 0 && luck.fails(2);
+                    (*synced, *link_up, *offset, *lag_bytes, *gap) = (true, true, newest, 0, Gap::default());
+                    let before = core::mem::replace(&mut server.data, data);
+                    if is_full {
+                        server.stored.get_or_insert(before);
+                    }
                     server.offset = newest;
                 }
             }
@@ -313,6 +332,15 @@ fn entry(role: PeerRole, word: &Word) -> Peer {
 }
 
 impl Server {
+    /// As a replica it lacks no more than the last moments of its primary.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        match &self.role {
+            Role::Replica { gap, .. } => gap.missed_millis <= Limits::default().missed_millis,
+            Role::Primary { .. } => true,
+        }
+    }
+
     /// Of somebody who does not answer, another address is believed; a replica does not follow its primary there.
     fn relocate(&mut self, id: NodeId, heard: &Peer) {
         let Some(mine) = self.table.get_mut(&id) else { return };

@@ -62,7 +62,7 @@ impl World {
         let foreign = server.data.iter().filter(|(slot, keys)| primary && !claims.contains(**slot) && !keys.is_empty());
         let mut role = server.role.clone();
         if let Role::Replica { of, offset, lag_bytes, .. } = &mut role {
-            let newest = self.place_of(*of).and_then(|pod| self.up(pod)).map_or(*offset, |primary| primary.offset);
+            let newest = self.servers().find(|other| other.id == *of).map_or(*offset, |primary| primary.offset);
             *lag_bytes = newest.saturating_sub(*offset);
         }
         Node {
@@ -77,6 +77,7 @@ impl World {
             current_epoch: server.current_epoch.max(server.epoch),
             state_ok: is_ok(server),
             loading: false,
+            disk_current: server.stored.is_none(),
             node_timeout_millis: server.node_timeout_millis,
             peers: server.table.clone(),
         }

@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::desired::Desired;
-use crate::observed::{Address, NodeId, Observed, Open, Peer, Pod, Role, Seen};
+use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, Pod, Role, Seen};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -74,6 +74,8 @@ pub struct Server {
     pub unclaimed: SlotSet,
     /// Its data set.
     pub data: Data,
+    /// What its disk holds instead, until it has been written anew after a full synchronisation.
+    pub stored: Option<Data>,
     /// Writes it has seen.
     pub offset: u64,
     /// `cluster-node-timeout`.
@@ -97,6 +99,7 @@ impl Server {
             table: BTreeMap::new(),
             unclaimed: SlotSet::EMPTY,
             data: Data::new(),
+            stored: None,
             offset: 0,
             node_timeout_millis: 5_000,
             banned: BTreeMap::new(),
@@ -157,8 +160,15 @@ impl Server {
     }
 
     pub(crate) fn follow(&mut self, primary: NodeId) {
-        self.role =
-            Role::Replica { of: primary, synced: false, link_up: false, misled: false, offset: 0, lag_bytes: 0 };
+        self.role = Role::Replica {
+            of: primary,
+            synced: false,
+            link_up: false,
+            misled: false,
+            offset: 0,
+            lag_bytes: 0,
+            gap: Gap::default(),
+        };
         self.open.clear();
     }
 }
@@ -193,6 +203,8 @@ pub struct Home {
     pub hidden: bool,
     /// The other members cannot reach it, nor it them.
     pub cut_off: bool,
+    /// It cannot replicate from anybody, although everybody talks to it.
+    pub unlinked: bool,
     /// Made from an old template.
     pub outdated: bool,
     /// Its pod is being deleted.
@@ -281,8 +293,9 @@ impl World {
             let (outdated, last_id) = (member.outdated, member.last_id);
             // A pod that is being deleted comes back, so it is taken for what it will be.
             let terminating = false;
-            let (cut_off, site) = (hidden, member.site.clone());
-            let home = Home { process, hidden, cut_off, outdated, terminating, server, address, last_id, site };
+            let (cut_off, unlinked, site) = (hidden, false, member.site.clone());
+            let home =
+                Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site };
             world.homes.insert(*pod, home);
         }
         world
@@ -337,8 +350,8 @@ impl World {
         let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
-        let (hidden, cut_off, outdated, terminating) = (false, false, false, false);
-        let home = Home { process, hidden, cut_off, outdated, terminating, server, address, last_id, site };
+        let (hidden, cut_off, unlinked, outdated, terminating) = (false, false, false, false, false);
+        let home = Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site };
         self.homes.insert(pod, home);
     }
 
@@ -390,6 +403,11 @@ impl World {
         if with_pod && !volumes {
             home.server = None;
         }
+        if let Some(server) = &mut home.server
+            && let Some(stored) = server.stored.take()
+        {
+            server.data = stored;
+        }
         if let Some(server) = home.server.as_mut().filter(|_| !persistent) {
             server.data.clear();
             server.offset = 0;
@@ -420,6 +438,11 @@ impl World {
         if let Some(home) = self.homes.get_mut(&pod) {
             home.server = None;
         }
+    }
+
+    /// Every server, running or as its files.
+    pub fn servers(&self) -> impl Iterator<Item = &Server> {
+        self.homes.values().filter_map(|home| home.server.as_ref())
     }
 
     /// The server that runs at a place.

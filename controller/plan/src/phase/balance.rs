@@ -104,6 +104,11 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
             continue;
         }
         busy.extend([from, to]);
+        // The source drops what the target has acknowledged.
+        if !safety::keeps(scene, &target) {
+            plan.waiting.push(Waiting::Disk { pod: to });
+            continue;
+        }
         let ready = safety::ready_for_claim(scene, &target, source.node.epoch);
         // Whatever keeps the two from it, at least one of them is not settled.
         let settled = agree::right(scene).min(scene.live.len().saturating_sub(1));

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::desired::FailoverHow;
+use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role};
 use crate::phase::{Flow, create};
 use crate::plan::{Plan, Refused, Waiting};
@@ -42,14 +42,19 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
-    let ready = copies.iter().filter(|live| safety::may_replace(live, lost));
+    let ready = copies.iter().copied().filter(|live| safety::may_replace(live, lost));
     // The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing,
     // while a copy that is behind would lose acknowledged writes for good.
     let stays = |live: &Live<'_>| !scene.is_terminating(live.pod);
-    let best =
-        ready.max_by_key(|live| (offset(live), stays(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod)));
+    let rank = |live: &Live<'_>| (offset(live), stays(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod));
+    let best = ready.max_by_key(|live| (safety::is_whole(scene, live), rank(live)));
     match (best, copies.first()) {
-        (Some(best), _) => promote(scene, plan, lost, best),
+        (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
+        {
+            Some((pod, since_millis)) => plan.waiting.push(Waiting::Unknown { pod, since_millis }),
+            None => promote(scene, plan, lost, best),
+        },
+        (Some(best), _) => promote_stale(scene, plan, lost, best),
         (None, Some(behind)) => plan.waiting.push(Waiting::Election { shard: behind.pod.shard, primary: lost.id }),
         (None, None) => match safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene)) {
             Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
@@ -58,12 +63,34 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     }
 }
 
+/// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
+fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
+    let accepted = order(scene, lost, best.pod.shard).is_some_and(|ask| ask.accept_data_loss);
+    if accepted || safety::may_bring_data(scene, lost.id).is_none() {
+        return promote(scene, plan, lost, best);
+    }
+    if let Role::Replica { gap, lag_bytes, .. } = &best.node.role {
+        plan.refused.push(Refused::StaleCopy {
+            shard: best.pod.shard,
+            primary: lost.id,
+            replica: best.pod,
+            missed_millis: gap.missed_millis,
+            lag_bytes: *lag_bytes,
+            silent_millis: gap.silent_millis,
+        });
+    }
+}
+
+/// The failover without its primary that a person asked for.
+fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverRequest> {
+    let asked = scene.desired.failover.as_ref();
+    asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == lost.id)
+}
+
 /// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let shard = best.pod.shard;
-    let ordered = scene.desired.failover.as_ref();
-    let ordered = ordered.is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == lost.id);
-    if !ordered && safety::may_be_alive(scene, lost.id).is_some() {
+    if order(scene, lost, shard).is_none() && safety::may_be_alive(scene, lost.id).is_some() {
         return plan.waiting.push(Waiting::Election { shard, primary: lost.id });
     }
     let voters =

@@ -37,7 +37,7 @@ pub(crate) fn operate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 }
 
 fn refusal(desired: &Desired, ask: &FailoverRequest) -> Option<Refused> {
-    let FailoverRequest { shard, from: _, candidate, how: _ } = ask;
+    let FailoverRequest { shard, from: _, candidate, how: _, accept_data_loss: _ } = ask;
     let candidate = candidate.map(|ordinal| Pod::new(*shard, ordinal));
     if *shard >= desired.shards {
         return Some(Refused::NoSuchShard { shard: *shard, shards: desired.shards });
@@ -101,6 +101,10 @@ fn await_candidate(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &
             Role::Replica { of, link_up, lag_bytes, .. } => (*link_up && *of == lead.node.id, *lag_bytes),
             Role::Primary { .. } => (false, 0),
         };
-        plan.waiting.push(Waiting::Sync { pod: live.pod, link_up, lag_bytes });
+        plan.waiting.push(if link_up && !safety::keeps(scene, live) {
+            Waiting::Disk { pod: live.pod }
+        } else {
+            Waiting::Sync { pod: live.pod, link_up, lag_bytes }
+        });
     }
 }

@@ -3,6 +3,7 @@
 use crate::observed::{Pod, Seen};
 use crate::phase::{Flow, operate};
 use crate::plan::{Plan, Refused, Waiting};
+use crate::safety;
 use crate::scene::{Live, Scene};
 use crate::step::{RestartAs, Step};
 
@@ -39,6 +40,10 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
     let Some(lead) = scene.lead(shard) else { return };
     let members = || scene.live_of(shard).filter(|live| live.pod != lead.pod);
     let replica = members().filter(|live| outdated(scene, live.pod)).max_by_key(|live| live.pod);
+    // While a copy is away, the other one has to survive a restart.
+    if !safety::keeps(scene, &lead) {
+        return plan.waiting.push(Waiting::Disk { pod: lead.pod });
+    }
     if let Some(replica) = replica {
         let expect = RestartAs::Replica(replica.node.id);
         return plan.steps.push(Step::Restart { pod: replica.pod, expect });

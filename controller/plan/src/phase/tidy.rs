@@ -54,6 +54,11 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
     if stays.iter().any(|live| scene.is_terminating(live.pod)) {
         return Flow::On;
     }
+    let behind = stays.iter().find(|live| !safety::keeps(scene, live));
+    if let Some(live) = behind {
+        plan.waiting.push(Waiting::Disk { pod: live.pod });
+        return Flow::On;
+    }
     let copies = stays.iter().filter(|live| safety::may_take_over(scene, live, &lead)).count();
     if copies == 0 && scene.desired.replicas > 0 {
         // The replicas that stay have been reported by the phase that makes them.

@@ -97,29 +97,7 @@ fn names(step: &Step) -> Vec<Who> {
 pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> Result<(), String> {
     match step {
         Step::Failover { replica, primary, how } => {
-            let server = world.up(replica.pod).ok_or("nobody there")?;
-            let follows = |server: &Server| server.follows() == Some(*primary);
-            let complete = |server: &Server| server.is_synced() && follows(server);
-            // Where its slots would otherwise start empty, the keys it has are the only ones that can still be saved.
-            let best_left = || {
-                let better = world.running().into_iter().filter_map(|pod| world.up(pod)).any(complete);
-                let saves = *how == FailoverHow::Force && desired.adopt_lost_slots && !server.data.is_empty();
-                saves && follows(server) && (stale || !better)
-            };
-            check(complete(server) || best_left(), || "promotes what is no complete copy".to_owned())?;
-            let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
-            check(rested, || "calls an election while the last one of the shard still counts".to_owned())?;
-            let asked = is_ordered(step, desired);
-            let going = is_going(world, replica.pod) && *how == FailoverHow::Coordinated;
-            check(stale || !going, || "promotes a member whose pod is being deleted".to_owned())?;
-            let called_for = desired.failover.is_some() || is_called_for(world, desired, *replica, *primary);
-            check(stale || *how == FailoverHow::Force || called_for, || "hands over for no reason".to_owned())?;
-            let elected = *how == FailoverHow::Force || is_known_to_most(world, replica.id, *primary);
-            check(stale || elected, || "asks for votes that are refused".to_owned())?;
-            let alive = running(world, *primary);
-            check(*how == FailoverHow::Coordinated || asked || stale || !alive, || {
-                "forces out a living primary".to_owned()
-            })
+            may_fail_over(step, (*replica, *primary, *how), world, desired, stale)
         }
         Step::Forget { id, .. } => {
             check(!running(world, *id), || "forgets a living node".to_owned())?;
@@ -141,6 +119,13 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
             let other = world.homes.keys().find(|other| is_wanted(desired, **other) && is_going(world, **other));
             check(stale || other.is_none() || *expect == RestartAs::NotRunning, || {
                 format!("a second member goes while the pod of {other:?} is being deleted")
+            })?;
+            // What remains while the pod is away has to survive a restart.
+            let old = holders(world).find(|(other, server)| {
+                other.shard == pod.shard && !server.slots().is_empty() && server.stored.is_some()
+            });
+            check(stale || !keeps || old.is_none() || *expect == RestartAs::NotRunning, || {
+                format!("a copy goes while the disk of {:?} holds an older data set", old.map(|(pod, _)| pod))
             })?;
             if keeps { Ok(()) } else { remains(world, stale, |other| other == *pod) }
         }
@@ -166,6 +151,45 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         | Step::Meet { .. }
         | Step::Move { .. } => Ok(()),
     }
+}
+
+/// The primary role goes to a member that has what the primary had, keeps it over a restart, and is elected.
+fn may_fail_over(
+    step: &Step,
+    (replica, primary, how): (Who, NodeId, FailoverHow),
+    world: &World,
+    desired: &Desired,
+    stale: bool,
+) -> Result<(), String> {
+    let server = world.up(replica.pod).ok_or("nobody there")?;
+    let follows = |server: &Server| server.follows() == Some(primary);
+    let complete = |server: &Server| server.is_synced() && follows(server);
+    // Where its slots would otherwise start empty, the keys it has are the only ones that can still be saved.
+    let best_left = || {
+        let better = world.running().into_iter().filter_map(|pod| world.up(pod)).any(complete);
+        let saves = how == FailoverHow::Force && desired.adopt_lost_slots && !server.data.is_empty();
+        saves && follows(server) && (stale || !better)
+    };
+    check(complete(server) || best_left(), || "promotes what is no complete copy".to_owned())?;
+    let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
+    check(rested, || "calls an election while the last one of the shard still counts".to_owned())?;
+    let asked = is_ordered(step, desired);
+    let accepted = asked && desired.failover.as_ref().is_some_and(|ask| ask.accept_data_loss);
+    check(stale || accepted || server.is_whole() || !lacks(world, server, primary), || {
+        "promotes a copy that is not whole while a better one may come back".to_owned()
+    })?;
+    let keeps = server.stored.is_none() || !(world.volumes && world.persistent);
+    check(stale || how == FailoverHow::Force || keeps, || {
+        "hands over to a member whose disk holds an older data set".to_owned()
+    })?;
+    let going = is_going(world, replica.pod) && how == FailoverHow::Coordinated;
+    check(stale || !going, || "promotes a member whose pod is being deleted".to_owned())?;
+    let called_for = desired.failover.is_some() || is_called_for(world, desired, replica, primary);
+    check(stale || how == FailoverHow::Force || called_for, || "hands over for no reason".to_owned())?;
+    let elected = how == FailoverHow::Force || is_known_to_most(world, replica.id, primary);
+    check(stale || elected, || "asks for votes that are refused".to_owned())?;
+    let alive = running(world, primary);
+    check(how == FailoverHow::Coordinated || asked || stale || !alive, || "forces out a living primary".to_owned())
 }
 
 /// A hand-over nobody asked for: its primary has to be restarted or is to leave, or a site that holds half of the primaries or more holds
@@ -195,6 +219,15 @@ fn is_called_for(world: &World, desired: &Desired, replica: Who, primary: NodeId
 pub fn is_ordered(step: &Step, desired: &Desired) -> bool {
     let Step::Failover { replica, how: FailoverHow::Force, .. } = step else { return false };
     desired.failover.as_ref().is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard)
+}
+
+/// The primary's files, which may come back, hold writes that this copy does not.
+fn lacks(world: &World, copy: &Server, primary: NodeId) -> bool {
+    let homes = world.homes.values().filter(|home| world.volumes || home.process != Process::NoPod);
+    let files = homes.filter_map(|home| home.server.as_ref()).filter(|server| server.id == primary);
+    let has = |(slot, key): &(u16, u64)| copy.data.get(slot).is_some_and(|keys| keys.contains(key));
+    let must = |key: &(u16, u64)| world.acked.contains(key) && !world.excused.contains(key);
+    files.flat_map(keys).any(|key| must(&key) && !has(&key))
 }
 
 fn running(world: &World, id: NodeId) -> bool {
@@ -284,6 +317,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
                 troubled || !plan.refused.is_empty()
             }
+            Waiting::Disk { .. } => false,
             Waiting::Approval { shard, .. } => !desired.approval.covers(*shard),
             Waiting::MigrationPaused { .. } => desired.migration_paused,
             Waiting::Loading { .. }
@@ -298,6 +332,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
         let fine = match reason {
             Refused::LostSlots { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
+            Refused::StaleCopy { .. } => troubled,
             Refused::NoQuorum { .. } | Refused::Held { .. } => true,
             Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
             Refused::NoCandidate { .. } => true,

@@ -24,6 +24,7 @@ pub enum Event {
         shard: u16,
         candidate: Option<u16>,
         force: bool,
+        accept_data_loss: bool,
     },
     Forgive,
     /// A person approves only these shards (as bits), or nobody is asked.
@@ -37,6 +38,8 @@ pub enum Event {
     },
     Wipe(u8),
     CutOff(u8),
+    /// Its replication breaks, and nothing else.
+    Unlink(u8),
     Hide(u8),
     Rejoin,
     /// Somebody deletes a pod: it goes on for its grace period.
@@ -54,7 +57,7 @@ pub fn peaceful() -> impl Strategy<Value = Event> {
         1 => (0_u16..=2).prop_map(Event::Replicas),
         1 => any::<bool>().prop_map(Event::Pause),
         1 => any::<u8>().prop_map(Event::Outdate),
-        1 => (0_u16..5, proptest::option::of(0_u16..4)).prop_map(|(shard, candidate)| Event::FailOver { shard, candidate, force: false }),
+        1 => (0_u16..5, proptest::option::of(0_u16..4)).prop_map(|(shard, candidate)| Event::FailOver { shard, candidate, force: false, accept_data_loss: false }),
         1 => Just(Event::Forgive),
         1 => proptest::option::of(any::<u8>()).prop_map(Event::Approve),
     ]
@@ -79,10 +82,25 @@ pub fn rough() -> impl Strategy<Value = Event> {
     prop_oneof![
         8 => stale(),
         1 => (any::<u8>(), any::<bool>()).prop_map(|(place, with_pod)| Event::Crash { place, with_pod }),
-        1 => (0_u16..5).prop_map(|shard| Event::FailOver { shard, candidate: None, force: true }),
+        1 => (0_u16..5, any::<bool>())
+            .prop_map(|(shard, accept_data_loss)| Event::FailOver { shard, candidate: None, force: true, accept_data_loss }),
         1 => any::<u8>().prop_map(Event::Hide),
         1 => any::<u8>().prop_map(Event::CutOff),
+        1 => any::<u8>().prop_map(Event::Unlink),
         1 => Just(Event::Rejoin),
+    ]
+}
+
+/// Primaries go on without their replicas for a while, and die.
+pub fn unlinked() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => rough(),
+        3 => any::<u8>().prop_map(Event::Unlink),
+        3 => Just(Event::Write),
+        3 => (2_u32..5).prop_map(|ticks| Event::Round { most: usize::MAX, stale: false, ticks }),
+        3 => any::<u8>().prop_map(|place| Event::Crash { place, with_pod: true }),
+        3 => (0_u16..4)
+            .prop_map(|shard| Event::FailOver { shard, candidate: None, force: true, accept_data_loss: false }),
     ]
 }
 
@@ -153,13 +171,14 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
                 home.outdated |= places >> (index % 8) & 1 == 1;
             }
         }
-        Event::FailOver { shard, candidate, force } => {
+        Event::FailOver { shard, candidate, force, accept_data_loss } => {
             let from = run.world.homes.iter().find_map(|(pod, home)| {
                 let server = home.server.as_ref().filter(|server| pod.shard == *shard && !server.slots().is_empty());
                 server.map(|server| server.id)
             });
             let how = if *force { FailoverHow::Force } else { FailoverHow::Coordinated };
-            run.desired.failover = from.map(|from| FailoverRequest { shard: *shard, from, candidate: *candidate, how });
+            let (shard, candidate, accept_data_loss) = (*shard, *candidate, *accept_data_loss);
+            run.desired.failover = from.map(|from| FailoverRequest { shard, from, candidate, how, accept_data_loss });
         }
         Event::Forgive => run.desired.failover = None,
         Event::Approve(shards) => {
@@ -176,6 +195,7 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
         }
         Event::Wipe(place) => on(run, *place, Run::wipe),
         Event::CutOff(place) => on(run, *place, Run::cut_off),
+        Event::Unlink(place) => on(run, *place, Run::unlink),
         Event::Hide(place) => on(run, *place, |run, pod| {
             if let Some(home) = run.world.homes.get_mut(&pod) {
                 home.hidden = home.process != Process::NoPod;

@@ -181,6 +181,13 @@ impl Run {
         self.excuse();
     }
 
+    pub fn unlink(&mut self, pod: Pod) {
+        self.log.push(format!("event: {pod} cannot replicate"));
+        if let Some(home) = self.world.homes.get_mut(&pod) {
+            home.unlinked = true;
+        }
+    }
+
     /// Pods that are being deleted are gone. Their agents may not have managed to hand over in time.
     pub fn end_grace(&mut self) {
         self.world.end_grace();
@@ -190,6 +197,7 @@ impl Run {
     pub fn rejoin_all(&mut self) {
         for home in self.world.homes.values_mut() {
             home.cut_off = false;
+            home.unlinked = false;
             home.hidden = false;
         }
     }
@@ -216,11 +224,11 @@ impl Run {
         let has = |server: &Server| server.data.get(&slot).is_some_and(|keys| keys.contains(&key));
         let sure = |pod: &Pod, server: &Server| {
             let steady = self.world.up(*pod).is_some() && self.world.homes.get(pod).is_some_and(|home| !home.cut_off);
-            let heirs = servers.iter().filter(|(_, other)| other.follows() == Some(server.id) && other.is_synced());
+            let is_heir = |other: &Server| other.follows() == Some(server.id) && other.is_synced() && other.is_whole();
+            let heirs = servers.iter().filter(|(_, other)| is_heir(other));
             has(server) && (steady || heirs.into_iter().all(|(_, heir)| has(heir)))
                 || !has(server) && !steady && {
-                    let mut heirs =
-                        servers.iter().filter(|(_, other)| other.follows() == Some(server.id) && other.is_synced());
+                    let mut heirs = servers.iter().filter(|(_, other)| is_heir(other));
                     // Its files do not have it: it must not come back before a replica has taken over.
                     heirs.clone().next().is_some() && heirs.all(|(_, heir)| has(heir)) && server.data.is_empty()
                 }

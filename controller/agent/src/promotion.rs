@@ -1,0 +1,173 @@
+//! Whether this replica's copy is worth promoting without anybody's order. Pure.
+//!
+//! Redis promotes the replica of a failed primary by itself. It bounds the age of the copy by the time since the link was lost, which
+//! also counts the time since the primary died: a bound that keeps stale copies out keeps good ones out after a long outage. What counts
+//! is how long the primary lived without the link; its last answer on the cluster bus tells when that was.
+
+use std::time::Duration;
+
+use resp::{Info, Node};
+
+/// A copy counts as whole while its primary is known to have lived no longer than this without the link. Redis tells the age of a lost
+/// link in whole seconds; the same bound as the planner's (`Limits::missed_millis`).
+const MISSED: Duration = Duration::from_secs(3);
+
+/// What the own Redis says in one look.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// INFO with the sections `replication` and `server`.
+    pub info: Info,
+    /// Its line about the primary it follows.
+    pub primary: Option<Node>,
+    /// `cluster_state:ok`: it sees most primaries.
+    pub state_ok: bool,
+}
+
+/// Follows whether the copy is whole.
+#[derive(Debug, Default)]
+pub struct Promotion {
+    /// What Redis was last told; it starts forbidden.
+    allowed: bool,
+    /// The primary whose copy was held whole.
+    synced_with: Option<String>,
+    /// It lost most primaries while its link was down, or stood still: how long its own primary lived meanwhile, it cannot know.
+    was_alone: bool,
+}
+
+impl Promotion {
+    /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time since the own Redis
+    /// answered the last look. Explicit `CLUSTER FAILOVER` is not affected.
+    pub fn decide(&mut self, look: &Look, since_last: Duration) -> Option<bool> {
+        // Whoever stood still does not know what happened meanwhile.
+        self.was_alone |= since_last > MISSED;
+        let allowed = match look.info.get("role") {
+            Some("slave") => self.is_whole(look),
+            // A primary cannot be promoted; when it becomes a replica it has to sync first.
+            _ => {
+                self.synced_with = None;
+                false
+            }
+        };
+        (allowed != self.allowed).then_some(!allowed)
+    }
+
+    /// Redis was told.
+    pub fn applied(&mut self, forbidden: bool) {
+        self.allowed = !forbidden;
+    }
+
+    /// From the first whole copy of its present primary on, for as long as that primary did next to nothing without it.
+    fn is_whole(&mut self, look: &Look) -> bool {
+        let primary = look.info.get("master_host").map(str::to_owned);
+        let is_up = look.info.get("master_link_status") == Some("up");
+        if is_up && look.info.flag("master_sync_in_progress") == Some(false) {
+            self.synced_with.clone_from(&primary);
+            self.was_alone = false;
+            return true;
+        }
+        self.was_alone |= !look.state_ok;
+        self.synced_with.is_some() && self.synced_with == primary && !self.was_alone && missed(look) <= MISSED
+    }
+}
+
+/// How long the primary is known to have lived since the link was lost.
+fn missed(look: &Look) -> Duration {
+    let lost = look.info.number("master_link_down_since_seconds").and_then(|seconds| u64::try_from(seconds).ok());
+    // It was never up since the process started: whatever is held came from the disk.
+    let lost = lost.map_or(Duration::MAX, Duration::from_secs);
+    let now = look.info.number("server_time_usec").map(|micros| micros / 1_000);
+    let heard = look.primary.as_ref().map(|line| line.pong_received).filter(|pong| *pong > 0);
+    let silent = now.zip(heard).and_then(|(now, heard)| u64::try_from(now.saturating_sub(heard)).ok());
+    lost.saturating_sub(Duration::from_millis(silent.unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000_000;
+
+    /// A replica whose link is up, or was lost so many seconds ago, and whose primary answered on the bus so long ago.
+    fn replica(host: &str, lost: Option<i64>, syncing: u8, silent: i64) -> Look {
+        let link = lost.map_or("up", |_| "down");
+        let since = lost.map_or(String::new(), |lost| format!("master_link_down_since_seconds:{lost}\n"));
+        let info = Info::parse(&format!(
+            "server_time_usec:{}\nrole:slave\nmaster_host:{host}\nmaster_link_status:{link}\n\
+             master_sync_in_progress:{syncing}\n{since}",
+            NOW * 1_000
+        ));
+        let pong = NOW - silent * 1_000;
+        let line = format!("{:040x} {host}:6379@16379 master - 0 {pong} 1 connected 0-100", 1);
+        Look { info, primary: resp::nodes::parse(&line).unwrap().pop(), state_ok: true }
+    }
+
+    fn up(host: &str) -> Look {
+        replica(host, None, 0, 0)
+    }
+
+    /// What Redis is told over some looks.
+    fn told(looks: impl IntoIterator<Item = Look>) -> Vec<Option<bool>> {
+        let mut promotion = Promotion::default();
+        let mut tell = |look: Look| {
+            let told = promotion.decide(&look, Duration::from_secs(1));
+            told.into_iter().for_each(|forbidden| promotion.applied(forbidden));
+            told
+        };
+        looks.into_iter().map(&mut tell).collect()
+    }
+
+    #[test]
+    fn a_replica_may_be_promoted_from_its_first_whole_copy_of_its_present_primary() {
+        let a = "10.0.0.1";
+        let b = "10.0.0.2";
+        let primary = Look { info: Info::parse("role:master\n"), primary: None, state_ok: true };
+        let looks = [
+            replica(a, Some(-1), 1, 0),
+            up(a),
+            replica(a, Some(0), 0, 0),
+            replica(b, Some(1), 1, 0),
+            up(b),
+            primary,
+            replica(a, Some(0), 0, 0),
+        ];
+        assert_eq!(told(looks), [None, Some(false), None, Some(true), Some(false), Some(true), None]);
+    }
+
+    #[test]
+    fn a_dead_primary_did_nothing_however_long_ago_it_died() {
+        let a = "10.0.0.1";
+        let looks = [up(a), replica(a, Some(2), 0, 2), replica(a, Some(600), 0, 598)];
+        assert_eq!(told(looks), [Some(false), None, None]);
+    }
+
+    #[test]
+    fn a_primary_that_lives_on_without_the_link_leaves_the_copy_behind() {
+        let a = "10.0.0.1";
+        // It dies a minute later, and the copy stays as old as it is until the link is up again.
+        let looks = [up(a), replica(a, Some(3), 0, 0), replica(a, Some(4), 0, 0), replica(a, Some(90), 0, 30), up(a)];
+        assert_eq!(told(looks), [Some(false), None, Some(true), None, Some(false)]);
+        let second_sync = [up(a), replica(a, Some(20), 1, 0), replica(a, Some(21), 0, 1)];
+        assert_eq!(told(second_sync), [Some(false), Some(true), None]);
+    }
+
+    #[test]
+    fn whoever_stood_still_syncs_before_it_may_be_promoted() {
+        let mut promotion = Promotion::default();
+        let second = Duration::from_secs(1);
+        assert_eq!(promotion.decide(&up("10.0.0.1"), second), Some(false));
+        promotion.applied(false);
+        assert_eq!(promotion.decide(&replica("10.0.0.1", Some(0), 0, 0), second * 10), Some(true));
+        promotion.applied(true);
+        assert_eq!(promotion.decide(&up("10.0.0.1"), second * 10), Some(false));
+    }
+
+    #[test]
+    fn whoever_was_alone_does_not_know_how_long_its_primary_lived() {
+        let a = "10.0.0.1";
+        let alone = |lost, silent| Look { state_ok: false, ..replica(a, Some(lost), 0, silent) };
+        // Cut off from everybody, it has heard of its primary as long ago as it lost the link.
+        let looks = [up(a), replica(a, Some(1), 0, 1), alone(10, 10), replica(a, Some(60), 0, 60), up(a)];
+        assert_eq!(told(looks), [Some(false), None, Some(true), None, Some(false)]);
+    }
+}

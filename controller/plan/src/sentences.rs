@@ -1,0 +1,145 @@
+//! What is waited for and what is refused, as sentences for people: each with its numbers.
+
+use core::fmt;
+
+use crate::plan::{Refused, Waiting};
+
+/// Of a member whose disk is behind its memory.
+const REWRITES: &str =
+    "is writing its append-only file anew; until that is done a restart would load an older data set";
+
+/// Milliseconds as people say them: coarse, so that a sentence does not become another one with every look.
+struct Age(u64);
+
+impl fmt::Display for Age {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 / 1_000 {
+            seconds @ 0..120 => write!(f, "{seconds} s"),
+            seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
+            seconds => write!(f, "{} h", seconds / 3_600),
+        }
+    }
+}
+
+impl fmt::Display for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Members { have, want, first } => {
+                write!(f, "{have} of {want} members answer; the next one awaited is {first}")
+            }
+            Self::Start { pod } => write!(f, "member {pod} has not started yet"),
+            Self::Unknown { pod, since_millis } => {
+                write!(f, "member {pod} has not answered for {}; its state is not known", Age(*since_millis))
+            }
+            Self::Loading { pod } => write!(f, "member {pod} is loading its data set"),
+            Self::Held { pod, until_seen } => {
+                write!(f, "member {pod} may not start before it is known what member {until_seen} holds")
+            }
+            Self::Introductions { right, of } => {
+                write!(f, "members are getting to know each other: {right} of {of} entries are right")
+            }
+            Self::Agreement { right, of } => {
+                write!(f, "{right} of {of} nodes agree on who owns which slot and report the cluster as ok")
+            }
+            Self::Conflict { one, other, slots } => {
+                write!(f, "members {one} and {other} both claim {slots} slots; the newer claim wins")
+            }
+            Self::Sync { pod, link_up: true, lag_bytes } => {
+                write!(f, "replica {pod} is catching up with its primary, {lag_bytes} bytes to go")
+            }
+            Self::Sync { pod, link_up: false, lag_bytes: _ } => {
+                write!(f, "replica {pod} is not in sync: its link to the primary is down")
+            }
+            Self::Disk { pod } => write!(f, "member {pod} {REWRITES}"),
+            Self::Election { shard, primary } => write!(
+                f,
+                "the primary {} of shard {shard} does not answer and is not proven dead; its replicas will elect one of them",
+                primary.short()
+            ),
+            Self::Failover { shard, since_millis } => {
+                write!(f, "the failover of shard {shard} was asked for {} ms ago and is not seen yet", since_millis)
+            }
+            Self::Rest { shard, since_millis, of_millis } => write!(
+                f,
+                "the primary role of shard {shard} moved, or may have moved, {}.{} s ago; it may move again {} s after that, when Redis \
+                 counts votes anew",
+                since_millis / 1_000,
+                since_millis % 1_000 / 100,
+                of_millis.div_ceil(1_000)
+            ),
+            Self::Primary { shard, slots } => {
+                write!(f, "{slots} slots of shard {shard} are not served: no member that holds them answers")
+            }
+            Self::Leftover { pod, keys } => {
+                write!(
+                    f,
+                    "member {pod} owns no slot but still holds {keys} keys; it becomes a replica once Redis has dropped them"
+                )
+            }
+            Self::Approval { shard, pod } => {
+                write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
+            }
+            Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
+            Self::Terminating { pod } => {
+                write!(
+                    f,
+                    "member {pod} is being stopped because its pod is being deleted; a new pod will take its place"
+                )
+            }
+            Self::Leaving { pod } => write!(f, "member {pod} is leaving and its pod is still there"),
+            Self::Ghost { id, because_of } => {
+                write!(f, "the dead node {} is forgotten once member {because_of} has seen it gone", id.short())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stranger { seen_by, id, address, slots } => write!(
+                f,
+                "member {seen_by} knows node {} at {address} with {slots} slots, which is no pod of this cluster; it is neither joined nor forgotten",
+                id.short()
+            ),
+            Self::NoQuorum { alive, of, shard } => write!(
+                f,
+                "quorum lost: {alive} of {of} primaries answer, a majority is needed to promote a replica of shard {shard}"
+            ),
+            Self::LostSlots { id, slots } => {
+                write!(
+                    f,
+                    "no complete copy of {slots} slots is left, node {} is gone for good; restore them, or allow them to start empty",
+                    id.short()
+                )
+            }
+            Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis } => write!(
+                f,
+                "replica {replica} of shard {shard} is not promoted: its primary {} went on for {} after their link was lost and is at \
+                 least {lag_bytes} bytes ahead of it; that primary has been silent for {} and may come back with everything. To go on \
+                 without it and lose those writes, create a failover of shard {shard} with mode Force and acceptDataLoss",
+                primary.short(),
+                Age(*missed_millis),
+                Age(*silent_millis)
+            ),
+            Self::OnlyCopy { pod, keys } => {
+                write!(
+                    f,
+                    "restarting member {pod} would lose {keys} keys: it is its shard's only copy and nothing is kept on disk"
+                )
+            }
+            Self::Held { pod, reason } => write!(f, "member {pod} refuses to start: {reason}"),
+            Self::NoSuchShard { shard, shards } => {
+                write!(f, "there is no shard {shard}: the cluster has {shards}, counted from 0")
+            }
+            Self::NoCandidate { shard, candidate: Some(pod) } => {
+                write!(f, "member {pod} cannot become the primary of shard {shard}: it is no replica of it")
+            }
+            Self::NoCandidate { shard, candidate: None } => {
+                write!(f, "shard {shard} has no replica that could become its primary")
+            }
+            Self::NotInStandalone => write!(f, "a standalone server has no shards, replicas or failover"),
+            Self::NoShards => write!(f, "a cluster needs at least one shard"),
+        }
+    }
+}
