@@ -116,7 +116,7 @@ fn begin(operation: &RedisOperation, mut status: RedisOperationStatus, round: Ro
     status
 }
 
-/// Who the shard's members say is their primary.
+/// Who the shard's members say is their primary: who owns slots, or whom they follow. A primary without slots is a member that is new.
 fn primary_of(observed: &Observed, shard: u16) -> Option<(NodeId, String)> {
     let nodes = || {
         observed.members.iter().filter(|(pod, _)| pod.shard == shard).filter_map(|(pod, member)| match &member.seen {
@@ -124,7 +124,7 @@ fn primary_of(observed: &Observed, shard: u16) -> Option<(NodeId, String)> {
             Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
         })
     };
-    let owner = nodes().filter(|(_, node)| node.is_primary()).max_by_key(|(_, node)| node.slots().len());
+    let owner = nodes().filter(|(_, node)| !node.slots().is_empty()).max_by_key(|(_, node)| node.slots().len());
     owner.map(|(pod, node)| (node.id, format!("member {pod}"))).or_else(|| {
         nodes().find_map(|(pod, node)| match &node.role {
             Role::Replica { of, .. } => Some((*of, format!("as member {pod} says"))),

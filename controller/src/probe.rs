@@ -28,6 +28,9 @@ use crate::redis::Access;
 const AT_ONCE: usize = 64;
 /// How long one member may take to answer.
 const DEADLINE: Duration = Duration::from_secs(1);
+/// How long counting the keys of all slots may take: each pipeline of it has a deadline of its own, and a machine that is busy needs
+/// seconds for all of them.
+const COUNTING: Duration = Duration::from_secs(20);
 /// How often slots are searched for keys of other owners without any sign of them.
 const DEEP_EVERY: Duration = Duration::from_secs(300);
 
@@ -117,6 +120,8 @@ pub struct Probed {
 pub struct Question<'a> {
     /// Cluster or Standalone.
     pub mode: Mode,
+    /// Every write is to be kept in an append-only file.
+    pub logs: bool,
     /// Where everybody should be.
     pub places: &'a BTreeMap<Pod, Place>,
     /// How Redis is reached.
@@ -154,7 +159,7 @@ async fn ask(question: Question<'_>, place: &Place) -> Answer {
         Container::Running { address } => *address,
         Container::Unreported => return Answer::Nobody,
     };
-    let raw = node::ask(question.mode, question.access, address, place);
+    let raw = node::ask(question, address, place);
     match tokio::time::timeout(DEADLINE, raw).await {
         Ok(Ok(raw)) => return Answer::Redis(Box::new(raw)),
         Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
@@ -270,7 +275,7 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
         .collect();
     let count = |(pod, address, id, slots): (Pod, SocketAddr, NodeId, Vec<u16>)| async move {
         let counts = node::count_keys(question.access, address, id, &slots);
-        (pod, tokio::time::timeout(DEADLINE, counts).await)
+        (pod, tokio::time::timeout(COUNTING, counts).await)
     };
     let counted: Vec<_> = questions.into_iter().map(count).collect();
     let counted: Vec<_> = futures::stream::iter(counted).buffer_unordered(AT_ONCE).collect().await;

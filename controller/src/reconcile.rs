@@ -230,7 +230,13 @@ async fn go(
     let Some(gathered) = gathered else { return Ok(()) };
     let access = Access::new(resolved.credentials.operator());
     round.places = places(&gathered, &marks);
-    let question = Question { mode: resolved.mode, places: &round.places, access: &access, agents: &context.agents };
+    let question = Question {
+        mode: resolved.mode,
+        logs: resolved.agent.append_only.keeps_every_write(),
+        places: &round.places,
+        access: &access,
+        agents: &context.agents,
+    };
     round.probed = probe(question, &mut local.memory).await;
     round.temporary = temporary(resolved, &round.probed, &Plan::default());
     // A child that cannot be written does not keep us from telling how the members are; but nothing is planned upon it.

@@ -206,6 +206,7 @@ impl Fleet {
         let places = self.places();
         let question = Question {
             mode: types::cluster::Mode::Cluster,
+            logs: true,
             places: &places,
             access: &self.access,
             agents: &self.agents,

@@ -215,6 +215,94 @@ async fn a_leftover_of_an_interrupted_migrate_is_replaced_by_the_newer_copy_at_t
     assert_eq!(client.get(key).await.unwrap().unwrap(), "new");
 }
 
+/// A slot with keys, half of which have moved from their shard's primary to another's; who is what, and the keys.
+struct HalfMoved {
+    fleet: Fleet,
+    slot: u16,
+    from: u16,
+    to: u16,
+    keys: Vec<String>,
+}
+
+impl HalfMoved {
+    async fn make(net: u8) -> Self {
+        let fleet = created(net, 3, 2).await;
+        let mut client = fleet.client();
+        let keys: Vec<String> = (0..40).map(|n| format!("{{half}}{n}")).collect();
+        for key in &keys {
+            assert!(matches!(client.set(key, "v").await, Outcome::Acked(_)));
+        }
+        let slot = resp::slot::key_slot("half");
+        let mut from = None;
+        for shard in 0..3 {
+            let mut operator = fleet.servers[&Pod::new(shard, 0)].operator().await;
+            let table = operator.cluster_nodes().await.unwrap();
+            if table.iter().any(|node| node.flags.myself && node.owns(slot)) {
+                from = Some(shard);
+            }
+        }
+        let from = from.unwrap();
+        let half = Self { fleet, slot, from, to: (from + 1) % 3, keys };
+        half.begin().await;
+        half
+    }
+
+    async fn begin(&self) {
+        let [source, target] = [self.from, self.to].map(|shard| &self.fleet.servers[&Pod::new(shard, 0)]);
+        let (slot, from, to) = (self.slot.to_string(), source.id().await.to_string(), target.id().await.to_string());
+        let (mut source, mut heir) = (source.operator().await, target.operator().await);
+        heir.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]).await.unwrap();
+        source.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]).await.unwrap();
+        let (ip, port) = (target.address.ip().to_string(), target.address.port().to_string());
+        let fixed = ["MIGRATE", &ip, &port, "", "0", "5000", "AUTH2", "kun-operator", OPERATOR, "KEYS"];
+        let words: Vec<&str> = fixed.into_iter().chain(self.keys.iter().step_by(2).map(String::as_str)).collect();
+        source.call(&words).await.unwrap();
+        // The replicas have what their primaries have.
+        for connection in [&mut source, &mut heir] {
+            connection.call(&["WAIT", "1", "0"]).await.unwrap();
+        }
+    }
+
+    /// The primary of a shard dies, and its replica is elected.
+    async fn replace(&mut self, shard: u16) {
+        self.fleet.servers.get_mut(&Pod::new(shard, 0)).unwrap().kill().await;
+        let begun = Instant::now();
+        let mut replica = self.fleet.servers[&Pod::new(shard, 1)].operator().await;
+        while !matches!(replica.role().await, Ok(resp::Role::Primary { .. })) {
+            assert!(begun.elapsed() < hung::change(), "nobody is elected");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    async fn settles_with_all_keys(mut self) {
+        let desired = self.fleet.desired(3, 1);
+        self.fleet.until_satisfied(&desired).await;
+        let mut client = self.fleet.client();
+        for key in &self.keys {
+            assert_eq!(client.get(key).await.unwrap().unwrap(), "v", "{key}");
+        }
+    }
+}
+
+/// Measured before: for the target the slot belongs to nobody, and MIGRATE is answered CLUSTERDOWN, for ever.
+#[tokio::test]
+async fn a_slot_whose_source_is_replaced_in_the_middle_is_finished() {
+    let mut half = HalfMoved::make(27).await;
+    let source = half.from;
+    half.replace(source).await;
+    half.fleet.servers.get_mut(&Pod::new(source, 0)).unwrap().run().await;
+    half.settles_with_all_keys().await;
+}
+
+#[tokio::test]
+async fn a_slot_whose_target_is_replaced_in_the_middle_is_finished() {
+    let mut half = HalfMoved::make(28).await;
+    let target = half.to;
+    half.replace(target).await;
+    half.fleet.servers.get_mut(&Pod::new(target, 0)).unwrap().run().await;
+    half.settles_with_all_keys().await;
+}
+
 #[tokio::test]
 async fn a_key_that_is_too_large_stays_and_so_does_its_slot() {
     let fleet = created(5, 2, 1).await;

@@ -50,9 +50,11 @@ fn review(author: &Author, right: &Right) -> SubjectAccessReview {
     let Author { username, uid, groups, extra } = author.clone();
     let attributes = ResourceAttributes {
         verb: Some(right.verb.to_owned()),
+        group: Some(right.group.to_owned()).filter(|group| !group.is_empty()),
         version: Some("v1".to_owned()),
         resource: Some(right.resource.to_owned()),
-        name: right.namespace.as_ref().map(|_| right.value.clone()),
+        subresource: right.subresource.map(str::to_owned),
+        name: right.name.clone(),
         namespace: right.namespace.clone(),
         ..ResourceAttributes::default()
     };

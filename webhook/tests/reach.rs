@@ -6,13 +6,20 @@ use webhook::{Stage, decide::reach, review};
 
 /// The rights as `field: verb resource namespace/name`.
 fn rights(stage: Stage, operation: &str, object: &Value, old: &Value) -> Vec<String> {
-    let resource = if object["kind"] == "RedisBackup" { "redisbackups" } else { "redisclusters" };
+    let resource = match object["kind"].as_str() {
+        Some("RedisBackup") => "redisbackups",
+        Some("RedisOperation") => "redisoperations",
+        _ => "redisclusters",
+    };
     let body = a_review(operation, resource, object, old).to_string();
     let request = review::read(body.as_bytes(), stage).unwrap();
     assert_eq!(request.author.username, "anna");
     let shown = |right: reach::Right| {
-        let place = right.namespace.map_or_else(|| "*".to_owned(), |namespace| format!("{namespace}/{}", right.value));
-        format!("{}: {} {} {place}", right.path, right.verb, right.resource)
+        let name = right.name.unwrap_or_else(|| "*".to_owned());
+        let place = right.namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
+        let what = [Some(right.group), Some(right.resource), right.subresource].into_iter().flatten();
+        let what: Vec<&str> = what.filter(|part| !part.is_empty()).collect();
+        format!("{}: {} {} {place}", right.path, right.verb, what.join("/"))
     };
     reach::rights(&request).into_iter().map(shown).collect()
 }
@@ -28,7 +35,11 @@ fn what_a_new_object_names_needs_its_authors_right() {
     let secret = "spec.auth.secretName: get secrets shop/mine";
     assert_eq!(
         rights(Stage::Validate, "CREATE", &naming("mine", &claim), &Value::Null),
-        [secret, "spec.backup.target.persistentVolumeClaim.claimName: get persistentvolumeclaims shop/vault"]
+        [
+            secret,
+            "spec.backup.target.persistentVolumeClaim.claimName: get persistentvolumeclaims shop/vault",
+            "spec.backup.target.persistentVolumeClaim.claimName: create pods shop/*",
+        ]
     );
     assert_eq!(
         rights(Stage::Validate, "CREATE", &naming("mine", &directory), &Value::Null),
@@ -38,9 +49,34 @@ fn what_a_new_object_names_needs_its_authors_right() {
         "spec": {"clusterName": "orders", "target": claim}});
     assert_eq!(
         rights(Stage::Validate, "CREATE", &backup, &Value::Null),
-        ["spec.target.persistentVolumeClaim.claimName: get persistentvolumeclaims shop/vault"]
+        [
+            "spec.target.persistentVolumeClaim.claimName: get persistentvolumeclaims shop/vault",
+            "spec.target.persistentVolumeClaim.claimName: create pods shop/*",
+            "spec: create redis.kun.io/redisclusters/backup shop/orders",
+        ]
     );
     assert_eq!(rights(Stage::Validate, "CREATE", &a_cluster(&json!({}), &Value::Null), &Value::Null), [""; 0]);
+}
+
+/// Before, whoever could create the record could do what its subresource forbade them.
+#[test]
+fn the_record_of_an_action_needs_the_right_to_its_subresource() {
+    let operation = |spec: Value| {
+        let mut spec = spec;
+        spec["clusterName"] = json!("orders");
+        json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisOperation", "metadata": {"name": "one"}, "spec": spec})
+    };
+    let [failover, restart] = [json!({"failover": {"shard": 0}}), json!({"restart": {}})].map(operation);
+    let asked = |object: &Value, old: &Value| {
+        rights(Stage::Validate, if old.is_null() { "CREATE" } else { "UPDATE" }, object, old)
+    };
+    let to = |action: &str| format!("spec.{action}: create redis.kun.io/redisclusters/{action} shop/orders");
+    assert_eq!(asked(&failover, &Value::Null), [to("failover")]);
+    assert_eq!(asked(&restart, &Value::Null), [to("restart")]);
+    assert_eq!(asked(&restart, &failover), [to("restart")]);
+    let mut cancelled = restart.clone();
+    cancelled["spec"]["cancel"] = json!(true);
+    assert_eq!(asked(&cancelled, &restart), [""; 0]);
 }
 
 #[test]

@@ -156,14 +156,14 @@ async fn whoever_names_what_he_may_not_reach_himself_is_refused_and_told_which_r
     assert_eq!(allowed, json!(false));
     assert_eq!(
         why,
-        "spec.auth.secretName: Forbidden: naming it needs the right to get secrets \"of-others\" in namespace \"shop\", \
+        "spec.auth.secretName: Forbidden: it needs the right to get secrets \"of-others\" in namespace \"shop\", \
          which user \"anna\" does not have"
     );
     let (allowed, why) = verdict(json!({"backup": {"target": {"directory": {"path": "/srv/backups"}}}})).await;
     assert_eq!(allowed, json!(false));
     assert_eq!(
         why,
-        "spec.backup.target.directory.path: Forbidden: naming it needs the right to create persistentvolumes, which user \
+        "spec.backup.target.directory.path: Forbidden: it needs the right to create persistentvolumes, which user \
          \"anna\" does not have"
     );
     let (allowed, why) = verdict(secret("broken")).await;

@@ -168,7 +168,7 @@ mod tests {
             ),
             (
                 json!({"shard": -1}),
-                "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.shard: Invalid value: -1: must be from 0 to 2: the cluster has 3 shards",
+                "RedisOperation.redis.kun.io \"r\" is invalid: spec.failover.shard: Invalid value: -1: must be from 0 to 999: shards are counted from 0",
             ),
             (
                 json!({"shard": 1, "candidate": "a-2-0"}),

@@ -230,6 +230,17 @@ pub enum AppendOnly {
     Off,
 }
 
+impl AppendOnly {
+    /// Every write goes to an append-only file.
+    #[must_use]
+    pub const fn keeps_every_write(self) -> bool {
+        match self {
+            Self::EverySec | Self::Always => true,
+            Self::Off => false,
+        }
+    }
+}
+
 /// One `save` line: at least `changes` writes within `seconds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SavePoint {

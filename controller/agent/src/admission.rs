@@ -30,9 +30,18 @@ pub fn from_the_start(mode: Mode, verdict: &Verdict) -> bool {
     }
 }
 
-/// Whether it has become somebody to copy from.
+/// Whether it has become somebody to copy from. Who imports a slot was chosen by the controller, and may have to have replicas before it
+/// takes the first key (`min-replicas-to-write`).
 fn is_somebody(table: &[Node]) -> bool {
-    table.iter().any(|node| node.flags.myself && (!node.slots.is_empty() || node.primary.is_some()))
+    let chosen = |node: &Node| !node.slots.is_empty() || !node.importing.is_empty() || node.primary.is_some();
+    table.iter().any(|node| node.flags.myself && chosen(node))
+}
+
+/// After users were loaded from a file that may have been written before the member became somebody.
+pub async fn admit_again(shared: &Arc<Shared>) {
+    if shared.lets_replicas_in() && !switch_on(shared).await {
+        tracing::warn!("the user of replication could not be switched on again; replicas may not be able to connect");
+    }
 }
 
 /// Switches the user of replication on once the member is somebody; returns when it is on.
@@ -75,6 +84,8 @@ mod tests {
         let of = format!("{:040x}", 2);
         assert!(!is_somebody(&table("myself,master - 0 0 0 connected")));
         assert!(is_somebody(&table("myself,master - 0 0 0 connected 200-300")));
+        assert!(is_somebody(&table(&format!("myself,master - 0 0 0 connected [7-<-{of}]"))));
+        assert!(!is_somebody(&table(&format!("myself,master - 0 0 0 connected [7->-{of}]"))));
         assert!(is_somebody(&table(&format!("myself,slave {of} 0 0 0 connected"))));
     }
 

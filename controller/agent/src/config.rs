@@ -13,6 +13,8 @@ use types::{agent::AgentConfig, names::USER_AGENT};
 
 /// Longest password; ACL rules are hashed, but `masterauth` and AUTH carry it whole.
 const PASSWORD_MAX: usize = 512;
+/// Kubernetes' own grace period.
+const GRACE_DEFAULT: u64 = 30;
 /// Largest agent.json; a real one has a few KB.
 const CONFIG_MAX: u64 = 1 << 20;
 
@@ -117,6 +119,8 @@ pub struct Options {
     pub shard: String,
     /// The container's memory limit in bytes, if it has one.
     pub memory_limit: Option<u64>,
+    /// Seconds between the signal to stop and the kubelet's SIGKILL (`terminationGracePeriodSeconds`).
+    pub grace_seconds: u64,
     /// Redis' working directory.
     pub data_dir: PathBuf,
     /// For rendered files and records; in memory.
@@ -140,22 +144,19 @@ impl Options {
         let need = |name: &'static str| get(name).filter(|value| !value.is_empty()).ok_or(Error::Unset(name));
         let ip = need("POD_IP")?;
         let pod_ip = ip.parse().map_err(|_| Error::Variable { name: "POD_IP", value: ip, wanted: "an IP address" })?;
-        let limit = get("KUN_MEMORY_LIMIT").filter(|value| !value.is_empty());
-        let memory_limit = limit
-            .map(|value| {
-                let bad =
-                    Error::Variable { name: "KUN_MEMORY_LIMIT", value: value.clone(), wanted: "a number of bytes" };
-                value.parse().map_err(|_| bad)
-            })
-            .transpose()?
-            // Kubernetes writes 0 when the container has no limit and the node's size is unknown.
-            .filter(|bytes| *bytes > 0);
+        let number = |name: &'static str, wanted: &'static str| {
+            let value = get(name).filter(|value| !value.is_empty());
+            value.map(|value| value.parse::<u64>().map_err(|_| Error::Variable { name, value, wanted })).transpose()
+        };
+        // Kubernetes writes 0 when the container has no limit and the node's size is unknown.
+        let memory_limit = number("KUN_MEMORY_LIMIT", "a number of bytes")?.filter(|bytes| *bytes > 0);
         Ok(Self {
             pod_name: need("POD_NAME")?,
             pod_namespace: need("POD_NAMESPACE")?,
             pod_ip,
             shard: get("KUN_SHARD").unwrap_or_default(),
             memory_limit,
+            grace_seconds: number("KUN_GRACE_SECONDS", "a number of seconds")?.unwrap_or(GRACE_DEFAULT),
             data_dir: need("KUN_DATA_DIR")?.into(),
             run_dir: need("KUN_RUN_DIR")?.into(),
             config_dir: need("KUN_CONFIG_DIR")?.into(),

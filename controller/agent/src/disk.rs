@@ -143,6 +143,18 @@ pub fn quarantine(dir: &Path, now: Timestamp, names: &[&str]) -> Result<Option<P
     Ok(Some(target))
 }
 
+/// Writes a file, durably; what was there before stays until the new one is whole.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn replace(dir: &Path, name: &str, content: &[u8]) -> Result<(), Error> {
+    let (path, partial) = (dir.join(name), dir.join(format!("{name}.new")));
+    let failed = |source| Error::Write { path: path.clone(), source };
+    let file = fs::write(&partial, content).and_then(|()| fs::File::open(&partial)).map_err(failed)?;
+    file.sync_all().and_then(|()| fs::rename(&partial, &path)).map_err(failed)?;
+    sync_dir(dir)
+}
+
 /// Makes renames and new names in a directory durable.
 ///
 /// # Errors

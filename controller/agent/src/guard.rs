@@ -50,6 +50,11 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 tracing::info!(why, "redis-server starts with its files as they are");
                 return admission(shared);
             }
+            Start::Follow { heir } => {
+                tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
+                follow(shared, &heir)?;
+                return admission(shared);
+            }
             Start::Blank { quarantine } => return blank(shared, quarantine),
             Start::AskFailover { replica, address } => {
                 shared.enter(AgentPhase::Starting, None);
@@ -109,6 +114,16 @@ async fn gather(
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     })
+}
+
+/// Makes the member's own record that of a replica. Where that cannot be done, Redis finds out by itself.
+fn follow(shared: &Arc<Shared>, heir: &resp::NodeId) -> Result<(), disk::Error> {
+    let dir = &shared.options.data_dir;
+    let file = disk::survey(dir)?.nodes.and_then(|bytes| String::from_utf8(bytes).ok());
+    match file.and_then(|file| identity::following(&file, heir)) {
+        Some(text) => disk::replace(dir, NODES_FILE, text.as_bytes()),
+        None => Ok(()),
+    }
 }
 
 fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Error> {

@@ -17,12 +17,10 @@ use crate::{local::Local, peers::Asker};
 const TAKE_OVER: Duration = Duration::from_millis(5200);
 /// How often the own role is looked at meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// Replicas that are asked, one after the other: with the shutdown it must fit into the grace period of 30 s.
+/// Replicas that are asked, one after the other: with the shutdown it must fit into the shortest grace period, 30 s.
 const CANDIDATES: usize = 2;
-/// How long all of them together may take to write their append-only files anew.
-const REWRITE: Duration = Duration::from_secs(8);
-/// How often that is looked at.
-const REWRITE_LOOK: Duration = Duration::from_millis(100);
+/// How often a wait for somebody else's work looks again.
+const PATIENCE_LOOK: Duration = Duration::from_millis(100);
 /// A replica that has not acknowledged for longer is not in sync.
 const LAG_SECONDS: i64 = 2;
 
@@ -43,13 +41,15 @@ pub enum Outcome {
     },
 }
 
-/// Hands the primary role over, if this member has it and a replica is in sync.
+/// Hands the primary role over, if this member has it and a replica is in sync. What it waits for meanwhile, half-moved slots and
+/// append-only files that are being written, takes no longer than `patience` altogether.
 ///
 /// # Errors
 /// When the own Redis does not answer.
-pub async fn hand_over(local: &Local, asker: &Asker) -> Result<Outcome, Error> {
+pub async fn hand_over(local: &Local, asker: &Asker, patience: Duration) -> Result<Outcome, Error> {
     let mut connection = local.open(Duration::from_secs(2)).await?;
-    let table = match connection.cluster_nodes().await {
+    let patience = Instant::now() + patience;
+    let table = match await_moves(&mut connection, patience).await {
         Ok(table) => table,
         Err(error) if error.refusal().is_some() => {
             return Ok(Outcome::Failed { why: "a single server has no replica that could take over".to_owned() });
@@ -63,9 +63,9 @@ pub async fn hand_over(local: &Local, asker: &Asker) -> Result<Outcome, Error> {
     let info = connection.info(&["replication"]).await?;
     let candidates = successors(&table, &info.replicas());
     let mut why = format!("it has no replica in sync ({} attached)", info.replicas().len());
-    let patience = Instant::now() + REWRITE;
+    let marks = marks(&table);
     for (id, address) in candidates.into_iter().take(CANDIDATES) {
-        match ask_to_take_over(&mut connection, asker, (&id, address), patience).await {
+        match ask_to_take_over((local, &mut connection), asker, (&id, address), (&marks, patience)).await {
             Ok(()) => return Ok(Outcome::Done { to: id }),
             Err(reason) => why = format!("replica {id}: {reason}"),
         }
@@ -73,61 +73,105 @@ pub async fn hand_over(local: &Local, asker: &Asker) -> Result<Outcome, Error> {
     Ok(Outcome::Failed { why })
 }
 
+/// Waits until no slot of this member is half moved, as long as there is time for it; gives the last table.
+///
+/// A replica knows nothing of its primary's marks (Redis 7 and 8 keep them in the primary's own table). Promoted, it would answer that
+/// the keys which have moved already do not exist, and take new ones in their place, which the end of the move then puts in place of
+/// the old. So whoever moves the slot finishes it first; what is still open when time is up is marked again at the heir.
+async fn await_moves(own: &mut Connection, patience: Instant) -> Result<Vec<Node>, Error> {
+    loop {
+        let table = own.cluster_nodes().await?;
+        if marks(&table).is_empty() || Instant::now() >= patience {
+            return Ok(table);
+        }
+        sleep(PATIENCE_LOOK).await;
+    }
+}
+
+/// CLUSTER SETSLOT with the marks of this member's half-moved slots. Pure.
+fn marks(table: &[Node]) -> Vec<Command> {
+    let mine = table.iter().filter(|node| node.flags.myself);
+    let set = |slot: u16, what: &str, id: &NodeId| {
+        Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, id.as_str()])
+    };
+    mine.flat_map(|node| {
+        let migrating = node.migrating.iter().map(|(slot, to)| set(*slot, "MIGRATING", to));
+        migrating.chain(node.importing.iter().map(|(slot, from)| set(*slot, "IMPORTING", from)))
+    })
+    .collect()
+}
+
 async fn ask_to_take_over(
-    own: &mut Connection,
+    (local, own): (&Local, &mut Connection),
     asker: &Asker,
     (id, address): (&NodeId, std::net::SocketAddr),
-    patience: Instant,
+    (marks, patience): (&[Command], Instant),
 ) -> Result<(), String> {
     let opened = asker.open(id, address).await.map_err(|error| error.to_string())?;
     let mut replica = opened.ok_or_else(|| format!("somebody else answers at {address}"))?;
-    await_disk(&mut replica, patience).await?;
+    await_disk(&mut replica, local.logs_writes(), patience).await?;
     replica.call(&["CLUSTER", "FAILOVER"]).await.map_err(|error| error.to_string())?;
-    let (began, mut pushed) = (Instant::now(), false);
+    let (began, mut won) = (Instant::now(), false);
     while began.elapsed() < TAKE_OVER {
+        // It is asked first: the marks are due before its clients come.
+        let theirs = replica.role().await;
+        if !won && matches!(theirs, Ok(Role::Primary { .. })) {
+            won = true;
+            mark(&mut replica, id, marks).await;
+            // Only the news has to arrive. Without the push it does, too, 40 ms later.
+            let _ = bus::push(&mut replica).await;
+        }
         // A reply that cannot be had now (writes are paused, reads are not) is asked for again until time is up.
         if let Ok(Role::Replica { .. }) = own.role().await {
+            if !won {
+                mark(&mut replica, id, marks).await;
+            }
             return Ok(());
         }
         if own.is_broken() {
             return Err("the own Redis stopped answering".to_owned());
         }
-        match replica.role().await {
-            // It won: only the news has to arrive. Without the push it does, too, 40 ms later.
-            Ok(Role::Primary { .. }) if !pushed => pushed = bus::push(&mut replica).await.is_ok(),
-            // When all members stop at once the candidate may be gone already; there is then nothing to wait for.
-            Err(_) if replica.is_broken() => return Err("it went away before it took over".to_owned()),
-            Ok(_) | Err(_) => {}
+        // When all members stop at once the candidate may be gone already; there is then nothing to wait for.
+        if theirs.is_err() && replica.is_broken() {
+            return Err("it went away before it took over".to_owned());
         }
         sleep(LOOK_AGAIN).await;
     }
     Err(format!("it did not take over within {} ms", TAKE_OVER.as_millis()))
 }
 
-/// Waits until what the replica would load after a crash is what it has in memory: until its append-only file is written anew after a
-/// full synchronisation, the former one counts (`AOF_WAIT_REWRITE`), and this member's disk is the only one that has everything.
-async fn await_disk(replica: &mut Connection, patience: Instant) -> Result<(), String> {
-    loop {
-        let info = replica.info(&["persistence"]).await.map_err(|error| error.to_string())?;
-        match rewriting(&info) {
-            None => return Ok(()),
-            Some(why) if Instant::now() >= patience => return Err(why.to_owned()),
-            Some(_) => sleep(REWRITE_LOOK).await,
+/// Marks at the heir what was half moved. What cannot be marked here, the controller marks when it sees the slot's keys at two places.
+async fn mark(heir: &mut Connection, id: &NodeId, marks: &[Command]) {
+    for command in marks {
+        if let Err(error) = heir.command(command).await {
+            tracing::warn!(%id, %error, "a half-moved slot could not be marked at the new primary");
         }
     }
 }
 
-/// Why its disk may hold an older data set than its memory. Pure.
-fn rewriting(info: &Info) -> Option<&'static str> {
+/// Waits until what the replica would load after a crash is what it has in memory: until its append-only file is written anew after a
+/// full synchronisation, the former one counts (`AOF_WAIT_REWRITE`), and this member's disk is the only one that has everything.
+async fn await_disk(replica: &mut Connection, is_wanted: bool, patience: Instant) -> Result<(), String> {
+    loop {
+        let info = replica.info(&["persistence"]).await.map_err(|error| error.to_string())?;
+        match behind(&info, is_wanted) {
+            None => return Ok(()),
+            Some(why) if Instant::now() >= patience => return Err(why.to_owned()),
+            Some(_) => sleep(PATIENCE_LOOK).await,
+        }
+    }
+}
+
+/// Why its disk may hold an older data set than its memory, where every write `is_wanted` there. Pure. While the file does not count yet,
+/// Redis writes it, or is about to (`aof_rewrite_scheduled` stays set until the child runs); a rewrite that failed leaves a file that counts.
+fn behind(info: &Info, is_wanted: bool) -> Option<&'static str> {
     let is_set = |name: &str| info.flag(name) == Some(true);
     if !is_set("aof_enabled") {
-        return None;
+        return is_wanted
+            .then_some("its append-only file is not switched on yet, and a restart would load an older data set");
     }
-    if is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled") {
-        return Some("its append-only file is being written anew, and a restart would load an older data set");
-    }
-    let has_failed = info.get("aof_last_bgrewrite_status") == Some("err");
-    has_failed.then_some("its append-only file could not be written anew, and a restart might load an older data set")
+    let writes = is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled");
+    writes.then_some("its append-only file is being written anew, and a restart would load an older data set")
 }
 
 /// Replicas that may take over: known members whose stream is up to date, furthest first. Pure.
@@ -147,16 +191,17 @@ fn successors(table: &[Node], attached: &[ReplicaLine]) -> Vec<(NodeId, std::net
 
 /// How to shut down. Pure.
 ///
-/// With an append-only file everything is written and synced anyway. With save points Redis saves. A member that keeps
+/// With an append-only file (`logged`: it is switched on) everything is written and synced anyway. With save points Redis saves. A member that keeps
 /// nothing on disk saves only when it goes away as the holder of keys that no replica has taken over.
 #[must_use]
-pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: i64) -> &'static str {
+pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: i64, logged: bool) -> &'static str {
     let last_holder = match outcome {
         Outcome::Failed { .. } => keys > 0,
         Outcome::NotNeeded | Outcome::Done { .. } => false,
     };
     match config.append_only {
-        AppendOnly::EverySec | AppendOnly::Always => "NOSAVE",
+        AppendOnly::EverySec | AppendOnly::Always if logged => "NOSAVE",
+        AppendOnly::EverySec | AppendOnly::Always => "SAVE",
         AppendOnly::Off if !config.snapshots.is_empty() || last_holder => "SAVE",
         AppendOnly::Off => "NOSAVE",
     }
@@ -165,13 +210,19 @@ pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: i64) -> &'st
 /// Sends SHUTDOWN. Success is a connection that ends without a reply.
 ///
 /// # Errors
-/// When Redis refuses (it cannot save) or does not answer at all.
+/// When Redis refuses (it cannot save, or its append-only file is written for the first time), or does not answer within `limit`: a
+/// large data set takes longer to be saved.
 pub async fn shut_down(local: &Local, mode: &str, limit: Duration) -> Result<(), Error> {
     let mut connection = local.open(limit).await?;
     match connection.command(&Command::new("SHUTDOWN").arg(mode)).await {
         Err(Error::Io { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the own Redis writes its append-only file.
+pub async fn logs(local: &Local) -> bool {
+    info(local, &["persistence"]).await.is_ok_and(|info| info.flag("aof_enabled") == Some(true))
 }
 
 /// Keys of the own Redis; 0 if it does not say.
@@ -227,16 +278,27 @@ mod tests {
 
     #[test]
     fn a_role_goes_only_where_a_restart_would_find_the_data() {
-        let aof = |enabled: u8, running: u8, scheduled: u8, last: &str| {
+        let aof = |enabled: u8, running: u8, scheduled: u8, is_wanted: bool| {
             let info = Info::parse(&format!(
                 "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
-                 aof_last_bgrewrite_status:{last}\n"
+                 aof_last_bgrewrite_status:err\n"
             ));
-            rewriting(&info).is_some()
+            behind(&info, is_wanted).is_some()
         };
         let found =
-            [aof(1, 0, 0, "ok"), aof(0, 0, 0, "ok"), aof(1, 1, 0, "ok"), aof(1, 0, 1, "ok"), aof(1, 0, 0, "err")];
+            [aof(1, 0, 0, true), aof(0, 0, 0, false), aof(0, 0, 0, true), aof(1, 1, 0, true), aof(1, 0, 1, false)];
         assert_eq!(found, [false, false, true, true, true]);
+    }
+
+    #[test]
+    fn marks_of_half_moved_slots_are_set_again_as_they_are() {
+        let me = format!("{:040x} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460", 1);
+        let table = resp::nodes::parse(&format!("{me} [93->-{:040x}] [7000-<-{:040x}]\n", 2, 3)).unwrap();
+        let set = |slot: &str, what: &str, id: u8| {
+            Command::new("CLUSTER").args(["SETSLOT", slot, what, &format!("{id:040x}")])
+        };
+        assert_eq!(marks(&table), [set("93", "MIGRATING", 2), set("7000", "IMPORTING", 3)]);
+        assert_eq!(marks(&super::tests::table()), []);
     }
 
     #[test]
@@ -244,13 +306,14 @@ mod tests {
         let mut config = crate::config::fixture::config();
         let failed = Outcome::Failed { why: String::new() };
         let done = Outcome::Done { to: table()[1].id.clone() };
-        assert_eq!(shutdown_mode(&config, &failed, 5), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &failed, 5, true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &failed, 5, false), "SAVE");
         config.append_only = AppendOnly::Off;
-        assert_eq!(shutdown_mode(&config, &failed, 5), "SAVE");
-        assert_eq!(shutdown_mode(&config, &failed, 0), "NOSAVE");
-        assert_eq!(shutdown_mode(&config, &done, 5), "NOSAVE");
-        assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, 5), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &failed, 5, true), "SAVE");
+        assert_eq!(shutdown_mode(&config, &failed, 0, true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &done, 5, true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, 5, true), "NOSAVE");
         config.snapshots = vec![SavePoint { seconds: 1, changes: 1 }];
-        assert_eq!(shutdown_mode(&config, &done, 5), "SAVE");
+        assert_eq!(shutdown_mode(&config, &done, 5, true), "SAVE");
     }
 }

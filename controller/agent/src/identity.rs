@@ -114,6 +114,32 @@ fn read(bytes: &[u8]) -> Result<Identity, String> {
     identity(myself, peers)
 }
 
+/// The file of a former primary as that of a replica of `primary`: its own slots and marks are gone, and whom it follows is a primary
+/// itself. `None`: the file does not name that node.
+#[must_use]
+pub fn following(file: &str, primary: &NodeId) -> Option<String> {
+    let mut is_known = false;
+    let mut text = String::with_capacity(file.len());
+    for line in file.lines() {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        match words.as_slice() {
+            // `<id> <address> <flags> <primary> <ping> <pong> <epoch> <link> <slots>…` (`clusterGenNodeDescription`).
+            [id, address, flags, _, ping, pong, epoch, link, ..] if flags.split(',').any(|flag| flag == "myself") => {
+                let flags = flags.replace("master", "slave");
+                text.push_str(&[id, address, &*flags, primary.as_str(), ping, pong, epoch, link].join(" "));
+            }
+            [id, address, flags, _, rest @ ..] if *id == primary.as_str() => {
+                is_known = true;
+                let flags = flags.replace("slave", "master");
+                text.push_str(&[&[*id, address, &*flags, "-"], rest].concat().join(" "));
+            }
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    is_known.then_some(text)
+}
+
 fn check_vars(line: &str) -> Result<(), String> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let number = |text: &str| text.parse::<u64>().is_ok();
@@ -188,6 +214,25 @@ pub(crate) mod tests {
         assert_eq!(identity.replicas().map(|node| node.id.clone()).collect::<Vec<_>>(), vec![id(2)]);
         assert_eq!(identity.peers.len(), 2);
         assert_eq!(judge(None), Verdict::Blank);
+    }
+
+    #[test]
+    fn a_former_primary_becomes_a_replica_of_its_heir_without_slots_and_marks() {
+        let text = following(&file(), &id(2)).unwrap();
+        let expected = format!(
+            "{} 127.84.0.1:6379@16379 myself,slave {} 0 0 3 connected\n\
+             {} 127.84.0.2:6379@16379 master - 0 1 3 connected\n\
+             {} 127.84.0.3:6379@16379 master - 0 1 2 connected 5461-10922\n\
+             vars currentEpoch 6 lastVoteEpoch 0\n",
+            id(1),
+            id(2),
+            id(2),
+            id(3)
+        );
+        assert_eq!(text, expected);
+        let Verdict::Intact(identity) = judge(Some(text.as_bytes())) else { panic!() };
+        assert_eq!((identity.id, identity.role), (id(1), Role::Replica(id(2))));
+        assert_eq!(following(&file(), &id(9)), None);
     }
 
     #[test]

@@ -50,8 +50,16 @@ use crate::{
     shared::Shared,
 };
 
-/// Part of the grace period of 30 s that stopping may take; the rest is for the kernel and the kubelet.
-const STOP: Duration = Duration::from_secs(25);
+/// Part of the grace period that stays for the kernel and the kubelet.
+const RESERVE: Duration = Duration::from_secs(5);
+/// How long redis-server may show no work before it counts as hung.
+const STALL: Duration = Duration::from_secs(20);
+/// How long a member whose data are elsewhere tries to shut down in order: with [`RESERVE`] the shortest grace period.
+const SPARE: Duration = Duration::from_secs(25);
+/// After a refused SHUTDOWN.
+const AGAIN: Duration = Duration::from_millis(500);
+/// The shortest and the longest patience of a hand-over; between them it is a third of the grace period.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(600)];
 /// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
 const AFTER_TERM: Duration = Duration::from_secs(5);
 /// Exit code when redis-server ended by itself.
@@ -188,7 +196,9 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 
 /// Hands over, shuts down, and makes sure that the process is gone.
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
-    let outcome = match handover::hand_over(&shared.local, &shared.asker()).await {
+    let grace = Duration::from_secs(shared.options.grace_seconds);
+    let until = began + grace.saturating_sub(RESERVE);
+    let outcome = match handover::hand_over(&shared.local, &shared.asker(), patience(grace)).await {
         Ok(outcome) => outcome,
         Err(error) => Outcome::Failed { why: error.to_string() },
     };
@@ -198,21 +208,52 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
         Outcome::Failed { why } => tracing::warn!(why, "stopping without a hand-over"),
     }
     let keys = handover::keys(&shared.local).await;
-    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys);
-    let left = |now: Instant| STOP.saturating_sub(now.duration_since(began));
-    if let Err(error) = handover::shut_down(&shared.local, mode, left(Instant::now())).await {
-        // Redis refuses when it cannot save. SIGTERM lets it try its own way, with its own log line about why.
-        tracing::warn!(mode, %error, "SHUTDOWN did not work");
-        process.signal(Signal::TERM);
-    }
-    if process.gone_within(left(Instant::now())).await {
+    let logged = handover::logs(&shared.local).await;
+    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logged);
+    let insists = matches!(outcome, Outcome::Failed { .. }) && keys > 0;
+    let obeys = shut_down(shared, process, mode, if insists { until } else { until.min(began + SPARE) }).await;
+    if obeys && process.gone_or_stuck(until, STALL).await {
         return;
     }
     process.signal(Signal::TERM);
-    if !process.gone_within(AFTER_TERM.min(left(Instant::now()))).await {
+    if !process.gone_within(AFTER_TERM.min(until.saturating_duration_since(Instant::now()))).await {
         tracing::error!("redis-server did not stop in time and is killed");
         process.signal(Signal::KILL);
         process.gone_within(AFTER_TERM).await;
     }
     sleep(Duration::ZERO).await;
+}
+
+/// How long a hand-over may wait for others.
+fn patience(grace: Duration) -> Duration {
+    let [least, most] = PATIENCE;
+    (grace / 3).clamp(least, most)
+}
+
+/// Sends SHUTDOWN until it is not refused any more; `false`: it still was in the end. Redis refuses while it cannot save, and while its
+/// append-only file is first written (`AOF_WAIT_REWRITE`): what is on disk is older than what is in memory then, and a kill would lose it.
+async fn shut_down(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant) -> bool {
+    let mut told = false;
+    while process.is_alive() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        match handover::shut_down(&shared.local, mode, STALL.min(left)).await {
+            Err(error) if error.refusal().is_some() => {
+                if !told {
+                    tracing::warn!(mode, %error, "SHUTDOWN is refused; it is tried again");
+                    told = true;
+                }
+                sleep(AGAIN).await;
+            }
+            // It is at it, or it hangs.
+            Err(error) => {
+                tracing::info!(mode, %error, "SHUTDOWN has not ended yet");
+                return true;
+            }
+            Ok(()) => return true,
+        }
+    }
+    true
 }

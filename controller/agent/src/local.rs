@@ -35,6 +35,12 @@ impl Local {
         self.inputs.borrow().agent_credentials()
     }
 
+    /// Every write is to be kept in an append-only file.
+    #[must_use]
+    pub fn logs_writes(&self) -> bool {
+        self.inputs.borrow().config.append_only.keeps_every_write()
+    }
+
     /// A connection of one's own.
     ///
     /// # Errors

@@ -64,12 +64,8 @@ pub fn read(dir: &Path) -> Result<Owner, Error> {
 /// # Errors
 /// When it cannot be written.
 pub fn write(dir: &Path, member: &Member) -> Result<(), Error> {
-    let (path, partial) = (dir.join(FILE), dir.join(format!("{FILE}.new")));
-    let failed = |source| Error::Write { path: path.clone(), source };
-    let text = serde_json::to_vec(member).map_err(|error| failed(io::Error::other(error)))?;
-    let file = fs::write(&partial, text).and_then(|()| fs::File::open(&partial)).map_err(failed)?;
-    file.sync_all().and_then(|()| fs::rename(&partial, &path)).map_err(failed)?;
-    disk::sync_dir(dir)
+    let failed = |error| Error::Write { path: dir.join(FILE), source: io::Error::other(error) };
+    disk::replace(dir, FILE, &serde_json::to_vec(member).map_err(failed)?)
 }
 
 #[cfg(test)]

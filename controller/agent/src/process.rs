@@ -85,6 +85,29 @@ impl Record {
         }
     }
 
+    /// The processor time it has used, in clock ticks, and whether it waits for a disk just now.
+    fn work(&self) -> Option<Work> {
+        Work::read(&fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?)
+    }
+
+    /// Waits until the process is gone; `false` if it is still there at `until`, or has shown no work for `stall`: what saves a large data
+    /// set computes or waits for its disk, what hangs does neither.
+    pub async fn gone_or_stuck(&self, until: Instant, stall: Duration) -> bool {
+        let (mut last, mut worked) = (self.work(), Instant::now());
+        while self.is_alive() {
+            let now = Instant::now();
+            let work = self.work();
+            if work != last || work.as_ref().is_some_and(|work| work.on_disk) {
+                (last, worked) = (work, now);
+            }
+            if now >= until || now.duration_since(worked) >= stall {
+                return false;
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        true
+    }
+
     /// Waits until the process is gone; `false` if it is still there after `limit`.
     pub async fn gone_within(&self, limit: Duration) -> bool {
         let began = Instant::now();
@@ -105,6 +128,24 @@ fn read_stat(stat: &str) -> Option<(char, u64)> {
     let state = fields.next()?.chars().next()?;
     // Start time is the 22nd field; the state is the 3rd and was just taken.
     Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+/// What a process has done so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Work {
+    ticks: u64,
+    on_disk: bool,
+}
+
+impl Work {
+    /// From `/proc/<pid>/stat`: its state is the 3rd field, the time in user and in kernel mode the 14th and 15th (proc(5)).
+    fn read(stat: &str) -> Option<Self> {
+        let (_, after) = stat.rsplit_once(')')?;
+        let mut fields = after.split_ascii_whitespace();
+        let on_disk = fields.next()? == "D";
+        let (user, kernel): (u64, u64) = (fields.nth(10)?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some(Self { ticks: user.saturating_add(kernel), on_disk })
+    }
 }
 
 /// How redis-server ended.
@@ -204,6 +245,15 @@ mod tests {
         let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
         let stat = format!("7 (redis) x ) S {}", fields.join(" "));
         assert_eq!(read_stat(&stat), Some(('S', 22)));
+    }
+
+    #[test]
+    fn work_is_time_on_a_processor_or_on_a_disk() {
+        let fields: Vec<String> = (4..=52).map(|n| n.to_string()).collect();
+        let of = |state: &str| Work::read(&format!("7 (redis) x ) {state} {}", fields.join(" ")));
+        assert_eq!(of("S"), Some(Work { ticks: 14 + 15, on_disk: false }));
+        assert_eq!(of("D"), Some(Work { ticks: 14 + 15, on_disk: true }));
+        assert_eq!(Work::read("7 (redis) S 1"), None);
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub const PEERS_LIMIT: Duration = Duration::from_secs(3);
 pub const ASK_AGAIN: Duration = Duration::from_secs(6);
 /// How long a member with data waits altogether: for the primaries to learn of the replica, and for it to take over.
 pub const TAKEOVER_LIMIT: Duration = Duration::from_secs(12);
+/// How long a container is usually down before its agent asks; after a longer time nobody can tell a fresh copy by its link alone.
+const RESTART: Duration = Duration::from_secs(5);
 /// Inaccuracy allowed between file times and Redis' seconds of a lost link.
 const SLACK: Duration = Duration::from_secs(2);
 
@@ -98,6 +100,11 @@ pub enum Start {
         /// Why that is safe.
         why: &'static str,
     },
+    /// As a replica of the member that has taken over.
+    Follow {
+        /// Who that is.
+        heir: NodeId,
+    },
     /// As a blank node with a new identity.
     Blank {
         /// Files that are there are moved away first.
@@ -160,8 +167,11 @@ pub fn decide_start(facts: &Facts) -> Start {
 
 /// The member was a primary with slots and its process is dead.
 fn decide_owner(me: &Identity, facts: &Facts) -> Start {
+    if let Some(heir) = heir(me, facts) {
+        return Start::Follow { heir: heir.clone() };
+    }
     if facts.peers.values().any(|peer| moved(me, &peer.table)) {
-        return Start::AsIs { why: "its slots have another owner, Redis will follow it" };
+        return Start::AsIs { why: "its slots have other owners, Redis will give them up" };
     }
     if let Some(asked) = facts.asked.as_ref().filter(|asked| asked.ago < ASK_AGAIN) {
         return Start::Wait {
@@ -180,6 +190,20 @@ fn moved(me: &Identity, table: &[Node]) -> bool {
     let later =
         |slot: u16| table.iter().any(|node| node.id != me.id && node.owns(slot) && node.config_epoch > me.config_epoch);
     me.slots.iter().flat_map(|range| range.first..=range.last).all(later)
+}
+
+/// The replica that has taken over, by its own word: it was a replica of this member, and owns every slot of it by a later decision.
+///
+/// Redis would make a replica of this member by itself only if its heir owned just those slots (`clusterUpdateSlotsConfigWith` compares
+/// the numbers): one that has got more since, perhaps those that were on their way here, leaves it a primary without slots, and with the
+/// keys that had arrived for ever.
+fn heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
+    let own_words = |replica: &&Node| {
+        let peer = facts.peers.get(&replica.id);
+        let line = peer.and_then(|peer| peer.myself().filter(|_| !peer.loading && !peer.syncing));
+        line.is_some_and(|line| moved(me, std::slice::from_ref(line)))
+    };
+    me.replicas().find(own_words).map(|replica| &replica.id)
 }
 
 /// The replica to ask: the one with most of the stream; ties go to the smaller ID.
@@ -224,8 +248,26 @@ fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
     Start::Wait { reason: format!("{votes} primaries know replica {replica} and could elect it, {quorum} are needed") }
 }
 
+/// Of copies without the primary's own, the freshest are those whose link was lost last, as far as seconds tell.
+fn freshest(me: &Identity, facts: &Facts) -> Duration {
+    let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
+    copies.map(|peer| peer.link_down_for.unwrap_or_default()).min().unwrap_or_default()
+}
+
 fn without_data(me: &Identity, facts: &Facts) -> Start {
-    if let Some((replica, peer)) = successor(me, facts, |_| true) {
+    let freshest = freshest(me, facts);
+    let fresh = |peer: &Peer| peer.link_down_for.unwrap_or_default() <= freshest.saturating_add(SLACK);
+    if let Some((replica, peer)) = successor(me, facts, fresh) {
+        // One that was in sync when this member died lost its link then, and the agent was back soon after.
+        let is_stale = freshest > facts.waited.saturating_add(RESTART);
+        if is_stale && !all_replicas_answered(me, facts) {
+            let reason = format!(
+                "its data set is gone, replica {replica} has had no link for {} s, and another replica, which does not \
+                 answer, may have more",
+                freshest.as_secs()
+            );
+            return if facts.waited < PEERS_LIMIT { Start::Wait { reason } } else { Start::Hold { reason } };
+        }
         let (votes, quorum) = (votes(me, facts, replica), quorum(me));
         if votes >= quorum {
             return Start::AskFailover { replica: replica.clone(), address: peer.address };

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use resp::{ClusterInfo, Command, Info, Reply};
 use tokio::time::{Instant, sleep};
-use types::cluster::{AppendOnly, Mode};
+use types::cluster::Mode;
 use types::engine::Engine;
 
 use crate::{
@@ -51,7 +51,8 @@ pub fn write_files(
     let options = &shared.options;
     let mut directives = render::directives(options, inputs)?;
     if let Some(survey) = survey {
-        let load_from = if survey.aof || (!survey.rdb && keeps_every_write(inputs)) { "yes" } else { "no" };
+        let load_from =
+            if survey.aof || (!survey.rdb && inputs.config.append_only.keeps_every_write()) { "yes" } else { "no" };
         for directive in directives.iter_mut().filter(|directive| directive.name == "appendonly") {
             directive.words = vec![load_from.to_owned()];
         }
@@ -63,26 +64,20 @@ pub fn write_files(
     Ok(path)
 }
 
-fn keeps_every_write(inputs: &Inputs) -> bool {
-    match inputs.config.append_only {
-        AppendOnly::EverySec | AppendOnly::Always => true,
-        AppendOnly::Off => false,
-    }
-}
-
-/// Waits until Redis has loaded its data set and then brings persistence into the wanted state.
-pub async fn after_loading(shared: &Arc<Shared>) {
+/// Waits until Redis has loaded its data set and then brings persistence into the wanted state; whether it is.
+pub async fn after_loading(shared: &Arc<Shared>) -> bool {
     while !loaded(shared).await {
         sleep(WHILE_LOADING).await;
     }
     let inputs = shared.inputs();
-    settle_append_only(shared, &inputs).await;
-    if !keeps_every_write(&inputs)
+    let settled = settle_append_only(shared, &inputs).await;
+    if !inputs.config.append_only.keeps_every_write()
         && inputs.config.snapshots.is_empty()
         && let Err(error) = disk::forget_snapshot(&shared.options.data_dir)
     {
         tracing::warn!(%error, "the loaded snapshot, which would grow stale, could not be removed");
     }
+    settled
 }
 
 async fn loaded(shared: &Arc<Shared>) -> bool {
@@ -90,9 +85,11 @@ async fn loaded(shared: &Arc<Shared>) -> bool {
     info.is_ok_and(|info| info.flag("loading") == Some(false))
 }
 
-async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) {
-    let wanted = keeps_every_write(inputs);
-    set(shared, &Directive { name: "appendonly".into(), words: vec![if wanted { "yes" } else { "no" }.into()] }).await;
+async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
+    let wanted = inputs.config.append_only.keeps_every_write();
+    let settled =
+        set(shared, &Directive { name: "appendonly".into(), words: vec![if wanted { "yes" } else { "no" }.into()] })
+            .await;
     // Files of a log that is no longer written would be taken for the data set at the next start.
     if !wanted {
         match disk::quarantine(&shared.options.data_dir, Timestamp::now(), &[AOF_DIR]) {
@@ -103,6 +100,7 @@ async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) {
             Err(error) => tracing::warn!(%error, "append-only files that are no longer written could not be put aside"),
         }
     }
+    settled
 }
 
 /// Runs until dropped.
@@ -111,11 +109,15 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 async fn look_after(shared: &Arc<Shared>) {
-    after_loading(shared).await;
+    let mut settled = after_loading(shared).await;
     let mut promotion = Promotion::default();
     let mut looked = Instant::now();
     loop {
-        apply_changes(shared).await;
+        settled &= apply_changes(shared).await;
+        // Switching the file on forks, and fails where that fails.
+        if !settled {
+            settled = settle_append_only(shared, &shared.inputs()).await;
+        }
         if shared.inputs().config.mode == Mode::Cluster
             && let Some(look) = look(shared).await
         {
@@ -144,32 +146,38 @@ async fn look(shared: &Arc<Shared>) -> Option<Look> {
     Some(Look { info: Info::parse(info.text()?), primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok })
 }
 
-/// Reads the files again and applies what changed.
-async fn apply_changes(shared: &Arc<Shared>) {
+/// Reads the files again and applies what changed; `false`: the append-only file is not yet as it should be.
+async fn apply_changes(shared: &Arc<Shared>) -> bool {
     let old = shared.inputs();
     let new = match Inputs::read(&shared.options) {
-        Ok(new) if new == *old => return,
+        Ok(new) if new == *old => return true,
         Ok(new) => new,
         Err(error) => {
             // Mounted files are replaced one after the other; the next look sees them all.
             tracing::warn!(%error, "changed inputs cannot be used yet");
-            return;
+            return true;
         }
     };
-    if let Err(error) = apply(shared, &old, &new).await {
-        tracing::warn!(%error, "changed inputs are refused");
-        return;
+    match apply(shared, &old, &new).await {
+        Ok(settled) => {
+            shared.inputs.send_replace(Arc::new(new));
+            settled
+        }
+        Err(error) => {
+            tracing::warn!(%error, "changed inputs are refused");
+            true
+        }
     }
-    shared.inputs.send_replace(Arc::new(new));
 }
 
-async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<(), Error> {
+async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<bool, Error> {
     let before = render::directives(&shared.options, old)?;
     let after = render::directives(&shared.options, new)?;
     write_files(shared, new, None)?;
+    let mut settled = true;
     for directive in changed(&before, &after, engine::of_program(&shared.options.redis_server)) {
         if directive.name == "appendonly" {
-            settle_append_only(shared, new).await;
+            settled = settle_append_only(shared, new).await;
         } else {
             set(shared, &directive).await;
         }
@@ -177,13 +185,16 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<(), E
     // Loading users closes every connection of the internal ones: replicas and the controller log in again and go on.
     if old.passwords != new.passwords {
         match shared.local.ask(&[Command::new("ACL").arg("LOAD")]).await.as_deref() {
-            Ok([Reply::Status(_)]) => tracing::info!("passwords changed and are in use"),
+            Ok([Reply::Status(_)]) => {
+                tracing::info!("passwords changed and are in use");
+                admission::admit_again(shared).await;
+            }
             Ok([Reply::Error(why)]) => tracing::warn!(why, "Redis refused the new users"),
             Ok(_) => tracing::warn!("Redis answered ACL LOAD with something unexpected"),
             Err(error) => tracing::warn!(%error, "the new users could not be loaded"),
         }
     }
-    Ok(())
+    Ok(settled)
 }
 
 /// Directives to set, with the default of those that were taken out. Pure.

@@ -108,6 +108,13 @@ pub enum Waiting {
         /// Bytes it is behind.
         lag_bytes: u64,
     },
+    /// A member that is not seen now may hold a better copy of a lost primary's data than those that are.
+    Copy {
+        /// The member.
+        pod: Pod,
+        /// The best of those that are seen; it is not whole.
+        instead_of: Pod,
+    },
     /// A member's append-only file does not hold yet what it has in memory.
     Disk {
         /// The member.

@@ -1,6 +1,6 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
-use crate::observed::{Health, Member, NodeId, Peer, PeerRole, Pod, Role, Seen};
+use crate::observed::{Health, Member, NodeId, Open, Peer, PeerRole, Pod, Role, Seen};
 use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
@@ -160,6 +160,20 @@ pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Opti
     })
 }
 
+/// Another member of the shard, not the lost one's place, that is not seen now and may hold a better copy.
+pub(crate) fn may_have_another_copy(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<Pod> {
+    let members = scene.observed.members.iter().filter(|(pod, member)| {
+        pod.shard == shard && !member.terminating && identity(member).is_none_or(|id| id != lost)
+    });
+    let mut unseen = members.filter(|(_, member)| match &member.seen {
+        Seen::Absent => scene.desired.restart_keeps_data,
+        Seen::Held { holds_data, .. } => *holds_data,
+        Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => true,
+        Seen::Node(_) => false,
+    });
+    unseen.next().map(|(pod, _)| *pod)
+}
+
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.
 pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
     replica.is_copy_of(lost.id) && claims_no_more(replica, lost)
@@ -183,7 +197,10 @@ fn claims_no_more(replica: &Live<'_>, lost: &Lost) -> bool {
 pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool {
     let linked = |one: &Live<'_>, other: &Live<'_>| {
         one.node.peers.get(&other.node.id).is_some_and(|peer| {
-            let claims = other.node.slots().difference(slots).difference(peer.slots());
+            // Whose a slot is that it imports, a node does not hear (`clusterUpdateSlotsConfigWith`).
+            let imports = one.node.open.iter().filter(|(_, open)| matches!(open, Open::Importing(_)));
+            let unheard: SlotSet = imports.map(|(slot, _)| *slot).collect();
+            let claims = other.node.slots().difference(slots).difference(peer.slots()).difference(&unheard);
             peer.connected && peer.health == Health::Ok && claims.is_empty()
         })
     };
@@ -195,6 +212,25 @@ pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool 
     let is_alone = !from.node.peers.iter().chain(&to.node.peers).any(is_rival) && to.node.epoch != epoch;
     let is_known = is_alone && to.heard() >= epoch;
     from.node.state_ok && to.node.state_ok && linked(from, to) && linked(to, from) && is_known
+}
+
+/// The target owns slots already, nobody has a copy of them yet, and somebody is making one: what the source gives away would lie in one
+/// place. A shard whose replicas are not there is not waited for, and neither is one that gives what no other member has.
+pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {
+    let has_copy = |live: &Live<'_>| scene.live.iter().any(|other| other.is_copy_of(live.node.id) && is_linked(other));
+    if scene.owned_by(target.pod).is_empty() || has_copy(target) || !has_copy(source) {
+        return None;
+    }
+    scene.live_of(target.pod.shard).find_map(|live| match &live.node.role {
+        Role::Replica { of, link_up, lag_bytes, .. } if *of == target.node.id && !scene.is_terminating(live.pod) => {
+            Some(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes })
+        }
+        Role::Replica { .. } | Role::Primary { .. } => None,
+    })
+}
+
+fn is_linked(live: &Live<'_>) -> bool {
+    matches!(&live.node.role, Role::Replica { link_up: true, .. })
 }
 
 /// Whether a node may make a claim with a new epoch over what a node of this epoch had. Gives the number of live nodes that are ready.

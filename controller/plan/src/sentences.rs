@@ -2,11 +2,17 @@
 
 use core::fmt;
 
+use crate::observed::Pod;
 use crate::plan::{Refused, Waiting};
 
 /// Of a member whose disk is behind its memory.
 const REWRITES: &str =
     "is writing its append-only file anew; until that is done a restart would load an older data set";
+
+/// Of a replica whose link is up.
+const BEHIND: &str = "is catching up with its primary";
+/// Of a replica whose link is down.
+const UNLINKED: &str = "is not in sync: its link to the primary is down";
 
 /// Milliseconds as people say them: coarse, so that a sentence does not become another one with every look.
 struct Age(u64);
@@ -19,6 +25,15 @@ impl fmt::Display for Age {
             seconds => write!(f, "{} h", seconds / 3_600),
         }
     }
+}
+
+fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Result {
+    write!(
+        f,
+        "replica {instead_of} is not promoted before it is known what member {pod}, which is not seen now, holds of its shard; to go on \
+         without that member, create a failover of shard {} with mode Force and acceptDataLoss",
+        pod.shard
+    )
 }
 
 impl fmt::Display for Waiting {
@@ -45,11 +60,10 @@ impl fmt::Display for Waiting {
                 write!(f, "members {one} and {other} both claim {slots} slots; the newer claim wins")
             }
             Self::Sync { pod, link_up: true, lag_bytes } => {
-                write!(f, "replica {pod} is catching up with its primary, {lag_bytes} bytes to go")
+                write!(f, "replica {pod} {BEHIND}, {lag_bytes} bytes to go")
             }
-            Self::Sync { pod, link_up: false, lag_bytes: _ } => {
-                write!(f, "replica {pod} is not in sync: its link to the primary is down")
-            }
+            Self::Sync { pod, link_up: false, .. } => write!(f, "replica {pod} {UNLINKED}"),
+            Self::Copy { pod, instead_of } => unseen_copy(f, *pod, *instead_of),
             Self::Disk { pod } => write!(f, "member {pod} {REWRITES}"),
             Self::Election { shard, primary } => write!(
                 f,

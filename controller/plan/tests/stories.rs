@@ -3,7 +3,7 @@
 use crate::support::Run;
 use crate::support::history::{Event, Setting, live_through};
 use plan::model::{Luck, World};
-use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Refused, Step, Waiting};
+use plan::{Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Step, Waiting};
 
 fn settle(run: &mut Run) -> plan::Plan {
     let plan = run.settle(150).unwrap_or_else(|reason| panic!("{reason}"));
@@ -166,6 +166,65 @@ fn a_stale_copy_is_promoted_where_nothing_better_can_come_back() {
     run.rejoin_all();
     assert!(settle(&mut run).is_satisfied());
     assert!(run.world.up(Pod::new(0, 1)).unwrap().follows().is_none());
+}
+
+#[test]
+fn a_stale_copy_waits_for_a_replica_that_may_have_more() {
+    let mut desired = Desired::cluster(3, 2);
+    (desired.restart_keeps_data, desired.adopt_lost_slots) = (false, true);
+    let mut run = Run::created(desired, false);
+    let (stale, better) = (Pod::new(0, 1), Pod::new(0, 2));
+    run.unlink(stale);
+    run.tick(10);
+    run.write_everywhere();
+    run.crash(Pod::new(0, 0), true);
+    let away = run.world.homes.get_mut(&better).unwrap();
+    (away.hidden, away.cut_off) = (true, true);
+    // For however long it is not seen.
+    let mut plan = plan::Plan::default();
+    for _ in 0..20 {
+        plan = run.round(usize::MAX, false).unwrap();
+        assert!(!plan.steps.iter().any(|step| step.kind() == "Failover"), "{plan:?}");
+        run.tick(1);
+    }
+    assert!(plan.waiting.contains(&Waiting::Copy { pod: better, instead_of: stale }), "{plan:?}");
+    run.rejoin_all();
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.up(better).unwrap().follows().is_none());
+}
+
+#[test]
+fn a_half_moved_slot_is_finished_while_the_pod_of_its_owner_is_being_deleted() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let (from, to) = (Pod::new(0, 0), Pod::new(1, 0));
+    let ids = [from, to].map(|pod| run.world.up(pod).unwrap().id);
+    for (pod, mark) in [(from, Open::Migrating(ids[1])), (to, Open::Importing(ids[0]))] {
+        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().open.insert(0, mark);
+    }
+    run.world.terminate(from);
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert_eq!(plan.steps.iter().map(Step::kind).collect::<Vec<_>>(), ["Move"], "{plan:?}");
+    run.end_grace();
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn a_new_shard_gets_its_second_slot_once_its_replica_has_a_copy() {
+    let mut run = Run::created(Desired::cluster(2, 1), true);
+    let (lead, replica) = (Pod::new(2, 0), Pod::new(2, 1));
+    run.desired.shards = 3;
+    let owned = |run: &Run| run.world.up(lead).map_or(0, |server| server.slots().len());
+    let mut plan = run.round(usize::MAX, false).unwrap();
+    run.unlink(replica);
+    for _ in 0..20 {
+        run.tick(1);
+        plan = run.round(usize::MAX, false).unwrap();
+    }
+    assert_eq!(owned(&run), 1, "{plan:?}");
+    assert!(plan.waiting.iter().any(|reason| matches!(reason, Waiting::Sync { pod, .. } if *pod == replica)));
+    run.rejoin_all();
+    assert!(settle(&mut run).is_satisfied());
+    assert!(owned(&run) > 5000);
 }
 
 #[test]

@@ -21,6 +21,11 @@
 //!    they stay empty): target first, which raises its epoch so that its claim wins, then source, then the others. The
 //!    order matters: told first, the source would send clients to a target that sends them back.
 //!
+//! 6. A source that fails over in the middle leaves a target that still imports from the former one: Redis never changes the
+//!    owner of a slot it imports (`clusterUpdateSlotsConfigWith`), so for the target the slot soon belongs to nobody, and it
+//!    answers CLUSTERDOWN to MIGRATE and to clients that were sent on. Here the source is marked first, so that it takes no
+//!    new keys in place of those that have moved; then the target is told who the owner is, then marked.
+//!
 //! After a crash anywhere nothing is needed but what the nodes themselves show: marks are set again where they are
 //! missing, keys at the source are moved, empty slots are handed over, handed-over slots are announced again.
 
@@ -201,6 +206,8 @@ struct Sorted {
     unmarked_target: Vec<u16>,
     /// Of those, the ones without the right mark on the source.
     unmarked_source: Vec<u16>,
+    /// Of those, the ones that in the target's table belong to somebody else, or to nobody.
+    misplaced: Vec<u16>,
 }
 
 /// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
@@ -214,7 +221,9 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
         return Err(Error::Precondition(why));
     }
     for (name, end, other) in [("source", &source, &target), ("target", &target, &source)] {
-        let alone = end.mine.difference(order.slots).difference(&other.theirs);
+        // Whose a slot is that it imports, a node does not hear.
+        let unheard = other.importing();
+        let alone = end.mine.difference(order.slots).difference(&other.theirs).difference(&unheard);
         if !alone.is_empty() {
             let why = format!("the {name} claims {} slots that the other end does not take for its own", alone.len());
             return Err(Error::Precondition(why));
@@ -225,12 +234,16 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
         to_move: Vec::new(),
         unmarked_target: Vec::new(),
         unmarked_source: Vec::new(),
+        misplaced: Vec::new(),
     };
     for slot in order.slots.iter() {
         if target.mine.contains(slot) {
             sorted.handed_over.push(slot);
         } else if source.mine.contains(slot) {
             sorted.to_move.push(slot);
+            if !target.theirs.contains(slot) {
+                sorted.misplaced.push(slot);
+            }
             if target.open.get(&slot) != Some(&Open::Importing(order.from.id)) {
                 sorted.unmarked_target.push(slot);
             }
@@ -254,6 +267,13 @@ struct Table {
     open: std::collections::BTreeMap<u16, Open>,
 }
 
+impl Table {
+    fn importing(&self) -> SlotSet {
+        let marks = self.open.iter().filter(|(_, open)| matches!(open, Open::Importing(_)));
+        marks.map(|(slot, _)| *slot).collect()
+    }
+}
+
 async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> Result<Table, Error> {
     let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
@@ -272,8 +292,14 @@ async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> R
     Ok(table)
 }
 
-/// Marks what is not marked yet: the target first.
+/// Marks what is not marked yet: the target first, but where the source has taken the place of another.
 async fn mark(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<(), Error> {
+    leading(guard)?;
+    let left_behind = set_slot(&sorted.misplaced, "MIGRATING", order.to.id);
+    redis::set_slots(&mut ends.source, &mut ends.more_source, &left_behind).await?;
+    leading(guard)?;
+    let placed = set_slot(&sorted.misplaced, "NODE", order.from.id);
+    redis::set_slots(&mut ends.target, &mut ends.more_target, &placed).await?;
     leading(guard)?;
     let importing = set_slot(&sorted.unmarked_target, "IMPORTING", order.from.id);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &importing).await?;

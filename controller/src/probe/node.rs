@@ -9,9 +9,12 @@ use resp::{ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
 use types::cluster::Mode;
 use types::engine::Engine;
 
-use super::Place;
 use super::stream::Streams;
+use super::{Place, Question};
 use crate::redis::{self, Access, Error};
+
+/// Between the start of a process, in whole seconds, and the pongs it makes up for the nodes of its file.
+const START_MILLIS: i64 = 2_000;
 
 /// What a node says beyond what the planner reads.
 #[derive(Clone, Debug, PartialEq, Hash)]
@@ -63,10 +66,13 @@ impl Raw {
     /// How long ago the others last answered it on the cluster bus, by its own clock. Who never did is not listed.
     pub(super) fn pong_ages(&self) -> impl Iterator<Item = (NodeId, u64)> {
         let now = self.info.number("server_time_usec").map(|micros| micros / 1_000);
+        let up = self.info.number("uptime_in_seconds").map_or(i64::MAX, |seconds| seconds.saturating_mul(1_000));
         let table = self.cluster.iter().flat_map(|(table, _)| table).filter(|line| line.pong_received > 0);
         table.filter_map(move |line| {
-            let age = u64::try_from(now?.saturating_sub(line.pong_received).max(0)).ok()?;
-            Some((NodeId::parse(line.id.as_str())?, age))
+            let age = now?.saturating_sub(line.pong_received).max(0);
+            // A process that starts takes everybody for heard of just now (`clusterLoadConfig`).
+            let is_told = age.saturating_add(START_MILLIS) >= up;
+            Some((NodeId::parse(line.id.as_str())?, u64::try_from(age).ok().filter(|_| !is_told)?))
         })
     }
 
@@ -80,19 +86,18 @@ impl Raw {
 
 /// What the append-only file holds is what is in memory. While Redis rewrites the file that may be so or not (after a full
 /// synchronisation the former files count until it is done: `AOF_WAIT_REWRITE`), and INFO does not tell the two apart.
-fn is_disk_current(info: &Info, config: &BTreeMap<String, String>) -> bool {
+/// A rewrite that failed leaves a file that counts, or is scheduled again; one that could not be switched on (`logs`: it should be) does not count.
+fn is_disk_current(info: &Info, logs: bool) -> bool {
     let is_set = |name: &str| info.flag(name) == Some(true);
-    let is_wanted = config.get("appendonly").is_some_and(|value| value == "yes");
     let is_rewriting = is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled");
-    let has_failed = info.get("aof_last_bgrewrite_status") == Some("err");
-    !is_wanted || is_set("aof_enabled") && !is_rewriting && !has_failed
+    if is_set("aof_enabled") { !is_rewriting } else { !logs }
 }
 
 /// Asks one node everything, in one pipeline.
-pub(super) async fn ask(mode: Mode, access: &Access, address: SocketAddr, place: &Place) -> Result<Raw, Error> {
-    let mut connection = access.open(address).await?;
-    match mode {
-        Mode::Cluster => ask_member(&mut connection).await,
+pub(super) async fn ask(question: Question<'_>, address: SocketAddr, place: &Place) -> Result<Raw, Error> {
+    let mut connection = question.access.open(address).await?;
+    match question.mode {
+        Mode::Cluster => ask_member(&mut connection, question.logs).await,
         Mode::Standalone => ask_standalone(&mut connection, place).await,
     }
 }
@@ -101,7 +106,7 @@ fn info_command() -> Command {
     Command::new("INFO")
 }
 
-async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
+async fn ask_member(connection: &mut Connection, logs: bool) -> Result<Raw, Error> {
     let commands = [
         Command::new("CLUSTER").arg("MYID"),
         Command::new("CLUSTER").arg("NODES"),
@@ -111,7 +116,6 @@ async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
         Command::new("CONFIG").args(["GET", "cluster-node-timeout"]),
         Command::new("CONFIG").args(["GET", "maxmemory"]),
         Command::new("CONFIG").args(["GET", "rdbcompression"]),
-        Command::new("CONFIG").args(["GET", "appendonly"]),
     ];
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;
@@ -126,7 +130,7 @@ async fn ask_member(connection: &mut Connection) -> Result<Raw, Error> {
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
     let node_timeout_millis = config.get("cluster-node-timeout").and_then(|v| v.parse().ok()).unwrap_or(0);
-    let disk_current = is_disk_current(&info, &config);
+    let disk_current = is_disk_current(&info, logs);
     let facts = facts(address, &info, &config);
     Ok(Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis, disk_current })
 }

@@ -46,6 +46,7 @@ impl Basis {
 pub(super) struct Rest {
     basis: Basis,
     mode: Mode,
+    logs: bool,
     places: BTreeMap<Pod, Place>,
     access: Access,
     said: Said,
@@ -73,10 +74,11 @@ impl Rest {
         let is_idle = gathered.current_operation().is_none()
             && gathered.workers.is_empty()
             && gathered.backups.iter().all(|backup| has_ended(backup));
-        let mode = resolved.as_ref()?.mode;
+        let (mode, append_only) = resolved.as_ref().map(|resolved| (resolved.mode, resolved.agent.append_only))?;
         (did_nothing && is_well && is_idle).then(|| Self {
             basis: *basis,
             mode,
+            logs: append_only.keeps_every_write(),
             places: places.clone(),
             access,
             said: Said::of(probed.clone()),
@@ -94,8 +96,8 @@ impl Rest {
         if !self.is_of(basis) || Instant::now() >= self.until {
             return false;
         }
-        let Self { mode, places, access, .. } = self;
-        let question = Question { mode: *mode, places, access, agents: &context.agents };
+        let Self { mode, logs, places, access, .. } = self;
+        let question = Question { mode: *mode, logs: *logs, places, access, agents: &context.agents };
         self.said.is_still(&Said::of(probe(question, memory).await))
     }
 }

@@ -1,6 +1,6 @@
 //! What the planner is asked for: the specification, what a restart would lose, and what a person has asked for. Pure.
 
-use types::cluster::{AppendOnly, Mode, Spread};
+use types::cluster::{Mode, Spread};
 
 use crate::gather::Gathered;
 use crate::resolve::{Approval, Resolved};
@@ -8,10 +8,7 @@ use crate::{backup, operate};
 
 /// What the planner is asked for.
 pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered) -> plan::Desired {
-    let keeps = match resolved.agent.append_only {
-        AppendOnly::EverySec | AppendOnly::Always => true,
-        AppendOnly::Off => !resolved.agent.snapshots.is_empty(),
-    };
+    let keeps = resolved.agent.append_only.keeps_every_write() || !resolved.agent.snapshots.is_empty();
     let restart_keeps_data = resolved.storage.is_some() && keeps;
     plan::Desired {
         mode: match resolved.mode {

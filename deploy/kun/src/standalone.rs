@@ -27,6 +27,7 @@ mod api;
 mod bootstrap;
 pub mod client;
 pub(crate) mod hatch;
+mod holder;
 mod hooks;
 pub(crate) mod keep;
 mod kubeconfig;
@@ -37,8 +38,6 @@ use pki::Pki;
 
 /// Namespace of our own objects.
 const NAMESPACE: &str = "kun-system";
-/// Name of the controller in its lease: stable, so that a restarted kun takes over from itself at once.
-const CONTROLLER_IDENTITY: &str = "kun-standalone";
 /// Image named in the pods' init container, which the standalone node skips.
 const KUN_IMAGE: &str = concat!("kun.io/kun:", env!("CARGO_PKG_VERSION"));
 /// Exit code after a second signal, as shells have it for SIGINT.
@@ -105,6 +104,9 @@ pub enum Error {
     /// The node.
     #[error("running the node")]
     Node(#[from] node::Error),
+    /// The file with the controller's name.
+    #[error("naming the controller")]
+    Holder(#[source] std::io::Error),
     /// Signals.
     #[error("listening to signals")]
     Signals(#[source] std::io::Error),
@@ -192,8 +194,9 @@ async fn start(options: &Options, pki: &Pki, parts: &mut Vec<Running>) -> Result
     if has(Role::Controller) {
         // Lease times have microseconds, and are cut, not rounded.
         let since = Timestamp::now().checked_sub(Duration::from_millis(1)).unwrap_or(Timestamp::UNIX_EPOCH);
-        parts.push(start_controller(options, pki)?);
-        client::leads(&admin, CONTROLLER_IDENTITY, since, API_PATIENCE).await?;
+        let identity = holder::name(&options.data).map_err(Error::Holder)?;
+        parts.push(start_controller(options, pki, identity.clone())?);
+        client::leads(&admin, &identity, since, API_PATIENCE).await?;
         tracing::info!("the controller leads");
     }
     parts.push(renewal(pki.clone()));
@@ -218,12 +221,12 @@ fn start_node(options: &Options, pki: &Pki) -> Result<Running, Error> {
     }))
 }
 
-fn start_controller(options: &Options, pki: &Pki) -> Result<Running, Error> {
+fn start_controller(options: &Options, pki: &Pki, identity: String) -> Result<Running, Error> {
     let client = client::client(options.listen, pki.controller())?;
     // One authority for as long as the directory lives: its certificate is renewed over the same key.
     let agents = watch::channel(Arc::new(certs::Ring::of(pki.agent_authority()?))).1;
-    let (namespace, identity) = (NAMESPACE.to_owned(), CONTROLLER_IDENTITY.to_owned());
-    let mut controller = controller::run::Options::new(client, agents, namespace, identity, KUN_IMAGE.to_owned());
+    let mut controller =
+        controller::run::Options::new(client, agents, NAMESPACE.to_owned(), identity, KUN_IMAGE.to_owned());
     // This host has no DNS for Services.
     controller.reach = controller::report::Reach::PodAddresses;
     controller.failpoint = std::env::var(FAILPOINT).ok().and_then(|count| count.parse().ok());

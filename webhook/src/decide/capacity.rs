@@ -2,7 +2,7 @@
 
 use types::{
     Condition, RedisCluster,
-    cluster::{AppendOnly, EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus},
+    cluster::{EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus},
     condition::{Status, cluster as condition},
     field::{Fault, Path},
     quantity::Quantity,
@@ -100,11 +100,7 @@ fn keeps_persistence(
 
 /// Whether anything is written to disk.
 pub(super) fn persists(spec: &RedisClusterSpec) -> bool {
-    let writes = match spec.persistence.append_only {
-        AppendOnly::EverySec | AppendOnly::Always => true,
-        AppendOnly::Off => false,
-    };
-    writes || !spec.persistence.snapshots.is_empty()
+    spec.persistence.append_only.keeps_every_write() || !spec.persistence.snapshots.is_empty()
 }
 
 /// A number of bytes for people: three digits and a binary suffix, rounded up.

@@ -2,28 +2,36 @@
 //! author must have for each.
 //!
 //! The controller and the pods that it makes touch what a specification names with rights of their own. Whoever may write
-//! a RedisCluster must not get at anything by it that they could not get at themselves. Only what a change names anew is
+//! a RedisCluster must not get at anything by it that they could not get at themselves; and whoever may write the record of
+//! an action must not start one that its subresource would refuse them. Only what a change names anew is
 //! asked about: who repairs something else in an object of somebody else's is not held up.
 
 use types::{
     cluster::{BackupTarget, RedisClusterSpec},
     field::{Fault, Path},
+    operation::RedisOperationSpec,
 };
 
 use crate::review::{Author, Operation, Request, Stage, Subject};
 
-/// A right that the author of a request must have, in the words of a SubjectAccessReview. Resources are of the core group.
+/// A right that the author of a request must have, in the words of a SubjectAccessReview.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Right {
     /// The field that names it.
     pub path: Path,
     /// What must be allowed.
     pub verb: &'static str,
+    /// The group of what; empty: the core group.
+    pub group: &'static str,
     /// To what.
     pub resource: &'static str,
-    /// To the one of this namespace that the field names; `None`: to all everywhere.
+    /// To which part of it.
+    pub subresource: Option<&'static str>,
+    /// In which namespace; `None`: everywhere.
     pub namespace: Option<String>,
-    /// What the field says.
+    /// To which one; `None`: any.
+    pub name: Option<String>,
+    /// What the field says: another word there is another question.
     pub value: String,
 }
 
@@ -31,25 +39,32 @@ impl Right {
     /// The fault of an author who does not have it.
     #[must_use]
     pub fn lacked_by(&self, author: &Author) -> Fault {
-        let Self { path, verb, resource, namespace, value } = self;
-        let what = match namespace {
-            Some(namespace) => format!("{resource} {value:?} in namespace {namespace:?}"),
-            None => (*resource).to_owned(),
-        };
+        let Self { path, verb, name, namespace, .. } = self;
+        let mut what = self.what();
+        if let Some(name) = name {
+            what.push_str(&format!(" {name:?}"));
+        }
+        if let Some(namespace) = namespace {
+            what.push_str(&format!(" in namespace {namespace:?}"));
+        }
         Fault::forbidden(
             path.clone(),
-            format!("naming it needs the right to {verb} {what}, which user {:?} does not have", author.username),
+            format!("it needs the right to {verb} {what}, which user {:?} does not have", author.username),
         )
     }
 
     /// The fault of nobody: it could not be asked.
     #[must_use]
     pub fn unknown(&self, author: &Author, why: &str) -> Fault {
-        let Self { path, verb, resource, namespace: _, value: _ } = self;
+        let (path, verb, what) = (self.path.clone(), self.verb, self.what());
         Fault::forbidden(
-            path.clone(),
-            format!("whether user {:?} may {verb} {resource} could not be asked ({why}); try again", author.username),
+            path,
+            format!("whether user {:?} may {verb} {what} could not be asked ({why}); try again", author.username),
         )
+    }
+
+    fn what(&self) -> String {
+        self.subresource.map_or_else(|| self.resource.to_owned(), |part| format!("{}/{part}", self.resource))
     }
 }
 
@@ -70,19 +85,14 @@ fn named(subject: Option<&Subject>, namespace: &str) -> Vec<Right> {
         Some(Subject::Cluster(cluster)) if cluster.metadata.deletion_timestamp.is_none() => {
             by_cluster(&cluster.spec, namespace)
         }
-        Some(Subject::Backup(backup)) => backup
-            .spec
-            .target
-            .iter()
-            .flat_map(|target| by_target(target, &Path::new("spec.target"), namespace))
-            .collect(),
+        Some(Subject::Backup(backup)) => {
+            let target = backup.spec.target.iter();
+            let reached = target.flat_map(|target| by_target(target, &Path::new("spec.target"), namespace));
+            reached.chain([act("spec", "backup", namespace, &backup.spec.cluster_name)]).collect()
+        }
+        Some(Subject::Operation(operation)) => by_operation(&operation.spec, namespace),
         Some(
-            Subject::Cluster(_)
-            | Subject::Scale(_)
-            | Subject::Operation(_)
-            | Subject::Policy(_)
-            | Subject::Foreign
-            | Subject::Malformed(_),
+            Subject::Cluster(_) | Subject::Scale(_) | Subject::Policy(_) | Subject::Foreign | Subject::Malformed(_),
         )
         | None => Vec::new(),
     }
@@ -102,17 +112,43 @@ fn by_target(target: &BackupTarget, path: &Path, namespace: &str) -> Vec<Right> 
     let directory = directory.as_ref().map(|directory| Right {
         path: path.child("directory.path"),
         verb: "create",
+        group: "",
         resource: "persistentvolumes",
+        subresource: None,
         namespace: None,
+        name: None,
         value: directory.path.clone(),
     });
-    let claim = persistent_volume_claim.as_ref().map(|claim| {
+    let claim = persistent_volume_claim.iter().flat_map(|claim| {
         let path = path.child("persistentVolumeClaim.claimName");
-        get(path, "persistentvolumeclaims", namespace, &claim.claim_name)
+        // Who reads it, and writes to it, is a pod.
+        let pods = Right { verb: "create", name: None, ..get(path.clone(), "pods", namespace, &claim.claim_name) };
+        [get(path, "persistentvolumeclaims", namespace, &claim.claim_name), pods]
     });
     directory.into_iter().chain(claim).collect()
 }
 
+/// What the subresources of the actions ask for.
+fn by_operation(spec: &RedisOperationSpec, namespace: &str) -> Vec<Right> {
+    let failover = spec.failover.iter().map(|_| ("spec.failover", "failover"));
+    let asked = failover.chain(spec.restart.iter().map(|_| ("spec.restart", "restart")));
+    asked.map(|(path, subresource)| act(path, subresource, namespace, &spec.cluster_name)).collect()
+}
+
+fn act(path: &str, subresource: &'static str, namespace: &str, cluster: &str) -> Right {
+    Right {
+        path: Path::new(path),
+        verb: "create",
+        group: types::GROUP,
+        resource: "redisclusters",
+        subresource: Some(subresource),
+        namespace: Some(namespace.to_owned()),
+        name: Some(cluster.to_owned()),
+        value: cluster.to_owned(),
+    }
+}
+
 fn get(path: Path, resource: &'static str, namespace: &str, name: &str) -> Right {
-    Right { path, verb: "get", resource, namespace: Some(namespace.to_owned()), value: name.to_owned() }
+    let (namespace, value) = (Some(namespace.to_owned()), name.to_owned());
+    Right { path, verb: "get", group: "", resource, subresource: None, namespace, name: Some(value.clone()), value }
 }

@@ -14,6 +14,7 @@ pub(crate) fn options() -> Options {
         pod_ip: "127.84.0.1".parse().unwrap(),
         shard: "0".into(),
         memory_limit: Some(1000),
+        grace_seconds: 30,
         data_dir: "/data".into(),
         run_dir: "/run/kun".into(),
         config_dir: "/etc/kun/config".into(),

@@ -146,7 +146,14 @@ fn a_crashed_primary_asks_its_replica_and_waits_until_the_slots_have_moved() {
     assert_eq!(decide_start(&lost_election), ask(2));
     let table = &mut facts.peers.get_mut(&id(3)).unwrap().table;
     *table = vec![node(1, Some(2), 5, &[]), node(2, None, 6, &[(0, 99)])];
-    assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have another owner, Redis will follow it" });
+    assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have other owners, Redis will give them up" });
+    // By its own word, and with more than it inherited.
+    let mut heir = node(2, None, 6, &[(0, 99), (7000, 7000)]);
+    heir.flags.myself = true;
+    facts.peers.get_mut(&id(2)).unwrap().table = vec![heir];
+    assert_eq!(decide_start(&facts), Start::Follow { heir: id(2) });
+    facts.peers.get_mut(&id(2)).unwrap().loading = true;
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
 }
 
 #[test]
@@ -230,6 +237,28 @@ fn with_data_on_disk_every_wait_ends() {
 }
 
 #[test]
+fn a_primary_whose_data_is_gone_asks_the_freshest_of_its_replicas() {
+    let mut facts = crashed(false);
+    facts.append_only = false;
+    // The numbers of another history say nothing.
+    let stale = Peer { offset: 1_000_000, link_down_for: Some(10_000 * SECOND), ..peer(4, Some(1)) };
+    facts.peers.insert(id(4), stale);
+    assert_eq!(decide_start(&facts), ask(2));
+    facts.peers.remove(&id(2));
+    let reason = format!(
+        "its data set is gone, replica {} has had no link for 10000 s, and another replica, which does not answer, may \
+         have more",
+        id(4)
+    );
+    assert_eq!(decide_start(&facts), Start::Wait { reason: reason.clone() });
+    facts.waited = PEERS_LIMIT;
+    assert_eq!(held(&facts), reason);
+    // It has answered, and has nothing.
+    facts.peers.insert(id(2), Peer { offset: 0, keys: 0, ..peer(2, Some(1)) });
+    assert_eq!(decide_start(&facts), ask(4));
+}
+
+#[test]
 fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     let mut facts = crashed(false);
     facts.append_only = false;
@@ -288,6 +317,7 @@ proptest! {
                 prop_assert!(facts.peers.contains_key(&id(2)), "its known replica did not answer");
                 prop_assert!(!facts.peers.values().any(copy));
             }
+            Start::Follow { .. } => prop_assert!(false, "nobody has taken over"),
             Start::Blank { .. } => prop_assert!(false, "an intact identity is never given up"),
             Start::AskFailover { replica, .. } => {
                 let peer = &facts.peers[&replica];

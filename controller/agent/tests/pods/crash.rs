@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use resp::Outcome;
 use rustix::process::Signal;
-use types::{agent::AgentPhase, cluster::AppendOnly};
+use types::{agent::AgentPhase, cluster::AppendOnly, names};
 
-use crate::harness::{APPLICATION, Cluster, Pod, REPLICA, config, eventually, patient};
+use crate::harness::{APPLICATION, Cluster, OPERATOR, Pod, REPLICA, config, eventually, patient};
 
 /// Writes keys to all shards and returns them.
 async fn write(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
@@ -23,6 +23,43 @@ async fn assert_readable(cluster: &Cluster, keys: &[String]) {
     for key in keys {
         assert_eq!(client.get(key).await.unwrap().as_deref(), Some(key.as_bytes()), "{key}");
     }
+}
+
+/// Redis makes no replica of a former primary whose heir has got more than it had: measured before, the slot that was on its way and the
+/// keys that had arrived stayed with a primary without slots, for ever.
+#[tokio::test]
+async fn a_primary_whose_heir_has_more_than_it_had_comes_back_as_its_replica() {
+    let mut cluster = Cluster::form(39, patient(), 3, 1).await;
+    let [former, giver] = [cluster.pods[0].id().await, cluster.pods[1].id().await];
+    let [mut to, mut from] = [cluster.pods[0].operator().await, cluster.pods[1].operator().await];
+    let key = (0..).map(|n| format!("k{n}")).find(|key| (5461..10922).contains(&resp::slot::key_slot(key))).unwrap();
+    let slot = resp::slot::key_slot(&key).to_string();
+    assert!(matches!(cluster.client().set(&key, "v").await, resp::Outcome::Acked(_)));
+    to.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", giver.as_str()]).await.unwrap();
+    from.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", former.as_str()]).await.unwrap();
+    let ip = cluster.pods[0].ip.to_string();
+    let words = ["MIGRATE", &ip, "6379", "", "0", "5000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
+    from.call(&words).await.unwrap();
+    to.call(&["WAIT", "1", "0"]).await.unwrap();
+    // Its agent is stopped as well: nobody asks the replica.
+    cluster.pods[0].signal(Signal::KILL);
+    cluster.pods[0].kill_redis();
+    cluster.pods[0].ended().await;
+    let heir = cluster.pods[3].id().await;
+    let mut operator = cluster.pods[3].operator().await;
+    operator.call(&["CLUSTER", "FAILOVER", "FORCE"]).await.unwrap();
+    eventually("it has taken over", async || !cluster.pods[3].is_replica().await).await;
+    operator.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", giver.as_str()]).await.unwrap();
+    for pod in [3, 1] {
+        let mut operator = cluster.pods[pod].operator().await;
+        let words = ["CLUSTER", "SETSLOT", &slot, "NODE", heir.as_str()];
+        eventually("it knows the heir", async || operator.call(&words).await.is_ok()).await;
+    }
+    cluster.pods[0].start();
+    eventually("it follows its heir", async || cluster.pods[0].is_replica().await).await;
+    cluster.wait_ready().await;
+    assert_eq!(cluster.client().get(&key).await.unwrap().unwrap(), "v");
+    assert_eq!(cluster.pods[0].dbsize().await, cluster.pods[3].dbsize().await);
 }
 
 #[tokio::test]

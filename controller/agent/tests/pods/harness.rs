@@ -40,6 +40,8 @@ pub(crate) struct Pod {
     pub(crate) dir: PathBuf,
     /// What it has for a server.
     pub(crate) server: PathBuf,
+    /// Its grace period.
+    pub(crate) grace_seconds: u64,
     child: Option<Child>,
 }
 
@@ -114,7 +116,7 @@ impl Cluster {
         ] {
             fs::write(dir.join(file), content).unwrap();
         }
-        self.pods.push(Pod { ip, dir, server: "redis-server".into(), child: None });
+        self.pods.push(Pod { ip, dir, server: "redis-server".into(), grace_seconds: 30, child: None });
         self.pods[number].start();
         number
     }
@@ -253,6 +255,7 @@ impl Pod {
             ("KUN_AUTH_DIR", path("auth")),
             ("KUN_INTERNAL_DIR", path("internal")),
             ("KUN_REDIS_SERVER", self.server.display().to_string()),
+            ("KUN_GRACE_SECONDS", self.grace_seconds.to_string()),
         ]
     }
 

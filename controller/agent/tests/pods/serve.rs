@@ -78,6 +78,7 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
         (operator, "MIGRATE h 1 k 0 1|RESTORE k 0 v|RESTORE-ASKING k 0 v|CLUSTER SET-CONFIG-EPOCH 1|CLUSTER BUMPEPOCH"),
         (names::USER_AGENT, "INFO|ROLE|PING|CLUSTER INFO|CLUSTER NODES|CLUSTER MYID|CLUSTER FAILOVER|CONFIG GET x"),
         (names::USER_AGENT, "CONFIG SET x y|ACL LOAD|SHUTDOWN|PSYNC ? -1|REPLCONF a b|SYNC|DBSIZE"),
+        (names::USER_AGENT, "CLUSTER SETSLOT 1 MIGRATING x"),
         (names::USER_REPLICA, "PSYNC ? -1|REPLCONF a b|PING"),
         (names::USER_LOCAL, "ACL SETUSER x|PING"),
         ("default", "GET k|SET k v|DEL k|INFO|KEYS *|FLUSHDB|FLUSHALL|SORT k|CLUSTER SLOTS|CLUSTER NODES|SUBSCRIBE c"),
@@ -90,10 +91,7 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
         ),
         (operator, "DUMP k|RENAME a b|SWAPDB 0 1|SHUTDOWN|REPLICAOF NO ONE|ACL SETUSER x|ACL LOAD|ACL DELUSER x"),
         (operator, "CONFIG REWRITE|MONITOR|SUBSCRIBE c|PSYNC ? -1|SAVE|BGSAVE|SCRIPT FLUSH"),
-        (
-            names::USER_AGENT,
-            "FLUSHALL|FLUSHDB|CLUSTER RESET SOFT|CLUSTER FORGET x|CLUSTER MEET 1 2|CLUSTER SETSLOT 1 STABLE",
-        ),
+        (names::USER_AGENT, "FLUSHALL|FLUSHDB|CLUSTER RESET SOFT|CLUSTER FORGET x|CLUSTER MEET 1 2|CLUSTER ADDSLOTS 1"),
         (
             names::USER_AGENT,
             "GET k|SET k v|DEL k|KEYS *|EVAL x 0|DEBUG SLEEP 0|MODULE LIST|ACL SETUSER x|MIGRATE h 1 k 0 1",

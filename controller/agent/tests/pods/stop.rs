@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use resp::Outcome;
+use resp::{NodeId, Outcome};
 use rustix::process::Signal;
 use types::cluster::AppendOnly;
 
-use crate::harness::{Cluster, config, eventually, patient};
+use crate::harness::{Cluster, config, eventually, fill, patient};
 
 /// Writes until told to stop.
 struct Writer {
@@ -133,6 +133,94 @@ async fn the_last_holder_of_keys_saves_them_even_when_nothing_is_kept_on_disk() 
     assert_eq!(cluster.pods[0].dbsize().await, 50);
     // Once loaded it would only grow stale.
     eventually("the file is gone", async || !cluster.pods[0].data("dump.rdb").exists()).await;
+}
+
+/// Measured before: killed after 25 s, and the data set of the last snapshot is what was left.
+#[tokio::test]
+async fn a_server_that_saves_for_longer_than_usual_is_let_finish() {
+    let snapshots = vec![types::cluster::SavePoint { seconds: 3600, changes: 1 }];
+    let saving = types::agent::AgentConfig { append_only: AppendOnly::Off, snapshots, ..config() };
+    let mut cluster = Cluster::new(35, saving);
+    let pod = cluster.add();
+    cluster.pods[pod].signal(Signal::TERM);
+    cluster.pods[pod].ended().await;
+    cluster.pods[pod].grace_seconds = 600;
+    cluster.pods[pod].start();
+    let mut operator = cluster.pods[pod].operator().await;
+    operator.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    eventually("it serves", async || operator.cluster_info().await.is_ok_and(|info| info.ok)).await;
+    fill(&cluster.pods[pod], "k", 26_000, b"v").await;
+    // A millisecond for each key.
+    operator.config_set("rdb-key-save-delay", "1000").await.unwrap();
+    cluster.pods[pod].signal(Signal::TERM);
+    let begun = std::time::Instant::now();
+    while cluster.pods[pod].is_running() {
+        assert!(begun.elapsed() < hung::change(), "{}", cluster.pods[pod].log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(cluster.pods[pod].ended().await, Some(0), "{}", cluster.pods[pod].log());
+    cluster.pods[pod].start();
+    assert_eq!(cluster.pods[pod].dbsize().await, 26_000);
+}
+
+/// Redis refuses to end then (`AOF_WAIT_REWRITE`), once for each time it is told to.
+#[tokio::test]
+async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
+    let mut cluster = Cluster::form(36, config(), 1, 0).await;
+    fill(&cluster.pods[0], "before", 2000, b"v").await;
+    let mut operator = cluster.pods[0].operator().await;
+    for (name, value) in [("rdb-key-save-delay", "1000"), ("appendonly", "no"), ("appendonly", "yes")] {
+        operator.config_set(name, value).await.unwrap();
+    }
+    fill(&cluster.pods[0], "after", 10, b"v").await;
+    let info = operator.info(&["persistence"]).await.unwrap();
+    assert_eq!(info.flag("aof_rewrite_in_progress"), Some(true));
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("SHUTDOWN is refused"), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 2010);
+}
+
+/// A cluster of three shards with a slot of pod 0 half moved to pod 1.
+async fn half_moved(net: u8) -> (Cluster, [NodeId; 2]) {
+    let cluster = Cluster::form(net, patient(), 3, 1).await;
+    let ids = [cluster.pods[0].id().await, cluster.pods[1].id().await];
+    let [mut from, mut to] = [cluster.pods[0].operator().await, cluster.pods[1].operator().await];
+    to.call(&["CLUSTER", "SETSLOT", "7", "IMPORTING", ids[0].as_str()]).await.unwrap();
+    from.call(&["CLUSTER", "SETSLOT", "7", "MIGRATING", ids[1].as_str()]).await.unwrap();
+    (cluster, ids)
+}
+
+async fn migrating(pod: &crate::harness::Pod) -> Vec<(u16, NodeId)> {
+    let table = pod.operator().await.cluster_nodes().await.unwrap();
+    table.into_iter().filter(|node| node.flags.myself).flat_map(|node| node.migrating).collect()
+}
+
+#[tokio::test]
+async fn a_slot_that_is_being_moved_is_finished_before_the_role_goes() {
+    let (mut cluster, [_, to]) = half_moved(37).await;
+    cluster.pods[0].signal(Signal::TERM);
+    // Two looks of the agent.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(cluster.pods[0].is_running() && !cluster.pods[0].is_replica().await, "it did not wait");
+    for pod in [1, 0] {
+        let mut operator = cluster.pods[pod].operator().await;
+        operator.call(&["CLUSTER", "SETSLOT", "7", "NODE", to.as_str()]).await.unwrap();
+    }
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
+    assert!(!cluster.pods[3].is_replica().await);
+    assert_eq!(migrating(&cluster.pods[3]).await, []);
+}
+
+#[tokio::test]
+async fn a_slot_that_stays_half_moved_is_marked_at_the_heir() {
+    let (mut cluster, [_, to]) = half_moved(38).await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
+    assert_eq!(migrating(&cluster.pods[3]).await, [(7, to)]);
 }
 
 #[tokio::test]

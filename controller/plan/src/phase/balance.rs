@@ -28,7 +28,7 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.waiting.push(Waiting::MigrationPaused { slots: plan.slots_left });
         return Flow::On;
     }
-    batch(scene, plan, moves);
+    batch(scene, plan, moves, Kind::New);
     Flow::Stop
 }
 
@@ -88,16 +88,25 @@ fn spare(slots: &SlotSet, keep: u16, home: Option<&SlotSet>) -> SlotSet {
     abroad.union(&rest)
 }
 
+/// What is moved.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Slots that are whole.
+    New,
+    /// Slots that are half moved.
+    Open,
+}
+
 /// The next moves: each primary takes part in one at a time, each move is bounded. Shards that shall go are emptied first. A primary
 /// without any slot gets a single one first: until it owns one, nobody would elect its replica if it died with keys it has received.
-pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Pod), SlotSet>) {
+pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Pod), SlotSet>, kind: Kind) {
     let mut order: Vec<((Pod, Pod), SlotSet)> = moves.into_iter().collect();
     order.sort_by_key(|((from, to), _)| (from.shard < scene.desired.shards, Reverse(from.shard), *from, *to));
     let mut busy: Vec<Pod> = Vec::new();
     for ((from, to), slots) in order {
         let (Some(source), Some(target)) = (live(scene, from), live(scene, to)) else { continue };
-        // Its agent is handing the slots over, and a move would be cut short. It has been reported.
-        if scene.is_terminating(from) || scene.is_terminating(to) {
+        // Its agent is handing the slots over, and a new move would be cut short; for what is half moved it waits. It has been reported.
+        if kind == Kind::New && (scene.is_terminating(from) || scene.is_terminating(to)) {
             continue;
         }
         if busy.len() >= 2 * usize::from(scene.limits.moves_at_once) || busy.contains(&from) || busy.contains(&to) {
@@ -107,6 +116,10 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
         // The source drops what the target has acknowledged.
         if !safety::keeps(scene, &target) {
             plan.waiting.push(Waiting::Disk { pod: to });
+            continue;
+        }
+        if let Some(wait) = safety::first_copy(scene, &source, &target) {
+            plan.waiting.push(wait);
             continue;
         }
         let ready = safety::ready_for_claim(scene, &target, source.node.epoch);

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role};
@@ -46,8 +47,10 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     // The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing,
     // while a copy that is behind would lose acknowledged writes for good.
     let stays = |live: &Live<'_>| !scene.is_terminating(live.pod);
-    let rank = |live: &Live<'_>| (offset(live), stays(live), scene.is_wanted(live.pod), core::cmp::Reverse(live.pod));
-    let best = ready.max_by_key(|live| (safety::is_whole(scene, live), rank(live)));
+    let rank = |live: &Live<'_>| (offset(live), stays(live), scene.is_wanted(live.pod), Reverse(live.pod));
+    // What is not whole may be of an older history: its offset cannot be compared with that of others.
+    let freshest = |live: &Live<'_>| if safety::is_whole(scene, live) { None } else { Some(Reverse(missed(live))) };
+    let best = ready.max_by_key(|live| (safety::is_whole(scene, live), freshest(live), rank(live)));
     match (best, copies.first()) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
         {
@@ -66,8 +69,14 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
 fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let accepted = order(scene, lost, best.pod.shard).is_some_and(|ask| ask.accept_data_loss);
-    if accepted || safety::may_bring_data(scene, lost.id).is_none() {
+    if accepted {
         return promote(scene, plan, lost, best);
+    }
+    if safety::may_bring_data(scene, lost.id).is_none() {
+        return match safety::may_have_another_copy(scene, best.pod.shard, lost.id) {
+            Some(pod) => plan.waiting.push(Waiting::Copy { pod, instead_of: best.pod }),
+            None => promote(scene, plan, lost, best),
+        };
     }
     if let Role::Replica { gap, lag_bytes, .. } = &best.node.role {
         plan.refused.push(Refused::StaleCopy {
@@ -106,6 +115,14 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     }
 }
 
+/// For how long its primary lived without it.
+fn missed(live: &Live<'_>) -> u64 {
+    match &live.node.role {
+        Role::Replica { gap, .. } => gap.missed_millis,
+        Role::Primary { .. } => 0,
+    }
+}
+
 fn offset(live: &Live<'_>) -> u64 {
     match &live.node.role {
         Role::Replica { offset, .. } => *offset,
@@ -118,7 +135,7 @@ fn offset(live: &Live<'_>) -> u64 {
 /// there is none, the slots go to a lead that owns none (the shard's new member).
 fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
-    let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), core::cmp::Reverse(live.pod)));
+    let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), Reverse(live.pod)));
     if let Some(rival) = rival.filter(|live| !claimed(live).is_empty()) {
         return adopt(scene, plan, rival, lost, claimed(rival));
     }
@@ -126,7 +143,7 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
     let heir = leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod));
     let older = scene.live.iter().filter(|live| safety::holds_older_copy(live, lost));
-    let older = older.max_by_key(|live| (live.node.keys, core::cmp::Reverse(live.pod)));
+    let older = older.max_by_key(|live| (live.node.keys, Reverse(live.pod)));
     match (heir, older) {
         (_, Some(older)) if scene.desired.adopt_lost_slots => promote(scene, plan, lost, older),
         (Some(heir), None) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),

@@ -44,7 +44,7 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         let node = scene.live.iter().find(|live| live.pod == pod);
         plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
     }
-    balance::batch(scene, plan, found.moves);
+    balance::batch(scene, plan, found.moves, balance::Kind::Open);
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
 }
 

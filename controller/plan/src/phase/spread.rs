@@ -53,6 +53,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Held { .. }
         | Waiting::Conflict { .. }
         | Waiting::Sync { .. }
+        | Waiting::Copy { .. }
         | Waiting::Disk { .. }
         | Waiting::Election { .. }
         | Waiting::Failover { .. }

@@ -24,8 +24,14 @@ const BINARY: &str = "/kun/bin/kun";
 pub(crate) const BINARY_IN_IMAGE: &str = "/usr/local/bin/kun";
 /// uid and gid of the user that official images have for the server.
 const REDIS_USER: i64 = 999;
-/// Longer than a manual failover may take (5 s) plus saving; the agent hands the primary role over in this time.
-const GRACE_SECONDS: i64 = 30;
+/// Longer than a manual failover may take (5 s) and a few retries; the agent hands the primary role over in this time.
+const GRACE_LEAST: u64 = 30;
+/// An hour per 57 GB of memory is what slow network disks need to have it saved; nobody waits for longer than two.
+const GRACE_MOST: u64 = 7_200;
+/// What is saved in a second even by a slow disk.
+const SAVED_PER_SECOND: u64 = 16 << 20;
+/// Where the memory is not limited.
+const GRACE_UNLIMITED: u64 = 3_600;
 /// Mode of mounted secrets: readable by the group, which is the pod's alone.
 const SECRET_MODE: i32 = 0o440;
 /// Loading a large data set takes long and must not be taken for a failure: an hour at one probe a second.
@@ -45,13 +51,22 @@ pub(super) fn spec(resolved: &Resolved, shard: u16) -> PodSpec {
             seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        termination_grace_period_seconds: i64::try_from(grace_seconds(resolved)).ok(),
         // The agent has no access to the API server.
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         restart_policy: Some("Always".to_owned()),
         ..placement::of_member(&resolved.placement, &resolved.key.name, shard)
     }
+}
+
+/// How long stopping may take: what is in memory may have to be saved first, and an append-only file to be written anew. The agent ends a
+/// server that shows no work long before. It follows from the limit of the memory, not from what is in it: else every pod would be
+/// restarted as the data set grows.
+fn grace_seconds(resolved: &Resolved) -> u64 {
+    resolved
+        .memory_limit
+        .map_or(GRACE_UNLIMITED, |bytes| GRACE_LEAST.saturating_add(bytes.div_ceil(SAVED_PER_SECOND)).min(GRACE_MOST))
 }
 
 pub(crate) fn copy_agent(resolved: &Resolved) -> Container {
@@ -118,6 +133,7 @@ fn environment(resolved: &Resolved, shard: u16) -> Vec<EnvVar> {
         field("POD_NAMESPACE", "metadata.namespace"),
         field("POD_IP", "status.podIP"),
         plain("KUN_SHARD", &shard.to_string()),
+        plain("KUN_GRACE_SECONDS", &grace_seconds(resolved).to_string()),
         plain("KUN_DATA_DIR", "/data"),
         plain("KUN_RUN_DIR", "/run/kun"),
         plain("KUN_CONFIG_DIR", "/etc/kun/config"),
