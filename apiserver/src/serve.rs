@@ -19,6 +19,7 @@ use crate::filter::metrics::Metrics;
 use crate::filter::{Edge, Peer};
 
 mod connection;
+mod linger;
 mod stall;
 
 /// What to serve, and how.

@@ -20,4 +20,4 @@ pub use facts::Facts;
 pub use gather::Gathered;
 pub use review::{Author, Operation, Request, Stage, Subject, Target};
 pub use rights::Rights;
-pub use serve::{Callers, Error, Judge, Options, run, serve};
+pub use serve::{Callers, Judge, Options, run, serve};

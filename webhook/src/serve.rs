@@ -7,16 +7,9 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{
     Method, Request as HttpRequest, Response, StatusCode, body::Incoming, header::CONTENT_TYPE, service::service_fn,
 };
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::{conn::auto, graceful::GracefulShutdown},
-};
+use listen::Limits;
 use rustls::ServerConfig;
-use tokio::{
-    net::TcpListener,
-    net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore},
-};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -29,18 +22,19 @@ use crate::{
 
 /// Largest body: an object and its old self of 1.5 MiB each, the API server's own limit.
 const BODY_MAX: usize = 3 << 20;
-/// Most connections: an API server keeps one or a few, probes and scrapers come and go.
-const CONNECTIONS_MAX: usize = 512;
-/// Most concurrent reviews on one HTTP/2 connection; more wait in the API server.
-const STREAMS_MAX: u32 = 256;
-/// Longest TLS handshake and longest wait for a request's head.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
+/// An API server keeps one connection or a few, probes and scrapers come and go. Behind a Service many callers may have one address.
+const LIMITS: Limits = Limits {
+    connections: 512,
+    per_address: 256,
+    head: Duration::from_secs(5),
+    // More reviews wait in the API server.
+    streams: 256,
+    ping: Duration::from_secs(10),
+};
 /// Longest time for a body to arrive; API servers give up after 10 s at the latest unless told otherwise.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a review waits for a namespace or cluster that is younger than our watches.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// Pause after a failed accept: with no file left, trying again at once would only burn time.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long running reviews may take to end when we stop.
 const DRAIN: Duration = Duration::from_secs(10);
 
@@ -65,26 +59,14 @@ pub struct Options {
     pub client: kube::Client,
 }
 
-/// Why serving ended.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The listener broke.
-    #[error("accepting connections")]
-    Accept(#[source] std::io::Error),
-}
-
 /// Watches the facts and serves reviews until `shutdown`; then running reviews are finished.
-///
-/// # Errors
-/// When the listener breaks.
-pub async fn run(options: Options, shutdown: CancellationToken) -> Result<(), Error> {
+pub async fn run(options: Options, shutdown: CancellationToken) {
     let Options { listener, tls, callers, client } = options;
     let gathered = Gathered::unsynced();
     let rights = Rights::new(client.clone());
     let following = tokio::spawn(Arc::clone(&gathered).follow(client));
-    let served = serve(listener, tls, Judge { callers, gathered, rights }, shutdown).await;
+    serve(listener, tls, Judge { callers, gathered, rights }, shutdown).await;
     following.abort();
-    served
 }
 
 /// What reviews are answered with.
@@ -105,96 +87,21 @@ struct Server {
 }
 
 /// Serves reviews over facts that somebody else keeps.
-///
-/// # Errors
-/// When the listener breaks.
-pub async fn serve(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    judge: Judge,
-    shutdown: CancellationToken,
-) -> Result<(), Error> {
+pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, judge: Judge, shutdown: CancellationToken) {
     let server = Arc::new(Server { judge, metrics: Metrics::new(), draining: shutdown.clone() });
-    let acceptor = tokio_rustls::TlsAcceptor::from(tls);
-    let seats = Arc::new(Semaphore::new(CONNECTIONS_MAX));
-    let graceful = GracefulShutdown::new();
-    while let Some(accepted) = accept(&listener, &seats, &shutdown).await {
-        let (stream, seat) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) if is_passing(&error) => {
-                tracing::warn!(%error, "accepting a connection failed");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-            Err(error) => return Err(Error::Accept(error)),
-        };
-        let (server, acceptor, watcher) = (Arc::clone(&server), acceptor.clone(), graceful.watcher());
-        tokio::spawn(async move {
-            connection(server, acceptor, stream, watcher).await;
-            drop(seat);
-        });
-    }
-    // From here on nobody new is let in; the socket is closed, not just ignored.
-    drop(listener);
-    if tokio::time::timeout(DRAIN, graceful.shutdown()).await.is_err() {
-        tracing::warn!(seconds = DRAIN.as_secs(), "connections were still open after draining");
-    }
-    Ok(())
-}
-
-/// The next connection and its seat; `None` when it is time to stop.
-async fn accept(
-    listener: &TcpListener,
-    seats: &Arc<Semaphore>,
-    shutdown: &CancellationToken,
-) -> Option<std::io::Result<(TcpStream, OwnedSemaphorePermit)>> {
-    let next = async {
-        // The semaphore is never closed.
-        let seat = Arc::clone(seats).acquire_owned().await.ok()?;
-        Some(listener.accept().await.map(|(stream, _)| (stream, seat)))
-    };
-    tokio::select! {
-        () = shutdown.cancelled() => None,
-        next = next => next,
-    }
-}
-
-/// Errors of one connection, or of a full table of files, which passes.
-fn is_passing(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind;
-    matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted)
-        || matches!(error.raw_os_error(), Some(23 | 24))
-}
-
-async fn connection(
-    server: Arc<Server>,
-    acceptor: tokio_rustls::TlsAcceptor,
-    stream: TcpStream,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    // Small answers must not wait for the next acknowledgement.
-    let _ = stream.set_nodelay(true);
-    let stream = match tokio::time::timeout(HEAD_TIMEOUT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::debug!(%error, "TLS handshake failed"),
-        Err(_) => return tracing::debug!("TLS handshake took too long"),
-    };
-    let caller = certs::peer_identity(stream.get_ref().1).map(|identity| identity.common_name);
-    let may_ask = match &server.judge.callers {
-        Callers::Anyone => true,
-        Callers::Named(names) => caller.is_some_and(|caller| names.contains(&caller)),
-    };
-    let service = service_fn(move |request| {
+    let options = listen::Options { listener, tls, limits: LIMITS, shutdown, drain: DRAIN };
+    let serving = listen::serve(options, move |caller| {
         let server = Arc::clone(&server);
-        async move { Ok::<_, Infallible>(answer(&server, request, may_ask).await) }
+        let may_ask = match &server.judge.callers {
+            Callers::Anyone => true,
+            Callers::Named(names) => caller.identity.is_some_and(|identity| names.contains(&identity.common_name)),
+        };
+        service_fn(move |request| {
+            let server = Arc::clone(&server);
+            async move { Ok::<_, Infallible>(answer(&server, request, may_ask).await) }
+        })
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(STREAMS_MAX).keep_alive_interval(BODY_TIMEOUT);
-    let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-    if let Err(error) = watcher.watch(connection).await {
-        tracing::debug!(%error, "connection ended");
-    }
+    serving.await;
 }
 
 async fn answer(server: &Server, request: HttpRequest<Incoming>, may_ask: bool) -> Response<Full<Bytes>> {

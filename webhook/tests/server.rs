@@ -20,7 +20,7 @@ struct World {
     authority: Authority,
     address: SocketAddr,
     shutdown: CancellationToken,
-    serving: JoinHandle<Result<(), webhook::Error>>,
+    serving: JoinHandle<()>,
 }
 
 fn leaf(name: &str, usage: Usage) -> Leaf {
@@ -82,7 +82,7 @@ impl World {
 
     async fn stop(self) {
         self.shutdown.cancel();
-        tokio::time::timeout(hung::process(), self.serving).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(hung::process(), self.serving).await.unwrap().unwrap();
     }
 }
 

@@ -20,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::Limits;
+use super::linger::Linger;
 use super::stall::Owed;
 use crate::filter::{Edge, Peer};
 use crate::wire::body::ResponseBody;
@@ -66,10 +67,11 @@ impl Connection {
     pub(super) async fn run(self, stream: TlsStream<TcpStream>, is_h2: bool) -> Result<(), Error> {
         let (begun, owed) = (Arc::new(Notify::new()), Owed::default());
         let service = Answer { edge: self.edge, peer: self.peer, begun: begun.clone(), owed: owed.clone() };
-        let io = TokioIo::new(stream);
         let mut conversation = if is_h2 {
+            let io = TokioIo::new(Linger::not(stream));
             Conversation::Two(Box::pin(http2_builder(&self.limits).serve_connection(io, service)))
         } else {
+            let io = TokioIo::new(Linger::new(stream));
             Conversation::One(Box::pin(http1_builder(&self.limits).serve_connection(io, service)))
         };
         // Without a time for the first request, a connection that never speaks would stay for ever. Afterwards the
@@ -98,7 +100,7 @@ impl Connection {
     }
 }
 
-type Io = TokioIo<TlsStream<TcpStream>>;
+type Io = TokioIo<Linger<TlsStream<TcpStream>>>;
 
 /// A connection in either version of HTTP.
 enum Conversation {

@@ -39,6 +39,22 @@ async fn three_mebibytes_are_read_and_one_byte_more_is_a_413() {
     assert_eq!(server.stage.seen.load(Ordering::SeqCst), 1, "an announced length is refused unread");
 }
 
+/// curl and Python send all they have before they read, and know nothing of an answer that a reset has taken away.
+#[tokio::test]
+async fn who_sends_all_of_a_body_that_is_too_large_still_reads_the_413() {
+    let server = Server::start(Setting::default()).await;
+    let jane = server.client("jane", &["team"]);
+    let mut stream = dial(&server, Some(&jane), &[ALPN_H1]).await.unwrap();
+    let bytes = 8 * MIB;
+    let head = format!("POST {THINGS} HTTP/1.1\r\nhost: api\r\ncontent-length: {bytes}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b'x'; bytes]).await.unwrap();
+    let mut answer = Vec::new();
+    timeout(hung::answer(), stream.read_to_end(&mut answer)).await.unwrap().unwrap();
+    let answer = String::from_utf8(answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("limit is 3145728"), "{answer}");
+}
+
 #[tokio::test]
 async fn a_body_of_unknown_length_is_cut_at_the_limit() {
     let server = Server::start(Setting::default()).await;

@@ -13,18 +13,11 @@ use axum::{
     routing::{get, post},
 };
 use certs::{ALPN_H1, ALPN_H2, ClientAuth, Identity, MaterialPaths, Reloading};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo, TokioTimer},
-    server::conn::auto,
-    service::TowerToHyperService,
-};
+use hyper_util::service::TowerToHyperService;
+use listen::Limits;
 use resp::{Command, Info, Node, Reply};
-use rustls::ServerConfig;
-use tokio::{
-    net::{TcpListener, TcpStream},
-    sync::Semaphore,
-};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use types::{
     agent::{AgentPhase, Release},
     cluster::Mode,
@@ -33,10 +26,11 @@ use types::{
 
 use crate::{handover, metrics, ready, shared::Shared, snapshot};
 
-/// Connections served at the same time; a probe, a scrape, the controller and one backup are four.
-const CONNECTIONS: usize = 64;
 /// How long a TLS handshake, or the head of a request, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A probe, a scrape, the controller and one backup are four connections; each costs about 50 KiB of the pod's memory.
+const LIMITS: Limits =
+    Limits { connections: 128, per_address: 16, head: PATIENCE, streams: 16, ping: Duration::from_secs(10) };
 /// Longest request body: a Release has 20 bytes.
 const BODY_MAX: usize = 4096;
 /// How often certificate files are looked at.
@@ -81,7 +75,12 @@ pub async fn serve(shared: Arc<Shared>) -> Result<(), Error> {
     tokio::spawn(async move { certificates.watch_files(paths, CERTIFICATES_EVERY).await });
     let address = SocketAddr::new(shared.options.pod_ip, PORT_AGENT);
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    tokio::spawn(accept(listener, tls, router(shared)));
+    let router = router(shared);
+    let options =
+        listen::Options { listener, tls, limits: LIMITS, shutdown: CancellationToken::new(), drain: PATIENCE };
+    tokio::spawn(listen::serve(options, move |caller| {
+        TowerToHyperService::new(router.clone().layer(Extension(Caller(caller.identity))))
+    }));
     Ok(())
 }
 
@@ -96,42 +95,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/snapshot", get(serve_snapshot))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
-}
-
-async fn accept(listener: TcpListener, tls: Arc<ServerConfig>, router: Router) {
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
-    let acceptor = TlsAcceptor::from(tls);
-    loop {
-        // The semaphore is never closed; an error here would mean there is nothing left to serve.
-        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let (acceptor, router) = (acceptor.clone(), router.clone());
-                tokio::spawn(async move {
-                    serve_connection(stream, acceptor, router).await;
-                    drop(slot);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    }
-}
-
-async fn serve_connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
-    // Without it the small last frames of a snapshot wait for an acknowledgement.
-    let _ = stream.set_nodelay(true);
-    let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
-    let caller = Caller(certs::peer_identity(stream.get_ref().1));
-    let service = TowerToHyperService::new(router.layer(Extension(caller)));
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(16);
-    if let Err(error) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%error, "a connection ended early");
-    }
 }
 
 /// Who called, by certificate; `None`: anonymous. The TLS layer has verified it against the agents' authority.

@@ -47,9 +47,6 @@ pub enum Error {
     /// The client of the kube-apiserver.
     #[error(transparent)]
     Client(#[from] client::Error),
-    /// Serving.
-    #[error("serving reviews")]
-    Serve(#[from] webhook::Error),
 }
 
 /// Serves until a signal.
@@ -72,12 +69,9 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     tokio::select! {
         () = signals.first() => {}
         () = certificates.watch_files(paths, LOOK) => {}
-        ended = &mut serving => {
-            ended?;
-            return Ok(ExitCode::SUCCESS);
-        }
+        () = &mut serving => return Ok(ExitCode::SUCCESS),
     }
     stop.cancel();
-    serving.await?;
+    serving.await;
     Ok(ExitCode::SUCCESS)
 }

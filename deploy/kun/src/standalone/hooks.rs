@@ -52,11 +52,7 @@ pub(super) async fn start(data: &Path, api: SocketAddr, pki: &Pki) -> Result<(Ru
         callers: Callers::Named(vec!["kun:apiserver".to_owned()]),
         client: client::client(api, pki.webhook())?,
     };
-    let running = spawn("the webhook", |stop| async move {
-        if let Err(error) = webhook::run(options, stop).await {
-            tracing::error!(error = crate::log::chain(&error), "the webhook ended");
-        }
-    });
+    let running = spawn("the webhook", |stop| webhook::run(options, stop));
     let own = client::client(address, pki.admin())?;
     let ready = async {
         loop {
