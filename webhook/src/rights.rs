@@ -9,7 +9,7 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::{decide::reach::Right, review::Author};
 
-/// Longest wait for one answer. An object names three things at most, and who asks us waits five seconds.
+/// Longest wait for an answer. What an object names is asked about at the same time, and who asks us waits five seconds.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
 /// The rights of authors, as the API knows them.

@@ -185,8 +185,11 @@ async fn settled(gathered: &Gathered, request: &Request<'_>) -> Verdict {
 
 /// Refuses a request whose author lacks a right that it needs, or of whom that is not known.
 async fn demand(verdict: &mut Verdict, rights: &Rights, request: &Request<'_>) {
-    for right in reach::rights(request) {
-        match rights.has(&request.author, &right).await {
+    let needed = reach::rights(request);
+    let asked = needed.iter().map(|right| rights.has(&request.author, right));
+    let told = futures::future::join_all(asked).await;
+    for (right, told) in needed.iter().zip(told) {
+        match told {
             Ok(true) => {}
             Ok(false) => verdict.refuse(Objection::Forbidden, right.lacked_by(&request.author)),
             Err(error) => {

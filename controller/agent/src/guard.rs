@@ -52,7 +52,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             }
             Start::Follow { heir } => {
                 tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
-                follow(shared, &heir)?;
+                // Where its record cannot be changed, Redis finds out by itself.
+                if let Err(error) = follow(shared, &heir) {
+                    tracing::warn!(%error, "its own record still calls it a primary");
+                }
                 return admission(shared);
             }
             Start::Blank { quarantine } => return blank(shared, quarantine),
@@ -116,7 +119,7 @@ async fn gather(
     })
 }
 
-/// Makes the member's own record that of a replica. Where that cannot be done, Redis finds out by itself.
+/// Makes the member's own record that of a replica.
 fn follow(shared: &Arc<Shared>, heir: &resp::NodeId) -> Result<(), disk::Error> {
     let dir = &shared.options.data_dir;
     let file = disk::survey(dir)?.nodes.and_then(|bytes| String::from_utf8(bytes).ok());

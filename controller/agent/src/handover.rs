@@ -19,6 +19,9 @@ const TAKE_OVER: Duration = Duration::from_millis(5200);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// Replicas that are asked, one after the other: with the shutdown it must fit into the shortest grace period, 30 s.
 const CANDIDATES: usize = 2;
+/// How long it waits for slots that are half moved: what is left is marked at the heir, and the pod may have less time than it was made with
+/// (a node that shuts down, an eviction).
+const MOVES: Duration = Duration::from_secs(10);
 /// How often a wait for somebody else's work looks again.
 const PATIENCE_LOOK: Duration = Duration::from_millis(100);
 /// A replica that has not acknowledged for longer is not in sync.
@@ -27,14 +30,14 @@ const LAG_SECONDS: i64 = 2;
 /// How a hand-over went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// There was nothing to hand over.
+    /// It is a replica in contact with its primary.
     NotNeeded,
     /// This member is a replica now.
     Done {
         /// Who took over.
         to: NodeId,
     },
-    /// It is still the primary.
+    /// Nobody else is known to have what it has.
     Failed {
         /// Why, as a sentence.
         why: String,
@@ -49,23 +52,21 @@ pub enum Outcome {
 pub async fn hand_over(local: &Local, asker: &Asker, patience: Duration) -> Result<Outcome, Error> {
     let mut connection = local.open(Duration::from_secs(2)).await?;
     let patience = Instant::now() + patience;
-    let table = match await_moves(&mut connection, patience).await {
+    let table = match connection.cluster_nodes().await {
         Ok(table) => table,
         Err(error) if error.refusal().is_some() => {
             return Ok(Outcome::Failed { why: "a single server has no replica that could take over".to_owned() });
         }
         Err(error) => return Err(error),
     };
-    let owns = |node: &Node| node.flags.myself && node.flags.primary && !node.slots.is_empty();
-    if !table.iter().any(owns) {
-        return Ok(Outcome::NotNeeded);
-    }
     let info = connection.info(&["replication"]).await?;
+    if let Some(outcome) = without_role(&table, &info) {
+        return Ok(outcome);
+    }
     let candidates = successors(&table, &info.replicas());
     let mut why = format!("it has no replica in sync ({} attached)", info.replicas().len());
-    let marks = marks(&table);
     for (id, address) in candidates.into_iter().take(CANDIDATES) {
-        match ask_to_take_over((local, &mut connection), asker, (&id, address), (&marks, patience)).await {
+        match ask_to_take_over((local, &mut connection), asker, (&id, address), patience).await {
             Ok(()) => return Ok(Outcome::Done { to: id }),
             Err(reason) => why = format!("replica {id}: {reason}"),
         }
@@ -73,16 +74,29 @@ pub async fn hand_over(local: &Local, asker: &Asker, patience: Duration) -> Resu
     Ok(Outcome::Failed { why })
 }
 
-/// Waits until no slot of this member is half moved, as long as there is time for it; gives the last table.
+/// What becomes of a member that has no role to hand over: one that owns slots, or gets its first, has. Pure.
+fn without_role(table: &[Node], info: &Info) -> Option<Outcome> {
+    let myself = table.iter().find(|node| node.flags.myself)?;
+    if !myself.flags.primary {
+        let linked = info.get("master_link_status") == Some("up");
+        let why = "it is a replica without a link to its primary, and may hold the only copy";
+        return Some(if linked { Outcome::NotNeeded } else { Outcome::Failed { why: why.to_owned() } });
+    }
+    let owns_nothing = myself.slots.is_empty() && myself.importing.is_empty();
+    owns_nothing.then(|| Outcome::Failed { why: "it owns no slot that could be handed over".to_owned() })
+}
+
+/// Waits until no slot of this member is half moved, for a while; gives the marks that are left.
 ///
 /// A replica knows nothing of its primary's marks (Redis 7 and 8 keep them in the primary's own table). Promoted, it would answer that
 /// the keys which have moved already do not exist, and take new ones in their place, which the end of the move then puts in place of
 /// the old. So whoever moves the slot finishes it first; what is still open when time is up is marked again at the heir.
-async fn await_moves(own: &mut Connection, patience: Instant) -> Result<Vec<Node>, Error> {
+async fn await_moves(own: &mut Connection, patience: Instant) -> Result<Vec<Command>, Error> {
+    let patience = patience.min(Instant::now() + MOVES);
     loop {
-        let table = own.cluster_nodes().await?;
-        if marks(&table).is_empty() || Instant::now() >= patience {
-            return Ok(table);
+        let marks = marks(&own.cluster_nodes().await?);
+        if marks.is_empty() || Instant::now() >= patience {
+            return Ok(marks);
         }
         sleep(PATIENCE_LOOK).await;
     }
@@ -105,11 +119,13 @@ async fn ask_to_take_over(
     (local, own): (&Local, &mut Connection),
     asker: &Asker,
     (id, address): (&NodeId, std::net::SocketAddr),
-    (marks, patience): (&[Command], Instant),
+    patience: Instant,
 ) -> Result<(), String> {
     let opened = asker.open(id, address).await.map_err(|error| error.to_string())?;
     let mut replica = opened.ok_or_else(|| format!("somebody else answers at {address}"))?;
     await_disk(&mut replica, local.logs_writes(), patience).await?;
+    // The last thing before the order: a move may have begun meanwhile.
+    let marks = await_moves(own, patience).await.map_err(|error| error.to_string())?;
     replica.call(&["CLUSTER", "FAILOVER"]).await.map_err(|error| error.to_string())?;
     let (began, mut won) = (Instant::now(), false);
     while began.elapsed() < TAKE_OVER {
@@ -117,14 +133,14 @@ async fn ask_to_take_over(
         let theirs = replica.role().await;
         if !won && matches!(theirs, Ok(Role::Primary { .. })) {
             won = true;
-            mark(&mut replica, id, marks).await;
+            mark(&mut replica, id, &marks).await;
             // Only the news has to arrive. Without the push it does, too, 40 ms later.
             let _ = bus::push(&mut replica).await;
         }
         // A reply that cannot be had now (writes are paused, reads are not) is asked for again until time is up.
         if let Ok(Role::Replica { .. }) = own.role().await {
             if !won {
-                mark(&mut replica, id, marks).await;
+                mark(&mut replica, id, &marks).await;
             }
             return Ok(());
         }
@@ -149,16 +165,28 @@ async fn mark(heir: &mut Connection, id: &NodeId, marks: &[Command]) {
     }
 }
 
-/// Waits until what the replica would load after a crash is what it has in memory: until its append-only file is written anew after a
-/// full synchronisation, the former one counts (`AOF_WAIT_REWRITE`), and this member's disk is the only one that has everything.
-async fn await_disk(replica: &mut Connection, is_wanted: bool, patience: Instant) -> Result<(), String> {
+/// Waits until what a member would load after a crash is what it has in memory: until its append-only file is written anew after a
+/// full synchronisation, or first after a start from a snapshot, the former files count (`AOF_WAIT_REWRITE`).
+async fn await_disk(member: &mut Connection, is_wanted: bool, patience: Instant) -> Result<(), String> {
     loop {
-        let info = replica.info(&["persistence"]).await.map_err(|error| error.to_string())?;
+        let info = member.info(&["persistence"]).await.map_err(|error| error.to_string())?;
         match behind(&info, is_wanted) {
             None => return Ok(()),
             Some(why) if Instant::now() >= patience => return Err(why.to_owned()),
             Some(_) => sleep(PATIENCE_LOOK).await,
         }
+    }
+}
+
+/// The same for the own Redis, before it is stopped. Redis refuses SHUTDOWN while the file is first written, but not while that is only
+/// scheduled, as behind a child that saves.
+pub async fn await_own_disk(local: &Local, until: Instant) {
+    if !local.logs_writes() {
+        return;
+    }
+    let Ok(mut own) = local.open(Duration::from_secs(2)).await else { return };
+    if let Err(why) = await_disk(&mut own, false, until).await {
+        tracing::warn!(why, "it is stopped all the same: its time is up");
     }
 }
 
@@ -189,16 +217,22 @@ fn successors(table: &[Node], attached: &[ReplicaLine]) -> Vec<(NodeId, std::net
         .collect()
 }
 
+/// What it holds may be nowhere else; keys that could not be counted count. Pure.
+#[must_use]
+pub fn may_be_last(outcome: &Outcome, keys: Option<i64>) -> bool {
+    match outcome {
+        Outcome::Failed { .. } => keys != Some(0),
+        Outcome::NotNeeded | Outcome::Done { .. } => false,
+    }
+}
+
 /// How to shut down. Pure.
 ///
 /// With an append-only file (`logged`: it is switched on) everything is written and synced anyway. With save points Redis saves. A member that keeps
 /// nothing on disk saves only when it goes away as the holder of keys that no replica has taken over.
 #[must_use]
-pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: i64, logged: bool) -> &'static str {
-    let last_holder = match outcome {
-        Outcome::Failed { .. } => keys > 0,
-        Outcome::NotNeeded | Outcome::Done { .. } => false,
-    };
+pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: Option<i64>, logged: bool) -> &'static str {
+    let last_holder = may_be_last(outcome, keys);
     match config.append_only {
         AppendOnly::EverySec | AppendOnly::Always if logged => "NOSAVE",
         AppendOnly::EverySec | AppendOnly::Always => "SAVE",
@@ -225,10 +259,10 @@ pub async fn logs(local: &Local) -> bool {
     info(local, &["persistence"]).await.is_ok_and(|info| info.flag("aof_enabled") == Some(true))
 }
 
-/// Keys of the own Redis; 0 if it does not say.
-pub async fn keys(local: &Local) -> i64 {
+/// Keys of the own Redis; `None`: it does not say.
+pub async fn keys(local: &Local) -> Option<i64> {
     let replies = local.ask(&[Command::new("DBSIZE")]).await;
-    replies.ok().and_then(|replies| replies.first().and_then(Reply::integer)).unwrap_or_default()
+    replies.ok().and_then(|replies| replies.first().and_then(Reply::integer))
 }
 
 /// What `INFO` says in one go; for those who only have the shared connection.
@@ -291,6 +325,20 @@ mod tests {
     }
 
     #[test]
+    fn whoever_has_slots_or_gets_the_first_has_a_role_to_hand_over() {
+        let outcome = |line: &str, link: &str| {
+            let table = resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{line}\n", 1)).unwrap();
+            without_role(&table, &Info::parse(&format!("master_link_status:{link}\n")))
+        };
+        let (primary, replica) = ("master - 0 0 3 connected", format!("slave {:040x} 0 0 3 connected", 2));
+        assert_eq!(outcome(&format!("{primary} 0-5"), "up"), None);
+        assert_eq!(outcome(&format!("{primary} [7-<-{:040x}]", 2), "up"), None);
+        assert_eq!(outcome(&replica, "up"), Some(Outcome::NotNeeded));
+        assert!(matches!(outcome(&replica, "down"), Some(Outcome::Failed { .. })));
+        assert!(matches!(outcome(primary, "up"), Some(Outcome::Failed { .. })));
+    }
+
+    #[test]
     fn marks_of_half_moved_slots_are_set_again_as_they_are() {
         let me = format!("{:040x} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460", 1);
         let table = resp::nodes::parse(&format!("{me} [93->-{:040x}] [7000-<-{:040x}]\n", 2, 3)).unwrap();
@@ -306,14 +354,15 @@ mod tests {
         let mut config = crate::config::fixture::config();
         let failed = Outcome::Failed { why: String::new() };
         let done = Outcome::Done { to: table()[1].id.clone() };
-        assert_eq!(shutdown_mode(&config, &failed, 5, true), "NOSAVE");
-        assert_eq!(shutdown_mode(&config, &failed, 5, false), "SAVE");
+        assert_eq!(shutdown_mode(&config, &failed, Some(5), true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &failed, Some(5), false), "SAVE");
         config.append_only = AppendOnly::Off;
-        assert_eq!(shutdown_mode(&config, &failed, 5, true), "SAVE");
-        assert_eq!(shutdown_mode(&config, &failed, 0, true), "NOSAVE");
-        assert_eq!(shutdown_mode(&config, &done, 5, true), "NOSAVE");
-        assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, 5, true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &failed, Some(5), true), "SAVE");
+        assert_eq!(shutdown_mode(&config, &failed, None, true), "SAVE");
+        assert_eq!(shutdown_mode(&config, &failed, Some(0), true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &done, Some(5), true), "NOSAVE");
+        assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, Some(5), true), "NOSAVE");
         config.snapshots = vec![SavePoint { seconds: 1, changes: 1 }];
-        assert_eq!(shutdown_mode(&config, &done, 5, true), "SAVE");
+        assert_eq!(shutdown_mode(&config, &done, Some(5), true), "SAVE");
     }
 }

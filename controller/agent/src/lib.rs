@@ -50,16 +50,19 @@ use crate::{
     shared::Shared,
 };
 
-/// Part of the grace period that stays for the kernel and the kubelet.
-const RESERVE: Duration = Duration::from_secs(5);
+/// Part of the grace period that stays for SIGTERM and SIGKILL.
+const RESERVE: Duration = Duration::from_secs(7);
 /// How long redis-server may show no work before it counts as hung.
 const STALL: Duration = Duration::from_secs(20);
-/// How long a member whose data are elsewhere tries to shut down in order: with [`RESERVE`] the shortest grace period.
+/// How long a member whose data are elsewhere tries to shut down in order.
 const SPARE: Duration = Duration::from_secs(25);
-/// After a refused SHUTDOWN.
+/// After a refused SHUTDOWN, or a hand-over that Redis did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// The shortest and the longest patience of a hand-over; between them it is a third of the grace period.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(600)];
+/// How long a Redis that does not answer is asked for a hand-over.
+const BUSY: Duration = Duration::from_secs(6);
+/// The shortest and the longest patience of a hand-over; between them it is a quarter of the grace period, so that the shortest of those,
+/// 30 s, also holds two attempts of 5 s.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(600)];
 /// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
 const AFTER_TERM: Duration = Duration::from_secs(5);
 /// Exit code when redis-server ended by itself.
@@ -198,25 +201,23 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let outcome = match handover::hand_over(&shared.local, &shared.asker(), patience(grace)).await {
-        Ok(outcome) => outcome,
-        Err(error) => Outcome::Failed { why: error.to_string() },
-    };
+    let outcome = hand_over(shared, process, patience(grace)).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
         Outcome::Failed { why } => tracing::warn!(why, "stopping without a hand-over"),
     }
     let keys = handover::keys(&shared.local).await;
+    // What is nowhere else is worth every second there is.
+    let until = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
+    handover::await_own_disk(&shared.local, until).await;
     let logged = handover::logs(&shared.local).await;
     let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logged);
-    let insists = matches!(outcome, Outcome::Failed { .. }) && keys > 0;
-    let obeys = shut_down(shared, process, mode, if insists { until } else { until.min(began + SPARE) }).await;
-    if obeys && process.gone_or_stuck(until, STALL).await {
+    if shut_down(shared, process, mode, until).await {
         return;
     }
     process.signal(Signal::TERM);
-    if !process.gone_within(AFTER_TERM.min(until.saturating_duration_since(Instant::now()))).await {
+    if !process.gone_within(AFTER_TERM).await {
         tracing::error!("redis-server did not stop in time and is killed");
         process.signal(Signal::KILL);
         process.gone_within(AFTER_TERM).await;
@@ -227,33 +228,42 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
 /// How long a hand-over may wait for others.
 fn patience(grace: Duration) -> Duration {
     let [least, most] = PATIENCE;
-    (grace / 3).clamp(least, most)
+    (grace / 4).clamp(least, most)
 }
 
-/// Sends SHUTDOWN until it is not refused any more; `false`: it still was in the end. Redis refuses while it cannot save, and while its
-/// append-only file is first written (`AOF_WAIT_REWRITE`): what is on disk is older than what is in memory then, and a kill would lose it.
-async fn shut_down(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant) -> bool {
-    let mut told = false;
-    while process.is_alive() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        match handover::shut_down(&shared.local, mode, STALL.min(left)).await {
-            Err(error) if error.refusal().is_some() => {
-                if !told {
-                    tracing::warn!(mode, %error, "SHUTDOWN is refused; it is tried again");
-                    told = true;
-                }
-                sleep(AGAIN).await;
+/// A Redis that is busy for a moment is asked again.
+async fn hand_over(shared: &Arc<Shared>, process: &Record, patience: Duration) -> Outcome {
+    let again_until = Instant::now() + BUSY;
+    loop {
+        match handover::hand_over(&shared.local, &shared.asker(), patience).await {
+            Ok(outcome) => return outcome,
+            Err(error) if Instant::now() >= again_until || !process.is_alive() => {
+                return Outcome::Failed { why: error.to_string() };
             }
-            // It is at it, or it hangs.
-            Err(error) => {
-                tracing::info!(mode, %error, "SHUTDOWN has not ended yet");
-                return true;
-            }
-            Ok(()) => return true,
+            Err(_) => sleep(AGAIN).await,
         }
     }
-    true
+}
+
+/// Sends SHUTDOWN until the process is gone; `false`: it hangs, or time is up. Redis refuses while it cannot save, and while its
+/// append-only file is first written: what is on disk is older than what is in memory then, and a kill would lose it.
+async fn shut_down(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant) -> bool {
+    let told = async {
+        let mut told = false;
+        loop {
+            // No reply is what success looks like, and it may take as long as saving takes.
+            let left = until.saturating_duration_since(Instant::now());
+            if let Err(error) = handover::shut_down(&shared.local, mode, left).await
+                && !told
+            {
+                tracing::warn!(mode, %error, "SHUTDOWN is not followed yet; it is tried again");
+                told = true;
+            }
+            sleep(AGAIN).await;
+        }
+    };
+    tokio::select! {
+        is_gone = process.gone_or_stuck(until, STALL) => is_gone,
+        () = told => false,
+    }
 }

@@ -91,7 +91,7 @@ async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
         set(shared, &Directive { name: "appendonly".into(), words: vec![if wanted { "yes" } else { "no" }.into()] })
             .await;
     // Files of a log that is no longer written would be taken for the data set at the next start.
-    if !wanted {
+    if !wanted && settled {
         match disk::quarantine(&shared.options.data_dir, Timestamp::now(), &[AOF_DIR]) {
             Ok(None) => {}
             Ok(Some(to)) => {

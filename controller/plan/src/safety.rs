@@ -5,6 +5,9 @@ use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
 
+/// Redis tells the age of a lost link in whole seconds, and looks are a second apart.
+pub(crate) const TOLD_APART_MILLIS: u64 = 2_000;
+
 /// A member, other than a live one, where this node's process may still run. `None` is proof of death.
 pub(crate) fn may_be_alive(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     let home = home_of(scene, id);

@@ -163,7 +163,7 @@ async fn a_server_that_saves_for_longer_than_usual_is_let_finish() {
     assert_eq!(cluster.pods[pod].dbsize().await, 26_000);
 }
 
-/// Redis refuses to end then (`AOF_WAIT_REWRITE`), once for each time it is told to.
+/// Redis refuses to end then (`AOF_WAIT_REWRITE`), once for each time it is told to; killed, it would lose what came after the switch.
 #[tokio::test]
 async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
     let mut cluster = Cluster::form(36, config(), 1, 0).await;
@@ -177,7 +177,6 @@ async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
     assert_eq!(info.flag("aof_rewrite_in_progress"), Some(true));
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
-    assert!(cluster.pods[0].log().contains("SHUTDOWN is refused"), "{}", cluster.pods[0].log());
     cluster.pods[0].start();
     assert_eq!(cluster.pods[0].dbsize().await, 2010);
 }

@@ -28,8 +28,11 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.waiting.push(Waiting::MigrationPaused { slots: plan.slots_left });
         return Flow::On;
     }
+    let (steps, waits) = (plan.steps.len(), plan.waiting.len());
     batch(scene, plan, moves, Kind::New);
-    Flow::Stop
+    // A replica that does not come into sync may need what later phases do, as a restart with another configuration.
+    let only_copies = plan.waiting.iter().skip(waits).all(|reason| matches!(reason, Waiting::Sync { .. }));
+    if plan.steps.len() == steps && plan.waiting.len() > waits && only_copies { Flow::On } else { Flow::Stop }
 }
 
 /// Sets of slots by owner.
@@ -118,7 +121,7 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
             plan.waiting.push(Waiting::Disk { pod: to });
             continue;
         }
-        if let Some(wait) = safety::first_copy(scene, &source, &target) {
+        if let Some(wait) = safety::first_copy(scene, &source, &target).filter(|_| kind == Kind::New) {
             plan.waiting.push(wait);
             continue;
         }

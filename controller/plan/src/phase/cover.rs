@@ -49,7 +49,9 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let stays = |live: &Live<'_>| !scene.is_terminating(live.pod);
     let rank = |live: &Live<'_>| (offset(live), stays(live), scene.is_wanted(live.pod), Reverse(live.pod));
     // What is not whole may be of an older history: its offset cannot be compared with that of others.
-    let freshest = |live: &Live<'_>| if safety::is_whole(scene, live) { None } else { Some(Reverse(missed(live))) };
+    // Times tell copies apart by seconds only; nearer than that the offset does.
+    let age = |live: &Live<'_>| missed(live) / safety::TOLD_APART_MILLIS;
+    let freshest = |live: &Live<'_>| if safety::is_whole(scene, live) { None } else { Some(Reverse(age(live))) };
     let best = ready.max_by_key(|live| (safety::is_whole(scene, live), freshest(live), rank(live)));
     match (best, copies.first()) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
