@@ -9,6 +9,7 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -28,6 +29,9 @@ pub use retire::{Means, retire};
 
 /// Workers started for one shard before the backup is given up.
 const ATTEMPTS: u16 = 3;
+
+/// How long a worker may wait for its node, its volume or its image: slots may not begin to move meanwhile.
+const START_MOST: Duration = Duration::from_secs(600);
 
 /// Why a backup could not be looked after.
 #[derive(Debug, thiserror::Error)]
@@ -97,13 +101,28 @@ pub async fn backup(kubernetes: &Kubernetes, gathered: &Gathered, round: Round<'
         write_status(kubernetes, backup, decision.status).await?;
         for pod in &decision.create {
             match kubernetes.create(pod).await {
-                // It was made before the last crash: its label will show it.
-                Ok(_) | Err(api::Error::Changed { .. }) => {}
+                Ok(_) => {}
+                Err(api::Error::Changed { .. }) if is_ours(kubernetes, backup, pod).await? => {}
+                Err(api::Error::Changed { .. }) => return give_up(kubernetes, backup, pod, round.now).await,
                 Err(source) => return Err(failed(backup)(source)),
             }
         }
     }
     tidy(kubernetes, gathered, round.now).await
+}
+
+/// A worker that is there already was made before the last crash: its label shows whose it is.
+async fn is_ours(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod) -> Result<bool, Error> {
+    let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
+    let live: Option<Pod> =
+        kubernetes.live(namespace.unwrap_or_default(), name.unwrap_or_default()).await.map_err(failed(backup))?;
+    Ok(live.is_none_or(|live| label(&live, names::LABEL_BACKUP) == backup.metadata.name.as_deref()))
+}
+
+async fn give_up(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod, now: Timestamp) -> Result<(), Error> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let why = format!("there is a pod {name} already that is no worker of this backup");
+    write_status(kubernetes, backup, fail(backup.status.clone().unwrap_or_default(), "NameTaken", why, now)).await
 }
 
 /// Nothing is stored for a backup that could go without us: its workers and its artifacts would be left to nobody.
@@ -226,7 +245,7 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
 }
 
 fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
-    let mut create = Vec::new();
+    let (mut create, mut stuck) = (Vec::new(), None);
     for shard in 0..round.resolved.shards {
         if status.shards.iter().any(|artifact| artifact.index == i32::from(shard)) {
             continue;
@@ -234,13 +253,18 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
         match shard_state(backup, shard, round) {
             State::Begin { attempt } => create.extend(start(backup, &status, shard, attempt, round)),
             State::Runs => {}
+            State::Stuck { why } => {
+                stuck = stuck.or(Some(format!("the worker of shard {shard} does not start: {why}")))
+            }
             State::Stored(artifact) => status.shards.push(*artifact),
             State::GivenUp(why) => {
-                let why = format!("shard {shard} could not be stored in {ATTEMPTS} attempts: {why}");
+                let why = format!("shard {shard} could not be stored: {why}");
                 return Decision { status: fail(status, "WorkerFailed", why, round.now), create: Vec::new() };
             }
         }
     }
+    status.conditions =
+        stuck.map(|why| crate::report::stalled(&why, &status.conditions, round.now)).unwrap_or_default();
     status.shards.sort_by_key(|artifact| artifact.index);
     if status.shards.len() == usize::from(round.resolved.shards) {
         status = complete(status, round);
@@ -254,6 +278,8 @@ enum State {
     Begin { attempt: u16 },
     /// A worker is at it.
     Runs,
+    /// A worker cannot begin.
+    Stuck { why: String },
     /// It is stored and checked.
     Stored(Box<ArtifactStatus>),
     /// Too many workers failed.
@@ -269,11 +295,24 @@ fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
         };
         match worker::outcome(pod, shard) {
             worker::Outcome::Runs => return State::Runs,
+            worker::Outcome::Stuck(why) if waits_for_long(pod, round.now) => {
+                let minutes = START_MOST.as_secs() / 60;
+                return State::GivenUp(format!("its worker did not start within {minutes} min: {why}"));
+            }
+            worker::Outcome::Stuck(why) => return State::Stuck { why },
             worker::Outcome::Stored(artifact) => return State::Stored(artifact),
             worker::Outcome::Failed(why) => last = why,
         }
     }
-    State::GivenUp(last)
+    State::GivenUp(format!("{ATTEMPTS} attempts failed, the last one: {last}"))
+}
+
+/// Since it was made, whatever its node does: no deadline of the kubelet counts for a pod that has none.
+fn waits_for_long(pod: &Pod, now: Timestamp) -> bool {
+    let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    made.is_some_and(|made| {
+        now.duration_since(made).as_secs() > i64::try_from(START_MOST.as_secs()).unwrap_or(i64::MAX)
+    })
 }
 
 fn start(backup: &RedisBackup, status: &RedisBackupStatus, shard: u16, attempt: u16, round: Round<'_>) -> Option<Pod> {

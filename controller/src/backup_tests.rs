@@ -81,10 +81,10 @@ impl Scene {
 fn a_backup_is_completed_when_every_artifact_was_read_back_and_all_slots_are_there_once() {
     let mut scene = Scene::new();
     assert_eq!(scene.round().phase, BackupPhase::Running);
-    assert_eq!(scene.names(), ["b1-0-0", "b1-1-0"]);
-    scene.store("b1-0-0", 0, "0-8191", 10);
+    assert_eq!(scene.names(), ["b1-0-0-backup", "b1-1-0-backup"]);
+    scene.store("b1-0-0-backup", 0, "0-8191", 10);
     assert_eq!(scene.round().phase, BackupPhase::Running);
-    scene.store("b1-1-0", 1, "8192-16383", 12);
+    scene.store("b1-1-0-backup", 1, "8192-16383", 12);
     let status = scene.round();
     assert_eq!((status.phase, status.verified), (BackupPhase::Completed, true));
     assert_eq!((status.cut_spread_millis, status.shards.len()), (Some(2000), 2));
@@ -97,8 +97,8 @@ fn a_backup_is_completed_when_every_artifact_was_read_back_and_all_slots_are_the
 fn a_backup_whose_files_were_not_read_key_by_key_is_not_called_verified() {
     let mut scene = Scene::new();
     scene.round();
-    scene.store("b1-0-0", 0, "0-8191", 10);
-    scene.store_as("b1-1-0", (1, "8192-16383"), 12, false);
+    scene.store("b1-0-0-backup", 0, "0-8191", 10);
+    scene.store_as("b1-1-0-backup", (1, "8192-16383"), 12, false);
     let status = scene.round();
     assert_eq!((status.phase, status.verified), (BackupPhase::Completed, false));
     assert_eq!(
@@ -115,8 +115,8 @@ fn a_backup_whose_files_were_not_read_key_by_key_is_not_called_verified() {
 fn artifacts_that_do_not_hold_every_slot_exactly_once_are_no_backup() {
     let mut scene = Scene::new();
     scene.round();
-    scene.store("b1-0-0", 0, "0-8191", 10);
-    scene.store("b1-1-0", 1, "8000-16383", 12);
+    scene.store("b1-0-0-backup", 0, "0-8191", 10);
+    scene.store("b1-1-0-backup", 1, "8000-16383", 12);
     let status = scene.round();
     assert_eq!((status.phase, status.verified), (BackupPhase::Failed, false));
     let text = "the artifacts hold 16384 of 16384 slots, 16576 with repetitions";
@@ -124,26 +124,49 @@ fn artifacts_that_do_not_hold_every_slot_exactly_once_are_no_backup() {
 }
 
 #[test]
+fn a_worker_that_cannot_start_is_told_of_and_given_up_after_a_while() {
+    let mut scene = Scene::new();
+    scene.round();
+    let words = "0/3 nodes are available: persistentvolumeclaim \"backups\" not found.";
+    let pending = |made: i64| {
+        json!({"metadata": {"name": "b1-0-0-backup", "creationTimestamp": Timestamp::from_second(made).unwrap()},
+            "status": {"phase": "Pending", "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": words}]}})
+    };
+    let mut waits = |made: i64| {
+        let pod: Pod = serde_json::from_value(pending(made)).unwrap();
+        scene.workers.insert("b1-0-0-backup".to_owned(), Arc::new(pod));
+        let status = scene.round();
+        (status.phase, status.conditions.last().unwrap().message.clone())
+    };
+    let why = format!("the scheduler has no node for its pod: {words}");
+    assert_eq!(waits(900), (BackupPhase::Running, format!("the worker of shard 0 does not start: {why}")));
+    let given_up = format!("shard 0 could not be stored: its worker did not start within 10 min: {why}");
+    assert_eq!(waits(399), (BackupPhase::Failed, given_up));
+}
+
+#[test]
 fn a_worker_that_fails_is_tried_again_and_then_the_backup_fails_with_its_words() {
     let mut scene = Scene::new();
     scene.round();
     for attempt in 0..3 {
-        scene.end(&format!("b1-0-{attempt}"), 1, &json!({"failed": {"message": "disk full"}}));
+        scene.end(&format!("b1-0-{attempt}-backup"), 1, &json!({"failed": {"message": "disk full"}}));
         scene.round();
     }
-    assert_eq!(scene.names(), ["b1-0-0", "b1-0-1", "b1-0-2", "b1-1-0"]);
+    assert_eq!(scene.names(), ["b1-0-0-backup", "b1-0-1-backup", "b1-0-2-backup", "b1-1-0-backup"]);
     let status = scene.backup.status.unwrap();
     assert_eq!(status.phase, BackupPhase::Failed);
-    assert_eq!(status.conditions[1].message, "shard 0 could not be stored in 3 attempts: disk full");
+    let why = "shard 0 could not be stored: 3 attempts failed, the last one: disk full";
+    assert_eq!(status.conditions[1].message, why);
 }
 
 #[test]
 fn a_worker_that_reports_another_shard_has_stored_nothing() {
     let mut scene = Scene::new();
     scene.round();
-    scene.store("b1-0-0", 1, "0-8191", 10);
+    scene.store("b1-0-0-backup", 1, "0-8191", 10);
     scene.round();
-    assert!(scene.workers.contains_key("b1-0-1"));
+    assert!(scene.workers.contains_key("b1-0-1-backup"));
     assert!(scene.backup.status.unwrap().shards.is_empty());
 }
 
@@ -182,18 +205,18 @@ fn the_source_is_a_replica_in_sync_and_the_primary_only_if_there_is_none() {
     scene.round();
     let replica = crate::testing::id(0, 1);
     let expected = format!(
-        "/kun/bin/kun agent backup --source 10.0.0.1:16443 --expect-cn kun:agent:shop:orders \
+        "/usr/local/bin/kun agent backup --source 10.0.0.1:16443 --expect-cn kun:agent:shop:orders \
          --out /backup/shop_orders_b1_01234567 --file shard-0.rdb --expect-node {replica}"
     );
-    assert_eq!(command(&scene, "b1-0-0"), expected);
-    assert!(command(&scene, "b1-1-0").contains("--source 10.0.1.0:16443"));
+    assert_eq!(command(&scene, "b1-0-0-backup"), expected);
+    assert!(command(&scene, "b1-1-0-backup").contains("--source 10.0.1.0:16443"));
 }
 
 #[test]
 fn a_worker_is_no_endpoint_of_the_service() {
     let mut scene = Scene::new();
     scene.round();
-    let labels = scene.workers["b1-0-0"].metadata.labels.clone().unwrap();
+    let labels = scene.workers["b1-0-0-backup"].metadata.labels.clone().unwrap();
     let selector = crate::build::labels("orders", None);
     assert!(!selector.iter().all(|(name, value)| labels.get(name) == Some(value)));
 }
@@ -205,9 +228,9 @@ fn a_backup_stays_with_the_target_it_was_begun_with() {
     let begun = status.target.clone().unwrap();
     assert_eq!(begun.directory.as_ref().unwrap().path, "/mnt/backups");
     scene.resolved.backup_target = None;
-    scene.end("b1-0-0", 1, &json!({"failed": {"message": "the member went away"}}));
+    scene.end("b1-0-0-backup", 1, &json!({"failed": {"message": "the member went away"}}));
     assert_eq!(scene.round().target, Some(begun));
-    let pod = serde_json::to_value(&*scene.workers["b1-0-1"]).unwrap();
+    let pod = serde_json::to_value(&*scene.workers["b1-0-1-backup"]).unwrap();
     let volumes = pod["spec"]["volumes"].as_array().unwrap();
     let target = volumes.iter().find(|volume| volume["name"] == "target").unwrap();
     assert_eq!(target["hostPath"]["path"], "/mnt/backups");
@@ -238,7 +261,7 @@ fn a_worker_may_run_where_the_members_may_and_keeps_away_from_nobody() {
     let mut scene = Scene::new();
     scene.resolved.placement = serde_json::from_value(placement).unwrap();
     scene.round();
-    let spec = serde_json::to_value(scene.workers["b1-0-0"].spec.clone().unwrap()).unwrap();
+    let spec = serde_json::to_value(scene.workers["b1-0-0-backup"].spec.clone().unwrap()).unwrap();
     assert_eq!(spec["affinity"], json!({"nodeAffinity": nodes}));
     assert_eq!(spec["nodeSelector"], json!({"disk": "fast"}));
     assert_eq!(spec["tolerations"], json!([{"operator": "Exists"}]));

@@ -20,7 +20,7 @@ use types::cluster::Mode;
 
 pub use node::Facts;
 pub(crate) use node::{is_misled, peer};
-pub use place::{Container, Marks, Place, container_of, marks, places};
+pub use place::{Container, Marks, Place, container_of, marks, places, stuck};
 
 use crate::redis::Access;
 
@@ -111,6 +111,8 @@ pub struct Probed {
     pub facts: BTreeMap<Pod, Facts>,
     /// Members that do not start on the image they have, and why.
     pub unusable: BTreeMap<Pod, String>,
+    /// Members that Kubernetes cannot start, and why.
+    pub stuck: BTreeMap<Pod, String>,
     /// Members that answer us, but whose kubelets do not call their pods ready: no Service leads to them.
     pub unready: BTreeSet<Pod>,
 }
@@ -211,6 +213,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         if !matches!(seen, Seen::Unknown { .. }) {
             memory.unknown.remove(pod);
         }
+        let is_down = matches!(seen, Seen::Absent | Seen::Stopped | Seen::Starting);
+        probed.stuck.extend(place.stuck.clone().filter(|_| is_down).map(|why| (*pod, why)));
         let Place { outdated, terminating, last_id, .. } = *place;
         let site = place.site.clone();
         probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen });

@@ -219,3 +219,30 @@ fn an_election_is_a_role_won_or_a_new_epoch_or_a_past_that_is_not_known() {
         assert_eq!(elected(looks), expected, "{name}");
     }
 }
+
+#[test]
+fn what_keeps_a_pod_from_starting_is_told_in_the_words_of_kubernetes() {
+    let of = |status: serde_json::Value| {
+        let pod: k8s_openapi::api::core::v1::Pod = serde_json::from_value(json!({"status": status})).unwrap();
+        stuck(&pod)
+    };
+    let container = |state: serde_json::Value, last: serde_json::Value| {
+        of(
+            json!({"containerStatuses": [{"name": "redis", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": state, "lastState": last}]}),
+        )
+    };
+    let nowhere =
+        json!({"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}]});
+    assert_eq!(of(nowhere).as_deref(), Some("the scheduler has no node for its pod: 0/1 nodes are available"));
+    let image = json!({"waiting": {"reason": "ErrImagePull", "message": "not found"}});
+    assert_eq!(container(image, json!({})).as_deref(), Some("its container redis is in ErrImagePull: not found"));
+    let crash = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 5m0s"}});
+    let ended = json!({"terminated": {"exitCode": 1, "message": "\nFATAL CONFIG FILE ERROR\n"}});
+    assert_eq!(
+        container(crash, ended).as_deref(),
+        Some("its container redis is in CrashLoopBackOff: exit code 1: \nFATAL CONFIG FILE ERROR")
+    );
+    assert_eq!(container(json!({"waiting": {"reason": "ContainerCreating"}}), json!({})), None);
+    assert_eq!(container(json!({"running": {}}), json!({})), None);
+}

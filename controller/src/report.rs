@@ -97,7 +97,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
         used_memory: Some(sum(|shard| shard.used_memory)),
         max_memory: max_memory.and_then(|bytes| i64::try_from(bytes).ok()),
         shards,
-        plan: plan_status(seeing.plan),
+        plan: plan_status(seeing),
         operation: seeing.operation.map(str::to_owned),
         endpoints: endpoints(seeing, resolved),
         version: by_version(resolved, seeing.probed).next().or(previous.version),
@@ -150,8 +150,21 @@ fn endpoints(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<String> {
     }
 }
 
-fn plan_status(plan: &Plan) -> Option<PlanStatus> {
-    let waiting: Vec<String> = plan.waiting.iter().map(ToString::to_string).collect();
+/// What is waited for, with the words of those who could start what has not started.
+fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
+    seeing.plan.waiting.iter().map(move |reason| {
+        let pod = match reason {
+            plan::Waiting::Start { pod } | plan::Waiting::Members { first: pod, .. } => Some(pod),
+            _ => None,
+        };
+        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod));
+        why.map_or_else(|| reason.to_string(), |why| format!("{reason} ({why})"))
+    })
+}
+
+fn plan_status(seeing: Seeing<'_>) -> Option<PlanStatus> {
+    let plan = seeing.plan;
+    let waiting: Vec<String> = waiting(seeing).collect();
     let status = PlanStatus {
         steps: plan.steps.iter().take(STEPS_MOST).map(ToString::to_string).collect(),
         slots_left: i32::from(plan.slots_left),
@@ -246,6 +259,21 @@ pub fn ended(well: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Con
         message: message.to_owned(),
     };
     vec![condition("Complete", well), condition("Failed", !well)]
+}
+
+/// The conditions of a record that goes on and cannot get on; the time of an unchanged one stays.
+#[must_use]
+pub fn stalled(message: &str, before: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let since = before.iter().find(|condition| condition.reason == "Stalled").map(|before| before.last_transition_time);
+    let condition = Condition {
+        kind: "Complete".to_owned(),
+        status: Status::False,
+        observed_generation: None,
+        last_transition_time: since.unwrap_or_else(|| seconds(now)),
+        reason: "Stalled".to_owned(),
+        message: message.to_owned(),
+    };
+    vec![condition]
 }
 
 /// A time as metav1.Time keeps it: whole seconds.

@@ -191,6 +191,7 @@ impl Fleet {
                     ready: true,
                     terminating: false,
                     uid: None,
+                    stuck: None,
                     container,
                 },
             )

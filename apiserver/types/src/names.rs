@@ -91,10 +91,11 @@ pub fn auth_secret(cluster: &str) -> String {
 pub fn internal_secret(cluster: &str) -> String {
     format!("{cluster}-internal")
 }
-/// Worker pod that stores one shard of one backup; `attempt` counts from 0.
+/// Worker pod that stores one shard of one backup; `attempt` counts from 0. Pods of StatefulSets end with a number, those of others with five
+/// random characters: none is called like this.
 #[must_use]
 pub fn backup_pod(backup: &str, shard: u16, attempt: u16) -> String {
-    format!("{backup}-{shard}-{attempt}")
+    format!("{backup}-{shard}-{attempt}-backup")
 }
 /// Worker pod that deletes the artifacts of one backup; `attempt` counts from 0.
 #[must_use]

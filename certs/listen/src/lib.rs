@@ -194,7 +194,7 @@ impl Conversation {
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), counted));
         // Until it speaks for the first time nothing else bounds how long it may stay.
         let mut first_due = pin!(sleep(limits.head));
-        let mut said_goodbye = false;
+        let (mut was_due, mut said_goodbye) = (false, false);
         loop {
             tokio::select! {
                 ended = connection.as_mut() => {
@@ -203,9 +203,12 @@ impl Conversation {
                     }
                     return;
                 }
-                () = first_due.as_mut(), if !seat.has_spoken() => {
-                    tracing::debug!(address = %caller.address, "no request came in time");
-                    return;
+                () = first_due.as_mut(), if !was_due => {
+                    if !seat.has_spoken() {
+                        tracing::debug!(address = %caller.address, "no request came in time");
+                        return;
+                    }
+                    was_due = true;
                 }
                 () = seat.lost() => {
                     tracing::debug!(address = %caller.address, "an idle connection makes room");

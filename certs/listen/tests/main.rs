@@ -144,6 +144,20 @@ async fn who_never_asks_is_shown_out_in_either_version_of_http() {
 }
 
 #[tokio::test]
+async fn who_has_asked_may_ask_again_later() {
+    let world = serving(Limits { head: Duration::from_millis(300), ..limits() }).await;
+    let stream = TokioIo::new(world.connect(2, None, ALPN_H2).await.unwrap());
+    let (mut sender, driver) = hyper::client::conn::http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+    tokio::spawn(driver);
+    for _ in 0..3 {
+        let request = Request::get("/").header("host", "door").body(Full::<Bytes>::default()).unwrap();
+        assert_eq!(sender.send_request(request).await.unwrap().status(), 200);
+        // Longer than the first request may take.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test]
 async fn after_a_goodbye_nobody_is_let_in_and_serving_ends() {
     let world = serving(limits()).await;
     assert_eq!(world.ask(2, None, ALPN_H1).await, "nobody");

@@ -183,8 +183,9 @@ fn next(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, late: bool, now
             };
         };
         match worker::end(pod) {
+            End::Stuck(why) if late => return give_up(backup, &format!("the worker did not start in time: {why}")),
             End::Runs if late => return give_up(backup, "the worker did not end in time; is the target gone?"),
-            End::Runs => return Next::Wait,
+            End::Runs | End::Stuck(_) => return Next::Wait,
             End::Reported(WorkerReport::Erased { files, left }) => return Next::End(erased(backup, files, left)),
             End::Reported(WorkerReport::Failed { message }) | End::Silent(message) => last = message,
             End::Reported(WorkerReport::Stored { .. }) => last = "the worker did something else".to_owned(),

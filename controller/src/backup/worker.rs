@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, EnvVar, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Pod,
-    PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume,
+    Container, EnvVar, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec,
+    SeccompProfile, SecretVolumeSource, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::NodeId;
@@ -15,8 +15,8 @@ use types::backup::ArtifactStatus;
 use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode, Placement};
 use types::names;
 
-use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, copy_agent, mount, of_worker};
-use crate::probe::Probed;
+use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, mount, of_worker};
+use crate::probe::{Probed, stuck};
 use crate::resolve::Resolved;
 
 /// Name of the worker's container.
@@ -118,7 +118,6 @@ fn labels(cluster: &str, backup: &str) -> BTreeMap<String, String> {
 
 fn spec(resolved: &Resolved, order: Order<'_>) -> PodSpec {
     PodSpec {
-        init_containers: Some(vec![copy_agent(resolved)]),
         containers: vec![container(resolved, order)],
         volumes: Some(volumes(resolved, order.target)),
         ..confined_once(Some(&resolved.placement))
@@ -137,6 +136,8 @@ fn confined_once(placement: Option<&Placement>) -> PodSpec {
             run_as_user: Some(REDIS_USER),
             run_as_group: Some(REDIS_USER),
             fs_group: Some(REDIS_USER),
+            // What lies on a volume of others stays as it is.
+            fs_group_change_policy: Some("OnRootMismatch".to_owned()),
             seccomp_profile: Some(SeccompProfile { type_: "RuntimeDefault".to_owned(), ..SeccompProfile::default() }),
             ..PodSecurityContext::default()
         }),
@@ -148,7 +149,7 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
     let key = &resolved.key;
     let (address, node) = order.source;
     let mut words = vec![
-        "/kun/bin/kun".to_owned(),
+        BINARY_IN_IMAGE.to_owned(),
         "agent".to_owned(),
         "backup".to_owned(),
         "--source".to_owned(),
@@ -165,7 +166,8 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
     }
     Container {
         name: CONTAINER.to_owned(),
-        image: Some(resolved.image.clone()),
+        // Whoever may name an image of Redis must not run it beside a claim that is not theirs.
+        image: Some(resolved.kun_image.clone()),
         command: Some(words),
         env: Some(vec![EnvVar {
             name: "KUN_INTERNAL_DIR".to_owned(),
@@ -173,11 +175,7 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
             value_from: None,
         }]),
         security_context: Some(confined()),
-        volume_mounts: Some(vec![
-            mount("bin", "/kun/bin", false),
-            mount("internal", "/etc/kun/internal", true),
-            mount("target", TARGET, false),
-        ]),
+        volume_mounts: Some(vec![mount("internal", "/etc/kun/internal", true), mount("target", TARGET, false)]),
         ..Container::default()
     }
 }
@@ -185,7 +183,6 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
 fn volumes(resolved: &Resolved, target: &BackupTarget) -> Vec<Volume> {
     let named = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
     vec![
-        Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named("bin") },
         Volume {
             secret: Some(SecretVolumeSource {
                 secret_name: Some(names::internal_secret(&resolved.key.name)),
@@ -215,6 +212,8 @@ fn target_volume(target: &BackupTarget) -> Volume {
 pub(super) enum End {
     /// It has not.
     Runs,
+    /// It has not begun, and why, in the words of Kubernetes.
+    Stuck(String),
     /// With a report.
     Reported(WorkerReport),
     /// Without a legible one; the sentence says what is known.
@@ -234,7 +233,7 @@ pub(super) fn end(pod: &Pod) -> End {
             let why = status.and_then(|status| status.message.clone().or_else(|| status.reason.clone()));
             End::Silent(why.unwrap_or_else(|| "the pod ended and its container's state is not known".to_owned()))
         } else {
-            End::Runs
+            stuck(pod).map_or(End::Runs, End::Stuck)
         };
     };
     let message = ended.message.as_deref().unwrap_or_default();
@@ -251,6 +250,8 @@ pub(super) fn end(pod: &Pod) -> End {
 pub(super) enum Outcome {
     /// It has not ended.
     Runs,
+    /// It cannot begin; Kubernetes' words.
+    Stuck(String),
     /// The artifact is stored and was read back.
     Stored(Box<ArtifactStatus>),
     /// It failed, with its own words where it had some.
@@ -261,6 +262,7 @@ pub(super) enum Outcome {
 pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
     match end(pod) {
         End::Runs => Outcome::Runs,
+        End::Stuck(why) => Outcome::Stuck(why),
         End::Reported(WorkerReport::Stored { artifact, engine_version: _ }) if artifact.index == i32::from(shard) => {
             Outcome::Stored(Box::new(artifact))
         }

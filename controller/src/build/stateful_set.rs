@@ -23,7 +23,7 @@ mod pod;
 pub use placement::is_kept_apart;
 pub(crate) use placement::of_worker;
 pub use pod::CONTAINER;
-pub(crate) use pod::{BINARY_IN_IMAGE, confined, copy_agent, mount};
+pub(crate) use pod::{BINARY_IN_IMAGE, confined, mount};
 
 /// Annotation on a pod template: uid of the RedisOperation that last asked for a restart. It stays when the operation
 /// is gone, or its disappearance would be a change of the template again.

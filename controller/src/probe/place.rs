@@ -42,6 +42,8 @@ pub struct Place {
     pub site: Site,
     /// uid of the pod, if there is one.
     pub uid: Option<String>,
+    /// Why it does not start, in the scheduler's or the kubelet's words.
+    pub stuck: Option<String>,
     /// What Kubernetes says about its Redis container.
     pub container: Container,
 }
@@ -164,9 +166,45 @@ pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, la
         last_id: last.get(name.as_str()).copied(),
         site: pod.map_or(Site::Nowhere, site_of),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),
+        stuck: pod.and_then(stuck),
         container: pod.map_or(Container::None, container_of),
         name,
     }
+}
+
+/// Longest text of others that is passed on.
+const WORDS_MOST: usize = 300;
+
+/// Why a pod does not start, in the words of the scheduler or of the kubelet; `None`: nothing stands in its way.
+#[must_use]
+pub fn stuck(pod: &KubePod) -> Option<String> {
+    let status = pod.status.as_ref()?;
+    let unscheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
+    if let Some(condition) = unscheduled {
+        let words = condition.message.as_deref().or(condition.reason.as_deref()).unwrap_or("it gives no reason");
+        return Some(format!("the scheduler has no node for its pod: {}", short(words)));
+    }
+    let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
+    containers.into_iter().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().filter(|reason| !UNDER_WAY.contains(reason))?;
+        let last = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let why = match last {
+            Some(ended) => format!("exit code {}: {}", ended.exit_code, ended.message.as_deref().unwrap_or_default()),
+            None => waiting.message.clone().unwrap_or_default(),
+        };
+        Some(format!("its container {} is in {reason}: {}", container.name, short(why.trim())))
+    })
+}
+
+/// What the kubelet calls a container that is on its way.
+const UNDER_WAY: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// The end of what a container said tells why it ended.
+fn short(words: &str) -> String {
+    let skipped = words.chars().count().saturating_sub(WORDS_MOST);
+    let kept: String = words.chars().skip(skipped).collect();
+    if skipped > 0 { format!("…{kept}") } else { kept }
 }
 
 fn is_ready(pod: &KubePod) -> bool {

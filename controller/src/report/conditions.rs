@@ -144,7 +144,7 @@ fn only_waits_for_people(seeing: Seeing<'_>) -> bool {
 
 /// Steps, reasons to wait and refusals in one sentence.
 fn waited_for(seeing: Seeing<'_>) -> Option<String> {
-    let waiting = seeing.plan.waiting.iter().map(ToString::to_string);
+    let waiting = super::waiting(seeing);
     let refused = seeing.plan.refused.iter().map(ToString::to_string);
     let steps = seeing.plan.steps.iter().take(3).map(|step| format!("next: {step}"));
     let all: Vec<String> = refused.chain(waiting).chain(steps).chain(seeing.troubles.iter().cloned()).collect();

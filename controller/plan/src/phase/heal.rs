@@ -1,7 +1,10 @@
 //! Members that do not know each other, or know each other at an old address, are introduced. Two clusters are never joined.
 
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
+use crate::observed::Pod;
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::scene::{Live, Scene};
@@ -79,20 +82,22 @@ pub(crate) fn epochs(scene: &Scene<'_>) -> Vec<Step> {
 
 /// One MEET for each pair that is not right both ways. Pairs with the hub come first, so that a large cluster hears the rest by gossip.
 pub(crate) fn introductions(scene: &Scene<'_>) -> Vec<Step> {
-    let mut pairs = Vec::new();
-    for (index, one) in scene.live.iter().enumerate() {
-        for other in scene.live.iter().skip(index + 1) {
-            let strange = lists_strangers(scene, one) != lists_strangers(scene, other);
+    let strange: Vec<bool> = scene.live.iter().map(|live| lists_strangers(scene, live)).collect();
+    let named: Vec<(&Live<'_>, bool)> = scene.live.iter().zip(strange).collect();
+    let (mut pairs, mut wrong) = (Vec::new(), BTreeMap::<Pod, u32>::new());
+    for (index, (one, one_is_strange)) in named.iter().enumerate() {
+        for (other, other_is_strange) in named.iter().skip(index + 1) {
             let known = one.knows(other) && other.knows(one);
-            if !strange && !known {
-                pairs.push((one, other));
+            if one_is_strange == other_is_strange && !known {
+                pairs.push((*one, *other));
+                for pod in [one.pod, other.pod] {
+                    *wrong.entry(pod).or_insert(0) += 1;
+                }
             }
         }
     }
     // The hub is the node the most others are wrong about, or that is wrong about the most others: one round with it joins them all.
-    let wrong =
-        |live: &Live<'_>| pairs.iter().filter(|(one, other)| one.pod == live.pod || other.pod == live.pod).count();
-    let hub = scene.live.iter().rev().max_by_key(|live| wrong(live)).map(|live| live.pod);
+    let hub = wrong.iter().max_by_key(|(pod, count)| (**count, Reverse(**pod))).map(|(pod, _)| *pod);
     pairs.sort_by_key(|(one, other)| Some(one.pod) != hub && Some(other.pod) != hub);
     let kept = pairs.into_iter().take(usize::from(scene.limits.meets));
     kept.map(|(one, other)| Step::Meet { node: one.who(), peer: other.who(), address: other.node.address.clone() })

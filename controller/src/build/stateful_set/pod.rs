@@ -69,7 +69,7 @@ fn grace_seconds(resolved: &Resolved) -> u64 {
         .map_or(GRACE_UNLIMITED, |bytes| GRACE_LEAST.saturating_add(bytes.div_ceil(SAVED_PER_SECOND)).min(GRACE_MOST))
 }
 
-pub(crate) fn copy_agent(resolved: &Resolved) -> Container {
+fn copy_agent(resolved: &Resolved) -> Container {
     Container {
         name: "agent".to_owned(),
         image: Some(resolved.kun_image.clone()),
