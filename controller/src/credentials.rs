@@ -138,7 +138,7 @@ impl Issuer for SystemIssuer {
         now: Timestamp,
     ) -> Result<certs::Issued, Error> {
         let leaf = certs::Leaf {
-            common_name: format!("kun:agent:{namespace}:{cluster}"),
+            common_name: names::agent_user(namespace, cluster),
             organizations: Vec::new(),
             dns_names: vec![names::AGENT_SERVER_NAME.to_owned()],
             ips: Vec::new(),

@@ -114,6 +114,12 @@ impl World<'_> {
         if self.guard().is_valid() { Ok(()) } else { Err(Error::NotLeading) }
     }
 
+    /// The name on the certificates of this cluster's agents.
+    fn whose(&self) -> String {
+        let key = &self.resolved.key;
+        types::names::agent_user(&key.namespace, &key.name)
+    }
+
     /// Where a member was when it was seen.
     fn address(&self, who: Who) -> Result<SocketAddr, Error> {
         let member = self.probed.observed.members.get(&who.pod).map(|member| &member.seen);

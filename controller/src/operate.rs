@@ -104,6 +104,9 @@ fn begin(operation: &RedisOperation, mut status: RedisOperationStatus, round: Ro
         let Some((id, whose)) = primary_of(round.observed, shard) else {
             return fail(status, format!("no member of shard {shard} that answers knows its primary"));
         };
+        if let Some(candidate) = action.candidate.as_deref().filter(|name| is_at(round.observed, shard, name, id)) {
+            return fail(status, format!("pod {candidate} is the primary of shard {shard} already"));
+        }
         status.steps = vec![format!("{PRIMARY_WAS}{id} ({whose})")];
         status.progress = Some(Progress { done: 0, total: 1, unit: "shards".to_owned() });
     } else if operation.spec.restart.is_some() {
@@ -131,6 +134,13 @@ fn primary_of(observed: &Observed, shard: u16) -> Option<(NodeId, String)> {
             Role::Primary { .. } => None,
         })
     })
+}
+
+/// Whether this node is in the pod of that name.
+fn is_at(observed: &Observed, shard: u16, pod: &str, id: NodeId) -> bool {
+    let members =
+        observed.members.iter().filter(|(place, _)| place.shard == shard && ordinal(pod) == Some(place.ordinal));
+    members.into_iter().any(|(_, member)| matches!(&member.seen, Seen::Node(node) if node.id == id))
 }
 
 fn go_on(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {

@@ -71,6 +71,15 @@ fn a_failover_records_who_the_primary_was_before_anything_is_done() {
     assert_eq!(request(&scene.operation), Some(expected));
 }
 
+/// Before, it "succeeded" at once.
+#[test]
+fn a_failover_to_who_is_the_primary_already_fails_with_that_word() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "failover": {"shard": 1, "candidate": "orders-1-0"}}));
+    let status = scene.round();
+    let why = "pod orders-1-0 is the primary of shard 1 already";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (OperationPhase::Failed, why));
+}
+
 #[test]
 fn only_a_failover_that_succeeded_has_placed_a_primary() {
     let mut scene = failover();

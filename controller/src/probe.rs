@@ -130,6 +130,8 @@ pub struct Question<'a> {
     pub access: &'a Access,
     /// How agents are reached.
     pub agents: &'a agent::Agents,
+    /// The name on their certificates.
+    pub whose: &'a str,
 }
 
 /// Asks everybody. Never fails: who does not answer is Unknown.
@@ -167,7 +169,7 @@ async fn ask(question: Question<'_>, place: &Place) -> Answer {
         Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
         Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
     }
-    match tokio::time::timeout(DEADLINE, question.agents.report(address.ip())).await {
+    match tokio::time::timeout(DEADLINE, question.agents.report(address.ip(), question.whose)).await {
         Ok(Ok(report)) if report.pod == place.name => Answer::Agent(report),
         Ok(Ok(report)) => {
             tracing::debug!(%address, pod = %report.pod, expected = %place.name, "another pod's agent answers");

@@ -236,6 +236,7 @@ async fn go(
         places: &round.places,
         access: &access,
         agents: &context.agents,
+        whose: &names::agent_user(&key.namespace, &key.name),
     };
     round.probed = probe(question, &mut local.memory).await;
     round.temporary = temporary(resolved, &round.probed, &Plan::default());

@@ -211,6 +211,7 @@ impl Fleet {
             places: &places,
             access: &self.access,
             agents: &self.agents,
+            whose: "kun:agent:ns:orders",
         };
         probe(question, &mut self.memory).await
     }

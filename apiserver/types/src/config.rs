@@ -130,10 +130,11 @@ fn describe(kind: &Kind) -> String {
     }
 }
 
+/// As Redis reads them (`string2ll`): `00` and `-0` are none, and a server does not start with them.
 fn integer(text: &str) -> Option<i64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
-    let plain = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if plain { text.parse().ok() } else { None }
+    let plain = text == "0" || !digits.starts_with('0') && digits.bytes().all(|byte| byte.is_ascii_digit());
+    if plain && !digits.is_empty() { text.parse().ok() } else { None }
 }
 
 /// Bytes as Redis writes them: `b`, `k` = 1000, `kb` = 1024 and so on, upper or lower case.

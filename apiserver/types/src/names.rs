@@ -91,6 +91,12 @@ pub fn auth_secret(cluster: &str) -> String {
 pub fn internal_secret(cluster: &str) -> String {
     format!("{cluster}-internal")
 }
+/// Common name of the certificates of a RedisCluster's agents.
+#[must_use]
+pub fn agent_user(namespace: &str, cluster: &str) -> String {
+    format!("kun:agent:{namespace}:{cluster}")
+}
+
 /// Worker pod that stores one shard of one backup; `attempt` counts from 0. Pods of StatefulSets end with a number, those of others with five
 /// random characters: none is called like this.
 #[must_use]

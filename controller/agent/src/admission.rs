@@ -37,13 +37,6 @@ fn is_somebody(table: &[Node]) -> bool {
     table.iter().any(|node| node.flags.myself && chosen(node))
 }
 
-/// After users were loaded from a file that may have been written before the member became somebody.
-pub async fn admit_again(shared: &Arc<Shared>) {
-    if shared.lets_replicas_in() && !switch_on(shared).await {
-        tracing::warn!("the user of replication could not be switched on again; replicas may not be able to connect");
-    }
-}
-
 /// Switches the user of replication on once the member is somebody; returns when it is on.
 pub async fn admit_replicas(shared: &Arc<Shared>) {
     while !shared.lets_replicas_in() {
@@ -62,7 +55,6 @@ async fn may_admit(shared: &Arc<Shared>) -> bool {
     table.is_some_and(|table| is_somebody(&table))
 }
 
-/// Loading users.acl anew would do as well, and close the connections of everybody on it.
 async fn switch_on(shared: &Arc<Shared>) -> bool {
     let user = Credentials::new(USER_LOCAL, shared.own.expose());
     let Ok(mut connection) = shared.local.open_as(user, DEADLINE).await else { return false };

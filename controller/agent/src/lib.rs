@@ -33,6 +33,7 @@ pub mod shared;
 pub mod snapshot;
 pub mod start;
 pub mod upkeep;
+pub mod users;
 
 use std::{sync::Arc, time::Duration};
 

@@ -275,11 +275,11 @@ const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +in
 
 /// The agents: state, hand-over (with the marks of half-moved slots), shutdown, and the replication stream for backups.
 const AGENT: &str = "resetkeys resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +auth +hello +select +command \
-    +config|get +config|set +acl|load +acl|whoami +shutdown +psync +sync +replconf +client|id +client|info +client|setname \
+    +config|get +config|set +acl|whoami +shutdown +psync +sync +replconf +client|id +client|info +client|setname \
     +cluster|info +cluster|nodes +cluster|myid +cluster|slots +cluster|shards +cluster|failover +cluster|setslot";
 
 /// The agent at its own Redis: users.
-const LOCAL: &str = "resetkeys resetchannels -@all +ping +auth +hello +acl|setuser";
+const LOCAL: &str = "resetkeys resetchannels -@all +ping +auth +hello +acl|setuser +client|kill";
 
 /// Replication.
 const REPLICA: &str = "resetkeys resetchannels -@all +ping +psync +replconf";

@@ -112,7 +112,7 @@ impl Caller {
     /// The refusal, if there is one.
     fn refusal(&self, allowed: Allowed, shared: &Shared) -> Option<Response> {
         let config = &shared.inputs().config;
-        let own = format!("kun:agent:{}:{}", config.namespace, config.cluster);
+        let own = types::names::agent_user(&config.namespace, &config.cluster);
         match &self.0 {
             None => Some(text(StatusCode::UNAUTHORIZED, "a client certificate is needed".to_owned())),
             Some(caller) if permits(&caller.common_name, allowed, &own) => None,

@@ -18,6 +18,7 @@ use crate::{
     render,
     render::Directive,
     shared::Shared,
+    users,
 };
 
 /// How often files and roles are looked at.
@@ -34,6 +35,9 @@ pub enum Error {
     /// A file cannot be written.
     #[error("write the configuration: {0}")]
     Write(certs::Error),
+    /// Redis does not take the users.
+    #[error("change passwords: {0}")]
+    Users(#[from] resp::Error),
 }
 
 /// Writes redis.conf and users.acl, 0600, into the run directory. Returns the path of redis.conf.
@@ -164,7 +168,7 @@ async fn apply_changes(shared: &Arc<Shared>) -> bool {
             settled
         }
         Err(error) => {
-            tracing::warn!(%error, "changed inputs are refused");
+            tracing::warn!(%error, "changed inputs are not in use yet");
             true
         }
     }
@@ -182,18 +186,7 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<bool,
             set(shared, &directive).await;
         }
     }
-    // Loading users closes every connection of the internal ones: replicas and the controller log in again and go on.
-    if old.passwords != new.passwords {
-        match shared.local.ask(&[Command::new("ACL").arg("LOAD")]).await.as_deref() {
-            Ok([Reply::Status(_)]) => {
-                tracing::info!("passwords changed and are in use");
-                admission::admit_again(shared).await;
-            }
-            Ok([Reply::Error(why)]) => tracing::warn!(why, "Redis refused the new users"),
-            Ok(_) => tracing::warn!("Redis answered ACL LOAD with something unexpected"),
-            Err(error) => tracing::warn!(%error, "the new users could not be loaded"),
-        }
-    }
+    users::change(shared, &old.passwords, &new.passwords).await?;
     Ok(settled)
 }
 

@@ -155,7 +155,7 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
         "--source".to_owned(),
         address.to_string(),
         "--expect-cn".to_owned(),
-        format!("kun:agent:{}:{}", key.namespace, key.name),
+        names::agent_user(&key.namespace, &key.name),
         "--out".to_owned(),
         format!("{TARGET}/{}", order.location),
         "--file".to_owned(),

@@ -22,7 +22,7 @@ pub(super) async fn release(world: World<'_>, pod: plan::Pod, how: ReleaseHow) -
     let Some(Container::Running { address }) = world.places.get(&pod).map(|place| &place.container) else {
         return Err(refused(format!("{pod} does not run")));
     };
-    let report = world.agents.report(address.ip()).await?;
+    let report = world.agents.report(address.ip(), &world.whose()).await?;
     if report.phase != AgentPhase::Held {
         return Err(refused(format!("{pod} is not held any more")));
     }
@@ -31,7 +31,7 @@ pub(super) async fn release(world: World<'_>, pod: plan::Pod, how: ReleaseHow) -
         ReleaseHow::Blank => types::agent::ReleaseHow::Blank,
     };
     world.leading()?;
-    world.agents.release(address.ip(), Release { how }).await?;
+    world.agents.release(address.ip(), &world.whose(), Release { how }).await?;
     Ok(Done::default())
 }
 
@@ -63,7 +63,7 @@ async fn redis_is_down(world: World<'_>, container: &Container, pod: &str) -> Re
     match container {
         Container::None | Container::Stopped => Ok(()),
         Container::Unreported => Err(refused(format!("whether the pod {pod} runs is not known"))),
-        Container::Running { address } => match world.agents.report(address.ip()).await?.phase {
+        Container::Running { address } => match world.agents.report(address.ip(), &world.whose()).await?.phase {
             AgentPhase::Held | AgentPhase::Starting => Ok(()),
             AgentPhase::Running | AgentPhase::Stopping => Err(refused(format!("the Redis of pod {pod} runs"))),
         },

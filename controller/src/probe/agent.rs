@@ -44,6 +44,16 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    /// The agent of another cluster has that address by now.
+    #[error("the agent at {address} is {found:?}, not {expected:?}")]
+    Stranger {
+        /// Where.
+        address: SocketAddr,
+        /// Whose agent should be there.
+        expected: String,
+        /// Whose is.
+        found: String,
+    },
     /// HTTP failed.
     #[error("asking the agent at {address}")]
     Http {
@@ -120,36 +130,36 @@ impl Agents {
         Self { ring, made: Mutex::new(None) }
     }
 
-    /// `GET /v1/report`.
+    /// `GET /v1/report`, of the agent whose certificate has the name `whose` ([`names::agent_user`]).
     ///
     /// # Errors
-    /// When the agent does not answer.
-    pub async fn report(&self, ip: IpAddr) -> Result<AgentReport, Error> {
+    /// When the agent does not answer, or another one does.
+    pub async fn report(&self, ip: IpAddr, whose: &str) -> Result<AgentReport, Error> {
         let address = SocketAddr::new(ip, names::PORT_AGENT);
-        let body = self.exchange(address, "GET", "/v1/report", Bytes::new()).await?;
+        let body = self.exchange((address, whose), "GET", "/v1/report", Bytes::new()).await?;
         serde_json::from_slice(&body).map_err(|source| Error::Report { address, source })
     }
 
     /// `POST /v1/release`.
     ///
     /// # Errors
-    /// When the agent does not answer, or is not held.
-    pub async fn release(&self, ip: IpAddr, release: Release) -> Result<(), Error> {
+    /// When the agent does not answer, is not held, or is another one.
+    pub async fn release(&self, ip: IpAddr, whose: &str, release: Release) -> Result<(), Error> {
         let address = SocketAddr::new(ip, names::PORT_AGENT);
         let body = serde_json::to_vec(&release).map_err(|source| Error::Report { address, source })?;
-        self.exchange(address, "POST", "/v1/release", Bytes::from(body)).await.map(|_| ())
+        self.exchange((address, whose), "POST", "/v1/release", Bytes::from(body)).await.map(|_| ())
     }
 
     async fn exchange(
         &self,
-        address: SocketAddr,
+        agent: (SocketAddr, &str),
         method: &'static str,
         path: &'static str,
         body: Bytes,
     ) -> Result<Bytes, Error> {
         let config = self.config()?;
-        let exchange = exchange(config, address, method, path, body);
-        tokio::time::timeout(DEADLINE, exchange).await.map_err(|_| Error::Deadline { address })?
+        let exchange = exchange(config, agent, method, path, body);
+        tokio::time::timeout(DEADLINE, exchange).await.map_err(|_| Error::Deadline { address: agent.0 })?
     }
 
     /// The TLS configuration, with a certificate that is renewed every day and when the ring turns.
@@ -173,7 +183,7 @@ impl Agents {
 
 async fn exchange(
     config: Arc<rustls::ClientConfig>,
-    address: SocketAddr,
+    (address, whose): (SocketAddr, &str),
     method: &'static str,
     path: &'static str,
     body: Bytes,
@@ -182,6 +192,12 @@ async fn exchange(
     let connect = |source| Error::Connect { address, source };
     let stream = TcpStream::connect(address).await.map_err(connect)?;
     let stream = TlsConnector::from(config).connect(name, stream).await.map_err(connect)?;
+    // One authority serves all clusters: the name on the certificate tells their agents apart, whoever has the address by now.
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let found = certificate.and_then(certs::identity_of).map(|identity| identity.common_name).unwrap_or_default();
+    if found != whose {
+        return Err(Error::Stranger { address, expected: whose.to_owned(), found });
+    }
     let http = |source| Error::Http { address, source };
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
     let request = Request::builder()
@@ -202,4 +218,38 @@ async fn exchange(
     }
     let text = String::from_utf8_lossy(&body).chars().take(300).collect();
     Err(Error::Refused { address, status, text })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[tokio::test]
+    async fn the_agent_of_another_cluster_is_not_believed() {
+        let authority = certs::Authority::create("agents").unwrap();
+        let leaf = certs::Leaf {
+            common_name: names::agent_user("shop", "other"),
+            organizations: vec![],
+            dns_names: vec![names::AGENT_SERVER_NAME.to_owned()],
+            ips: vec![],
+            usage: certs::Usage::BOTH,
+            lifetime: Duration::from_secs(3600),
+        };
+        let (issued, roots) = (authority.issue(&leaf).unwrap(), authority.certificate_pem().to_owned());
+        let tls = certs::server_config(&issued, &roots, certs::ClientAuth::Requested, &[certs::ALPN_H1]).unwrap();
+        let address = SocketAddr::from(([127, 86, 1, 1], names::PORT_AGENT));
+        let listener = tokio::net::TcpListener::bind(address).await.unwrap();
+        let serving = tokio::spawn(async move {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio_rustls::TlsAcceptor::from(tls).accept(stream).await.map(|_| ())
+        });
+        let agents = Agents::new(watch::channel(Arc::new(Ring::of(authority))).1);
+        let whose = names::agent_user("shop", "orders");
+        let Error::Stranger { expected, found, .. } = agents.report(address.ip(), &whose).await.unwrap_err() else {
+            panic!("it was believed");
+        };
+        assert_eq!((expected, found), (whose, names::agent_user("shop", "other")));
+        drop(serving);
+    }
 }

@@ -14,6 +14,7 @@ use plan::{Pod, Role, Seen};
 use types::RedisBackup;
 use types::backup::BackupPhase;
 use types::cluster::Mode;
+use types::names;
 
 use super::{Context, Round};
 use crate::apply::Applied;
@@ -23,6 +24,7 @@ use crate::probe::{Memory, Place, Probed, Question, nodes, probe};
 use crate::queue::Key;
 use crate::redis::Access;
 use crate::report::is_much;
+use crate::resolve::Resolved;
 
 /// Longest time from one whole look to the next.
 const WHOLE_EVERY: Duration = Duration::from_secs(60);
@@ -47,6 +49,7 @@ pub(super) struct Rest {
     basis: Basis,
     mode: Mode,
     logs: bool,
+    whose: String,
     places: BTreeMap<Pod, Place>,
     access: Access,
     said: Said,
@@ -74,11 +77,12 @@ impl Rest {
         let is_idle = gathered.current_operation().is_none()
             && gathered.workers.is_empty()
             && gathered.backups.iter().all(|backup| has_ended(backup));
-        let (mode, append_only) = resolved.as_ref().map(|resolved| (resolved.mode, resolved.agent.append_only))?;
+        let Resolved { key, mode, agent, .. } = &**resolved.as_ref()?;
         (did_nothing && is_well && is_idle).then(|| Self {
             basis: *basis,
-            mode,
-            logs: append_only.keeps_every_write(),
+            mode: *mode,
+            logs: agent.append_only.keeps_every_write(),
+            whose: names::agent_user(&key.namespace, &key.name),
             places: places.clone(),
             access,
             said: Said::of(probed.clone()),
@@ -96,8 +100,8 @@ impl Rest {
         if !self.is_of(basis) || Instant::now() >= self.until {
             return false;
         }
-        let Self { mode, logs, places, access, .. } = self;
-        let question = Question { mode: *mode, logs: *logs, places, access, agents: &context.agents };
+        let Self { mode, logs, whose, places, access, .. } = self;
+        let question = Question { mode: *mode, logs: *logs, places, access, agents: &context.agents, whose };
         self.said.is_still(&Said::of(probe(question, memory).await))
     }
 }

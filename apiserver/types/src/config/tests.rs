@@ -87,6 +87,7 @@ fn an_unknown_name_is_answered_with_similar_ones() {
 fn values_are_held_to_their_kind() {
     let fine = [
         ("hz", "500"),
+        ("timeout", "0"),
         ("activerehashing", "no"),
         ("list-max-listpack-size", "-5"),
         ("repl-backlog-size", "64MB"),
@@ -103,6 +104,9 @@ fn values_are_held_to_their_kind() {
     }
     let wrong = [
         ("hz", "0"),
+        ("timeout", "00"),
+        ("timeout", "-0"),
+        ("timeout", "010"),
         ("hz", "501"),
         ("hz", ""),
         ("hz", "1e1"),

@@ -77,10 +77,10 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
         (operator, "CONFIG GET x|CONFIG SET x y|INFO|ROLE|PING|WAIT 0 0|DBSIZE|ASKING|CLIENT ID|MEMORY USAGE k"),
         (operator, "MIGRATE h 1 k 0 1|RESTORE k 0 v|RESTORE-ASKING k 0 v|CLUSTER SET-CONFIG-EPOCH 1|CLUSTER BUMPEPOCH"),
         (names::USER_AGENT, "INFO|ROLE|PING|CLUSTER INFO|CLUSTER NODES|CLUSTER MYID|CLUSTER FAILOVER|CONFIG GET x"),
-        (names::USER_AGENT, "CONFIG SET x y|ACL LOAD|SHUTDOWN|PSYNC ? -1|REPLCONF a b|SYNC|DBSIZE"),
+        (names::USER_AGENT, "CONFIG SET x y|SHUTDOWN|PSYNC ? -1|REPLCONF a b|SYNC|DBSIZE"),
         (names::USER_AGENT, "CLUSTER SETSLOT 1 MIGRATING x"),
         (names::USER_REPLICA, "PSYNC ? -1|REPLCONF a b|PING"),
-        (names::USER_LOCAL, "ACL SETUSER x|PING"),
+        (names::USER_LOCAL, "ACL SETUSER x|CLIENT KILL USER x|PING"),
         ("default", "GET k|SET k v|DEL k|INFO|KEYS *|FLUSHDB|FLUSHALL|SORT k|CLUSTER SLOTS|CLUSTER NODES|SUBSCRIBE c"),
     ];
     let denied = [
@@ -96,7 +96,7 @@ async fn each_user_may_do_its_work_and_nothing_that_destroys() {
             names::USER_AGENT,
             "GET k|SET k v|DEL k|KEYS *|EVAL x 0|DEBUG SLEEP 0|MODULE LIST|ACL SETUSER x|MIGRATE h 1 k 0 1",
         ),
-        (names::USER_AGENT, "CONFIG REWRITE|MONITOR|REPLICAOF NO ONE|CLUSTER REPLICATE x|RESTORE k 0 v"),
+        (names::USER_AGENT, "ACL LOAD|CONFIG REWRITE|MONITOR|REPLICAOF NO ONE|CLUSTER REPLICATE x|RESTORE k 0 v"),
         (names::USER_REPLICA, "GET k|SET k v|INFO|FLUSHALL|CONFIG GET x|CLUSTER NODES|ACL WHOAMI|SHUTDOWN"),
         (names::USER_LOCAL, "GET k|SET k v|INFO|FLUSHALL|CONFIG GET x|ACL LOAD|ACL LIST|ACL DELUSER x|SHUTDOWN"),
         ("default", "CONFIG GET x|ACL LIST|SHUTDOWN|DEBUG SLEEP 0|MODULE LIST|CLUSTER FAILOVER|CLUSTER RESET SOFT"),
@@ -164,6 +164,30 @@ async fn secrets_are_in_no_argument_no_environment_no_log_and_no_readable_file()
     }
 }
 
+/// On Redis 7.0, loading all users anew closed every connection, and each replica had to come back.
+#[tokio::test]
+async fn a_changed_password_closes_those_who_used_the_old_one_and_no_replica() {
+    let cluster = Cluster::form(22, config(), 1, 1).await;
+    let (primary, replica) = (&cluster.pods[0], &cluster.pods[1]);
+    let mut operator = primary.operator().await;
+    let full = async |operator: &mut resp::Connection| {
+        let info = operator.info(&["stats"]).await.unwrap();
+        ["sync_full", "sync_partial_ok"].map(|name| info.number(name))
+    };
+    let before = full(&mut operator).await;
+    let mut client = primary.login("default", APPLICATION).await;
+    for pod in [primary, replica] {
+        fs::write(pod.dir.join("auth/password"), "another-password").unwrap();
+    }
+    eventually("the old connection is closed", async || client.call(&["PING"]).await.is_err()).await;
+    let new = resp::Credentials::new("default", "another-password");
+    let opened = resp::Connection::open(&resp::Options::new(primary.redis()).credentials(new)).await;
+    assert!(opened.is_ok(), "{opened:?}");
+    // Long enough for a replica to come back.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(full(&mut operator).await, before);
+}
+
 #[tokio::test]
 async fn changed_parameters_and_passwords_are_applied_without_a_restart() {
     let mut cluster = Cluster::new(6, config());
@@ -180,7 +204,6 @@ async fn changed_parameters_and_passwords_are_applied_without_a_restart() {
     let pod = &cluster.pods[0];
     fs::write(pod.dir.join("auth/password"), "another-password").unwrap();
     eventually("parameters are applied", async || {
-        // Loading users closes connections, so each look logs in anew.
         let mut redis = pod.operator().await;
         let now = redis.config_get(&["maxclients", "maxmemory", "timeout"]).await.unwrap();
         (now["maxclients"].as_str(), now["maxmemory"].as_str(), now["timeout"].as_str()) == ("123", "67108864", "0")
