@@ -33,6 +33,9 @@ const ATTEMPTS: u16 = 3;
 /// How long a worker may wait for its node, its volume or its image: slots may not begin to move meanwhile.
 const START_MOST: Duration = Duration::from_secs(600);
 
+/// How long the end of a worker that the kubelet has to end may take to be known, in seconds.
+const END_MOST: i64 = 600;
+
 /// Why a backup could not be looked after.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -294,6 +297,14 @@ fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
             return State::Begin { attempt };
         };
         match worker::outcome(pod, shard) {
+            // The kubelet says nothing of a volume that does not come in the pod's status, and of a node that has gone nobody does.
+            worker::Outcome::Runs if is_pending(pod) && waits_for_long(pod, round.now) => {
+                let minutes = START_MOST.as_secs() / 60;
+                return State::GivenUp(format!("its worker did not start within {minutes} min; is its volume there?"));
+            }
+            worker::Outcome::Runs if is_older(pod, worker::DEADLINE_SECONDS + END_MOST, round.now) => {
+                return State::GivenUp("its worker did not end in time; is its node there?".to_owned());
+            }
             worker::Outcome::Runs => return State::Runs,
             worker::Outcome::Stuck(why) if waits_for_long(pod, round.now) => {
                 let minutes = START_MOST.as_secs() / 60;
@@ -309,10 +320,17 @@ fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
 
 /// Since it was made, whatever its node does: no deadline of the kubelet counts for a pod that has none.
 fn waits_for_long(pod: &Pod, now: Timestamp) -> bool {
+    is_older(pod, i64::try_from(START_MOST.as_secs()).unwrap_or(i64::MAX), now)
+}
+
+fn is_older(pod: &Pod, seconds: i64, now: Timestamp) -> bool {
     let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    made.is_some_and(|made| {
-        now.duration_since(made).as_secs() > i64::try_from(START_MOST.as_secs()).unwrap_or(i64::MAX)
-    })
+    made.is_some_and(|made| now.duration_since(made).as_secs() > seconds)
+}
+
+fn is_pending(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, None | Some("Pending"))
 }
 
 fn start(backup: &RedisBackup, status: &RedisBackupStatus, shard: u16, attempt: u16, round: Round<'_>) -> Option<Pod> {

@@ -141,6 +141,15 @@ fn a_worker_that_cannot_start_is_told_of_and_given_up_after_a_while() {
     };
     let why = format!("the scheduler has no node for its pod: {words}");
     assert_eq!(waits(900), (BackupPhase::Running, format!("the worker of shard 0 does not start: {why}")));
+    let mut silent = Scene::new();
+    silent.round();
+    let made = Timestamp::from_second(399).unwrap();
+    let creating =
+        json!({"metadata": {"name": "b1-0-0-backup", "creationTimestamp": made}, "status": {"phase": "Pending"}});
+    silent.workers.insert("b1-0-0-backup".to_owned(), Arc::new(serde_json::from_value(creating).unwrap()));
+    let status = silent.round();
+    let text = "shard 0 could not be stored: its worker did not start within 10 min; is its volume there?";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (BackupPhase::Failed, text));
     let given_up = format!("shard 0 could not be stored: its worker did not start within 10 min: {why}");
     assert_eq!(waits(399), (BackupPhase::Failed, given_up));
 }

@@ -89,7 +89,12 @@ struct Server {
 /// Serves reviews over facts that somebody else keeps.
 pub async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, judge: Judge, shutdown: CancellationToken) {
     let server = Arc::new(Server { judge, metrics: Metrics::new(), draining: shutdown.clone() });
-    let options = listen::Options { listener, tls, limits: LIMITS, shutdown, drain: DRAIN };
+    let known = match &server.judge.callers {
+        Callers::Anyone => Vec::new(),
+        Callers::Named(names) => names.clone(),
+    };
+    let keeps: listen::Keeps = Box::new(move |identity| known.contains(&identity.common_name));
+    let options = listen::Options { listener, tls, limits: LIMITS, keeps, shutdown, drain: DRAIN };
     let serving = listen::serve(options, move |caller| {
         let server = Arc::clone(&server);
         let may_ask = match &server.judge.callers {

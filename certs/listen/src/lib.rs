@@ -1,8 +1,8 @@
 //! HTTPS for a few known callers in a network of strangers: what the agent and the webhook listen with.
 //!
 //! Whoever reaches the port may connect, and say nothing. So every step of a connection has its time (handshake, first request, the head
-//! of each further one, pings on HTTP/2), one address has only its share of the seats, and when all seats are taken, the one that has
-//! been idle for longest without a certificate makes room. What comes with a certificate that was verified is never sent away for others.
+//! of each further one, pings on HTTP/2), one address has only its share of the seats, and when those are taken, the one that has been idle
+//! for longest makes room. Only who is expected ([`Options::keeps`]), by a certificate that was verified, is never sent away for others.
 
 mod seats;
 
@@ -33,6 +33,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const HEADERS_MAX: usize = 100;
 /// Largest head of a request.
 const HEAD_BYTES: u32 = 32 * 1024;
+/// The same on HTTP/1.1, whose buffer holds it.
+const HEAD_BUFFER: usize = 32 * 1024;
 
 /// Limits on connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +61,9 @@ pub struct Caller {
     pub identity: Option<certs::Identity>,
 }
 
+/// Tells whether somebody is expected.
+pub type Keeps = Box<dyn Fn(&certs::Identity) -> bool + Send + Sync>;
+
 /// What to listen on, and how to stop.
 pub struct Options {
     /// Where connections come from.
@@ -67,6 +72,8 @@ pub struct Options {
     pub tls: Arc<ServerConfig>,
     /// Limits on connections.
     pub limits: Limits,
+    /// Who is expected, and keeps a seat: an authority may have given certificates to others as well.
+    pub keeps: Keeps,
     /// Nobody new is let in from then on, and running requests are finished.
     pub shutdown: CancellationToken,
     /// How long those may take.
@@ -83,17 +90,22 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let Options { listener, tls, limits, shutdown, drain } = options;
+    let Options { listener, tls, limits, keeps, shutdown, drain } = options;
     let acceptor = TlsAcceptor::from(tls);
     let seats = Seats::new(limits.connections, limits.per_address);
     let connections = TaskTracker::new();
-    let (handshaken, mut ready) = tokio::sync::mpsc::channel(limits.connections.max(1));
+    let (handshaken, mut ready) =
+        tokio::sync::mpsc::channel::<(TlsStream<TcpStream>, Seat, SocketAddr)>(limits.connections.max(1));
     loop {
         let accepted = tokio::select! {
             () = shutdown.cancelled() => break,
             accepted = listener.accept() => accepted,
             Some((stream, seat, address)) = ready.recv() => {
-                let conversation = Conversation::new(stream, seat, address, limits, shutdown.clone());
+                let caller = Caller { address, identity: certs::peer_identity(stream.get_ref().1) };
+                if caller.identity.as_ref().is_some_and(&keeps) {
+                    seat.keep();
+                }
+                let conversation = Conversation { stream, seat, caller, limits, goodbye: shutdown.clone() };
                 let answering = service(conversation.caller.clone());
                 connections.spawn(conversation.run(answering));
                 continue;
@@ -154,20 +166,6 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn new(
-        stream: TlsStream<TcpStream>,
-        seat: Seat,
-        address: SocketAddr,
-        limits: Limits,
-        goodbye: CancellationToken,
-    ) -> Self {
-        let caller = Caller { address, identity: certs::peer_identity(stream.get_ref().1) };
-        if caller.identity.is_some() {
-            seat.keep();
-        }
-        Self { stream, seat, caller, limits, goodbye }
-    }
-
     /// Serves requests until the client leaves, breaks a limit, has to make room, or the last one is done after a goodbye.
     async fn run<S, B>(self, service: S)
     where
@@ -227,7 +225,12 @@ impl Conversation {
 fn builder(limits: &Limits, is_h2: bool) -> auto::Builder<TokioExecutor> {
     let builder = auto::Builder::new(TokioExecutor::new());
     let mut builder = if is_h2 { builder.http2_only() } else { builder.http1_only() };
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.head).max_headers(HEADERS_MAX);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
+        .max_headers(HEADERS_MAX)
+        .max_buf_size(HEAD_BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())

@@ -30,6 +30,8 @@ struct Entry {
     busy: usize,
     /// It has asked something.
     spoken: bool,
+    /// When it last came, asked, or was answered.
+    touched: u64,
     lost: CancellationToken,
 }
 
@@ -58,23 +60,33 @@ impl Seats {
         Self { most, per_address, taken: Arc::default() }
     }
 
-    /// A seat for somebody from this address; `None`: the address has its share, or nobody who could has to make room.
+    /// A seat for somebody from this address; `None`: nobody who could has to make room for it. Where the address has its share, only one
+    /// of its own does. Who is being answered goes last: an answer that never ends must not keep a seat for ever.
     pub(crate) fn take(&self, address: IpAddr) -> Option<Seat> {
         let mut taken = locked(&self.taken);
-        if taken.entries.values().filter(|entry| entry.address == address).count() >= self.per_address {
-            return None;
-        }
-        if taken.entries.len() >= self.most {
-            let idle = |entry: &Entry| !entry.kept && entry.busy == 0;
-            let oldest = taken.entries.iter().find(|(_, entry)| idle(entry)).map(|(number, _)| *number)?;
-            if let Some(entry) = taken.entries.remove(&oldest) {
+        let has_share = taken.entries.values().filter(|entry| entry.address == address).count() >= self.per_address;
+        if has_share || taken.entries.len() >= self.most {
+            let gives = |entry: &Entry| !entry.kept && (!has_share || entry.address == address);
+            let strangers = taken.entries.iter().filter(|(_, entry)| gives(entry));
+            let first =
+                strangers.min_by_key(|(_, entry)| (entry.busy > 0, entry.touched)).map(|(number, _)| *number)?;
+            if let Some(entry) = taken.entries.remove(&first) {
                 entry.lost.cancel();
             }
         }
-        let (number, lost) = (taken.next, CancellationToken::new());
-        taken.next = number.wrapping_add(1);
-        taken.entries.insert(number, Entry { address, kept: false, busy: 0, spoken: false, lost: lost.clone() });
+        let (number, lost) = (taken.tick(), CancellationToken::new());
+        let entry = Entry { address, kept: false, busy: 0, spoken: false, touched: number, lost: lost.clone() };
+        taken.entries.insert(number, entry);
         Some(Seat { number, lost, taken: Arc::clone(&self.taken) })
+    }
+}
+
+impl Taken {
+    /// Later than everything before.
+    fn tick(&mut self) -> u64 {
+        let now = self.next;
+        self.next = now.wrapping_add(1);
+        now
     }
 }
 
@@ -88,10 +100,13 @@ impl Seat {
 
     /// A request begins; it ends when the result is dropped.
     pub(crate) fn busy(&self) -> Busy {
-        if let Some(entry) = locked(&self.taken).entries.get_mut(&self.number) {
-            entry.spoken = true;
+        let mut taken = locked(&self.taken);
+        let now = taken.tick();
+        if let Some(entry) = taken.entries.get_mut(&self.number) {
+            (entry.spoken, entry.touched) = (true, now);
             entry.busy = entry.busy.saturating_add(1);
         }
+        drop(taken);
         Busy { number: self.number, taken: Arc::clone(&self.taken) }
     }
 
@@ -114,7 +129,10 @@ impl Drop for Seat {
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        if let Some(entry) = locked(&self.taken).entries.get_mut(&self.number) {
+        let mut taken = locked(&self.taken);
+        let now = taken.tick();
+        if let Some(entry) = taken.entries.get_mut(&self.number) {
+            entry.touched = now;
             entry.busy = entry.busy.saturating_sub(1);
         }
     }
@@ -130,31 +148,38 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_idle_stranger_makes_room_and_nobody_else() {
-        let seats = Seats::new(3, 3);
-        let [known, asking, idle] = [1, 2, 3].map(|last| seats.take(from(last)).unwrap());
+    fn the_stranger_that_has_been_idle_for_longest_makes_room_and_nobody_else() {
+        let seats = Seats::new(4, 4);
+        let [known, asking, asked, idle] = [1, 2, 3, 4].map(|last| seats.take(from(last)).unwrap());
         known.keep();
         let busy = asking.busy();
-        let newcomer = seats.take(from(4)).unwrap();
-        assert_eq!(
-            [&known, &asking, &idle, &newcomer].map(|seat| seat.lost.is_cancelled()),
-            [false, false, true, false]
-        );
-        newcomer.keep();
-        assert!(seats.take(from(5)).is_none(), "all are somebody, or being answered");
+        drop(asked.busy());
+        let gone = |seat: &Seat| seat.lost.is_cancelled();
+        let fifth = seats.take(from(5)).unwrap();
+        assert_eq!([&known, &asking, &asked, &idle].map(gone), [false, false, false, true]);
+        fifth.keep();
+        let sixth = seats.take(from(6)).unwrap();
+        assert_eq!([&known, &asking, &asked].map(gone), [false, false, true]);
+        sixth.keep();
+        // Nobody is idle: whoever is answered for ever does not stay for ever.
+        let seventh = seats.take(from(7)).unwrap();
+        assert!(gone(&asking) && !gone(&known));
+        seventh.keep();
+        assert!(seats.take(from(8)).is_none(), "all are somebody");
         drop(busy);
-        assert!(seats.take(from(5)).is_some());
-        assert!(asking.lost.is_cancelled());
     }
 
     #[test]
-    fn an_address_has_its_share_and_gives_it_back() {
+    fn within_its_share_an_address_makes_room_for_itself() {
         let seats = Seats::new(9, 2);
-        let first = seats.take(from(1)).unwrap();
-        let _second = seats.take(from(1)).unwrap();
+        let [first, second] = [(); 2].map(|()| seats.take(from(1)).unwrap());
+        let other = seats.take(from(2)).unwrap();
+        let third = seats.take(from(1)).unwrap();
+        assert_eq!([&first, &second, &third, &other].map(|seat| seat.lost.is_cancelled()), [true, false, false, false]);
+        second.keep();
+        third.keep();
         assert!(seats.take(from(1)).is_none());
-        assert!(seats.take(from(2)).is_some());
-        drop(first);
+        drop(second);
         assert!(seats.take(from(1)).is_some());
     }
 }

@@ -56,7 +56,8 @@ async fn serving(limits: Limits) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = CancellationToken::new();
-    let options = Options { listener, tls, limits, shutdown: shutdown.clone(), drain: hung::process() };
+    let keeps: listen::Keeps = Box::new(|identity| identity.common_name == "controller");
+    let options = Options { listener, tls, limits, keeps, shutdown: shutdown.clone(), drain: hung::process() };
     let serving = tokio::spawn(listen::serve(options, |caller: Caller| {
         let name = caller.identity.map_or_else(|| "nobody".to_owned(), |identity| identity.common_name);
         service_fn(move |_: Request<Incoming>| {
@@ -125,9 +126,19 @@ async fn one_address_has_only_its_share() {
     for _ in 0..4 {
         mine.push(world.connect(2, None, ALPN_H1).await.unwrap());
     }
-    assert!(world.connect(2, None, ALPN_H1).await.is_err());
+    // It makes room for itself.
+    assert_eq!(world.ask(2, None, ALPN_H1).await, "nobody");
+    closed(&mut mine[0]).await;
     assert_eq!(world.ask(3, None, ALPN_H1).await, "nobody");
-    drop(mine);
+    // Who is expected stays, whatever comes.
+    let mut expected = world.connect(4, Some("controller"), ALPN_H2).await.unwrap();
+    let mut others = Vec::new();
+    for last in 5..15 {
+        others.push(world.connect(last, Some("somebody"), ALPN_H1).await.unwrap());
+    }
+    closed(&mut others[0]).await;
+    let more = tokio::time::timeout(Duration::from_millis(300), expected.read_to_end(&mut Vec::new())).await;
+    assert!(more.is_err(), "it was sent away");
 }
 
 #[tokio::test]

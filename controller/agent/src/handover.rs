@@ -65,13 +65,32 @@ pub async fn hand_over(local: &Local, asker: &Asker, patience: Duration) -> Resu
     }
     let candidates = successors(&table, &info.replicas());
     let mut why = format!("it has no replica in sync ({} attached)", info.replicas().len());
-    for (id, address) in candidates.into_iter().take(CANDIDATES) {
+    for (id, address) in ready_first(local, asker, candidates).await {
         match ask_to_take_over((local, &mut connection), asker, (&id, address), patience).await {
             Ok(()) => return Ok(Outcome::Done { to: id }),
             Err(reason) => why = format!("replica {id}: {reason}"),
         }
     }
     Ok(Outcome::Failed { why })
+}
+
+/// The first candidates, and of those the ones first whose disks are current: the others' may take a while.
+async fn ready_first(
+    local: &Local,
+    asker: &Asker,
+    candidates: Vec<(NodeId, std::net::SocketAddr)>,
+) -> Vec<(NodeId, std::net::SocketAddr)> {
+    let (mut ready, mut late) = (Vec::new(), Vec::new());
+    for (id, address) in candidates.into_iter().take(CANDIDATES) {
+        let info = match asker.open(&id, address).await {
+            Ok(Some(mut replica)) => replica.info(&["persistence"]).await.ok(),
+            Ok(None) | Err(_) => None,
+        };
+        let is_ready = info.is_some_and(|info| behind(&info, local.logs_writes()).is_none());
+        if is_ready { ready.push((id, address)) } else { late.push((id, address)) }
+    }
+    ready.extend(late);
+    ready
 }
 
 /// What becomes of a member that has no role to hand over: one that owns slots, or gets its first, has. Pure.
@@ -178,15 +197,16 @@ async fn await_disk(member: &mut Connection, is_wanted: bool, patience: Instant)
     }
 }
 
-/// The same for the own Redis, before it is stopped. Redis refuses SHUTDOWN while the file is first written, but not while that is only
-/// scheduled, as behind a child that saves.
+/// Waits, before the own Redis is stopped, until the first append-only file is at least being written: Redis refuses SHUTDOWN then, but not
+/// while that is only scheduled, as behind a child that saves.
 pub async fn await_own_disk(local: &Local, until: Instant) {
-    if !local.logs_writes() {
-        return;
-    }
-    let Ok(mut own) = local.open(Duration::from_secs(2)).await else { return };
-    if let Err(why) = await_disk(&mut own, false, until).await {
-        tracing::warn!(why, "it is stopped all the same: its time is up");
+    while local.logs_writes() && Instant::now() < until {
+        let is_scheduled =
+            info(local, &["persistence"]).await.is_ok_and(|info| info.flag("aof_rewrite_scheduled") == Some(true));
+        if !is_scheduled {
+            return;
+        }
+        sleep(PATIENCE_LOOK).await;
     }
 }
 

@@ -57,6 +57,8 @@ const RESERVE: Duration = Duration::from_secs(7);
 const STALL: Duration = Duration::from_secs(20);
 /// How long a member whose data are elsewhere tries to shut down in order.
 const SPARE: Duration = Duration::from_secs(25);
+/// How long changed inputs may take to be applied before stopping.
+const CHANGES: Duration = Duration::from_secs(3);
 /// After a refused SHUTDOWN, or a hand-over that Redis did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a Redis that does not answer is asked for a hand-over.
@@ -187,6 +189,10 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
 
 async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
     shared.enter(AgentPhase::Stopping, None);
+    // A change of passwords that was cut off would keep this agent out of its own Redis.
+    if tokio::time::timeout(CHANGES, upkeep::apply_changes(shared)).await.is_err() {
+        tracing::warn!("changed inputs could not be applied before stopping");
+    }
     take_down(shared, &running.record, Instant::now()).await;
     let mut exit = running.exit.clone();
     let ended = tokio::time::timeout(AFTER_TERM, exit.wait_for(Option::is_some)).await.is_ok();

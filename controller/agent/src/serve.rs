@@ -13,6 +13,7 @@ use axum::{
     routing::{get, post},
 };
 use certs::{ALPN_H1, ALPN_H2, ClientAuth, Identity, MaterialPaths, Reloading};
+use http_body_util::LengthLimitError;
 use hyper_util::service::TowerToHyperService;
 use listen::Limits;
 use resp::{Command, Info, Node, Reply};
@@ -75,9 +76,13 @@ pub async fn serve(shared: Arc<Shared>) -> Result<(), Error> {
     tokio::spawn(async move { certificates.watch_files(paths, CERTIFICATES_EVERY).await });
     let address = SocketAddr::new(shared.options.pod_ip, PORT_AGENT);
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+    let config = shared.inputs();
+    let own = types::names::agent_user(&config.config.namespace, &config.config.cluster);
+    let keeps: listen::Keeps =
+        Box::new(move |identity| permits(&identity.common_name, Allowed::ControllerOrOwnCluster, &own));
     let router = router(shared);
-    let options =
-        listen::Options { listener, tls, limits: LIMITS, shutdown: CancellationToken::new(), drain: PATIENCE };
+    let shutdown = CancellationToken::new();
+    let options = listen::Options { listener, tls, limits: LIMITS, keeps, shutdown, drain: PATIENCE };
     tokio::spawn(listen::serve(options, move |caller| {
         TowerToHyperService::new(router.clone().layer(Extension(Caller(caller.identity))))
     }));
@@ -206,11 +211,22 @@ async fn report(State(shared): State<Arc<Shared>>, Extension(caller): Extension<
 async fn release(
     State(shared): State<Arc<Shared>>,
     Extension(caller): Extension<Caller>,
-    body: axum::body::Bytes,
+    request: axum::extract::Request,
 ) -> Response {
+    // Before a body is waited for: a stranger may never send one.
     if let Some(refusal) = caller.refusal(Allowed::Controller, &shared) {
         return refusal;
     }
+    let read = axum::body::to_bytes(request.into_body(), BODY_MAX);
+    let body = match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            let is_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
+            let status = if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+            return text(status, format!("the body cannot be read: {error}"));
+        }
+        Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body does not come".to_owned()),
+    };
     let release: Release = match serde_json::from_slice(&body) {
         Ok(release) => release,
         Err(error) => return text(StatusCode::BAD_REQUEST, format!("the body is no Release: {error}")),

@@ -151,7 +151,7 @@ async fn look(shared: &Arc<Shared>) -> Option<Look> {
 }
 
 /// Reads the files again and applies what changed; `false`: the append-only file is not yet as it should be.
-async fn apply_changes(shared: &Arc<Shared>) -> bool {
+pub(crate) async fn apply_changes(shared: &Arc<Shared>) -> bool {
     let old = shared.inputs();
     let new = match Inputs::read(&shared.options) {
         Ok(new) if new == *old => return true,

@@ -24,7 +24,7 @@ const CONTAINER: &str = "backup";
 /// Where the target is mounted.
 const TARGET: &str = "/backup";
 /// A worker that hangs is killed: at 50 MB/s a day is 4 TB.
-const DEADLINE_SECONDS: i64 = 24 * 3600;
+pub(super) const DEADLINE_SECONDS: i64 = 24 * 3600;
 /// Characters of an illegible report that are passed on.
 const WORDS_MOST: usize = 300;
 /// uid and gid of the official images' `redis` user.

@@ -194,12 +194,12 @@ pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
 
 fn volumes(resolved: &Resolved) -> Vec<Volume> {
     let named = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
-    let secret = |name: &str, secret: String, (items, optional): (Option<Vec<KeyToPath>>, Option<bool>)| Volume {
+    let secret = |name: &str, secret: String, items: Option<Vec<KeyToPath>>| Volume {
         secret: Some(SecretVolumeSource {
             secret_name: Some(secret),
             default_mode: Some(SECRET_MODE),
             items,
-            optional,
+            optional: None,
         }),
         ..named(name)
     };
@@ -217,10 +217,10 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
             }),
             ..named("config")
         },
-        // Only the password: what else a user keeps in that Secret is none of our business. A Secret that is not there keeps no pod from
-        // its node for ever: the agent says what it lacks, and the kubelet tries again.
-        secret("auth", resolved.auth_secret.clone(), (Some(vec![password]), Some(true))),
-        secret("internal", names::internal_secret(&resolved.key.name), (None, None)),
+        // Only the password: what else a user keeps in that Secret is none of our business. It is not optional: a kubelet takes the files
+        // of an optional Secret that is deleted away from a pod that runs.
+        secret("auth", resolved.auth_secret.clone(), Some(vec![password])),
+        secret("internal", names::internal_secret(&resolved.key.name), None),
     ];
     if resolved.storage.is_none() {
         volumes.push(Volume { empty_dir: Some(EmptyDirVolumeSource::default()), ..named(DATA) });
