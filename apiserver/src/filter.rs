@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use certs::Shown;
@@ -50,13 +51,21 @@ pub struct Peer {
     /// The client certificate that was shown; it need not mean anything.
     pub shown: Option<Shown>,
     verdict: Verdict,
+    /// A request on the connection was from somebody who is known.
+    known: AtomicBool,
 }
 
 impl Peer {
     /// Somebody, perhaps with a certificate.
     #[must_use]
     pub fn new(address: SocketAddr, shown: Option<Shown>) -> Self {
-        Self { address, shown, verdict: Verdict::default() }
+        Self { address, shown, verdict: Verdict::default(), known: AtomicBool::new(false) }
+    }
+
+    /// Whether a request on this connection was from somebody who is known.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
     }
 }
 
@@ -189,6 +198,7 @@ impl Edge {
         let authenticated = self.authenticator.authenticate(&exchange.peer, request.headers(), Timestamp::now()).await;
         self.begin_record(exchange, request, authenticated.as_ref().ok());
         let user = authenticated?;
+        exchange.peer.known.store(true, Ordering::Relaxed);
         self.authenticator.strip(request.headers_mut());
         exchange.user = Some(user.clone());
         let acts_as = impersonate::impersonated(self.authorizer.as_ref(), &user, request.headers()).await?;

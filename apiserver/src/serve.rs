@@ -1,17 +1,15 @@
 //! The outermost shell: a listener, TLS, HTTP/1.1 or HTTP/2, and a shutdown that lets everybody finish.
 //!
 //! A connection's identity is established once, by TLS. Everything a stranger can open, send slowly or leave hanging has
-//! a limit here. Certificates are the [`rustls::ServerConfig`]'s business: one made by [`certs::Reloading`] follows them.
+//! a limit here; when all seats are taken, strangers make room, and who has been known by a request stays. Certificates are the [`rustls::ServerConfig`]'s business: one made by [`certs::Reloading`] follows them.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use listen::{Arrived, Door, Error};
 use rustls::ServerConfig;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
-use tokio_rustls::TlsAcceptor;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -41,8 +39,10 @@ pub struct Options {
 /// Limits on connections. The defaults suit strangers; tests shorten them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at once; one more is closed unread.
+    /// Connections at once. For one more the stranger makes room that has been idle for longest; if all are known, it is closed unread.
     pub connections: usize,
+    /// Of those, from one address.
+    pub per_address: usize,
     /// Time for the TLS handshake.
     pub handshake: Duration,
     /// Time until a connection has sent its first request, and for the head of each request on HTTP/1.1 (idle time
@@ -63,6 +63,8 @@ impl Default for Limits {
         Self {
             // About 50 KiB each with TLS buffers: half a gigabyte at worst.
             connections: 10_000,
+            // Whole clusters may come through one proxy or one address of a node; others still find room.
+            per_address: 5_000,
             handshake: Duration::from_secs(10),
             // Go's servers of Kubernetes use 32 s.
             head: Duration::from_secs(32),
@@ -93,20 +95,16 @@ impl Default for Drain {
     }
 }
 
-/// Pause after an accept that failed for want of file descriptors or memory: trying at once would only spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Serves until `shutdown` is cancelled, then stops in order: `/readyz` fails, the listener closes, connections are told
 /// to go away, watches end, and what is in progress is given time to finish. Returns when all are gone or the time is
 /// over.
 pub async fn run(options: Options, shutdown: CancellationToken) {
     let Options { listener, tls, edge, metrics, limits, drain } = options;
     let server = Arc::new(Server {
-        acceptor: TlsAcceptor::from(tls),
+        door: Door::new(tls, limits.connections, limits.per_address, limits.handshake),
         edge: edge.clone(),
         metrics,
         limits,
-        places: Arc::new(Semaphore::new(limits.connections)),
         goodbye: CancellationToken::new(),
         cut: CancellationToken::new(),
         connections: TaskTracker::new(),
@@ -131,11 +129,10 @@ pub async fn run(options: Options, shutdown: CancellationToken) {
 }
 
 struct Server {
-    acceptor: TlsAcceptor,
+    door: Door,
     edge: Arc<Edge>,
     metrics: Arc<Metrics>,
     limits: Limits,
-    places: Arc<Semaphore>,
     goodbye: CancellationToken,
     cut: CancellationToken,
     connections: TaskTracker,
@@ -143,42 +140,29 @@ struct Server {
 
 impl Server {
     async fn accept_all(self: &Arc<Self>, listener: &TcpListener) {
-        loop {
-            match listener.accept().await {
-                Ok((stream, address)) => self.take(stream, address),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
+        let server = self.clone();
+        let arrive = move |arrived: Result<Arrived, Error>| {
+            let server = server.clone();
+            async move {
+                match arrived {
+                    Ok(arrived) => server.serve(arrived).await,
+                    Err(Error::Handshake(_) | Error::Late) => server.metrics.handshake_failed(),
+                    Err(Error::MadeRoom) => {}
                 }
             }
-        }
-    }
-
-    fn take(self: &Arc<Self>, stream: TcpStream, address: SocketAddr) {
-        let Ok(place) = self.places.clone().try_acquire_owned() else {
-            tracing::warn!(%address, limit = self.limits.connections, "too many connections: one more is closed");
-            return;
         };
-        let server = self.clone();
-        self.connections.spawn(async move { server.serve(stream, address, place).await });
+        self.door.admit(listener, &self.connections, arrive).await;
     }
 
     /// One connection, from its handshake to its end.
-    async fn serve(self: Arc<Self>, stream: TcpStream, address: SocketAddr, _place: OwnedSemaphorePermit) {
-        // Small answers should leave at once; on failure they only leave later.
-        let _ = stream.set_nodelay(true);
-        let shaken = timeout(self.limits.handshake, self.acceptor.accept(stream)).await;
-        let Ok(Ok(stream)) = shaken else {
-            self.metrics.handshake_failed();
-            tracing::debug!(%address, "a TLS handshake failed");
-            return;
-        };
+    async fn serve(&self, Arrived { stream, seat, address }: Arrived) {
         let session = stream.get_ref().1;
         let is_h2 = session.alpn_protocol() == Some(certs::ALPN_H2);
         let peer = Arc::new(Peer::new(address, certs::Shown::of(session)));
         self.metrics.connection_opened();
         let conversation = connection::Connection {
             peer,
+            seat: Arc::new(seat),
             edge: self.edge.clone(),
             limits: self.limits,
             goodbye: self.goodbye.clone(),
@@ -187,7 +171,7 @@ impl Server {
             ended = conversation.run(stream, is_h2) => if let Err(error) = ended {
                 tracing::debug!(%address, %error, "a connection ended with an error");
             },
-            () = self.cut.clone().cancelled_owned() => {}
+            () = self.cut.cancelled() => {}
         }
         self.metrics.connection_closed();
     }

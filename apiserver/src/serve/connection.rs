@@ -13,8 +13,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use listen::Seat;
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
@@ -43,6 +43,7 @@ const BUFFER_MIN: usize = 8 * 1024;
 /// What one connection needs to know.
 pub(super) struct Connection {
     pub(super) peer: Arc<Peer>,
+    pub(super) seat: Arc<Seat>,
     pub(super) edge: Arc<Edge>,
     pub(super) limits: Limits,
     pub(super) goodbye: CancellationToken,
@@ -54,6 +55,9 @@ pub(super) enum Error {
     /// It never spoke.
     #[error("no request came in time")]
     Silent,
+    /// All seats are taken, nobody had been idle for longer, and it is not known who it is.
+    #[error("a stranger makes room for another connection")]
+    MadeRoom,
     /// It asked, and then let nothing be sent.
     #[error("the client takes none of an answer it has asked for")]
     Stalled,
@@ -65,8 +69,8 @@ pub(super) enum Error {
 impl Connection {
     /// Serves requests until the client leaves, breaks a limit, or the server says goodbye and the last one is done.
     pub(super) async fn run(self, stream: TlsStream<TcpStream>, is_h2: bool) -> Result<(), Error> {
-        let (begun, owed) = (Arc::new(Notify::new()), Owed::default());
-        let service = Answer { edge: self.edge, peer: self.peer, begun: begun.clone(), owed: owed.clone() };
+        let (seat, owed) = (self.seat, Owed::default());
+        let service = Answer { edge: self.edge, peer: self.peer, seat: seat.clone(), owed: owed.clone() };
         let mut conversation = if is_h2 {
             let io = TokioIo::new(Linger::not(stream));
             Conversation::Two(Box::pin(http2_builder(&self.limits).serve_connection(io, service)))
@@ -80,13 +84,18 @@ impl Connection {
         let mut goodbye = pin!(self.goodbye.cancelled_owned());
         let mut looks = interval(self.limits.stall / STALL_LOOKS);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let (mut has_begun, mut said_goodbye) = (false, false);
+        let (mut was_due, mut said_goodbye) = (false, false);
         loop {
             tokio::select! {
                 ended = &mut conversation => return Ok(ended?),
-                () = begun.notified(), if !has_begun => has_begun = true,
-                () = &mut first_due, if !has_begun => return Err(Error::Silent),
-                _ = looks.tick(), if has_begun => {
+                () = &mut first_due, if !was_due => {
+                    if !seat.has_spoken() {
+                        return Err(Error::Silent);
+                    }
+                    was_due = true;
+                }
+                () = seat.lost() => return Err(Error::MadeRoom),
+                _ = looks.tick() => {
                     if owed.oldest().is_some_and(|since| since.elapsed() > self.limits.stall) {
                         return Err(Error::Stalled);
                     }
@@ -133,7 +142,7 @@ impl Future for Conversation {
 struct Answer {
     edge: Arc<Edge>,
     peer: Arc<Peer>,
-    begun: Arc<Notify>,
+    seat: Arc<Seat>,
     owed: Owed,
 }
 
@@ -143,11 +152,18 @@ impl Service<Request<Incoming>> for Answer {
     type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        self.begun.notify_one();
+        let busy = self.seat.busy();
         let request = request.map(|body| body.map_err(Into::into).boxed_unsync());
         let answered = self.edge.clone().answer(self.peer.clone(), request);
-        let owed = self.owed.clone();
-        Box::pin(async move { Ok(answered.await.map(|body| owed.watch(body))) })
+        let (peer, seat, owed) = (self.peer.clone(), self.seat.clone(), self.owed.clone());
+        Box::pin(async move {
+            let response = answered.await;
+            if peer.is_known() {
+                seat.keep();
+            }
+            drop(busy);
+            Ok(response.map(|body| owed.watch(body)))
+        })
     }
 }
 

@@ -218,13 +218,24 @@ async fn heads_that_are_too_large_are_refused_and_the_server_goes_on() {
 }
 
 #[tokio::test]
-async fn one_connection_more_than_the_limit_is_closed_and_a_place_that_is_free_is_used() {
+async fn beyond_the_limit_strangers_make_room_and_who_is_known_stays() {
     let limits = Limits { connections: 2, ..Limits::default() };
     let server = Server::start(Setting { limits, ..Setting::default() }).await;
     let jane = server.client("jane", &["team"]);
-    let first = Client::h2(&server, Some(&jane)).await;
-    let _second = Client::h2(&server, Some(&jane)).await;
+    let known = |mut client: Client| async {
+        assert_eq!(client.get(&format!("{THINGS}/x")).await.code, 200);
+        client
+    };
+    // Nobody has asked anything yet, and one is refused: the one that has been idle for longer goes.
+    let mut silent = dial(&server, Some(&jane), &[ALPN_H1]).await.unwrap();
+    let mut refused = Client::h1(&server, None).await;
+    assert_eq!(refused.get(&format!("{THINGS}/x")).await.code, 401);
+    let first = known(Client::h2(&server, Some(&jane)).await).await;
+    timeout(hung::answer(), silent.read_to_end(&mut Vec::new())).await.expect("it made no room").unwrap_or_default();
+    let second = known(Client::h2(&server, Some(&jane)).await).await;
+    // All are known: one more is closed unread.
     assert!(dial(&server, Some(&jane), &[ALPN_H2]).await.is_err());
+    let _second = known(second).await;
     drop(first);
     let again = async {
         while dial(&server, Some(&jane), &[ALPN_H2]).await.is_err() {

@@ -1,9 +1,11 @@
-//! HTTPS for a few known callers in a network of strangers: what the agent and the webhook listen with.
+//! TLS in a network of strangers: who gets in ([`Door`]), and HTTPS for a few known callers, what the agent and the webhook listen with
+//! ([`serve`]). The API server speaks HTTP with limits of its own behind the same door.
 //!
 //! Whoever reaches the port may connect, and say nothing. So every step of a connection has its time (handshake, first request, the head
 //! of each further one, pings on HTTP/2), one address has only its share of the seats, and when those are taken, the one that has been idle
 //! for longest makes room. Only who is expected ([`Options::keeps`]), by a certificate that was verified, is never sent away for others.
 
+mod door;
 mod seats;
 
 use std::convert::Infallible;
@@ -20,15 +22,13 @@ use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use seats::{Seat, Seats};
+pub use door::{Arrived, Door, Error};
+pub use seats::{Busy, Seat};
 
-/// Pause after an accept that failed for want of file descriptors or memory: trying at once would only spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Most header fields of one request.
 const HEADERS_MAX: usize = 100;
 /// Largest head of a request.
@@ -82,7 +82,7 @@ pub struct Options {
 
 /// Serves each connection with what `service` makes for its caller; returns once it was told to stop and all have ended, or their time is
 /// over.
-pub async fn serve<S, B>(options: Options, service: impl Fn(Caller) -> S)
+pub async fn serve<S, B>(options: Options, service: impl Fn(Caller) -> S + Send + Sync + 'static)
 where
     S: Service<Request<Incoming>, Response = Response<B>, Error = Infallible> + Send + 'static,
     S::Future: Send + 'static,
@@ -91,68 +91,30 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let Options { listener, tls, limits, keeps, shutdown, drain } = options;
-    let acceptor = TlsAcceptor::from(tls);
-    let seats = Seats::new(limits.connections, limits.per_address);
+    let door = Door::new(tls, limits.connections, limits.per_address, limits.head);
     let connections = TaskTracker::new();
-    let (handshaken, mut ready) =
-        tokio::sync::mpsc::channel::<(TlsStream<TcpStream>, Seat, SocketAddr)>(limits.connections.max(1));
-    loop {
-        let accepted = tokio::select! {
-            () = shutdown.cancelled() => break,
-            accepted = listener.accept() => accepted,
-            Some((stream, seat, address)) = ready.recv() => {
-                let caller = Caller { address, identity: certs::peer_identity(stream.get_ref().1) };
-                if caller.identity.as_ref().is_some_and(&keeps) {
-                    seat.keep();
-                }
-                let conversation = Conversation { stream, seat, caller, limits, goodbye: shutdown.clone() };
-                let answering = service(conversation.caller.clone());
-                connections.spawn(conversation.run(answering));
-                continue;
+    let (each, goodbye) = (Arc::new((service, keeps)), shutdown.clone());
+    let arrive = move |arrived: Result<Arrived, Error>| {
+        let (each, goodbye) = (Arc::clone(&each), goodbye.clone());
+        async move {
+            let (Ok(Arrived { stream, seat, address }), (service, keeps)) = (arrived, each.as_ref()) else { return };
+            let caller = Caller { address, identity: certs::peer_identity(stream.get_ref().1) };
+            if caller.identity.as_ref().is_some_and(keeps) {
+                seat.keep();
             }
-        };
-        let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
-        let Some(seat) = seats.take(address.ip()) else {
-            tracing::debug!(%address, "too many connections: one more is closed");
-            continue;
-        };
-        let (acceptor, handshaken) = (acceptor.clone(), handshaken.clone());
-        connections.spawn(async move {
-            let shaken = shake(&acceptor, stream, limits.head);
-            let shaken = tokio::select! { shaken = shaken => shaken, () = seat.lost() => None };
-            if let Some(stream) = shaken {
-                let _ = handshaken.send((stream, seat, address)).await;
-            }
-        });
+            let answering = service(caller.clone());
+            Conversation { stream, seat, caller, limits, goodbye }.run(answering).await;
+        }
+    };
+    tokio::select! {
+        () = door.admit(&listener, &connections, arrive) => {}
+        () = shutdown.cancelled() => {}
     }
     // The socket is closed, not just ignored.
-    drop((listener, ready));
+    drop(listener);
     connections.close();
     if timeout(drain, connections.wait()).await.is_err() {
         tracing::warn!(seconds = drain.as_secs(), "connections were still open after draining");
-    }
-}
-
-async fn shake(acceptor: &TlsAcceptor, stream: TcpStream, limit: Duration) -> Option<TlsStream<TcpStream>> {
-    // Small answers must not wait for the next acknowledgement; on failure they only do.
-    let _ = stream.set_nodelay(true);
-    match timeout(limit, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => Some(stream),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a TLS handshake failed");
-            None
-        }
-        Err(_) => {
-            tracing::debug!("a TLS handshake took too long");
-            None
-        }
     }
 }
 
