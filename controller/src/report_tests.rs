@@ -6,7 +6,7 @@ use types::cluster::{MemberState, Role};
 use types::engine::Engine;
 
 use super::*;
-use crate::testing::{cluster, healthy, id, node, resolved};
+use crate::testing::{cluster, healthy, id, in_sync, node, out_of_sync, resolved};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1000).unwrap()
@@ -109,15 +109,7 @@ fn an_unknown_entry_in_one_table_is_enough_not_to_be_ready() {
 #[test]
 fn a_replica_that_is_not_in_sync_puts_data_at_risk() {
     let mut scene = Scene::healthy();
-    node(&mut scene.probed, 1, 1).role = plan::Role::Replica {
-        of: id(1, 0),
-        synced: false,
-        link_up: false,
-        misled: false,
-        offset: 0,
-        lag_bytes: 100,
-        gap: plan::Gap::default(),
-    };
+    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
     let text = "1 shards have too few copies in sync; shard 1 has 1 of 2";
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "TooFewCopies", text));
     assert_eq!(scene.says("Ready"), said(Status::False, "ReplicasNotInSync", "2 of 3 replicas are in sync"));
@@ -224,25 +216,9 @@ fn half_of_the_primaries_on_one_node_is_a_risk_when_no_step_mends_it_and_does_no
 #[test]
 fn missing_copies_are_told_before_what_one_more_failure_would_take() {
     let mut scene = on_nodes(["a", "a", "a", "b", "b", "a"], "Preferred");
-    node(&mut scene.probed, 1, 1).role = plan::Role::Replica {
-        of: id(1, 0),
-        synced: false,
-        link_up: false,
-        misled: false,
-        offset: 0,
-        lag_bytes: 100,
-        gap: plan::Gap::default(),
-    };
+    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
     assert_eq!(scene.says("DataAtRisk").1, "TooFewCopies");
-    node(&mut scene.probed, 1, 1).role = plan::Role::Replica {
-        of: id(1, 0),
-        synced: true,
-        link_up: true,
-        misled: false,
-        offset: 100,
-        lag_bytes: 0,
-        gap: plan::Gap::default(),
-    };
+    node(&mut scene.probed, 1, 1).role = in_sync(id(1, 0));
     assert_eq!(scene.says("DataAtRisk").1, "CopiesShareANode");
 }
 

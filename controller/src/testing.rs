@@ -49,6 +49,25 @@ fn share(shard: u16, shards: u16) -> SlotSet {
     SlotSet::range(bound(shard), bound(shard + 1) - 1)
 }
 
+/// A replica that has all that its primary has.
+pub(crate) fn in_sync(of: NodeId) -> Role {
+    Role::Replica {
+        of,
+        synced: true,
+        link_up: true,
+        misled: false,
+        offset: 100,
+        lag_bytes: 0,
+        gap: plan::Gap::default(),
+    }
+}
+
+/// A replica that was never in sync, and has no link.
+pub(crate) fn out_of_sync(of: NodeId) -> Role {
+    let gap = plan::Gap::default();
+    Role::Replica { of, synced: false, link_up: false, misled: false, offset: 0, lag_bytes: 100, gap }
+}
+
 /// A healthy cluster: ordinal 0 of each shard is its primary, everybody knows everybody.
 pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
     let pods: Vec<Pod> = (0..shards).flat_map(|s| (0..members).map(move |o| Pod::new(s, o))).collect();
@@ -74,15 +93,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
         let role = if pod.ordinal == 0 {
             Role::Primary { slots: share(pod.shard, shards) }
         } else {
-            Role::Replica {
-                of: id(pod.shard, 0),
-                synced: true,
-                link_up: true,
-                misled: false,
-                offset: 100,
-                lag_bytes: 0,
-                gap: plan::Gap::default(),
-            }
+            in_sync(id(pod.shard, 0))
         };
         let node = Node {
             id: id(pod.shard, pod.ordinal),

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use resp::{Command, Connection, Error, Info, Node, NodeId, Reply, Role, bus, info::ReplicaLine};
+use resp::{AppendOnlyFile, Command, Connection, Error, Info, Node, NodeId, Reply, Role, bus, info::ReplicaLine};
 use tokio::time::{Instant, sleep};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
@@ -210,16 +210,16 @@ pub async fn await_own_disk(local: &Local, until: Instant) {
     }
 }
 
-/// Why its disk may hold an older data set than its memory, where every write `is_wanted` there. Pure. While the file does not count yet,
-/// Redis writes it, or is about to (`aof_rewrite_scheduled` stays set until the child runs); a rewrite that failed leaves a file that counts.
+/// Why its disk may hold an older data set than its memory, where every write `is_wanted` there. Pure.
 fn behind(info: &Info, is_wanted: bool) -> Option<&'static str> {
-    let is_set = |name: &str| info.flag(name) == Some(true);
-    if !is_set("aof_enabled") {
-        return is_wanted
-            .then_some("its append-only file is not switched on yet, and a restart would load an older data set");
+    match info.append_only_file() {
+        AppendOnlyFile::Current => None,
+        AppendOnlyFile::Rewriting => {
+            Some("its append-only file is being written anew, and a restart would load an older data set")
+        }
+        AppendOnlyFile::Off => is_wanted
+            .then_some("its append-only file is not switched on yet, and a restart would load an older data set"),
     }
-    let writes = is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled");
-    writes.then_some("its append-only file is being written anew, and a restart would load an older data set")
 }
 
 /// Replicas that may take over: known members whose stream is up to date, furthest first. Pure.
@@ -332,15 +332,11 @@ mod tests {
 
     #[test]
     fn a_role_goes_only_where_a_restart_would_find_the_data() {
-        let aof = |enabled: u8, running: u8, scheduled: u8, is_wanted: bool| {
-            let info = Info::parse(&format!(
-                "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
-                 aof_last_bgrewrite_status:err\n"
-            ));
+        let aof = |enabled: u8, running: u8, is_wanted: bool| {
+            let info = Info::parse(&format!("aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\n"));
             behind(&info, is_wanted).is_some()
         };
-        let found =
-            [aof(1, 0, 0, true), aof(0, 0, 0, false), aof(0, 0, 0, true), aof(1, 1, 0, true), aof(1, 0, 1, false)];
+        let found = [aof(1, 0, true), aof(0, 0, false), aof(0, 0, true), aof(1, 1, true), aof(1, 1, false)];
         assert_eq!(found, [false, false, true, true, true]);
     }
 

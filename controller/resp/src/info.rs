@@ -76,6 +76,19 @@ impl Info {
             .unwrap_or_default()
     }
 
+    /// What a restart would find in the append-only file, from the section Persistence.
+    #[must_use]
+    pub fn append_only_file(&self) -> AppendOnlyFile {
+        let is_set = |name: &str| self.flag(name) == Some(true);
+        if !is_set("aof_enabled") {
+            AppendOnlyFile::Off
+        } else if is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled") {
+            AppendOnlyFile::Rewriting
+        } else {
+            AppendOnlyFile::Current
+        }
+    }
+
     /// The lines `slave0:ip=…,port=…,state=online,offset=…,lag=0` of the section Replication.
     #[must_use]
     pub fn replicas(&self) -> Vec<ReplicaLine> {
@@ -91,6 +104,18 @@ pub enum Vendor {
     Redis,
     /// Valkey.
     Valkey,
+}
+
+/// What the append-only file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AppendOnlyFile {
+    /// It is not switched on.
+    Off,
+    /// It is written anew, or is about to be (`aof_rewrite_scheduled` stays set until the child runs). After a full synchronisation, and after
+    /// it was switched on, the former files count until that is done (`AOF_WAIT_REWRITE`); INFO does not tell that from any other rewrite.
+    Rewriting,
+    /// What is in memory. A rewrite that failed leaves a file that counts, or is scheduled again.
+    Current,
 }
 
 /// Most replica lines that are read; a shard has a handful.
@@ -210,6 +235,21 @@ mod tests {
             vec![ReplicaLine { host: "127.0.0.2".into(), port: 6379, state: "online".into(), offset: 14, lag: 1 }]
         );
         assert_eq!(Info::parse("nonsense").keys(), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_written_anew_or_about_to_be_is_not_current() {
+        let told = |enabled: u8, running: u8, scheduled: u8| {
+            let text = format!(
+                "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
+                 aof_last_bgrewrite_status:err\n"
+            );
+            Info::parse(&text).append_only_file()
+        };
+        use AppendOnlyFile::{Current, Off, Rewriting};
+        let found = [told(1, 0, 0), told(1, 1, 0), told(1, 0, 1), told(0, 0, 0), told(0, 1, 1)];
+        assert_eq!(found, [Current, Rewriting, Rewriting, Off, Off]);
+        assert_eq!(Info::default().append_only_file(), Off);
     }
 
     #[test]

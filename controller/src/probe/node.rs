@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
-use resp::{ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
+use resp::{AppendOnlyFile, ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
 use types::cluster::Mode;
 use types::engine::Engine;
 
@@ -84,13 +84,14 @@ impl Raw {
     }
 }
 
-/// What the append-only file holds is what is in memory. While Redis rewrites the file that may be so or not (after a full
-/// synchronisation the former files count until it is done: `AOF_WAIT_REWRITE`), and INFO does not tell the two apart.
-/// A rewrite that failed leaves a file that counts, or is scheduled again; one that could not be switched on (`logs`: it should be) does not count.
+/// Whether a restart would load what is in memory, as far as an append-only file tells. One that could not be switched on (`logs`: it should
+/// be) does not count.
 fn is_disk_current(info: &Info, logs: bool) -> bool {
-    let is_set = |name: &str| info.flag(name) == Some(true);
-    let is_rewriting = is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled");
-    if is_set("aof_enabled") { !is_rewriting } else { !logs }
+    match info.append_only_file() {
+        AppendOnlyFile::Current => true,
+        AppendOnlyFile::Rewriting => false,
+        AppendOnlyFile::Off => !logs,
+    }
 }
 
 /// Asks one node everything, in one pipeline.

@@ -10,8 +10,6 @@ use std::path::Path;
 const PREFIX: &str = "kun-standalone-";
 /// The file in the data directory.
 const FILE: &str = "holder";
-/// Random bytes of a name.
-const BYTES: usize = 8;
 
 /// The name that the directory has, or is given now.
 ///
@@ -29,15 +27,11 @@ pub(crate) fn name(data: &Path) -> io::Result<String> {
 }
 
 fn is_name(text: &str) -> bool {
-    let digits = text.strip_prefix(PREFIX);
-    digits.is_some_and(|digits| digits.len() == 2 * BYTES && digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    text.strip_prefix(PREFIX).is_some_and(|rest| uuid::Uuid::try_parse(rest).is_ok())
 }
 
 fn make(path: &Path) -> io::Result<String> {
-    let mut bytes = [0_u8; BYTES];
-    aws_lc_rs::rand::fill(&mut bytes).map_err(|_| io::Error::other("the kernel gives no random bytes"))?;
-    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let name = format!("{PREFIX}{digits}");
+    let name = format!("{PREFIX}{}", uuid::Uuid::new_v4());
     std::fs::write(path, format!("{name}\n"))?;
     Ok(name)
 }
