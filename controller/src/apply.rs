@@ -1,5 +1,5 @@
 //! Makes Kubernetes hold what was built: creates what is missing, applies what differs. Deletes nothing but disruption budgets, which
-//! protect what is no longer there.
+//! protect what is no longer there, and a NetworkPolicy that is not wanted any more.
 //!
 //! What others add is no difference (`differs`), and it stays: a change is a server-side apply, by force and of all that we ask for, so
 //! the API server puts right what is ours, takes away what we stop asking for and leaves the rest. The size of a StatefulSet is only
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use types::names;
@@ -89,7 +90,7 @@ pub async fn apply(
     repairs: &mut Repairs,
     now: Instant,
 ) -> Result<Applied, Error> {
-    let Objects { secrets, config_map, services, stateful_sets, budgets } = desired;
+    let Objects { secrets, config_map, services, network_policy, stateful_sets, budgets } = desired;
     let owner = Owner { uid: &resolved.uid, inherits: false };
     let heir = Owner { inherits: inherits(gathered, &resolved.uid), ..owner };
     let mut hand = Hand { kubernetes, repairs, now, applied: Applied::default() };
@@ -99,6 +100,10 @@ pub async fn apply(
     hand.one(&gathered.config_maps, config_map, owner, |_, _| ()).await?;
     for service in services {
         hand.one(&gathered.services, service, owner, |_, _| ()).await?;
+    }
+    // Before the pods: nobody is at their doors before the walls stand.
+    if let Some(policy) = &network_policy {
+        hand.one(&gathered.network_policies, policy.clone(), owner, |_, _| ()).await?;
     }
     for set in stateful_sets {
         hand.one(&gathered.stateful_sets, set, owner, keep_size_and_claims).await?;
@@ -110,6 +115,10 @@ pub async fn apply(
     for budget in idle_budgets(gathered, &budgets, owner) {
         kubernetes.delete(budget).await?;
         applied.deleted.push(label(budget));
+    }
+    for policy in idle_policies(gathered, network_policy.as_ref(), owner) {
+        kubernetes.delete(policy).await?;
+        applied.deleted.push(label(policy));
     }
     growth::grow(kubernetes, gathered, resolved, (repairs, now), &mut applied).await?;
     Ok(applied)
@@ -163,6 +172,17 @@ fn idle_budgets<'a>(
     };
     let budgets = gathered.budgets.iter().filter(|(name, _)| !is_wanted(name) && !protects(name));
     budgets.map(|(_, budget)| &**budget).filter(|budget| owner_uid(*budget) == Some(owner.uid)).collect()
+}
+
+/// Policies of ours that are not asked for any more.
+fn idle_policies<'a>(
+    gathered: &'a Gathered,
+    wanted: Option<&NetworkPolicy>,
+    owner: Owner<'_>,
+) -> Vec<&'a NetworkPolicy> {
+    let wanted = wanted.and_then(|policy| policy.metadata.name.as_ref());
+    let policies = gathered.network_policies.iter().filter(|(name, _)| wanted != Some(name));
+    policies.map(|(_, policy)| &**policy).filter(|policy| owner_uid(*policy) == Some(owner.uid)).collect()
 }
 
 /// What it takes to write one object after the other.

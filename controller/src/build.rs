@@ -4,7 +4,10 @@
 //! whatever our API answers, so a lost store must not be able to cost anybody their data (architecture.md).
 
 pub mod config_map;
+mod network_policy;
 pub mod pod_disruption_budget;
+#[cfg(test)]
+mod reach;
 pub mod secret;
 pub mod service;
 pub mod stateful_set;
@@ -13,6 +16,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use types::names;
@@ -46,6 +50,8 @@ pub struct Objects {
     pub config_map: ConfigMap,
     /// Addresses.
     pub services: Vec<Service>,
+    /// Who may reach the members; absent: everybody.
+    pub network_policy: Option<NetworkPolicy>,
     /// One per wanted shard.
     pub stateful_sets: Vec<StatefulSet>,
     /// One per wanted shard that has a replica.
@@ -62,6 +68,7 @@ pub fn build(resolved: &Resolved) -> Result<Objects, Error> {
         secrets: secret::secrets(resolved)?,
         config_map: config_map::config_map(resolved)?,
         services: service::services(resolved)?,
+        network_policy: network_policy::network_policy(resolved)?,
         stateful_sets: shards.clone().map(|s| stateful_set::stateful_set(resolved, s)).collect::<Result<_, _>>()?,
         budgets: shards
             .filter(|_| resolved.members > 1)
@@ -82,6 +89,16 @@ pub fn labels(cluster: &str, shard: Option<u16>) -> BTreeMap<String, String> {
         labels.insert(names::LABEL_SHARD.to_owned(), shard.to_string());
     }
     labels
+}
+
+/// Labels of every worker of a backup. They have the cluster's label and not the members' name, so that no Service sends clients to them.
+#[must_use]
+pub(crate) fn worker_labels(cluster: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        ("app.kubernetes.io/name".to_owned(), "redis-backup".to_owned()),
+        ("app.kubernetes.io/managed-by".to_owned(), names::MANAGED_BY.to_owned()),
+        (names::LABEL_CLUSTER.to_owned(), cluster.to_owned()),
+    ])
 }
 
 /// Metadata of a child: name, labels, and whose child it is.

@@ -8,10 +8,10 @@ use super::*;
 use crate::testing::resolved;
 
 fn all(resolved: &Resolved) -> Value {
-    let Objects { secrets, config_map, services, stateful_sets, budgets } = build(resolved).unwrap();
+    let Objects { secrets, config_map, services, network_policy, stateful_sets, budgets } = build(resolved).unwrap();
     json!({
         "secrets": secrets, "configMap": config_map, "services": services, "statefulSets": stateful_sets,
-        "budgets": budgets,
+        "networkPolicy": network_policy, "budgets": budgets,
     })
 }
 

@@ -15,6 +15,7 @@ use std::sync::{Arc, RwLock};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodSpec, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
@@ -70,6 +71,7 @@ cached!(ConfigMap, config_maps);
 cached!(Secret, secrets);
 cached!(PersistentVolumeClaim, claims);
 cached!(PodDisruptionBudget, budgets);
+cached!(NetworkPolicy, network_policies);
 
 impl Cached for Pod {
     fn cache(caches: &Caches) -> &Cache<Self> {
@@ -142,6 +144,8 @@ pub struct Caches {
     pub claims: Cache<PersistentVolumeClaim>,
     /// PodDisruptionBudgets.
     pub budgets: Cache<PodDisruptionBudget>,
+    /// NetworkPolicies.
+    pub network_policies: Cache<NetworkPolicy>,
 }
 
 /// What is asked of every cache, whatever it holds.
@@ -157,7 +161,7 @@ trait OfAnyKind {
 }
 
 impl Caches {
-    fn all(&self) -> [&dyn OfAnyKind; 10] {
+    fn all(&self) -> [&dyn OfAnyKind; 11] {
         let Self {
             clusters,
             operations,
@@ -169,8 +173,21 @@ impl Caches {
             secrets,
             claims,
             budgets,
+            network_policies,
         } = self;
-        [clusters, operations, backups, stateful_sets, pods, services, config_maps, secrets, claims, budgets]
+        [
+            clusters,
+            operations,
+            backups,
+            stateful_sets,
+            pods,
+            services,
+            config_maps,
+            secrets,
+            claims,
+            budgets,
+            network_policies,
+        ]
     }
 
     /// Takes the caches for complete as they are: for a caller that has filled them itself.

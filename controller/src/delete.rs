@@ -54,6 +54,7 @@ pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Prog
         return Ok(Progress::Waiting(format!("{sets} StatefulSets and {pods} pods are stopping")));
     }
     let mut left = all(kubernetes, &gathered.services, uid).await?;
+    left = left.saturating_add(all(kubernetes, &gathered.network_policies, uid).await?);
     left = left.saturating_add(all(kubernetes, &gathered.budgets, uid).await?);
     left = left.saturating_add(all(kubernetes, &gathered.config_maps, uid).await?);
     if !keeps_secrets(gathered) {

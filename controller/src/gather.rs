@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use types::operation::OperationPhase;
 use types::quantity::Quantity;
@@ -37,6 +38,8 @@ pub struct Gathered {
     pub workers: BTreeMap<String, Arc<Pod>>,
     /// Services.
     pub services: BTreeMap<String, Arc<Service>>,
+    /// Who may reach the members.
+    pub network_policies: BTreeMap<String, Arc<NetworkPolicy>>,
     /// ConfigMaps.
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     /// Secrets we made.
@@ -67,6 +70,7 @@ pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
         pods,
         workers,
         services: caches.services.of(key),
+        network_policies: caches.network_policies.of(key),
         config_maps: caches.config_maps.of(key),
         secrets: caches.secrets.of(key),
         claims: caches.claims.of(key),
@@ -122,6 +126,7 @@ impl Gathered {
             pods: BTreeMap::new(),
             workers: BTreeMap::new(),
             services: BTreeMap::new(),
+            network_policies: BTreeMap::new(),
             config_maps: BTreeMap::new(),
             secrets: BTreeMap::new(),
             claims: BTreeMap::new(),

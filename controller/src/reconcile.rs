@@ -108,6 +108,8 @@ pub struct Context {
     pub metrics: Metrics,
     /// Image that holds `/kun/bin/kun`.
     pub kun_image: String,
+    /// Our own namespace.
+    pub namespace: String,
     /// How clients reach the members.
     pub reach: Reach,
     /// How much one batch may do.
@@ -211,7 +213,8 @@ async fn go(
     round: &mut Round,
 ) -> Result<(), Error> {
     let now = Timestamp::now();
-    let given = resolve::Context { kun_image: &context.kun_image, issuer: &*context.issuer, now };
+    let (kun_image, namespace) = (&context.kun_image, &context.namespace);
+    let given = resolve::Context { kun_image, namespace, issuer: &*context.issuer, now };
     let resolved = Arc::new(resolve(&gathered, given)?);
     round.resolved = Some(Arc::clone(&resolved));
     let resolved = &*resolved;

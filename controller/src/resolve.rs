@@ -9,8 +9,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use types::agent::AgentConfig;
 use types::cluster::{
-    Backup, BackupTarget, Deletion, DeletionPolicy, Failover, Memory, Migration, Mode, Persistence, Placement,
-    RedisClusterSpec, Resources, Retain, Storage, Update, UpdateStrategy,
+    Backup, BackupTarget, Deletion, DeletionPolicy, Failover, Memory, Migration, Mode, NetworkPolicy, Persistence,
+    Placement, RedisClusterSpec, Resources, Retain, Storage, Update, UpdateStrategy,
 };
 use types::engine::Engine;
 use types::quantity::Quantity;
@@ -121,6 +121,10 @@ pub struct Resolved {
     pub approval: Approval,
     /// Where pods may run, and how strictly members are kept on different nodes.
     pub placement: Placement,
+    /// Who may reach the members.
+    pub network_policy: NetworkPolicy,
+    /// From where the controller reaches them.
+    pub controller_namespace: String,
     /// For each shard the last restart that was asked for, as the uid of its operation.
     pub restarted_by: BTreeMap<u16, String>,
 }
@@ -163,6 +167,8 @@ pub enum Approval {
 pub struct Context<'a> {
     /// Image that holds `/kun/bin/kun`.
     pub kun_image: &'a str,
+    /// The controller's own namespace.
+    pub namespace: &'a str,
     /// Where new secrets come from.
     pub issuer: &'a dyn Issuer,
     /// The time, for certificates.
@@ -201,6 +207,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         paused,
         update: Update { strategy },
         placement,
+        network_policy,
     } = cluster.spec.clone();
     let (default_shards, default_replicas) = match mode {
         Mode::Cluster => (3, 1),
@@ -244,6 +251,8 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         paused,
         approval: approval(cluster, strategy),
         placement,
+        network_policy,
+        controller_namespace: context.namespace.to_owned(),
         restarted_by: restarts(gathered, shards),
         key,
     })

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{Id, JoinError, JoinSet};
@@ -49,7 +50,7 @@ pub struct Options {
     pub client: kube::Client,
     /// Signs the agents' certificates and our own towards them; followed when it turns.
     pub agents: watch::Receiver<Arc<certs::Ring>>,
-    /// Namespace of the lease.
+    /// Namespace of the lease, which is our own.
     pub namespace: String,
     /// Our name in the lease. A process that takes over from its own predecessor (standalone) uses the same name and
     /// need not wait for the lease to expire.
@@ -115,6 +116,7 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) ->
         events,
         metrics,
         kun_image,
+        namespace: namespace.clone(),
         reach,
         limits,
         locals: Locals::default(),
@@ -167,7 +169,8 @@ fn watches(client: &kube::Client, caches: &Arc<Caches>, wake: &mpsc::Sender<Key>
         ConfigMap,
         Secret,
         PersistentVolumeClaim,
-        PodDisruptionBudget
+        PodDisruptionBudget,
+        NetworkPolicy
     );
     set
 }

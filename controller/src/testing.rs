@@ -29,7 +29,10 @@ pub(crate) fn gathered(cluster: RedisCluster) -> Gathered {
 }
 
 pub(crate) fn try_resolve(gathered: &Gathered) -> Result<Resolved, Error> {
-    resolve(gathered, Context { kun_image: "kun:1", issuer: &Fixed, now: Timestamp::UNIX_EPOCH })
+    resolve(
+        gathered,
+        Context { kun_image: "kun:1", namespace: "kun-system", issuer: &Fixed, now: Timestamp::UNIX_EPOCH },
+    )
 }
 
 pub(crate) fn resolved(spec: &Value) -> Resolved {

@@ -51,7 +51,8 @@ impl Scene {
     }
 
     fn resolved(&self) -> Resolved {
-        let context = Context { kun_image: "kun:1", issuer: &self.issuer, now: jiff::Timestamp::now() };
+        let context =
+            Context { kun_image: "kun:1", namespace: "kun-system", issuer: &self.issuer, now: jiff::Timestamp::now() };
         resolve(&self.gathered(), context).unwrap()
     }
 
@@ -86,7 +87,7 @@ async fn a_second_apply_writes_nothing() {
     });
     let limits = json!({"limits": {"memory": "1024Mi"}});
     let scene = Scene::new(&json!({"storage": {"size": "1Gi"}, "resources": limits, "placement": placement}));
-    assert_eq!(scene.apply().await.unwrap().created.len(), 2 + 1 + 2 + 3 + 3);
+    assert_eq!(scene.apply().await.unwrap().created.len(), 2 + 1 + 2 + 1 + 3 + 3);
     scene.memory.take_writes();
     assert_eq!(scene.apply().await.unwrap(), apply::Applied::default());
     assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
@@ -287,6 +288,37 @@ async fn a_budget_of_somebody_else_stays() {
 }
 
 #[tokio::test]
+async fn the_walls_stand_before_the_pods_and_are_taken_down_when_they_are_not_wanted() {
+    let scene = Scene::new(&json!({}));
+    let created = scene.apply().await.unwrap().created;
+    let at = |kind: &str| created.iter().position(|label| label.starts_with(kind)).unwrap();
+    assert!(at("NetworkPolicy orders-members") < at("StatefulSet"), "{created:?}");
+    scene.memory.put("redisclusters", cluster(&json!({"networkPolicy": {"enabled": false}})));
+    assert_eq!(scene.apply().await.unwrap().deleted, ["NetworkPolicy orders-members"]);
+    assert_eq!(scene.memory.names("networkpolicies"), Vec::<String>::new());
+    scene.memory.take_writes();
+    scene.apply().await.unwrap();
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_wall_that_somebody_opened_is_closed_again_and_policies_of_others_stay() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    let whole = scene.memory.get("networkpolicies", "orders-members").unwrap()["spec"].clone();
+    scene.memory.change("networkpolicies", "orders-members", |policy| {
+        policy["spec"]["ingress"][0]["ports"] =
+            json!([{"port": 6379, "protocol": "TCP"}, {"port": 16379, "protocol": "TCP"}]);
+    });
+    let labels = json!({"app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders"});
+    let foreign = json!({"metadata": {"name": "scrapers", "namespace": "shop", "labels": labels}, "spec": {}});
+    scene.memory.put("networkpolicies", foreign);
+    assert_eq!(scene.apply().await.unwrap().changed, ["NetworkPolicy orders-members"]);
+    assert_eq!(scene.memory.get("networkpolicies", "orders-members").unwrap()["spec"], whole);
+    assert_eq!(scene.memory.names("networkpolicies"), ["orders-members", "scrapers"]);
+}
+
+#[tokio::test]
 async fn sets_of_shards_that_shall_go_are_not_touched() {
     let scene = Scene::new(&json!({"shards": 3}));
     scene.apply().await.unwrap();
@@ -317,7 +349,7 @@ async fn secrets_of_a_deleted_predecessor_are_inherited_but_not_beside_its_membe
     scene.memory.put("redisclusters", next);
     let error = scene.apply().await.unwrap_err();
     assert!(error.to_string().contains("belongs to the RedisCluster u1"), "{error}");
-    for kind in ["statefulsets", "services", "configmaps"] {
+    for kind in ["statefulsets", "services", "networkpolicies", "configmaps"] {
         scene.memory.clear(kind);
     }
     scene.apply().await.unwrap();
@@ -404,8 +436,15 @@ async fn deletion_stops_the_pods_first_and_lets_the_object_go_last() {
     assert!(writes[0].contains("statefulsets"), "{writes:?}");
     assert!(writes[writes.len() - 2].contains("persistentvolumeclaims"), "{writes:?}");
     assert!(writes.last().unwrap().starts_with("PATCH redisclusters"), "{writes:?}");
-    for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
-    {
+    for kind in [
+        "statefulsets",
+        "services",
+        "networkpolicies",
+        "configmaps",
+        "secrets",
+        "poddisruptionbudgets",
+        "persistentvolumeclaims",
+    ] {
         assert_eq!(scene.memory.names(kind), Vec::<String>::new(), "{kind}");
     }
 }

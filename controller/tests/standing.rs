@@ -14,8 +14,15 @@ use controller::reconcile::{Context, Held, Locals, reconcile};
 use controller::report::Reach;
 use serde_json::{Value, json};
 
-const CHILDREN: [&str; 6] =
-    ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"];
+const CHILDREN: [&str; 7] = [
+    "statefulsets",
+    "services",
+    "networkpolicies",
+    "configmaps",
+    "secrets",
+    "poddisruptionbudgets",
+    "persistentvolumeclaims",
+];
 
 fn key() -> Key {
     Key { namespace: "shop".to_owned(), name: "orders".to_owned() }
@@ -76,6 +83,7 @@ impl Scene {
             events: Events::new(self.memory.client(), "test".to_owned()).0,
             metrics: Metrics::default(),
             kun_image: "kun:1".to_owned(),
+            namespace: "kun-system".to_owned(),
             reach: Reach::default(),
             limits: plan::Limits::default(),
             locals: Locals::default(),

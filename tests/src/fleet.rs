@@ -276,7 +276,8 @@ fn gathered(spec: &serde_json::Value) -> Gathered {
 }
 
 fn resolved(gathered: &Gathered, issuer: &dyn Issuer) -> Resolved {
-    let context = resolve::Context { kun_image: "kun:1", issuer, now: jiff::Timestamp::UNIX_EPOCH };
+    let context =
+        resolve::Context { kun_image: "kun:1", namespace: "kun-system", issuer, now: jiff::Timestamp::UNIX_EPOCH };
     let resolved = resolve(gathered, context).unwrap();
     build(&resolved).unwrap();
     resolved

@@ -109,6 +109,7 @@ mod tests {
             "configmaps: get list watch create patch delete",
             "events: create update",
             "leases.coordination.k8s.io: get create update",
+            "networkpolicies.networking.k8s.io: get list watch create patch delete",
             "persistentvolumeclaims: list watch patch delete",
             "poddisruptionbudgets.policy: get list watch create patch delete",
             "pods: get list watch create patch delete",

@@ -32,6 +32,7 @@ pub fn registry() -> Result<Registry, merge::SchemaError> {
         service()?,
         stateful_set()?,
         disruption_budget()?,
+        network_policy()?,
         lease()?,
         webhooks("MutatingWebhookConfiguration", "mutatingwebhookconfigurations", "mutatingwebhookconfiguration")?,
         webhooks(
@@ -271,6 +272,20 @@ fn disruption_budget() -> Outcome {
         access: child(),
         ..kind
     })
+}
+
+fn network_policy() -> Outcome {
+    let names = Names {
+        group: "networking.k8s.io",
+        version: "v1",
+        kind: "NetworkPolicy",
+        plural: "networkpolicies",
+        singular: "networkpolicy",
+        short_names: &["netpol"],
+    };
+    let schema = open("NetworkPolicy says who reaches which ports of some pods. Nothing enforces it here.", &["spec"]);
+    let kind = kind(names, Scope::Namespaced, schema, host::Workload)?;
+    Ok(Kind { access: child(), ..kind })
 }
 
 fn lease() -> Outcome {

@@ -8,9 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Engine;
 
+mod network;
 mod placement;
 mod status;
 
+pub use network::NetworkPolicy;
 pub use placement::{NODE_DOMAIN, Placement, Spread};
 pub use status::{LastBackup, MemberState, MemberStatus, Phase, PlanStatus, RedisClusterStatus, Role, ShardStatus};
 
@@ -100,6 +102,9 @@ pub struct RedisClusterSpec {
     /// of anything else restarts every member, replicas first.
     #[serde(default)]
     pub placement: Placement,
+    /// Who may reach the members over the network. A change of it restarts nobody.
+    #[serde(default)]
+    pub network_policy: NetworkPolicy,
 }
 
 impl Default for RedisClusterSpec {
@@ -124,6 +129,7 @@ impl Default for RedisClusterSpec {
             paused: false,
             update: Update::default(),
             placement: Placement::default(),
+            network_policy: NetworkPolicy::default(),
         }
     }
 }

@@ -14,6 +14,8 @@ pub const ROLE_PRIMARY: &str = "primary";
 pub const LABEL_BACKUP: &str = "redis.kun.io/backup";
 /// Value of `app.kubernetes.io/managed-by` on every child.
 pub const MANAGED_BY: &str = "kun";
+/// Value of `app.kubernetes.io/name` on the controller's own pods, as the chart has it: NetworkPolicies let them in.
+pub const CONTROLLER_NAME: &str = "kun-controller";
 /// Finalizer on a RedisCluster: its children are removed by the controller, in its order.
 pub const FINALIZER: &str = "redis.kun.io/teardown";
 /// Finalizer on a RedisBackup: its workers end, and its artifacts go or stay as `deletionPolicy` says, before it goes.
@@ -74,6 +76,11 @@ pub fn service(cluster: &str) -> String {
 #[must_use]
 pub fn headless_service(cluster: &str) -> String {
     format!("{cluster}-nodes")
+}
+/// NetworkPolicy of all members. Not the cluster's own name: who had policies before KUN made any called them like what they protect.
+#[must_use]
+pub fn network_policy(cluster: &str) -> String {
+    format!("{cluster}-members")
 }
 /// ConfigMap with the agent's configuration (key `agent.json`, see [`crate::agent::AgentConfig`]).
 #[must_use]

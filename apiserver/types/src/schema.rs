@@ -212,6 +212,8 @@ mod tests {
         assert_eq!(spec("mode")["default"], json!("Cluster"));
         assert_eq!(spec("placement/properties/spread")["enum"], json!(["Required", "Preferred", "Off"]));
         assert_eq!(spec("placement")["default"], json!({"spread": "Preferred"}));
+        assert_eq!(spec("networkPolicy")["default"], json!({"enabled": true}));
+        assert_eq!(spec("networkPolicy/properties/clients/items/properties/ipBlock")["required"], json!(["cidr"]));
         assert_eq!(spec("placement/properties/nodeSelector")["x-kubernetes-map-type"], json!("atomic"));
         let term = spec(
             "placement/properties/affinity/properties/podAffinity/properties/requiredDuringSchedulingIgnoredDuringExecution/items",

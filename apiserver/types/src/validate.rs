@@ -5,6 +5,7 @@
 
 mod backup;
 mod cluster;
+mod network;
 mod operation;
 mod placement;
 mod policy;

@@ -19,7 +19,12 @@ fn keys(list: &str) -> Option<&'static [&'static str]> {
 
 /// Maps that are one value: an entry more would select fewer pods, or nodes.
 fn is_one_value(map: &str) -> bool {
-    matches!(map, "selector" | "matchLabels" | "nodeSelector" | "labelSelector" | "namespaceSelector")
+    matches!(map, "selector" | "matchLabels" | "nodeSelector" | "labelSelector" | "namespaceSelector" | "podSelector")
+}
+
+/// Fields in which one thing more, even one that is empty, means something else: whoever adds to a rule of a NetworkPolicy lets more in.
+fn is_literal(field: &str) -> bool {
+    field == "ingress"
 }
 
 /// Whether everything in `desired` is in `live`: maps by key, lists by their items' keys or else item by item, quantities by amount.
@@ -31,6 +36,7 @@ pub fn is_part_of(desired: &Value, live: &Value) -> bool {
 /// The same for the values of a field.
 fn is_within(field: &str, desired: &Value, live: &Value) -> bool {
     match (desired, live) {
+        (desired, live) if is_literal(field) => desired == live,
         (Value::Object(desired), Value::Object(live)) => {
             let has_all = desired.iter().all(|(key, wanted)| match live.get(key) {
                 Some(found) => is_within(key, wanted, found),
@@ -144,12 +150,15 @@ mod tests {
             objects.services.iter().for_each(|object| lists(&json!(object), &mut found));
             objects.stateful_sets.iter().for_each(|object| lists(&json!(object), &mut found));
             objects.budgets.iter().for_each(|object| lists(&json!(object), &mut found));
+            objects.network_policy.iter().for_each(|object| lists(&json!(object), &mut found));
         }
         let (shared, whole): (Vec<&str>, Vec<&str>) =
             found.iter().map(String::as_str).partition(|list| keys(list).is_some());
         assert_eq!(shared, ["containers", "env", "initContainers", "ports", "volumeMounts", "volumes"]);
         // Kubernetes knows their items by no key; claim templates cannot be changed.
         let expected = [
+            "from",
+            "ingress",
             "items",
             "matchExpressions",
             "matchFields",
@@ -160,6 +169,34 @@ mod tests {
             "volumeClaimTemplates",
         ];
         assert_eq!(whole, expected);
+    }
+
+    #[test]
+    fn whatever_is_added_to_a_rule_of_a_network_policy_is_a_difference() {
+        let objects = build(&resolved(&json!({}))).unwrap();
+        let ours = json!(objects.network_policy.unwrap());
+        assert!(is_part_of(&ours, &ours));
+        let rule = |at: usize, field: &str| format!("/spec/ingress/{at}/{field}");
+        for (place, more) in [
+            ("/spec/ingress", json!({"ports": [{"port": 16379, "protocol": "TCP"}]})),
+            (&rule(0, "ports"), json!({"port": 16379, "protocol": "TCP"})),
+            (&rule(1, "from"), json!({"ipBlock": {"cidr": "0.0.0.0/0"}})),
+            ("/spec/policyTypes", json!("Egress")),
+        ] {
+            let mut live = ours.clone();
+            live.pointer_mut(place).unwrap().as_array_mut().unwrap().push(more);
+            assert!(!is_part_of(&ours, &live), "{place}");
+        }
+        for (place, field, value) in [
+            (rule(1, "from/0"), "namespaceSelector", json!({})),
+            (rule(0, "ports/0"), "endPort", json!(16379)),
+            ("/spec/podSelector".to_owned(), "matchExpressions", json!([{"key": "a", "operator": "Exists"}])),
+            ("/spec/podSelector/matchLabels".to_owned(), "a", json!("b")),
+        ] {
+            let mut live = ours.clone();
+            live.pointer_mut(&place).unwrap().as_object_mut().unwrap().insert(field.to_owned(), value);
+            assert!(!is_part_of(&ours, &live), "{place}");
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -128,6 +129,7 @@ impl Memory {
         self.fill::<Secret>(&caches, "secrets");
         self.fill::<PersistentVolumeClaim>(&caches, "persistentvolumeclaims");
         self.fill::<PodDisruptionBudget>(&caches, "poddisruptionbudgets");
+        self.fill::<NetworkPolicy>(&caches, "networkpolicies");
         caches.assume_complete();
         caches
     }

@@ -60,6 +60,7 @@ fn schema(plural: &str) -> (&'static str, Schema) {
             ("apps/v1", open(&json!({"template": open(&json!({"spec": pod}))})))
         }
         "poddisruptionbudgets" => ("policy/v1", open(&json!({}))),
+        "networkpolicies" => ("networking.k8s.io/v1", open(&json!({}))),
         _ => ("v1", open(&json!({}))),
     };
     (version, Schema::compile(&open(&json!({"spec": spec, "data": texts}))).unwrap())

@@ -67,6 +67,7 @@ pub fn cluster(object: &RedisCluster) -> Vec<Fault> {
         super::backup::target(&mut faults, &path.child("backup.target"), &given.target);
     }
     super::placement::placement(&mut faults, &path.child("placement"), &spec.placement);
+    super::network::policy(&mut faults, &path.child("networkPolicy"), &spec.network_policy);
     faults.0
 }
 

@@ -87,9 +87,17 @@ fn cluster_roles() -> Vec<Value> {
         roles.extend(rbac::cluster_roles(&redis, types::GROUP));
     }
     // As in Kubernetes, who may only look does not see Secrets.
-    let core = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": ["", "apps", "policy"], "resources": resources, "verbs": verbs});
-    let plain =
-        ["configmaps", "events", "persistentvolumeclaims", "poddisruptionbudgets", "pods", "services", "statefulsets"];
+    let core = |resources: &[&str], verbs: &[&str]| json!({"apiGroups": ["", "apps", "networking.k8s.io", "policy"], "resources": resources, "verbs": verbs});
+    let plain = [
+        "configmaps",
+        "events",
+        "networkpolicies",
+        "persistentvolumeclaims",
+        "poddisruptionbudgets",
+        "pods",
+        "services",
+        "statefulsets",
+    ];
     let (read, write) = (["get", "list", "watch"], ["create", "delete", "deletecollection", "patch", "update"]);
     let rights =
         json!({"apiGroups": ["rbac.authorization.k8s.io"], "resources": ["rolebindings", "roles"], "verbs": ["*"]});
