@@ -222,6 +222,39 @@ fn the_source_is_a_replica_in_sync_and_the_primary_only_if_there_is_none() {
 }
 
 #[test]
+fn who_hears_a_member_sees_the_folder_of_the_backup_and_nothing_else_of_the_target() {
+    let mut scene = Scene::new();
+    scene.round();
+    let spec = scene.workers["b1-0-0-backup"].spec.clone().unwrap();
+    let folder = "shop_orders_b1_01234567";
+    let seen = json!([
+        {"name": "internal", "mountPath": "/etc/kun/internal", "readOnly": true},
+        {"name": "target", "mountPath": format!("/backup/{folder}"), "subPath": folder},
+    ]);
+    assert_eq!(json!(spec.containers[0].volume_mounts), seen);
+    let first = &spec.init_containers.unwrap()[0];
+    assert_eq!(json!(first.volume_mounts), json!([{"name": "target", "mountPath": "/backup"}]));
+    let words = ["/usr/local/bin/kun", "agent", "folder", "--target", "/backup", "--folder", folder];
+    assert_eq!(json!(first.command), json!(words));
+    assert_eq!(first.image, spec.containers[0].image);
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_why_the_worker_failed() {
+    let mut scene = Scene::new();
+    scene.round();
+    let why = "make /backup/shop_orders_b1_01234567: Permission denied (os error 13)";
+    let message = json!({"failed": {"message": why}}).to_string();
+    let pod = std::sync::Arc::make_mut(scene.workers.get_mut("b1-0-0-backup").unwrap());
+    pod.status = serde_json::from_value(json!({"phase": "Failed", "initContainerStatuses": [{
+        "name": "folder", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 1, "message": message}},
+    }]}))
+    .unwrap();
+    assert!(matches!(worker::outcome(pod, 0), worker::Outcome::Failed(told) if told == why));
+}
+
+#[test]
 fn a_worker_is_no_endpoint_of_the_service() {
     let mut scene = Scene::new();
     scene.round();

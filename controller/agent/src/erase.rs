@@ -47,7 +47,7 @@ pub enum Error {
     Sync(#[from] disk::Error),
 }
 
-/// What to do.
+/// Which folder of which target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// The target: all backups lie in folders below it.
@@ -116,7 +116,7 @@ fn erase(job: &Job) -> Result<WorkerReport, Error> {
 }
 
 /// Whether there is such a folder; anything else under that name is an error.
-fn is_folder(path: &Path) -> Result<bool, Error> {
+pub(crate) fn is_folder(path: &Path) -> Result<bool, Error> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_dir() => Ok(true),
         Ok(_) => Err(Error::NotAFolder(path.to_owned())),

@@ -16,6 +16,7 @@ pub mod digest;
 pub mod disk;
 pub mod engine;
 pub mod erase;
+pub mod folder;
 pub mod guard;
 pub mod handover;
 pub mod identity;
@@ -96,7 +97,7 @@ pub enum Error {
     Signals(std::io::Error),
 }
 
-/// `kun agent [backup … | erase …]`: runs the agent, or a worker of a backup. Returns the exit code.
+/// `kun agent [backup … | erase … | folder …]`: runs the agent, or a worker of a backup. Returns the exit code.
 pub async fn main(args: &[String], env: &dyn Fn(&str) -> Option<String>) -> u8 {
     match args.split_first() {
         None => match Options::from_env(env) {
@@ -122,8 +123,19 @@ pub async fn main(args: &[String], env: &dyn Fn(&str) -> Option<String>) -> u8 {
                 FAILED
             }
         },
+        Some((word, rest)) if word == "folder" => match erase::Job::from_args(rest, env) {
+            Ok(job) if folder::run(&job) => 0,
+            Ok(_) => FAILED,
+            Err(error) => {
+                tracing::error!(%error, "the worker cannot start");
+                FAILED
+            }
+        },
         Some((word, _)) => {
-            tracing::error!(word, "unknown: `kun agent` takes nothing, or `backup` or `erase` and their arguments");
+            tracing::error!(
+                word,
+                "unknown: `kun agent` takes nothing, or `backup`, `erase` or `folder` and their arguments"
+            );
             FAILED
         }
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{
-    Container, EnvVar, HostPathVolumeSource, PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec,
-    SeccompProfile, SecretVolumeSource, Volume,
+    Container, ContainerStateTerminated, ContainerStatus, EnvVar, HostPathVolumeSource,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume,
+    VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::NodeId;
@@ -16,11 +17,14 @@ use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode, Placement
 use types::names;
 
 use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, mount, of_worker};
+use crate::build::worker_labels;
 use crate::probe::{Probed, stuck};
 use crate::resolve::Resolved;
 
 /// Name of the worker's container.
 const CONTAINER: &str = "backup";
+/// Name of the container that makes the backup's folder before that.
+const FOLDER: &str = "folder";
 /// Where the target is mounted.
 const TARGET: &str = "/backup";
 /// A worker that hangs is killed: at 50 MB/s a day is 4 TB.
@@ -47,7 +51,7 @@ pub(super) struct Order<'a> {
     pub(super) source: (SocketAddr, NodeId),
 }
 
-/// The worker pod. It carries the cluster's label but not the members' name, so that no Service sends clients to it.
+/// The worker pod.
 pub(super) fn pod(resolved: &Resolved, order: Order<'_>) -> Pod {
     let key = &resolved.key;
     let mut labels = labels(&key.name, order.backup);
@@ -108,16 +112,14 @@ pub(super) fn eraser(order: Erasure<'_>) -> Pod {
 }
 
 fn labels(cluster: &str, backup: &str) -> BTreeMap<String, String> {
-    BTreeMap::from([
-        ("app.kubernetes.io/name".to_owned(), "redis-backup".to_owned()),
-        ("app.kubernetes.io/managed-by".to_owned(), names::MANAGED_BY.to_owned()),
-        (names::LABEL_CLUSTER.to_owned(), cluster.to_owned()),
-        (names::LABEL_BACKUP.to_owned(), backup.to_owned()),
-    ])
+    let mut labels = worker_labels(cluster);
+    labels.insert(names::LABEL_BACKUP.to_owned(), backup.to_owned());
+    labels
 }
 
 fn spec(resolved: &Resolved, order: Order<'_>) -> PodSpec {
     PodSpec {
+        init_containers: Some(vec![folder(resolved, order)]),
         containers: vec![container(resolved, order)],
         volumes: Some(volumes(resolved, order.target)),
         ..confined_once(Some(&resolved.placement))
@@ -145,9 +147,24 @@ fn confined_once(placement: Option<&Placement>) -> PodSpec {
     }
 }
 
+/// What sees the whole target: it makes the folder and hears nobody. A kubelet would make it, too, but as root's.
+fn folder(resolved: &Resolved, order: Order<'_>) -> Container {
+    let words = [BINARY_IN_IMAGE, "agent", "folder", "--target", TARGET, "--folder", order.location];
+    Container {
+        name: FOLDER.to_owned(),
+        image: Some(resolved.kun_image.clone()),
+        command: Some(words.map(str::to_owned).to_vec()),
+        security_context: Some(confined()),
+        volume_mounts: Some(vec![mount("target", TARGET, false)]),
+        ..Container::default()
+    }
+}
+
+/// What hears a member, which may be anybody's image. Of the target it sees the backup's folder.
 fn container(resolved: &Resolved, order: Order<'_>) -> Container {
     let key = &resolved.key;
     let (address, node) = order.source;
+    let out = format!("{TARGET}/{}", order.location);
     let mut words = vec![
         BINARY_IN_IMAGE.to_owned(),
         "agent".to_owned(),
@@ -157,7 +174,7 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
         "--expect-cn".to_owned(),
         names::agent_user(&key.namespace, &key.name),
         "--out".to_owned(),
-        format!("{TARGET}/{}", order.location),
+        out.clone(),
         "--file".to_owned(),
         names::backup_file(order.shard),
     ];
@@ -175,7 +192,10 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
             value_from: None,
         }]),
         security_context: Some(confined()),
-        volume_mounts: Some(vec![mount("internal", "/etc/kun/internal", true), mount("target", TARGET, false)]),
+        volume_mounts: Some(vec![
+            mount("internal", "/etc/kun/internal", true),
+            VolumeMount { sub_path: Some(order.location.to_owned()), ..mount("target", &out, false) },
+        ]),
         ..Container::default()
     }
 }
@@ -220,13 +240,19 @@ pub(super) enum End {
     Silent(String),
 }
 
+fn ended<'a>(
+    mut containers: impl Iterator<Item = &'a ContainerStatus>,
+    name: &str,
+) -> Option<&'a ContainerStateTerminated> {
+    containers.find(|container| container.name == name)?.state.as_ref()?.terminated.as_ref()
+}
+
 /// Reads a worker's end: its exit code, and the summary it left as termination message.
 pub(super) fn end(pod: &Pod) -> End {
     let status = pod.status.as_ref();
-    let ended = status
-        .and_then(|status| status.container_statuses.as_ref())
-        .and_then(|all| all.iter().find(|container| container.name == CONTAINER))
-        .and_then(|container| container.state.as_ref()?.terminated.as_ref());
+    let containers = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let before = status.into_iter().flat_map(|status| status.init_container_statuses.iter().flatten());
+    let ended = ended(containers, CONTAINER).or_else(|| ended(before, FOLDER).filter(|ended| ended.exit_code != 0));
     let Some(ended) = ended else {
         let phase = status.and_then(|status| status.phase.as_deref());
         return if matches!(phase, Some("Failed" | "Succeeded")) {

@@ -1,4 +1,4 @@
-//! `kun agent [backup … | erase …]`: PID 1 of a Redis pod, and the workers that store a backup and delete its artifacts.
+//! `kun agent [backup … | erase … | folder …]`: PID 1 of a Redis pod, and the workers that store a backup and delete its artifacts.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
