@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the image of kun without a container engine -> target/image/kun-ARCH.tar, an OCI layout. For another kind of processor than
-# this machine's it takes Debian's cross compiler and the libraries that come with it.
+# this machine's it takes Debian's cross compiler. The program is linked without shared libraries, because agents run in images of Redis,
+# of which some have another C library or an older one. It stays glibc's, as in every other build.
 # usage: [TAG=…] build.sh [amd64|arm64]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -19,17 +20,19 @@ esac
 if [ "$arch" = arm64 ]; then export JEMALLOC_SYS_WITH_LG_PAGE=16; fi
 tag="${TAG:-$(git describe --always)}" triple="$machine-unknown-linux-gnu"
 
-if [ "$machine" = "$here" ]; then
-    cargo build --locked --profile image -p kun --features jemalloc
-    program="$target/image/kun"
-    image="$(tests/cluster/kun-image.sh "$program" "$tag")"
-else
+if [ "$machine" != "$here" ]; then
     tests/setup.sh "cross-$arch"
     export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$triple")_LINKER=$machine-linux-gnu-gcc" "CC_${triple//-/_}=$machine-linux-gnu-gcc"
-    cargo build --locked --profile image -p kun --features jemalloc --target "$triple"
-    program="$target/$triple/image/kun"
-    image="$(ROOT="/usr/$machine-linux-gnu" MACHINE="$arch" tests/cluster/kun-image.sh "$program" "$tag")"
 fi
+# With a target the flag is for what runs there, and not for macros, which the compiler loads.
+export "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$triple")_RUSTFLAGS=-C target-feature=+crt-static"
+cargo build --locked --profile image -p kun --features jemalloc --target "$triple"
+program="$target/$triple/image/kun"
+if readelf --program-headers --wide "$program" | grep --quiet INTERP; then
+    echo "build.sh: $program asks for a loader, which an image of Redis may not have" >&2
+    exit 1
+fi
+image="$(MACHINE="$arch" tests/cluster/kun-image.sh "$program" "$tag")"
 mkdir -p "$target/image"
 cp "$image" "$target/image/kun-$arch.tar"
 du -h --apparent-size "$program" "$target/image/kun-$arch.tar"

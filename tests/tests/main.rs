@@ -8,6 +8,7 @@ mod crashes;
 mod encryption;
 mod failures;
 mod house;
+mod image;
 mod nodes;
 mod operations;
 mod recover;
