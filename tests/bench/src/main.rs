@@ -12,6 +12,7 @@ mod echo;
 mod failover;
 mod http;
 mod install;
+mod introductions;
 mod kubernetes;
 mod machine;
 mod members;
@@ -57,9 +58,10 @@ enum Part {
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 12] = [
+const ALL: [&str; 13] = [
     "abuse",
     "create",
+    "introductions",
     "reshard",
     "failover",
     "moves",
@@ -114,6 +116,7 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
             "aggregated" => aggregated::run(&mut report).await?,
             "controller" => controller::run(&mut report, arguments.quick).await?,
             "install" => install::run(&mut report).await?,
+            "introductions" => introductions::run(&mut report)?,
             _ => api::run(&mut report, arguments.quick).await?,
         }
     }

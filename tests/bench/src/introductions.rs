@@ -1,0 +1,170 @@
+//! A cluster of the most members there may be forms, as far as planning goes: how long the planner takes for a round of introductions,
+//! and how much it asks for in one. Nobody runs Redis for it: members learn in each round whom those know whom they know, as gossip tells
+//! them. The reference is a cluster of a tenth of the members, times the square: every member is looked up in every table.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use plan::{
+    Desired, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole, Pod, Role, Site, SlotSet, Step, Waiting,
+    plan,
+};
+
+use crate::report::{Pairs, Report};
+
+/// Shards of one primary and one replica: 1,000 members, as many as a RedisCluster may have.
+const SHARDS: u16 = 500;
+/// As many times fewer has the reference.
+const FEWER: u16 = 10;
+/// How often each is formed.
+const RUNS: usize = 5;
+/// A cluster that needs more rounds than this does not form.
+const ROUNDS_MOST: usize = 20;
+
+/// Makes the measurement.
+pub(crate) fn run(report: &mut Report) -> Result<()> {
+    let (mut ours, mut reference, mut rounds) = (Vec::new(), Vec::new(), 0);
+    for _ in 0..RUNS {
+        let formed = form(SHARDS)?;
+        ours.push(formed.longest * 1e3);
+        rounds = formed.rounds;
+        reference.push(form(SHARDS / FEWER)?.longest * 1e3 * f64::from(FEWER * FEWER));
+    }
+    let pairs = Pairs {
+        name: format!("introductions of 1,000 members, the longest of {rounds} rounds"),
+        ours,
+        reference,
+        against: "100 members, times 100".to_owned(),
+        unit: "ms".to_owned(),
+        bar: "the square of the members".to_owned(),
+    };
+    // Caches hold the tables of 100 members and not those of 1,000; the cube would be 0.1.
+    report.compare(pairs, |_, ratio| ratio >= 0.3)
+}
+
+/// A cluster that has formed.
+struct Formed {
+    rounds: usize,
+    /// Seconds of the round that took the planner longest.
+    longest: f64,
+}
+
+/// A member: what it is, and whom it knows.
+#[derive(Clone)]
+struct Server {
+    pod: Pod,
+    id: NodeId,
+    slots: SlotSet,
+    epoch: u64,
+    node_timeout_millis: u64,
+    knows: Vec<bool>,
+}
+
+fn form(shards: u16) -> Result<Formed> {
+    let (desired, limits) = (Desired::cluster(shards, 1), Limits::default());
+    let mut servers = blank(shards);
+    let mut formed = Formed { rounds: 0, longest: 0.0 };
+    loop {
+        let observed = observed(&servers);
+        let begun = Instant::now();
+        let plan = plan(&desired, &observed, &limits);
+        let took = begun.elapsed().as_secs_f64();
+        let meets = plan.steps.iter().filter(|step| matches!(step, Step::Meet { .. })).count();
+        ensure!(meets <= usize::from(limits.meets), "{meets} introductions in one round");
+        let is_formed = !plan.waiting.iter().any(|waiting| matches!(waiting, Waiting::Introductions { .. }));
+        if is_formed && meets == 0 {
+            return Ok(formed);
+        }
+        formed = Formed { rounds: formed.rounds + 1, longest: formed.longest.max(took) };
+        ensure!(formed.rounds <= ROUNDS_MOST, "no cluster after {ROUNDS_MOST} rounds");
+        plan.steps.iter().for_each(|step| obey(&mut servers, step));
+        gossip(&mut servers);
+    }
+}
+
+fn blank(shards: u16) -> Vec<Server> {
+    let pods = (0..shards).flat_map(|shard| [0, 1].map(|ordinal| Pod::new(shard, ordinal)));
+    let server = |pod: Pod| {
+        let mut bytes = [0; 20];
+        bytes[..2].copy_from_slice(&(2 * pod.shard + pod.ordinal + 1).to_be_bytes());
+        Server {
+            pod,
+            id: NodeId::from_bytes(bytes),
+            slots: SlotSet::EMPTY,
+            epoch: 0,
+            node_timeout_millis: 5_000,
+            knows: vec![false; 2 * usize::from(shards)],
+        }
+    };
+    pods.map(server).collect()
+}
+
+/// Place of a member among all.
+fn at(pod: Pod) -> usize {
+    2 * usize::from(pod.shard) + usize::from(pod.ordinal)
+}
+
+fn address(pod: Pod) -> String {
+    format!("10.{}.{}.{}:6379", pod.shard / 250, pod.shard % 250, pod.ordinal)
+}
+
+/// What Redis does about a step of the beginning; others come later.
+fn obey(servers: &mut [Server], step: &Step) {
+    if let Step::NodeTimeout { node, millis } = step {
+        servers[at(node.pod)].node_timeout_millis = *millis;
+    } else if let Step::Epoch { node, epoch } = step {
+        servers[at(node.pod)].epoch = *epoch;
+    } else if let Step::AddSlots { node, slots } = step {
+        servers[at(node.pod)].slots = slots.clone();
+    } else if let Step::Meet { node, peer, .. } = step {
+        let (one, other) = (at(node.pod), at(peer.pod));
+        servers[one].knows[other] = true;
+        servers[other].knows[one] = true;
+    }
+}
+
+/// Everybody hears whom those know whom he knows.
+fn gossip(servers: &mut [Server]) {
+    let before: Vec<Vec<bool>> = servers.iter().map(|server| server.knows.clone()).collect();
+    for (index, server) in servers.iter_mut().enumerate() {
+        for (_, told) in before.iter().enumerate().filter(|(other, _)| before[index][*other]) {
+            server.knows.iter_mut().zip(told).for_each(|(known, heard)| *known |= heard);
+        }
+        server.knows[index] = false;
+    }
+}
+
+fn observed(servers: &[Server]) -> Observed {
+    let peer = |server: &Server| Peer {
+        address: address(server.pod),
+        role: PeerRole::Primary { slots: server.slots.clone() },
+        health: Health::Ok,
+        connected: true,
+        handshake: false,
+        noaddr: false,
+        epoch: server.epoch,
+    };
+    let highest = servers.iter().map(|server| server.epoch).max().unwrap_or_default();
+    let member = |server: &Server| {
+        let known = servers.iter().zip(&server.knows).filter(|(_, known)| **known);
+        let node = Node {
+            id: server.id,
+            address: address(server.pod),
+            role: Role::Primary { slots: server.slots.clone() },
+            open: [].into(),
+            foreign_keys: [].into(),
+            keys: 0,
+            bytes: 0,
+            epoch: server.epoch,
+            current_epoch: highest,
+            state_ok: true,
+            loading: false,
+            disk_current: true,
+            node_timeout_millis: server.node_timeout_millis,
+            peers: known.map(|(other, _)| (other.id, peer(other))).collect(),
+        };
+        let seen = plan::Seen::Node(Box::new(node));
+        Member { outdated: false, terminating: false, last_id: Some(server.id), site: Site::Unknown, seen }
+    };
+    Observed { members: servers.iter().map(|server| (server.pod, member(server))).collect(), ..Observed::default() }
+}
