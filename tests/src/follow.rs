@@ -32,6 +32,7 @@ const KINDS: &[(&[&str], &str, &str, bool)] = &[
     (&["node"], "/api/v1", "nodes", false),
     (&["statefulset"], "/apis/apps/v1", "statefulsets", true),
     (&["pdb"], "/apis/policy/v1", "poddisruptionbudgets", true),
+    (&["netpol"], "/apis/networking.k8s.io/v1", "networkpolicies", true),
     (&["lease"], "/apis/coordination.k8s.io/v1", "leases", true),
     (&["certificate"], "/apis/cert-manager.io/v1", "certificates", true),
 ];

@@ -155,7 +155,7 @@ async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> R
     fixture.kubectl.feed(&["apply", "-f", "-"], &other).await?;
     tests::story::ready(&fixture.kubectl, "other", 3).await?;
     fixture.kubectl.run(&["delete", "rdc", "orders", &waiting()]).await?;
-    for kind in ["statefulsets", "services", "configmaps", "poddisruptionbudgets", "pods"] {
+    for kind in ["statefulsets", "services", "networkpolicies", "configmaps", "poddisruptionbudgets", "pods"] {
         let left = fixture.kubectl.run(&["get", kind, "-l", "redis.kun.io/cluster=orders", "-o", "name"]).await?;
         assert_eq!(left.trim(), "", "{kind} are left");
     }

@@ -19,7 +19,8 @@ const RAW: &str = "/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders
 
 /// What must outlive the loss: every child by its uid, and every redis-server by its process.
 async fn alive(fixture: &Fixture) -> Result<(BTreeMap<String, Value>, Vec<i32>)> {
-    let kinds = "statefulsets,services,secrets,configmaps,persistentvolumeclaims,poddisruptionbudgets,pods";
+    let kinds =
+        "statefulsets,services,networkpolicies,secrets,configmaps,persistentvolumeclaims,poddisruptionbudgets,pods";
     let text = fixture.kubectl.run(&["get", kinds, "-l", "redis.kun.io/cluster=orders", "-o", "json"]).await?;
     let list: Value = serde_json::from_str(&text)?;
     let items = list["items"].as_array().context("items")?;

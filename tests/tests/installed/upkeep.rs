@@ -25,8 +25,15 @@ pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installe
     let pods = installed.listed("pods", &installed.home, "redis.kun.io/cluster=timed").await?;
     ensure!(pods.len() == 1 && pods.iter().all(is_ready), "{}", installed.pods().await?);
     installed.kubectl.run(&["delete", "rdc", "timed", &waiting()]).await?;
-    for kind in ["statefulsets", "services", "configmaps", "secrets", "poddisruptionbudgets", "persistentvolumeclaims"]
-    {
+    for kind in [
+        "statefulsets",
+        "services",
+        "networkpolicies",
+        "configmaps",
+        "secrets",
+        "poddisruptionbudgets",
+        "persistentvolumeclaims",
+    ] {
         let left = installed.listed(kind, &installed.home, "redis.kun.io/cluster=timed").await?;
         ensure!(left.is_empty(), "{left:#?}");
     }
@@ -126,6 +133,7 @@ pub(crate) async fn what_others_change_is_put_right_and_what_they_add_is_kept(in
         let restored = |budget: &Value| budget["spec"]["maxUnavailable"] == 1;
         kubectl.until("pdb", "orders-2", hung::change(), "as it was", restored).await?;
         ours_is_applied(installed, "pdb", "orders-2").await?;
+        a_wall_that_was_opened_is_closed(installed).await?;
         let data = r#"{"data":{"agent.json":"{}"}}"#;
         kubectl.run(&["patch", "configmap", "orders-config", "--type=merge", "-p", data]).await?;
         let restored = |map: &Value| map["data"]["agent.json"] != "{}";
@@ -157,6 +165,16 @@ async fn fields_of_a_set_are_shared(installed: &Installed) -> Result<()> {
     ensure!(events["items"].as_array().into_iter().flatten().any(told), "{events:#}");
     let given_back = r#"{"spec":{"minReadySeconds":null}}"#;
     kubectl.run(&["patch", "statefulset", "orders-0", "--type=merge", "-p", given_back]).await.map(drop)
+}
+
+/// Somebody lets everybody in to the cluster bus.
+async fn a_wall_that_was_opened_is_closed(installed: &Installed) -> Result<()> {
+    let (kubectl, name) = (&installed.kubectl, "orders-members");
+    let before = kubectl.get("netpol", name).await?;
+    let bus = r#"[{"op":"add","path":"/spec/ingress/0/ports/-","value":{"port":16379,"protocol":"TCP"}}]"#;
+    kubectl.run(&["patch", "netpol", name, "--type=json", "-p", bus]).await?;
+    kubectl.until("netpol", name, hung::change(), "as it was", |policy| policy["spec"] == before["spec"]).await?;
+    ours_is_applied(installed, "netpol", name).await
 }
 
 /// Before KUN applied it replaced, under the same name: what it asked for that way and is not asked for any more is taken away.
