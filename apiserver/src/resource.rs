@@ -75,6 +75,17 @@ pub trait Strategy: Send + Sync {
         0
     }
 
+    /// The selectable field by whose value objects of this kind get in each other's way: a new one is judged beside all that have the
+    /// same. `None`: none do.
+    fn exclusive_by(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// Judges a new object beside the others.
+    fn check_beside(&self, _object: &Value, _others: &[Value]) -> Result<()> {
+        Ok(())
+    }
+
     /// True if an update must name the version it is based on. Ours do; Kubernetes' own kinds may be overwritten.
     fn needs_version(&self) -> bool {
         true

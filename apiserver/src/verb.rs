@@ -20,6 +20,7 @@ use crate::{
 
 pub mod action;
 pub mod apply;
+mod beside;
 pub mod change;
 pub mod create;
 pub mod delete;
@@ -46,7 +47,7 @@ pub struct Work<'a> {
     pub admission: &'a dyn Admission,
     /// Time and chance.
     pub world: &'a Arc<dyn World>,
-    /// Held while an action is checked and recorded, so that two cannot both find that none runs.
+    /// Held while what excludes others is checked and recorded, so that two cannot both find that none is there.
     pub actions: &'a Mutex<()>,
     /// The request.
     pub context: &'a Context,

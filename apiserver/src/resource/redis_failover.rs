@@ -62,7 +62,7 @@ impl Action for Failover {
         if !causes.is_empty() {
             return Err(refused(self.kind(), record, causes));
         }
-        check_idle(parent, others)?;
+        check_idle(meta_name(&cluster), others)?;
         check_synced(&cluster, &action)
     }
 }

@@ -1,11 +1,7 @@
 //! Rules of RedisOperation, and which operations exclude each other.
 
 use serde_json::Value;
-use types::{
-    RedisOperation,
-    operation::{OperationPhase, RedisOperationStatus},
-    validate,
-};
+use types::{RedisOperation, exclusion, validate};
 
 use super::{
     Strategy, redis_action,
@@ -13,7 +9,6 @@ use super::{
 };
 use crate::{
     error::{Cause, Error, Qualified, Result},
-    object::meta,
     request::User,
 };
 
@@ -48,28 +43,27 @@ impl Strategy for Rules {
     fn status_faults(&self, object: &Value) -> Vec<Cause> {
         typed::<RedisOperation>(object).err().into_iter().collect()
     }
+
+    fn exclusive_by(&self) -> Option<&'static str> {
+        Some("spec.clusterName")
+    }
+
+    fn check_beside(&self, object: &Value, others: &[Value]) -> Result<()> {
+        check_idle(object.pointer("/spec/clusterName").and_then(Value::as_str).unwrap_or_default(), others)
+    }
 }
 
 /// Refuses while another operation on the same cluster has not ended.
-pub fn check_idle(parent: &Value, others: &[Value]) -> Result<()> {
-    let cluster = meta::text(parent, "name");
-    let operations = others.iter().filter_map(|other| typed::<RedisOperation>(other).ok());
-    for other in operations.filter(|other| other.spec.cluster_name == cluster) {
-        let phase = other.status.as_ref().map_or(OperationPhase::Pending, |RedisOperationStatus { phase, .. }| *phase);
-        match phase {
-            OperationPhase::Succeeded | OperationPhase::Failed | OperationPhase::Cancelled => {}
-            OperationPhase::Pending | OperationPhase::Running => {
-                let name = other.metadata.name.unwrap_or_default();
-                return Err(Error::Conflict {
-                    resource: Qualified::new(types::GROUP, "redisclusters"),
-                    name: cluster.to_owned(),
-                    message: format!("operation {name:?} is {phase:?}; one operation runs at a time"),
-                    retry_after: Some(BUSY_SECONDS),
-                });
-            }
-        }
-    }
-    Ok(())
+pub fn check_idle(cluster: &str, others: &[Value]) -> Result<()> {
+    let operations: Vec<RedisOperation> = others.iter().filter_map(|other| typed(other).ok()).collect();
+    exclusion::busy(cluster, &operations).map_or(Ok(()), |busy| {
+        Err(Error::Conflict {
+            resource: Qualified::new(types::GROUP, "redisclusters"),
+            name: cluster.to_owned(),
+            message: busy.to_string(),
+            retry_after: Some(BUSY_SECONDS),
+        })
+    })
 }
 
 #[cfg(test)]
@@ -79,13 +73,9 @@ mod tests {
 
     #[test]
     fn one_operation_at_a_time_per_cluster() {
-        let parent = json!({"metadata": {"name": "a"}});
         let other = |cluster: &str, phase: &str| json!({"metadata": {"name": "a-1"}, "spec": {"clusterName": cluster, "restart": {}}, "status": {"phase": phase}});
-        assert_eq!(
-            check_idle(&parent, &[other("b", "Running"), other("a", "Succeeded"), other("a", "Failed")]),
-            Ok(())
-        );
-        let busy = check_idle(&parent, &[other("a", "Running")]);
+        assert_eq!(check_idle("a", &[other("b", "Running"), other("a", "Succeeded"), other("a", "Failed")]), Ok(()));
+        let busy = check_idle("a", &[other("a", "Running")]);
         assert_eq!(
             busy.map_err(|error| error.to_string()),
             Err(

@@ -54,7 +54,7 @@ impl Action for Restart {
         if !causes.is_empty() {
             return Err(refused(self.kind(), record, causes));
         }
-        check_idle(parent, others)
+        check_idle(cluster.metadata.name.as_deref().unwrap_or_default(), others)
     }
 }
 

@@ -2,19 +2,14 @@
 //! controller acts on it.
 
 use serde_json::Value;
-use store::{
-    Revision, Write,
-    cache::{Filter, Query},
-};
 
-use super::{Answer, Work, create, get, incoming, options::WriteOptions};
+use super::{Answer, Work, beside, create, get, incoming, options::WriteOptions};
 use crate::{
     admission::{GroupVersion, Operation},
     error::{Error, Result},
     object::meta,
     registry::Kind,
     resource::Action,
-    storage::{self, Storage, WriteError},
 };
 
 /// POST on a create-only subresource.
@@ -38,7 +33,9 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     let record = create::owned_by(work, kind, record, &options.manager);
     let json = create::admit_and_store(work, kind, record, attributes).await?;
     if !options.dry_run {
-        give_way(work, kind, action, &parent.value, &get::value(kind, &json)?).await?;
+        let own = get::value(kind, &json)?;
+        let check = |others: &[Value]| action.check(&parent.value, &own, others);
+        beside::give_way(work, kind, &own, || others(work, kind, action), check).await?;
     }
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }
@@ -81,38 +78,7 @@ fn without_preconditions(mut body: Value) -> Value {
 
 /// Every record of this kind for the parent.
 fn others(work: &Work<'_>, kind: &Kind, action: &dyn Action) -> Result<Vec<Value>> {
-    let (field, parent) = (action.parent_field(), work.name()?.to_owned());
-    let filter = Filter::of(work.route.namespace)
-        .selecting(move |object| object.header().fields.get(field) == Some(parent.as_str()));
-    let query = Query { filter, ..Query::default() };
-    let listed = work.storage.resource(kind)?.list(&query).map_err(storage::unavailable)?;
-    listed.items.iter().map(|object| get::value(kind, object.as_bytes())).collect()
-}
-
-/// Another server on the same store may have recorded one at the same moment, which neither could know. Each looks again
-/// after its write, and whoever sees one that was there before his takes his own back. In doubt (the other has gone on
-/// meanwhile) both do: twice nothing is safe, two at once are not.
-async fn give_way(work: &Work<'_>, kind: &Kind, action: &dyn Action, parent: &Value, own: &Value) -> Result<()> {
-    work.storage.fresh().await?;
-    let mut others = others(work, kind, action)?;
-    others.retain(|other| meta::text(other, "uid") != meta::text(own, "uid") && !is_later(other, own));
-    let Err(refusal) = action.check(parent, own, &others) else { return Ok(()) };
-    let key = Storage::key(kind, work.route.namespace, meta::text(own, "name"))?;
-    match work.storage.write(Write::delete(key, Revision(revision(own)))).await {
-        // Whoever was faster has deleted it, or works on it and will find the other one.
-        Ok(_) | Err(WriteError::Refused(_)) => Err(refusal),
-        Err(WriteError::Failed(error)) => Err(error),
-    }
-}
-
-fn revision(object: &Value) -> u64 {
-    meta::text(object, "resourceVersion").parse().unwrap_or(0)
-}
-
-/// Whether a record was certainly made after ours: nobody has touched it since, and its version is higher.
-fn is_later(other: &Value, own: &Value) -> bool {
-    let phase = |record: &Value| record.pointer("/status/phase").cloned();
-    revision(other) > revision(own) && phase(other) == phase(own)
+    beside::having(work, kind, action.parent_field(), work.name()?)
 }
 
 /// Admission of the call itself: CREATE on the parent's resource with this subresource and the record as object.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::Value;
 use store::{Refusal, Revision, Write};
 
-use super::{Answer, Work, change::warn_of_owners, incoming, options::WriteOptions};
+use super::{Answer, Work, beside, change::warn_of_owners, get, incoming, options::WriteOptions};
 use crate::{
     admission::{Attributes, Operation},
     error::{Error, Result},
@@ -31,7 +31,7 @@ pub async fn create(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result
     let object = incoming::object(work, kind, bytes, content_type, options.validation)?;
     let attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
     let object = owned_by(work, kind, object, &options.manager);
-    let json = admit_and_store(work, kind, object, attributes).await?;
+    let json = store_in_turn(work, kind, object, attributes).await?;
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }
 
@@ -74,6 +74,17 @@ pub enum Identity {
         /// The generation it had.
         generation: i64,
     },
+}
+
+/// Everything after decoding and defaults, for who makes an object by itself: one at a time where they get in each other's way.
+pub async fn store_in_turn(work: &Work<'_>, kind: &Kind, object: Value, attributes: Attributes) -> Result<Bytes> {
+    let _turn = beside::turn(work, kind).await;
+    let is_dry = attributes.dry_run;
+    let json = admit_and_store(work, kind, object, attributes).await?;
+    if !is_dry && kind.strategy.exclusive_by().is_some() {
+        beside::look_again(work, kind, &get::value(kind, &json)?).await?;
+    }
+    Ok(json)
 }
 
 /// Everything after decoding and defaults; also how actions leave their records. `attributes` say what admission is asked about.
@@ -148,6 +159,7 @@ async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attribu
     if !causes.is_empty() {
         return Err(Error::Invalid { kind: kind.qualified(), name, causes });
     }
+    beside::check(work, kind, &object).await?;
     meta::warnings(&object).into_iter().for_each(|text| work.context.warnings.add(text));
     attributes.name.clone_from(&name);
     let object = Arc::new(object);

@@ -193,3 +193,67 @@ async fn of_many_failovers_at_once_one_is_recorded() {
     codes.sort_unstable();
     assert_eq!((codes[0], codes[1..].iter().all(|code| *code == 409)), (201, true), "{codes:?}");
 }
+
+fn plain(name: &str, spec: &Value) -> Value {
+    of_kind("RedisOperation", json!({"metadata": {"name": name}, "spec": spec}))
+}
+
+#[tokio::test]
+async fn a_plain_record_is_refused_in_the_words_of_the_action() {
+    let api = api().await;
+    let failover = |shard: i32| json!({"clusterName": "orders", "failover": {"shard": shard}});
+    api.post(OPERATIONS, &plain("first", &failover(0))).await.ok();
+    let of_action = api.post(&format!("{ORDERS}/failover"), &json!({"spec": {"failover": {"shard": 1}}})).await;
+    let of_plain = api.post(OPERATIONS, &plain("second", &failover(1))).await;
+    let message = "Operation cannot be fulfilled on redisclusters.redis.kun.io \"orders\": operation \"first\" is Pending; one \
+                   operation runs at a time";
+    for reply in [of_action, of_plain] {
+        assert_eq!(reply.fault(), (409, "Conflict".into(), message.to_owned()));
+        assert_eq!(reply.headers["retry-after"], "5");
+    }
+    let restart = json!({"clusterName": "orders", "restart": {}});
+    assert_eq!(api.post(&format!("{OPERATIONS}?dryRun=All"), &plain("second", &restart)).await.fault().0, 409);
+    // What is wrong in itself comes before what is only wrong now; a name that is taken is taken; others are nobody's business.
+    assert_eq!(api.post(OPERATIONS, &plain("second", &json!({"clusterName": "orders"}))).await.fault().0, 422);
+    assert_eq!(api.post(OPERATIONS, &plain("first", &failover(1))).await.fault().1, "AlreadyExists");
+    let elsewhere = json!({"clusterName": "users", "restart": {}});
+    assert_eq!(api.post(OPERATIONS, &plain("other", &elsewhere)).await.code, 201);
+    api.merge(&format!("{OPERATIONS}/first/status"), &json!({"status": {"phase": "Succeeded"}})).await.ok();
+    assert_eq!(api.post(OPERATIONS, &plain("second", &failover(1))).await.code, 201);
+}
+
+#[tokio::test]
+async fn an_operation_that_is_applied_waits_for_its_turn_as_one_that_is_created() {
+    let api = api().await;
+    api.post(&format!("{ORDERS}/restart"), &json!({})).await.ok();
+    let applied = plain("second", &json!({"clusterName": "orders", "failover": {"shard": 1}}));
+    let uri = format!("{OPERATIONS}/second?fieldManager=gitops");
+    let apply = api.call("PATCH", &uri).header("content-type", "application/apply-patch+yaml");
+    let reply = apply.body(applied.to_string()).send().await;
+    assert_eq!(reply.fault().0, 409);
+    assert_eq!(api.get(&format!("{OPERATIONS}/second")).await.fault().0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_many_operations_at_once_one_is_recorded_whichever_way_they_come() {
+    let api = std::sync::Arc::new(api().await);
+    let tasks: Vec<_> = (0..20)
+        .map(|number| {
+            let api = std::sync::Arc::clone(&api);
+            tokio::spawn(async move {
+                if number % 2 == 0 {
+                    let spec = json!({"clusterName": "orders", "failover": {"shard": 0}});
+                    api.post(OPERATIONS, &plain(&format!("one-{number}"), &spec)).await.code
+                } else {
+                    api.post(&format!("{ORDERS}/restart"), &json!({})).await.code
+                }
+            })
+        })
+        .collect();
+    let mut codes = Vec::new();
+    for task in tasks {
+        codes.push(task.await.unwrap());
+    }
+    codes.sort_unstable();
+    assert_eq!((codes[0], codes[1..].iter().all(|code| *code == 409)), (201, true), "{codes:?}");
+}

@@ -11,6 +11,7 @@ pub mod config;
 pub mod defaults;
 pub mod duration;
 pub mod engine;
+pub mod exclusion;
 pub mod field;
 pub mod image;
 mod int_or_string;

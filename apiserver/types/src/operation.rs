@@ -29,6 +29,14 @@ pub struct RedisOperation {
 
 crate::kind!(RedisOperation, "RedisOperation", "redisoperations", k8s_openapi::NamespaceResourceScope);
 
+impl RedisOperation {
+    /// How far it is; one without a status is pending.
+    #[must_use]
+    pub fn phase(&self) -> OperationPhase {
+        self.status.as_ref().map(|status| status.phase).unwrap_or_default()
+    }
+}
+
 /// Exactly one action. Everything but `cancel` and `ttlAfterFinished` is immutable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -137,6 +145,17 @@ pub enum OperationPhase {
     Failed,
     /// Stopped because `spec.cancel` was set.
     Cancelled,
+}
+
+impl OperationPhase {
+    /// Whether nothing is done for it any more.
+    #[must_use]
+    pub const fn has_ended(self) -> bool {
+        match self {
+            Self::Succeeded | Self::Failed | Self::Cancelled => true,
+            Self::Pending | Self::Running => false,
+        }
+    }
 }
 
 /// How much is done.

@@ -3,9 +3,10 @@
 use types::{
     RedisBackup, RedisCluster, RedisOperation,
     cluster::Mode,
+    exclusion,
     field::{Fault, FaultKind, Path},
     names,
-    operation::{FailoverAction, RedisOperationSpec},
+    operation::FailoverAction,
     validate,
 };
 
@@ -51,10 +52,9 @@ pub(super) fn operation(verdict: &mut Verdict, namespace: &str, new: &RedisOpera
             shard_exists(verdict, Path::new("spec.restart.shards").index(at), *shard, cluster);
         }
     }
-    for (running_name, running) in facts.unfinished(namespace, name) {
-        if let Some(why) = conflict(&new.spec, running_name, &running.spec) {
-            verdict.refuse(Objection::Conflict, Fault::forbidden(Path::new("spec"), why));
-        }
+    let operations = facts.operations.within(namespace).map(|(_, operation)| operation.as_ref());
+    if let Some(busy) = exclusion::busy(name, operations) {
+        verdict.refuse(Objection::Conflict, Fault::forbidden(Path::new("spec"), busy.to_string()));
     }
 }
 
@@ -110,17 +110,4 @@ fn shard_exists(verdict: &mut Verdict, path: Path, shard: i32, cluster: &RedisCl
         verdict.refuse(Objection::Invalid, Fault::invalid(path, shard, why));
     }
     exists
-}
-
-/// Why two operations cannot run at once: a restart touches every member, a failover one shard.
-fn conflict(new: &RedisOperationSpec, name: &str, running: &RedisOperationSpec) -> Option<String> {
-    match (&new.failover, &running.failover) {
-        (Some(new), Some(running)) if new.shard != running.shard => None,
-        (Some(new), Some(_)) => {
-            Some(format!("RedisOperation {name:?} already fails over shard {}; wait for it, or cancel it", new.shard))
-        }
-        (Some(_), None) | (None, Some(_)) | (None, None) => {
-            Some(format!("RedisOperation {name:?} is running on the cluster; wait for it, or cancel it"))
-        }
-    }
 }
