@@ -142,6 +142,16 @@ impl Reloading {
     /// Looks at the files every `interval` and takes what changed. Files that do not parse or do not belong together
     /// (a change caught half-way) leave the old material in use and are tried again. Runs until dropped.
     pub async fn watch_files(&self, paths: MaterialPaths, interval: Duration) {
+        self.watch_files_and(paths, interval, |_| {}).await;
+    }
+
+    /// The same, and tells of whatever was taken.
+    pub async fn watch_files_and(
+        &self,
+        paths: MaterialPaths,
+        interval: Duration,
+        mut tell: impl FnMut(&Material) + Send,
+    ) {
         let mut taken = paths.read().ok();
         let mut ticks = tokio::time::interval(interval);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -151,6 +161,7 @@ impl Reloading {
                 Ok(None) => {}
                 Ok(Some(material)) => {
                     tracing::info!("certificates changed on disk and are in use now");
+                    tell(&material);
                     taken = Some(material);
                 }
                 Err(error) => {

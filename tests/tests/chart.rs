@@ -119,3 +119,20 @@ fn several_api_servers_share_an_etcd_spread_over_nodes_and_go_one_at_a_time() ->
     ensure!(!made.contains("kind: StatefulSet"), "objects are in etcd, and no volume is asked for");
     Ok(())
 }
+
+#[test]
+fn the_webhooks_answer_the_api_server_alone_unless_a_value_says_otherwise() -> Result<()> {
+    let Some(helm) = Helm::find("the_webhooks_answer")? else { return Ok(()) };
+    let asked = "--client-ca-file=/etc/kun/callers/ca.crt";
+    let shown = "--identify-to=kun-webhook.kun-system.svc";
+    let manager = ["certificates.source=cert-manager", "certificates.issuerRef.name=root"];
+    let (own, given) = (helm.made(&[])?, helm.made(&manager)?);
+    ensure!(own.contains("--client-name=kun-apiserver-tls=kun:apiserver"), "{own}");
+    ensure!(given.contains("commonName: kun:apiserver") && given.contains("client auth"), "{given}");
+    for made in [&own, &given] {
+        ensure!(made.contains(asked) && made.contains(shown) && made.contains("mountPath: /etc/kun/callers"), "{made}");
+    }
+    let open = helm.made(&["webhook.anyCaller=true"])?;
+    ensure!(!open.contains("/etc/kun/callers") && open.contains(shown), "{open}");
+    Ok(())
+}

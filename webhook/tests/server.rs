@@ -2,9 +2,9 @@
 
 use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
 
-use crate::asking::{a_cluster, a_review, with_policy};
+use crate::asking::{a_careful_spec, a_cluster, a_review, with_policy};
 use bytes::Bytes;
-use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Leaf, Usage};
+use certs::{ALPN_H1, ALPN_H2, Authority, ClientAuth, Issued, Leaf, Material, Reloading, Ring, Turn, Usage};
 use http_body_util::{BodyExt as _, Full};
 use hyper::{Method, Request, Response, StatusCode, client::conn::http1::SendRequest};
 use hyper_util::rt::TokioIo;
@@ -46,6 +46,16 @@ async fn listening(authority: &Authority) -> (TcpListener, SocketAddr, Arc<rustl
 async fn serving(gathered: Arc<Gathered>) -> World {
     let authority = Authority::create("test").unwrap();
     let (listener, address, tls) = listening(&authority).await;
+    serving_on(authority, listener, address, tls, gathered)
+}
+
+fn serving_on(
+    authority: Authority,
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Arc<rustls::ServerConfig>,
+    gathered: Arc<Gathered>,
+) -> World {
     let shutdown = CancellationToken::new();
     let callers = Callers::Named(vec!["kun:apiserver".to_owned()]);
     let rights = Rights::new(kube::Client::new(tower::service_fn(reviews), "default"));
@@ -67,6 +77,19 @@ impl World {
         let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
         sender
+    }
+
+    /// How a review is answered to who shows this certificate; `None`: there is no connection.
+    async fn asks(&self, identity: &Issued) -> Option<StatusCode> {
+        let tls = certs::client_config(self.authority.certificate_pem(), Some(identity), &[ALPN_H1]).unwrap();
+        let stream = TcpStream::connect(self.address).await.unwrap();
+        let connector = tokio_rustls::TlsConnector::from(tls);
+        let stream = connector.connect("webhook".try_into().unwrap(), stream).await.ok()?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        let body = Full::new(Bytes::from(a_create(&json!({}))));
+        let request = Request::builder().method(Method::POST).uri("/validate").header("host", "webhook").body(body);
+        Some(sender.send_request(request.unwrap()).await.ok()?.status())
     }
 
     async fn ask(
@@ -133,7 +156,7 @@ async fn a_review_goes_out_over_tls_and_the_verdict_comes_back() {
         (StatusCode::OK, &json!("705ab4f5"), &json!(false))
     );
     assert_eq!(answer["response"]["status"]["code"], json!(403));
-    let (_, body) = world.ask(api_server, Method::POST, "/validate", a_create(&json!({}))).await;
+    let (_, body) = world.ask(api_server, Method::POST, "/validate", a_create(&a_careful_spec())).await;
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"], json!({"uid": "705ab4f5", "allowed": true}));
     let (_, body) = world.ask(api_server, Method::POST, "/mutate", a_create(&json!({"shards": 12}))).await;
     assert_eq!(serde_json::from_str::<Value>(&body).unwrap()["response"]["allowed"], json!(true));
@@ -187,6 +210,39 @@ async fn only_the_api_server_may_ask_and_health_is_open() {
 }
 
 #[tokio::test]
+async fn the_api_server_is_answered_through_every_turn_of_its_authority() {
+    let now = jiff::Timestamp::now();
+    let of_server = leaf("kun:apiserver", Usage::BOTH);
+    let mut ring = Ring::create_at("kun", now).unwrap();
+    let mut shown = ring.keep_or_issue_at(None, &of_server, now).unwrap();
+    let authority = Authority::create("test").unwrap();
+    let identity = authority.issue(&leaf("kun:webhook", Usage::SERVER)).unwrap();
+    let material = |ring: &Ring| Material { identity: Some(identity.clone()), authorities_pem: ring.bundle_pem() };
+    let certificates = Reloading::new(material(&ring)).unwrap();
+    let tls = certificates.server_config(ClientAuth::Requested, &[ALPN_H1]).unwrap();
+    let listener = TcpListener::bind("127.81.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let world = serving_on(authority, listener, address, tls, Gathered::fixed(Facts::default()));
+    let first = shown.clone();
+    for turn in [Turn::Announce, Turn::Promote, Turn::Retire] {
+        // The webhook's file is older than the API server's, and then newer.
+        let (before, kept) = (ring.bundle_pem(), shown.clone());
+        ring = ring.turn(turn, now).unwrap();
+        shown = ring.keep_or_issue_at(Some(shown), &of_server, now).unwrap();
+        for identity in [&kept, &shown] {
+            let old = Material { authorities_pem: before.clone(), ..material(&ring) };
+            for believed in [old, material(&ring)] {
+                certificates.swap(believed).unwrap();
+                assert_eq!(world.asks(identity).await, Some(StatusCode::OK), "{turn:?}");
+            }
+        }
+    }
+    assert_ne!(first, shown);
+    assert_eq!(world.asks(&first).await, None, "whose authority is believed no more gets no connection");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn what_is_not_a_review_gets_a_4xx_and_the_next_request_is_served() {
     let world = serving(Gathered::fixed(Facts::default())).await;
     let mut sender = world.connect(Some("kun:apiserver")).await;
@@ -212,7 +268,7 @@ async fn what_is_not_a_review_gets_a_4xx_and_the_next_request_is_served() {
 async fn nobody_is_answered_before_the_first_lists_are_complete() {
     let world = serving(Gathered::unsynced()).await;
     let (code, why) = world.ask(None, Method::GET, "/readyz", "").await;
-    let said = "the first lists are not complete: clusters, operations, policies, namespaces";
+    let said = "the first lists are not complete: clusters, operations, policies, namespaces, claims";
     assert_eq!((code, why.as_str()), (StatusCode::SERVICE_UNAVAILABLE, said));
     let (code, _) = world.ask(Some("kun:apiserver"), Method::POST, "/validate", a_create(&json!({}))).await;
     assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
@@ -221,7 +277,7 @@ async fn nobody_is_answered_before_the_first_lists_are_complete() {
 
 type BoxBody = http_body_util::combinators::UnsyncBoxBody<Bytes, Infallible>;
 
-/// An API server of four lists; every watch tells of one policy that came later, and then stays open.
+/// An API server of five lists; every watch tells of one policy that came later, and then stays open.
 async fn api(request: Request<Body>) -> Result<Response<BoxBody>, Infallible> {
     let uri = request.uri().clone();
     let watches = uri.query().unwrap_or_default().contains("watch=true");
@@ -230,6 +286,7 @@ async fn api(request: Request<Body>) -> Result<Response<BoxBody>, Infallible> {
         "redisoperations" => "RedisOperation",
         "redispolicies" => "RedisPolicy",
         "namespaces" => "Namespace",
+        "persistentvolumeclaims" => "PartialObjectMetadata",
         other => panic!("{other}"),
     };
     let policy = |name: &str, max: i32, version: &str| json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisPolicy", "metadata": {"name": name, "resourceVersion": version}, "spec": {"shards": {"max": max}}});

@@ -82,20 +82,30 @@ type Https = Client<Connector, Full<Bytes>>;
 /// Calls webhooks.
 pub struct Caller {
     metrics: Arc<Metrics>,
+    /// Names of the servers that are shown the identity; `None`: whoever asks for one.
+    shown_to: Option<Vec<String>>,
     state: Mutex<State>,
 }
 
 struct State {
     identity: Option<Issued>,
-    /// By trust bundle: connections made under one must never serve a webhook of another.
-    clients: BTreeMap<String, Https>,
+    /// By trust bundle, and whether the identity is shown: connections made under one must never serve a webhook of another.
+    clients: BTreeMap<(String, bool), Https>,
 }
 
 impl Caller {
     /// A caller that shows `identity` to webhooks that ask for a certificate.
     #[must_use]
     pub fn new(identity: Option<Issued>, metrics: Arc<Metrics>) -> Self {
-        Self { metrics, state: Mutex::new(State { identity, clients: BTreeMap::new() }) }
+        Self { metrics, shown_to: None, state: Mutex::new(State { identity, clients: BTreeMap::new() }) }
+    }
+
+    /// The same, for webhooks by the names in their URLs: others would refuse a certificate of an authority they do not know, where
+    /// they let in who shows none.
+    #[must_use]
+    pub fn showing_to(mut self, names: Vec<String>) -> Self {
+        self.shown_to = Some(names);
+        self
     }
 
     /// Where calls are counted.
@@ -134,7 +144,7 @@ impl Caller {
     ) -> Result<Bytes, Failure> {
         let target = webhook.target.as_ref().map_err(|fault| Failure::Configuration(fault.clone()))?;
         let question = review::question(webhook.review, uid, attributes, object)?;
-        let client = self.client(&target.authorities_pem)?;
+        let client = self.client(&target.authorities_pem, self.is_shown_to(&target.url))?;
         let url = with_timeout(&target.url, webhook.timeout);
         let failed = |reason: String| Failure::Call { url: url.clone(), reason };
         let request = request(&url, question).map_err(|error| failed(error.to_string()))?;
@@ -144,12 +154,18 @@ impl Caller {
         }
     }
 
-    fn client(&self, authorities_pem: &str) -> Result<Https, certs::Error> {
+    fn is_shown_to(&self, url: &Uri) -> bool {
+        self.shown_to.as_ref().is_none_or(|names| names.iter().any(|name| url.host() == Some(name.as_str())))
+    }
+
+    fn client(&self, authorities_pem: &str, is_shown: bool) -> Result<Https, certs::Error> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = state.clients.get(authorities_pem) {
+        let which = (authorities_pem.to_owned(), is_shown);
+        if let Some(client) = state.clients.get(&which) {
             return Ok(client.clone());
         }
-        let tls = certs::client_config(authorities_pem, state.identity.as_ref(), &[ALPN_H2, ALPN_H1])?;
+        let identity = state.identity.as_ref().filter(|_| is_shown);
+        let tls = certs::client_config(authorities_pem, identity, &[ALPN_H2, ALPN_H1])?;
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .timer(TokioTimer::new())
@@ -160,7 +176,7 @@ impl Caller {
         if state.clients.len() >= CLIENTS_MAX {
             state.clients.clear();
         }
-        state.clients.insert(authorities_pem.to_owned(), client.clone());
+        state.clients.insert(which, client.clone());
         Ok(client)
     }
 

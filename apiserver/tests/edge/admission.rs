@@ -41,6 +41,18 @@ async fn mutating_webhooks_see_what_the_one_before_made_of_the_object() {
 }
 
 #[tokio::test]
+async fn only_a_webhook_that_is_named_is_shown_who_asks() {
+    let hooks = Hooks::start(&[ALPN_H2]).await;
+    for (name, is_shown) in [("127.83.3.1", true), ("kun-webhook.kun-system.svc", false)] {
+        let caller = Arc::new(hooks.caller_of_all().showing_to(vec![name.to_owned()]));
+        let (chain, _) = Hooks::chain_of(caller, &[hooks.hook("a.test.io", "/label/a", |_| {})], &[]);
+        // These let in nobody who shows nothing.
+        assert_eq!(chain.mutate(&create(), object()).await.is_ok(), is_shown, "{name}");
+    }
+    assert_eq!(*hooks.seen.callers.lock().unwrap(), ["kun:apiserver"]);
+}
+
+#[tokio::test]
 async fn how_a_webhook_changed_the_object_is_told_to_an_audit_that_records_objects_and_to_no_other() {
     let hooks = Hooks::start(&[ALPN_H2]).await;
     let again = |hook: &mut Value| hook["reinvocationPolicy"] = json!("IfNeeded");

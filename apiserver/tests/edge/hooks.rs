@@ -89,8 +89,13 @@ impl Hooks {
 
     /// Who calls these webhooks.
     pub(crate) fn caller(&self) -> Arc<Caller> {
+        Arc::new(self.caller_of_all())
+    }
+
+    /// One that shows who it is to whoever asks.
+    pub(crate) fn caller_of_all(&self) -> Caller {
         let identity = client_certificate(&self.authority, "kun:apiserver", &[]);
-        Arc::new(Caller::new(Some(identity), self.metrics.clone()))
+        Caller::new(Some(identity), self.metrics.clone())
     }
 
     /// A webhook at `path` that wants everything; `change` edits it.
@@ -111,7 +116,11 @@ impl Hooks {
 
     /// A chain with these webhooks in one configuration of each kind.
     pub(crate) fn chain(&self, mutating: &[Value], validating: &[Value]) -> (Chain, Arc<World>) {
-        let caller = self.caller();
+        Self::chain_of(self.caller(), mutating, validating)
+    }
+
+    /// The same for another caller.
+    pub(crate) fn chain_of(caller: Arc<Caller>, mutating: &[Value], validating: &[Value]) -> (Chain, Arc<World>) {
         let parse = |kind, hooks: &[Value]| {
             config::parse(kind, &json!({"metadata": {"name": "kun"}, "webhooks": hooks})).into()
         };

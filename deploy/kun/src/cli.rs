@@ -152,6 +152,10 @@ enum Error {
     NoObservePort(SocketAddr),
     #[error("--serving {0:?}: give SECRET=SERVICE, such as kun-webhook-tls=kun-webhook")]
     Serving(String),
+    #[error(
+        "--client-name {0:?}: give SECRET=NAME, such as kun-apiserver-tls=kun:apiserver, of a Secret that --serving names"
+    )]
+    ClientName(String),
     #[error("--{flag} {given:?}: give a time such as 24h or 90m, of {least:?} at least")]
     Time { flag: &'static str, given: String, least: Duration },
     #[error("--data {path}: {why}")]

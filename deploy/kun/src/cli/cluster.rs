@@ -17,6 +17,9 @@ const OVERLAP_LEAST: Duration = Duration::from_secs(1);
 /// Shortest life of a certificate: each is renewed after two thirds, which must not become a loop.
 const LIFETIME_LEAST: Duration = Duration::from_secs(30);
 
+/// As whom our API server asks webhooks.
+const APISERVER: &str = "kun:apiserver";
+
 /// How every part says what it does.
 #[derive(Debug, clap::Args)]
 struct LogFlags {
@@ -77,6 +80,9 @@ pub(super) struct ServerFlags {
     serving: ServingFlags,
     #[command(flatten)]
     client: ClientFlags,
+    /// Webhook, by the name in its URL, that is shown the server's certificate as a client's. May be given more than once.
+    #[arg(long, value_name = "NAME")]
+    identify_to: Vec<String>,
     /// Let any certificate of the proxies' authority say who asks, although the cluster names no proxies. Dangerous: whoever has one
     /// could be anybody.
     #[arg(long)]
@@ -94,6 +100,13 @@ pub(super) struct ServerFlags {
 pub(super) struct WebhookFlags {
     #[command(flatten)]
     serving: ServingFlags,
+    /// Authority (PEM) that signs the certificates of those who may ask; followed when it changes. Without it whoever reaches the port
+    /// may ask, also in somebody else's name: what is answered tells who may read which Secret.
+    #[arg(long, value_name = "FILE")]
+    client_ca_file: Option<PathBuf>,
+    /// Common name on the certificate of who may ask. May be given more than once.
+    #[arg(long, value_name = "NAME", default_value = APISERVER)]
+    caller: Vec<String>,
     #[command(flatten)]
     client: ClientFlags,
     #[command(flatten)]
@@ -135,6 +148,10 @@ pub(super) struct CertsFlags {
     /// Secret of a serving certificate, and the Service it is for. May be given more than once.
     #[arg(long, value_name = "SECRET=SERVICE")]
     serving: Vec<String>,
+    /// Secret of a serving certificate with which its owner also asks others, and the name that it has there. May be given more than
+    /// once.
+    #[arg(long, value_name = "SECRET=NAME")]
+    client_name: Vec<String>,
     /// APIService that is told whom to believe. May be given more than once.
     #[arg(long, value_name = "NAME")]
     api_service: Vec<String>,
@@ -167,14 +184,15 @@ pub(super) fn run_apiserver(flags: ServerFlags) -> ExitCode {
 /// `kun webhook`.
 pub(super) fn run_webhook(flags: WebhookFlags) -> ExitCode {
     let (form, verbosity) = (flags.log.log, flags.log.verbose);
-    let (certificate, kubeconfig) = (flags.serving.certificate(), flags.client.kubeconfig);
+    let options = |listen| cluster::webhook::Options {
+        listen,
+        certificate: flags.serving.certificate(),
+        client_ca: flags.client_ca_file,
+        callers: flags.caller,
+        kubeconfig: flags.client.kubeconfig,
+    };
     match flags.serving.listen() {
-        Ok(listen) => run_with(
-            form,
-            verbosity,
-            None,
-            cluster::webhook::run(cluster::webhook::Options { listen, certificate, kubeconfig }),
-        ),
+        Ok(listen) => run_with(form, verbosity, None, cluster::webhook::run(options(listen))),
         Err(error) => fail(USAGE, &error.to_string()),
     }
 }
@@ -226,6 +244,7 @@ fn check_server(flags: ServerFlags) -> Result<cluster::apiserver::Options, Error
         audit: audit::recorded(flags.audit)?,
         listen,
         certificate: flags.serving.certificate(),
+        identify_to: flags.identify_to,
         kubeconfig: flags.client.kubeconfig,
         any_name,
     })
@@ -243,14 +262,11 @@ fn check_controller(flags: ControllerFlags) -> Result<cluster::controller::Optio
 }
 
 fn check_certs(flags: CertsFlags) -> Result<cluster::certs::Options, Error> {
-    let pair = |given: String| {
-        let (secret, service) = given
-            .split_once('=')
-            .filter(|(secret, service)| !secret.is_empty() && !service.is_empty())
-            .ok_or_else(|| Error::Serving(given.clone()))?;
-        Ok((secret.to_owned(), service.to_owned()))
-    };
-    let serving: BTreeMap<String, String> = flags.serving.into_iter().map(pair).collect::<Result<_, Error>>()?;
+    let serving = pairs(flags.serving, Error::Serving)?;
+    let client_names = pairs(flags.client_name, Error::ClientName)?;
+    if let Some(secret) = client_names.keys().find(|secret| !serving.contains_key(*secret)) {
+        return Err(Error::ClientName(secret.clone()));
+    }
     let overlap = time("overlap", flags.overlap, OVERLAP_LEAST)?;
     let lifetime = time("lifetime", flags.lifetime, LIFETIME_LEAST)?;
     Ok(cluster::certs::Options {
@@ -262,11 +278,21 @@ fn check_certs(flags: CertsFlags) -> Result<cluster::certs::Options, Error> {
         agents_authority: flags.agents_authority,
         agents_from: flags.agents_from,
         serving,
+        client_names,
         api_services: flags.api_service,
         webhooks: flags.webhook_configuration,
         overlap,
         lifetime,
     })
+}
+
+/// What is given as SECRET=NAME, by Secret.
+fn pairs(given: Vec<String>, refuse: fn(String) -> Error) -> Result<BTreeMap<String, String>, Error> {
+    let pair = |given: String| match given.split_once('=') {
+        Some((secret, name)) if !secret.is_empty() && !name.is_empty() => Ok((secret.to_owned(), name.to_owned())),
+        Some(_) | None => Err(refuse(given)),
+    };
+    given.into_iter().map(pair).collect()
 }
 
 fn time(flag: &'static str, given: String, least: Duration) -> Result<Duration, Error> {

@@ -28,7 +28,7 @@ use apiserver::registry::{Registry, redis};
 use apiserver::serve::{self, Drain, Limits};
 use apiserver::storage::Storage;
 use apiserver::world::System;
-use certs::{ALPN_H1, ALPN_H2, ClientAuth, MaterialPaths, Reloading};
+use certs::{ALPN_H1, ALPN_H2, ClientAuth, Material, MaterialPaths, Reloading};
 use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -61,6 +61,8 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Certificate and key of the server.
     pub certificate: (PathBuf, PathBuf),
+    /// Webhooks, by the names in their URLs, that are shown this certificate as a client's.
+    pub identify_to: Vec<String>,
     /// How to reach the kube-apiserver; absent: as a pod does.
     pub kubeconfig: Option<PathBuf>,
     /// Whether any certificate of the proxies' authority will do.
@@ -111,13 +113,16 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let listener =
         TcpListener::bind(options.listen).await.map_err(|source| Error::Listen { address: options.listen, source })?;
     let paths = MaterialPaths { identity: Some(options.certificate.clone()), authorities: None };
-    let certificates = Reloading::new(paths.read()?)?;
+    let material = paths.read()?;
+    let identity = material.identity.clone();
+    let certificates = Reloading::new(material)?;
     let client = client::client(options.kubeconfig.as_deref()).await?;
     let app = App::new(redis::registry()?, Arc::new(System));
     let core = Core::follow(client, options.any_name, app.registry().clone());
     let metrics = Arc::new(Metrics::default());
     app.wait_for(core.needs());
     let edge = core.edge(&app, &metrics);
+    let caller = Arc::new(Caller::new(identity, Arc::clone(&metrics)).showing_to(options.identify_to.clone()));
     let trail = trail::start(options.audit.clone(), &edge, &metrics)?;
     let stop = CancellationToken::new();
     let serving = tokio::spawn(serve::run(
@@ -131,11 +136,11 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
         },
         stop.clone(),
     ));
-    let (storage, parts) = open(&options, &app, &core, metrics).await?;
+    let (storage, parts) = open(&options, &app, &core, Arc::clone(&caller)).await?;
     tracing::info!(address = %options.listen, "serving");
     tokio::select! {
         () = signals.first() => {}
-        () = certificates.watch_files(paths, LOOK) => {}
+        () = certificates.watch_files_and(paths, LOOK, |material| show(&caller, material)) => {}
     }
     stop.cancel();
     if let Err(error) = serving.await {
@@ -184,16 +189,22 @@ impl Core {
     }
 }
 
+/// Webhooks are shown the certificate of the day.
+fn show(caller: &Caller, material: &Material) {
+    if let Some(identity) = &material.identity {
+        caller.renew(identity.clone());
+    }
+}
+
 async fn open(
     options: &Options,
     app: &Arc<App>,
     core: &Core,
-    metrics: Arc<Metrics>,
+    caller: Arc<Caller>,
 ) -> Result<(Arc<Storage>, Vec<Running>), Error> {
     let Opened { store, parts } = keep::open(&options.data, &options.store).await?;
     let storage = Storage::open(store, app.registry()).await.map_err(|error| Error::Caches(error.to_string()))?;
     let storage = Arc::new(storage);
-    let caller = Arc::new(Caller::new(None, metrics));
     let own = Arc::new(StoreSources::new(Arc::clone(&storage), app.registry().clone()));
     let quotas = Arc::new(CoreQuotas::new(core.client.clone(), own, app.registry().clone()));
     let chain = Chain::new(core.sources.clone(), caller).with_authorizer(core.authorizer.clone()).with_quotas(quotas);

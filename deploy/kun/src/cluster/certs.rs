@@ -68,6 +68,8 @@ pub struct Options {
     pub agents_from: Option<String>,
     /// Secrets of serving certificates, and the Service each of them is for.
     pub serving: BTreeMap<String, String>,
+    /// Those of these Secrets with which their owner also asks others, and the name that it has there.
+    pub client_names: BTreeMap<String, String>,
     /// APIServices to be told whom to believe.
     pub api_services: Vec<String>,
     /// Webhook configurations, of both kinds, to be told whom to believe.
@@ -326,14 +328,7 @@ impl Keeper {
     /// signs no more.
     async fn serve(&self, ring: &Ring, secret: &str, service: &str, now: Timestamp) -> Result<(), Error> {
         let namespace = &self.options.namespace;
-        let leaf = Leaf {
-            common_name: format!("{service}.{namespace}.svc"),
-            organizations: Vec::new(),
-            dns_names: ["", ".cluster.local"].map(|end| format!("{service}.{namespace}.svc{end}")).into(),
-            ips: Vec::new(),
-            usage: Usage::SERVER,
-            lifetime: self.options.lifetime,
-        };
+        let leaf = leaf(service, namespace, self.options.client_names.get(secret), self.options.lifetime);
         let kept = self.read(secret).await?;
         let before = kept.as_ref().map(ring::texts).unwrap_or_default();
         let text = |name: &str| before.get(name).cloned();
@@ -380,6 +375,19 @@ impl Keeper {
     }
 }
 
+/// The certificate of a Service; where its owner also asks others, it says who that is.
+fn leaf(service: &str, namespace: &str, client: Option<&String>, lifetime: Duration) -> Leaf {
+    let host = format!("{service}.{namespace}.svc");
+    Leaf {
+        common_name: client.unwrap_or(&host).clone(),
+        organizations: Vec::new(),
+        dns_names: ["", ".cluster.local"].map(|end| format!("{host}{end}")).into(),
+        ips: Vec::new(),
+        usage: if client.is_some() { Usage::BOTH } else { Usage::SERVER },
+        lifetime,
+    }
+}
+
 /// Who believes an authority.
 #[derive(Clone, Copy)]
 enum Audience {
@@ -396,5 +404,20 @@ impl Audience {
             Self::Core => "kun",
             Self::Agents => "kun-agents",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_api_servers_certificate_also_says_who_asks_and_no_other_does() {
+        let name = "kun:apiserver".to_owned();
+        let (server, other) = (leaf("a", "n", Some(&name), REST), leaf("b", "n", None, REST));
+        assert_eq!((server.common_name, server.usage), (name, Usage::BOTH));
+        assert_eq!(server.dns_names, ["a.n.svc", "a.n.svc.cluster.local"]);
+        assert_eq!((other.common_name.as_str(), other.usage), ("b.n.svc", Usage::SERVER));
+        assert_eq!(other.dns_names, ["b.n.svc", "b.n.svc.cluster.local"]);
     }
 }

@@ -23,6 +23,10 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Certificate and key of the server.
     pub certificate: (PathBuf, PathBuf),
+    /// Who signs the certificates of those who may ask; absent: whoever reaches the port may ask.
+    pub client_ca: Option<PathBuf>,
+    /// Common names on the certificates of those who may ask.
+    pub callers: Vec<String>,
     /// How to reach the kube-apiserver; absent: as a pod does.
     pub kubeconfig: Option<PathBuf>,
 }
@@ -54,13 +58,19 @@ pub async fn run(options: Options) -> Result<ExitCode, Error> {
     let mut signals = Signals::listen().map_err(Error::Signals)?;
     let listener =
         TcpListener::bind(options.listen).await.map_err(|source| Error::Listen { address: options.listen, source })?;
-    let paths = MaterialPaths { identity: Some(options.certificate), authorities: None };
+    let (auth, callers) = match &options.client_ca {
+        Some(_) => (ClientAuth::Requested, Callers::Named(options.callers)),
+        None => {
+            tracing::warn!("whoever reaches the port may ask what anybody may do: give --client-ca-file");
+            (ClientAuth::Off, Callers::Anyone)
+        }
+    };
+    let paths = MaterialPaths { identity: Some(options.certificate), authorities: options.client_ca };
     let certificates = Reloading::new(paths.read()?)?;
     let serving = webhook::Options {
         listener,
-        tls: certificates.server_config(ClientAuth::Off, &[ALPN_H2, ALPN_H1])?,
-        // A review tells nothing that who asks does not know, and changes nothing: the network decides who may ask.
-        callers: Callers::Anyone,
+        tls: certificates.server_config(auth, &[ALPN_H2, ALPN_H1])?,
+        callers,
         client: client::client(options.kubeconfig.as_deref()).await?,
     };
     tracing::info!(address = %options.listen, "serving reviews");
