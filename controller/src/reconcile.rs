@@ -13,7 +13,7 @@ mod rest;
 mod tell;
 mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ use crate::probe::agent::Agents;
 use crate::probe::{Place, Probed, Question, marks, places, probe};
 use crate::queue::{Key, Next};
 use crate::redis::Access;
-use crate::report::Reach;
+use crate::report::{Reach, left_behind};
 use crate::resolve::{self, Resolved, resolve};
 use crate::{backup, chain, operate};
 
@@ -139,6 +139,7 @@ struct Round {
     executed: Executed,
     temporary: BTreeMap<String, String>,
     troubles: Vec<String>,
+    left_behind: BTreeSet<u16>,
     rest: Option<Rest>,
 }
 
@@ -249,6 +250,7 @@ async fn go(
     if resolved.paused {
         return Ok(());
     }
+    round.left_behind = left_behind(&gathered, resolved.shards);
     round.plan = plan::plan(&wanted(resolved, &gathered), &round.probed.observed, &context.limits);
     round.temporary = temporary(resolved, &round.probed, &round.plan);
     announce(context, key, local, round).await?;

@@ -4,11 +4,12 @@
 //! two independent looks have to agree before it says Ready.
 
 mod conditions;
+mod left;
 mod members;
 mod sites;
 mod verdict;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -22,6 +23,7 @@ use crate::probe::Probed;
 use crate::resolve::Resolved;
 
 pub use conditions::ConditionOf;
+pub use left::left_behind;
 pub use members::primaries;
 pub use sites::{Crowded, Shared, Sites};
 pub use verdict::{Verdict, verdict};
@@ -65,6 +67,8 @@ pub struct Seeing<'a> {
     pub operation: Option<&'a str>,
     /// Backups of this cluster, oldest first.
     pub backups: &'a [std::sync::Arc<RedisBackup>],
+    /// Shards beyond those that are asked for, of which there are volumes and nothing else.
+    pub left_behind: &'a BTreeSet<u16>,
     /// What the largest volume was asked to hold.
     pub volume_size: Option<Quantity>,
     /// How clients reach the members.

@@ -6,7 +6,7 @@ use types::cluster::{MemberState, Role};
 use types::engine::Engine;
 
 use super::*;
-use crate::testing::{cluster, healthy, id, in_sync, node, out_of_sync, resolved};
+use crate::testing::{cluster, gathered, healthy, id, in_sync, node, out_of_sync, resolved};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1000).unwrap()
@@ -18,6 +18,7 @@ struct Scene {
     plan: Plan,
     temporary: BTreeMap<String, String>,
     troubles: Vec<String>,
+    left_behind: BTreeSet<u16>,
     reach: Reach,
 }
 
@@ -30,6 +31,7 @@ impl Scene {
             plan: Plan::default(),
             temporary: BTreeMap::new(),
             troubles: Vec::new(),
+            left_behind: BTreeSet::new(),
             reach: Reach::ServiceNames,
         }
     }
@@ -45,6 +47,7 @@ impl Scene {
             troubles: &self.troubles,
             operation: None,
             backups: &[],
+            left_behind: &self.left_behind,
             volume_size: None,
             reach: self.reach,
             now: now(),
@@ -70,6 +73,43 @@ fn members_that_agree_but_to_which_no_service_leads_are_not_ready_and_serve_all_
     assert_eq!(scene.says("Ready"), said(Status::False, "PodsNotReady", text));
     assert_eq!(scene.says("Available").0, Status::True);
     assert_eq!(scene.says("Degraded").0, Status::False);
+}
+
+#[test]
+fn slots_that_went_with_shards_whose_volumes_exist_come_back_by_a_command_that_is_said() {
+    let mut scene = Scene::healthy();
+    let lost = plan::Refused::LostSlots { id: id(3, 0), slots: 3277 };
+    scene.plan.refused = vec![lost.clone()];
+    assert_eq!(scene.says("Degraded"), said(Status::True, "NeedsAPerson", &lost.to_string()));
+    scene.left_behind = BTreeSet::from([3, 4]);
+    let text = format!(
+        "volumes of shards 3 and 4 exist and may hold them: kubectl scale rediscluster/orders -n shop --replicas=5; {lost}"
+    );
+    assert_eq!(scene.says("Degraded"), said(Status::True, "ShardsMissing", &text));
+    assert_eq!(scene.says("Ready"), said(Status::False, "ShardsMissing", &text));
+    // Volumes that were kept on purpose when the cluster was scaled in are no trouble by themselves.
+    scene.plan.refused.clear();
+    assert_eq!(scene.says("Degraded").1, "NothingWrong");
+    assert_eq!(scene.says("Ready").1, "AllAgree");
+}
+
+#[test]
+fn only_volumes_that_kun_had_made_and_of_which_nothing_runs_are_left_behind() {
+    let mut gathered = gathered(cluster(&json!({"shards": 3, "replicasPerShard": 1})));
+    let labelled = |name: &str, shard: u16| {
+        let labels = json!({names::LABEL_CLUSTER: "orders", names::LABEL_SHARD: shard.to_string()});
+        json!({"metadata": {"name": name, "labels": labels}})
+    };
+    let names =
+        [("data-orders-2-0", 2), ("data-orders-3-0", 3), ("data-orders-4-1", 4), ("data-orders-5-0", 5), ("mine", 6)];
+    for (name, shard) in names {
+        gathered.claims.insert(name.to_owned(), serde_json::from_value(labelled(name, shard)).map(Into::into).unwrap());
+    }
+    // Shard 5 is on its way out, with a member that still runs.
+    let set = serde_json::from_value(labelled("orders-5", 5)).map(Into::into).unwrap();
+    gathered.stateful_sets.insert("orders-5".to_owned(), set);
+    assert_eq!(left_behind(&gathered, 3), BTreeSet::from([3, 4]));
+    assert_eq!(left_behind(&gathered, 5), BTreeSet::new());
 }
 
 #[test]

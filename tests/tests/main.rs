@@ -9,6 +9,7 @@ mod encryption;
 mod failures;
 mod house;
 mod image;
+mod leftovers;
 mod nodes;
 mod operations;
 mod recover;

@@ -5,7 +5,9 @@
 mod action;
 mod capacity;
 mod cluster;
+mod consequence;
 mod disruption;
+mod leftover;
 mod mutate;
 pub mod policy;
 pub mod reach;
@@ -46,6 +48,8 @@ pub enum Objection {
     Invalid,
     /// It cannot be done while something else is being done.
     Conflict,
+    /// What a former object of the same name left behind is in its way.
+    Leftover,
     /// It is not allowed here.
     Forbidden,
     /// What it depends on is not known (yet).
@@ -91,11 +95,11 @@ impl Verdict {
         self.warnings.push(text.into());
     }
 
-    /// Whether it might be another, if more were known: something is unknown, or does not exist as far as is known.
+    /// Whether it might be another, if more were known: something is unknown, or does not exist as far as is known, or is still there.
     #[must_use]
     pub fn hangs_on_unknown(&self) -> bool {
         let open = |(objection, fault): &(Objection, Fault)| {
-            *objection == Objection::Unknown || fault.kind == FaultKind::NotFound
+            matches!(objection, Objection::Unknown | Objection::Leftover) || fault.kind == FaultKind::NotFound
         };
         self.denial.as_ref().is_some_and(|denial| denial.0.iter().any(open))
     }

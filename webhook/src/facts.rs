@@ -2,7 +2,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use types::{RedisCluster, RedisOperation, operation::OperationPhase};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use types::{RedisCluster, RedisOperation, names};
 
 use crate::decide::policy::Policy;
 
@@ -17,6 +18,32 @@ pub struct Facts {
     pub policies: Table<Policy>,
     /// Labels of namespaces; the namespace of a namespace is empty.
     pub namespaces: Table<BTreeMap<String, String>>,
+    /// Claims that KUN made; `None`: one that only bears its labels, or is being deleted.
+    pub claims: Table<Option<Claim>>,
+}
+
+/// A PersistentVolumeClaim of a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Name of its RedisCluster, which may be gone.
+    pub cluster: String,
+    /// Index of its shard.
+    pub shard: u16,
+    /// Number of the member within it.
+    pub ordinal: u16,
+}
+
+impl Claim {
+    /// The claim that has this metadata, if KUN made it and nobody has deleted it.
+    #[must_use]
+    pub fn of(metadata: &ObjectMeta) -> Option<Self> {
+        let label = |name: &str| metadata.labels.as_ref()?.get(name);
+        let (name, cluster) = (metadata.name.as_ref()?, label(names::LABEL_CLUSTER)?.clone());
+        let shard = label(names::LABEL_SHARD)?.parse().ok()?;
+        let ordinal = name.rsplit_once('-')?.1.parse().ok()?;
+        let is_ours = *name == names::claim(&cluster, shard, ordinal) && metadata.deletion_timestamp.is_none();
+        is_ours.then_some(Self { cluster, shard, ordinal })
+    }
 }
 
 /// Objects of one kind by namespace and name.
@@ -76,22 +103,22 @@ impl Facts {
         Some(found)
     }
 
+    /// Claims of a cluster, there or gone, by name.
+    pub fn claims_of<'a>(&'a self, namespace: &str, cluster: &'a str) -> impl Iterator<Item = (&'a str, &'a Claim)> {
+        let claims = self.claims.within(namespace);
+        let claims = claims.filter_map(|(name, claim)| Some((name.as_str(), (**claim).as_ref()?)));
+        claims.filter(move |(_, claim)| claim.cluster == cluster)
+    }
+
     /// Operations on a cluster that have not ended, by name.
     pub fn unfinished<'a>(
         &'a self,
         namespace: &str,
         cluster: &'a str,
     ) -> impl Iterator<Item = (&'a str, &'a RedisOperation)> {
-        let runs = |operation: &RedisOperation| match operation
-            .status
-            .as_ref()
-            .map_or(OperationPhase::Pending, |status| status.phase)
-        {
-            OperationPhase::Pending | OperationPhase::Running => true,
-            OperationPhase::Succeeded | OperationPhase::Failed | OperationPhase::Cancelled => false,
+        let of_cluster = move |operation: &&Arc<RedisOperation>| {
+            operation.spec.cluster_name == cluster && !operation.phase().has_ended()
         };
-        let of_cluster =
-            move |operation: &&Arc<RedisOperation>| operation.spec.cluster_name == cluster && runs(operation);
         let within = self.operations.within(namespace);
         within
             .filter(move |(_, operation)| of_cluster(operation))

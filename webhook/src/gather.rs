@@ -4,24 +4,23 @@
 //! known is forgotten in between. Nobody is called ready before every first list is complete.
 
 use std::{
-    fmt::Debug,
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
-use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Namespace;
+use futures::{Stream, TryStreamExt as _};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim};
 use kube::{
     Api, Client, Resource, ResourceExt as _,
+    core::PartialObjectMeta,
     runtime::watcher::{self, Event},
 };
-use serde::de::DeserializeOwned;
 use tokio::sync::watch;
-use types::{RedisCluster, RedisOperation, RedisPolicy, patience};
+use types::{RedisCluster, RedisOperation, RedisPolicy, names, patience};
 
 use crate::{
     decide::policy::Policy,
-    facts::{Facts, Table},
+    facts::{Claim, Facts, Table},
     lean,
 };
 
@@ -29,7 +28,7 @@ use crate::{
 const PAGE: u32 = 500;
 
 /// How long after it broke a watch is made anew. What was created meanwhile is not known here and may be refused for it,
-/// so it is short; four watches that ask every 2 s are no load for anybody.
+/// so it is short; five watches that ask every 2 s are no load for anybody.
 const AGAIN: Duration = Duration::from_secs(2);
 
 /// The kinds that are watched.
@@ -39,6 +38,7 @@ enum Kind {
     Operations,
     Policies,
     Namespaces,
+    Claims,
 }
 
 /// How far the first lists are, and how often anything changed.
@@ -59,7 +59,7 @@ impl Gathered {
     /// Facts that nothing is known of yet.
     #[must_use]
     pub fn unsynced() -> Arc<Self> {
-        let waiting_for = vec![Kind::Clusters, Kind::Operations, Kind::Policies, Kind::Namespaces];
+        let waiting_for = vec![Kind::Clusters, Kind::Operations, Kind::Policies, Kind::Namespaces, Kind::Claims];
         let (progress, _) = watch::channel(Progress { waiting_for, changes: 0 });
         Arc::new(Self { facts: RwLock::default(), progress })
     }
@@ -109,9 +109,11 @@ impl Gathered {
 
     /// Watches until cancelled by being dropped.
     pub async fn follow(self: Arc<Self>, client: Client) {
+        let all = watcher::Config::default().page_size(PAGE);
+        let ours = format!("app.kubernetes.io/managed-by={},{}", names::MANAGED_BY, names::LABEL_CLUSTER);
         futures::join!(
             self.watch(
-                Api::all(client.clone()),
+                watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Clusters,
                 |facts| &mut facts.clusters,
                 |mut cluster: RedisCluster| {
@@ -120,34 +122,45 @@ impl Gathered {
                 }
             ),
             self.watch(
-                Api::all(client.clone()),
+                watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Operations,
                 |facts| &mut facts.operations,
                 |operation: RedisOperation| { operation }
             ),
             self.watch(
-                Api::all(client.clone()),
+                watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Policies,
                 |facts| &mut facts.policies,
                 |policy: RedisPolicy| { Policy::from(&policy) }
             ),
             self.watch(
-                Api::all(client),
+                watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Namespaces,
                 |facts| &mut facts.namespaces,
                 |namespace: Namespace| { namespace.metadata.labels.unwrap_or_default() }
             ),
+            self.watch(
+                watcher::watcher(Api::all(client), all.clone().labels(&ours)),
+                Kind::Claims,
+                |facts| &mut facts.claims,
+                // Whose they are is all that is asked of claims.
+                |claim: PartialObjectMeta<PersistentVolumeClaim>| { Claim::of(&claim.metadata) }
+            ),
         );
     }
 
-    async fn watch<K, T>(&self, api: Api<K>, kind: Kind, table: fn(&mut Facts) -> &mut Table<T>, keep: fn(K) -> T)
-    where
-        K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+    async fn watch<K, T>(
+        &self,
+        events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
+        kind: Kind,
+        table: fn(&mut Facts) -> &mut Table<T>,
+        keep: fn(K) -> T,
+    ) where
+        K: Resource,
         T: Send,
     {
         let mut listed: Option<Table<T>> = None;
-        let config = watcher::Config::default().page_size(PAGE);
-        let mut events = watcher::watcher(api, config).boxed();
+        let mut events = std::pin::pin!(events);
         let mut fault = Fault::default();
         loop {
             let event = events.try_next().await;

@@ -80,14 +80,15 @@ fn none<T>() -> Option<T> {
 #[serde(rename_all = "camelCase", default)]
 struct Meta {
     name: Option<String>,
+    generation: Option<i64>,
     deletion_timestamp: Option<Time>,
     labels: Option<BTreeMap<String, String>>,
 }
 
 impl From<Meta> for ObjectMeta {
     fn from(meta: Meta) -> Self {
-        let Meta { name, deletion_timestamp, labels } = meta;
-        Self { name, deletion_timestamp, labels, ..Self::default() }
+        let Meta { name, generation, deletion_timestamp, labels } = meta;
+        Self { name, generation, deletion_timestamp, labels, ..Self::default() }
     }
 }
 

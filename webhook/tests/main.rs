@@ -3,7 +3,9 @@
 
 mod actions;
 mod asking;
+mod leftovers;
 mod policies;
 mod reach;
 mod server;
 mod transitions;
+mod warnings;

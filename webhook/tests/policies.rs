@@ -126,10 +126,11 @@ fn the_message_of_the_platform_team_follows_the_reason() {
 
 #[test]
 fn a_policy_that_warns_or_audits_lets_through() {
-    let warned = created(&json!({"shards": 5}), &under(&json!({"shards": {"max": 3}, "action": "Warn"})));
+    let five = json!({"shards": 5, "resources": {"limits": {"memory": "1Gi"}}, "storage": {"size": "1Gi"}});
+    let warned = created(&five, &under(&json!({"shards": {"max": 3}, "action": "Warn"})));
     assert!(warned.is_allowed());
     assert_eq!(warned.warnings, ["spec.shards: RedisPolicy \"platform\" allows at most 3 shards, this would have 5"]);
-    let audited = created(&json!({"shards": 5}), &under(&json!({"shards": {"max": 3}, "action": "Audit"})));
+    let audited = created(&five, &under(&json!({"shards": {"max": 3}, "action": "Audit"})));
     assert!(audited.is_allowed() && audited.warnings.is_empty());
     assert_eq!(
         audited.audit["policy-platform"],

@@ -1,6 +1,6 @@
 //! What the webhook decides about changes of a RedisCluster.
 
-use crate::asking::{a_cluster, ask, created, denial, updated, with_cluster};
+use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, updated, with_cluster};
 use serde_json::{Value, json};
 use webhook::{Facts, decide::Objection};
 
@@ -21,7 +21,7 @@ fn with(base: &Value, changes: &Value) -> Value {
 
 #[test]
 fn a_fine_cluster_is_allowed_without_a_word() {
-    let verdict = created(&json!({}), &Facts::default());
+    let verdict = created(&a_careful_spec(), &Facts::default());
     assert_eq!(verdict, webhook::decide::Verdict::default());
 }
 
@@ -165,7 +165,7 @@ fn persistence_is_not_taken_from_a_cluster_that_holds_data() {
     let off = with(&spec, &json!({"persistence": {"appendOnly": "Off"}}));
     assert_eq!(
         denial(&updated(&spec, &off, &status, &Facts::default())),
-        "spec.persistence: Forbidden: the cluster holds 1000 keys that would no longer be written to disk; keep an append-only file or at least one snapshot"
+        "spec.persistence: Forbidden: the cluster holds 1000 keys that would no longer be written to disk; keep an append-only file or a snapshot that is due within 86400 seconds and 1000000 writes"
     );
     let snapshots =
         with(&spec, &json!({"persistence": {"appendOnly": "Off", "snapshots": [{"seconds": 60, "changes": 1}]}}));

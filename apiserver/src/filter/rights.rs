@@ -130,6 +130,7 @@ mod tests {
     fn the_webhook_follows_what_its_decisions_are_about() {
         let expected = [
             "namespaces: list watch",
+            "persistentvolumeclaims: list watch",
             "redisclusters.redis.kun.io: list watch",
             "redisoperations.redis.kun.io: list watch",
             "redispolicies.redis.kun.io: list watch",

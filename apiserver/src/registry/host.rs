@@ -166,6 +166,7 @@ fn claim() -> Outcome {
         subresources: vec![Subresource::Status],
         access: vec![
             Access::of(Part::Controller, &[Verb::List, Verb::Watch, Verb::Patch, Verb::Delete]),
+            Access::of(Part::Webhook, FOLLOW),
             Access::of(Part::Node, &[Verb::Create]),
             Access::to(Part::Node, "status", &[Verb::Patch]),
         ],

@@ -57,6 +57,16 @@ pub const CLUSTER_NAME_MAX: usize = 40;
 pub fn shard(cluster: &str, index: u16) -> String {
     format!("{cluster}-{index}")
 }
+/// Shards in words: `shard 3`, `shards 3 and 4`, `shards 1, 3 and 4`.
+#[must_use]
+pub fn shards<'a>(indexes: impl IntoIterator<Item = &'a u16>) -> String {
+    let all: Vec<String> = indexes.into_iter().map(u16::to_string).collect();
+    match all.split_last() {
+        None => "no shard".to_owned(),
+        Some((one, [])) => format!("shard {one}"),
+        Some((last, rest)) => format!("shards {} and {last}", rest.join(", ")),
+    }
+}
 /// Pod of one member.
 #[must_use]
 pub fn pod(cluster: &str, shard: u16, ordinal: u16) -> String {

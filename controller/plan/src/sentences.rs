@@ -123,7 +123,9 @@ impl fmt::Display for Refused {
             Self::LostSlots { id, slots } => {
                 write!(
                     f,
-                    "no complete copy of {slots} slots is left, node {} is gone for good; restore them, or allow them to start empty",
+                    "no complete copy of {slots} slots is left: node {}, which had them, is gone for good. They come back with its volume, under \
+                     the name of its claim; without it their keys are lost, and only a cluster that is deleted with its claims and created again \
+                     begins empty",
                     id.short()
                 )
             }

@@ -49,6 +49,7 @@ pub(super) async fn tell(
         troubles: &round.troubles,
         operation: operation.and_then(|operation| operation.metadata.name.as_deref()),
         backups: &backups,
+        left_behind: &round.left_behind,
         volume_size: volume_size(&context.kubernetes.caches, key),
         reach: context.reach,
         now: Timestamp::now(),

@@ -8,7 +8,7 @@ use types::cluster::{Mode, RedisClusterStatus};
 use types::condition::{Condition, Status, cluster as kind};
 use types::{RedisBackup, RedisCluster};
 
-use super::{Crowded, Seeing, Shared, Verdict};
+use super::{Crowded, Seeing, Shared, Verdict, left};
 use crate::resolve::Resolved;
 
 /// Longest message: `kubectl describe` and events stay readable.
@@ -76,6 +76,9 @@ type Said = (Status, &'static str, String);
 fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     let no = |reason, message| (Status::False, reason, message);
     let why = || waited_for(seeing).map(|why| format!(": {why}")).unwrap_or_default();
+    if let Some(message) = shards_missing(seeing, resolved) {
+        return no("ShardsMissing", message);
+    }
     if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
         return no(reason, message);
     }
@@ -190,7 +193,18 @@ fn not_as_asked(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> O
     Some(("WrongEngine", format!("{count} members do not run {engine:?}; the first is {pod}, which runs {runs}")))
 }
 
+/// Slots are gone with their shards, whose volumes are there.
+fn shards_missing(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
+    let is_lost = |why: &&plan::Refused| matches!(why, plan::Refused::LostSlots { .. });
+    let lost: Vec<String> = seeing.plan.refused.iter().filter(is_lost).map(ToString::to_string).collect();
+    let advice = left::advice(&resolved.key, seeing.left_behind).filter(|_| !lost.is_empty())?;
+    Some(format!("{advice}; {}", lost.join("; ")))
+}
+
 fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
+    if let Some(message) = shards_missing(seeing, resolved) {
+        return (Status::True, "ShardsMissing", message);
+    }
     if !seeing.plan.refused.is_empty() {
         let refused: Vec<String> = seeing.plan.refused.iter().map(ToString::to_string).collect();
         return (Status::True, "NeedsAPerson", refused.join("; "));

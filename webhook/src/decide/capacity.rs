@@ -2,7 +2,7 @@
 
 use types::{
     Condition, RedisCluster,
-    cluster::{EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus},
+    cluster::{EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus, SavePoint},
     condition::{Status, cluster as condition},
     field::{Fault, Path},
     quantity::Quantity,
@@ -13,6 +13,11 @@ use super::{Objection, Verdict};
 /// What must stay free after a change, in percent of the data set: hash slots differ in size, and moving a slot holds
 /// its keys twice for a moment.
 const HEADROOM_PERCENT: u128 = 10;
+
+/// Longest wait of a snapshot that is counted on, and most writes that it waits for: one that comes later bounds no loss that anybody
+/// means to accept.
+pub(super) const SNAPSHOT_SECONDS_MOST: i32 = 86_400;
+pub(super) const SNAPSHOT_CHANGES_MOST: i32 = 1_000_000;
 
 /// Refuses what would not fit, and what would leave data without a copy on disk.
 pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster) {
@@ -43,6 +48,14 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
     };
     let needed = used + used * HEADROOM_PERCENT / 100;
     if needed <= room {
+        if shards < before && new.spec.memory.policy != EvictionPolicy::NoEviction {
+            // A hash slot is not moved by its size, and clients go on writing meanwhile.
+            verdict.warn(format!(
+                "{path}: the shards that stay fill up while slots move; with spec.memory.policy {} a full one drops keys instead of refusing \
+                 writes",
+                word(new.spec.memory.policy)
+            ));
+        }
         return;
     }
     let why = format!(
@@ -69,6 +82,11 @@ fn measured_data(status: &RedisClusterStatus) -> Option<u128> {
     status.used_memory.and_then(|bytes| u128::try_from(bytes).ok())
 }
 
+/// The policy in Redis' own word.
+fn word(policy: EvictionPolicy) -> String {
+    serde_json::to_value(policy).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
 /// Whether Redis may drop any key to make room: such a cluster is a cache by its owner's own word.
 const fn evicts(policy: EvictionPolicy) -> bool {
     match policy {
@@ -93,14 +111,16 @@ fn keeps_persistence(
     }
     let held = status.keys.map_or_else(|| "may hold data".to_owned(), |keys| format!("holds {keys} keys"));
     let why = format!(
-        "the cluster {held} that would no longer be written to disk; keep an append-only file or at least one snapshot"
+        "the cluster {held} that would no longer be written to disk; keep an append-only file or a snapshot that is due within \
+         {SNAPSHOT_SECONDS_MOST} seconds and {SNAPSHOT_CHANGES_MOST} writes"
     );
     verdict.refuse(Objection::Invalid, Fault::forbidden(Path::new("spec.persistence"), why));
 }
 
-/// Whether anything is written to disk.
+/// Whether anything is written to disk that is worth counting on.
 pub(super) fn persists(spec: &RedisClusterSpec) -> bool {
-    spec.persistence.append_only.keeps_every_write() || !spec.persistence.snapshots.is_empty()
+    let counts = |point: &SavePoint| point.seconds <= SNAPSHOT_SECONDS_MOST && point.changes <= SNAPSHOT_CHANGES_MOST;
+    spec.persistence.append_only.keeps_every_write() || spec.persistence.snapshots.iter().any(counts)
 }
 
 /// A number of bytes for people: three digits and a binary suffix, rounded up.

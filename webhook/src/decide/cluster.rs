@@ -6,13 +6,15 @@ use types::{
     validate,
 };
 
-use super::{Objection, Verdict, capacity, disruption, policy, worse};
+use super::{Objection, Verdict, capacity, consequence, disruption, leftover, policy, worse};
 use crate::{facts::Facts, review::Request};
 
-/// A new cluster: its shape, and the policies of its namespace.
+/// A new cluster: its shape, what a former one left behind, and the policies of its namespace.
 pub(super) fn create(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, facts: &Facts) {
     verdict.refuse_all(Objection::Invalid, validate::cluster(new));
+    leftover::check(verdict, namespace, new, facts);
     policy::apply(verdict, namespace, new, None, facts);
+    consequence::tell(verdict, &new.spec, None);
 }
 
 /// A changed cluster. One that is being deleted is never held up, nor a change that leaves the spec as it is.
@@ -25,6 +27,7 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
     capacity::check(verdict, new, old);
     disruption::check(verdict, new, old);
     policy::apply(verdict, namespace, new, Some(old), facts);
+    consequence::tell(verdict, &new.spec, Some(&old.spec));
 }
 
 /// The scale subresource: the same as changing `spec.shards` of the live cluster, in the words of a Scale.

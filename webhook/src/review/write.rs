@@ -95,7 +95,7 @@ fn status<'a>(request: &'a Request<'_>, denial: &'a Denial) -> WireStatus<'a> {
     let (code, reason) = match denial.objection() {
         Objection::Malformed => (400, "BadRequest"),
         Objection::Invalid => (422, "Invalid"),
-        Objection::Conflict => (409, "Conflict"),
+        Objection::Conflict | Objection::Leftover => (409, "Conflict"),
         Objection::Forbidden => (403, "Forbidden"),
         Objection::Unknown => (503, "ServiceUnavailable"),
     };

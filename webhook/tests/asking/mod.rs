@@ -6,6 +6,7 @@ use types::{RedisCluster, RedisOperation, RedisPolicy};
 use webhook::{
     Facts, Stage,
     decide::{Verdict, decide, policy::Policy},
+    facts::Claim,
     review,
 };
 
@@ -76,6 +77,20 @@ pub(crate) fn with_operation(mut facts: Facts, name: &str, spec: &Value, phase: 
     let operation: RedisOperation = serde_json::from_value(object).unwrap();
     facts.operations.put("shop", name, operation);
     facts
+}
+
+/// A claim as the StatefulSet controller makes it for a member.
+pub(crate) fn with_claim(mut facts: Facts, cluster: &str, shard: u16, ordinal: u16) -> Facts {
+    let name = format!("data-{cluster}-{shard}-{ordinal}");
+    let labels = json!({"redis.kun.io/cluster": cluster, "redis.kun.io/shard": shard.to_string()});
+    let metadata = serde_json::from_value(json!({"name": name, "labels": labels})).unwrap();
+    facts.claims.put("shop", &name, Claim::of(&metadata));
+    facts
+}
+
+/// What nothing is to be said about: nothing more is to be known of its data.
+pub(crate) fn a_careful_spec() -> Value {
+    json!({"resources": {"limits": {"memory": "1Gi"}}, "storage": {"size": "10Gi"}})
 }
 
 pub(crate) fn with_namespace(mut facts: Facts, labels: &Value) -> Facts {

@@ -1,0 +1,68 @@
+//! Volumes that a former cluster of the same name left behind. Whoever deletes a cluster of five shards and creates it again with three (as
+//! a controlled repository does) would have two fifths of the slots on volumes that nobody mounts.
+
+use std::collections::BTreeSet;
+
+use types::{
+    RedisCluster,
+    cluster::Mode,
+    field::{Fault, Path},
+    names::{self, LABEL_CLUSTER, LABEL_SHARD},
+};
+
+use super::{Objection, Verdict};
+use crate::facts::{Claim, Facts};
+
+/// Most claims that are named: the command names all of them.
+const NAMED_MOST: usize = 6;
+
+/// Refuses a new cluster that leaves out shards whose volumes there are, and warns of other volumes that it would not use.
+pub(super) fn check(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, facts: &Facts) {
+    // One that is recovered has been before, and counts on: what lies beyond its shards it has scaled away itself.
+    if new.metadata.generation.is_some_and(|generation| generation > 1) {
+        return;
+    }
+    let (spec, name) = (&new.spec, new.metadata.name.as_deref().unwrap_or_default());
+    let claims: Vec<(&str, &Claim)> = facts.claims_of(namespace, name).collect();
+    if spec.storage.is_none() {
+        if let Some(named) = named(claims.iter().map(|(name, _)| *name)) {
+            verdict.warn(format!("spec.storage: volumes of a former cluster of this name stay unused: {named}"));
+        }
+        return;
+    }
+    let is_beyond = |claim: &Claim| claim.shard >= spec.shards();
+    let beyond: Vec<_> = claims.iter().filter(|(_, claim)| is_beyond(claim)).collect();
+    let shards: BTreeSet<u16> = beyond.iter().map(|(_, claim)| claim.shard).collect();
+    if let (Some(last), Some(named)) = (shards.last(), named(beyond.iter().map(|(name, _)| *name))) {
+        let mode = match spec.mode {
+            Mode::Cluster => "",
+            Mode::Standalone => "mode: Cluster and ",
+        };
+        let (words, all) = (names::shards(&shards), last.saturating_add(1));
+        let list: Vec<String> = shards.iter().map(u16::to_string).collect();
+        let selector = format!("{LABEL_CLUSTER}={name},{LABEL_SHARD} in ({})", list.join(","));
+        let why = format!(
+            "volumes of {words} of a former cluster of this name exist and may hold slots: create it with {mode}shards: {all}; or, if nothing \
+             on them is wanted, delete these claims: {named} (kubectl delete pvc -n {namespace} -l '{selector}')"
+        );
+        verdict.refuse(Objection::Leftover, Fault::forbidden(Path::new("spec.shards"), why));
+    }
+    let unused = claims.iter().filter(|(_, claim)| !is_beyond(claim) && claim.ordinal >= spec.members_per_shard());
+    if let Some(named) = named(unused.map(|(name, _)| *name)) {
+        verdict.warn(format!(
+            "spec.replicasPerShard: volumes of a former cluster of this name stay unused, one may be of its last primary: {named}"
+        ));
+    }
+}
+
+/// Names of claims as one text; `None`: there are none.
+fn named<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<&str> = names.collect();
+    let rest = names.len().saturating_sub(NAMED_MOST);
+    let first = names.get(..NAMED_MOST).unwrap_or(&names).join(", ");
+    match (names.is_empty(), rest) {
+        (true, _) => None,
+        (false, 0) => Some(first),
+        (false, rest) => Some(format!("{first} and {rest} more")),
+    }
+}

@@ -1,0 +1,91 @@
+//! What a former cluster of the same name left behind, and a new one that would not use it.
+
+use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, with_claim};
+use serde_json::{Value, json};
+use webhook::{Facts, decide::Objection, facts::Claim};
+
+/// Five shards of two members were deleted, their volumes are there.
+fn five_shards() -> Facts {
+    let members = (0..5).flat_map(|shard| [(shard, 0), (shard, 1)]);
+    members.fold(Facts::default(), |facts, (shard, ordinal)| with_claim(facts, "orders", shard, ordinal))
+}
+
+fn with(changes: &Value) -> Value {
+    let mut spec = a_careful_spec();
+    for (name, value) in changes.as_object().unwrap() {
+        spec[name] = value.clone();
+    }
+    spec
+}
+
+#[test]
+fn a_cluster_that_leaves_out_shards_whose_volumes_exist_is_refused() {
+    let verdict = created(&with(&json!({"shards": 3})), &five_shards());
+    assert_eq!(
+        denial(&verdict),
+        "spec.shards: Forbidden: volumes of shards 3 and 4 of a former cluster of this name exist and may hold slots: create it with shards: 5; \
+         or, if nothing on them is wanted, delete these claims: data-orders-3-0, data-orders-3-1, data-orders-4-0, data-orders-4-1 (kubectl \
+         delete pvc -n shop -l 'redis.kun.io/cluster=orders,redis.kun.io/shard in (3,4)')"
+    );
+    assert_eq!(verdict.denial.as_ref().map(webhook::decide::Denial::objection), Some(Objection::Leftover));
+    // They may be gone in a moment.
+    assert!(verdict.hangs_on_unknown());
+    let alone = created(&with(&json!({"mode": "Standalone"})), &five_shards());
+    let text = denial(&alone);
+    assert!(
+        text.contains("volumes of shards 1, 2, 3 and 4 of a former") && text.contains("mode: Cluster and shards: 5;"),
+        "{text}"
+    );
+    assert!(text.contains("data-orders-3-1 and 2 more (kubectl"), "{text}");
+}
+
+#[test]
+fn volumes_that_are_used_again_or_are_of_others_are_in_nobodys_way() {
+    let fine = |spec: &Value, facts: &Facts| assert_eq!(created(spec, facts), webhook::decide::Verdict::default());
+    fine(&with(&json!({"shards": 5})), &five_shards());
+    fine(&with(&json!({"shards": 6})), &five_shards());
+    fine(&with(&json!({"shards": 3})), &with_claim(Facts::default(), "carts", 4, 0));
+    let metadata = |name: &str, labels: Value, more: Value| {
+        let mut metadata = json!({"name": name, "labels": labels});
+        metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        Claim::of(&serde_json::from_value(metadata).unwrap())
+    };
+    let labels = json!({"redis.kun.io/cluster": "orders", "redis.kun.io/shard": "3"});
+    let found = Claim { cluster: "orders".to_owned(), shard: 3, ordinal: 1 };
+    assert_eq!(metadata("data-orders-3-1", labels.clone(), json!({})), Some(found));
+    // Somebody else's that only bears the labels, one without them, one that is on its way out.
+    assert_eq!(metadata("mine-3-1", labels.clone(), json!({})), None);
+    assert_eq!(metadata("data-orders-3-1", json!({}), json!({})), None);
+    assert_eq!(metadata("data-orders-3-1", labels, json!({"deletionTimestamp": "2026-01-01T00:00:00Z"})), None);
+}
+
+#[test]
+fn a_recovered_cluster_has_scaled_away_what_lies_beyond_its_shards() {
+    let mut object = a_cluster(&with(&json!({"shards": 3})), &Value::Null);
+    object["metadata"]["generation"] = json!(2);
+    let verdict = ask("CREATE", "redisclusters", &object, &Value::Null, &five_shards());
+    assert_eq!(verdict, webhook::decide::Verdict::default());
+    object["metadata"]["generation"] = json!(1);
+    assert!(!ask("CREATE", "redisclusters", &object, &Value::Null, &five_shards()).is_allowed());
+}
+
+#[test]
+fn volumes_that_stay_unused_are_told() {
+    let warnings = |spec: &Value| {
+        let verdict = created(spec, &five_shards());
+        assert!(verdict.is_allowed(), "{}", denial(&verdict));
+        verdict.warnings
+    };
+    let told = warnings(&with(&json!({"shards": 5, "replicasPerShard": 0})));
+    assert_eq!(
+        told[0],
+        "spec.replicasPerShard: volumes of a former cluster of this name stay unused, one may be of its last primary: data-orders-0-1, \
+         data-orders-1-1, data-orders-2-1, data-orders-3-1, data-orders-4-1"
+    );
+    let told = warnings(&with(&json!({"shards": 3, "storage": null})));
+    assert_eq!(
+        told[0],
+        "spec.storage: volumes of a former cluster of this name stay unused: data-orders-0-0, data-orders-0-1, data-orders-1-0, \
+         data-orders-1-1, data-orders-2-0, data-orders-2-1 and 4 more"
+    );
+}
