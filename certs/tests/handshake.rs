@@ -213,9 +213,11 @@ async fn changed_files_are_taken_and_half_a_change_is_not() {
     write("tls.key", &first.key_pem);
     let paths = MaterialPaths { identity: Some((path("tls.crt"), path("tls.key"))), authorities: None };
     let reloading = Reloading::new(paths.read().unwrap()).unwrap();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     let watching = {
         let reloading = reloading.clone();
-        tokio::spawn(async move { reloading.watch_files(paths, Duration::from_millis(10)).await })
+        let tell = move |material: &Material| tell.send(material.identity.clone()).unwrap();
+        tokio::spawn(async move { reloading.watch_files_and(paths, Duration::from_millis(10), tell).await })
     };
     let address = serve(reloading.server_config(ClientAuth::Off, &[]).unwrap()).await;
     let shown = || async {
@@ -234,6 +236,7 @@ async fn changed_files_are_taken_and_half_a_change_is_not() {
         }
     };
     tokio::time::timeout(hung::answer(), taken).await.expect("the second certificate is taken");
+    assert_eq!(told.recv().await, Some(Some(second)), "and nothing was told of the half");
     watching.abort();
 }
 

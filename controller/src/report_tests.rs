@@ -83,7 +83,7 @@ fn slots_that_went_with_shards_whose_volumes_exist_come_back_by_a_command_that_i
     assert_eq!(scene.says("Degraded"), said(Status::True, "NeedsAPerson", &lost.to_string()));
     scene.left_behind = BTreeSet::from([3, 4]);
     let text = format!(
-        "volumes of shards 3 and 4 exist and may hold them: kubectl scale rediscluster/orders -n shop --replicas=5; {lost}"
+        "volumes of shards 3 and 4 exist and may hold the slots that are missing: kubectl scale rediscluster/orders -n shop --replicas=5; {lost}"
     );
     assert_eq!(scene.says("Degraded"), said(Status::True, "ShardsMissing", &text));
     assert_eq!(scene.says("Ready"), said(Status::False, "ShardsMissing", &text));
@@ -103,11 +103,12 @@ fn only_volumes_that_kun_had_made_and_of_which_nothing_runs_are_left_behind() {
     let names =
         [("data-orders-2-0", 2), ("data-orders-3-0", 3), ("data-orders-4-1", 4), ("data-orders-5-0", 5), ("mine", 6)];
     for (name, shard) in names {
-        gathered.claims.insert(name.to_owned(), serde_json::from_value(labelled(name, shard)).map(Into::into).unwrap());
+        let claim = serde_json::from_value(labelled(name, shard)).unwrap();
+        gathered.claims.insert(name.to_owned(), std::sync::Arc::new(claim));
     }
     // Shard 5 is on its way out, with a member that still runs.
-    let set = serde_json::from_value(labelled("orders-5", 5)).map(Into::into).unwrap();
-    gathered.stateful_sets.insert("orders-5".to_owned(), set);
+    let set = serde_json::from_value(labelled("orders-5", 5)).unwrap();
+    gathered.stateful_sets.insert("orders-5".to_owned(), std::sync::Arc::new(set));
     assert_eq!(left_behind(&gathered, 3), BTreeSet::from([3, 4]));
     assert_eq!(left_behind(&gathered, 5), BTreeSet::new());
 }

@@ -19,7 +19,7 @@ async fn slots_that_a_smaller_cluster_leaves_behind_are_told_and_come_back() -> 
     let fixture = Fixture::idle(Standalone::start().await?, 5, 0, &json!({})).await?;
     let mut client = client(&fixture).await?;
     for index in 0..KEYS {
-        let outcome = client.set(&format!("kept:{index}"), format!("{index}")).await;
+        let outcome = client.set(format!("kept:{index}"), format!("{index}")).await;
         ensure!(matches!(outcome, Outcome::Acked(_)), "{index}: {outcome:?}");
     }
     let kubectl = &fixture.kubectl;
@@ -39,7 +39,7 @@ async fn slots_that_a_smaller_cluster_leaves_behind_are_told_and_come_back() -> 
     story::ready(kubectl, "orders", 5).await?;
     let mut client = self::client(&fixture).await?;
     for index in 0..KEYS {
-        let found = client.get(&format!("kept:{index}")).await.map_err(anyhow::Error::msg)?;
+        let found = client.get(format!("kept:{index}")).await.map_err(anyhow::Error::msg)?;
         ensure!(found.as_deref() == Some(index.to_string().as_bytes()), "{index}: {found:?}");
     }
     Ok(())

@@ -34,6 +34,6 @@ pub fn advice(key: &Key, left: &BTreeSet<u16>) -> Option<String> {
     let all = left.last()?.saturating_add(1);
     let (words, Key { namespace, name }) = (names::shards(left), key);
     Some(format!(
-        "volumes of {words} exist and may hold them: kubectl scale rediscluster/{name} -n {namespace} --replicas={all}"
+        "volumes of {words} exist and may hold the slots that are missing: kubectl scale rediscluster/{name} -n {namespace} --replicas={all}"
     ))
 }
