@@ -141,6 +141,11 @@ pub struct Limits {
     /// A failover that was asked for is not asked for again before this time: a manual failover expires by itself after 5 s. (How long
     /// the shard rests after an election depends on its node timeout.)
     pub failover_patience_millis: u64,
+    /// Two members that have been introduced are not introduced again before this time: so long Redis tries at least (a handshake lives
+    /// for the node timeout, and a second if that is shorter). Each time it was in vain the wait doubles …
+    pub meet_again_millis: u64,
+    /// … up to this: what is wrong then is not mended by introductions, and they must not be what keeps the nodes busy.
+    pub meet_again_most_millis: u64,
 }
 
 impl Default for Limits {
@@ -156,6 +161,8 @@ impl Default for Limits {
             missed_bytes: 64 << 10,
             unseen_millis: 3_000,
             failover_patience_millis: 6_000,
+            meet_again_millis: 1_000,
+            meet_again_most_millis: 15_000,
         }
     }
 }

@@ -53,6 +53,13 @@ fn places<'a>(desired: &Desired, observed: &'a Observed, faults: &mut Vec<String
             }
         }
     }
+    for pod in observed.elsewhere.keys().filter(|_| desired.mode == Mode::Cluster) {
+        say(faults, nodes.contains_key(pod), || alloc::format!("{pod} runs a second time"));
+    }
+    for (pod, node) in nodes.iter().filter(|_| desired.mode == Mode::Cluster) {
+        let twin = nodes.iter().any(|(other, found)| other != pod && found.id == node.id);
+        say(faults, twin, || alloc::format!("{pod} is not the only one with its identity"));
+    }
     let want = usize::from(desired.shards) * (usize::from(desired.replicas) + 1);
     say(faults, nodes.len() != want, || alloc::format!("{} of {want} members answer", nodes.len()));
     nodes

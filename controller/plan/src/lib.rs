@@ -23,9 +23,12 @@ mod phase;
 mod safety;
 mod scene;
 mod sentences;
+mod twins;
 
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode};
-pub use observed::{Address, Gap, Health, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen};
+pub use observed::{
+    Address, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen,
+};
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};
 pub use preview::{Preview, preview};

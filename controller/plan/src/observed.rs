@@ -93,6 +93,22 @@ pub struct Observed {
     /// Shards whose primary role moved or was asked to move: shard → milliseconds since. Where the past is not known, it moved when the
     /// shard was first looked at. Absent: not in living memory.
     pub elections: BTreeMap<u16, u64>,
+    /// Members whose identity a second process has that is none of these members: where its agent answers, by a certificate of this very
+    /// cluster.
+    pub elsewhere: BTreeMap<Pod, Address>,
+    /// Introductions that were made lately, by the two members, the lower place first.
+    pub introduced: BTreeMap<(Pod, Pod), Introduced>,
+}
+
+/// An introduction that was made, and may still have an effect.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Introduced {
+    /// Where the two were; elsewhere they are introduced anew.
+    pub at: [Address; 2],
+    /// How long ago the last time was.
+    pub since_millis: u64,
+    /// How many times it was done with both of them there.
+    pub times: u32,
 }
 
 /// One place and what was found there.

@@ -4,6 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::observed::{Address, NodeId, Pod};
+use crate::slots::SlotSet;
 use crate::step::Step;
 
 /// The next batch, what is waited for, and what cannot be done.
@@ -188,6 +189,35 @@ pub enum Waiting {
     },
 }
 
+impl Waiting {
+    /// The shard it is about; `None`: the whole cluster.
+    pub(crate) fn shard(&self) -> Option<u16> {
+        match self {
+            Self::Start { pod }
+            | Self::Unknown { pod, .. }
+            | Self::Loading { pod }
+            | Self::Held { pod, .. }
+            | Self::Conflict { one: pod, .. }
+            | Self::Sync { pod, .. }
+            | Self::Copy { pod, .. }
+            | Self::Disk { pod }
+            | Self::Leftover { pod, .. }
+            | Self::Terminating { pod }
+            | Self::Leaving { pod } => Some(pod.shard),
+            Self::Election { shard, .. }
+            | Self::Failover { shard, .. }
+            | Self::Rest { shard, .. }
+            | Self::Primary { shard, .. }
+            | Self::Approval { shard, .. } => Some(*shard),
+            Self::Members { .. }
+            | Self::Introductions { .. }
+            | Self::Agreement { .. }
+            | Self::MigrationPaused { .. }
+            | Self::Ghost { .. } => None,
+        }
+    }
+}
+
 /// What is wanted and cannot be done without a person.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Refused {
@@ -201,6 +231,32 @@ pub enum Refused {
         address: Address,
         /// Slots it owns there.
         slots: u16,
+    },
+    /// Two processes have one identity: both take writes for the same slots, and what is said of that node is true of one of them.
+    Twins {
+        /// The identity.
+        id: NodeId,
+        /// A member that has it.
+        pod: Pod,
+        /// Where that member is.
+        address: Address,
+        /// The other process, if it is a member.
+        other: Option<Pod>,
+        /// Where the other process is.
+        other_address: Address,
+        /// The member that was another node before: the volume it has now is a copy of the other's.
+        copied: Option<Pod>,
+    },
+    /// A primary that has been replaced in its shard holds keys, so that Redis does not let it become a replica.
+    Former {
+        /// The member.
+        pod: Pod,
+        /// Who took over from it and owns the slots of all of these keys; `None`: some are in slots of others.
+        heir: Option<Pod>,
+        /// Its keys.
+        keys: u64,
+        /// Their slots.
+        slots: SlotSet,
     },
     /// Too few primaries answer to elect another.
     NoQuorum {

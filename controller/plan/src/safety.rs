@@ -250,6 +250,26 @@ pub(crate) fn ready_for_claim(scene: &Scene<'_>, claimant: &Live<'_>, above: u64
     if ready == scene.live.len() { Ok(()) } else { Err(ready) }
 }
 
+/// The member owns nothing, and each of its keys has been counted by its slot: they may be anybody's otherwise.
+pub(crate) fn is_former(scene: &Scene<'_>, live: &Live<'_>) -> bool {
+    let counted = live.node.foreign_keys.values().fold(0_u64, |sum, keys| sum.saturating_add(*keys));
+    let is_bare = live.node.is_primary() && live.node.slots().is_empty() && scene.owned_by(live.pod).is_empty();
+    is_bare && live.node.keys > 0 && counted >= live.node.keys
+}
+
+/// Who has replaced a former primary and has a copy of what that one held: a newer primary of the same shard, which took over as its replica, and
+/// owns the slots of all these keys. Of keys in anybody else's slots nobody knows whether that one has them.
+pub(crate) fn heir_of<'a>(scene: &Scene<'a>, former: &Live<'_>) -> Option<Live<'a>> {
+    let heir = scene.owner(former.pod.shard).filter(|heir| heir.pod != former.pod)?;
+    let is_newer = heir.node.epoch > former.node.epoch;
+    (is_newer && slots_with_keys(former).difference(scene.owned_by(heir.pod)).is_empty()).then_some(heir)
+}
+
+/// Slots it does not own and holds keys of.
+pub(crate) fn slots_with_keys(live: &Live<'_>) -> SlotSet {
+    live.node.foreign_keys.iter().filter(|(_, keys)| **keys > 0).map(|(slot, _)| *slot).collect()
+}
+
 /// The place known to be this node's.
 fn home_of(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     scene.observed.members.iter().find(|(_, member)| identity(member) == Some(id)).map(|(pod, _)| *pod)

@@ -2,8 +2,9 @@
 
 use core::fmt;
 
-use crate::observed::Pod;
+use crate::observed::{Address, NodeId, Pod};
 use crate::plan::{Refused, Waiting};
+use crate::slots::SlotSet;
 
 /// Of a member whose disk is behind its memory.
 const REWRITES: &str =
@@ -34,6 +35,50 @@ fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Re
          without that member, create a failover of shard {} with mode Force and acceptDataLoss",
         pod.shard
     )
+}
+
+fn former(f: &mut fmt::Formatter<'_>, pod: Pod, heir: Option<Pod>, keys: u64, slots: &SlotSet) -> fmt::Result {
+    write!(
+        f,
+        "member {pod} has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds {keys} keys of the \
+         slots {slots}. "
+    )?;
+    match heir {
+        Some(heir) => write!(
+            f,
+            "{heir} took over with its copy of them and owns these slots; what {pod} was told too late to be in that copy nobody else has. "
+        )?,
+        None => write!(f, "Others own these slots, and whether they have these keys is not known: compare first. ")?,
+    }
+    write!(f, "To give up what {pod} holds, delete its claim and its pod: it comes back empty, as a replica")
+}
+
+fn twins(
+    f: &mut fmt::Formatter<'_>,
+    id: NodeId,
+    (pod, address): (Pod, &Address),
+    (other, other_address): (Option<Pod>, &Address),
+    copied: Option<Pod>,
+) -> fmt::Result {
+    write!(f, "node {} runs twice, as member {pod} at {address} and ", id.short())?;
+    match other {
+        Some(other) => write!(f, "as member {other} at {other_address}")?,
+        None => write!(f, "at {other_address}, where no pod of this cluster is")?,
+    }
+    write!(f, "; both take writes for the same slots, so nothing is done to these shards and nobody is introduced. ")?;
+    match (other, copied) {
+        (None, _) => {
+            write!(f, "End the process at {other_address}: a pod that was deleted by force still runs on its machine")
+        }
+        (Some(_), Some(copied)) => write!(
+            f,
+            "Member {copied} was another node before: its volume is a copy of the other's. Delete the claim and the pod of member {copied}"
+        ),
+        (Some(other), None) => write!(
+            f,
+            "The volume of one is a copy of the other's: find out which of {pod} and {other}, and delete its claim and its pod"
+        ),
+    }
 }
 
 impl fmt::Display for Waiting {
@@ -116,6 +161,10 @@ impl fmt::Display for Refused {
                 "member {seen_by} knows node {} at {address} with {slots} slots, which is no pod of this cluster; it is neither joined nor forgotten",
                 id.short()
             ),
+            Self::Twins { id, pod, address, other, other_address, copied } => {
+                twins(f, *id, (*pod, address), (*other, other_address), *copied)
+            }
+            Self::Former { pod, heir, keys, slots } => former(f, *pod, *heir, *keys, slots),
             Self::NoQuorum { alive, of, shard } => write!(
                 f,
                 "quorum lost: {alive} of {of} primaries answer, a majority is needed to promote a replica of shard {shard}"

@@ -372,3 +372,43 @@ fn a_planner_with_moods_is_caught() {
     }
     is_caught("the same input gives another plan", broken, stale);
 }
+
+#[test]
+fn a_planner_that_does_not_see_twins_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut blind = Observed { elsewhere: BTreeMap::new(), ..observed.clone() };
+        let mut known = Vec::new();
+        for member in blind.members.values_mut() {
+            if let Seen::Node(node) = &member.seen {
+                if known.contains(&node.id) {
+                    member.seen = Seen::Starting;
+                } else {
+                    known.push(node.id);
+                }
+            }
+        }
+        sound(desired, &blind, limits)
+    }
+    let lives = |planner: Planner, twin: fn(&mut crate::support::Run)| {
+        let mut run = crate::support::Run::created(Desired::cluster(3, 1), true);
+        run.planner = planner;
+        twin(&mut run);
+        (0..40).try_for_each(|_| {
+            run.round(usize::MAX, false)?;
+            run.tick(1);
+            Ok::<(), String>(())
+        })
+    };
+    let ways: [fn(&mut crate::support::Run); 2] = [
+        |run| run.world.copy_volume(Pod::new(0, 0), Pod::new(1, 0)),
+        |run| {
+            let _ = run.world.run_on(Pod::new(0, 0));
+        },
+    ];
+    for twin in ways {
+        lives(sound, twin).unwrap();
+        let fault = lives(broken, twin).unwrap_err();
+        let caught = ["while a node runs twice", "touches a shard of a node that runs twice"];
+        assert!(caught.iter().any(|words| fault.contains(words)), "{fault}");
+    }
+}

@@ -475,3 +475,114 @@ fn a_dead_member_with_the_epoch_of_the_source_holds_up_nothing() {
     ];
     survives(1, 2, false, Some(1_025_174_000_185_210_515), &history);
 }
+
+/// Rounds and ticks while something is wrong; gives the last plan, and every address that a member's table had for a node meanwhile.
+fn watch(run: &mut Run, at: Pod, id: plan::NodeId) -> (plan::Plan, std::collections::BTreeSet<String>) {
+    let (mut last, mut addresses) = (plan::Plan::default(), std::collections::BTreeSet::new());
+    for _ in 0..40 {
+        last = run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        run.tick(1);
+        addresses.extend(run.world.up(at).unwrap().table.get(&id).map(|peer| peer.address.clone()));
+    }
+    (last, addresses)
+}
+
+#[test]
+fn a_node_that_runs_on_a_copied_volume_too_stops_what_concerns_it() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let (pod, other) = (Pod::new(0, 0), Pod::new(1, 0));
+    let id = run.world.up(pod).unwrap().id;
+    run.world.copy_volume(pod, other);
+    let (plan, addresses) = watch(&mut run, Pod::new(2, 0), id);
+    let [address, other_address] = [pod, other].map(|pod| run.world.homes[&pod].address.clone());
+    // Everybody believes whoever spoke last: nobody finds the member where its pod is, whoever is introduced to whom.
+    assert_eq!(addresses, [other_address.clone()].into());
+    let told = Refused::Twins { id, pod, address, other: Some(other), other_address, copied: None };
+    assert_eq!((plan.steps, plan.refused), (vec![], vec![told]));
+    // The way out that the sentence names.
+    run.wipe(other);
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn a_pod_that_runs_on_after_it_was_replaced_stops_what_concerns_it() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let pod = Pod::new(0, 0);
+    let id = run.world.up(pod).unwrap().id;
+    let outside = run.world.run_on(pod);
+    let (plan, addresses) = watch(&mut run, Pod::new(2, 0), id);
+    let [address, other_address] = [pod, outside].map(|pod| run.world.homes[&pod].address.clone());
+    assert_eq!(addresses, [other_address.clone()].into());
+    let told = Refused::Twins { id, pod, address, other: None, other_address, copied: None };
+    assert_eq!((plan.steps, plan.refused), (vec![], vec![told]));
+    run.world.homes.remove(&outside);
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn a_dead_primary_of_another_shard_is_replaced_while_a_node_runs_twice() {
+    let mut run = Run::created(Desired::cluster(4, 1), true);
+    run.world.copy_volume(Pod::new(0, 0), Pod::new(0, 1));
+    let id = run.world.up(Pod::new(0, 0)).unwrap().id;
+    watch(&mut run, Pod::new(1, 0), id);
+    run.crash(Pod::new(2, 0), true);
+    let heir = run.world.up(Pod::new(2, 1)).unwrap().id;
+    let plan = plan::plan(&run.desired, &run.world.observe(), &run.limits);
+    let promoted = plan.steps.iter().map(|step| matches!(step, Step::Failover { replica, .. } if replica.id == heir));
+    assert_eq!(promoted.collect::<Vec<_>>(), [true], "{plan:?}");
+}
+
+#[test]
+fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let (former, heir, giver) = (Pod::new(0, 0), Pod::new(0, 1), Pod::new(1, 0));
+    let ids = [former, giver].map(|pod| run.world.up(pod).unwrap().id);
+    let slot = 8_191;
+    // Half moved, with its keys at both ends of the replication.
+    for (pod, mark) in [(giver, Open::Migrating(ids[0])), (former, Open::Importing(ids[1]))] {
+        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().open.insert(slot, mark);
+    }
+    let server = |run: &mut Run, pod| run.world.homes.get_mut(&pod).unwrap().server.clone().unwrap();
+    let keys = server(&mut run, giver).data.remove(&slot).unwrap();
+    for pod in [former, heir] {
+        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().data.insert(slot, keys.clone());
+    }
+    for pod in [giver, Pod::new(1, 1)] {
+        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().data.remove(&slot);
+    }
+    // Else the slot would go home again.
+    run.desired.migration_paused = true;
+    run.cut_off(former);
+    run.world.homes.get_mut(&former).unwrap().hidden = true;
+    // Its replica is elected and gets the slot.
+    for _ in 0..30 {
+        run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        run.tick(1);
+    }
+    assert!(run.world.up(heir).unwrap().slots().contains(slot));
+    run.rejoin_all();
+    run.world.homes.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
+    let before = run.world.homes[&Pod::new(2, 1)].address.clone();
+    let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+    let slots = [slot].into_iter().collect();
+    let told = Refused::Former { pod: former, heir: Some(heir), keys: u64::try_from(keys.len()).unwrap(), slots };
+    assert_eq!((plan.steps, plan.refused), (vec![], vec![told]));
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+    assert_ne!(before, run.world.homes[&Pod::new(2, 1)].address, "the rest goes on: a replica was restarted");
+    // The way out that the sentence names.
+    run.desired.migration_paused = false;
+    run.wipe(former);
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn volumes_that_were_swapped_end_as_a_whole_cluster() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let pods = [Pod::new(0, 0), Pod::new(1, 0)];
+    pods.iter().for_each(|pod| run.world.crash(*pod, true));
+    let [one, other] = pods.map(|pod| run.world.homes.get_mut(&pod).unwrap().server.take());
+    for (pod, files) in pods.into_iter().zip([other, one]) {
+        run.world.homes.get_mut(&pod).unwrap().server = files;
+    }
+    assert!(settle(&mut run).is_satisfied());
+}

@@ -71,7 +71,7 @@ fn layout(text: &str) -> Observed {
         let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
         (*pod, Member { outdated, terminating: false, last_id, site, seen: seen(*pod, word) })
     });
-    Observed { members: members.collect(), failovers_asked: BTreeMap::new(), elections: BTreeMap::new() }
+    Observed { members: members.collect(), ..Observed::default() }
 }
 
 fn peer(pod: Pod, role: PeerRole, alive: bool) -> Peer {
@@ -268,6 +268,67 @@ fn two_clusters_are_never_joined_and_strangers_never_forgotten() {
     let told = told(&Desired::cluster(3, 1), &observed);
     assert!(!told.iter().any(|line| line.starts_with("introduce")), "{told:?}");
     assert!(told.contains(&refused.to_owned()), "{told:?}");
+}
+
+#[test]
+fn a_node_that_runs_twice_is_told_and_neither_introduced_nor_built_on() {
+    let mut observed = layout(THREE);
+    at(&mut observed, "1-0").id = id(pod("0-0"));
+    // What a controller would do if it took the two for two nodes: introduce them, for ever.
+    let told_of = |observed: &Observed| told(&Desired::cluster(3, 1), observed);
+    let both = "node 00000000 runs twice, as member 0-0 at 0-0 and as member 1-0 at 1-0; both take writes for the same slots, so nothing is done to \
+                these shards and nobody is introduced. ";
+    let copied = "Member 1-0 was another node before: its volume is a copy of the other's. Delete the claim and the pod of member 1-0";
+    assert!(told_of(&observed).contains(&format!("refuses: {both}{copied}")), "{:?}", told_of(&observed));
+    let quiet = |observed: &Observed| {
+        let plan = plan::plan(&Desired::cluster(3, 1), observed, &Limits::default());
+        plan.steps.is_empty() && plan.waiting.iter().all(|why| !why.to_string().contains("shard 0"))
+    };
+    assert!(quiet(&observed));
+    observed.members.get_mut(&pod("1-0")).unwrap().last_id = Some(id(pod("0-0")));
+    let unclear =
+        "The volume of one is a copy of the other's: find out which of 0-0 and 1-0, and delete its claim and its pod";
+    assert!(told_of(&observed).contains(&format!("refuses: {both}{unclear}")), "{:?}", told_of(&observed));
+
+    // One process at the address of two places: nobody knows yet whose it is.
+    at(&mut observed, "1-0").address = "0-0".to_owned();
+    assert!(quiet(&observed));
+    let unknown =
+        ["0-0", "1-0"].map(|pod| format!("waits: member {pod} has not answered for 0 s; its state is not known"));
+    let told = told_of(&observed);
+    assert!(
+        unknown.iter().all(|line| told.contains(line)) && !told.iter().any(|line| line.contains("twice")),
+        "{told:?}"
+    );
+
+    let mut observed = layout(&THREE.replacen("r0-0", "r0-0!", 1));
+    observed.elsewhere.insert(pod("0-0"), "10.9.9.9:6379".to_owned());
+    let outside = "refuses: node 00000000 runs twice, as member 0-0 at 0-0 and at 10.9.9.9:6379, where no pod of this cluster is; both take writes \
+                   for the same slots, so nothing is done to these shards and nobody is introduced. End the process at 10.9.9.9:6379: a pod that was \
+                   deleted by force still runs on its machine";
+    assert!(told_of(&observed).contains(&outside.to_owned()), "{:?}", told_of(&observed));
+    assert!(quiet(&observed), "{:?}", told_of(&observed));
+}
+
+#[test]
+fn an_introduction_is_given_time_and_repeated_ever_more_seldom() {
+    let mut observed = layout(THREE);
+    at(&mut observed, "2-1").peers.remove(&id(pod("2-0")));
+    let introduces = |observed: &Observed| {
+        let plan = plan::plan(&Desired::cluster(3, 1), observed, &Limits::default());
+        plan.steps.iter().any(|step| step.to_string() == "introduce 2-1 at 2-1 to 2-0")
+    };
+    assert!(introduces(&observed));
+    let mut after = |since_millis, times, at: [&str; 2]| {
+        let told = plan::Introduced { at: at.map(str::to_owned), since_millis, times };
+        observed.introduced = [((pod("2-0"), pod("2-1")), told)].into();
+        introduces(&observed)
+    };
+    let here = ["2-0", "2-1"];
+    let table = [(999, 1), (1_000, 1), (1_999, 2), (2_000, 2), (7_999, 4), (8_000, 4), (14_999, 5), (15_000, 99)];
+    let again = table.map(|(since, times)| after(since, times, here));
+    assert_eq!(again, [false, true, false, true, false, true, false, true]);
+    assert!(after(0, 9, ["2-0", "10.0.0.9:6379"]), "it has come back at another address");
 }
 
 #[test]

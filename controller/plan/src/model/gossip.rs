@@ -66,7 +66,8 @@ impl World {
     }
 
     fn add(&mut self, at: Pod, word: &Word) {
-        let Some(server) = self.up_mut(at) else { return };
+        // Who hears of itself makes no entry (Redis changes the address in its own line).
+        let Some(server) = self.up_mut(at).filter(|server| server.id != word.id) else { return };
         let role = match &word.role {
             PeerRole::Primary { .. } => PeerRole::Primary { slots: SlotSet::EMPTY },
             PeerRole::Replica { of } => PeerRole::Replica { of: *of },
@@ -197,9 +198,7 @@ impl World {
     }
 
     fn reaches(&self, from: Pod, id: NodeId, peer: &Peer) -> bool {
-        self.place_of(id).is_some_and(|to| {
-            self.linked(from, to) && self.homes.get(&to).is_some_and(|home| home.address == peer.address)
-        })
+        self.place_at(id, &peer.address).is_some_and(|to| self.linked(from, to))
     }
 
     /// A synced replica of a primary that most believe dead asks for votes. Its agent forbids it where its copy is not whole.
@@ -290,7 +289,8 @@ impl World {
                 .and_then(|server| server.table.get(&primary))
                 .is_some_and(|peer| self.reaches(pod, primary, peer));
             let reachable = reachable && self.homes.get(&pod).is_some_and(|home| !home.unlinked);
-            let source = self.place_of(primary).filter(|_| reachable);
+            let at = self.up(pod).and_then(|server| server.table.get(&primary)).map(|peer| &peer.address);
+            let source = at.and_then(|at| self.place_at(primary, at)).filter(|_| reachable);
             let is_heard =
                 self.place_of(primary).and_then(|from| self.homes.get(&from)).is_some_and(|home| !home.cut_off);
             let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset));

@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use super::{Data, Home, Process, Server, World};
-use crate::observed::{Health, Member, Node, Observed, Open, PeerRole, Pod, Role, Seen};
+use crate::observed::{Address, Health, Introduced, Member, Node, Observed, Open, PeerRole, Pod, Role, Seen};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -24,7 +24,8 @@ impl World {
     /// What the controller sees now. It remembers identities.
     pub fn observe(&mut self) -> Observed {
         let mut members = BTreeMap::new();
-        let servers: BTreeMap<Pod, Seen> = self.homes.iter().map(|(pod, home)| (*pod, self.seen(home))).collect();
+        let placed = self.homes.iter().filter(|(_, home)| !home.outside);
+        let servers: BTreeMap<Pod, Seen> = placed.map(|(pod, home)| (*pod, self.seen(home))).collect();
         for (pod, seen) in servers {
             let Some(home) = self.homes.get_mut(&pod) else { continue };
             if let Seen::Node(node) = &seen {
@@ -36,7 +37,23 @@ impl World {
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
-        Observed { members, failovers_asked, elections }
+        let introduced = self.met.iter().map(|(pair, (at, when, times))| {
+            (*pair, Introduced { at: at.clone(), since_millis: (self.now - when) * 1_000, times: *times })
+        });
+        let introduced = introduced.collect();
+        let elsewhere = self.elsewhere(&members);
+        Observed { members, failovers_asked, elections, elsewhere, introduced }
+    }
+
+    /// What the agents of processes outside of every place tell.
+    fn elsewhere(&self, members: &BTreeMap<Pod, Member>) -> BTreeMap<Pod, Address> {
+        let outside = self.homes.values().filter(|home| home.outside && home.process == Process::Up && !home.hidden);
+        let named = outside.filter_map(|home| Some((home.server.as_ref()?.id, home.address.clone())));
+        let twins = named.filter_map(|(id, address)| {
+            let is = |member: &Member| matches!(&member.seen, Seen::Node(node) if node.id == id);
+            members.iter().find(|(_, member)| is(member)).map(|(pod, _)| (*pod, address))
+        });
+        twins.collect()
     }
 
     fn seen(&self, home: &Home) -> Seen {

@@ -217,6 +217,8 @@ pub struct Home {
     pub last_id: Option<NodeId>,
     /// Where its pod runs.
     pub site: Site,
+    /// No place at all: a process that runs on although its pod has been replaced. Nobody but its agent tells of it.
+    pub outside: bool,
 }
 
 /// The whole world.
@@ -238,6 +240,8 @@ pub struct World {
     pub now: u64,
     /// Introductions under way: who was told of whom.
     pub meets: Vec<(Pod, Pod)>,
+    /// Introductions that were made: where the two were, when, and how many times.
+    pub met: BTreeMap<(Pod, Pod), ([Address; 2], u64, u32)>,
     /// Acknowledged writes that must be found in the end.
     pub acked: BTreeSet<(u16, u64)>,
     /// Acknowledged writes that asynchronous replication allows to be lost.
@@ -262,6 +266,7 @@ impl World {
             sites: 1,
             now: 0,
             meets: Vec::new(),
+            met: BTreeMap::new(),
             acked: BTreeSet::new(),
             excused: BTreeSet::new(),
             asked: BTreeMap::new(),
@@ -293,9 +298,9 @@ impl World {
             let (outdated, last_id) = (member.outdated, member.last_id);
             // A pod that is being deleted comes back, so it is taken for what it will be.
             let terminating = false;
-            let (cut_off, unlinked, site) = (hidden, false, member.site.clone());
-            let home =
-                Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site };
+            let (cut_off, unlinked, outside, site) = (hidden, false, false, member.site.clone());
+            #[rustfmt::skip]
+            let home = Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site, outside };
             world.homes.insert(*pod, home);
         }
         world
@@ -350,8 +355,9 @@ impl World {
         let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
-        let (hidden, cut_off, unlinked, outdated, terminating) = (false, false, false, false, false);
-        let home = Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site };
+        let (hidden, cut_off, unlinked, outdated, terminating, outside) = (false, false, false, false, false, false);
+        #[rustfmt::skip]
+        let home = Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site, outside };
         self.homes.insert(pod, home);
     }
 
@@ -440,6 +446,27 @@ impl World {
         }
     }
 
+    /// A snapshot of one place's volume is restored to the claim of another, whose pod is made anew on it.
+    pub fn copy_volume(&mut self, from: Pod, to: Pod) {
+        let files = self.homes.get(&from).and_then(|home| home.server.clone());
+        self.crash(to, true);
+        if let Some(home) = self.homes.get_mut(&to) {
+            home.server = files;
+        }
+    }
+
+    /// A pod is deleted by force on a machine that has lost Kubernetes: its process runs on, and the next pod of its name starts on a copy of
+    /// its volume. Gives the name of the process.
+    pub fn run_on(&mut self, pod: Pod) -> Pod {
+        let outside = Pod::new(u16::MAX - pod.shard, pod.ordinal);
+        if let Some(home) = self.homes.get_mut(&pod) {
+            let former = Home { outside: true, ..home.clone() };
+            home.process = Process::NoPod;
+            self.homes.insert(outside, former);
+        }
+        outside
+    }
+
     /// Every server, running or as its files.
     pub fn servers(&self) -> impl Iterator<Item = &Server> {
         self.homes.values().filter_map(|home| home.server.as_ref())
@@ -463,6 +490,12 @@ impl World {
             .filter(|(_, home)| home.process == Process::Up && home.server.is_some())
             .map(|(pod, _)| *pod)
             .collect()
+    }
+
+    /// Where somebody with this identity runs at this address.
+    pub(crate) fn place_at(&self, id: NodeId, address: &Address) -> Option<Pod> {
+        let at = |pod: &Pod| self.homes.get(pod).is_some_and(|home| home.address == *address);
+        self.running().into_iter().find(|pod| at(pod) && self.up(*pod).is_some_and(|server| server.id == id))
     }
 
     pub(crate) fn place_of(&self, id: NodeId) -> Option<Pod> {

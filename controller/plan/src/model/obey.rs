@@ -56,7 +56,7 @@ impl World {
                 let there = self.homes.get(&peer.pod).is_some_and(|home| home.address == *address);
                 require(there, "nobody answers at that address")?;
                 self.at(*node)?;
-                self.meets.push((node.pod, peer.pod));
+                self.introduced(node.pod, peer.pod);
             }
             Step::Replicate { node, primary } => self.make_replica(*node, *primary)?,
             Step::Failover { replica, primary, how } => self.fail_over(*replica, *primary, *how, luck)?,
@@ -75,6 +75,13 @@ impl World {
             Step::RetireShard { shard, leaving: _ } => self.retire(|pod| pod.shard == *shard)?,
         }
         Ok(true)
+    }
+
+    fn introduced(&mut self, one: Pod, other: Pod) {
+        self.meets.push((one, other));
+        let at = [one, other].map(|pod| self.homes.get(&pod).map(|home| home.address.clone()).unwrap_or_default());
+        let before = self.met.get(&(one, other)).filter(|(was, _, _)| *was == at).map_or(0, |(_, _, times)| *times);
+        self.met.insert((one, other), (at, self.now, before + 1));
     }
 
     /// The server with this identity at this place, as checked on the connection.

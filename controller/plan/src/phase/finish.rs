@@ -67,7 +67,10 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
         Some(Open::Importing(_)) => found.stabilise(owner.pod, slot),
         None => {}
     }
-    for other in scene.live.iter().filter(|other| other.pod != owner.pod && other.node.open.contains_key(&slot)) {
+    let marked = |other: &&Live<'_>| other.pod != owner.pod && other.node.open.contains_key(&slot);
+    // A member that leads nothing and has kept keys of the slot keeps its mark, and holds up nothing: it is told of when replicas are made.
+    let is_bare = |other: &&Live<'_>| other.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0);
+    for other in scene.live.iter().filter(marked).filter(is_bare) {
         if let Some(told) = told_of_marks(scene, *other) {
             found.stabilise(told.pod, slot);
         }

@@ -88,7 +88,7 @@ pub(crate) fn introductions(scene: &Scene<'_>) -> Vec<Step> {
     for (index, (one, one_is_strange)) in named.iter().enumerate() {
         for (other, other_is_strange) in named.iter().skip(index + 1) {
             let known = one.knows(other) && other.knows(one);
-            if one_is_strange == other_is_strange && !known {
+            if one_is_strange == other_is_strange && !known && !is_under_way(scene, one, other) {
                 pairs.push((*one, *other));
                 for pod in [one.pod, other.pod] {
                     *wrong.entry(pod).or_insert(0) += 1;
@@ -102,6 +102,15 @@ pub(crate) fn introductions(scene: &Scene<'_>) -> Vec<Step> {
     let kept = pairs.into_iter().take(usize::from(scene.limits.meets));
     kept.map(|(one, other)| Step::Meet { node: one.who(), peer: other.who(), address: other.node.address.clone() })
         .collect()
+}
+
+/// They were introduced where they are, and not long ago: Redis is still at it. What does not help is done ever more seldom.
+fn is_under_way(scene: &Scene<'_>, one: &Live<'_>, other: &Live<'_>) -> bool {
+    let Some(told) = scene.observed.introduced.get(&(one.pod, other.pod)) else { return false };
+    let (first, most) = (scene.limits.meet_again_millis, scene.limits.meet_again_most_millis);
+    let patience = first.checked_shl(told.times.saturating_sub(1)).map_or(most, |patience| patience.min(most));
+    let [one_was, other_was] = &told.at;
+    *one_was == one.node.address && *other_was == other.node.address && told.since_millis < patience
 }
 
 /// Whether its table holds nodes of another cluster. Introducing such a member to one that does not would join the two clusters.

@@ -20,6 +20,7 @@ use crate::desired::{Desired, Limits, Mode};
 use crate::observed::Observed;
 use crate::plan::{Plan, Refused};
 use crate::scene::Scene;
+use crate::twins::Twins;
 
 /// Whether the round goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,7 +53,9 @@ const CLUSTER: [Phase; 12] = [
 /// The next safe batch, what is waited for, and what cannot be done.
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
-    let scene = Scene::of(desired, observed, limits);
+    let twins = Twins::of(desired, observed);
+    let known = twins.set_aside(observed);
+    let scene = Scene::of(desired, &known, limits);
     let mut plan = Plan { operation: operate::before(desired), ..Plan::default() };
     match desired.mode {
         _ if desired.shards == 0 => plan.refused.push(Refused::NoShards),
@@ -64,6 +67,7 @@ pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
             });
         }
     }
+    twins.keep_out(&mut plan);
     tell_once(&mut plan.waiting);
     tell_once(&mut plan.refused);
     plan

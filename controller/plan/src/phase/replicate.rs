@@ -2,7 +2,8 @@
 
 use crate::observed::{PeerRole, Role};
 use crate::phase::Flow;
-use crate::plan::{Plan, Waiting};
+use crate::plan::{Plan, Refused, Waiting};
+use crate::safety;
 use crate::scene::{Live, Scene};
 use crate::step::Step;
 
@@ -38,6 +39,12 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}
         Role::Primary { slots } if slots.is_empty() && live.node.keys == 0 => plan.steps.push(join),
+        Role::Primary { .. } if safety::is_former(scene, live) => plan.refused.push(Refused::Former {
+            pod: live.pod,
+            heir: safety::heir_of(scene, live).map(|heir| heir.pod),
+            keys: live.node.keys,
+            slots: safety::slots_with_keys(live),
+        }),
         Role::Primary { .. } => plan.waiting.push(Waiting::Leftover { pod: live.pod, keys: live.node.keys }),
     }
 }

@@ -16,11 +16,15 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
     let mut moving: BTreeSet<Pod> = BTreeSet::new();
     let mut disturbed: BTreeSet<u16> = BTreeSet::new();
     let mut given = SlotSet::EMPTY;
+    let twins = twins(seen);
     for (index, step) in plan.steps.iter().enumerate() {
         if plan.steps[..index].contains(step) {
             return Err(format!("{step}: twice in one batch"));
         }
+        let introduces = matches!(step, Step::Meet { .. });
+        check(twins.is_empty() || !introduces, || format!("{step}: while a node runs twice"))?;
         for who in names(step) {
+            check(!twins.contains(&who.pod.shard), || format!("{step}: touches a shard of a node that runs twice"))?;
             let known = seen
                 .members
                 .get(&who.pod)
@@ -68,6 +72,22 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
     let words: Vec<String> =
         plan.waiting.iter().map(ToString::to_string).chain(plan.refused.iter().map(ToString::to_string)).collect();
     check(words.iter().all(|words| words.len() > 10), || format!("a reason without words: {words:?}"))
+}
+
+/// Shards with a member whose identity somebody else has, too.
+fn twins(seen: &Observed) -> BTreeSet<u16> {
+    let ids: Vec<(Pod, NodeId)> = seen
+        .members
+        .iter()
+        .filter_map(|(pod, member)| match &member.seen {
+            Seen::Node(node) => Some((*pod, node.id)),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        })
+        .collect();
+    let twice = |(pod, id): &&(Pod, NodeId)| {
+        seen.elsewhere.contains_key(pod) || ids.iter().any(|(other, found)| other != pod && found == id)
+    };
+    ids.iter().filter(twice).map(|(pod, _)| pod.shard).collect()
 }
 
 fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
@@ -334,6 +354,10 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Refused::LostSlots { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
             Refused::StaleCopy { .. } => troubled,
+            Refused::Twins { id, .. } => holders(world).filter(|(_, server)| server.id == *id).count() > 1,
+            Refused::Former { pod, .. } => world.up(*pod).is_some_and(|server| {
+                server.slots().is_empty() && server.follows().is_none() && keys(server).next().is_some()
+            }),
             Refused::NoQuorum { .. } | Refused::Held { .. } => true,
             Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
             Refused::NoCandidate { .. } => true,

@@ -1,0 +1,143 @@
+//! One identity in two processes: a volume that was copied to another claim, or a pod that runs on after Kubernetes has replaced it.
+//!
+//! Redis does not notice. Both serve the same slots, everybody's table has the address of the one that spoke last, and an introduction of
+//! the two to each other comes to nothing, for ever. What is said of such a node is true of one of them, so its members count as not known;
+//! nothing is planned that concerns their shards or the slots that they claim, and nobody is introduced to anybody: each word would spread
+//! one of two addresses.
+
+use alloc::borrow::Cow;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::desired::{Desired, Mode};
+use crate::observed::{Member, Node, NodeId, Observed, Pod, Seen};
+use crate::plan::{Plan, Refused, Waiting};
+use crate::slots::SlotSet;
+use crate::step::Step;
+
+/// What is known of identities that run twice.
+#[derive(Default)]
+pub(crate) struct Twins {
+    told: Vec<Refused>,
+    /// Members that seem to be where another one is.
+    confused: BTreeSet<Pod>,
+    members: BTreeMap<Pod, NodeId>,
+    slots: SlotSet,
+}
+
+impl Twins {
+    pub(crate) fn of(desired: &Desired, observed: &Observed) -> Self {
+        let mut twins = Self::default();
+        if desired.mode == Mode::Standalone {
+            return twins;
+        }
+        let mut by_id: BTreeMap<NodeId, Vec<(Pod, &Node, &Member)>> = BTreeMap::new();
+        for (pod, member) in &observed.members {
+            if let Seen::Node(node) = &member.seen {
+                by_id.entry(node.id).or_default().push((*pod, node, member));
+            }
+        }
+        for (id, found) in by_id {
+            for pair in found.windows(2) {
+                if let [one, other] = pair {
+                    // Two places with one address are one process: an address was given to another pod, and not everything is known of that.
+                    if one.1.address == other.1.address {
+                        twins.confused.extend([one.0, other.0]);
+                    } else {
+                        twins.told.push(two_members(id, *one, *other));
+                    }
+                    twins.note(id, one);
+                    twins.note(id, other);
+                }
+            }
+            for one in &found {
+                let Some(other_address) = observed.elsewhere.get(&one.0).cloned() else { continue };
+                let (pod, address) = (one.0, one.1.address.clone());
+                twins.told.push(Refused::Twins { id, pod, address, other: None, other_address, copied: None });
+                twins.note(id, one);
+            }
+        }
+        twins
+    }
+
+    fn note(&mut self, id: NodeId, (pod, node, _): &(Pod, &Node, &Member)) {
+        self.members.insert(*pod, id);
+        self.slots = self.slots.union(node.slots());
+    }
+
+    /// What was seen, with these members as not known. They may be alive, and hold what they held.
+    pub(crate) fn set_aside<'a>(&self, observed: &'a Observed) -> Cow<'a, Observed> {
+        if self.members.is_empty() {
+            return Cow::Borrowed(observed);
+        }
+        let mut observed = observed.clone();
+        for (pod, id) in &self.members {
+            if let Some(member) = observed.members.get_mut(pod) {
+                member.last_id = Some(*id);
+                member.seen = Seen::Unknown { since_millis: u64::MAX };
+            }
+        }
+        Cow::Owned(observed)
+    }
+
+    /// Tells of them, and takes out whatever concerns them.
+    pub(crate) fn keep_out(self, plan: &mut Plan) {
+        if self.members.is_empty() {
+            return;
+        }
+        let shards: BTreeSet<u16> = self.members.keys().map(|pod| pod.shard).collect();
+        plan.steps.retain(|step| !self.is_touched(&shards, step));
+        // What else is said of these shards was said as if nobody were there.
+        plan.waiting.retain(|reason| reason.shard().is_none_or(|shard| !shards.contains(&shard)));
+        plan.refused.retain(|reason| match reason {
+            Refused::StaleCopy { shard, .. } | Refused::NoQuorum { shard, .. } => !shards.contains(shard),
+            Refused::Stranger { .. }
+            | Refused::Twins { .. }
+            | Refused::Former { .. }
+            | Refused::LostSlots { .. }
+            | Refused::OnlyCopy { .. }
+            | Refused::Held { .. }
+            | Refused::NoSuchShard { .. }
+            | Refused::NoCandidate { .. }
+            | Refused::NotInStandalone
+            | Refused::NoShards => true,
+        });
+        plan.waiting.extend(self.confused.into_iter().map(|pod| Waiting::Unknown { pod, since_millis: 0 }));
+        plan.refused.splice(0..0, self.told);
+    }
+
+    fn is_touched(&self, shards: &BTreeSet<u16>, step: &Step) -> bool {
+        let at = |pod: &Pod| shards.contains(&pod.shard);
+        let is_twin = |id: &NodeId| self.members.values().any(|twin| twin == id);
+        let claimed = |slots: &SlotSet| !slots.intersection(&self.slots).is_empty();
+        match step {
+            Step::Meet { .. } => true,
+            Step::NodeTimeout { node, .. }
+            | Step::Epoch { node, .. }
+            | Step::RaiseEpoch { node, .. }
+            | Step::Stabilise { node, .. } => at(&node.pod),
+            Step::AddSlots { node, slots } => at(&node.pod) || claimed(slots),
+            Step::Adopt { node, owner, slots } => {
+                at(&node.pod) || claimed(slots) || owner.as_ref().is_some_and(is_twin)
+            }
+            Step::Replicate { node, primary } => at(&node.pod) || at(&primary.pod),
+            Step::Failover { replica, primary, how: _ } => at(&replica.pod) || is_twin(primary),
+            Step::Move { from, to, slots } => at(&from.pod) || at(&to.pod) || claimed(slots),
+            Step::Forget { id, by } => is_twin(id) || by.iter().any(|who| at(&who.pod)),
+            Step::Release { pod, .. } | Step::Restart { pod, .. } => at(pod),
+            Step::RetireMembers { shard, .. } | Step::RetireShard { shard, .. } => shards.contains(shard),
+        }
+    }
+}
+
+/// Who was another node before has the copy; if neither was, or both, nobody can tell from here.
+fn two_members(id: NodeId, one: (Pod, &Node, &Member), other: (Pod, &Node, &Member)) -> Refused {
+    let was_other = |member: &Member| member.last_id.is_some_and(|last| last != id);
+    let copied = match (was_other(one.2), was_other(other.2)) {
+        (true, false) => Some(one.0),
+        (false, true) => Some(other.0),
+        (true, true) | (false, false) => None,
+    };
+    let (pod, address) = (one.0, one.1.address.clone());
+    Refused::Twins { id, pod, address, other: Some(other.0), other_address: other.1.address.clone(), copied }
+}
