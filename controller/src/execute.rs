@@ -152,6 +152,9 @@ pub async fn execute(plan: &Plan, world: World<'_>, memory: &mut Memory) -> Exec
         let results: Vec<_> = futures::stream::iter(run).buffered(AT_ONCE).collect().await;
         for (step, result) in results {
             remember(&step, result.is_ok(), memory);
+            if let Some((pair, at)) = introduction(&step, world) {
+                memory.introduced(pair, at);
+            }
             match result {
                 Ok(done) => executed.done.push((step, done)),
                 Err(error) => executed.failed.push((step, error)),
@@ -162,6 +165,30 @@ pub async fn execute(plan: &Plan, world: World<'_>, memory: &mut Memory) -> Exec
         }
     }
     executed
+}
+
+/// The two who were introduced, whatever came of it, and where they were seen.
+fn introduction(step: &Step, world: World<'_>) -> Option<((plan::Pod, plan::Pod), [plan::Address; 2])> {
+    match step {
+        Step::Meet { node, peer, address } => {
+            let at = world.address(*node).ok()?.to_string();
+            Some(((node.pod, peer.pod), [at, address.clone()]))
+        }
+        Step::NodeTimeout { .. }
+        | Step::Epoch { .. }
+        | Step::RaiseEpoch { .. }
+        | Step::AddSlots { .. }
+        | Step::Replicate { .. }
+        | Step::Failover { .. }
+        | Step::Adopt { .. }
+        | Step::Move { .. }
+        | Step::Stabilise { .. }
+        | Step::Forget { .. }
+        | Step::Release { .. }
+        | Step::Restart { .. }
+        | Step::RetireMembers { .. }
+        | Step::RetireShard { .. } => None,
+    }
 }
 
 /// What the next look has to know.

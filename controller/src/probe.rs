@@ -5,6 +5,7 @@
 //! Kubernetes proves. Decides nothing.
 
 pub mod agent;
+mod elsewhere;
 mod node;
 mod place;
 mod stream;
@@ -14,7 +15,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use plan::{Member, NodeId, Observed, Open, Pod, Seen, SlotSet};
+use plan::{Address, Introduced, Member, NodeId, Observed, Open, Pod, Role, Seen, SlotSet};
 use types::agent::AgentPhase;
 use types::cluster::Mode;
 
@@ -31,6 +32,8 @@ const DEADLINE: Duration = Duration::from_secs(1);
 /// How long counting the keys of all slots may take: each pipeline of it has a deadline of its own, and a machine that is busy needs
 /// seconds for all of them.
 const COUNTING: Duration = Duration::from_secs(20);
+/// For how long an introduction counts: several times the longest time until it is repeated.
+const INTRODUCED_LATELY: Duration = Duration::from_secs(60);
 /// How often slots are searched for keys of other owners without any sign of them.
 const DEEP_EVERY: Duration = Duration::from_secs(300);
 
@@ -52,6 +55,10 @@ pub struct Memory {
     streams: stream::Streams,
     /// Roles at the last deep look, and when it was.
     deep: Option<(BTreeMap<NodeId, bool>, Instant)>,
+    /// Introductions that were made: where the two were, when, and how many times.
+    introduced: BTreeMap<(Pod, Pod), ([Address; 2], Instant, u32)>,
+    /// Processes that may have a member's identity outside of every place.
+    elsewhere: elsewhere::Suspects,
 }
 
 impl Memory {
@@ -65,6 +72,23 @@ impl Memory {
     pub fn failover_over(&mut self, shard: u16) {
         self.failovers.remove(&shard);
         self.elections.insert(shard, Instant::now());
+    }
+
+    /// Two members have been told of each other, or were to be.
+    pub fn introduced(&mut self, pair: (Pod, Pod), at: [Address; 2]) {
+        let before = self.introduced.get(&pair).filter(|(was, _, _)| *was == at).map_or(0, |(_, _, times)| *times);
+        self.introduced.insert(pair, (at, Instant::now(), before.saturating_add(1)));
+    }
+
+    /// The introductions that count: one that was long ago says nothing of the next.
+    fn introductions(&mut self, now: Instant) -> BTreeMap<(Pod, Pod), Introduced> {
+        self.introduced.retain(|_, (_, when, _)| now.saturating_duration_since(*when) < INTRODUCED_LATELY);
+        let told = |(at, when, times): &([Address; 2], Instant, u32)| Introduced {
+            at: at.clone(),
+            since_millis: millis(now.saturating_duration_since(*when)),
+            times: *times,
+        };
+        self.introduced.iter().map(|(pair, made)| (*pair, told(made))).collect()
     }
 
     /// A step gave a node a new epoch.
@@ -140,6 +164,7 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
         question.places.iter().map(|(pod, place)| async move { (*pod, ask(question, place).await) }).collect();
     let answers: BTreeMap<Pod, Answer> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     let mut probed = assemble(question, &answers, memory);
+    elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     count_foreign_keys(question, &mut probed, memory).await;
     probed
 }
@@ -227,7 +252,31 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));
     probed.observed.failovers_asked = memory.failovers.iter().map(ago).collect();
     probed.observed.elections = memory.elections.iter().map(ago).collect();
+    probed.observed.introduced = memory.introductions(now);
+    unlink_from_strangers(&mut probed, answers);
     probed
+}
+
+/// A replica follows an address. Where somebody else than its primary answers there, it copies that one.
+fn unlink_from_strangers(probed: &mut Probed, answers: &BTreeMap<Pod, Answer>) {
+    let hosts: BTreeMap<std::net::IpAddr, NodeId> =
+        probed.facts.iter().filter_map(|(pod, facts)| Some((facts.address.ip(), id_at(answers, *pod)?))).collect();
+    for (pod, member) in &mut probed.observed.members {
+        let (Some(Answer::Redis(raw)), Seen::Node(node)) = (answers.get(pod), &mut member.seen) else { continue };
+        let found = raw.source().and_then(|host| hosts.get(&host));
+        if let Role::Replica { of, synced, link_up, .. } = &mut node.role
+            && found.is_some_and(|found| *found != *of)
+        {
+            (*synced, *link_up) = (false, false);
+        }
+    }
+}
+
+fn id_at(answers: &BTreeMap<Pod, Answer>, pod: Pod) -> Option<NodeId> {
+    match answers.get(&pod)? {
+        Answer::Redis(raw) => Some(raw.id),
+        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => None,
+    }
 }
 
 fn millis(span: Duration) -> u64 {

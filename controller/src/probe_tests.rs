@@ -246,3 +246,65 @@ fn what_keeps_a_pod_from_starting_is_told_in_the_words_of_kubernetes() {
     assert_eq!(container(json!({"waiting": {"reason": "ContainerCreating"}}), json!({})), None);
     assert_eq!(container(json!({"running": {}}), json!({})), None);
 }
+
+#[test]
+fn a_role_is_what_table_and_replication_both_say_once_the_process_has_settled() {
+    let (me, primary) = (NodeId::from_bytes([1; 20]), NodeId::from_bytes([2; 20]));
+    let of = |primary: &str, flag: &str| format!("{me} 10.0.0.1:6379@16379 myself,{flag} {primary} 0 0 1 connected\n");
+    let (replica, owner) = (of(&primary.to_string(), "slave"), of("-", "master"));
+    let at_odds = |role: &str, uptime: u32, table: &str| {
+        node::raw(me, &format!("role:{role}\r\nuptime_in_seconds:{uptime}\r\n"), table).facts.at_odds
+    };
+    let table = [
+        ("slave", 60, &replica, false),
+        ("master", 60, &owner, false),
+        ("master", 60, &replica, true),
+        ("slave", 60, &owner, true),
+        ("master", 2, &replica, false),
+    ];
+    for (role, uptime, lines, expected) in table {
+        assert_eq!(at_odds(role, uptime, lines), expected, "{role} after {uptime} s, {lines}");
+    }
+    let moved = node::raw(me, "", &owner).facts;
+    assert_eq!(moved.own_line, Some("10.0.0.1:6379".parse().unwrap()));
+}
+
+#[test]
+fn a_replica_that_is_linked_to_somebody_else_holds_no_copy_of_its_primary() {
+    let [me, primary, stranger] = [1, 2, 3].map(|byte| NodeId::from_bytes([byte; 20]));
+    let info = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_link_status:up\r\nmaster_sync_in_progress:0\r\n";
+    let table = format!("{me} 10.0.0.1:6379@16379 myself,slave {primary} 0 0 1 connected\n");
+    let synced = |answers_there: NodeId| {
+        let (pod, other) = (Pod::new(0, 1), Pod::new(0, 0));
+        let mut there = node::raw(answers_there, "role:master\r\n", "");
+        there.facts.address = "10.0.0.2:6379".parse().unwrap();
+        let answers = [(pod, node::raw(me, info, &table)), (other, there)];
+        let mut probed = Probed::default();
+        for (pod, raw) in &answers {
+            let seen = Seen::Node(Box::new(node::read(raw, &stream::Streams::default(), Instant::now())));
+            let (site, last_id) = (plan::Site::Unknown, None);
+            probed.observed.members.insert(*pod, Member { outdated: false, terminating: false, last_id, site, seen });
+            probed.facts.insert(*pod, raw.facts.clone());
+        }
+        unlink_from_strangers(&mut probed, &answers.map(|(pod, raw)| (pod, Answer::Redis(Box::new(raw)))).into());
+        match &nodes(&probed.observed).find(|node| node.id == me).unwrap().role {
+            Role::Replica { synced, link_up, .. } => (*synced, *link_up),
+            Role::Primary { .. } => panic!("it is a replica"),
+        }
+    };
+    assert_eq!((synced(primary), synced(stranger)), ((true, true), (false, false)));
+}
+
+#[test]
+fn introductions_are_counted_while_the_two_are_where_they_were() {
+    let mut memory = Memory::default();
+    let pair = (Pod::new(0, 0), Pod::new(0, 1));
+    let at = |host: &str| ["10.0.0.1:6379".to_owned(), host.to_owned()];
+    memory.introduced(pair, at("10.0.0.2:6379"));
+    memory.introduced(pair, at("10.0.0.2:6379"));
+    let now = Instant::now();
+    assert_eq!(memory.introductions(now)[&pair].times, 2);
+    memory.introduced(pair, at("10.0.0.3:6379"));
+    assert_eq!(memory.introductions(now)[&pair].times, 1);
+    assert!(memory.introductions(now + Duration::from_secs(90)).is_empty());
+}

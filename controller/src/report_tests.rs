@@ -370,3 +370,53 @@ fn scale_selects_the_pods_that_are_marked_as_serving_primaries() {
     let selector = "redis.kun.io/cluster=orders,app.kubernetes.io/name=redis,redis.kun.io/role=primary";
     assert_eq!(Scene::healthy().report().selector.as_deref(), Some(selector));
 }
+
+#[test]
+fn a_node_that_runs_twice_is_told_and_is_not_ready() {
+    let mut scene = Scene::healthy();
+    node(&mut scene.probed, 1, 0).id = id(0, 0);
+    let text = "node 01010101 runs twice: 0-0 and 1-0";
+    assert_eq!(scene.says("Ready"), said(Status::False, "NodeRunsTwice", text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "NodeRunsTwice", text));
+    // Who was another node before has the copy: that is not forgotten when the status is written.
+    scene.probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap().last_id = Some(id(1, 0));
+    let names = [0, 1].map(|shard| scene.report().shards[shard].members[0].node_id.clone().unwrap());
+    assert_eq!(names, [id(0, 0).to_string(), id(1, 0).to_string()]);
+    // The planner's sentence says what to do.
+    let told = plan::Refused::Twins {
+        id: id(0, 0),
+        pod: Pod::new(0, 0),
+        address: "10.0.0.0:6379".to_owned(),
+        other: None,
+        other_address: "10.9.9.9:6379".to_owned(),
+        copied: None,
+    };
+    let mut scene = Scene::healthy();
+    scene.probed.observed.elsewhere.insert(Pod::new(0, 0), "10.9.9.9:6379".to_owned());
+    scene.plan.refused.push(told.clone());
+    assert_eq!(scene.says("Ready"), said(Status::False, "NodeRunsTwice", &told.to_string()));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "NodeRunsTwice", &told.to_string()));
+}
+
+#[test]
+fn a_member_that_calls_another_address_its_own_is_told_and_is_not_ready() {
+    let mut scene = Scene::healthy();
+    let facts = scene.probed.facts.get_mut(&Pod::new(2, 1)).unwrap();
+    facts.own_line = Some("10.9.9.9:6379".parse().unwrap());
+    let text = "member 2-1 at 10.0.2.1:6379 has 10.9.9.9:6379 for its own address and sends clients there: another process has answered it \
+                from there with its identity. Once that one has ended, delete the pod of member 2-1";
+    assert_eq!(scene.says("Ready"), said(Status::False, "WrongOwnAddress", text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "WrongOwnAddress", text));
+    scene.probed.facts.get_mut(&Pod::new(2, 1)).unwrap().own_line = None;
+    assert_eq!(scene.says("Ready").0, Status::True, "a member that does not know its address says nothing wrong");
+}
+
+#[test]
+fn a_replica_by_its_table_alone_is_told_and_is_not_ready() {
+    let mut scene = Scene::healthy();
+    scene.probed.facts.get_mut(&Pod::new(1, 1)).unwrap().at_odds = true;
+    let text = "1 members are replicas by their table and not by their replication, or the other way round; the first is 1-1. Delete its pod: \
+                it finds its role again when it starts";
+    assert_eq!(scene.says("Ready"), said(Status::False, "RolesDiffer", text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "RolesDiffer", text));
+}

@@ -127,6 +127,8 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             max_memory: 0,
             compresses: true,
             persistence_failed: false,
+            own_line: Some(address(*pod).parse().unwrap()),
+            at_odds: false,
         };
         probed.facts.insert(*pod, facts);
     }

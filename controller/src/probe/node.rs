@@ -37,6 +37,10 @@ pub struct Facts {
     pub compresses: bool,
     /// The last append-only write or snapshot failed, so Redis refuses writes.
     pub persistence_failed: bool,
+    /// Where it is by its own table, which it tells its clients.
+    pub own_line: Option<SocketAddr>,
+    /// Its table and its replication disagree whether it is a replica.
+    pub at_odds: bool,
 }
 
 /// What a node answered, before it is compared with the others.
@@ -61,6 +65,11 @@ impl Raw {
     /// Whom it follows.
     pub(super) fn follows(&self) -> Option<NodeId> {
         NodeId::parse(self.myself()?.primary.as_ref()?.as_str())
+    }
+
+    /// The address it replicates from.
+    pub(super) fn source(&self) -> Option<IpAddr> {
+        self.info.get("master_host").and_then(|host| host.parse().ok())
     }
 
     /// How long ago the others last answered it on the cluster bus, by its own clock. Who never did is not listed.
@@ -132,7 +141,7 @@ async fn ask_member(connection: &mut Connection, logs: bool) -> Result<Raw, Erro
     let config = configs_of(configs, address)?;
     let node_timeout_millis = config.get("cluster-node-timeout").and_then(|v| v.parse().ok()).unwrap_or(0);
     let disk_current = is_disk_current(&info, logs);
-    let facts = facts(address, &info, &config);
+    let facts = member_facts(facts(address, &info, &config), &info, &table);
     Ok(Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis, disk_current })
 }
 
@@ -186,7 +195,28 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
         compresses: config.get("rdbcompression").is_none_or(|v| v == "yes"),
         persistence_failed: info.get("aof_last_write_status") == Some("err"),
+        own_line: None,
+        at_odds: false,
     }
+}
+
+/// With what its own line of its table adds.
+fn member_facts(facts: Facts, info: &Info, table: &[nodes::Node]) -> Facts {
+    let myself = table.iter().find(|line| line.flags.myself);
+    Facts {
+        own_line: myself.and_then(|line| line.address),
+        at_odds: myself.is_some_and(|line| is_at_odds(info, line)),
+        ..facts
+    }
+}
+
+/// A process that has just read its table follows nobody for the tenth of a second until it looks after its replication; one that still
+/// does so later takes part in elections as a replica and copies nobody, or the other way round.
+fn is_at_odds(info: &Info, myself: &nodes::Node) -> bool {
+    const STARTED_SECONDS: i64 = 2;
+    let plays = info.get("role").map(|role| role == "slave");
+    let is_settled = info.number("uptime_in_seconds").is_some_and(|seconds| seconds > STARTED_SECONDS);
+    is_settled && plays.is_some_and(|plays| plays != myself.primary.is_some())
 }
 
 fn engine(info: &Info) -> Engine {
@@ -329,5 +359,6 @@ pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
         my_epoch: 1,
     };
     let table = nodes::parse(table).unwrap_or_default();
+    let facts = member_facts(facts, &info, &table);
     Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis: 5_000, disk_current: true }
 }

@@ -160,6 +160,8 @@ fn without_figures(mut probed: Probed) -> Probed {
     probed.facts.values_mut().for_each(|facts| facts.offset = 0);
     probed.observed.elections.values_mut().for_each(|since| *since = 0);
     probed.observed.failovers_asked.values_mut().for_each(|since| *since = 0);
+    // Everybody knows everybody at rest.
+    probed.observed.introduced.clear();
     for member in probed.observed.members.values_mut() {
         match &mut member.seen {
             Seen::Unknown { since_millis } => *since_millis = 0,

@@ -82,6 +82,9 @@ fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
         return no(reason, message);
     }
+    if let Some((reason, message)) = wrong_identity(seeing, verdict) {
+        return no(reason, message);
+    }
     if verdict.answering < verdict.wanted {
         let (have, want) = (verdict.answering, verdict.wanted);
         return no("MembersMissing", format!("{have} of {want} members answer{}", why()));
@@ -182,6 +185,34 @@ fn progressing(seeing: Seeing<'_>, resolved: &Resolved) -> Said {
     (Status::True, reason, left)
 }
 
+/// Members of whom is not certain who they are, where they are, or what they are.
+fn wrong_identity(seeing: Seeing<'_>, verdict: &Verdict) -> Option<(&'static str, String)> {
+    let told = seeing.plan.refused.iter().filter(|why| matches!(why, plan::Refused::Twins { .. }));
+    let told: Vec<String> = told.map(ToString::to_string).collect();
+    if !told.is_empty() {
+        return Some(("NodeRunsTwice", told.join("; ")));
+    }
+    if let Some((id, pods)) = verdict.twins.first() {
+        let names: Vec<String> = pods.iter().map(ToString::to_string).collect();
+        return Some(("NodeRunsTwice", format!("node {} runs twice: {}", id.short(), names.join(" and "))));
+    }
+    if let Some((pod, says)) = verdict.misplaced.first() {
+        let at = seeing.probed.facts.get(pod).map(|facts| facts.address.to_string()).unwrap_or_default();
+        let text = format!(
+            "member {pod} at {at} has {says} for its own address and sends clients there: another process has answered it from there with \
+             its identity. Once that one has ended, delete the pod of member {pod}"
+        );
+        return Some(("WrongOwnAddress", text));
+    }
+    let pod = verdict.at_odds.first()?;
+    let text = format!(
+        "{} members are replicas by their table and not by their replication, or the other way round; the first is {pod}. Delete its pod: \
+         it finds its role again when it starts",
+        verdict.at_odds.len()
+    );
+    Some(("RolesDiffer", text))
+}
+
 /// Members whose image does not hold the engine that was asked for: they do not start, or run it.
 fn not_as_asked(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Option<(&'static str, String)> {
     let unusable = &seeing.probed.unusable;
@@ -202,6 +233,9 @@ fn shards_missing(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
 }
 
 fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
+    if let Some((reason, message)) = wrong_identity(seeing, verdict) {
+        return (Status::True, reason, message);
+    }
     if let Some(message) = shards_missing(seeing, resolved) {
         return (Status::True, "ShardsMissing", message);
     }

@@ -55,9 +55,25 @@ fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
         if probed.unusable.contains_key(&pod) {
             member.state = MemberState::Held;
         }
+        // Which of two was another node before tells who has the copy; it is remembered until one of them is gone.
+        if runs_twice(probed, pod) {
+            let before = probed.observed.members.get(&pod).and_then(|member| member.last_id);
+            member.node_id = before.map(|id| id.to_string()).or(member.node_id);
+        }
         status.members.push(member);
     }
     status
+}
+
+/// Another member has its identity, too.
+fn runs_twice(probed: &Probed, pod: Pod) -> bool {
+    let members = &probed.observed.members;
+    let id = |member: &Member| match &member.seen {
+        Seen::Node(node) => Some(node.id),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+    };
+    let Some(mine) = members.get(&pod).and_then(id) else { return false };
+    members.iter().any(|(other, member)| *other != pod && id(member) == Some(mine))
 }
 
 fn signed(number: u64) -> i64 {

@@ -1,7 +1,8 @@
 //! Whether the cluster is as it should be, judged from what every node says itself. Written without the planner, so
 //! that a fault in one of the two shows as a disagreement and not as a false "Ready".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 use plan::{Node, NodeId, PeerRole, Pod, Role, SLOTS, Seen, SlotSet};
 use types::cluster::Mode;
@@ -37,6 +38,12 @@ pub struct Verdict {
     pub failing_disks: Vec<Pod>,
     /// Members that run another engine than the one asked for, with what they run.
     pub strangers: Vec<(Pod, String)>,
+    /// Identities that run twice, each with the members that have it.
+    pub twins: Vec<(NodeId, Vec<Pod>)>,
+    /// Members whose own table has them at another address than their pods', and where.
+    pub misplaced: Vec<(Pod, SocketAddr)>,
+    /// Members whose table and replication disagree whether they are replicas.
+    pub at_odds: Vec<Pod>,
     /// What the loss of one node would take along.
     pub sites: Sites,
     /// Every slot is served (in Standalone: the server answers).
@@ -75,9 +82,33 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
             verdict.agreeing = verdict.answering;
             verdict.healthy = verdict.serving && verdict.surplus == 0;
         }
-        Mode::Cluster => judge_cluster(resolved, &nodes, &mut verdict),
+        Mode::Cluster => {
+            verdict.twins = twins(probed, &nodes);
+            verdict.misplaced = misplaced(probed);
+            verdict.at_odds = probed.facts.iter().filter(|(_, facts)| facts.at_odds).map(|(pod, _)| *pod).collect();
+            judge_cluster(resolved, &nodes, &mut verdict);
+        }
     }
     verdict
+}
+
+/// Identities of several members, or of one and of a process outside.
+fn twins(probed: &Probed, nodes: &BTreeMap<Pod, &Node>) -> Vec<(NodeId, Vec<Pod>)> {
+    let mut members: BTreeMap<NodeId, Vec<Pod>> = BTreeMap::new();
+    for (pod, node) in nodes {
+        members.entry(node.id).or_default().push(*pod);
+    }
+    let is_outside = |pods: &[Pod]| pods.iter().any(|pod| probed.observed.elsewhere.contains_key(pod));
+    // Two places with one address are one process, of which it is not known yet whose it is.
+    let address = |pod: &Pod| nodes.get(pod).map(|node| node.address.as_str());
+    let is_apart = |pods: &[Pod]| pods.iter().map(address).collect::<BTreeSet<_>>().len() > 1;
+    members.into_iter().filter(|(_, pods)| is_apart(pods) || is_outside(pods)).collect()
+}
+
+/// Redis tells its clients the address of its own line, which is another's once that one has answered it with its identity.
+fn misplaced(probed: &Probed) -> Vec<(Pod, SocketAddr)> {
+    let own = probed.facts.iter().filter_map(|(pod, facts)| Some((*pod, facts.own_line?, facts.address)));
+    own.filter(|(_, says, is)| says != is).map(|(pod, says, _)| (pod, says)).collect()
 }
 
 fn strangers(resolved: &Resolved, probed: &Probed) -> Vec<(Pod, String)> {
@@ -108,7 +139,10 @@ fn judge_cluster(resolved: &Resolved, nodes: &BTreeMap<Pod, &Node>, verdict: &mu
         && verdict.agreeing == nodes.len()
         && verdict.surplus == 0
         && verdict.open == 0
-        && verdict.thin.is_empty();
+        && verdict.thin.is_empty()
+        && verdict.twins.is_empty()
+        && verdict.misplaced.is_empty()
+        && verdict.at_odds.is_empty();
 }
 
 /// Whether this node's own table says of everybody what they say of themselves, lists every member where it is, and
