@@ -108,6 +108,20 @@ impl Server {
         }
     }
 
+    /// What a volume holds of a node: who it is, and its data.
+    fn volume(&self) -> [std::path::PathBuf; 2] {
+        ["nodes.conf", "appendonlydir"].map(|name| self.dir.path().join(name))
+    }
+
+    /// The process ends and its volume is emptied; it starts as somebody new.
+    pub async fn wipe(&mut self) {
+        self.kill().await;
+        let [table, log] = self.volume();
+        std::fs::remove_file(table).unwrap();
+        std::fs::remove_dir_all(log).unwrap();
+        self.run().await;
+    }
+
     fn options(&self, user: &str, password: &str) -> Options {
         Options::new(self.address).credentials(Credentials::new(user, password))
     }
@@ -176,6 +190,21 @@ impl Fleet {
     /// One more server, at a place that did not exist.
     pub async fn add(&mut self, net: u8, pod: Pod) {
         self.servers.insert(pod, Server::start(net, host(pod)).await);
+    }
+
+    /// A copy of one server's volume, which goes on, is given to another, whose process starts anew on it.
+    pub async fn copy_volume(&mut self, from: Pod, to: Pod) {
+        let [table, log] = self.servers[&from].volume();
+        let server = self.servers.get_mut(&to).unwrap();
+        server.kill().await;
+        let [own_table, own_log] = server.volume();
+        std::fs::copy(table, own_table).unwrap();
+        std::fs::remove_dir_all(&own_log).unwrap();
+        std::fs::create_dir(&own_log).unwrap();
+        for file in std::fs::read_dir(log).unwrap().map(Result::unwrap) {
+            std::fs::copy(file.path(), own_log.join(file.file_name())).unwrap();
+        }
+        server.run().await;
     }
 
     pub fn places(&self) -> BTreeMap<Pod, Place> {

@@ -528,3 +528,39 @@ async fn a_replica_that_connects_to_where_its_primary_was_is_sent_to_where_it_is
     let seen = (info.get("master_host"), info.get("master_link_status"));
     assert_eq!(seen, (Some("127.85.11.101"), Some("up")));
 }
+
+/// Redis does not notice: measured before, the two were introduced to each other in every round, and the others' tables went from one address
+/// to the other, for as long as both ran.
+#[tokio::test]
+async fn a_node_that_runs_twice_is_told_and_nothing_is_done_to_its_shard() {
+    let mut fleet = created(41, 3, 2).await;
+    let (pod, other) = (Pod::new(0, 0), Pod::new(0, 1));
+    let id = fleet.servers[&pod].id().await;
+    fleet.copy_volume(pod, other).await;
+    for server in [pod, other].map(|pod| &fleet.servers[&pod]) {
+        let table = server.operator().await.cluster_nodes().await.unwrap();
+        let mine = table.iter().find(|node| node.flags.myself).unwrap();
+        assert!(mine.owns(0) && mine.address == Some(server.address), "both own the same slots: {mine:?}");
+    }
+    let [address, other_address] = [pod, other].map(|pod| fleet.servers[&pod].address.to_string());
+    let told = plan::Refused::Twins { id, pod, address, other: Some(other), other_address, copied: None };
+    let desired = fleet.desired(3, 1);
+    let mut addresses = std::collections::BTreeSet::new();
+    let mut witness = fleet.servers[&Pod::new(1, 0)].operator().await;
+    let begun = Instant::now();
+    while addresses.len() < 2 {
+        let round = fleet.round(&desired).await;
+        assert_eq!((round.plan.steps, &round.plan.refused), (vec![], &vec![told.clone()]));
+        let table = witness.cluster_nodes().await.unwrap();
+        let line = table.iter().find(|node| node.id.as_str() == id.to_string()).unwrap();
+        addresses.extend(line.address);
+        assert!(begun.elapsed() < hung::change(), "{addresses:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let probed = fleet.look().await;
+    let verdict = verdict(&fleet.resolved, &probed);
+    assert_eq!((verdict.twins, verdict.healthy), (vec![(id, vec![pod, other])], false));
+    // As the sentence says.
+    fleet.servers.get_mut(&other).unwrap().wipe().await;
+    fleet.until_satisfied(&desired).await;
+}
