@@ -137,6 +137,10 @@ fn judge(request: &Request<'_>, facts: &Facts) -> Verdict {
             verdict.refuse_all(Objection::Forbidden, validate::deletable(old).err());
         }
         (_, Operation::Delete, _, _) => {}
+        (Target::Status, Operation::Create | Operation::Update, _, _) => {
+            let why = "it is written by KUN's controller alone: what may be done is judged by what it says";
+            verdict.refuse(Objection::Forbidden, Fault::forbidden(Path::new("status"), why));
+        }
         (Target::Scale, _, Some(Subject::Scale(wanted)), None) => {
             cluster::scale(&mut verdict, request, *wanted, None, facts);
         }

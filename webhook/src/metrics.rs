@@ -52,6 +52,7 @@ impl Metrics {
             Target::Backup => "redisbackups",
             Target::Operation => "redisoperations",
             Target::Policy => "redispolicies",
+            Target::Status => "status",
             Target::Other => "other",
         };
         let operation = match request.operation {

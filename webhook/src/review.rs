@@ -54,6 +54,8 @@ pub enum Target {
     Operation,
     /// redispolicies
     Policy,
+    /// The status of any of them, written by somebody who is not our controller: we are not asked about its own writes.
+    Status,
     /// Anything else: not ours to judge.
     Other,
 }
@@ -69,6 +71,7 @@ impl Target {
             ("redisbackups", "") | ("redisclusters", "backup") => Self::Backup,
             ("redisoperations", "") | ("redisclusters", "failover" | "restart") => Self::Operation,
             ("redispolicies", "") => Self::Policy,
+            ("redisclusters" | "redisbackups" | "redisoperations", "status") => Self::Status,
             _ => Self::Other,
         }
     }

@@ -107,6 +107,22 @@ fn a_scale_in_of_data_that_is_only_partly_known_waits_for_the_rest() {
     assert!(updated(&five, &spec, &status, &Facts::default()).is_allowed());
 }
 
+/// Its figures decide what is safe. That the controller's own writes are not judged is a condition of the registration.
+#[test]
+fn nobody_but_the_controller_writes_a_status() {
+    let (spec, mut status) = holding();
+    let cluster = |status: &Value| json!({"metadata": {"name": "orders"}, "spec": spec, "status": status});
+    let before = cluster(&status);
+    status["usedMemory"] = json!(1);
+    let verdict = ask("UPDATE", "redisclusters/status", &cluster(&status), &before, &Facts::default());
+    assert_eq!(
+        denial(&verdict),
+        "status: Forbidden: it is written by KUN's controller alone: what may be done is judged by what it says"
+    );
+    assert_eq!(verdict.denial.unwrap().objection(), Objection::Forbidden);
+    assert!(ask("UPDATE", "redispolicies/status", &json!({}), &json!({}), &Facts::default()).is_allowed());
+}
+
 #[test]
 fn a_scale_in_that_would_not_fit_is_refused_with_the_numbers() {
     let (spec, mut status) = holding();

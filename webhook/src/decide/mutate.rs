@@ -22,7 +22,13 @@ pub(super) fn patch(request: &Request<'_>) -> Vec<Value> {
             label(operation.metadata.labels.as_ref(), &operation.spec.cluster_name)
         }
         (
-            Target::Cluster | Target::Scale | Target::Backup | Target::Operation | Target::Policy | Target::Other,
+            Target::Cluster
+            | Target::Scale
+            | Target::Backup
+            | Target::Operation
+            | Target::Policy
+            | Target::Status
+            | Target::Other,
             Operation::Create | Operation::Update | Operation::Delete | Operation::Connect,
             _,
         ) => Vec::new(),

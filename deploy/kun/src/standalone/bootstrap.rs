@@ -130,7 +130,7 @@ pub(super) async fn webhooks(client: &Client, registration: &Registration) -> Re
 fn configuration(path: &str, url: &str, authority_pem: &str) -> Value {
     let mutates = path == "mutate";
     let operations = if mutates { json!(["CREATE", "UPDATE"]) } else { json!(["CREATE", "UPDATE", "DELETE"]) };
-    // Status is the controller's and is not a matter of policy; every other subresource is an action to be judged.
+    // Every subresource but the status is an action to be judged.
     let resources = json!([
         "redisclusters",
         "redisclusters/scale",
@@ -157,7 +157,32 @@ fn configuration(path: &str, url: &str, authority_pem: &str) -> Value {
     if mutates && let Some(webhook) = webhook.as_object_mut() {
         webhook.insert("reinvocationPolicy".to_owned(), json!("IfNeeded"));
     }
-    json!({"metadata": {"name": WEBHOOK, "labels": {"app.kubernetes.io/managed-by": "kun"}}, "webhooks": [webhook]})
+    let webhooks = if mutates { json!([webhook]) } else { json!([statuses(&webhook), webhook]) };
+    json!({"metadata": {"name": WEBHOOK, "labels": {"app.kubernetes.io/managed-by": "kun"}}, "webhooks": webhooks})
+}
+
+/// Figures of a status decide what is safe: nobody but our controller writes one. As the other webhook, but for what it is asked.
+fn statuses(other: &Value) -> Value {
+    let mut webhook = other.clone();
+    let resources = json!(["redisclusters/status", "redisbackups/status", "redisoperations/status"]);
+    let asked = [
+        ("name", json!(format!("status.{WEBHOOK}"))),
+        (
+            "rules",
+            json!([{"apiGroups": ["redis.kun.io"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": resources, "scope": "*"}]),
+        ),
+        (
+            "matchConditions",
+            json!([{
+                "name": "not-by-our-controller",
+                "expression": format!("request.userInfo.username != '{}'", types::names::CONTROLLER_USER),
+            }]),
+        ),
+    ];
+    if let Some(webhook) = webhook.as_object_mut() {
+        webhook.extend(asked.map(|(name, value)| (name.to_owned(), value)));
+    }
+    webhook
 }
 
 async fn put<K>(api: &Api<K>, kind: &'static str, wanted: Value) -> Result<(), Error>
@@ -212,7 +237,12 @@ mod tests {
         let validating: ValidatingWebhookConfiguration =
             serde_json::from_value(configuration("validate", "https://127.0.0.1:4711", "PEM")).unwrap();
         let mutating = mutating.webhooks.unwrap().remove(0);
-        let validating = validating.webhooks.unwrap().remove(0);
+        let [statuses, validating] = <[_; 2]>::try_from(validating.webhooks.unwrap()).unwrap();
+        let judged = &statuses.match_conditions.unwrap()[0].expression;
+        assert_eq!(
+            (statuses.name.as_str(), judged.as_str()),
+            ("status.redis.kun.io", "request.userInfo.username != 'kun:controller'")
+        );
         assert_eq!(mutating.client_config.url.as_deref(), Some("https://127.0.0.1:4711/mutate"));
         assert_eq!(validating.client_config.url.as_deref(), Some("https://127.0.0.1:4711/validate"));
         assert_eq!(validating.client_config.ca_bundle.unwrap().0, b"PEM");
