@@ -145,6 +145,7 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
         node_id: Some("ab".repeat(20)),
         holds_data: true,
         starts: 1,
+        copy: None,
     };
     let held = Seen::Held {
         holds_data: true,

@@ -35,7 +35,8 @@ pub struct AgentConfig {
     pub parameters: BTreeMap<String, String>,
 }
 
-/// Answer of `GET /v1/report`: what the agent knows about its Redis, also when Redis does not run.
+/// Answer of `GET /v1/report`: what the agent knows about its Redis, also when Redis does not run. The controller asks for it, and the
+/// cluster's other agents do before they send a password there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentReport {
@@ -51,6 +52,19 @@ pub struct AgentReport {
     pub holds_data: bool,
     /// Restarts of redis-server seen by this agent process.
     pub starts: u32,
+    /// Whose whole copy its volume last held, and how long ago that was known; absent: nobody's, or nothing is known of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopyReport>,
+}
+
+/// A replica's copy, as it lies on its volume.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CopyReport {
+    /// Node ID of the primary.
+    pub of: String,
+    /// How long ago the link was up and the disk held what the memory held. An age, so that no two clocks are compared.
+    pub whole_millis_ago: u64,
 }
 
 /// What an agent is doing.

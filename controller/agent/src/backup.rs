@@ -15,14 +15,12 @@ use bytes::Bytes;
 use certs::{ALPN_H1, MaterialPaths, Reloading};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
-use hyper::{body::Incoming, client::conn::http1};
-use hyper_util::rt::TokioIo;
-use rustls::pki_types::ServerName;
-use tokio::{net::TcpStream, sync::mpsc, time::timeout};
+use hyper::body::Incoming;
+use tokio::{sync::mpsc, time::timeout};
 use tokio_rustls::TlsConnector;
 use types::{agent::WorkerReport, backup::ArtifactStatus, names::AGENT_SERVER_NAME};
 
-use crate::{digest::Sha256, disk};
+use crate::{digest::Sha256, disk, fellows};
 
 /// How long connecting and the handshake may take.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -48,14 +46,12 @@ pub enum Error {
     /// The worker's certificate cannot be used.
     #[error("load the worker's certificate: {0}")]
     Certificate(#[from] certs::Error),
-    /// The member cannot be reached.
-    #[error("connect to the agent at {address}: {source}")]
-    Connect {
-        /// Where.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+    /// The member cannot be reached, or another cluster's agent answers.
+    #[error(transparent)]
+    Agent(#[from] fellows::Error),
+    /// The member does not answer in time.
+    #[error("the agent at {0} does not answer")]
+    Late(SocketAddr),
     /// Somebody else answers at the address.
     #[error("the agent at {address} is {found:?}, not {expected:?}")]
     Stranger {
@@ -224,8 +220,7 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
 
 /// Connects, makes sure who answers, and asks for the snapshot.
 async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
-    let failed = |source| Error::Connect { address: job.source, source };
-    let late = |_| Error::Connect { address: job.source, source: io::ErrorKind::TimedOut.into() };
+    let late = |_| Error::Late(job.source);
     let broken = |error: hyper::Error| Error::Stream(error.to_string());
     let dir = &job.internal_dir;
     let paths = MaterialPaths {
@@ -233,17 +228,8 @@ async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
         authorities: Some(dir.join("ca.crt")),
     };
     let connector = TlsConnector::from(Reloading::new(paths.read()?)?.client_config(&[ALPN_H1])?);
-    let name = ServerName::try_from(AGENT_SERVER_NAME).map_err(|error| failed(io::Error::other(error)))?;
-    let stream = timeout(CONNECT, TcpStream::connect(job.source)).await.map_err(late)?.map_err(failed)?;
-    let stream = timeout(CONNECT, connector.connect(name, stream)).await.map_err(late)?.map_err(failed)?;
-    // The agents' authority serves all clusters: the name on the certificate tells them apart.
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let found = certificate.and_then(certs::identity_of).map(|identity| identity.common_name).unwrap_or_default();
-    if found != job.expect_cn {
-        return Err(Error::Stranger { address: job.source, expected: job.expect_cn.clone(), found });
-    }
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-    tokio::spawn(connection);
+    let connected = timeout(CONNECT, fellows::connect(&connector, job.source, &job.expect_cn));
+    let mut sender = connected.await.map_err(late)??;
     let request = Request::get("/v1/snapshot")
         .header("host", AGENT_SERVER_NAME)
         .header("te", "trailers")

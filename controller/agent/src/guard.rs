@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 use types::{agent::AgentPhase, cluster::AppendOnly};
 
 use crate::{
-    admission,
+    admission, alive,
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
     identity::{self, Verdict},
     marker::{self, Owner},
@@ -39,6 +39,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let mut last = None;
     loop {
         let facts = gather(shared, began, asked.as_ref()).await?;
+        if start::shows_older_copy(&facts) {
+            // It must not be released as what it was: nobody but its replicas may say what its shard holds.
+            shared.report.send_modify(|report| report.node_id = None);
+        }
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
         if last != Some(std::mem::discriminant(&decision)) {
@@ -95,6 +99,8 @@ async fn gather(
     let verdict = identity::judge(survey.nodes.as_deref());
     let holds_data = survey.holds_data();
     let foreign = foreign(shared)?;
+    let alive = alive::read(&shared.options.data_dir)?;
+    shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
     shared.report.send_modify(|report| {
         // Another member's identity is nothing that could be released here.
         report.node_id = verdict.node_id().filter(|_| foreign.is_none()).map(ToString::to_string);
@@ -110,6 +116,7 @@ async fn gather(
         holds_data,
         foreign,
         written: survey.written,
+        alive: alive.map(|alive| alive.ago(Timestamp::now())),
         append_only: inputs.config.append_only != AppendOnly::Off,
         verdict,
         peers,
@@ -133,9 +140,10 @@ fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Erro
     let dir = &shared.options.data_dir;
     fs::create_dir_all(dir).map_err(|source| disk::Error::Write { path: dir.clone(), source })?;
     if quarantine {
-        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR])?;
+        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE])?;
         tracing::warn!(to = ?moved, "files were moved away and are kept; redis-server starts as a blank node");
     }
+    shared.set_alive(None);
     admission(shared)
 }
 

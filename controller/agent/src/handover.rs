@@ -83,8 +83,8 @@ async fn ready_first(
     let (mut ready, mut late) = (Vec::new(), Vec::new());
     for (id, address) in candidates.into_iter().take(CANDIDATES) {
         let info = match asker.open(&id, address).await {
-            Ok(Some(mut replica)) => replica.info(&["persistence"]).await.ok(),
-            Ok(None) | Err(_) => None,
+            Ok(mut replica) => replica.info(&["persistence"]).await.ok(),
+            Err(_) => None,
         };
         let is_ready = info.is_some_and(|info| behind(&info, local.logs_writes()).is_none());
         if is_ready { ready.push((id, address)) } else { late.push((id, address)) }
@@ -140,8 +140,7 @@ async fn ask_to_take_over(
     (id, address): (&NodeId, std::net::SocketAddr),
     patience: Instant,
 ) -> Result<(), String> {
-    let opened = asker.open(id, address).await.map_err(|error| error.to_string())?;
-    let mut replica = opened.ok_or_else(|| format!("somebody else answers at {address}"))?;
+    let mut replica = asker.open(id, address).await.map_err(|error| error.to_string())?;
     await_disk(&mut replica, local.logs_writes(), patience).await?;
     // The last thing before the order: a move may have begun meanwhile.
     let marks = await_moves(own, patience).await.map_err(|error| error.to_string())?;
@@ -211,7 +210,7 @@ pub async fn await_own_disk(local: &Local, until: Instant) {
 }
 
 /// Why its disk may hold an older data set than its memory, where every write `is_wanted` there. Pure.
-fn behind(info: &Info, is_wanted: bool) -> Option<&'static str> {
+pub(crate) fn behind(info: &Info, is_wanted: bool) -> Option<&'static str> {
     match info.append_only_file() {
         AppendOnlyFile::Current => None,
         AppendOnlyFile::Rewriting => {

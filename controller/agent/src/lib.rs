@@ -10,12 +10,14 @@
 //! [`process`]); the next agent hands over from it and takes it down before anything else.
 
 pub mod admission;
+pub mod alive;
 pub mod backup;
 pub mod config;
 pub mod digest;
 pub mod disk;
 pub mod engine;
 pub mod erase;
+pub mod fellows;
 pub mod folder;
 pub mod guard;
 pub mod handover;
@@ -38,6 +40,7 @@ pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -89,6 +92,9 @@ pub enum Error {
     /// The HTTPS door cannot be opened.
     #[error(transparent)]
     Serve(#[from] serve::Error),
+    /// No other agent could be believed.
+    #[error("load the authority of the agents: {0}")]
+    Fellows(#[from] certs::Error),
     /// The configuration cannot be written.
     #[error(transparent)]
     Upkeep(#[from] upkeep::Error),
@@ -156,8 +162,9 @@ async fn supervise(options: Options) -> Result<u8, Error> {
     let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
     let inputs = Inputs::read(&options)?;
-    let shared = Shared::new(options, inputs);
-    serve::serve(Arc::clone(&shared)).await?;
+    let certificates = serve::certificates(&options)?;
+    let shared = Shared::new(options, inputs, &certificates)?;
+    serve::serve(Arc::clone(&shared), certificates).await?;
     let stop = async move {
         tokio::select! { _ = terminate.recv() => {}, _ = interrupt.recv() => {} }
     };
@@ -186,6 +193,10 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     if let Some(left) = process::left_running(&options.run_dir)? {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
         take_down(shared, &left, Instant::now()).await;
+        // What lies there was in service until now, without an agent that said so.
+        if let Some(alive) = alive::read(&options.data_dir)? {
+            alive::write(&options.data_dir, &alive::Alive { at_millis: Timestamp::now().as_millisecond(), ..alive })?;
+        }
     }
     engine::await_image(shared).await;
     let admission = guard::admit(shared).await?;

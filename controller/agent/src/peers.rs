@@ -1,7 +1,8 @@
 //! Asks the members that nodes.conf names what they see. I/O only; the answers are judged in [`crate::start`].
 //!
-//! An address proves nothing: pods come and go and addresses are given out again. A peer counts only when it accepts this
-//! cluster's password and answers with the node ID that was expected, on the same connection that the rest is read from.
+//! An address proves nothing: pods come and go and addresses are given out again. A password is sent only to where an agent of this
+//! cluster answers, by its certificate ([`crate::fellows`]); a peer counts only when it then answers with the node ID that was
+//! expected, on the same connection that the rest is read from.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +13,10 @@ use std::{
 use futures::{StreamExt, stream};
 use resp::{Command, Connection, Credentials, Error, Info, Node, NodeId, Options};
 
-use crate::start::Peer;
+use crate::{
+    fellows::{Fellows, Word},
+    start::Peer,
+};
 
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -28,6 +32,25 @@ pub struct Asker {
     pub source: IpAddr,
     /// The agents' user.
     pub credentials: Credentials,
+    /// Who answers at an address.
+    pub fellows: Fellows,
+}
+
+/// Why a peer does not count.
+#[derive(Debug, thiserror::Error)]
+pub enum NoPeer {
+    /// No agent of this cluster is there: no password is sent.
+    #[error(transparent)]
+    Agent(#[from] crate::fellows::Error),
+    /// Its Redis does not answer.
+    #[error(transparent)]
+    Redis(#[from] Error),
+    /// Neither answers in time.
+    #[error("{0} does not answer within {PEER_TIMEOUT:?}")]
+    Late(SocketAddr),
+    /// Another member answers.
+    #[error("another member answers at {0}")]
+    Another(SocketAddr),
 }
 
 impl Asker {
@@ -54,13 +77,13 @@ impl Asker {
             .collect();
         stream::iter(targets)
             .map(|(id, address)| async move {
-                match tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address)).await {
-                    Ok(Ok(peer)) => peer.map(|peer| (id, peer)),
-                    Ok(Err(error)) => {
+                let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me));
+                match asked.await.unwrap_or(Err(NoPeer::Late(address))) {
+                    Ok(peer) => Some((id, peer)),
+                    Err(error) => {
                         tracing::debug!(%id, %address, %error, "a peer did not answer");
                         None
                     }
-                    Err(_) => None,
                 }
             })
             .buffer_unordered(AT_ONCE)
@@ -69,38 +92,50 @@ impl Asker {
             .await
     }
 
-    /// Opens a connection to a peer and makes sure that it is who it should be.
+    /// Opens a connection to a peer and makes sure that it is who it should be: first by the agent at its address, then by its own word.
     ///
     /// # Errors
-    /// When it does not answer; `Ok(None)` when somebody else does.
-    pub async fn open(&self, id: &NodeId, address: SocketAddr) -> Result<Option<Connection>, Error> {
+    /// When it does not answer, or somebody else does.
+    pub async fn open(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
+        let asked = tokio::time::timeout(PEER_TIMEOUT, self.fellows.ask(address.ip()));
+        asked.await.map_err(|_| NoPeer::Late(address))??;
+        self.log_in(id, address).await
+    }
+
+    /// The same where the agent has been asked already.
+    async fn log_in(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
         let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(PEER_TIMEOUT);
         options.connect_timeout = PEER_TIMEOUT;
         options.source = Some(self.source);
         let mut connection = Connection::open(&options).await?;
         let is_it = connection.my_id().await? == *id;
-        Ok(is_it.then_some(connection))
+        if is_it { Ok(connection) } else { Err(NoPeer::Another(address)) }
     }
 
-    async fn ask(&self, id: &NodeId, address: SocketAddr) -> Result<Option<Peer>, Error> {
-        let Some(mut connection) = self.open(id, address).await? else { return Ok(None) };
+    async fn ask(&self, id: &NodeId, address: SocketAddr, me: &NodeId) -> Result<Peer, NoPeer> {
+        let word = self.fellows.ask(address.ip()).await?;
+        let mut connection = self.log_in(id, address).await?;
         let table = connection.cluster_nodes().await?;
         let info = connection.info(&["replication", "persistence", "keyspace"]).await?;
-        Ok(Some(peer(address, table, &info)))
+        Ok(Peer { recorded: recorded(&word, me), ..peer(address, table, &info) })
     }
 
     /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
     ///
     /// # Errors
     /// When it does not answer, refuses, or is somebody else.
-    pub async fn force_failover(&self, id: &NodeId, address: SocketAddr) -> Result<(), Error> {
-        match self.open(id, address).await? {
-            Some(mut connection) => {
-                connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg("FORCE")).await.map(|_| ())
-            }
-            None => Err(Error::Broken { command: "CLUSTER FAILOVER".to_owned(), address }),
-        }
+    pub async fn force_failover(&self, id: &NodeId, address: SocketAddr) -> Result<(), NoPeer> {
+        let mut connection = self.open(id, address).await?;
+        connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg("FORCE")).await?;
+        Ok(())
     }
+}
+
+/// How long ago its volume held a whole copy of `me`'s data, by its agent's word.
+fn recorded(word: &Word, me: &NodeId) -> Option<Duration> {
+    let Word::Report(report) = word else { return None };
+    let copy = report.copy.as_ref().filter(|copy| copy.of == me.as_str())?;
+    Some(Duration::from_millis(copy.whole_millis_ago))
 }
 
 /// Reads what one peer said about itself.
@@ -117,6 +152,101 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
+        recorded: None,
         keys: info.keys(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use certs::{Authority, ClientAuth, Leaf, Material, Reloading, Usage};
+    use tokio::net::TcpListener;
+    use types::names::{self, PORT_AGENT, PORT_REDIS};
+
+    use super::*;
+
+    /// The certificates of the agents of one cluster.
+    fn certificates(authority: &Authority, cluster: &str) -> Reloading {
+        let leaf = Leaf {
+            common_name: names::agent_user("shop", cluster),
+            organizations: vec![],
+            dns_names: vec![names::AGENT_SERVER_NAME.to_owned()],
+            ips: vec![],
+            usage: Usage::BOTH,
+            lifetime: Duration::from_secs(3600),
+        };
+        let authorities_pem = authority.certificate_pem().to_owned();
+        Reloading::new(Material { identity: Some(authority.issue(&leaf).unwrap()), authorities_pem }).unwrap()
+    }
+
+    fn asker(authority: &Authority) -> Asker {
+        let own = names::agent_user("shop", "orders");
+        Asker {
+            source: [127, 84, 0, 1].into(),
+            credentials: Credentials::new("kun-agent", "canary"),
+            fellows: Fellows::new(&certificates(authority, "orders"), own).unwrap(),
+        }
+    }
+
+    /// Answers one connection as an agent of `cluster`, with `status`.
+    async fn agent(ip: IpAddr, certificates: Reloading, status: &'static str) {
+        let tls = certificates.server_config(ClientAuth::Requested, &[certs::ALPN_H1]).unwrap();
+        let listener = TcpListener::bind(SocketAddr::new(ip, PORT_AGENT)).await.unwrap();
+        tokio::spawn(async move {
+            use tokio::io::{AsyncReadExt, AsyncWriteExt};
+            let (stream, _) = listener.accept().await.unwrap();
+            let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(tls).accept(stream).await else { return };
+            let mut head = [0; 1024];
+            if stream.read(&mut head).await.unwrap_or_default() > 0 {
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+    }
+
+    /// Whether anybody connects to the Redis at `ip` while a peer is opened there, and what came of that.
+    async fn opened(asker: &Asker, ip: IpAddr) -> (bool, NoPeer) {
+        let redis = TcpListener::bind(SocketAddr::new(ip, PORT_REDIS)).await.unwrap();
+        let id = NodeId::parse(&"a".repeat(40)).unwrap();
+        let connected = tokio::spawn(async move { redis.accept().await.is_ok() });
+        let error = asker.open(&id, SocketAddr::new(ip, PORT_REDIS)).await.unwrap_err();
+        let was_reached = connected.is_finished();
+        connected.abort();
+        (was_reached, error)
+    }
+
+    #[tokio::test]
+    async fn no_password_is_sent_to_where_another_clusters_agent_answers() {
+        let authority = Authority::create("agents").unwrap();
+        let ip = IpAddr::from([127, 84, 250, 1]);
+        agent(ip, certificates(&authority, "other"), "200 OK").await;
+        let (was_reached, error) = opened(&asker(&authority), ip).await;
+        let NoPeer::Agent(crate::fellows::Error::Stranger { expected, found, .. }) = error else { panic!("{error}") };
+        assert_eq!((expected, found), (names::agent_user("shop", "orders"), names::agent_user("shop", "other")));
+        assert!(!was_reached);
+    }
+
+    #[tokio::test]
+    async fn no_password_is_sent_to_where_no_agent_answers() {
+        let authority = Authority::create("agents").unwrap();
+        let ip = IpAddr::from([127, 84, 250, 2]);
+        let (was_reached, error) = opened(&asker(&authority), ip).await;
+        assert!(matches!(error, NoPeer::Agent(crate::fellows::Error::Connect { .. })), "{error}");
+        // Another authority's agent is none.
+        agent(ip, certificates(&Authority::create("others").unwrap(), "orders"), "200 OK").await;
+        let (reached_again, error) = opened(&asker(&authority), ip).await;
+        assert!(matches!(error, NoPeer::Agent(crate::fellows::Error::Connect { .. })), "{error}");
+        assert_eq!([was_reached, reached_again], [false, false]);
+    }
+
+    #[tokio::test]
+    async fn an_agent_of_an_earlier_release_counts_by_its_certificate() {
+        let authority = Authority::create("agents").unwrap();
+        let ip = IpAddr::from([127, 84, 250, 3]);
+        agent(ip, certificates(&authority, "orders"), "403 Forbidden").await;
+        let (was_reached, error) = opened(&asker(&authority), ip).await;
+        assert!(was_reached);
+        assert!(matches!(error, NoPeer::Redis(_) | NoPeer::Late(_)), "{error}");
     }
 }

@@ -1,9 +1,9 @@
-//! The agent's HTTPS door: probes and metrics for anybody, `/v1/*` for the controller, the snapshot also for backup workers of
-//! the same cluster.
+//! The agent's HTTPS door: probes and metrics for anybody, `/v1/*` for the controller; the snapshot also for backup workers of the same
+//! cluster, and the report for its agents, who ask each other who they are.
 //!
 //! A client certificate is optional because the kubelet's probes bring none; what it does not bring it may not ask for.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Json, Router,
@@ -25,7 +25,7 @@ use types::{
     names::{CONTROLLER_USER, PORT_AGENT},
 };
 
-use crate::{handover, metrics, ready, shared::Shared, snapshot};
+use crate::{config::Options, handover, metrics, ready, shared::Shared, snapshot};
 
 /// How long a TLS handshake, or the head of a request, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -60,24 +60,36 @@ pub enum Error {
     },
 }
 
+fn paths(dir: &Path) -> MaterialPaths {
+    MaterialPaths {
+        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
+        authorities: Some(dir.join("ca.crt")),
+    }
+}
+
+/// What this agent shows who it is with, to those who call and to those whom it calls. [`serve`] follows its files.
+///
+/// # Errors
+/// When the certificate cannot be used.
+pub fn certificates(options: &Options) -> Result<Reloading, Error> {
+    let dir = &options.internal_dir;
+    let failed = |source| Error::Certificate { dir: dir.clone(), source };
+    Reloading::new(paths(dir).read().map_err(failed)?).map_err(failed)
+}
+
 /// Opens the door; serves until the runtime ends.
 ///
 /// # Errors
 /// When certificate or port cannot be had.
-pub async fn serve(shared: Arc<Shared>) -> Result<(), Error> {
+pub async fn serve(shared: Arc<Shared>, certificates: Reloading) -> Result<(), Error> {
     let dir = shared.options.internal_dir.clone();
     let failed = |source| Error::Certificate { dir: dir.clone(), source };
-    let paths = MaterialPaths {
-        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
-        authorities: Some(dir.join("ca.crt")),
-    };
-    let certificates = Reloading::new(paths.read().map_err(failed)?).map_err(failed)?;
+    let paths = paths(&dir);
     let tls = certificates.server_config(ClientAuth::Requested, &[ALPN_H2, ALPN_H1]).map_err(failed)?;
     tokio::spawn(async move { certificates.watch_files(paths, CERTIFICATES_EVERY).await });
     let address = SocketAddr::new(shared.options.pod_ip, PORT_AGENT);
     let listener = TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-    let config = shared.inputs();
-    let own = types::names::agent_user(&config.config.namespace, &config.config.cluster);
+    let own = shared.own_name();
     let keeps: listen::Keeps =
         Box::new(move |identity| permits(&identity.common_name, Allowed::ControllerOrOwnCluster, &own));
     let router = router(shared);
@@ -116,8 +128,7 @@ enum Allowed {
 impl Caller {
     /// The refusal, if there is one.
     fn refusal(&self, allowed: Allowed, shared: &Shared) -> Option<Response> {
-        let config = &shared.inputs().config;
-        let own = types::names::agent_user(&config.namespace, &config.cluster);
+        let own = shared.own_name();
         match &self.0 {
             None => Some(text(StatusCode::UNAUTHORIZED, "a client certificate is needed".to_owned())),
             Some(caller) if permits(&caller.common_name, allowed, &own) => None,
@@ -201,11 +212,10 @@ async fn serve_metrics(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn report(State(shared): State<Arc<Shared>>, Extension(caller): Extension<Caller>) -> Response {
-    if let Some(refusal) = caller.refusal(Allowed::Controller, &shared) {
+    if let Some(refusal) = caller.refusal(Allowed::ControllerOrOwnCluster, &shared) {
         return refusal;
     }
-    let report = shared.report.borrow().clone();
-    Json(report).into_response()
+    Json(shared.told()).into_response()
 }
 
 async fn release(

@@ -2,14 +2,19 @@
 
 use std::sync::{
     Arc,
+    Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
+use certs::Reloading;
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, ReleaseHow};
 
 use crate::{
+    alive::Alive,
     config::{Inputs, Options, Secret},
+    fellows::Fellows,
     local::Local,
     marker::Member,
     peers::Asker,
@@ -35,17 +40,25 @@ pub struct Shared {
     pub snapshots: Arc<Semaphore>,
     /// Password of [`types::names::USER_LOCAL`].
     pub own: Secret,
+    /// How other agents of the cluster are reached.
+    pub fellows: Fellows,
+    /// When the own data set was last in service, as its volume says.
+    alive: Mutex<Option<Alive>>,
     /// The user of replication is switched on; it stays so for as long as the process runs.
     replicas: AtomicBool,
 }
 
 impl Shared {
     /// An agent that is about to begin.
-    #[must_use]
-    pub fn new(options: Options, inputs: Inputs) -> Arc<Self> {
+    ///
+    /// # Errors
+    /// When no other agent could be believed.
+    pub fn new(options: Options, inputs: Inputs, certificates: &Reloading) -> certs::Result<Arc<Self>> {
+        let own = types::names::agent_user(&inputs.config.namespace, &inputs.config.cluster);
+        let fellows = Fellows::new(certificates, own)?;
         let inputs = watch::Sender::new(Arc::new(inputs));
         let address = std::net::SocketAddr::new(options.pod_ip, types::names::PORT_REDIS);
-        Arc::new(Self {
+        Ok(Arc::new(Self {
             local: Local::new(address, inputs.subscribe()),
             report: watch::Sender::new(AgentReport {
                 pod: options.pod_name.clone(),
@@ -54,14 +67,38 @@ impl Shared {
                 node_id: None,
                 holds_data: false,
                 starts: 0,
+                copy: None,
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             own: Secret::random(),
+            fellows,
+            alive: Mutex::new(None),
             replicas: AtomicBool::new(false),
             inputs,
             options,
-        })
+        }))
+    }
+
+    /// The name on the certificates of this cluster's agents.
+    #[must_use]
+    pub fn own_name(&self) -> String {
+        let config = &self.inputs().config;
+        types::names::agent_user(&config.namespace, &config.cluster)
+    }
+
+    /// What is told to those who ask.
+    #[must_use]
+    pub fn told(&self) -> AgentReport {
+        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = alive.as_ref().and_then(|alive| alive.copy(Timestamp::now()));
+        drop(alive);
+        AgentReport { copy, ..self.report.borrow().clone() }
+    }
+
+    /// The volume says this of its data set.
+    pub fn set_alive(&self, alive: Option<Alive>) {
+        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = alive;
     }
 
     /// Whether replicas are let in.
@@ -110,6 +147,6 @@ impl Shared {
     /// How this agent reaches other members.
     #[must_use]
     pub fn asker(&self) -> Asker {
-        Asker { source: self.options.pod_ip, credentials: self.local.credentials() }
+        Asker { source: self.options.pod_ip, credentials: self.local.credentials(), fellows: self.fellows.clone() }
     }
 }

@@ -3,7 +3,8 @@
 //! Three hazards are decided here (reliability.md A3, A4). A primary that lost its data set must not come back as a primary:
 //! its replicas would copy the emptiness. A primary that crashed and has a replica in sync comes back faster and safer as a
 //! replica: its agent is the only witness that the process is dead, so it asks that replica to take over. A member whose
-//! nodes.conf is damaged must not come back as a stranger that claims slots. Nothing destructive follows from "unknown": a
+//! nodes.conf is damaged must not come back as a stranger that claims slots. A primary whose volume went back to an older state must
+//! not come back over replicas that have what it had since. Nothing destructive follows from "unknown": a
 //! peer that does not answer is neither dead nor empty.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
@@ -23,6 +24,9 @@ pub const TAKEOVER_LIMIT: Duration = Duration::from_secs(12);
 const RESTART: Duration = Duration::from_secs(5);
 /// Inaccuracy allowed between file times and Redis' seconds of a lost link.
 const SLACK: Duration = Duration::from_secs(2);
+/// A replica that was fed this much later than the volume says it was in service was fed from another one. A member says so every
+/// 10 s while its Redis answers, and one that does not answer is ended after 60 s.
+const OUTLIVED: Duration = Duration::from_secs(120);
 
 /// Everything the decision rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +41,8 @@ pub struct Facts {
     pub foreign: Option<String>,
     /// How long ago the data set was last written; `None`: there is none.
     pub written: Option<Duration>,
+    /// How long ago it was last in service, by what lies beside it; `None`: it does not say.
+    pub alive: Option<Duration>,
     /// The configuration keeps every write (append-only file): files must be there once the member owned slots.
     pub append_only: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
@@ -74,6 +80,8 @@ pub struct Peer {
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
+    /// How long ago the disk that it was started from held a whole copy of this member's data, by its agent's word.
+    pub recorded: Option<Duration>,
     /// Keys it holds.
     pub keys: i64,
 }
@@ -85,6 +93,16 @@ impl Peer {
 
     fn replicates(&self, id: &NodeId) -> bool {
         self.myself().is_some_and(|node| node.primary.as_ref() == Some(id))
+    }
+
+    /// How long ago its copy is known to have been whole.
+    fn whole_ago(&self) -> Option<Duration> {
+        match self.link_down_for {
+            None => Some(Duration::ZERO),
+            // The process has never had the link: what it holds is what lay on its disk.
+            Some(Duration::MAX) => self.recorded,
+            Some(since) => Some(since),
+        }
     }
 
     fn has_whole_copy(&self) -> bool {
@@ -182,7 +200,87 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
             ),
         };
     }
-    if facts.holds_data { with_data(me, facts) } else { without_data(me, facts) }
+    if !facts.holds_data {
+        return without_data(me, facts);
+    }
+    older_copy(me, facts).unwrap_or_else(|| with_data(me, facts))
+}
+
+/// Whether it was a primary, and others know later things of it than its volume does: only they may say what its shard holds.
+#[must_use]
+pub fn shows_older_copy(facts: &Facts) -> bool {
+    let Verdict::Intact(me) = &facts.verdict else { return false };
+    let outlived = |peer: &Peer| peer.replicates(&me.id) && peer.has_whole_copy() && has_outlived(facts, peer);
+    facts.holds_data
+        && me.owned_slots()
+        && (later_epoch(me, facts).is_some() || facts.peers.values().any(outlived))
+}
+
+/// What becomes of a volume that went back: a snapshot that was restored to its claim, a storage system that lost its last hours. `None`:
+/// nothing shows that it did, or that anybody has more than it.
+///
+/// Two things show it. A configuration epoch that others know of this member and it does not: Redis syncs its record before it tells
+/// anybody of a new one. And a replica that was fed later than the volume was in service. Redis itself would let its replicas copy the
+/// older data: that is never right while they have more, so what is not known is waited for, without a limit.
+fn older_copy(me: &Identity, facts: &Facts) -> Option<Start> {
+    let epoch = later_epoch(me, facts);
+    let has_more = |peer: &Peer| has_outlived(facts, peer) || epoch.is_some() && is_current(facts, peer);
+    if let Some((replica, peer)) = successor(me, facts, has_more) {
+        let (votes, quorum) = (votes(me, facts, replica), quorum(me));
+        if votes >= quorum {
+            return Some(Start::AskFailover { replica: replica.clone(), address: peer.address });
+        }
+        let why = epoch.map_or_else(|| outlived_because(facts, replica, peer), |epoch| epoch_because(me, epoch));
+        return Some(wait_or_hold(
+            facts,
+            format!("{why}. Replica {replica} is to take over; {votes} primaries that know it answer where {quorum} are needed"),
+        ));
+    }
+    let why = epoch_because(me, epoch?);
+    let untold = |peer: &Peer| peer.whole_ago().is_none();
+    if let Some((replica, peer)) = successor(me, facts, untold) {
+        let keys = peer.keys;
+        let reason = format!("{why}. Replica {replica} holds {keys} keys, and nobody can tell how old its copy is");
+        return Some(wait_or_hold(facts, reason));
+    }
+    let silent = told_replicas(me, facts).find(|replica| !facts.peers.contains_key(&replica.id))?;
+    Some(wait_or_hold(facts, format!("{why}. Replica {}, which does not answer, may have more", silent.id)))
+}
+
+fn wait_or_hold(facts: &Facts, reason: String) -> Start {
+    if facts.waited < PEERS_LIMIT { Start::Wait { reason } } else { Start::Hold { reason } }
+}
+
+/// The configuration epoch at which others know this member as a primary, if it is later than what its own record says.
+fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
+    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
+    let mine = told.filter(|node| node.id == me.id && node.flags.primary).map(|node| node.config_epoch);
+    mine.max().filter(|epoch| *epoch > me.config_epoch)
+}
+
+/// Whether it was fed by this member when, as the volume says, that was not in service any more.
+fn has_outlived(facts: &Facts, peer: &Peer) -> bool {
+    let [alive, whole] = [facts.alive, peer.whole_ago()];
+    alive.zip(whole).is_some_and(|(alive, whole)| whole.saturating_add(OUTLIVED) < alive)
+}
+
+fn outlived_because(facts: &Facts, replica: &NodeId, peer: &Peer) -> String {
+    let seconds = |ago: Option<Duration>| ago.unwrap_or_default().as_secs();
+    let (alive, whole) = (seconds(facts.alive), seconds(peer.whole_ago()));
+    format!(
+        "its volume is an older copy: it was last in service {alive} s ago, and replica {replica} had a whole copy {whole} s ago"
+    )
+}
+
+fn epoch_because(me: &Identity, epoch: u64) -> String {
+    let own = me.config_epoch;
+    format!("its volume is an older copy: it says configuration epoch {own}, and others know this member at {epoch}")
+}
+
+/// Its replicas by the tables of others: an older record may name such as are gone for good.
+fn told_replicas<'a>(me: &'a Identity, facts: &'a Facts) -> impl Iterator<Item = &'a Node> {
+    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
+    told.filter(|node| node.primary.as_ref() == Some(&me.id))
 }
 
 /// Whether one peer's table gives every slot of mine to others, by a later decision than the one that gave them to me.
@@ -220,12 +318,7 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
     if facts.asked.is_some() || facts.waited >= TAKEOVER_LIMIT {
         return Start::AsIs { why: "no replica took over in time, and the data set is on disk" };
     }
-    // A replica that lost its link before the last write to disk lacks writes that the disk has.
-    let current = |peer: &Peer| {
-        peer.offset > 0
-            && peer.link_down_for.unwrap_or_default() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
-    };
-    let found = successor(me, facts, current);
+    let found = successor(me, facts, |peer| is_current(facts, peer));
     match found {
         Some((replica, peer)) if votes(me, facts, replica) >= quorum(me) => {
             Start::AskFailover { replica: replica.clone(), address: peer.address }
@@ -241,6 +334,12 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
         }
         None => Start::AsIs { why: "no replica in sync answers, and the data set is on disk" },
     }
+}
+
+/// A replica that lost its link before the last write to disk lacks writes that the disk has.
+fn is_current(facts: &Facts, peer: &Peer) -> bool {
+    peer.offset > 0
+        && peer.link_down_for.unwrap_or_default() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
 }
 
 fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
@@ -300,8 +399,7 @@ fn answered_replicas(me: &Identity, facts: &Facts) -> usize {
 
 /// Whether every replica that anybody knows of has answered.
 fn all_replicas_answered(me: &Identity, facts: &Facts) -> bool {
-    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
-    let known = me.replicas().chain(told.filter(|node| node.primary.as_ref() == Some(&me.id)));
+    let known = me.replicas().chain(told_replicas(me, facts));
     known.into_iter().all(|replica| facts.peers.contains_key(&replica.id))
 }
 

@@ -11,6 +11,7 @@ use types::engine::Engine;
 
 use crate::{
     admission,
+    alive::{self, Keeper, Service},
     config::Inputs,
     disk::{self, AOF_DIR},
     engine, handover,
@@ -115,7 +116,7 @@ pub async fn run(shared: Arc<Shared>) {
 async fn look_after(shared: &Arc<Shared>) {
     let mut settled = after_loading(shared).await;
     let mut promotion = Promotion::default();
-    let mut looked = Instant::now();
+    let (mut looked, mut keeper) = (Instant::now(), Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
         // Switching the file on forks, and fails where that fails.
@@ -123,8 +124,12 @@ async fn look_after(shared: &Arc<Shared>) {
             settled = settle_append_only(shared, &shared.inputs()).await;
         }
         if shared.inputs().config.mode == Mode::Cluster
-            && let Some(look) = look(shared).await
+            && let Some((look, service)) = look(shared).await
         {
+            let due = service.and_then(|service| keeper.note(&shared.options.data_dir, service, Timestamp::now()));
+            if due.is_some() {
+                shared.set_alive(due);
+            }
             let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
             if let Some(forbidden) = promotion.decide(&look, since_last) {
                 let value = if forbidden { "yes" } else { "no" };
@@ -138,16 +143,18 @@ async fn look_after(shared: &Arc<Shared>) {
     }
 }
 
-/// The own Redis, as far as its right to be promoted depends on it; `None`: it does not answer.
-async fn look(shared: &Arc<Shared>) -> Option<Look> {
+/// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
+async fn look(shared: &Arc<Shared>) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
-    let commands = [Command::new("INFO").args(["server", "replication"]), cluster("NODES"), cluster("INFO")];
+    let commands = [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
     let replies = shared.local.ask(&commands).await.ok()?;
     let [info, table, view] = replies.as_slice() else { return None };
     let table = resp::nodes::parse(table.text()?).ok()?;
+    let info = Info::parse(info.text()?);
+    let service = alive::service(&info, &table, shared.local.logs_writes());
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
-    Some(Look { info: Info::parse(info.text()?), primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok })
+    Some((Look { info, primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok }, service))
 }
 
 /// Reads the files again and applies what changed; `false`: the append-only file is not yet as it should be.

@@ -55,6 +55,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         syncing: false,
         loading: false,
         link_down_for: primary.map(|_| SECOND),
+        recorded: None,
         keys: 10,
     }
 }
@@ -66,6 +67,7 @@ fn crashed(holds_data: bool) -> Facts {
         holds_data,
         foreign: None,
         written: holds_data.then_some(SECOND),
+        alive: holds_data.then_some(SECOND),
         append_only: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
         waited: Duration::ZERO,
@@ -289,6 +291,76 @@ fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     assert_eq!(decide_start(&facts), Start::AsIs { why: "the controller said so" });
 }
 
+/// Its volume was last in service an hour ago, its files were written anew, and its replica has not had the link since it was started.
+fn gone_back() -> Facts {
+    let mut facts = Facts { alive: Some(3600 * SECOND), ..crashed(true) };
+    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    (replica.offset, replica.link_down_for, replica.recorded) = (0, Some(Duration::MAX), Some(10 * SECOND));
+    facts
+}
+
+#[test]
+fn a_volume_that_its_replica_has_outlived_never_comes_back_over_it() {
+    let mut facts = gone_back();
+    assert_eq!(decide_start(&facts), ask(2));
+    assert!(shows_older_copy(&facts));
+    facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
+    facts.waited = 1000 * SECOND;
+    assert_eq!(decide_start(&facts), ask(2), "there is no time after which it would be right");
+    facts.peers.remove(&id(6));
+    let reason = format!(
+        "its volume is an older copy: it was last in service 3600 s ago, and replica {0} had a whole copy 10 s ago. \
+         Replica {0} is to take over; 1 primaries that know it answer where 2 are needed",
+        id(2)
+    );
+    assert_eq!(held(&facts), reason);
+    facts.waited = SECOND;
+    assert_eq!(decide_start(&facts), Start::Wait { reason });
+    // Everybody came back at once, and nobody went back.
+    let mut facts = Facts { alive: Some(100 * SECOND), waited: PEERS_LIMIT, ..gone_back() };
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "another replica, of which peers tell, does not answer");
+    facts.waited = TAKEOVER_LIMIT;
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    assert!(!shows_older_copy(&facts));
+}
+
+#[test]
+fn a_volume_that_does_not_know_its_members_own_epoch_is_older() {
+    let mut facts = crashed(true);
+    let voter = facts.peers.get_mut(&id(3)).unwrap();
+    voter.table.iter_mut().find(|node| node.id == id(1)).unwrap().config_epoch = 8;
+    assert!(shows_older_copy(&facts));
+    assert_eq!(decide_start(&facts), ask(2));
+    let mut alone = facts.clone();
+    alone.peers.remove(&id(6));
+    alone.waited = PEERS_LIMIT;
+    let why = "its volume is an older copy: it says configuration epoch 5, and others know this member at 8";
+    assert_eq!(
+        held(&alone),
+        format!("{why}. Replica {} is to take over; 1 primaries that know it answer where 2 are needed", id(2))
+    );
+    // Nobody can tell how old this copy is.
+    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    (replica.offset, replica.link_down_for) = (0, Some(Duration::MAX));
+    facts.waited = TAKEOVER_LIMIT;
+    assert_eq!(
+        held(&facts),
+        format!("{why}. Replica {} holds 10 keys, and nobody can tell how old its copy is", id(2))
+    );
+    facts.peers.get_mut(&id(2)).unwrap().keys = 0;
+    assert_eq!(held(&facts), format!("{why}. Replica {}, which does not answer, may have more", id(4)));
+    for peer in facts.peers.values_mut() {
+        peer.table.retain(|node| node.id != id(4));
+    }
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }), "its one replica holds nothing");
+    // A replica that was left behind before the volume was last in service has less.
+    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    (replica.keys, replica.link_down_for) = (10, Some(100 * SECOND));
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    facts.peers.clear();
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }), "nobody says anything else");
+}
+
 fn any_peer() -> impl Strategy<Value = (u8, Peer)> {
     (2u8..6, prop::option::of(prop::sample::select(vec![1u8, 3])), 0i64..3, 0i64..3, any::<(bool, bool)>(), 0u64..20)
         .prop_map(|(last, primary, offset, keys, (syncing, loading), down)| {
@@ -298,6 +370,25 @@ fn any_peer() -> impl Strategy<Value = (u8, Peer)> {
 }
 
 proptest! {
+    #[test]
+    fn nobody_starts_over_a_replica_that_was_fed_after_the_volume(
+        peers in prop::collection::vec(any_peer(), 0..4), restarted in any::<bool>(),
+        waited in 0u64..2000, asked in prop::option::of(0u64..10)
+    ) {
+        let mut facts = Facts {
+            peers: peers.into_iter().map(|(last, peer)| (id(last), peer)).collect(),
+            waited: Duration::from_secs(waited),
+            asked: asked.map(|ago| Asked { replica: id(2), ago: Duration::from_secs(ago) }),
+            ..gone_back()
+        };
+        for peer in facts.peers.values_mut().filter(|_| restarted) {
+            peer.recorded = peer.link_down_for.replace(Duration::MAX);
+        }
+        let has_more = facts.peers.values().any(|peer| peer.replicates(&id(1)) && peer.has_whole_copy());
+        let starts = matches!(decide_start(&facts), Start::AsIs { .. });
+        prop_assert!(!(starts && has_more));
+    }
+
     #[test]
     fn an_empty_owner_starts_only_when_released_or_moved_or_nobody_holds_a_copy(
         peers in prop::collection::vec(any_peer(), 0..4),

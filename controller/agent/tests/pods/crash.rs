@@ -276,3 +276,58 @@ async fn a_primary_that_comes_back_blank_never_empties_its_replica() {
     eventually("it follows", async || blank.call(&["CLUSTER", "REPLICATE", heir.as_str()]).await.is_ok()).await;
     eventually("it has everything", async || cluster.pods[0].dbsize().await == held).await;
 }
+
+/// What the volume of a pod says of when it was in service.
+fn alive(pod: &Pod) -> serde_json::Value {
+    let file = std::fs::read(pod.data("kun-alive.json")).unwrap_or_default();
+    serde_json::from_slice(&file).unwrap_or_default()
+}
+
+/// Everything on a volume that went back agrees with itself, and the times of its files are those of the copying. Its replica has not had
+/// the link since it was started, so its link says nothing either.
+#[tokio::test]
+async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
+    let mut cluster = Cluster::form(40, always, 3, 1).await;
+    let mut keys = write_to_first_shard(&cluster, "a", 100).await;
+    eventually("both volumes say what they hold", async || {
+        alive(&cluster.pods[0])["copyOf"].is_null()
+            && alive(&cluster.pods[0])["atMillis"].is_i64()
+            && alive(&cluster.pods[3])["copyOf"].is_string()
+    })
+    .await;
+    let (data, older) = (cluster.pods[0].dir.join("data"), cluster.pods[0].dir.join("older"));
+    let copied = std::process::Command::new("cp").arg("-r").args([&data, &older]).status().unwrap();
+    assert!(copied.success());
+    let mut said = alive(&cluster.pods[0]);
+    said["atMillis"] = (said["atMillis"].as_i64().unwrap() - 3_600_000).into();
+    std::fs::write(older.join("kun-alive.json"), said.to_string()).unwrap();
+    keys.extend(write_to_first_shard(&cluster, "b", 300).await);
+    // The other primaries, which could elect the replica, are away for now.
+    for number in [3, 0, 1, 2] {
+        cluster.pods[number].kill_redis();
+        assert_eq!(cluster.pods[number].ended().await, Some(2));
+    }
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&older, &data).unwrap();
+    for number in [3, 0] {
+        cluster.pods[number].start();
+    }
+    eventually("the member is held", async || {
+        let report = cluster.report(&cluster.pods[0]).await;
+        report.is_some_and(|report| {
+            let why = report.held_because.unwrap_or_default();
+            report.phase == AgentPhase::Held && report.node_id.is_none() && why.contains("its volume is an older copy")
+        })
+    })
+    .await;
+    assert_eq!(cluster.pods[3].dbsize().await, 400, "the replica has what it had");
+    for number in [1, 2] {
+        cluster.pods[number].start();
+    }
+    eventually("it follows its replica", async || cluster.pods[0].is_replica().await).await;
+    cluster.wait_ready().await;
+    assert!(!cluster.pods[3].is_replica().await);
+    assert_readable(&cluster, &keys).await;
+    assert_eq!(cluster.pods[0].dbsize().await, 400);
+}

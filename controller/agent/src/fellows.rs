@@ -1,0 +1,137 @@
+//! Who answers at an address, by its agent. I/O.
+//!
+//! Addresses are given out again, and Redis takes passwords in the clear. So nobody logs in to a Redis elsewhere before the agent of
+//! that pod has shown the certificate of this very cluster: no stranger ever sees a password.
+
+use std::net::{IpAddr, SocketAddr};
+
+use bytes::Bytes;
+use certs::{ALPN_H1, Reloading};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::{body::Body, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use types::{
+    agent::AgentReport,
+    names::{AGENT_SERVER_NAME, PORT_AGENT},
+};
+
+/// A report is a few hundred bytes.
+const ANSWER_MOST: usize = 64 << 10;
+
+/// Why an agent counts for nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection, or no certificate that can be believed.
+    #[error("connect to the agent at {address}: {source}")]
+    Connect {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Somebody else answers at the address.
+    #[error("the agent at {address} is {found:?}, not {expected:?}")]
+    Stranger {
+        /// Where.
+        address: SocketAddr,
+        /// Who should be there.
+        expected: String,
+        /// Who is.
+        found: String,
+    },
+    /// HTTP failed.
+    #[error("ask the agent at {address}: {why}")]
+    Http {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        why: String,
+    },
+}
+
+/// What an agent of this cluster says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// What it knows.
+    Report(AgentReport),
+    /// It is of a release whose agents tell each other nothing. Its certificate counts all the same.
+    Silent,
+}
+
+/// The agents of one cluster, as one of them reaches the others.
+#[derive(Clone)]
+pub struct Fellows {
+    tls: TlsConnector,
+    own: String,
+}
+
+impl std::fmt::Debug for Fellows {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Fellows").field(&self.own).finish()
+    }
+}
+
+impl Fellows {
+    /// Those whose certificates have the name `own`, as this agent's has ([`types::names::agent_user`]).
+    ///
+    /// # Errors
+    /// When nobody could be believed, for want of an authority.
+    pub fn new(certificates: &Reloading, own: String) -> certs::Result<Self> {
+        Ok(Self { tls: TlsConnector::from(certificates.client_config(&[ALPN_H1])?), own })
+    }
+
+    /// Asks the agent at `ip` who it is. It answers while its Redis does not run, too.
+    ///
+    /// # Errors
+    /// When no agent of this cluster answers there. How long that takes is the caller's to bound.
+    pub async fn ask(&self, ip: IpAddr) -> Result<Word, Error> {
+        let address = SocketAddr::new(ip, PORT_AGENT);
+        let http = |why: String| Error::Http { address, why };
+        let mut sender = connect(&self.tls, address, &self.own).await?;
+        let request = Request::get("/v1/report").header("host", AGENT_SERVER_NAME).body(Empty::<Bytes>::new());
+        let request = request.map_err(|error| http(error.to_string()))?;
+        let response = sender.send_request(request).await.map_err(|error| http(error.to_string()))?;
+        match response.status() {
+            StatusCode::OK => {}
+            // Releases before this one answer the controller alone.
+            StatusCode::FORBIDDEN => return Ok(Word::Silent),
+            other => return Err(http(format!("it answered {other}"))),
+        }
+        let body = Limited::new(response.into_body(), ANSWER_MOST).collect().await;
+        let body = body.map_err(|error| http(error.to_string()))?.to_bytes();
+        serde_json::from_slice(&body).map(Word::Report).map_err(|error| http(error.to_string()))
+    }
+}
+
+/// A connection to the agent at `address`, which has proven that it is `whose`. One authority serves all clusters: the name on the
+/// certificate tells their agents apart.
+///
+/// # Errors
+/// When it cannot be reached, cannot be believed, or is somebody else.
+pub async fn connect<B>(
+    tls: &TlsConnector,
+    address: SocketAddr,
+    whose: &str,
+) -> Result<http1::SendRequest<B>, Error>
+where
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+{
+    let failed = |source| Error::Connect { address, source };
+    let name = ServerName::try_from(AGENT_SERVER_NAME).map_err(|error| failed(std::io::Error::other(error)))?;
+    let stream = TcpStream::connect(address).await.map_err(failed)?;
+    let stream = tls.connect(name, stream).await.map_err(failed)?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let found = certificate.and_then(certs::identity_of).map(|identity| identity.common_name).unwrap_or_default();
+    if found != whose {
+        return Err(Error::Stranger { address, expected: whose.to_owned(), found });
+    }
+    let http = |error: hyper::Error| Error::Http { address, why: error.to_string() };
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+    // It ends with the sender.
+    tokio::spawn(connection);
+    Ok(sender)
+}
