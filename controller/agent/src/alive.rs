@@ -160,7 +160,8 @@ mod tests {
             let other = format!("{:040x} 127.84.0.2:6379@16379 master - 0 0 2 connected 6-9", 2);
             resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{me}\n{other}\n", 1)).unwrap()
         };
-        let (primary, replica) = (table("master - 0 0 1 connected 0-5"), table(&format!("slave {:040x} 0 0 2 connected", 2)));
+        let (primary, replica) =
+            (table("master - 0 0 1 connected 0-5"), table(&format!("slave {:040x} 0 0 2 connected", 2)));
         let says = |text: &str, table: &[Node]| service(&Info::parse(text), table, true);
         let synced = "role:slave\nmaster_link_status:up\nmaster_sync_in_progress:0\naof_enabled:1\n";
         let of = NodeId::parse(&format!("{:040x}", 2)).unwrap();

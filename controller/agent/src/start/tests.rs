@@ -317,8 +317,11 @@ fn a_volume_that_its_replica_has_outlived_never_comes_back_over_it() {
     facts.waited = SECOND;
     assert_eq!(decide_start(&facts), Start::Wait { reason });
     // Everybody came back at once, and nobody went back.
-    let mut facts = Facts { alive: Some(100 * SECOND), waited: PEERS_LIMIT, ..gone_back() };
-    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "another replica, of which peers tell, does not answer");
+    let mut facts = Facts { alive: Some(100 * SECOND), ..gone_back() };
+    assert!(
+        matches!(decide_start(&facts), Start::Wait { .. }),
+        "another replica, of which peers tell, does not answer"
+    );
     facts.waited = TAKEOVER_LIMIT;
     assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
     assert!(!shows_older_copy(&facts));
