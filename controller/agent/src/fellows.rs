@@ -112,11 +112,7 @@ impl Fellows {
 ///
 /// # Errors
 /// When it cannot be reached, cannot be believed, or is somebody else.
-pub async fn connect<B>(
-    tls: &TlsConnector,
-    address: SocketAddr,
-    whose: &str,
-) -> Result<http1::SendRequest<B>, Error>
+pub async fn connect<B>(tls: &TlsConnector, address: SocketAddr, whose: &str) -> Result<http1::SendRequest<B>, Error>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
 {

@@ -61,10 +61,7 @@ pub enum Error {
 }
 
 fn paths(dir: &Path) -> MaterialPaths {
-    MaterialPaths {
-        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
-        authorities: Some(dir.join("ca.crt")),
-    }
+    MaterialPaths { identity: Some((dir.join("tls.crt"), dir.join("tls.key"))), authorities: Some(dir.join("ca.crt")) }
 }
 
 /// What this agent shows who it is with, to those who call and to those whom it calls. [`serve`] follows its files.

@@ -1,8 +1,7 @@
 //! What the parts of one agent share: its options, its phase, its Redis, and the controller's word.
 
 use std::sync::{
-    Arc,
-    Mutex, PoisonError,
+    Arc, Mutex, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 

@@ -146,7 +146,8 @@ async fn look_after(shared: &Arc<Shared>) {
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
 async fn look(shared: &Arc<Shared>) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
-    let commands = [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
+    let commands =
+        [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
     let replies = shared.local.ask(&commands).await.ok()?;
     let [info, table, view] = replies.as_slice() else { return None };
     let table = resp::nodes::parse(table.text()?).ok()?;

@@ -70,6 +70,8 @@ impl Rest {
             executed,
             temporary,
             troubles,
+            // Said of the same Kubernetes objects as the basis.
+            left_behind: _,
             rest: _,
         } = round;
         let did_nothing = *applied == Applied::default() && executed.done.is_empty() && executed.failed.is_empty();
