@@ -209,10 +209,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         placement,
         network_policy,
     } = cluster.spec.clone();
-    let (default_shards, default_replicas) = match mode {
-        Mode::Cluster => (3, 1),
-        Mode::Standalone => (1, 0),
-    };
+    let (default_shards, default_replicas) = default_size(mode);
     let shards = ranged("shards", shards.unwrap_or(default_shards), 1, SHARDS_MOST)?;
     let replicas = ranged("replicasPerShard", replicas_per_shard.unwrap_or(default_replicas), 0, REPLICAS_MOST)?;
     let resources = spelled_alike(resources.unwrap_or_default());
@@ -256,6 +253,14 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         restarted_by: restarts(gathered, shards),
         key,
     })
+}
+
+/// Shards, and replicas of each, where nothing is said.
+const fn default_size(mode: Mode) -> (i32, i32) {
+    match mode {
+        Mode::Cluster => (3, 1),
+        Mode::Standalone => (1, 0),
+    }
 }
 
 fn identity(cluster: &RedisCluster) -> Result<Key, Error> {

@@ -30,7 +30,7 @@ fn of_claims(key: &Key, claims: &BTreeMap<String, Arc<PersistentVolumeClaim>>) -
 
 /// What to do about them.
 #[must_use]
-pub fn advice(key: &Key, left: &BTreeSet<u16>) -> Option<String> {
+pub(super) fn advice(key: &Key, left: &BTreeSet<u16>) -> Option<String> {
     let all = left.last()?.saturating_add(1);
     let (words, Key { namespace, name }) = (names::shards(left), key);
     Some(format!(
