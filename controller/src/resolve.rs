@@ -240,10 +240,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         node_timeout,
         migration: moving(migration)?,
         retain_claims,
-        retain_on_delete: match policy {
-            DeletionPolicy::Retain => Retain::Retain,
-            DeletionPolicy::Delete => retain_claims,
-        },
+        retain_on_delete: retain_on_delete(policy, retain_claims),
         backup_target: backup.map(|Backup { target }| target),
         paused,
         approval: approval(cluster, strategy),
@@ -260,6 +257,13 @@ const fn default_size(mode: Mode) -> (i32, i32) {
     match mode {
         Mode::Cluster => (3, 1),
         Mode::Standalone => (1, 0),
+    }
+}
+
+fn retain_on_delete(policy: DeletionPolicy, claims: Retain) -> Retain {
+    match policy {
+        DeletionPolicy::Retain => Retain::Retain,
+        DeletionPolicy::Delete => claims,
     }
 }
 
