@@ -299,8 +299,19 @@ impl World {
             // A pod that is being deleted comes back, so it is taken for what it will be.
             let terminating = false;
             let (cut_off, unlinked, outside, site) = (hidden, false, false, member.site.clone());
-            #[rustfmt::skip]
-            let home = Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site, outside };
+            let home = Home {
+                process,
+                hidden,
+                cut_off,
+                unlinked,
+                outdated,
+                terminating,
+                server,
+                address,
+                last_id,
+                site,
+                outside,
+            };
             world.homes.insert(*pod, home);
         }
         world
@@ -356,8 +367,8 @@ impl World {
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
         let (hidden, cut_off, unlinked, outdated, terminating, outside) = (false, false, false, false, false, false);
-        #[rustfmt::skip]
-        let home = Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site, outside };
+        let home =
+            Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site, outside };
         self.homes.insert(pod, home);
     }
 
