@@ -202,15 +202,15 @@ fn remember(step: &Step, done: bool, memory: &mut Memory) {
             }
         }
         // Keys may lie where their slot is not any more.
-        Step::Stabilise { .. } => memory.look_deep(),
+        Step::Stabilise { .. } => memory.count_anew(),
         Step::Adopt { .. } => {
             memory.epoch_raised();
-            memory.look_deep();
+            memory.count_anew();
         }
         Step::Move { .. } => {
             memory.epoch_raised();
             if !done {
-                memory.look_deep();
+                memory.count_anew();
             }
         }
         Step::Epoch { .. } | Step::RaiseEpoch { .. } => memory.epoch_raised(),

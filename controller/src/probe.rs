@@ -1,10 +1,11 @@
 //! Asks every member what it is: Redis itself first, its agent where Redis does not answer.
 //!
-//! All at once, each with a deadline of a second, never more than `AT_ONCE`. Whoever answers is asked for its
+//! All at once, each with a deadline of a second or, where it is slow, of a few, never more than `AT_ONCE`. Whoever answers is asked for its
 //! identity on the same connection. What could not be seen is Unknown, never absent: absence and death are only what
 //! Kubernetes proves. Decides nothing.
 
 pub mod agent;
+mod count;
 mod elsewhere;
 mod node;
 mod place;
@@ -23,22 +24,21 @@ pub use node::Facts;
 pub(crate) use node::{is_misled, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck};
 
-use crate::redis::Access;
+use crate::redis::{self, Access};
 
 /// Members asked at the same time: bounds sockets and memory; a thousand members take 16 rounds.
 const AT_ONCE: usize = 64;
-/// How long one member may take to answer.
-const DEADLINE: Duration = Duration::from_secs(1);
-/// How long counting the keys of all slots may take: each pipeline of it has a deadline of its own, and a machine that is busy needs
-/// seconds for all of them.
-const COUNTING: Duration = Duration::from_secs(20);
 /// For how long an introduction counts: several times the longest time until it is repeated.
 const INTRODUCED_LATELY: Duration = Duration::from_secs(60);
-/// How often slots are searched for keys of other owners without any sign of them.
-const DEEP_EVERY: Duration = Duration::from_secs(300);
+/// How long one member may take to answer, at first and at most. One whose agent says that its server runs is given more time at the next
+/// look: a machine that is slow must not make everybody unknown. Everybody else waits for it, hence the bound; and who is silent altogether
+/// is given no more.
+const PATIENCE: (Duration, Duration) = (redis::DEADLINE, Duration::from_secs(4));
+/// How long an agent may take.
+const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 
-/// What one process remembers of a cluster between looks. Losing it costs nothing but time: waits begin anew, and the
-/// first look is a deep one.
+/// What one process remembers of a cluster between looks. Losing it costs nothing but time: waits begin anew, and keys are counted
+/// anew.
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Members that could not be seen, and since when.
@@ -53,12 +53,14 @@ pub struct Memory {
     raised: bool,
     /// How far replication was when each node was last seen: tells what a replica lacks whose primary has died.
     streams: stream::Streams,
-    /// Roles at the last deep look, and when it was.
-    deep: Option<(BTreeMap<NodeId, bool>, Instant)>,
     /// Introductions that were made: where the two were, when, and how many times.
     introduced: BTreeMap<(Pod, Pod), ([Address; 2], Instant, u32)>,
     /// Processes that may have a member's identity outside of every place.
     elsewhere: elsewhere::Suspects,
+    /// Members that are given more time to answer than others.
+    patience: BTreeMap<Pod, Duration>,
+    /// Keys of others that have been counted.
+    counts: count::Counts,
 }
 
 impl Memory {
@@ -120,9 +122,9 @@ impl Memory {
         }
     }
 
-    /// The next look searches all slots for keys of other owners.
-    pub fn look_deep(&mut self) {
-        self.deep = None;
+    /// All slots are searched for keys of other owners anew.
+    pub fn count_anew(&mut self) {
+        self.counts.anew();
     }
 }
 
@@ -160,9 +162,21 @@ pub struct Question<'a> {
 
 /// Asks everybody. Never fails: who does not answer is Unknown.
 pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
-    let asked: Vec<_> =
-        question.places.iter().map(|(pod, place)| async move { (*pod, ask(question, place).await) }).collect();
-    let answers: BTreeMap<Pod, Answer> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let given = |pod: &Pod| memory.patience.get(pod).copied().unwrap_or(PATIENCE.0);
+    let asked: Vec<_> = question
+        .places
+        .iter()
+        .map(|(pod, place)| (*pod, place, given(pod)))
+        .map(|(pod, place, patience)| async move {
+            let (begun, answer) = (Instant::now(), ask(question, place, patience).await);
+            (pod, (given_next(&answer, patience, begun.elapsed()), answer))
+        })
+        .collect();
+    let asked: BTreeMap<Pod, (Duration, Answer)> =
+        futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let slow = asked.iter().filter(|(_, (patience, _))| *patience > PATIENCE.0);
+    memory.patience = slow.map(|(pod, (patience, _))| (*pod, *patience)).collect();
+    let answers: BTreeMap<Pod, Answer> = asked.into_iter().map(|(pod, (_, answer))| (pod, answer)).collect();
     let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     count_foreign_keys(question, &mut probed, memory).await;
@@ -181,20 +195,31 @@ enum Answer {
     Nobody,
 }
 
-async fn ask(question: Question<'_>, place: &Place) -> Answer {
+/// How long a member is given next time: twice as long where its server runs and has not answered, half as long where it was quick.
+fn given_next(answer: &Answer, patience: Duration, took: Duration) -> Duration {
+    let next = match answer {
+        Answer::Agent(report) if report.phase == AgentPhase::Running => patience.saturating_mul(2),
+        Answer::Redis(_) if took < patience / 4 => patience / 2,
+        Answer::Redis(_) => patience,
+        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => PATIENCE.0,
+    };
+    next.clamp(PATIENCE.0, PATIENCE.1)
+}
+
+async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answer {
     let address = match &place.container {
         Container::None => return Answer::Dead(Seen::Absent),
         Container::Stopped => return Answer::Dead(Seen::Stopped),
         Container::Running { address } => *address,
         Container::Unreported => return Answer::Nobody,
     };
-    let raw = node::ask(question, address, place);
-    match tokio::time::timeout(DEADLINE, raw).await {
+    let raw = node::ask(question, address, place, patience);
+    match tokio::time::timeout(patience, raw).await {
         Ok(Ok(raw)) => return Answer::Redis(Box::new(raw)),
         Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
         Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
     }
-    match tokio::time::timeout(DEADLINE, question.agents.report(address.ip(), question.whose)).await {
+    match tokio::time::timeout(AGENT_DEADLINE, question.agents.report(address.ip(), question.whose)).await {
         Ok(Ok(report)) if report.pod == place.name => Answer::Agent(report),
         Ok(Ok(report)) => {
             tracing::debug!(%address, pod = %report.pod, expected = %place.name, "another pod's agent answers");
@@ -304,57 +329,32 @@ fn of_agent(report: &types::agent::AgentReport) -> Seen {
     }
 }
 
-/// Counts the keys that primaries hold in slots they do not own: for every slot with a mark, and for all slots when
-/// nothing is known yet, when a role changed, and now and then.
+/// Counts the keys that primaries hold in slots they do not own, as far as one look gets. A node without any key holds none of others,
+/// and a replica holds its primary's.
 async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory: &mut Memory) {
     if question.mode == Mode::Standalone {
         return;
     }
-    let roles = roles(&probed.observed);
-    let deep = memory.deep.as_ref().is_none_or(|(then, at)| *then != roles || at.elapsed() > DEEP_EVERY);
-    let asked = if deep { SlotSet::all() } else { marked(&probed.observed) };
-    let questions: Vec<(Pod, SocketAddr, NodeId, Vec<u16>)> = probed
-        .observed
-        .members
-        .iter()
-        .filter_map(|(pod, member)| {
-            let Seen::Node(node) = &member.seen else { return None };
-            // A node without any key holds none of others; a replica holds its primary's.
-            if !node.is_primary() || node.keys == 0 {
-                return None;
-            }
-            let foreign: Vec<u16> = asked.difference(node.slots()).iter().collect();
-            let address = node.address.parse().ok()?;
-            (!foreign.is_empty()).then_some((*pod, address, node.id, foreign))
-        })
-        .collect();
-    let count = |(pod, address, id, slots): (Pod, SocketAddr, NodeId, Vec<u16>)| async move {
-        let counts = node::count_keys(question.access, address, id, &slots);
-        (pod, tokio::time::timeout(COUNTING, counts).await)
-    };
-    let counted: Vec<_> = questions.into_iter().map(count).collect();
-    let counted: Vec<_> = futures::stream::iter(counted).buffer_unordered(AT_ONCE).collect().await;
-    let mut complete = true;
-    for (pod, counts) in counted {
-        let member = probed.observed.members.get_mut(&pod);
-        match (counts, member.map(|member| &mut member.seen)) {
-            (Ok(Ok(counts)), Some(Seen::Node(node))) => node.foreign_keys = counts,
-            // What cannot be counted is not known to be zero, so the node counts as not seen.
-            (Ok(Err(_)) | Err(_), Some(seen)) => {
-                *seen = Seen::Unknown { since_millis: 0 };
-                complete = false;
-            }
-            (Ok(Ok(_)), Some(_)) | (_, None) => {}
+    let (marked, now) = (marked(&probed.observed), Instant::now());
+    let holds = |node: &&plan::Node| node.is_primary() && node.keys > 0;
+    let mut asked = Vec::new();
+    for node in nodes(&probed.observed).filter(holds) {
+        let Ok(address) = node.address.parse::<SocketAddr>() else { continue };
+        let (count, slots) = memory.counts.begin(node, &marked, now);
+        let (access, id) = (question.access, node.id);
+        asked.push(async move { (id, count.go_on(access, address, id, slots).await) });
+    }
+    let counted: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
+    let mut counted: BTreeMap<NodeId, count::Count> = counted.into_iter().collect();
+    for member in probed.observed.members.values_mut() {
+        if let Seen::Node(node) = &mut member.seen
+            && let Some(count) = counted.remove(&node.id)
+        {
+            memory.counts.end(node, count);
         }
     }
-    if deep && complete {
-        memory.deep = Some((roles, Instant::now()));
-    }
-}
-
-/// Who is a primary.
-fn roles(observed: &Observed) -> BTreeMap<NodeId, bool> {
-    nodes(observed).map(|node| (node.id, node.is_primary())).collect()
+    let seen: BTreeSet<NodeId> = nodes(&probed.observed).filter(holds).map(|node| node.id).collect();
+    memory.counts.keep(|id| seen.contains(&id));
 }
 
 /// Every slot with a mark on any node.

@@ -136,9 +136,8 @@ fn every_place_of_every_set_is_listed_and_only_a_running_restart_makes_pods_outd
     assert_eq!(outdated(&running), [true, false]);
 }
 
-#[test]
-fn what_an_agent_says_becomes_what_the_planner_reads() {
-    let report = |phase, because: Option<&str>| types::agent::AgentReport {
+fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport {
+    types::agent::AgentReport {
         pod: "orders-0-0".to_owned(),
         phase,
         held_because: because.map(str::to_owned),
@@ -146,7 +145,11 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
         holds_data: true,
         starts: 1,
         copy: None,
-    };
+    }
+}
+
+#[test]
+fn what_an_agent_says_becomes_what_the_planner_reads() {
     let held = Seen::Held {
         holds_data: true,
         id: NodeId::parse(&"ab".repeat(20)),
@@ -164,21 +167,27 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
 }
 
 fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
-    plan::Node {
-        id: NodeId::from_bytes([id; 20]),
-        address: "10.0.0.1:6379".to_owned(),
-        role,
-        open: BTreeMap::new(),
-        foreign_keys: BTreeMap::new(),
-        keys: 0,
-        bytes: 0,
-        epoch,
-        current_epoch: epoch,
-        state_ok: true,
-        loading: false,
-        disk_current: true,
-        node_timeout_millis: 5000,
-        peers: BTreeMap::new(),
+    crate::testing::a_node(NodeId::from_bytes([id; 20]), role, epoch)
+}
+
+#[test]
+fn a_server_that_runs_and_is_slow_is_given_more_time_and_nobody_else_is() {
+    let agent = |phase| Answer::Agent(report(phase, None));
+    let raw = || Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));
+    let second = Duration::from_secs(1);
+    let table = [
+        (agent(AgentPhase::Running), 1, second, 2),
+        (agent(AgentPhase::Running), 4, second, 4),
+        (agent(AgentPhase::Starting), 4, second, 1),
+        (agent(AgentPhase::Held), 2, second, 1),
+        (Answer::Nobody, 4, second, 1),
+        (Answer::Dead(Seen::Stopped), 4, second, 1),
+        (raw(), 4, second, 4),
+        (raw(), 4, second / 2, 2),
+        (raw(), 1, second / 2, 1),
+    ];
+    for (number, (answer, patience, took, next)) in table.into_iter().enumerate() {
+        assert_eq!(given_next(&answer, second * patience, took), second * next, "row {number}");
     }
 }
 

@@ -8,9 +8,9 @@ use plan::NodeId;
 use resp::{Command, Connection, Options, Reply};
 use types::{engine::Engine, names};
 
-/// How long connecting and authenticating may take.
-const CONNECT: Duration = Duration::from_millis(800);
-/// How long a question may take before the node counts as not seen.
+/// How much of the time for a question connecting and authenticating may take, as a fraction.
+const CONNECT: (u32, u32) = (4, 5);
+/// How long a question may take before the node counts as not seen, where it is not given more time.
 pub const DEADLINE: Duration = Duration::from_secs(1);
 
 /// Why a node could not be asked or told.
@@ -75,8 +75,16 @@ impl Access {
     /// # Errors
     /// When nobody answers, or the password is refused.
     pub async fn open(&self, address: SocketAddr) -> Result<Connection, Error> {
-        let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(DEADLINE);
-        options.connect_timeout = CONNECT;
+        self.open_within(address, DEADLINE).await
+    }
+
+    /// As [`Access::open`], with so much time for each question.
+    ///
+    /// # Errors
+    /// As [`Access::open`].
+    pub async fn open_within(&self, address: SocketAddr, deadline: Duration) -> Result<Connection, Error> {
+        let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(deadline);
+        options.connect_timeout = deadline * CONNECT.0 / CONNECT.1;
         Ok(Connection::open(&options).await?)
     }
 

@@ -99,20 +99,12 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             in_sync(id(pod.shard, 0))
         };
         let node = Node {
-            id: id(pod.shard, pod.ordinal),
             address: address(*pod),
-            role,
-            open: BTreeMap::new(),
-            foreign_keys: BTreeMap::new(),
             keys: 10,
             bytes: 1000,
-            epoch: u64::from(pod.shard) + 1,
             current_epoch: u64::from(shards),
-            state_ok: true,
-            loading: false,
-            disk_current: true,
-            node_timeout_millis: 5000,
             peers: peers.collect(),
+            ..a_node(id(pod.shard, pod.ordinal), role, u64::from(pod.shard) + 1)
         };
         let seen = Seen::Node(Box::new(node));
         let site = plan::Site::Unknown;
@@ -133,6 +125,28 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
         probed.facts.insert(*pod, facts);
     }
     probed
+}
+
+/// A node that is well, holds nothing and knows nobody.
+pub(crate) fn a_node(id: NodeId, role: Role, epoch: u64) -> Node {
+    Node {
+        id,
+        address: "10.0.0.1:6379".to_owned(),
+        role,
+        open: BTreeMap::new(),
+        foreign_keys: BTreeMap::new(),
+        uncounted: plan::SlotSet::EMPTY,
+        keys: 0,
+        bytes: 0,
+        room: None,
+        epoch,
+        current_epoch: epoch,
+        state_ok: true,
+        loading: false,
+        disk_current: true,
+        node_timeout_millis: 5000,
+        peers: BTreeMap::new(),
+    }
 }
 
 /// The node at a place, to be changed by a test.

@@ -101,6 +101,15 @@ impl Server {
         self.run().await;
     }
 
+    /// The process ends and comes back, and the controller's user may not send this any more.
+    pub async fn run_without(&mut self, command: &str) {
+        self.kill().await;
+        let path = self.dir.path().join("users.acl");
+        let users = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, users.replace(&format!("+{command}"), "")).unwrap();
+        self.run().await;
+    }
+
     /// SIGKILL.
     pub async fn kill(&mut self) {
         if let Some(child) = self.child.as_mut() {

@@ -303,6 +303,164 @@ async fn a_slot_whose_target_is_replaced_in_the_middle_is_finished() {
     half.settles_with_all_keys().await;
 }
 
+/// A third shard that takes 5 MB: it has got about 3 MB of whole slots, and then a part of one slot of as much. Clients write all the time.
+struct Full {
+    fleet: Fleet,
+    slot: u16,
+    keys: Vec<String>,
+    stop: Arc<AtomicBool>,
+    writer: JoinHandle<(ClusterClient, BTreeMap<String, String>, u64)>,
+}
+
+impl Full {
+    async fn make(net: u8) -> Self {
+        let mut fleet = created(net, 2, 1).await;
+        let mut client = fleet.client();
+        let (slot, value) = (resp::slot::key_slot("one"), "x".repeat(1000));
+        let keys: Vec<String> = (0..3000).map(|n| format!("{{one}}{n}")).collect();
+        let others: Vec<String> = (0..8000).map(|n| format!("whole{n}")).collect();
+        for key in keys.iter().chain(&others) {
+            assert!(matches!(client.set(key, &value).await, Outcome::Acked(_)));
+        }
+        fleet.add(net, Pod::new(2, 0)).await;
+        let mut target = fleet.servers[&Pod::new(2, 0)].operator().await;
+        let used = target.info(&["memory"]).await.unwrap().number("used_memory").unwrap();
+        target.call(&["CONFIG", "SET", "maxmemory", &(used + (5 << 20)).to_string()]).await.unwrap();
+        let source = if slot < 8192 { 0 } else { 1 };
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut single = BTreeMap::new();
+        others.iter().for_each(|key| *single.entry(resp::slot::key_slot(key)).or_insert(0) += 1);
+        let single: SlotSet = single.into_iter().filter(|(_, keys)| *keys == 1).map(|(slot, _)| slot).collect();
+        let writer = write(fleet.client(), others, Arc::clone(&stop));
+        let mut full = Self { fleet, slot, keys, stop, writer };
+        full.fill(source, &single).await;
+        full
+    }
+
+    /// Whole slots arrive, then a part of one, then nothing of those with a single key.
+    async fn fill(&mut self, source: u16, single: &SlotSet) {
+        let access = Access::new(OPERATOR);
+        let all = slots(if source == 0 { 0 } else { 8192 }, if source == 0 { 8191 } else { 16_383 });
+        let whole = all.difference(&slots(self.slot, self.slot)).lowest(6000);
+        // They know each other, and nothing has moved yet.
+        let mut desired = self.fleet.desired(3, 0);
+        desired.migration_paused = true;
+        let begun = Instant::now();
+        while self.fleet.round(&desired).await.plan.waiting != [plan::Waiting::MigrationPaused { slots: 5461 }] {
+            assert!(begun.elapsed() < hung::change(), "the new shard is not known");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let [from, to] = [Pod::new(source, 0), Pod::new(2, 0)].map(|pod| &self.fleet.servers[&pod]);
+        let (from, to) = (end(from).await, end(to).await);
+        let (bucket, guard) = (std::sync::Mutex::new(Bucket::default()), Guard::always());
+        while migrate(order(from, to, &whole), &access, &guard, &bucket).await.unwrap().slots != whole {}
+        let one = slots(self.slot, self.slot);
+        let others = all.difference(&whole).difference(&one).intersection(single);
+        for more in [one, others] {
+            let refused = migrate(order(from, to, &more), &access, &guard, &bucket).await.unwrap_err();
+            assert!(refused.to_string().contains("OOM command not allowed"), "{refused}");
+        }
+    }
+
+    async fn open(&self, shard: u16) -> Vec<u16> {
+        let mut operator = self.fleet.servers[&Pod::new(shard, 0)].operator().await;
+        let table = operator.cluster_nodes().await.unwrap();
+        let me = table.into_iter().find(|node| node.flags.myself).unwrap();
+        me.migrating.into_iter().chain(me.importing).map(|(slot, _)| slot).collect()
+    }
+
+    async fn verify(mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        let (mut client, acknowledged, acks) = self.writer.await.unwrap();
+        for (key, value) in &acknowledged {
+            assert_eq!(client.get(key).await.unwrap().unwrap(), value.as_str(), "{key}, of {acks} writes");
+        }
+        for key in &self.keys {
+            assert_eq!(client.get(key).await.unwrap().unwrap().len(), 1000, "{key}");
+        }
+        drop(self.fleet.look().await);
+    }
+}
+
+/// Writes to keys that exist and to new ones, also of the half-moved slot; keeps what was acknowledged. A full server refuses writes.
+fn write(
+    mut client: ClusterClient,
+    keys: Vec<String>,
+    stop: Arc<AtomicBool>,
+) -> JoinHandle<(ClusterClient, BTreeMap<String, String>, u64)> {
+    tokio::spawn(async move {
+        let (mut acknowledged, mut round) = (BTreeMap::new(), 0_u64);
+        while !stop.load(Ordering::SeqCst) {
+            round += 1;
+            let key = match round % 3 {
+                0 => format!("{{one}}new{}", round % 500),
+                _ => keys[usize::try_from(round.wrapping_mul(2_654_435_761) % 8000).unwrap()].clone(),
+            };
+            let value = format!("{round}-{}", "y".repeat(900));
+            match client.set(&key, &value).await {
+                Outcome::Acked(_) => drop(acknowledged.insert(key, value)),
+                Outcome::Refused(why) => assert!(why.contains("OOM") || why.contains("redirect"), "{why}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        (client, acknowledged, round)
+    })
+}
+
+#[tokio::test]
+async fn a_half_moved_slot_whose_target_is_full_waits_and_comes_back_with_its_shard() {
+    let mut full = Full::make(29).await;
+    let source = if full.slot < 8192 { 0 } else { 1 };
+    assert_eq!((full.open(source).await, full.open(2).await), (vec![full.slot], vec![full.slot]));
+    // Wanted there, it waits: no step is tried again and again.
+    let out = full.fleet.desired(3, 0);
+    let begun = Instant::now();
+    while !full.fleet.round(&out).await.plan.steps.is_empty() {
+        assert!(begun.elapsed() < hung::change(), "it is tried again and again");
+    }
+    for _ in 0..3 {
+        let round = full.fleet.round(&out).await;
+        assert_eq!(round.plan.steps, []);
+        let [plan::Waiting::Room { pod, from, slots, half_moved: true, room, needs }] = round.plan.waiting[..] else {
+            panic!("{:?}", round.plan.waiting)
+        };
+        assert_eq!((pod, from, slots, needs), (Pod::new(2, 0), Pod::new(source, 0), 1, 256 << 10));
+        assert!(room < needs, "{room}");
+    }
+    // Not wanted there any more, it comes back with all the rest.
+    let inward = full.fleet.desired(2, 0);
+    let begun = Instant::now();
+    loop {
+        let round = full.fleet.round(&inward).await;
+        if round.plan.steps.iter().any(|step| step.kind() == "RetireShard") {
+            break;
+        }
+        assert!(begun.elapsed() < hung::change(), "{:?}", (round.plan, round.executed.failed));
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!((full.open(source).await, full.open(2).await), (vec![], vec![]));
+    full.verify().await;
+}
+
+/// Every primary whose keys could not be counted at one go was taken for unknown before, and nothing was planned.
+#[tokio::test]
+async fn a_member_whose_keys_are_not_counted_is_known_all_the_same() {
+    let mut fleet = created(30, 3, 1).await;
+    let mut client = fleet.client();
+    for n in 0..100 {
+        assert!(matches!(client.set(&format!("key{n}"), "v").await, Outcome::Acked(_)));
+    }
+    let pod = Pod::new(2, 0);
+    fleet.servers.get_mut(&pod).unwrap().run_without("cluster|countkeysinslot").await;
+    fleet.memory.count_anew();
+    let all = fleet.desired(3, 0);
+    fleet.until_satisfied(&all).await;
+    let probed = fleet.look().await;
+    let uncounted: Vec<SlotSet> =
+        controller::probe::nodes(&probed.observed).map(|node| node.uncounted.clone()).collect();
+    assert_eq!(uncounted, [SlotSet::EMPTY, SlotSet::EMPTY, slots(0, 10_921)]);
+}
+
 #[tokio::test]
 async fn a_key_that_is_too_large_stays_and_so_does_its_slot() {
     let fleet = created(5, 2, 1).await;

@@ -136,6 +136,8 @@ pub struct Limits {
     pub missed_millis: u64,
     /// … and while it said no more than this beyond the copy, in bytes: what may be on its way at any moment.
     pub missed_bytes: u64,
+    /// A target of a move that has less room than this takes no more keys, in bytes: as much as goes over in one exchange.
+    pub room_bytes: u64,
     /// A replica that has not answered for less than this is waited for before another is promoted: it may have more.
     pub unseen_millis: u64,
     /// A failover that was asked for is not asked for again before this time: a manual failover expires by itself after 5 s. (How long
@@ -159,6 +161,7 @@ impl Default for Limits {
             lag_bytes: 1 << 20,
             missed_millis: 3_000,
             missed_bytes: 64 << 10,
+            room_bytes: 256 << 10,
             unseen_millis: 3_000,
             failover_patience_millis: 6_000,
             meet_again_millis: 1_000,

@@ -164,13 +164,16 @@ pub struct Node {
     pub role: Role,
     /// Marks of half-moved slots in its own table.
     pub open: BTreeMap<u16, Open>,
-    /// Keys it holds in slots it does not own: slot → count. Filled in at least for every slot with a mark on any node; for all slots when
-    /// the controller starts, after a role changed, and while slots are being moved. Always empty for a replica.
+    /// Keys it holds in slots it does not own: slot → count, as far as they are counted. Always empty for a replica.
     pub foreign_keys: BTreeMap<u16, u64>,
+    /// Slots it does not own, of which it is not known yet whether it holds keys. Always empty for a replica.
+    pub uncounted: SlotSet,
     /// Keys in database 0.
     pub keys: u64,
     /// Bytes of its data set.
     pub bytes: u64,
+    /// Bytes until it refuses whatever makes its data set larger: `maxmemory` where nothing is evicted. `None`: there is no such limit.
+    pub room: Option<u64>,
     /// Its configuration epoch.
     pub epoch: u64,
     /// The highest epoch it has heard of (`cluster_current_epoch`): what it claims next has a higher one.

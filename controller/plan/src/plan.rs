@@ -170,6 +170,28 @@ pub enum Waiting {
         /// Slots that still have to move.
         slots: u16,
     },
+    /// A target of a move refuses more keys, or would before a whole slot has arrived.
+    Room {
+        /// The target.
+        pod: Pod,
+        /// The owner of the slots.
+        from: Pod,
+        /// Slots that wait for it.
+        slots: u16,
+        /// A part of their keys is at the target.
+        half_moved: bool,
+        /// Bytes until the target's maxmemory.
+        room: u64,
+        /// Bytes it must have to be sent anything.
+        needs: u64,
+    },
+    /// A primary may hold keys of slots it does not own, and they are not counted yet.
+    Counting {
+        /// The primary.
+        pod: Pod,
+        /// Slots that are not counted.
+        slots: u16,
+    },
     /// The pod of a wanted member is being deleted; another will take its place.
     Terminating {
         /// The member.

@@ -1,5 +1,7 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
+use core::cmp::Reverse;
+
 use crate::observed::{Health, Member, NodeId, Open, Peer, PeerRole, Pod, Role, Seen};
 use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
@@ -24,12 +26,17 @@ pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
 /// As [`may_return`], with the data that it had: what is gone with its pod, or has been found missing, does not come back.
 pub(crate) fn may_bring_data(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     let mut homes = homes_of(scene, id);
-    let found = homes.find(|(_, member)| match member.map(|member| &member.seen) {
+    homes.find(|(_, member)| brings_data(scene, member.map(|member| &member.seen))).map(|(pod, _)| pod)
+}
+
+/// What is not here now would come with the data that it had.
+fn brings_data(scene: &Scene<'_>, seen: Option<&Seen>) -> bool {
+    match seen {
         None | Some(Seen::Absent) => scene.desired.restart_keeps_data,
         Some(Seen::Held { holds_data, .. }) => *holds_data,
-        Some(Seen::Stopped | Seen::Starting | Seen::Unknown { .. } | Seen::Node(_)) => true,
-    });
-    found.map(|(pod, _)| pod)
+        Some(Seen::Stopped | Seen::Starting | Seen::Unknown { .. }) => true,
+        Some(Seen::Node(_)) => false,
+    }
 }
 
 /// Every place from which this node may come back.
@@ -150,13 +157,18 @@ pub(crate) fn is_whole(scene: &Scene<'_>, replica: &Live<'_>) -> bool {
     }
 }
 
-/// Another member of the shard that has only just stopped answering, and may have more than those that do.
-pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<(Pod, u64)> {
-    let mut members = scene.observed.members.iter().filter(|(pod, member)| {
+/// The other members of a lost primary's shard, but those that are about to go.
+fn fellows<'a>(scene: &Scene<'a>, shard: u16, lost: NodeId) -> impl Iterator<Item = (Pod, &'a Seen)> + use<'a> {
+    let members = scene.observed.members.iter().filter(move |(pod, member)| {
         pod.shard == shard && !member.terminating && identity(member).is_none_or(|id| id != lost)
     });
-    members.find_map(|(pod, member)| match member.seen {
-        Seen::Unknown { since_millis } if since_millis < scene.limits.unseen_millis => Some((*pod, since_millis)),
+    members.map(|(pod, member)| (*pod, &member.seen))
+}
+
+/// Another member of the shard that has only just stopped answering, and may have more than those that do.
+pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<(Pod, u64)> {
+    fellows(scene, shard, lost).find_map(|(pod, seen)| match *seen {
+        Seen::Unknown { since_millis } if since_millis < scene.limits.unseen_millis => Some((pod, since_millis)),
         Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } | Seen::Node(_) => {
             None
         }
@@ -165,16 +177,7 @@ pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Opti
 
 /// Another member of the shard, not the lost one's place, that is not seen now and may hold a better copy.
 pub(crate) fn may_have_another_copy(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<Pod> {
-    let members = scene.observed.members.iter().filter(|(pod, member)| {
-        pod.shard == shard && !member.terminating && identity(member).is_none_or(|id| id != lost)
-    });
-    let mut unseen = members.filter(|(_, member)| match &member.seen {
-        Seen::Absent => scene.desired.restart_keeps_data,
-        Seen::Held { holds_data, .. } => *holds_data,
-        Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => true,
-        Seen::Node(_) => false,
-    });
-    unseen.next().map(|(pod, _)| *pod)
+    fellows(scene, shard, lost).find(|(_, seen)| brings_data(scene, Some(seen))).map(|(pod, _)| pod)
 }
 
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.
@@ -268,6 +271,14 @@ pub(crate) fn heir_of<'a>(scene: &Scene<'a>, former: &Live<'_>) -> Option<Live<'
 /// Slots it does not own and holds keys of.
 pub(crate) fn slots_with_keys(live: &Live<'_>) -> SlotSet {
     live.node.foreign_keys.iter().filter(|(_, keys)| **keys > 0).map(|(slot, _)| *slot).collect()
+}
+
+/// A primary of another shard that may hold keys of these slots, none of which it owns: they are not counted.
+pub(crate) fn may_hold_keys(scene: &Scene<'_>, except: Option<u16>, slots: &SlotSet) -> Option<Waiting> {
+    let others = scene.live.iter().filter(|live| Some(live.pod.shard) != except);
+    let open = others.map(|live| (live.pod, live.node.uncounted.intersection(slots)));
+    let found = open.filter(|(_, open)| !open.is_empty()).max_by_key(|(pod, open)| (open.len(), Reverse(*pod)));
+    found.map(|(pod, open)| Waiting::Counting { pod, slots: open.len() })
 }
 
 /// The place known to be this node's.

@@ -28,6 +28,21 @@ impl fmt::Display for Age {
     }
 }
 
+/// What a person may do about a target that is full.
+const BACK: &str = "set spec.shards back: what has moved then comes back";
+
+/// Bytes as people say them: rounded down, so that a sentence does not become another one with every look.
+struct Size(u64);
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 >> 10 {
+            kib @ 0..1_024 => write!(f, "{} KiB", kib / 64 * 64),
+            kib => write!(f, "{} MiB", kib >> 10),
+        }
+    }
+}
+
 fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Result {
     write!(
         f,
@@ -139,6 +154,19 @@ impl fmt::Display for Waiting {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
             Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
+            Self::Room { pod, from, slots, half_moved, room, needs } => {
+                let what = if *half_moved { "half-moved slots" } else { "slots" };
+                write!(
+                    f,
+                    "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it \
+                     (spec.memory), delete keys, or {BACK}",
+                    Size(*room),
+                    Size(*needs)
+                )
+            }
+            Self::Counting { pod, slots } => {
+                write!(f, "it is not counted yet whether member {pod} holds keys of {slots} slots that are not its own")
+            }
             Self::Terminating { pod } => {
                 write!(
                     f,

@@ -34,6 +34,64 @@ fn scaling_out_and_in_moves_as_little_as_possible_and_loses_nothing() {
     }
 }
 
+/// Scaled out to four shards, of which the last one takes so many keys and then refuses more.
+fn scaled_out_to_a_shard_with_room_for(keys: u64) -> Run {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.write_everywhere();
+    run.write_everywhere();
+    run.desired.shards = 4;
+    run.world.provide(&run.desired);
+    run.world.homes.get_mut(&Pod::new(3, 0)).unwrap().limit = Some(keys);
+    run
+}
+
+#[test]
+fn a_half_moved_slot_whose_target_is_full_goes_back_with_its_shard() {
+    let mut run = scaled_out_to_a_shard_with_room_for(4);
+    assert!(!settle(&mut run).is_satisfied());
+    let target = run.world.up(Pod::new(3, 0)).unwrap();
+    assert_eq!((target.keys(), target.open.len()), (4, 1), "one slot with three keys, and a part of another");
+    run.desired.shards = 3;
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn what_does_not_fit_is_not_begun_and_a_restart_with_more_memory_goes_on() {
+    let mut run = scaled_out_to_a_shard_with_room_for(0);
+    let plan = settle(&mut run);
+    assert_eq!(plan.steps, []);
+    let full = Pod::new(3, 0);
+    let room =
+        |from, slots, half_moved| Waiting::Room { pod: full, from, slots, half_moved, room: 0, needs: 256 << 10 };
+    assert_eq!(plan.waiting, [room(Pod::new(2, 0), 1366, false)]);
+    assert!(run.world.up(full).unwrap().open.is_empty());
+    // It comes with a restart, which this does not stand in the way of.
+    run.world.homes.values_mut().for_each(|home| home.outdated = true);
+    settle(&mut run);
+    assert!(run.world.homes.values().all(|home| !home.outdated));
+    run.world.homes.get_mut(&full).unwrap().limit = None;
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn a_copy_that_is_never_made_may_leave_although_a_new_shard_waits_for_it() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.desired.shards = 4;
+    run.world.provide(&run.desired);
+    run.unlink(Pod::new(3, 1));
+    let waits = |plan: &plan::Plan| {
+        plan.waiting.iter().any(|why| matches!(why, Waiting::Sync { pod, .. } if *pod == Pod::new(3, 1)))
+    };
+    for _ in 0..40 {
+        run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        run.tick(2);
+    }
+    let plan = run.round(usize::MAX, false).unwrap();
+    assert!(plan.steps.is_empty() && waits(&plan), "{plan:?}");
+    run.desired.replicas = 0;
+    assert!(settle(&mut run).is_satisfied());
+}
+
 #[test]
 fn replicas_come_and_go() {
     let mut run = Run::created(Desired::cluster(3, 1), true);

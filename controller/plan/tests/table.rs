@@ -91,11 +91,13 @@ fn node(pod: Pod, role: Role, lines: &BTreeMap<NodeId, Peer>) -> Node {
         role,
         open: BTreeMap::new(),
         foreign_keys: BTreeMap::new(),
+        uncounted: SlotSet::EMPTY,
         bytes: 0,
         epoch: u64::from(pod.shard) + 1,
         current_epoch: u64::from(pod.shard) + 1,
         state_ok: true,
         loading: false,
+        room: None,
         disk_current: true,
         node_timeout_millis: 5_000,
         peers: lines.iter().filter(|(other, _)| **other != id(pod)).map(|(id, peer)| (*id, peer.clone())).collect(),
@@ -354,6 +356,27 @@ fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
     // The source was replaced and has lost its mark; the keys are still at the target.
     assert_eq!(case([false, false], 3), forward);
     assert_eq!(case([false, true], 0), ["clear the marks of 1 slots on 1-0: 5"]);
+}
+
+#[test]
+fn only_what_needs_the_keys_of_a_member_waits_for_their_count() {
+    let mut observed = layout(THREE);
+    at(&mut observed, "1-0").uncounted = SlotSet::range(0, 5460);
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [""; 0]);
+    at(&mut observed, "0-0").open.insert(5, Open::Migrating(id(pod("2-0"))));
+    let wait = "waits: it is not counted yet whether member 1-0 holds keys of 1 slots that are not its own";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [wait]);
+    let mut leaving = layout("0-0 P0-8191 1-0 P8192-16383 2-0 P");
+    at(&mut leaving, "2-0").uncounted = SlotSet::all();
+    let wait = "waits: it is not counted yet whether member 2-0 holds keys of 16384 slots that are not its own";
+    assert_eq!(told(&Desired::cluster(2, 0), &leaving), [wait]);
+    at(&mut leaving, "2-0").uncounted = SlotSet::EMPTY;
+    assert_eq!(told(&Desired::cluster(2, 0), &leaving), ["remove shard 2 with its 1 members"]);
+    // Who holds keys of a slot that nobody owns gets it.
+    let mut unowned = layout("0-0 P1-8191 1-0 P8192-16383");
+    at(&mut unowned, "1-0").uncounted = SlotSet::range(0, 0);
+    let wait = "waits: it is not counted yet whether member 1-0 holds keys of 1 slots that are not its own";
+    assert_eq!(told(&Desired::cluster(2, 0), &unowned), [wait]);
 }
 
 #[test]

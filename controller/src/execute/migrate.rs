@@ -26,6 +26,14 @@
 //!    answers CLUSTERDOWN to MIGRATE and to clients that were sent on. Here the source is marked first, so that it takes no
 //!    new keys in place of those that have moved; then the target is told who the owner is, then marked.
 //!
+//! 7. A slot does not turn around in the middle. Its owner takes keys back (RESTORE of MIGRATE) only while it is not marked, for a marked
+//!    one answers ASK also to that, and unmarked it shows the keys that have left as missing, and lets clients make them anew. To make the
+//!    target the owner first, so that the move only goes on in the other direction, the owner would have to give up a slot that it holds
+//!    keys of: SETSLOT NODE refuses that, and hearing of the target's claim it would delete them. So a target that takes no more is left
+//!    as it is, with both marks: all keys are served where they are. What is closed again then is what nothing of has moved (`close`),
+//!    and what has arrived whole is handed over. If the slot shall stay where it was, the planner makes room at the target by what else
+//!    it is to give back, finishes the slot, and moves it back whole.
+//!
 //! After a crash anywhere nothing is needed but what the nodes themselves show: marks are set again where they are
 //! missing, keys at the source are moved, empty slots are handed over, handed-over slots are announced again.
 
@@ -53,6 +61,8 @@ pub use pace::Bucket;
 /// Slots handed over at once: often enough that clients are not redirected twice for long, seldom enough that the
 /// bus is not busy with ownership.
 const HAND_OVER: usize = 64;
+/// Slots closed at once: their keys are out of reach for two exchanges.
+const CLOSED_AT_ONCE: usize = 32;
 /// A move returns after this time even if slots are left, so that the status shows progress and a changed limit or
 /// pause is noticed; what is open is resumed by the next round.
 const SLICE: Duration = Duration::from_secs(4);
@@ -135,7 +145,13 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
     mark(&mut ends, order, guard, &sorted).await?;
     let mut stream = Stream::new(&sorted.to_move, order.moving, order.node_timeout, access.credentials().clone());
     let mut empty = Vec::new();
-    while let Some(round) = stream.round(&mut ends, guard, bucket).await? {
+    let refusal = loop {
+        let round = match stream.round(&mut ends, guard, bucket).await {
+            Ok(Some(round)) => round,
+            Ok(None) => break None,
+            Err(refusal @ Error::Migrate { .. }) => break Some(refusal),
+            Err(error) => return Err(error),
+        };
         moved.keys = moved.keys.saturating_add(round.keys);
         moved.bytes = moved.bytes.saturating_add(round.bytes);
         moved.replaced = moved.replaced.saturating_add(round.replaced);
@@ -147,10 +163,31 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
         if Instant::now() > deadline {
             stream.stop();
         }
-    }
+    };
     hand_over(&mut ends, order, access, guard, &empty, &mut moved).await?;
-    unmark_refused(&mut ends, guard, &moved.refused).await?;
+    if let Some(refusal) = refusal {
+        let left = |slot: &u16| !moved.slots.contains(*slot);
+        let left: Vec<u16> = sorted.to_move.iter().copied().filter(left).collect();
+        leave_off(&mut ends, order, access, guard, &left, &mut moved).await?;
+        return Err(refusal);
+    }
+    let refused: BTreeSet<u16> = moved.refused.iter().map(|key| key.slot).collect();
+    close(&mut ends, order, guard, &refused.into_iter().collect::<Vec<_>>()).await?;
     Ok(moved)
+}
+
+/// The target takes no more (it is out of memory, as a rule), and nobody knows for how long. What has arrived whole is handed over,
+/// which takes no memory, and what has not begun is closed: a new key of an open slot would be sent to the target, and refused there.
+async fn leave_off(
+    ends: &mut Ends,
+    order: Move<'_>,
+    access: &Access,
+    guard: &Guard,
+    slots: &[u16],
+    moved: &mut Moved,
+) -> Result<(), Error> {
+    let begun = close(ends, order, guard, slots).await?;
+    hand_over(ends, order, access, guard, &begun, moved).await
 }
 
 /// Connections to both ends, their identities checked, both primaries.
@@ -375,19 +412,33 @@ async fn announce(
     Ok(())
 }
 
-/// A slot that may not be moved is closed again, if nothing of it has moved.
-async fn unmark_refused(ends: &mut Ends, guard: &Guard, refused: &[BigKey]) -> Result<(), Error> {
-    let slots: BTreeSet<u16> = refused.iter().map(|key| key.slot).collect();
-    for slot in slots {
-        let count = ["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()];
-        let at_target = ends.target.call(&count).await.map_err(RedisError::from)?;
-        if at_target.integer() != Some(0) {
-            continue;
-        }
-        let stable = ["CLUSTER", "SETSLOT", &slot.to_string(), "STABLE"];
+/// Closes slots of which nothing has moved; gives those of which something has.
+///
+/// The target first: from then on nobody who is sent there is served, so what it counts stays so until the source sends nobody any more.
+/// Counted before, a key that is created in between would be out of sight once the slot is closed. A slot that the target holds keys of is
+/// opened again. Who asks for a key that the source does not have is sent to and fro meanwhile.
+async fn close(ends: &mut Ends, order: Move<'_>, guard: &Guard, slots: &[u16]) -> Result<Vec<u16>, Error> {
+    let stable = |slots: &[u16]| -> Vec<Command> {
+        let command = |slot: &u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
+        slots.iter().map(command).collect()
+    };
+    let mut begun = Vec::new();
+    // Few at a time, so that nobody is sent to and fro for long.
+    for slots in slots.chunks(CLOSED_AT_ONCE) {
         leading(guard)?;
-        ends.source.call(&stable).await.map_err(RedisError::from)?;
-        ends.target.call(&stable).await.map_err(RedisError::from)?;
+        redis::set_slots(&mut ends.target, &mut ends.more_target, &stable(slots)).await?;
+        let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
+        let counts = redis::all_in_turns(&mut ends.target, &slots.iter().map(count).collect::<Vec<_>>()).await?;
+        let (mut here, mut there) = (Vec::new(), Vec::new());
+        for (slot, keys) in slots.iter().zip(&counts) {
+            if keys.integer() == Some(0) { here.push(*slot) } else { there.push(*slot) }
+        }
+        leading(guard)?;
+        let again = set_slot(&there, "IMPORTING", order.from.id);
+        redis::set_slots(&mut ends.target, &mut ends.more_target, &again).await?;
+        leading(guard)?;
+        redis::set_slots(&mut ends.source, &mut ends.more_source, &stable(&here)).await?;
+        begun.extend(there);
     }
-    Ok(())
+    Ok(begun)
 }

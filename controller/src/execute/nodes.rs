@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use plan::{NodeId, SlotSet};
 use resp::{Connection, nodes};
@@ -11,6 +12,10 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::Error;
 use crate::redis::{self, Access};
+
+/// How long one command of a step, or one pipeline of them, may take: it has just answered the look, and a step that breaks off at one of
+/// many nodes, or in the middle of a count, is begun anew.
+const DEADLINE: Duration = Duration::from_secs(5);
 
 type Slot = Arc<Mutex<Option<Connection>>>;
 
@@ -35,7 +40,9 @@ impl Nodes {
         let slot = Arc::clone(self.open.lock().await.entry((id, address)).or_default());
         let mut held = slot.lock_owned().await;
         if held.as_ref().is_none_or(Connection::is_broken) {
-            *held = Some(self.access.open_node(address, id).await?);
+            let mut connection = self.access.open_node(address, id).await?;
+            connection.set_deadline(DEADLINE);
+            *held = Some(connection);
         }
         Ok(Node { held })
     }

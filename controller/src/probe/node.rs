@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
 use resp::{AppendOnlyFile, ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
@@ -11,7 +11,7 @@ use types::engine::Engine;
 
 use super::stream::Streams;
 use super::{Place, Question};
-use crate::redis::{self, Access, Error};
+use crate::redis::{self, Error};
 
 /// Between the start of a process, in whole seconds, and the pongs it makes up for the nodes of its file.
 const START_MILLIS: i64 = 2_000;
@@ -104,8 +104,13 @@ fn is_disk_current(info: &Info, logs: bool) -> bool {
 }
 
 /// Asks one node everything, in one pipeline.
-pub(super) async fn ask(question: Question<'_>, address: SocketAddr, place: &Place) -> Result<Raw, Error> {
-    let mut connection = question.access.open(address).await?;
+pub(super) async fn ask(
+    question: Question<'_>,
+    address: SocketAddr,
+    place: &Place,
+    patience: Duration,
+) -> Result<Raw, Error> {
+    let mut connection = question.access.open_within(address, patience).await?;
     match question.mode {
         Mode::Cluster => ask_member(&mut connection, question.logs).await,
         Mode::Standalone => ask_standalone(&mut connection, place).await,
@@ -243,8 +248,10 @@ pub(super) fn read(raw: &Raw, streams: &Streams, now: Instant) -> Node {
         role,
         open: myself.map(open).unwrap_or_default(),
         foreign_keys: BTreeMap::new(),
+        uncounted: SlotSet::EMPTY,
         keys: u64::try_from(raw.info.keys()).unwrap_or(0),
         bytes: unsigned(raw.info.number("used_memory_dataset")),
+        room: room(&raw.info),
         epoch: myself.map_or(0, |me| me.config_epoch),
         current_epoch: raw.cluster.as_ref().map_or(0, |(_, view)| view.current_epoch),
         state_ok: raw.cluster.as_ref().is_none_or(|(_, view)| view.ok),
@@ -253,6 +260,15 @@ pub(super) fn read(raw: &Raw, streams: &Streams, now: Instant) -> Node {
         node_timeout_millis: raw.node_timeout_millis,
         peers: raw.cluster.iter().flat_map(|(table, _)| table).filter_map(peer).collect(),
     }
+}
+
+/// As Redis counts it (`getMaxmemoryState`). With another policy it may evict, and how much that would bring nobody knows.
+fn room(info: &Info) -> Option<u64> {
+    let most = info.number("maxmemory").filter(|most| *most > 0)?;
+    let refuses = info.get("maxmemory_policy") == Some("noeviction");
+    let not_counted = info.number("mem_not_counted_for_evict").unwrap_or(0);
+    let used = info.number("used_memory")?.saturating_sub(not_counted);
+    refuses.then(|| unsigned(Some(most.saturating_sub(used))))
 }
 
 /// Synced: its first synchronisation has finished and none runs. While the link is up Redis says so; while it is down
@@ -325,21 +341,6 @@ pub(crate) fn peer(node: &nodes::Node) -> Option<(NodeId, Peer)> {
         epoch: node.config_epoch,
     };
     Some((id, peer))
-}
-
-/// Counts keys per slot at exactly this node; slots without keys are left out.
-pub(super) async fn count_keys(
-    access: &Access,
-    address: SocketAddr,
-    id: NodeId,
-    slots: &[u16],
-) -> Result<BTreeMap<u16, u64>, Error> {
-    let mut connection = access.open_node(address, id).await?;
-    let commands: Vec<Command> =
-        slots.iter().map(|slot| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string())).collect();
-    let replies = redis::all_in_turns(&mut connection, &commands).await?;
-    let counts = slots.iter().zip(&replies).map(|(slot, reply)| (*slot, unsigned(reply.integer())));
-    Ok(counts.filter(|(_, count)| *count > 0).collect())
 }
 
 /// What a node says whose table and INFO are these.

@@ -169,6 +169,7 @@ fn without_figures(mut probed: Probed) -> Probed {
             Seen::Unknown { since_millis } => *since_millis = 0,
             Seen::Node(node) => {
                 (node.keys, node.bytes) = (0, 0);
+                node.room = node.room.map(|_| 0);
                 match &mut node.role {
                     Role::Replica { offset, lag_bytes, .. } => (*offset, *lag_bytes) = (0, 0),
                     Role::Primary { .. } => {}

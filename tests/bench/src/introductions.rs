@@ -4,11 +4,11 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use plan::{
+use ::plan::{
     Desired, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole, Pod, Role, Site, SlotSet, Step, Waiting,
     plan,
 };
+use anyhow::{Result, ensure};
 
 use crate::report::{Pairs, Report};
 
@@ -86,7 +86,7 @@ fn blank(shards: u16) -> Vec<Server> {
     let pods = (0..shards).flat_map(|shard| [0, 1].map(|ordinal| Pod::new(shard, ordinal)));
     let server = |pod: Pod| {
         let mut bytes = [0; 20];
-        bytes[..2].copy_from_slice(&(2 * pod.shard + pod.ordinal + 1).to_be_bytes());
+        bytes[..2].copy_from_slice(&(2 * pod.shard + pod.ordinal + 1_u16).to_be_bytes());
         Server {
             pod,
             id: NodeId::from_bytes(bytes),

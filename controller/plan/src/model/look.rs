@@ -9,6 +9,9 @@ use crate::observed::{Address, Health, Introduced, Member, Node, Observed, Open,
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
+/// What a key takes: large, so that one of them is more than the planner's smallest room.
+const KEY_BYTES: u64 = 1 << 20;
+
 /// What clients would find, for comparing before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Truth {
@@ -88,8 +91,10 @@ impl World {
             role,
             open: server.open.clone(),
             foreign_keys: foreign.map(|(slot, keys)| (*slot, keys.len() as u64)).collect(),
-            keys: server.data.values().map(|keys| keys.len() as u64).sum(),
+            uncounted: SlotSet::EMPTY,
+            keys: server.keys(),
             bytes: 0,
+            room: home.limit.map(|most| most.saturating_sub(server.keys()) * KEY_BYTES),
             epoch: server.epoch,
             current_epoch: server.current_epoch.max(server.epoch),
             state_ok: is_ok(server),

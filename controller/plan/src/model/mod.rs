@@ -131,6 +131,12 @@ impl Server {
         matches!(self.role, Role::Replica { synced: true, .. })
     }
 
+    /// Keys of all slots.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.data.values().map(|keys| keys.len() as u64).sum()
+    }
+
     /// Keys of this slot.
     #[must_use]
     pub fn keys_in(&self, slot: u16) -> usize {
@@ -219,6 +225,8 @@ pub struct Home {
     pub site: Site,
     /// No place at all: a process that runs on although its pod has been replaced. Nobody but its agent tells of it.
     pub outside: bool,
+    /// Keys that its server takes before it refuses more; `None`: any number.
+    pub limit: Option<u64>,
 }
 
 /// The whole world.
@@ -311,6 +319,7 @@ impl World {
                 last_id,
                 site,
                 outside,
+                limit: None,
             };
             world.homes.insert(*pod, home);
         }
@@ -363,13 +372,32 @@ impl World {
         let site = self.some_site();
         let kept = self.homes.remove(&pod);
         let last_id = kept.as_ref().and_then(|home| home.last_id);
+        let limit = kept.as_ref().and_then(|home| home.limit);
         let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
         let (hidden, cut_off, unlinked, outdated, terminating, outside) = (false, false, false, false, false, false);
-        let home =
-            Home { process, hidden, cut_off, unlinked, outdated, terminating, server, address, last_id, site, outside };
+        let home = Home {
+            process,
+            hidden,
+            cut_off,
+            unlinked,
+            outdated,
+            terminating,
+            server,
+            address,
+            last_id,
+            site,
+            outside,
+            limit,
+        };
         self.homes.insert(pod, home);
+    }
+
+    /// Keys that the server at a place takes before it refuses more.
+    pub(crate) fn room(&self, pod: Pod) -> Option<u64> {
+        let home = self.homes.get(&pod)?;
+        home.limit.map(|most| most.saturating_sub(home.server.as_ref().map_or(0, Server::keys)))
     }
 
     /// Agents start Redis, or hold it: a member that would come back as an empty primary is held.
@@ -538,6 +566,9 @@ impl World {
             }
             Some(Open::Importing(_)) | None => owner,
         };
+        if self.room(place) == Some(0) {
+            return false;
+        }
         let key = self.fresh();
         let Some(server) = self.up_mut(place) else { return false };
         server.data.entry(slot).or_default().insert(key);

@@ -192,7 +192,12 @@ impl World {
             let done = luck.below(u64::from(slots.len()) + 1);
             whole = slots.lowest(u16::try_from(done).unwrap_or(u16::MAX));
         }
-        self.move_whole(from, to, &whole, luck)?;
+        let fitting = self.fitting(from, to, &whole)?;
+        self.move_whole(from, to, &fitting, luck)?;
+        if let Some(slot) = whole.difference(&fitting).iter().next() {
+            self.fill(from, to, slot)?;
+            return Ok(false);
+        }
         let rest = slots.difference(&whole);
         if bad {
             let some: SlotSet = rest.iter().take(3).collect();
@@ -201,6 +206,32 @@ impl World {
             }
         }
         Ok(rest.is_empty())
+    }
+
+    /// The first of these slots, as many as the target has room for.
+    fn fitting(&mut self, from: Who, to: Who, slots: &SlotSet) -> Result<SlotSet, String> {
+        let Some(mut room) = self.room(to.pod) else { return Ok(slots.clone()) };
+        let source = self.at(from)?;
+        let fits = |slot: &u16| {
+            let keys = source.keys_in(*slot) as u64;
+            let fits = keys <= room;
+            room = room.saturating_sub(keys);
+            fits
+        };
+        Ok(slots.iter().take_while(fits).collect())
+    }
+
+    /// The target refuses more in the middle of a slot: it stays open, with what fitted at the target.
+    fn fill(&mut self, from: Who, to: Who, slot: u16) -> Check {
+        let room = self.room(to.pod).unwrap_or(u64::MAX);
+        let source = self.at(from)?;
+        source.open.insert(slot, Open::Migrating(to.id));
+        let held = source.data.entry(slot).or_default();
+        let gone: Vec<u64> = (0..room).map_while(|_| held.pop_first()).collect();
+        let target = self.at(to)?;
+        target.open.insert(slot, Open::Importing(from.id));
+        target.data.entry(slot).or_default().extend(gone);
+        Ok(())
     }
 
     fn move_whole(&mut self, from: Who, to: Who, slots: &SlotSet, luck: &mut Luck) -> Check {

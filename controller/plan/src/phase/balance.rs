@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::Pod;
+use crate::observed::{Open, Pod};
 use crate::phase::{Flow, agree, create};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
@@ -13,26 +13,49 @@ use crate::slots::{SLOTS, SlotSet};
 use crate::step::Step;
 
 pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
-    let leads: Vec<Live<'_>> = scene.leads().into_iter().filter(|lead| !lead.node.loading).collect();
-    if leads.len() < usize::from(scene.desired.shards) {
-        // The members that are missing have been reported.
-        return Flow::On;
-    }
-    let home = |lead: &Live<'_>| (lead.pod, create::ideal(lead.pod.shard, scene.desired.shards));
-    let moves = moves(&scene.owned, &leads.iter().map(home).collect());
+    // Members that are missing have been reported.
+    let Some(moves) = wanted(scene).filter(|moves| !moves.is_empty()) else { return Flow::On };
     plan.slots_left = moves.values().map(SlotSet::len).sum();
-    if moves.is_empty() {
-        return Flow::On;
-    }
     if scene.desired.migration_paused {
         plan.waiting.push(Waiting::MigrationPaused { slots: plan.slots_left });
         return Flow::On;
     }
     let (steps, waits) = (plan.steps.len(), plan.waiting.len());
     batch(scene, plan, moves, Kind::New);
-    // A replica that does not come into sync may need what later phases do, as a restart with another configuration.
-    let only_copies = plan.waiting.iter().skip(waits).all(|reason| matches!(reason, Waiting::Sync { .. }));
-    if plan.steps.len() == steps && plan.waiting.len() > waits && only_copies { Flow::On } else { Flow::Stop }
+    // A copy that does not come into sync may be one that is to leave, and room may come with a restart: both are for later phases.
+    let is_for_later = |reason: &Waiting| matches!(reason, Waiting::Sync { .. } | Waiting::Room { .. });
+    let for_later = plan.waiting.iter().skip(waits).all(is_for_later);
+    if plan.steps.len() == steps && plan.waiting.len() > waits && for_later { Flow::On } else { Flow::Stop }
+}
+
+/// What is full cannot finish what is half moved to it. What it is to give away anyway it gives first: a shard that is to leave makes
+/// room by that, takes the rest, and gives it back with all the keys that had arrived. A slot cannot turn around in the middle: its
+/// owner takes keys only while it is not marked, and then shows those that have left as missing.
+pub(crate) fn relieve(scene: &Scene<'_>, plan: &mut Plan, open: &SlotSet) {
+    let full =
+        plan.waiting.iter().filter_map(|reason| if let Waiting::Room { pod, .. } = reason { Some(*pod) } else { None });
+    let full: Vec<Pod> = full.collect();
+    if full.is_empty() {
+        return;
+    }
+    let given = wanted(scene).unwrap_or_default().into_iter().filter(|((from, _), _)| full.contains(from));
+    let whole = given.map(|(ends, slots)| (ends, slots.difference(open))).filter(|(_, slots)| !slots.is_empty());
+    let whole: BTreeMap<(Pod, Pod), SlotSet> = whole.collect();
+    if scene.desired.migration_paused && !whole.is_empty() {
+        let slots = whole.values().map(SlotSet::len).sum();
+        return plan.waiting.push(Waiting::MigrationPaused { slots });
+    }
+    batch(scene, plan, whole, Kind::New);
+}
+
+/// All moves that are left; `None` while a shard has no lead.
+fn wanted(scene: &Scene<'_>) -> Option<BTreeMap<(Pod, Pod), SlotSet>> {
+    let leads: Vec<Live<'_>> = scene.leads().into_iter().filter(|lead| !lead.node.loading).collect();
+    if leads.len() < usize::from(scene.desired.shards) {
+        return None;
+    }
+    let home = |lead: &Live<'_>| (lead.pod, create::ideal(lead.pod.shard, scene.desired.shards));
+    Some(moves(&scene.owned, &leads.iter().map(home).collect()))
 }
 
 /// Sets of slots by owner.
@@ -105,7 +128,7 @@ pub(crate) enum Kind {
 pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Pod), SlotSet>, kind: Kind) {
     let mut order: Vec<((Pod, Pod), SlotSet)> = moves.into_iter().collect();
     order.sort_by_key(|((from, to), _)| (from.shard < scene.desired.shards, Reverse(from.shard), *from, *to));
-    let mut busy: Vec<Pod> = Vec::new();
+    let mut busy: Vec<Pod> = plan.steps.iter().flat_map(ends).collect();
     for ((from, to), slots) in order {
         let (Some(source), Some(target)) = (live(scene, from), live(scene, to)) else { continue };
         // Its agent is handing the slots over, and a new move would be cut short; for what is half moved it waits. It has been reported.
@@ -115,28 +138,98 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
         if busy.len() >= 2 * usize::from(scene.limits.moves_at_once) || busy.contains(&from) || busy.contains(&to) {
             continue;
         }
+        let slots = match with_room(scene, &source, &target, slots, kind) {
+            Ok(slots) => slots,
+            // Neither end is busy with it.
+            Err(full) => {
+                full.tell(plan);
+                continue;
+            }
+        };
         busy.extend([from, to]);
-        // The source drops what the target has acknowledged.
-        if !safety::keeps(scene, &target) {
-            plan.waiting.push(Waiting::Disk { pod: to });
-            continue;
-        }
-        if let Some(wait) = safety::first_copy(scene, &source, &target).filter(|_| kind == Kind::New) {
+        if let Some(wait) = obstacle(scene, &source, &target, &slots, kind) {
             plan.waiting.push(wait);
-            continue;
-        }
-        let ready = safety::ready_for_claim(scene, &target, source.node.epoch);
-        // Whatever keeps the two from it, at least one of them is not settled.
-        let settled = agree::right(scene).min(scene.live.len().saturating_sub(1));
-        let ready = ready.and_then(|()| if safety::may_move(&source, &target, &slots) { Ok(()) } else { Err(settled) });
-        if let Err(right) = ready {
-            let (right, of) = (super::count(right), super::count(scene.live.len()));
-            plan.waiting.push(Waiting::Agreement { right, of });
             continue;
         }
         let most = if scene.owned_by(to).is_empty() { 1 } else { scene.limits.slots_per_move.max(1) };
         plan.steps.push(Step::Move { from: source.who(), to: target.who(), slots: slots.lowest(most) });
     }
+}
+
+fn ends(step: &Step) -> Vec<Pod> {
+    if let Step::Move { from, to, .. } = step { Vec::from([from.pod, to.pod]) } else { Vec::new() }
+}
+
+/// Why these slots may not go from one to the other now.
+fn obstacle(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &SlotSet, kind: Kind) -> Option<Waiting> {
+    // The source drops what the target has acknowledged.
+    if !safety::keeps(scene, target) {
+        return Some(Waiting::Disk { pod: target.pod });
+    }
+    if let Some(wait) = safety::first_copy(scene, source, target).filter(|_| kind == Kind::New) {
+        return Some(wait);
+    }
+    let ready = safety::ready_for_claim(scene, target, source.node.epoch);
+    // Whatever keeps the two from it, at least one of them is not settled.
+    let settled = agree::right(scene).min(scene.live.len().saturating_sub(1));
+    let ready = ready.and_then(|()| if safety::may_move(source, target, slots) { Ok(()) } else { Err(settled) });
+    let of = super::count(scene.live.len());
+    ready.err().map(|right| Waiting::Agreement { right: super::count(right), of })
+}
+
+/// A target that has no room for these slots.
+struct Full {
+    pod: Pod,
+    from: Pod,
+    slots: u16,
+    kind: Kind,
+    room: u64,
+    needs: u64,
+}
+
+impl Full {
+    /// One sentence for each source of what is half moved; what is whole is told of once.
+    fn tell(self, plan: &mut Plan) {
+        let Self { pod, from, slots, kind, room, needs } = self;
+        let told = |reason: &Waiting| matches!(reason, Waiting::Room { pod: full, .. } if *full == pod);
+        if kind == Kind::Open || !plan.waiting.iter().any(told) {
+            plan.waiting.push(Waiting::Room { pod, from, slots, half_moved: kind == Kind::Open, room, needs });
+        }
+    }
+}
+
+/// Those of the slots that the target has room for. What is half moved is gone on with as long as anything more can be taken, and also
+/// where a mark is missing: without both of them nobody finds the keys that have arrived.
+fn with_room(
+    scene: &Scene<'_>,
+    source: &Live<'_>,
+    target: &Live<'_>,
+    slots: SlotSet,
+    kind: Kind,
+) -> Result<SlotSet, Full> {
+    let Some(room) = target.node.room else { return Ok(slots) };
+    let average = source.node.bytes / u64::from(scene.owned_by(source.pod).len().max(1));
+    let needs = match kind {
+        Kind::New => average.max(scene.limits.room_bytes),
+        Kind::Open => scene.limits.room_bytes,
+    };
+    let fitting = match kind {
+        _ if room < needs => SlotSet::EMPTY,
+        Kind::New => slots.lowest(u16::try_from(room / average.max(1)).unwrap_or(u16::MAX)),
+        Kind::Open => slots.clone(),
+    };
+    let fitting = match kind {
+        Kind::Open if fitting.is_empty() => slots.iter().filter(|slot| !is_marked(source, target, *slot)).collect(),
+        Kind::New | Kind::Open => fitting,
+    };
+    let (pod, from) = (target.pod, source.pod);
+    if fitting.is_empty() { Err(Full { pod, from, slots: slots.len(), kind, room, needs }) } else { Ok(fitting) }
+}
+
+/// Both ends send clients to where the keys of the slot are.
+fn is_marked(source: &Live<'_>, target: &Live<'_>, slot: u16) -> bool {
+    source.node.open.get(&slot) == Some(&Open::Migrating(target.node.id))
+        && target.node.open.get(&slot) == Some(&Open::Importing(source.node.id))
 }
 
 fn live<'a>(scene: &Scene<'a>, pod: Pod) -> Option<Live<'a>> {

@@ -174,6 +174,9 @@ fn assign(scene: &Scene<'_>, plan: &mut Plan) {
     if let Some((pod, _)) = hidden {
         return plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: scene.unowned.len() });
     }
+    if let Some(wait) = safety::may_hold_keys(scene, None, &scene.unowned) {
+        return plan.waiting.push(wait);
+    }
     let leads = scene.leads();
     let mut gifts: BTreeMap<Pod, SlotSet> = BTreeMap::new();
     let mut left = scene.unowned.clone();

@@ -1,5 +1,6 @@
 //! Half-moved slots are always finished toward the side that does not own them yet: keys that have left the owner are found by clients
-//! only while the slot is open, and moving them back would show them as missing meanwhile. Which side the plan wants comes later.
+//! only while the slot is open, and moving them back would show them as missing meanwhile. Which side the plan wants comes later; but a
+//! target that has no room for the rest first gives away what it is not to keep ([`balance::relieve`]).
 
 use alloc::collections::BTreeMap;
 
@@ -35,7 +36,11 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     }
     let waited = plan.waiting.len();
     for owner in &scene.live {
-        for slot in slots.intersection(scene.owned_by(owner.pod)).iter() {
+        let owned = slots.intersection(scene.owned_by(owner.pod));
+        let uncounted = safety::may_hold_keys(scene, Some(owner.pod.shard), &owned);
+        plan.waiting.extend(uncounted.clone());
+        let known = |slot: &u16| uncounted.is_none() || is_counted(scene, owner, *slot);
+        for slot in owned.iter().filter(known) {
             judge(scene, owner, slot, &mut found, plan);
         }
     }
@@ -45,7 +50,13 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
     }
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
+    balance::relieve(scene, plan, &slots);
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
+}
+
+/// Everybody who may hold keys of the slot has said whether it does.
+fn is_counted(scene: &Scene<'_>, owner: &Live<'_>, slot: u16) -> bool {
+    scene.live.iter().all(|live| live.pod.shard == owner.pod.shard || !live.node.uncounted.contains(slot))
 }
 
 /// Decides one slot from all its ends. A slot whose keys are at two places, or that the owner already sends away, is finished; any other

@@ -21,9 +21,13 @@ pub(crate) fn roll(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     Flow::On
 }
 
-/// What a person has to decide, and moves that are paused, do not stand in the way; whatever else is waited for does.
+/// What a person has to decide, moves that are paused, and those that wait for room, which may come with a restart, do not stand in the
+/// way; whatever else is waited for does.
 fn is_calm(plan: &Plan) -> bool {
-    plan.waiting.iter().all(|reason| matches!(reason, Waiting::MigrationPaused { .. } | Waiting::Approval { .. }))
+    plan.waiting.iter().all(|reason| match reason {
+        Waiting::Room { half_moved, .. } => !half_moved,
+        reason => matches!(reason, Waiting::MigrationPaused { .. } | Waiting::Approval { .. }),
+    })
 }
 
 fn is_outdated(scene: &Scene<'_>, shard: u16) -> bool {

@@ -48,6 +48,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Leaving { .. }
         | Waiting::Ghost { .. } => true,
         Waiting::Start { pod } => nowhere(pod),
+        Waiting::Room { half_moved, .. } => !half_moved,
         Waiting::Members { .. }
         | Waiting::Loading { .. }
         | Waiting::Held { .. }
@@ -60,7 +61,8 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Rest { .. }
         | Waiting::Primary { .. }
         | Waiting::Leftover { .. }
-        | Waiting::Terminating { .. } => false,
+        | Waiting::Terminating { .. }
+        | Waiting::Counting { .. } => false,
     };
     plan.steps.is_empty() && plan.waiting.iter().all(is_quiet)
 }

@@ -81,6 +81,11 @@ fn retire_shards(scene: &Scene<'_>, plan: &mut Plan) {
                 && live.node.foreign_keys.values().all(|keys| *keys == 0)
                 && live.node.open.is_empty()
         });
+        let uncounted = scene.live_of(shard).find(|live| !live.node.uncounted.is_empty());
+        if let Some(live) = uncounted.filter(|_| empty) {
+            plan.waiting.push(Waiting::Counting { pod: live.pod, slots: live.node.uncounted.len() });
+            continue;
+        }
         if empty && plan.slots_left == 0 && !is_blocked(scene, plan, &leaving) {
             plan.steps.push(Step::RetireShard { shard, leaving });
         }

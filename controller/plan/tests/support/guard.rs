@@ -338,9 +338,10 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
                 troubled || !plan.refused.is_empty()
             }
-            Waiting::Disk { .. } => false,
+            Waiting::Disk { .. } | Waiting::Counting { .. } => false,
             Waiting::Approval { shard, .. } => !desired.approval.covers(*shard),
             Waiting::MigrationPaused { .. } => desired.migration_paused,
+            Waiting::Room { pod, .. } => world.homes.get(pod).is_some_and(|home| home.limit.is_some()),
             Waiting::Loading { .. }
             | Waiting::Conflict { .. }
             | Waiting::Failover { .. }
