@@ -4,6 +4,7 @@
 //! two independent looks have to agree before it says Ready.
 
 mod conditions;
+mod half_moved;
 mod left;
 mod members;
 mod sites;

@@ -140,6 +140,33 @@ fn one_node_with_another_opinion_is_enough_not_to_be_ready() {
 }
 
 #[test]
+fn what_is_half_moved_is_told_with_its_ends_and_with_what_it_waits_for() {
+    use plan::Open;
+    let mut scene = Scene::healthy();
+    node(&mut scene.probed, 1, 0).open.extend([(7, Open::Importing(id(0, 0))), (9, Open::Importing(id(0, 0)))]);
+    // Of the second slot only the target knows.
+    node(&mut scene.probed, 0, 0).open.insert(7, Open::Migrating(id(1, 0)));
+    node(&mut scene.probed, 2, 0).open.insert(16_000, Open::Migrating(id(9, 9)));
+    let open = "2 slots, the first of them 7, are half moved from 0-0 to 1-0; slot 16000 is half moved from 2-0 to node 9a9a9a9a";
+    assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", open));
+    let full = Waiting::Room {
+        pod: Pod::new(1, 0),
+        from: Pod::new(0, 0),
+        slots: 2,
+        half_moved: true,
+        room: 70 << 10,
+        needs: 3 << 20,
+    };
+    scene.plan.waiting.push(full);
+    scene.plan.slots_left = 12;
+    let wait = "2 half-moved slots of 0-0 wait for room in 1-0: it is 64 KiB below its maxmemory, 3 MiB are needed; raise it \
+                (spec.memory), delete keys, or set spec.shards back: what has moved then comes back";
+    let text = format!("{open}; 12 slots still have to move: {wait}");
+    assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", &text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "NoRoom", wait));
+}
+
+#[test]
 fn an_unknown_entry_in_one_table_is_enough_not_to_be_ready() {
     let mut scene = Scene::healthy();
     let stranger = node(&mut scene.probed, 0, 0).peers[&id(1, 0)].clone();

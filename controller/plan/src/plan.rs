@@ -224,6 +224,8 @@ impl Waiting {
             | Self::Copy { pod, .. }
             | Self::Disk { pod }
             | Self::Leftover { pod, .. }
+            | Self::Room { pod, .. }
+            | Self::Counting { pod, .. }
             | Self::Terminating { pod }
             | Self::Leaving { pod } => Some(pod.shard),
             Self::Election { shard, .. }

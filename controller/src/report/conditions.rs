@@ -8,6 +8,7 @@ use types::cluster::{Mode, RedisClusterStatus};
 use types::condition::{Condition, Status, cluster as kind};
 use types::{RedisBackup, RedisCluster};
 
+use super::half_moved::half_moved;
 use super::{Crowded, Seeing, Shared, Verdict, left};
 use crate::resolve::Resolved;
 
@@ -97,8 +98,12 @@ fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
         return no("NotServing", message);
     }
     if verdict.open > 0 || seeing.plan.slots_left > 0 {
-        let left = seeing.plan.slots_left;
-        return no("SlotsMoving", format!("{left} slots still have to move; {} nodes have open slots", verdict.open));
+        let left = Some(seeing.plan.slots_left).filter(|left| *left > 0);
+        let left = left.map(|left| format!("{left} slots still have to move"));
+        let parts: Vec<String> = half_moved(&seeing.probed.observed).into_iter().chain(left).collect();
+        // A step says the same once more.
+        let why = if seeing.plan.steps.is_empty() { why() } else { String::new() };
+        return no("SlotsMoving", format!("{}{why}", parts.join("; ")));
     }
     if verdict.surplus > 0 {
         return no("MembersLeaving", format!("{} members are still to leave{}", verdict.surplus, why()));
@@ -248,6 +253,10 @@ fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said 
     }
     if !seeing.troubles.is_empty() {
         return (Status::True, "Trouble", seeing.troubles.join("; "));
+    }
+    let mut full = seeing.plan.waiting.iter().filter(|why| matches!(why, plan::Waiting::Room { .. }));
+    if let Some(full) = full.next() {
+        return (Status::True, "NoRoom", full.to_string());
     }
     if let Some(pod) = verdict.failing_disks.first() {
         let count = verdict.failing_disks.len();
