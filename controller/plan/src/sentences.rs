@@ -43,6 +43,31 @@ impl fmt::Display for Size {
     }
 }
 
+/// Of a shard whose primary role has just moved.
+fn rests(f: &mut fmt::Formatter<'_>, shard: u16, since_millis: u64, of_millis: u64) -> fmt::Result {
+    write!(
+        f,
+        "the primary role of shard {shard} moved, or may have moved, {}.{} s ago; it may move again {} s after that, when Redis counts votes \
+         anew",
+        since_millis / 1_000,
+        since_millis % 1_000 / 100,
+        of_millis.div_ceil(1_000)
+    )
+}
+
+/// Of a move whose target is full.
+fn no_room(f: &mut fmt::Formatter<'_>, target: &Waiting) -> fmt::Result {
+    let Waiting::Room { pod, from, slots, half_moved, room, needs } = target else { return Ok(()) };
+    let what = if *half_moved { "half-moved slots" } else { "slots" };
+    write!(
+        f,
+        "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it (spec.memory), delete \
+         keys, or {BACK}",
+        Size(*room),
+        Size(*needs)
+    )
+}
+
 fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Result {
     write!(
         f,
@@ -133,14 +158,7 @@ impl fmt::Display for Waiting {
             Self::Failover { shard, since_millis } => {
                 write!(f, "the failover of shard {shard} was asked for {} ms ago and is not seen yet", since_millis)
             }
-            Self::Rest { shard, since_millis, of_millis } => write!(
-                f,
-                "the primary role of shard {shard} moved, or may have moved, {}.{} s ago; it may move again {} s after that, when Redis \
-                 counts votes anew",
-                since_millis / 1_000,
-                since_millis % 1_000 / 100,
-                of_millis.div_ceil(1_000)
-            ),
+            Self::Rest { shard, since_millis, of_millis } => rests(f, *shard, *since_millis, *of_millis),
             Self::Primary { shard, slots } => {
                 write!(f, "{slots} slots of shard {shard} are not served: no member that holds them answers")
             }
@@ -154,16 +172,7 @@ impl fmt::Display for Waiting {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
             Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
-            Self::Room { pod, from, slots, half_moved, room, needs } => {
-                let what = if *half_moved { "half-moved slots" } else { "slots" };
-                write!(
-                    f,
-                    "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it \
-                     (spec.memory), delete keys, or {BACK}",
-                    Size(*room),
-                    Size(*needs)
-                )
-            }
+            Self::Room { .. } => no_room(f, self),
             Self::Counting { pod, slots } => {
                 write!(f, "it is not counted yet whether member {pod} holds keys of {slots} slots that are not its own")
             }

@@ -52,6 +52,11 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
         let expect = RestartAs::Replica(replica.node.id);
         return plan.steps.push(Step::Restart { pod: replica.pod, expect });
     }
+    // Nobody elects a replica of a primary without slots, and what holds nothing loses nothing.
+    if scene.owned_by(lead.pod).is_empty() && lead.node.keys == 0 {
+        let expect = RestartAs::Replica(lead.node.id);
+        return plan.steps.push(Step::Restart { pod: lead.pod, expect });
+    }
     if !scene.desired.approval.covers(shard) {
         return plan.waiting.push(Waiting::Approval { shard, pod: lead.pod });
     }
