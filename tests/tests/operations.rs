@@ -167,6 +167,22 @@ async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> R
     Ok(())
 }
 
+/// What its pods did not write to their volumes when they were ended is gone; what they did comes back with the cluster's name.
+#[tokio::test]
+async fn a_cluster_deleted_with_its_volumes_retained_comes_back_with_every_write() -> Result<()> {
+    let snapshots = json!({"appendOnly": "Off", "snapshots": [{"seconds": 3600, "changes": 1}]});
+    for persistence in [json!({"appendOnly": "EverySec"}), snapshots] {
+        let spec = json!({"storage": {"size": "1Gi", "retain": "Retain"}, "persistence": persistence});
+        let mut fixture = Fixture::start(3, 1, &spec).await?;
+        fixture.kubectl.run(&["delete", "rdc", "orders", &waiting()]).await?;
+        fixture.kubectl.feed(&["apply", "-f", "-"], &tests::fixture::manifest(3, 1, &spec)).await?;
+        fixture.ready(3).await?;
+        fixture.write_anew().await.with_context(|| persistence.to_string())?;
+        fixture.verify(3, 1).await?;
+    }
+    Ok(())
+}
+
 /// An autoscaler reads the subresource and looks at the pods that its selector finds.
 async fn what_scale_selects_are_the_primaries(fixture: &Fixture) -> Result<()> {
     let path = "/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/scale";
