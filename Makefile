@@ -47,7 +47,9 @@ soak: ## the long campaigns, seeded; SOAK multiplies their size
 	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
 	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) tests/run.sh $(TESTS); \
 	awk '{ faults += $$1; told += $$2; lost += $$3 } \
-		END { printf "soak: %d faults injected, %d writes acknowledged, %d of them lost\n", faults, told, lost; exit faults < 500 || lost > 0 }' "$$tally"
+		$$4 == "cluster:" { hits += $$1 } \
+		END { printf "soak: %d faults injected, %d of them into Redis clusters, %d writes acknowledged, %d of them lost\n", faults, hits, told, lost; \
+			exit faults < 500 || lost > 0 }' "$$tally"
 
 lint: ## fmt, cargo-deny, and a build with the lints of clippy and rustdoc, which `make test` goes on with
 	cargo fmt --all --check

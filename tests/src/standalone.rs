@@ -188,6 +188,13 @@ impl Standalone {
         Ok(fs::read_to_string(self.folder.path().join("kun.log"))?)
     }
 
+    /// Its files stay after the test where `KUN_KEEP` is set.
+    pub fn keep(&mut self) {
+        if std::env::var_os("KUN_KEEP").is_some() {
+            self.folder.disable_cleanup(true);
+        }
+    }
+
     /// Processes of this instance's pods: those whose environment names our data directory, and every redis-server on an
     /// address of our pod network (redis-server writes over its own environment).
     #[must_use]
@@ -196,6 +203,16 @@ impl Standalone {
         let server = format!("redis-server {}", self.pod_cidr.trim_end_matches("0.0/16"));
         let ours = |process: &Process| process.environment.contains(&marker) || process.command.contains(&server);
         processes().into_iter().filter(|process| ours(process) && !process.command.contains(" standalone ")).collect()
+    }
+
+    /// The agent of a pod.
+    pub fn agent(&self, pod: &str) -> Result<Process> {
+        let name = format!("POD_NAME={pod} ");
+        let found = self
+            .pod_processes()
+            .into_iter()
+            .find(|process| process.environment.contains(&name) && process.command.contains(" agent"));
+        found.with_context(|| format!("no agent of {pod}"))
     }
 
     /// The redis-server process of the pod with this address.
@@ -246,6 +263,17 @@ impl Process {
     /// Sends SIGKILL to this process alone.
     pub fn kill(&self) -> Result<()> {
         Ok(kill_process(Pid::from_raw(self.pid).context("pid")?, Signal::KILL)?)
+    }
+
+    /// Sends a signal to this process alone.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_raw(self.pid).context("pid")?, signal)?)
+    }
+
+    /// Whether it still runs: another one may have its id by now.
+    #[must_use]
+    pub fn runs(&self) -> bool {
+        process(Path::new(&format!("/proc/{}", self.pid))).is_some_and(|now| now.command == self.command)
     }
 
     /// Sends SIGKILL to the process and its group, as a machine that goes away.

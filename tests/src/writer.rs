@@ -25,6 +25,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const CALM: Duration = Duration::from_millis(10);
 /// Keys that are overwritten, of each loop.
 const RING: u64 = 500;
+/// After so many numbers a writer that goes on for hours comes back to its first keys: each of them is read back after each round.
+const ROUND: u64 = 2000;
 /// One attempt at one node; a node that is gone must not hide the others for long.
 const ATTEMPT: Duration = Duration::from_millis(1000);
 
@@ -43,6 +45,8 @@ pub struct Writer {
 #[derive(Debug, Default)]
 pub struct Ledger {
     keys: BTreeMap<String, Expected>,
+    /// The last number that was written.
+    last: u64,
     /// Acknowledged writes.
     pub acked: u64,
     /// Writes with an unknown outcome.
@@ -98,9 +102,15 @@ impl Verdict {
     }
 }
 
+/// What a writer has written so far, one ledger for each of its loops: a later writer goes on with it.
+#[derive(Debug, Default)]
+pub struct Written(Vec<Ledger>);
+
 /// One acknowledged write that does not read back.
 #[derive(Clone, Debug)]
 pub struct Lost {
+    /// The key.
+    pub key: String,
     /// Key, acknowledged number and what is there now, as a sentence.
     pub what: String,
     /// When it was acknowledged.
@@ -112,6 +122,16 @@ impl Writer {
     #[must_use]
     pub fn start(seeds: Vec<SocketAddr>, credentials: Option<Credentials>) -> Self {
         Self::paced(seeds, credentials, ATTEMPT, PAUSE)
+    }
+
+    /// Goes on where a former writer was read back, for as long as one likes: it comes back to its first keys after a while, and
+    /// what the former one wrote is read back with its own.
+    #[must_use]
+    pub fn go_on(written: Written, seeds: Vec<SocketAddr>, credentials: Option<Credentials>) -> Self {
+        let Written(mut ledgers) = written;
+        ledgers.resize_with(usize::try_from(LOOPS).unwrap_or_default(), Ledger::default);
+        let loops = Loops { attempt: ATTEMPT, pause: PAUSE, fresh: ROUND };
+        Self::with(ledgers, seeds, credentials, loops)
     }
 
     /// The same, and leaves the machine to others for most of the time.
@@ -127,13 +147,21 @@ impl Writer {
     }
 
     fn paced(seeds: Vec<SocketAddr>, credentials: Option<Credentials>, attempt: Duration, pause: Duration) -> Self {
+        let ledgers = (0..LOOPS).map(|_| Ledger::default()).collect();
+        Self::with(ledgers, seeds, credentials, Loops { attempt, pause, fresh: u64::MAX })
+    }
+
+    fn with(ledgers: Vec<Ledger>, seeds: Vec<SocketAddr>, credentials: Option<Credentials>, how: Loops) -> Self {
         let stop = watch::Sender::new(false);
         let acks = Arc::new(AtomicU64::new(0));
         let gap_micros = Arc::new(AtomicU64::new(0));
-        let loops = (0..LOOPS)
-            .map(|index| {
-                let client = ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(attempt, hung::change());
-                tokio::spawn(write(index, client, pause, stop.subscribe(), acks.clone(), gap_micros.clone()))
+        let loops = (0..)
+            .zip(ledgers)
+            .map(|(index, ledger)| {
+                let client =
+                    ClusterClient::new(seeds.clone(), credentials.clone()).timeouts(how.attempt, hung::change());
+                let (acks, gap_micros) = (acks.clone(), gap_micros.clone());
+                tokio::spawn(write(index, client, ledger, how, stop.subscribe(), acks, gap_micros))
             })
             .collect();
         Self { stop, acks, gap_micros, loops, seeds, credentials }
@@ -165,13 +193,19 @@ impl Writer {
     }
 
     /// Stops writing, reads every acknowledged write back, and says what is missing.
-    pub async fn verify(mut self, extra_seeds: &[SocketAddr]) -> Result<Verdict> {
+    pub async fn verify(self, extra_seeds: &[SocketAddr]) -> Result<Verdict> {
+        self.read_back(extra_seeds).await.map(|(verdict, _)| verdict)
+    }
+
+    /// The same, and gives away what is there, for a writer that goes on with it. What is missing is forgotten: it is told once.
+    pub async fn read_back(mut self, extra_seeds: &[SocketAddr]) -> Result<(Verdict, Written)> {
         self.stop.send_replace(true);
+        let mut written = Written::default();
         let mut verdict = Verdict::default();
         let seeds: Vec<SocketAddr> = extra_seeds.iter().chain(&self.seeds).copied().collect();
         let mut client = ClusterClient::new(seeds, self.credentials.clone()).timeouts(ATTEMPT, hung::change());
         for handle in std::mem::take(&mut self.loops) {
-            let ledger = handle.await.context("a writer loop panicked")?;
+            let mut ledger = handle.await.context("a writer loop panicked")?;
             if let Some(first) = ledger.refused.first() {
                 bail!(
                     "{} writes were refused until their cluster was taken to hang; first: {first}",
@@ -182,17 +216,23 @@ impl Writer {
             verdict.unknown += ledger.unknown;
             verdict.keys += ledger.keys.len();
             verdict.worst_gap = verdict.worst_gap.max(ledger.worst_gap);
+            let mut lost = Vec::new();
             for (key, expected) in &ledger.keys {
-                verdict.lost.extend(read_back(&mut client, key, *expected).await?);
+                lost.extend(read_back(&mut client, key, *expected).await?);
             }
+            ledger.keys.retain(|key, _| !lost.iter().any(|lost| lost.key == *key));
+            verdict.lost.append(&mut lost);
+            let Ledger { keys, last, acked: _, unknown: _, refused: _, worst_gap: _ } = ledger;
+            written.0.push(Ledger { keys, last, ..Ledger::default() });
         }
-        Ok(verdict)
+        Ok((verdict, written))
     }
 }
 
 async fn read_back(client: &mut ClusterClient, key: &str, expected: Expected) -> Result<Option<Lost>> {
     let Some((acked, acked_at)) = expected.acked else { return Ok(None) };
-    let lost = |now: &str| Lost { what: format!("{key}: acknowledged {acked}, now {now}"), acked_at };
+    let lost =
+        |now: &str| Lost { key: key.to_owned(), what: format!("{key}: acknowledged {acked}, now {now}"), acked_at };
     let value = client.get(key).await.map_err(|why| anyhow::anyhow!("GET {key}: {why}"))?;
     let Some(value) = value else { return Ok(Some(lost("absent"))) };
     let number: u64 = std::str::from_utf8(&value)?.parse().with_context(|| format!("value of {key}"))?;
@@ -201,22 +241,37 @@ async fn read_back(client: &mut ClusterClient, key: &str, expected: Expected) ->
     Ok((number < acked || number > newest).then(|| lost(&number.to_string())))
 }
 
+/// How the loops of a writer write.
+#[derive(Clone, Copy)]
+struct Loops {
+    /// An attempt waits so long for its answer.
+    attempt: Duration,
+    /// Between two writes.
+    pause: Duration,
+    /// After so many numbers a new key is one of the first again.
+    fresh: u64,
+}
+
 async fn write(
     index: u64,
     mut client: ClusterClient,
-    pause: Duration,
+    mut ledger: Ledger,
+    how: Loops,
     mut stop: watch::Receiver<bool>,
     acks: Arc<AtomicU64>,
     gap_micros: Arc<AtomicU64>,
 ) -> Ledger {
-    let mut ledger = Ledger::default();
     let mut last_ack = Instant::now();
-    for number in 1.. {
+    for number in ledger.last + 1.. {
         if *stop.borrow() {
             break;
         }
-        let key =
-            if number % 2 == 0 { format!("new:{index}:{number}") } else { format!("ring:{index}:{}", number % RING) };
+        ledger.last = number;
+        let key = if number % 2 == 0 {
+            format!("new:{index}:{}", number % how.fresh)
+        } else {
+            format!("ring:{index}:{}", number % RING)
+        };
         let outcome = tokio::select! {
             outcome = client.set(&key, number.to_string()) => outcome,
             // Cut off by ourselves: it may have been executed.
@@ -243,7 +298,7 @@ async fn write(
             Outcome::Refused(_) if *stop.borrow() => {}
             Outcome::Refused(why) => ledger.refused.push(why),
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(how.pause).await;
     }
     ledger
 }

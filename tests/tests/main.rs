@@ -2,6 +2,7 @@
 
 mod aggregated;
 mod backup;
+mod campaign;
 mod chart;
 mod copies;
 mod crashes;

@@ -1,0 +1,177 @@
+//! What docs/operations.md ("What persistence keeps") allows a blow to lose, and nothing else.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use ::tests::writer::Lost;
+use resp::slot::key_slot;
+use serde_json::{Value, json};
+
+use super::blow::Member;
+
+/// What the cluster keeps on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    Always,
+    /// The same, but the files go with their pod.
+    NoVolume,
+    EverySec,
+    /// No append-only file, and a snapshot now and then.
+    Snapshots,
+    Off,
+}
+
+impl Keeps {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Always => "Always",
+            Self::NoVolume => "NoVolume",
+            Self::EverySec => "EverySec",
+            Self::Snapshots => "Snapshots",
+            Self::Off => "Off",
+        }
+    }
+
+    /// As the tally of `make soak` counts it.
+    pub(super) fn told(self) -> &'static str {
+        match self {
+            Self::Always => "cluster: Always",
+            Self::NoVolume => "cluster: NoVolume",
+            Self::EverySec => "cluster: EverySec",
+            Self::Snapshots => "cluster: Snapshots",
+            Self::Off => "cluster: Off",
+        }
+    }
+
+    /// As the specification says it.
+    pub(super) fn spec(self) -> Value {
+        match self {
+            Self::Always | Self::EverySec | Self::Off => json!({"persistence": {"appendOnly": self.word()}}),
+            Self::NoVolume => json!({"persistence": {"appendOnly": "Always"}, "storage": null}),
+            Self::Snapshots => {
+                json!({"persistence": {"appendOnly": "Off", "snapshots": [{"seconds": 2, "changes": 1}]}})
+            }
+        }
+    }
+
+    /// Whether a process that is killed comes back with all that it acknowledged.
+    fn outlives_a_process(self) -> bool {
+        match self {
+            Self::Always | Self::NoVolume | Self::EverySec => true,
+            Self::Snapshots | Self::Off => false,
+        }
+    }
+}
+
+/// One blow that a member of a shard felt.
+#[derive(Clone, Debug)]
+pub(super) struct Hit {
+    pub(super) shard: u16,
+    pub(super) member: Member,
+    /// When, and until when it was held or away.
+    pub(super) at: Instant,
+    pub(super) until: Instant,
+    /// What the shard's primary owned.
+    pub(super) slots: BTreeSet<u16>,
+    pub(super) how: How,
+}
+
+/// What a blow does to what a member has in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum How {
+    /// The process is gone; its disk is not.
+    Killed,
+    /// The process does nothing for a while.
+    Held,
+    /// Process and disk are gone.
+    Wiped,
+    /// Redis does not feel it.
+    Beside,
+}
+
+/// A replica takes over that lacks what its primary acknowledged this long before its end at most: 3 s, and half of `nodeTimeout` (2 s).
+const BEHIND: Duration = Duration::from_secs(4);
+/// An acknowledgement is read so long after it was sent, at most.
+const READ: Duration = Duration::from_millis(500);
+/// A primary that wakes up answers what it was sent, before it hears that it was replaced.
+const AWAKE: Duration = Duration::from_secs(2);
+
+/// Whether what was stated may be lost by these blows includes this write.
+pub(super) fn excused(keeps: Keeps, hits: &[Hit], lost: &Lost) -> bool {
+    let slot = key_slot(&lost.key);
+    let own: Vec<&Hit> = hits.iter().filter(|hit| hit.slots.contains(&slot)).collect();
+    own.iter().any(|hit| replaced(hit, lost.acked_at)) || (!keeps.outlives_a_process() && forgotten(hits, &own))
+}
+
+/// A primary was replaced by a replica that had not heard the last of it.
+fn replaced(hit: &Hit, acked_at: Instant) -> bool {
+    let stretch = hung::stretch();
+    let last = acked_at + BEHIND * stretch >= hit.at && acked_at <= hit.at + READ * stretch;
+    let awake = acked_at + READ * stretch >= hit.until && acked_at <= hit.until + AWAKE * stretch;
+    match (hit.member, hit.how) {
+        (Member::Replica, _) | (_, How::Beside) => false,
+        // All of a shard at once: nobody was there to take over.
+        (Member::All, How::Killed | How::Wiped) => false,
+        (Member::Primary, How::Killed | How::Wiped) => last,
+        (Member::Primary | Member::All, How::Held) => last || awake,
+    }
+}
+
+/// Without a file, what no process has in memory is gone: both members of a shard, or (docs: not held yet) most primaries at once.
+fn forgotten(hits: &[Hit], own: &[&Hit]) -> bool {
+    let ended = |hit: &&&Hit| matches!(hit.how, How::Killed | How::Wiped);
+    let own: Vec<&&Hit> = own.iter().filter(ended).collect();
+    let primaries: BTreeSet<u16> =
+        hits.iter().filter(|hit| ended(&hit) && hit.member != Member::Replica).map(|hit| hit.shard).collect();
+    own.iter().any(|hit| hit.member == Member::All) || own.len() > 1 || (!own.is_empty() && primaries.len() > 1)
+}
+
+/// A lost write, and when it was acknowledged as seen from the first blow.
+pub(super) fn told(lost: &Lost, begin: Instant) -> String {
+    let after = lost.acked_at.saturating_duration_since(begin).as_secs_f64();
+    let before = begin.saturating_duration_since(lost.acked_at).as_secs_f64();
+    format!("{} (slot {}, acknowledged at {:+.2} s)", lost.what, key_slot(&lost.key), after - before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(acked_at: Instant) -> Lost {
+        Lost { key: "a".to_owned(), what: String::new(), acked_at }
+    }
+
+    fn hit(member: Member, how: How, at: Instant, slots: &[u16]) -> Hit {
+        Hit { shard: 0, member, at, until: at, slots: slots.iter().copied().collect(), how }
+    }
+
+    #[test]
+    fn what_a_killed_primary_had_just_acknowledged_is_excused_and_nothing_else() {
+        let slot = key_slot("a");
+        let at = Instant::now() + Duration::from_secs(1000);
+        let (just, long_ago) = (write(at - Duration::from_secs(1)), write(at - Duration::from_secs(900)));
+        let killed = [hit(Member::Primary, How::Killed, at, &[slot])];
+        assert!(excused(Keeps::Always, &killed, &just));
+        assert!(!excused(Keeps::Always, &killed, &long_ago));
+        assert!(!excused(Keeps::Off, &killed, &long_ago));
+        for (member, how) in
+            [(Member::Replica, How::Killed), (Member::All, How::Killed), (Member::Primary, How::Beside)]
+        {
+            assert!(!excused(Keeps::Always, &[hit(member, how, at, &[slot])], &just), "{member:?} {how:?}");
+        }
+        assert!(!excused(Keeps::Always, &[hit(Member::Primary, How::Killed, at, &[slot ^ 1])], &just));
+    }
+
+    #[test]
+    fn without_a_file_a_shard_whose_processes_are_all_killed_is_excused_and_no_other() {
+        let slot = key_slot("a");
+        let at = Instant::now() + Duration::from_secs(1000);
+        let long_ago = write(at - Duration::from_secs(900));
+        let all = [hit(Member::All, How::Killed, at, &[slot])];
+        assert!(excused(Keeps::Off, &all, &long_ago));
+        assert!(!excused(Keeps::EverySec, &all, &long_ago));
+        assert!(!excused(Keeps::Off, &[hit(Member::All, How::Killed, at, &[slot ^ 1])], &long_ago));
+    }
+}
