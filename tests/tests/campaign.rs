@@ -8,6 +8,7 @@
 mod blow;
 mod excuse;
 mod settle;
+#[allow(clippy::panic, reason = "what ends a test there")]
 #[path = "../../apiserver/store/tests/robust/tally.rs"]
 mod tally;
 

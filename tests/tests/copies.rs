@@ -74,8 +74,8 @@ async fn mend(fixture: &Fixture, pair: &Pair) -> Result<()> {
 }
 
 /// Nothing is lost: with a replication that works again the shard is whole, and its primary who it was.
-async fn keeps_its_role(fixture: &Fixture, pair: &Pair) -> Result<()> {
-    mend(fixture, pair).await?;
+async fn keeps_its_role(fixture: Fixture, pair: &Pair) -> Result<()> {
+    mend(&fixture, pair).await?;
     fixture.ready(3).await?;
     ensure!(fixture.primary(0).await?.0 == pair.pod, "the replica took over");
     fixture.verify(3, 1).await?;
@@ -110,7 +110,7 @@ async fn a_primary_that_is_killed_beside_a_replica_left_behind_comes_back_with_e
     until("the primary is back", async || Ok(fixture.kun.redis_server(pair.primary).is_ok())).await?;
     fixture.kubectl.until("rdc", "orders", hung::change(), "served by its former primary", serves).await?;
     fixture.writer()?.progress(300, hung::change()).await?;
-    keeps_its_role(&fixture, &pair).await
+    keeps_its_role(fixture, &pair).await
 }
 
 /// The same with a primary that hangs: everybody gives it up, and it comes back.
@@ -135,7 +135,7 @@ async fn a_primary_that_hangs_beside_a_replica_left_behind_is_waited_for_and_tha
     let mut other = operator(&fixture, fixture.primary(1).await?.1).await?;
     until("nobody is taken for dead", async || Ok(other.cluster_nodes().await?.iter().all(|node| !node.flags.failed)))
         .await?;
-    keeps_its_role(&fixture, &pair).await
+    keeps_its_role(fixture, &pair).await
 }
 
 #[tokio::test]

@@ -137,8 +137,11 @@ fn crates_that_belong_together_are_there_once() {
     }
 }
 
-/// The tables that name a test for each promise and each row. Here: path, the heading before them, then what is short for which folder.
-const TABLES: &[(&str, &str, &[(&str, &str)])] = &[
+/// Path of a page, the heading before its tables, and what is short there for which folder.
+type Table = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// The tables that name a test for each promise and each row.
+const TABLES: &[Table] = &[
     (
         "docs/conformance.md",
         "",

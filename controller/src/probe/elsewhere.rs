@@ -157,6 +157,7 @@ mod tests {
             node_id: node.map(|id| id.to_string()),
             holds_data: true,
             starts: 1,
+            copy: None,
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),

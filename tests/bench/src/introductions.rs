@@ -153,8 +153,10 @@ fn observed(servers: &[Server]) -> Observed {
             role: Role::Primary { slots: server.slots.clone() },
             open: [].into(),
             foreign_keys: [].into(),
+            uncounted: SlotSet::EMPTY,
             keys: 0,
             bytes: 0,
+            room: None,
             epoch: server.epoch,
             current_epoch: highest,
             state_ok: true,
@@ -163,7 +165,7 @@ fn observed(servers: &[Server]) -> Observed {
             node_timeout_millis: server.node_timeout_millis,
             peers: known.map(|(other, _)| (other.id, peer(other))).collect(),
         };
-        let seen = plan::Seen::Node(Box::new(node));
+        let seen = ::plan::Seen::Node(Box::new(node));
         Member { outdated: false, terminating: false, last_id: Some(server.id), site: Site::Unknown, seen }
     };
     Observed { members: servers.iter().map(|server| (server.pod, member(server))).collect(), ..Observed::default() }
