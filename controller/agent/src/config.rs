@@ -11,6 +11,8 @@ use std::{
 use resp::Credentials;
 use types::{agent::AgentConfig, names::USER_AGENT};
 
+use crate::replication;
+
 /// Longest password; ACL rules are hashed, but `masterauth` and AUTH carry it whole.
 const PASSWORD_MAX: usize = 512;
 /// Kubernetes' own grace period.
@@ -115,7 +117,7 @@ pub struct Options {
     pub pod_namespace: String,
     /// Its address, at which Redis and the agent listen.
     pub pod_ip: IpAddr,
-    /// Shard index, as text, for answers.
+    /// Shard index, as text.
     pub shard: String,
     /// The container's memory limit in bytes, if it has one.
     pub memory_limit: Option<u64>,
@@ -176,8 +178,10 @@ pub struct Passwords {
     pub operator: Secret,
     /// Of the agents.
     pub agent: Secret,
-    /// Of replication.
+    /// Of replication in this shard.
     pub replica: Secret,
+    /// Of replication in all shards, which members of earlier releases use.
+    pub replica_of_all: Secret,
 }
 
 /// Everything that may change while the agent runs.
@@ -198,13 +202,15 @@ impl Inputs {
         let path = options.config_dir.join("agent.json");
         let text = bounded(&path, CONFIG_MAX)?;
         let config = serde_json::from_slice(&text).map_err(|source| Error::Json { path, source })?;
+        let replica_of_all = password(&options.internal_dir.join("replica"))?;
         Ok(Self {
             config,
             passwords: Passwords {
                 application: password(&options.auth_dir.join("password"))?,
                 operator: password(&options.internal_dir.join("operator"))?,
                 agent: password(&options.internal_dir.join("agent"))?,
-                replica: password(&options.internal_dir.join("replica"))?,
+                replica: replication::of_shard(&replica_of_all, &options.shard),
+                replica_of_all,
             },
         })
     }

@@ -31,6 +31,7 @@ pub mod promotion;
 pub mod rdb;
 pub mod ready;
 pub mod render;
+pub mod replication;
 pub mod serve;
 pub mod shared;
 pub mod snapshot;

@@ -213,6 +213,7 @@ mod tests {
         let error = asker.open(&id, SocketAddr::new(ip, PORT_REDIS)).await.unwrap_err();
         let was_reached = connected.is_finished();
         connected.abort();
+        let _ = connected.await;
         (was_reached, error)
     }
 

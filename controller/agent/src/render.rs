@@ -234,27 +234,33 @@ fn word(text: &mut String, word: &str) {
     text.push('"');
 }
 
-/// The text of users.acl: five users, nothing else. Passwords as SHA-256, `own` is that of the user of this very agent. The user of replication is off where `replicas` are not to be
-/// let in ([`crate::admission`]).
+/// The text of users.acl: five users, nothing else. Passwords as SHA-256, `own` is that of the user of this very agent.
 #[must_use]
-pub fn acl(passwords: &Passwords, own: &Secret, replicas: bool) -> String {
+pub fn acl(passwords: &Passwords, own: &Secret, replicas: Replicas) -> String {
+    let hash = |password: &Secret| format!("#{}", crate::digest::sha256_hex(password.expose().as_bytes()));
     let users = [
-        ("default", &passwords.application, APPLICATION),
-        (USER_OPERATOR, &passwords.operator, OPERATOR),
-        (USER_AGENT, &passwords.agent, AGENT),
-        (USER_REPLICA, &passwords.replica, REPLICA),
-        (USER_LOCAL, own, LOCAL),
+        ("default", hash(&passwords.application), APPLICATION),
+        (USER_OPERATOR, hash(&passwords.operator), OPERATOR),
+        (USER_AGENT, hash(&passwords.agent), AGENT),
+        (USER_REPLICA, crate::replication::rules(passwords, replicas.lets_old_in).join(" "), REPLICA),
+        (USER_LOCAL, hash(own), LOCAL),
     ];
     users
         .iter()
-        .map(|(user, password, rules)| {
-            let state = if *user == USER_REPLICA && !replicas { "off" } else { "on" };
-            format!(
-                "user {user} {state} sanitize-payload #{} {rules}\n",
-                crate::digest::sha256_hex(password.expose().as_bytes())
-            )
+        .map(|(user, hashes, rules)| {
+            let state = if *user == USER_REPLICA && !replicas.are_let_in { "off" } else { "on" };
+            format!("user {user} {state} sanitize-payload {hashes} {rules}\n")
         })
         .collect()
+}
+
+/// Who may replicate from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Replicas {
+    /// Anybody at all ([`crate::admission`]).
+    pub are_let_in: bool,
+    /// Also members of earlier releases ([`crate::replication`]).
+    pub lets_old_in: bool,
 }
 
 /// The application: every data command, none that administers. Read-only cluster commands are neither admin nor dangerous.

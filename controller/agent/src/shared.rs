@@ -45,6 +45,8 @@ pub struct Shared {
     alive: Mutex<Option<Alive>>,
     /// The user of replication is switched on; it stays so for as long as the process runs.
     replicas: AtomicBool,
+    /// Replicas of earlier releases are let in with the cluster's password.
+    old_replicas: AtomicBool,
 }
 
 impl Shared {
@@ -74,6 +76,7 @@ impl Shared {
             fellows,
             alive: Mutex::new(None),
             replicas: AtomicBool::new(false),
+            old_replicas: AtomicBool::new(false),
             inputs,
             options,
         }))
@@ -109,6 +112,17 @@ impl Shared {
     /// From now on they are.
     pub fn let_replicas_in(&self) {
         self.replicas.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether replicas of earlier releases are let in.
+    #[must_use]
+    pub fn lets_old_in(&self) -> bool {
+        self.old_replicas.load(Ordering::Relaxed)
+    }
+
+    /// From now on they are, or are not.
+    pub fn let_old_in(&self, lets: bool) {
+        self.old_replicas.store(lets, Ordering::Relaxed);
     }
 
     /// Whose data this pod's volume is to hold.

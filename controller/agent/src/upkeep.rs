@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use resp::{ClusterInfo, Command, Info, Reply};
-use tokio::time::{Instant, sleep};
+use tokio::{
+    sync::watch,
+    time::{Instant, sleep},
+};
 use types::cluster::Mode;
 use types::engine::Engine;
 
@@ -17,7 +20,8 @@ use crate::{
     engine, handover,
     promotion::{Look, Promotion},
     render,
-    render::Directive,
+    render::{Directive, Replicas},
+    replication::{self, Seen},
     shared::Shared,
     users,
 };
@@ -62,7 +66,8 @@ pub fn write_files(
             directive.words = vec![load_from.to_owned()];
         }
     }
-    let users = render::acl(&inputs.passwords, &shared.own, shared.lets_replicas_in());
+    let replicas = Replicas { are_let_in: shared.lets_replicas_in(), lets_old_in: shared.lets_old_in() };
+    let users = render::acl(&inputs.passwords, &shared.own, replicas);
     certs::write_private(&options.run_dir.join("users.acl"), users.as_bytes()).map_err(Error::Write)?;
     let path = options.run_dir.join("redis.conf");
     certs::write_private(&path, render::text(&directives).as_bytes()).map_err(Error::Write)?;
@@ -110,10 +115,11 @@ async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
 
 /// Runs until dropped.
 pub async fn run(shared: Arc<Shared>) {
-    tokio::join!(admission::admit_replicas(&shared), look_after(&shared));
+    let (shard, seen) = watch::channel(Seen::default());
+    tokio::join!(admission::admit_replicas(&shared), look_after(&shared, &shard), replication::follow(&shared, seen));
 }
 
-async fn look_after(shared: &Arc<Shared>) {
+async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
     let mut settled = after_loading(shared).await;
     let mut promotion = Promotion::default();
     let (mut looked, mut keeper) = (Instant::now(), Keeper::default());
@@ -124,7 +130,7 @@ async fn look_after(shared: &Arc<Shared>) {
             settled = settle_append_only(shared, &shared.inputs()).await;
         }
         if shared.inputs().config.mode == Mode::Cluster
-            && let Some((look, service)) = look(shared).await
+            && let Some((look, service)) = look(shared, shard).await
         {
             let due = service.and_then(|service| keeper.note(&shared.options.data_dir, service, Timestamp::now()));
             if due.is_some() {
@@ -144,7 +150,7 @@ async fn look_after(shared: &Arc<Shared>) {
 }
 
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
-async fn look(shared: &Arc<Shared>) -> Option<(Look, Option<Service>)> {
+async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
         [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
@@ -152,6 +158,9 @@ async fn look(shared: &Arc<Shared>) -> Option<(Look, Option<Service>)> {
     let [info, table, view] = replies.as_slice() else { return None };
     let table = resp::nodes::parse(table.text()?).ok()?;
     let info = Info::parse(info.text()?);
+    if let Some(seen) = Seen::of(&table, &info) {
+        shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
+    }
     let service = alive::service(&info, &table, shared.local.logs_writes());
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());

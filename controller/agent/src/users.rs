@@ -7,11 +7,11 @@
 use std::{sync::Arc, time::Duration};
 
 use resp::{Command, Credentials, Error};
-use types::names::{USER_AGENT, USER_LOCAL, USER_OPERATOR, USER_REPLICA};
+use types::names::{USER_AGENT, USER_LOCAL, USER_OPERATOR};
 
 use crate::{
     config::{Passwords, Secret},
-    digest,
+    digest, replication,
     shared::Shared,
 };
 
@@ -25,7 +25,7 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// # Errors
 /// When Redis does not answer or refuses; what was changed stays, and all of it may be repeated.
 pub async fn change(shared: &Arc<Shared>, old: &Passwords, new: &Passwords) -> Result<(), Error> {
-    let commands = commands(old, new);
+    let commands = commands(old, new, shared.lets_old_in());
     if commands.is_empty() {
         return Ok(());
     }
@@ -39,18 +39,18 @@ pub async fn change(shared: &Arc<Shared>, old: &Passwords, new: &Passwords) -> R
 }
 
 /// All passwords first: who is closed out logs in anew at once. Pure.
-fn commands(old: &Passwords, new: &Passwords) -> Vec<Command> {
+fn commands(old: &Passwords, new: &Passwords, lets_old_in: bool) -> Vec<Command> {
     let all = [
         (APPLICATION, &old.application, &new.application),
         (USER_OPERATOR, &old.operator, &new.operator),
         (USER_AGENT, &old.agent, &new.agent),
-        (USER_REPLICA, &old.replica, &new.replica),
     ];
+    let replica = (old.replica != new.replica).then(|| replication::accepting(new, lets_old_in));
     let changed = || all.iter().filter(|(_, before, after)| before != after);
     let set = changed().map(|(user, _, after)| password(user, after));
     let is_closed = |user: &str| user == APPLICATION || user == USER_OPERATOR;
     let close = changed().filter(|(user, ..)| is_closed(user)).map(|(user, ..)| closing(user));
-    set.chain(close).collect()
+    set.chain(replica).chain(close).collect()
 }
 
 fn password(user: &str, secret: &Secret) -> Command {
@@ -69,14 +69,22 @@ mod tests {
     #[test]
     fn only_users_whose_passwords_changed_are_touched() {
         let [old, new] = ["old", "new"].map(Secret::new);
-        let before =
-            Passwords { application: old.clone(), operator: old.clone(), agent: old.clone(), replica: old.clone() };
-        assert_eq!(commands(&before, &before), []);
+        let before = Passwords {
+            application: old.clone(),
+            operator: old.clone(),
+            agent: old.clone(),
+            replica: old.clone(),
+            replica_of_all: old.clone(),
+        };
+        assert_eq!(commands(&before, &before, true), []);
         let application = Passwords { application: new.clone(), ..before.clone() };
-        assert_eq!(commands(&before, &application), [password("default", &new), closing("default")]);
+        assert_eq!(commands(&before, &application, false), [password("default", &new), closing("default")]);
         let internal = Passwords { operator: new.clone(), agent: new.clone(), replica: new.clone(), ..before.clone() };
-        let users = [USER_OPERATOR, USER_AGENT, USER_REPLICA].map(|user| password(user, &new));
-        let expected: Vec<Command> = users.into_iter().chain([closing(USER_OPERATOR)]).collect();
-        assert_eq!(commands(&before, &internal), expected);
+        let users = [USER_OPERATOR, USER_AGENT].map(|user| password(user, &new));
+        for lets_old_in in [false, true] {
+            let then = [replication::accepting(&internal, lets_old_in), closing(USER_OPERATOR)];
+            let expected: Vec<Command> = users.iter().cloned().chain(then).collect();
+            assert_eq!(commands(&before, &internal, lets_old_in), expected);
+        }
     }
 }

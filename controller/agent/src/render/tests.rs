@@ -32,6 +32,7 @@ fn inputs() -> Inputs {
             operator: Secret::new("operator-canary"),
             agent: Secret::new("agent-canary"),
             replica: Secret::new("replica \"canary\" # \\"),
+            replica_of_all: Secret::new("canary of all"),
         },
     }
 }
@@ -99,9 +100,12 @@ fn a_path_that_breaks_a_line_is_refused() {
 fn the_acl_file_holds_hashes_and_five_users() {
     let own = Secret::random();
     assert_ne!(own, Secret::random());
-    let off = |replicas: bool| acl(&inputs().passwords, &own, replicas).contains("user kun-replica off ");
+    let replicas = |are_let_in, lets_old_in| acl(&inputs().passwords, &own, Replicas { are_let_in, lets_old_in });
+    let off = |are_let_in| replicas(are_let_in, false).contains("user kun-replica off ");
     assert_eq!([off(true), off(false)], [false, true]);
-    let acl = acl(&inputs().passwords, &own, true);
+    let of_all = format!("#{}", crate::digest::sha256_hex(b"canary of all"));
+    assert_eq!([false, true].map(|old| replicas(true, old).contains(&of_all)), [false, true]);
+    let acl = replicas(true, false);
     assert!(!acl.contains(own.expose()), "{acl}");
     assert!(!acl.contains("canary"), "{acl}");
     let users: Vec<&str> = acl.lines().map(|line| line.split(' ').nth(1).unwrap()).collect();

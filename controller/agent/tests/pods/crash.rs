@@ -144,9 +144,10 @@ async fn a_shard_whose_every_member_crashed_comes_back_from_disk() {
     assert_readable(&cluster, &keys).await;
 }
 
-/// Breaks the replication of a pod, and nothing else.
-async fn unlink(pod: &Pod) {
+/// Breaks the replication of a pod, and nothing else. Returns what it takes to mend it.
+async fn unlink(pod: &Pod) -> String {
     let mut redis = pod.operator().await;
+    let password = redis.config_get(&["masterauth"]).await.unwrap().remove("masterauth").unwrap();
     redis.config_set("masterauth", "wrong").await.unwrap();
     // It gives a primary up that says nothing for a second, and is not let in again.
     redis.config_set("repl-timeout", "1").await.unwrap();
@@ -155,6 +156,7 @@ async fn unlink(pod: &Pod) {
     })
     .await;
     redis.config_set("repl-timeout", "60").await.unwrap();
+    password
 }
 
 /// Writes keys of the first shard, which owns the lowest third of the slots.
@@ -214,13 +216,13 @@ async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
     let mut keys = write_to_first_shard(&cluster, "a", 20).await;
     // What it missed is more than its primary keeps for it: a full synchronisation, after which its file is written anew, slowly.
     primary.config_set("repl-backlog-size", "16kb").await.unwrap();
-    unlink(&cluster.pods[3]).await;
+    let password = unlink(&cluster.pods[3]).await;
     keys.extend(write_to_first_shard(&cluster, "b", 280).await);
     let filler = "x".repeat(64 << 10);
     let mut client = cluster.pods[0].login("default", APPLICATION).await;
     client.call(&["SET", "{06S}filler", &filler]).await.unwrap();
     heir.config_set("rdb-key-save-delay", "15000").await.unwrap();
-    heir.config_set("masterauth", REPLICA).await.unwrap();
+    heir.config_set("masterauth", &password).await.unwrap();
     eventually("the heir's file is being written anew", async || {
         let info = heir.info(&["replication", "persistence"]).await.unwrap();
         info.get("master_link_status") == Some("up") && info.flag("aof_rewrite_in_progress") == Some(true)
@@ -330,4 +332,62 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
     assert!(!cluster.pods[3].is_replica().await);
     assert_readable(&cluster, &keys).await;
     assert_eq!(cluster.pods[0].dbsize().await, 400);
+}
+
+/// Pods come back with each other's addresses: a replica finds the primary of another shard where its own was.
+#[tokio::test]
+async fn a_replica_that_finds_another_shards_primary_copies_nothing_of_it() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
+    let mut cluster = Cluster::form(42, always, 3, 1).await;
+    let keys = write(&cluster, "a", 300).await;
+    let held = cluster.pods[3].dbsize().await;
+    for number in [0, 1] {
+        cluster.pods[number].kill_redis();
+        assert_eq!(cluster.pods[number].ended().await, Some(2));
+    }
+    let refusals = |pod: &Pod| pod.log().matches("WRONGPASS").count();
+    let copies = |pod: &Pod| pod.log().matches("Full resync from master").count();
+    let before = [refusals(&cluster.pods[3]), copies(&cluster.pods[3])];
+    let [first, second] = [cluster.pods[0].ip, cluster.pods[1].ip];
+    (cluster.pods[0].ip, cluster.pods[1].ip) = (second, first);
+    cluster.pods[1].start();
+    eventually("the replica has been refused", async || refusals(&cluster.pods[3]) > before[0]).await;
+    assert_eq!(copies(&cluster.pods[3]), before[1], "it copied the wrong shard");
+    assert_eq!(cluster.pods[3].dbsize().await, held);
+    cluster.pods[0].start();
+    // As the controller does: each takes the other's address for its own.
+    let other = cluster.pods[1].ip.to_string();
+    cluster.pods[0].operator().await.call(&["CLUSTER", "MEET", &other, "6379"]).await.unwrap();
+    cluster.wait_ready().await;
+    assert_readable(&cluster, &keys).await;
+}
+
+/// As during an upgrade: its agent tells other agents nothing, and it shows the cluster's password.
+#[tokio::test]
+async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
+    let mut cluster = Cluster::form(43, config(), 1, 1).await;
+    let primary = cluster.pods[0].redis();
+    let is_let_in = async || {
+        let user = resp::Credentials::new(names::USER_REPLICA, REPLICA);
+        resp::Connection::open(&resp::Options::new(primary).credentials(user)).await.is_ok()
+    };
+    assert!(!is_let_in().await, "nobody of an earlier release is there");
+    cluster.pods[1].signal(Signal::KILL);
+    cluster.pods[1].ended().await;
+    let silent = cluster.silent_agent(&cluster.pods[1]).await;
+    let mut replica = cluster.pods[1].operator().await;
+    replica.config_set("masterauth", REPLICA).await.unwrap();
+    replica.config_set("repl-timeout", "1").await.unwrap();
+    let link = async |redis: &mut resp::Connection, state: &str| {
+        redis.info(&["replication"]).await.is_ok_and(|info| info.get("master_link_status") == Some(state))
+    };
+    eventually("the link is down", async || link(&mut replica, "down").await).await;
+    replica.config_set("repl-timeout", "60").await.unwrap();
+    eventually("the link is up", async || link(&mut replica, "up").await).await;
+    assert!(is_let_in().await);
+    silent.abort();
+    let _ = silent.await;
+    cluster.pods[1].start();
+    eventually("the cluster's password does not count any more", async || !is_let_in().await).await;
+    cluster.wait_ready().await;
 }

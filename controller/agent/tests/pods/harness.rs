@@ -38,6 +38,9 @@ pub(crate) struct Cluster {
 pub(crate) struct Pod {
     pub(crate) ip: Ipv4Addr,
     pub(crate) dir: PathBuf,
+    /// Its name, which stays when it is given another address.
+    pub(crate) name: String,
+    pub(crate) shard: u16,
     /// What it has for a server.
     pub(crate) server: PathBuf,
     /// Its grace period.
@@ -97,6 +100,10 @@ impl Cluster {
 
     /// Makes the directories of one more pod and starts its agent.
     pub(crate) fn add(&mut self) -> usize {
+        self.add_to(0)
+    }
+
+    fn add_to(&mut self, shard: u16) -> usize {
         let number = self.pods.len();
         let ip = Ipv4Addr::new(127, 84, self.net, u8::try_from(number + 1).unwrap());
         let dir = self.dir.path().join(format!("pod{number}"));
@@ -116,7 +123,8 @@ impl Cluster {
         ] {
             fs::write(dir.join(file), content).unwrap();
         }
-        self.pods.push(Pod { ip, dir, server: "redis-server".into(), grace_seconds: 30, child: None });
+        let name = format!("orders-0-{}", ip.octets()[3]);
+        self.pods.push(Pod { ip, dir, name, shard, server: "redis-server".into(), grace_seconds: 30, child: None });
         self.pods[number].start();
         number
     }
@@ -125,8 +133,8 @@ impl Cluster {
     /// pod `p + primaries`.
     pub(crate) async fn form(net: u8, config: AgentConfig, primaries: u16, replicas: u16) -> Self {
         let mut cluster = Self::new(net, config);
-        for _ in 0..primaries * (1 + replicas) {
-            cluster.add();
+        for number in 0..primaries * (1 + replicas) {
+            cluster.add_to(number % primaries);
         }
         let hub = cluster.pods[0].ip.to_string();
         for number in 0..cluster.pods.len() {
@@ -214,6 +222,29 @@ impl Cluster {
         Some((status, String::from_utf8_lossy(&body).into_owned()))
     }
 
+    /// An agent in the place of a pod's, as it was in earlier releases: it tells no other agent anything.
+    pub(crate) async fn silent_agent(&self, pod: &Pod) -> tokio::task::JoinHandle<()> {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let identity = self.certificate("kun:agent:default:orders");
+        let authorities = self.authority.certificate_pem();
+        let tls =
+            certs::server_config(&identity, authorities, certs::ClientAuth::Requested, &[certs::ALPN_H1]).unwrap();
+        let listener = tokio::net::TcpListener::bind((pod.ip, names::PORT_AGENT)).await.unwrap();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(tls.clone()).accept(stream).await else {
+                    continue;
+                };
+                let mut head = [0; 1024];
+                if stream.read(&mut head).await.unwrap_or_default() > 0 {
+                    let answer = b"HTTP/1.1 403 Forbidden\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+                    let _ = stream.write_all(answer).await;
+                    let _ = stream.shutdown().await;
+                }
+            }
+        })
+    }
+
     pub(crate) async fn connect(
         &self,
         pod: &Pod,
@@ -245,10 +276,10 @@ impl Pod {
     pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
         let path = |part: &str| self.dir.join(part).display().to_string();
         vec![
-            ("POD_NAME", format!("orders-0-{}", self.ip.octets()[3])),
+            ("POD_NAME", self.name.clone()),
             ("POD_NAMESPACE", "default".into()),
             ("POD_IP", self.ip.to_string()),
-            ("KUN_SHARD", "0".into()),
+            ("KUN_SHARD", self.shard.to_string()),
             ("KUN_DATA_DIR", path("data")),
             ("KUN_RUN_DIR", path("run")),
             ("KUN_CONFIG_DIR", path("config")),

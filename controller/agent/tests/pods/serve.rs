@@ -167,7 +167,7 @@ async fn secrets_are_in_no_argument_no_environment_no_log_and_no_readable_file()
 /// On Redis 7.0, loading all users anew closed every connection, and each replica had to come back.
 #[tokio::test]
 async fn a_changed_password_closes_those_who_used_the_old_one_and_no_replica() {
-    let cluster = Cluster::form(22, config(), 1, 1).await;
+    let cluster = Cluster::form(44, config(), 1, 1).await;
     let (primary, replica) = (&cluster.pods[0], &cluster.pods[1]);
     let mut operator = primary.operator().await;
     let full = async |operator: &mut resp::Connection| {
