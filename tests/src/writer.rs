@@ -25,8 +25,9 @@ const PAUSE: Duration = Duration::from_millis(2);
 const CALM: Duration = Duration::from_millis(10);
 /// Keys that are overwritten, of each loop.
 const RING: u64 = 500;
-/// After so many numbers a writer that goes on for hours comes back to its first keys: each of them is read back after each round.
-const ROUND: u64 = 2000;
+/// After so many numbers a writer that goes on for hours comes back to its first keys. All of them are read back each time, so they are
+/// few; and they are more than a loop writes between two times (about 5,000), or a write that was lost would be written over unseen.
+const ROUND: u64 = 8000;
 /// One attempt at one node; a node that is gone must not hide the others for long.
 const ATTEMPT: Duration = Duration::from_millis(1000);
 
