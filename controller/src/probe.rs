@@ -53,6 +53,8 @@ pub struct Memory {
     raised: bool,
     /// How far replication was when each node was last seen: tells what a replica lacks whose primary has died.
     streams: stream::Streams,
+    /// Who answered last at each place: fresher than the status, and kept while nobody answers.
+    answered: BTreeMap<Pod, NodeId>,
     /// Introductions that were made: where the two were, when, and how many times.
     introduced: BTreeMap<(Pod, Pod), ([Address; 2], Instant, u32)>,
     /// Processes that may have a member's identity outside of every place.
@@ -261,17 +263,27 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         };
         if let Seen::Node(node) = &seen {
             memory.note_claim(*pod, node, now);
+            memory.answered.insert(*pod, node.id);
         }
         if !matches!(seen, Seen::Unknown { .. }) {
             memory.unknown.remove(pod);
         }
+        // The next pod of that name may find another volume.
+        if seen == Seen::Absent {
+            memory.answered.remove(pod);
+        }
         let is_down = matches!(seen, Seen::Absent | Seen::Stopped | Seen::Starting);
         probed.stuck.extend(place.stuck.clone().filter(|_| is_down).map(|why| (*pod, why)));
         let Place { outdated, terminating, last_id, .. } = *place;
+        let last_id = match seen {
+            Seen::Unknown { .. } => memory.answered.get(pod).copied().or(last_id),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Node(_) => last_id,
+        };
         let site = place.site.clone();
         probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen });
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
+    memory.answered.retain(|pod, _| question.places.contains_key(pod));
     memory.forget_strangers(&probed.observed);
     memory.raised = false;
     let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));

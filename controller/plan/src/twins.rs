@@ -10,7 +10,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::desired::{Desired, Mode};
-use crate::observed::{Member, Node, NodeId, Observed, Pod, Seen};
+use crate::observed::{Address, Member, Node, NodeId, Observed, Pod, Seen};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::slots::SlotSet;
 use crate::step::Step;
@@ -38,6 +38,9 @@ impl Twins {
             }
         }
         for (id, found) in by_id {
+            if let Some(one) = found.first() {
+                twins.note_unseen(observed, id, one);
+            }
             for pair in found.windows(2) {
                 if let [one, other] = pair {
                     // Two places with one address are one process: an address was given to another pod, and not everything is known of that.
@@ -58,6 +61,21 @@ impl Twins {
             }
         }
         twins
+    }
+
+    /// Members that had this identity when they were last seen, and may still run: a twin does not end by not answering for a moment.
+    fn note_unseen(&mut self, observed: &Observed, id: NodeId, one: &(Pod, &Node, &Member)) {
+        let unseen = observed
+            .members
+            .iter()
+            .filter(|(_, member)| matches!(member.seen, Seen::Unknown { .. }) && member.last_id == Some(id));
+        for (pod, _) in unseen {
+            let (other, other_address) = (Some(*pod), Address::from("an address that is not known now"));
+            let address = one.1.address.clone();
+            self.told.push(Refused::Twins { id, pod: one.0, address, other, other_address, copied: None });
+            self.note(id, one);
+            self.members.insert(*pod, id);
+        }
     }
 
     fn note(&mut self, id: NodeId, (pod, node, _): &(Pod, &Node, &Member)) {

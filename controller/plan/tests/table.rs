@@ -292,6 +292,12 @@ fn a_node_that_runs_twice_is_told_and_neither_introduced_nor_built_on() {
         "The volume of one is a copy of the other's: find out which of 0-0 and 1-0, and delete its claim and its pod";
     assert!(told_of(&observed).contains(&format!("refuses: {both}{unclear}")), "{:?}", told_of(&observed));
 
+    // One of them does not answer for a moment.
+    let mut away = observed.clone();
+    away.members.get_mut(&pod("1-0")).unwrap().seen = Seen::Unknown { since_millis: 100 };
+    assert!(quiet(&away));
+    let one_away = "refuses: node 00000000 runs twice, as member 0-0 at 0-0 and as member 1-0 at an address that is not known now; both take";
+    assert!(told_of(&away).iter().any(|line| line.starts_with(one_away)), "{:?}", told_of(&away));
     // One process at the address of two places: nobody knows yet whose it is.
     at(&mut observed, "1-0").address = "0-0".to_owned();
     assert!(quiet(&observed));
