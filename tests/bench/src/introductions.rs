@@ -4,11 +4,11 @@
 
 use std::time::Instant;
 
-use ::plan::{
-    Desired, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole, Pod, Role, Site, SlotSet, Step, Waiting,
-    plan,
-};
 use anyhow::{Result, ensure};
+use plan::{
+    Desired, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole, Pod, Role, Seen, Site, SlotSet, Step,
+    Waiting,
+};
 
 use crate::report::{Pairs, Report};
 
@@ -18,7 +18,7 @@ const SHARDS: u16 = 500;
 const FEWER: u16 = 10;
 /// How often each is formed.
 const RUNS: usize = 5;
-/// A cluster that needs more rounds than this does not form.
+/// A cluster that needs as many rounds as this is not waited for, and the bar is missed.
 const ROUNDS_MOST: usize = 20;
 
 /// Makes the measurement.
@@ -36,10 +36,10 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         reference,
         against: "100 members, times 100".to_owned(),
         unit: "ms".to_owned(),
-        bar: "the square of the members".to_owned(),
+        bar: format!("the square of the members, < {ROUNDS_MOST} rounds"),
     };
     // Caches hold the tables of 100 members and not those of 1,000; the cube would be 0.1.
-    report.compare(pairs, |_, ratio| ratio >= 0.3)
+    report.compare(pairs, |_, ratio| ratio >= 0.3 && rounds < ROUNDS_MOST)
 }
 
 /// A cluster that has formed.
@@ -67,7 +67,7 @@ fn form(shards: u16) -> Result<Formed> {
     loop {
         let observed = observed(&servers);
         let begun = Instant::now();
-        let plan = plan(&desired, &observed, &limits);
+        let plan = plan::plan(&desired, &observed, &limits);
         let took = begun.elapsed().as_secs_f64();
         let meets = plan.steps.iter().filter(|step| matches!(step, Step::Meet { .. })).count();
         ensure!(meets <= usize::from(limits.meets), "{meets} introductions in one round");
@@ -76,7 +76,9 @@ fn form(shards: u16) -> Result<Formed> {
             return Ok(formed);
         }
         formed = Formed { rounds: formed.rounds + 1, longest: formed.longest.max(took) };
-        ensure!(formed.rounds <= ROUNDS_MOST, "no cluster after {ROUNDS_MOST} rounds");
+        if formed.rounds == ROUNDS_MOST {
+            return Ok(formed);
+        }
         plan.steps.iter().for_each(|step| obey(&mut servers, step));
         gossip(&mut servers);
     }
@@ -165,7 +167,7 @@ fn observed(servers: &[Server]) -> Observed {
             node_timeout_millis: server.node_timeout_millis,
             peers: known.map(|(other, _)| (other.id, peer(other))).collect(),
         };
-        let seen = ::plan::Seen::Node(Box::new(node));
+        let seen = Seen::Node(Box::new(node));
         Member { outdated: false, terminating: false, last_id: Some(server.id), site: Site::Unknown, seen }
     };
     Observed { members: servers.iter().map(|server| (server.pod, member(server))).collect(), ..Observed::default() }
