@@ -5,11 +5,13 @@
 //! too (some without effect); it writes no files.
 
 mod owned;
+mod shown;
 mod table;
 
 use crate::engine::Engine;
 
 pub use owned::reason as owned_reason;
+pub use shown::shows;
 pub use table::PARAMETERS;
 
 /// Longest value of one parameter; the longest sensible one (three client-output-buffer-limits) has about 100.
@@ -41,8 +43,8 @@ pub enum Kind {
     Memory(u64, u64),
     /// One of these words.
     Enum(&'static [&'static str]),
-    /// A form of its own, and how to describe it.
-    Form(fn(&str) -> bool, &'static str),
+    /// A form of its own, how to describe it, and whether what a server shows means what was asked for.
+    Form(fn(&str) -> bool, &'static str, fn(&str, &str) -> bool),
 }
 
 /// One parameter that users may set.
@@ -116,7 +118,7 @@ fn takes(kind: &Kind, value: &str) -> bool {
         Kind::Int(least, most) => integer(value).is_some_and(|number| (*least..=*most).contains(&number)),
         Kind::Memory(least, most) => memory(value).is_some_and(|bytes| (*least..=*most).contains(&bytes)),
         Kind::Enum(words) => words.contains(&value),
-        Kind::Form(fits, _) => fits(value),
+        Kind::Form(fits, ..) => fits(value),
     }
 }
 
@@ -126,7 +128,7 @@ fn describe(kind: &Kind) -> String {
         Kind::Int(least, most) => format!("a whole number from {least} to {most}"),
         Kind::Memory(least, most) => format!("a number of bytes from {least} to {most}, such as 64mb"),
         Kind::Enum(words) => format!("one of {}", words.join(", ")),
-        Kind::Form(_, description) => (*description).to_owned(),
+        Kind::Form(_, description, _) => (*description).to_owned(),
     }
 }
 

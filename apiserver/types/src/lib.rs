@@ -16,6 +16,7 @@ pub mod field;
 pub mod image;
 mod int_or_string;
 pub mod label;
+pub mod last_words;
 pub mod names;
 pub mod operation;
 pub mod patience;

@@ -6,7 +6,8 @@
 use super::{
     Class::{Live, Restart},
     Kind::{Bool, Enum, Form, Int, Memory},
-    Parameter, memory,
+    Parameter, integer, memory,
+    shown::{same_events, same_memory_or_percent, same_output_limits, same_percentiles},
 };
 
 /// No list or counter of Redis needs more; larger numbers are mistakes of unit.
@@ -37,7 +38,11 @@ pub static PARAMETERS: &[Parameter] = &[
     live("busy-reply-threshold", Int(0, DAY * 1000), "5000"),
     live(
         "client-output-buffer-limit",
-        Form(is_output_limits, "groups of class (normal, replica, pubsub), hard limit, soft limit and seconds"),
+        Form(
+            is_output_limits,
+            "groups of class (normal, replica, pubsub), hard limit, soft limit and seconds",
+            same_output_limits,
+        ),
         "normal 0 0 0 replica 256mb 64mb 60 pubsub 32mb 8mb 60",
     ),
     live("client-query-buffer-limit", Memory(1 << 20, TERABYTE), "1gb"),
@@ -56,7 +61,7 @@ pub static PARAMETERS: &[Parameter] = &[
     live("latency-tracking", Bool, "yes"),
     live(
         "latency-tracking-info-percentiles",
-        Form(is_percentiles, "up to 8 numbers from 0 to 100 with spaces between"),
+        Form(is_percentiles, "up to 8 numbers from 0 to 100 with spaces between", same_percentiles),
         "50 99 99.9",
     ),
     live("lazyfree-lazy-eviction", Bool, "no"),
@@ -73,14 +78,18 @@ pub static PARAMETERS: &[Parameter] = &[
     live("maxclients", Int(64, 1_000_000), "10000"),
     live(
         "maxmemory-clients",
-        Form(is_memory_or_percent, "a number of bytes such as 64mb, or a percentage such as 5%"),
+        Form(
+            is_memory_or_percent,
+            "a number of bytes such as 64mb, or a percentage such as 5%",
+            same_memory_or_percent,
+        ),
         "0",
     ),
     live("maxmemory-eviction-tenacity", Int(0, 100), "10"),
     live("maxmemory-samples", Int(1, 64), "5"),
     live("min-replicas-max-lag", Int(1, DAY), "10"),
     live("no-appendfsync-on-rewrite", Bool, "no"),
-    live("notify-keyspace-events", Form(is_event_classes, "letters of KEg$lshzxetdmnA"), ""),
+    live("notify-keyspace-events", Form(is_event_classes, "letters of KEg$lshzxetdmnA", same_events), ""),
     live("proto-max-bulk-len", Memory(1 << 20, TERABYTE), "512mb"),
     live("rdb-save-incremental-fsync", Bool, "yes"),
     live("rdbcompression", Bool, "yes"),
@@ -144,7 +153,7 @@ fn is_percentiles(text: &str) -> bool {
 
 fn is_memory_or_percent(text: &str) -> bool {
     match text.strip_suffix('%') {
-        Some(number) => number.parse::<u8>().is_ok_and(|percent| percent <= 100 && !number.starts_with('+')),
+        Some(number) => integer(number).is_some_and(|percent| (0..=100).contains(&percent)),
         None => memory(text).is_some_and(|bytes| bytes <= TERABYTE),
     }
 }

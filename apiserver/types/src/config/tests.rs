@@ -123,6 +123,7 @@ fn values_are_held_to_their_kind() {
         ("notify-keyspace-events", "KEAKEAKEAKEAKEAKEA"),
         ("maxmemory-clients", "101%"),
         ("maxmemory-clients", "+5%"),
+        ("maxmemory-clients", "07%"),
         ("client-output-buffer-limit", "normal 0 0"),
         ("client-output-buffer-limit", ""),
         ("client-output-buffer-limit", "normal 0 0 0 "),
@@ -130,6 +131,39 @@ fn values_are_held_to_their_kind() {
     ];
     for (name, value) in wrong {
         assert!(matches!(check(name, value), Err(Refusal::Value(_))), "{name} {value:?}");
+    }
+}
+
+#[test]
+fn what_a_server_shows_in_its_own_words_is_what_was_asked_for() {
+    let limits = "normal 0 0 0 slave 268435456 67108864 60 pubsub 33554432 8388608 60";
+    let table = [
+        ("maxclients", "1000000", "1000000", true),
+        ("maxclients", "1000000", "19968", false),
+        ("repl-backlog-size", "64MB", "67108864", true),
+        ("repl-backlog-size", "64m", "67108864", false),
+        ("activerehashing", "no", "no", true),
+        ("activerehashing", "no", "yes", false),
+        ("notify-keyspace-events", "Elg", "glE", true),
+        ("notify-keyspace-events", "KEg$lshzxetd", "AKE", true),
+        ("notify-keyspace-events", "AnK", "AK", true),
+        ("notify-keyspace-events", "Kgn", "gK", false),
+        ("notify-keyspace-events", "", "", true),
+        ("maxmemory-clients", "5%", "5%", true),
+        ("maxmemory-clients", "1gb", "1073741824", true),
+        ("maxmemory-clients", "5%", "5", false),
+        ("maxmemory-clients", "0%", "0", true),
+        ("client-output-buffer-limit", "pubsub 32mb 8mb 60", limits, true),
+        ("client-output-buffer-limit", "replica 256mb 64mb 60", limits, true),
+        ("client-output-buffer-limit", "pubsub 32mb 8mb 61", limits, false),
+        ("latency-tracking-info-percentiles", "50.0 99.90", "50 99.9", true),
+        ("latency-tracking-info-percentiles", "99.123456789", "99.123457", true),
+        ("latency-tracking-info-percentiles", "50 99.9", "50 99", false),
+        ("not-of-the-table", "1", "1", true),
+        ("not-of-the-table", "1", "2", false),
+    ];
+    for (name, wanted, shown, same) in table {
+        assert_eq!(shows(name, wanted, shown), same, "{name} {wanted:?} {shown:?}");
     }
 }
 
