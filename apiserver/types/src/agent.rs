@@ -55,6 +55,12 @@ pub struct AgentReport {
     /// Whose whole copy its volume last held, and how long ago that was known; absent: nobody's, or nothing is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyReport>,
+    /// Why the parameters of `agent.json` are not in use, in the engine's words: it was asked and refused them. Those of before stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+    /// Parameters that the running server did not take, with its words.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_set: BTreeMap<String, String>,
 }
 
 /// A replica's copy, as it lies on its volume.

@@ -25,6 +25,7 @@ pub mod identity;
 pub mod local;
 pub mod marker;
 pub mod metrics;
+pub mod parameters;
 pub mod peers;
 pub mod process;
 pub mod promotion;
@@ -36,6 +37,7 @@ pub mod serve;
 pub mod shared;
 pub mod snapshot;
 pub mod start;
+pub mod trial;
 pub mod upkeep;
 pub mod users;
 
@@ -200,6 +202,7 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
         }
     }
     engine::await_image(shared).await;
+    parameters::await_usable(shared).await;
     let admission = guard::admit(shared).await?;
     if admission.lets_replicas_in {
         shared.let_replicas_in();

@@ -63,7 +63,7 @@ pub struct Record {
 
 impl Record {
     /// The record of a living process.
-    fn of(pid: i32) -> Option<Self> {
+    pub(crate) fn of(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (state, started) = read_stat(&stat)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned();
@@ -203,7 +203,7 @@ pub fn spawn(program: &Path, conf: &Path, run_dir: &Path) -> Result<Running, Err
     Ok(Running { record, exit })
 }
 
-fn write_record(run_dir: &Path, record: &Record) -> Result<(), Error> {
+pub(crate) fn write_record(run_dir: &Path, record: &Record) -> Result<(), Error> {
     let path = run_dir.join(RECORD_FILE);
     let failed = |source| Error::Record { path: path.clone(), source };
     let text = serde_json::to_vec(record).map_err(|error| failed(error.into()))?;

@@ -16,6 +16,7 @@ use crate::{
     fellows::Fellows,
     local::Local,
     marker::Member,
+    parameters::Trials,
     peers::Asker,
 };
 
@@ -43,6 +44,8 @@ pub struct Shared {
     pub fellows: Fellows,
     /// When the own data set was last in service, as its volume says.
     alive: Mutex<Option<Alive>>,
+    /// Parameters that are being tried, or were refused.
+    pub trials: Trials,
     /// The user of replication is switched on; it stays so for as long as the process runs.
     replicas: AtomicBool,
     /// Replicas of earlier releases are let in with the cluster's password.
@@ -69,12 +72,15 @@ impl Shared {
                 holds_data: false,
                 starts: 0,
                 copy: None,
+                refused: None,
+                not_set: std::collections::BTreeMap::new(),
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             own: Secret::random(),
             fellows,
             alive: Mutex::new(None),
+            trials: Trials::default(),
             replicas: AtomicBool::new(false),
             old_replicas: AtomicBool::new(false),
             inputs,

@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resp::{ClusterInfo, Command, Info, Reply};
+use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -17,7 +17,7 @@ use crate::{
     alive::{self, Keeper, Service},
     config::Inputs,
     disk::{self, AOF_DIR},
-    engine, handover,
+    engine, handover, parameters,
     promotion::{Look, Promotion},
     render,
     render::{Directive, Replicas},
@@ -43,6 +43,20 @@ pub enum Error {
     /// Redis does not take the users.
     #[error("change passwords: {0}")]
     Users(#[from] resp::Error),
+    /// Redis does not answer, or not now.
+    #[error("set {0}: Redis does not answer")]
+    Unanswered(String),
+}
+
+/// What became of a `CONFIG SET`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// It is set.
+    Yes,
+    /// Redis does not take it while it runs, in its words.
+    Refused(String),
+    /// It is not known, or may succeed a little later.
+    Unanswered,
 }
 
 /// Writes redis.conf and users.acl, 0600, into the run directory. Returns the path of redis.conf.
@@ -97,9 +111,7 @@ async fn loaded(shared: &Arc<Shared>) -> bool {
 
 async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
     let wanted = inputs.config.append_only.keeps_every_write();
-    let settled =
-        set(shared, &Directive { name: "appendonly".into(), words: vec![if wanted { "yes" } else { "no" }.into()] })
-            .await;
+    let settled = set(shared, "appendonly", if wanted { "yes" } else { "no" }).await == Taken::Yes;
     // Files of a log that is no longer written would be taken for the data set at the next start.
     if !wanted && settled {
         match disk::quarantine(&shared.options.data_dir, Timestamp::now(), &[AOF_DIR]) {
@@ -125,6 +137,7 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
     let (mut looked, mut keeper) = (Instant::now(), Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
+        parameters::keep(shared).await;
         // Switching the file on forks, and fails where that fails.
         if !settled {
             settled = settle_append_only(shared, &shared.inputs()).await;
@@ -139,8 +152,7 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
             let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
             if let Some(forbidden) = promotion.decide(&look, since_last) {
                 let value = if forbidden { "yes" } else { "no" };
-                let directive = Directive { name: "cluster-replica-no-failover".into(), words: vec![value.into()] };
-                if set(shared, &directive).await {
+                if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
                     promotion.applied(forbidden);
                 }
             }
@@ -171,14 +183,16 @@ async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(Look
 pub(crate) async fn apply_changes(shared: &Arc<Shared>) -> bool {
     let old = shared.inputs();
     let new = match Inputs::read(&shared.options) {
-        Ok(new) if new == *old => return true,
-        Ok(new) => new,
+        Ok(new) => parameters::usable(shared, new),
         Err(error) => {
             // Mounted files are replaced one after the other; the next look sees them all.
             tracing::warn!(%error, "changed inputs cannot be used yet");
             return true;
         }
     };
+    if new == *old {
+        return true;
+    }
     match apply(shared, &old, &new).await {
         Ok(settled) => {
             shared.inputs.send_replace(Arc::new(new));
@@ -199,8 +213,8 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<bool,
     for directive in changed(&before, &after, engine::of_program(&shared.options.redis_server)) {
         if directive.name == "appendonly" {
             settled = settle_append_only(shared, new).await;
-        } else {
-            set(shared, &directive).await;
+        } else if set(shared, &directive.name, &directive.value()).await == Taken::Unanswered {
+            return Err(Error::Unanswered(directive.name));
         }
     }
     users::change(shared, &old.passwords, &new.passwords).await?;
@@ -223,21 +237,22 @@ fn changed(before: &[Directive], after: &[Directive], engine: Engine) -> Vec<Dir
 }
 
 /// `CONFIG SET`; what cannot change at run time waits for the rolling restart that the controller does.
-async fn set(shared: &Arc<Shared>, directive: &Directive) -> bool {
-    let command = Command::new("CONFIG").arg("SET").arg(&directive.name).arg(directive.value());
+pub(crate) async fn set(shared: &Arc<Shared>, name: &str, value: &str) -> Taken {
+    let command = Command::new("CONFIG").arg("SET").arg(name).arg(value);
     match shared.local.ask(&[command]).await.as_deref() {
         Ok([Reply::Status(_)]) => {
-            tracing::info!(parameter = directive.name, "set");
-            true
+            tracing::info!(parameter = name, "set");
+            Taken::Yes
         }
-        Ok([Reply::Error(_)]) => {
-            tracing::info!(parameter = directive.name, "takes effect at the next restart");
-            false
+        Ok([Reply::Error(words)]) if ErrorReply::parse(words).is_transient() => Taken::Unanswered,
+        Ok([Reply::Error(words)]) => {
+            tracing::debug!(parameter = name, words, "not set while the server runs");
+            Taken::Refused(words.strip_prefix("ERR ").unwrap_or(words).to_owned())
         }
-        Ok(_) => false,
+        Ok(_) => Taken::Unanswered,
         Err(error) => {
-            tracing::warn!(parameter = directive.name, %error, "could not be set");
-            false
+            tracing::warn!(parameter = name, %error, "could not be set");
+            Taken::Unanswered
         }
     }
 }

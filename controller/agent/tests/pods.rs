@@ -9,6 +9,8 @@ mod crash;
 mod harness;
 #[path = "pods/hold.rs"]
 mod hold;
+#[path = "pods/parameters.rs"]
+mod parameters;
 #[path = "pods/serve.rs"]
 mod serve;
 #[path = "pods/stop.rs"]
