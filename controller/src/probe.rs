@@ -141,6 +141,10 @@ pub struct Probed {
     pub unusable: BTreeMap<Pod, String>,
     /// Members that Kubernetes cannot start, and why.
     pub stuck: BTreeMap<Pod, String>,
+    /// Members that do not use the parameters they were given, and their engines' words.
+    pub refused: BTreeMap<Pod, String>,
+    /// Members whose containers end again and again, and their servers' last words.
+    pub crashing: BTreeMap<Pod, String>,
     /// Members that answer us, but whose kubelets do not call their pods ready: no Service leads to them.
     pub unready: BTreeSet<Pod>,
 }
@@ -152,6 +156,8 @@ pub struct Question<'a> {
     pub mode: Mode,
     /// Every write is to be kept in an append-only file.
     pub logs: bool,
+    /// The user's parameters.
+    pub parameters: &'a BTreeMap<String, String>,
     /// Where everybody should be.
     pub places: &'a BTreeMap<Pod, Place>,
     /// How Redis is reached.
@@ -182,7 +188,34 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     count_foreign_keys(question, &mut probed, memory).await;
+    ask_for_words(question, &mut probed).await;
     probed
+}
+
+/// Asks the agents of those who show other parameters than they were given what their engines said about them.
+async fn ask_for_words(question: Question<'_>, probed: &mut Probed) {
+    let differing = probed.facts.iter().filter(|(_, facts)| !facts.unlike.is_empty());
+    let asked: Vec<_> = differing.map(|(pod, facts)| (*pod, facts.address)).collect();
+    let ask = |(pod, address): (Pod, SocketAddr)| async move {
+        (pod, tokio::time::timeout(DEADLINE, question.agents.report(address.ip(), question.whose)).await)
+    };
+    let answers: Vec<_> = asked.into_iter().map(ask).collect();
+    let answers: Vec<_> = futures::stream::iter(answers).buffer_unordered(AT_ONCE).collect().await;
+    for (pod, answer) in answers {
+        let own = question.places.get(&pod).map(|place| place.name.as_str());
+        match answer {
+            Ok(Ok(report)) if Some(report.pod.as_str()) == own => {
+                probed.refused.extend(refusal(&report).map(|words| (pod, words)));
+            }
+            Ok(Ok(_) | Err(_)) | Err(_) => {}
+        }
+    }
+}
+
+/// The engine's words on parameters that are not in use.
+fn refusal(report: &types::agent::AgentReport) -> Option<String> {
+    let first = || report.not_set.first_key_value().map(|(name, words)| format!("{name}: {words}"));
+    report.refused.clone().or_else(first)
 }
 
 /// What one member answered.
@@ -253,6 +286,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 Seen::Node(Box::new(node::read(raw, &memory.streams, now)))
             }
             Some(Answer::Agent(report)) => {
+                probed.refused.extend(refusal(report).map(|words| (*pod, words)));
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 of_agent(report)
             }
@@ -274,6 +308,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         }
         let is_down = matches!(seen, Seen::Absent | Seen::Stopped | Seen::Starting);
         probed.stuck.extend(place.stuck.clone().filter(|_| is_down).map(|why| (*pod, why)));
+        let serves = matches!(seen, Seen::Node(_));
+        probed.crashing.extend(place.crashes.clone().filter(|_| !serves).map(|why| (*pod, why)));
         let Place { outdated, terminating, last_id, .. } = *place;
         let last_id = match seen {
             Seen::Unknown { .. } => memory.answered.get(pod).copied().or(last_id),
@@ -322,14 +358,19 @@ fn millis(span: Duration) -> u64 {
 
 /// Why the member does not start on the image it has.
 fn unusable(report: &types::agent::AgentReport) -> Option<&str> {
-    report.held_because.as_deref().filter(|_| report.phase == AgentPhase::Starting)
+    report.held_because.as_deref().filter(|_| is_hopeless(report) && report.refused.is_none())
+}
+
+/// Nothing will be started before its pod, or what it is given, is another.
+fn is_hopeless(report: &types::agent::AgentReport) -> bool {
+    report.phase == AgentPhase::Starting && report.held_because.is_some()
 }
 
 /// What an agent says about a Redis that does not answer.
 fn of_agent(report: &types::agent::AgentReport) -> Seen {
     match report.phase {
         // No Redis runs there, and none will before the pod is another one.
-        AgentPhase::Starting if unusable(report).is_some() => Seen::Stopped,
+        AgentPhase::Starting if is_hopeless(report) => Seen::Stopped,
         AgentPhase::Held => Seen::Held {
             holds_data: report.holds_data,
             id: report.node_id.as_deref().and_then(NodeId::parse),

@@ -145,6 +145,8 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         holds_data: true,
         starts: 1,
         copy: None,
+        refused: None,
+        not_set: BTreeMap::new(),
     }
 }
 
@@ -162,6 +164,12 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     assert_eq!(unusable(&hopeless), Some("the image has no valkey-server, and spec.engine is Valkey"));
     assert_eq!(unusable(&report(AgentPhase::Held, Some("another member may hold newer data"))), None);
     assert_eq!(unusable(&report(AgentPhase::Starting, None)), None);
+    let words = Some("'hz 0': out of range".to_owned());
+    let refused = types::agent::AgentReport { refused: words.clone(), ..hopeless };
+    assert_eq!((of_agent(&refused), unusable(&refused), refusal(&refused)), (Seen::Stopped, None, words));
+    let not_set = BTreeMap::from([("hz".to_owned(), "no".to_owned())]);
+    let running = types::agent::AgentReport { not_set, ..report(AgentPhase::Running, None) };
+    assert_eq!(refusal(&running).as_deref(), Some("hz: no"));
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
     assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
 }
@@ -251,7 +259,7 @@ fn what_keeps_a_pod_from_starting_is_told_in_the_words_of_kubernetes() {
     let ended = json!({"terminated": {"exitCode": 1, "message": "\nFATAL CONFIG FILE ERROR\n"}});
     assert_eq!(
         container(crash, ended).as_deref(),
-        Some("its container redis is in CrashLoopBackOff: exit code 1: \nFATAL CONFIG FILE ERROR")
+        Some("its container redis is in CrashLoopBackOff: exit code 1: FATAL CONFIG FILE ERROR")
     );
     assert_eq!(container(json!({"waiting": {"reason": "ContainerCreating"}}), json!({})), None);
     assert_eq!(container(json!({"running": {}}), json!({})), None);
@@ -317,4 +325,41 @@ fn introductions_are_counted_while_the_two_are_where_they_were() {
     memory.introduced(pair, at("10.0.0.3:6379"));
     assert_eq!(memory.introductions(now)[&pair].times, 1);
     assert!(memory.introductions(now + Duration::from_secs(90)).is_empty());
+}
+
+#[test]
+fn a_container_that_ends_again_and_again_is_told_with_its_servers_last_words() {
+    let of = |restarts: i32, state: Value, last: Value| {
+        let container = json!({"name": "redis", "image": "", "imageID": "", "ready": false, "restartCount": restarts,
+            "state": state, "lastState": last});
+        let pod = pod(&json!({"phase": "Running", "containerStatuses": [container]}));
+        place::place("orders-0-0".to_owned(), Some(&pod), None, &BTreeMap::new()).crashes
+    };
+    let ended = |code: i32, until: &str| {
+        json!({"terminated": {"exitCode": code, "startedAt": "1970-01-01T00:00:00Z", "finishedAt": until,
+            "message": "1:M 24 Nov 2026 05:44:49.4 # Bad file format\n{\"level\":\"ERROR\"}\n"}})
+    };
+    let (soon, late) = ("1970-01-01T00:00:01Z", "1970-01-01T00:10:00Z");
+    let backoff = || json!({"waiting": {"reason": "CrashLoopBackOff"}});
+    let told = |restarts: i32| Some(format!("exit code 2 after {restarts} restarts: Bad file format"));
+    assert_eq!(of(2, backoff(), ended(2, late)), told(2));
+    assert_eq!(of(3, json!({"running": {}}), ended(2, soon)), told(3));
+    // Three times in its long life, a second time, and at its own wish.
+    assert_eq!(of(3, json!({"running": {}}), ended(2, late)), None);
+    assert_eq!(of(2, json!({"running": {}}), ended(2, soon)), None);
+    assert_eq!(of(3, json!({"running": {}}), ended(0, soon)), None);
+    assert_eq!(of(0, backoff(), json!({})), None);
+}
+
+#[test]
+fn a_pod_whose_container_never_started_is_outdated_by_any_change_of_its_template() {
+    let waiting = |reason: &str| redis(&json!({"waiting": {"reason": reason}}));
+    let of =
+        |status: Value, revision: &'static str| sites("Preferred", &[(Some("a"), status, revision, "Preferred")])[0].1;
+    assert!(of(waiting("ContainerCreating"), "old"));
+    assert!(!of(waiting("ContainerCreating"), "new"));
+    assert!(!of(redis(&json!({"running": {}})), "old"));
+    let mut ran = waiting("CrashLoopBackOff");
+    ran["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 1}});
+    assert!(!of(ran, "old"));
 }

@@ -10,6 +10,7 @@ mod local;
 mod pace;
 mod records;
 mod rest;
+mod secret;
 mod tell;
 mod wanted;
 
@@ -138,6 +139,7 @@ struct Round {
     plan: Plan,
     executed: Executed,
     temporary: BTreeMap<String, String>,
+    secret_missing: Option<String>,
     troubles: Vec<String>,
     left_behind: BTreeSet<u16>,
     rest: Option<Rest>,
@@ -219,6 +221,7 @@ async fn go(
     let resolved = Arc::new(resolve(&gathered, given)?);
     round.resolved = Some(Arc::clone(&resolved));
     let resolved = &*resolved;
+    round.secret_missing = secret::missing(context, resolved, local).await;
     let objects = build(resolved)?;
     let restart = gathered.current_operation().and_then(|operation| operate::running_restart(operation));
     let marks = marks(&objects.stateful_sets, restart);
@@ -237,6 +240,7 @@ async fn go(
     let question = Question {
         mode: resolved.mode,
         logs: resolved.agent.append_only.keeps_every_write(),
+        parameters: &resolved.agent.parameters,
         places: &round.places,
         access: &access,
         agents: &context.agents,

@@ -60,6 +60,8 @@ pub struct Seeing<'a> {
     pub probed: &'a Probed,
     /// What the planner says.
     pub plan: &'a Plan,
+    /// What the application's Secret lacks, as a sentence.
+    pub secret_missing: Option<&'a str>,
     /// Settings that differ for the time of a step.
     pub temporary: &'a BTreeMap<String, String>,
     /// What went wrong in this round, as sentences.
@@ -162,7 +164,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             plan::Waiting::Start { pod } | plan::Waiting::Members { first: pod, .. } => Some(pod),
             _ => None,
         };
-        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod));
+        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| seeing.probed.refused.get(pod)));
         why.map_or_else(|| reason.to_string(), |why| format!("{reason} ({why})"))
     })
 }

@@ -17,6 +17,7 @@ struct Scene {
     probed: Probed,
     plan: Plan,
     temporary: BTreeMap<String, String>,
+    secret_missing: Option<String>,
     troubles: Vec<String>,
     left_behind: BTreeSet<u16>,
     reach: Reach,
@@ -30,6 +31,7 @@ impl Scene {
             probed: healthy(3, 2),
             plan: Plan::default(),
             temporary: BTreeMap::new(),
+            secret_missing: None,
             troubles: Vec::new(),
             left_behind: BTreeSet::new(),
             reach: Reach::ServiceNames,
@@ -44,6 +46,7 @@ impl Scene {
             probed: &self.probed,
             plan: &self.plan,
             temporary: &self.temporary,
+            secret_missing: self.secret_missing.as_deref(),
             troubles: &self.troubles,
             operation: None,
             backups: &[],
@@ -201,6 +204,58 @@ fn a_member_that_runs_another_engine_is_told_and_its_version_is_not_the_clusters
     let text = "5 members do not run Valkey; the first is 0-0, which runs Redis 7.0.15";
     assert_eq!(scene.says("Ready"), said(Status::False, "WrongEngine", text));
     assert_eq!(scene.report().highest_version.as_deref(), Some("9.1.2"));
+}
+
+#[test]
+fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
+    let mut scene = Scene::healthy();
+    scene.cluster.spec.config.insert("maxclients".to_owned(), "1000000".to_owned());
+    for pod in [Pod::new(0, 1), Pod::new(2, 0)] {
+        let facts = scene.probed.facts.get_mut(&pod).unwrap();
+        facts.unlike.insert("maxclients".to_owned(), "4064".to_owned());
+    }
+    let text = "2 members do not show spec.config yet; the first is 0-1, where maxclients is \"4064\" and \"1000000\" is wanted";
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
+    assert_eq!(scene.says("Degraded").0, Status::False);
+    scene.probed.refused.insert(Pod::new(2, 0), "maxclients 1000000: reduced to 4064".to_owned());
+    let text = "1 members do not use spec.config; the first is 2-0: maxclients 1000000: reduced to 4064";
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "ConfigRejected", text));
+    assert_eq!(scene.says("Ready").0, Status::True, "it serves as it did");
+}
+
+#[test]
+fn what_differs_for_the_time_of_a_step_or_until_a_restart_is_told_elsewhere() {
+    let mut scene = Scene::healthy();
+    let (pod, yes) = (Pod::new(0, 1), || "yes".to_owned());
+    scene.cluster.spec.config.insert("rdbcompression".to_owned(), yes());
+    scene.probed.facts.get_mut(&pod).unwrap().unlike.insert("rdbcompression".to_owned(), "no".to_owned());
+    assert_eq!(scene.says("UpToDate").1, "ConfigPending");
+    scene.temporary.insert("rdbcompression".to_owned(), yes());
+    assert_eq!(scene.says("UpToDate").1, "AllCurrent");
+    scene.temporary.clear();
+    scene.probed.observed.members.get_mut(&pod).unwrap().outdated = true;
+    assert_eq!(scene.says("UpToDate").1, "PodsOutdated");
+}
+
+#[test]
+fn members_that_do_not_stay_up_are_degraded_with_their_servers_last_words() {
+    let mut scene = Scene::healthy();
+    let pod = Pod::new(0, 1);
+    scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Stopped;
+    scene.probed.facts.remove(&pod);
+    scene.probed.crashing.insert(pod, "exit code 2 after 3 restarts: Bad file format".to_owned());
+    let text = "1 members do not stay up; the first is 0-1: exit code 2 after 3 restarts: Bad file format";
+    assert_eq!(scene.says("Degraded"), said(Status::True, "CrashLoop", text));
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_told_before_a_pod_needs_it() {
+    let mut scene = Scene::healthy();
+    let text = "there is no Secret mine, of which every pod that is made needs the key password";
+    scene.secret_missing = Some(text.to_owned());
+    assert_eq!(scene.says("Degraded"), said(Status::True, "SecretMissing", text));
+    assert_eq!(scene.says("Ready").0, Status::True, "everything serves");
 }
 
 #[test]

@@ -103,6 +103,8 @@ pub struct Resolved {
     pub agent: AgentConfig,
     /// Name of the Secret with the application's password.
     pub auth_secret: String,
+    /// The user brings it; else it is made.
+    pub auth_is_brought: bool,
     /// The generated secrets.
     pub credentials: Credentials,
     /// cluster-node-timeout.
@@ -235,6 +237,7 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         resources,
         storage: storage.map(volume).transpose()?,
         agent,
+        auth_is_brought: auth_name.is_some(),
         auth_secret: auth_name.unwrap_or_else(|| names::auth_secret(&key.name)),
         credentials,
         node_timeout,

@@ -121,6 +121,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             persistence_failed: false,
             own_line: Some(address(*pod).parse().unwrap()),
             at_odds: false,
+            unlike: BTreeMap::new(),
         };
         probed.facts.insert(*pod, facts);
     }

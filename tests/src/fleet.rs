@@ -230,6 +230,8 @@ impl Fleet {
                     terminating: false,
                     uid: None,
                     stuck: None,
+                    crashes: None,
+                    restarted_by: None,
                     container,
                 },
             )
@@ -246,6 +248,7 @@ impl Fleet {
         let question = Question {
             mode: types::cluster::Mode::Cluster,
             logs: true,
+            parameters: &self.resolved.agent.parameters,
             places: &places,
             access: &self.access,
             agents: &self.agents,

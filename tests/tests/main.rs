@@ -4,6 +4,7 @@ mod aggregated;
 mod backup;
 mod campaign;
 mod chart;
+mod configuration;
 mod copies;
 mod crashes;
 mod encryption;

@@ -41,6 +41,8 @@ pub struct Facts {
     pub own_line: Option<SocketAddr>,
     /// Its table and its replication disagree whether it is a replica.
     pub at_odds: bool,
+    /// The user's parameters that it shows otherwise than they are wanted, with what it shows.
+    pub unlike: BTreeMap<String, String>,
 }
 
 /// What a node answered, before it is compared with the others.
@@ -112,8 +114,8 @@ pub(super) async fn ask(
 ) -> Result<Raw, Error> {
     let mut connection = question.access.open_within(address, patience).await?;
     match question.mode {
-        Mode::Cluster => ask_member(&mut connection, question.logs).await,
-        Mode::Standalone => ask_standalone(&mut connection, place).await,
+        Mode::Cluster => ask_member(&mut connection, question).await,
+        Mode::Standalone => ask_standalone(&mut connection, question, place).await,
     }
 }
 
@@ -121,8 +123,21 @@ fn info_command() -> Command {
     Command::new("INFO")
 }
 
-async fn ask_member(connection: &mut Connection, logs: bool) -> Result<Raw, Error> {
-    let commands = [
+fn parameters_command(wanted: &BTreeMap<String, String>) -> Option<Command> {
+    (!wanted.is_empty()).then(|| Command::new("CONFIG").arg("GET").args(wanted.keys()))
+}
+
+/// A parameter counts as applied when the server shows it. What it does not list has no effect on it.
+fn unlike(wanted: &BTreeMap<String, String>, shown: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let differs = wanted.iter().filter_map(|(name, value)| {
+        let found = shown.get(name)?;
+        (!types::config::shows(name, value, found)).then(|| (name.clone(), found.clone()))
+    });
+    differs.collect()
+}
+
+async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Result<Raw, Error> {
+    let mut commands = vec![
         Command::new("CLUSTER").arg("MYID"),
         Command::new("CLUSTER").arg("NODES"),
         Command::new("CLUSTER").arg("INFO"),
@@ -132,6 +147,7 @@ async fn ask_member(connection: &mut Connection, logs: bool) -> Result<Raw, Erro
         Command::new("CONFIG").args(["GET", "maxmemory"]),
         Command::new("CONFIG").args(["GET", "rdbcompression"]),
     ];
+    commands.extend(parameters_command(question.parameters));
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;
     let wrong = |what: &'static str| move |why: String| Error::Answer { what, address, why };
@@ -145,17 +161,19 @@ async fn ask_member(connection: &mut Connection, logs: bool) -> Result<Raw, Erro
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
     let node_timeout_millis = config.get("cluster-node-timeout").and_then(|v| v.parse().ok()).unwrap_or(0);
-    let disk_current = is_disk_current(&info, logs);
+    let disk_current = is_disk_current(&info, question.logs);
     let facts = member_facts(facts(address, &info, &config), &info, &table);
+    let facts = Facts { unlike: unlike(question.parameters, &config), ..facts };
     Ok(Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis, disk_current })
 }
 
-async fn ask_standalone(connection: &mut Connection, place: &Place) -> Result<Raw, Error> {
-    let commands = [
+async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
+    let mut commands = vec![
         info_command(),
         Command::new("CONFIG").args(["GET", "maxmemory"]),
         Command::new("CONFIG").args(["GET", "rdbcompression"]),
     ];
+    commands.extend(parameters_command(question.parameters));
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;
     let [info, configs @ ..] = replies.as_slice() else {
@@ -163,7 +181,7 @@ async fn ask_standalone(connection: &mut Connection, place: &Place) -> Result<Ra
     };
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
-    let facts = facts(address, &info, &config);
+    let facts = Facts { unlike: unlike(question.parameters, &config), ..facts(address, &info, &config) };
     // Nobody else has what it holds, so nothing is ever handed over.
     let disk_current = true;
     Ok(Raw { id: standalone_id(place), facts, info, cluster: None, node_timeout_millis: 0, disk_current })
@@ -202,6 +220,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         persistence_failed: info.get("aof_last_write_status") == Some("err"),
         own_line: None,
         at_odds: false,
+        unlike: BTreeMap::new(),
     }
 }
 

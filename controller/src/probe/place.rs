@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::Pod as KubePod;
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod};
 use plan::{NodeId, Pod, Site};
 use types::names;
 
@@ -44,6 +44,10 @@ pub struct Place {
     pub uid: Option<String>,
     /// Why it does not start, in the scheduler's or the kubelet's words.
     pub stuck: Option<String>,
+    /// Its container ends again and again: how often it was started anew, and its server's last words.
+    pub crashes: Option<String>,
+    /// The restart it was made for, as the uid of its operation.
+    pub restarted_by: Option<String>,
     /// What Kubernetes says about its Redis container.
     pub container: Container,
 }
@@ -79,7 +83,7 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
             let pod = gathered.pods.get(&name).map(|pod| &**pod);
             let mut place = place(name, pod, marks.get(&shard), &last);
             let mark = marks.get(&shard);
-            place.outdated |= mark.is_some() && pod.is_some_and(|pod| was_never_placed(pod) && is_of_old(pod, set));
+            place.outdated |= mark.is_some() && pod.is_some_and(|pod| has_never_run(pod) && is_of_old(pod, set));
             let fellows = || (0..ordinal).filter_map(|fellow| places.get(&Pod::new(shard, fellow)));
             place.outdated |= mark.is_some_and(|mark| mark.apart)
                 && pod.is_some_and(|pod| !is_kept_apart(pod))
@@ -104,7 +108,22 @@ fn was_never_placed(pod: &KubePod) -> bool {
     node_of(pod).is_none() && conditions.is_some_and(|all| all.iter().any(unscheduled))
 }
 
-/// Made from another template than the set's present one, in whatever they differ: it may be just what keeps it from finding a node.
+/// Nothing of it runs or ever has: it has no node, or its container is still to be started for the first time.
+fn has_never_run(pod: &KubePod) -> bool {
+    let waits = redis_of(pod).is_some_and(|container| {
+        let is_waiting = container.state.as_ref().is_some_and(|state| state.waiting.is_some());
+        let ran = container.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
+        is_waiting && !ran && container.restart_count == 0
+    });
+    was_never_placed(pod) || waits
+}
+
+fn redis_of(pod: &KubePod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.iter().flatten().find(|container| container.name == CONTAINER)
+}
+
+/// Made from another template than the set's present one, in whatever they differ: it may be just what keeps it from finding a node, or
+/// from starting.
 fn is_of_old(pod: &KubePod, set: &StatefulSet) -> bool {
     let status = set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation);
     let newest = status.and_then(|status| status.update_revision.as_ref());
@@ -167,6 +186,8 @@ pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, la
         site: pod.map_or(Site::Nowhere, site_of),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),
         stuck: pod.and_then(stuck),
+        crashes: pod.and_then(crashes),
+        restarted_by: pod.and_then(|pod| stateful_set::restart_marks(pod.metadata.annotations.as_ref()).1.cloned()),
         container: pod.map_or(Container::None, container_of),
         name,
     }
@@ -190,11 +211,39 @@ pub fn stuck(pod: &KubePod) -> Option<String> {
         let reason = waiting.reason.as_deref().filter(|reason| !UNDER_WAY.contains(reason))?;
         let last = container.last_state.as_ref().and_then(|state| state.terminated.as_ref());
         let why = match last {
-            Some(ended) => format!("exit code {}: {}", ended.exit_code, ended.message.as_deref().unwrap_or_default()),
+            Some(ended) => format!("exit code {}: {}", ended.exit_code, words(ended)),
             None => waiting.message.clone().unwrap_or_default(),
         };
         Some(format!("its container {} is in {reason}: {}", container.name, short(why.trim())))
     })
+}
+
+/// Restarts from which on a short life is no accident.
+const LOOP_LEAST: i32 = 3;
+/// A life that ends sooner is short.
+const SHORT_LIFE_SECONDS: i64 = 60;
+
+/// How a container ends that ends again and again, in its server's last words.
+fn crashes(pod: &KubePod) -> Option<String> {
+    let container = redis_of(pod)?;
+    let is_now = container.state.as_ref().and_then(|state| state.terminated.as_ref());
+    let ended = is_now.or(container.last_state.as_ref().and_then(|state| state.terminated.as_ref()))?;
+    let waits = container.state.as_ref().and_then(|state| state.waiting.as_ref()?.reason.as_deref());
+    let is_loop = waits == Some("CrashLoopBackOff") || container.restart_count >= LOOP_LEAST && was_short(ended);
+    let words = words(ended);
+    let told = format!("exit code {} after {} restarts: {words}", ended.exit_code, container.restart_count);
+    (is_loop && ended.exit_code != 0).then_some(told)
+}
+
+fn was_short(life: &ContainerStateTerminated) -> bool {
+    let span = life.started_at.as_ref().zip(life.finished_at.as_ref());
+    span.is_none_or(|(start, end)| end.0.as_second().saturating_sub(start.0.as_second()) < SHORT_LIFE_SECONDS)
+}
+
+/// Why it ended: what its server said last, else the end of its message.
+fn words(ended: &ContainerStateTerminated) -> String {
+    let message = ended.message.as_deref().unwrap_or_default();
+    types::last_words::last_words(message).unwrap_or_else(|| short(message.trim()))
 }
 
 /// What the kubelet calls a container that is on its way.
@@ -220,13 +269,9 @@ pub fn container_of(pod: &KubePod) -> Container {
     if was_never_placed(pod) || matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
         return Container::Stopped;
     }
-    let state = status
-        .container_statuses
-        .iter()
-        .flatten()
-        .find(|container| container.name == CONTAINER)
-        .and_then(|container| container.state.as_ref());
-    let Some(state) = state else { return Container::Unreported };
+    let Some(state) = redis_of(pod).and_then(|container| container.state.as_ref()) else {
+        return Container::Unreported;
+    };
     if state.running.is_some() {
         let ip: Option<IpAddr> = status.pod_ip.as_deref().and_then(|ip| ip.parse().ok());
         return ip.map_or(Container::Unreported, |ip| Container::Running {

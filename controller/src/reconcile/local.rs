@@ -27,6 +27,8 @@ pub(super) struct Local {
     pub(super) troubles: Vec<String>,
     /// Kinds of refusals that were told last.
     pub(super) refused: Vec<std::mem::Discriminant<plan::Refused>>,
+    /// When the Secret that a user brings was last looked at, its name, and what it lacked.
+    pub(super) secret: Option<(Instant, String, Option<String>)>,
     /// When something last moved forward.
     pub(super) progress_at: Instant,
     /// The last steps, to tell progress from repetition.
@@ -44,6 +46,7 @@ impl Default for Local {
             repairs: Repairs::default(),
             troubles: Vec::new(),
             refused: Vec::new(),
+            secret: None,
             progress_at: Instant::now(),
             steps: Vec::new(),
             rest: None,

@@ -49,6 +49,7 @@ pub(super) struct Rest {
     basis: Basis,
     mode: Mode,
     logs: bool,
+    parameters: BTreeMap<String, String>,
     whose: String,
     places: BTreeMap<Pod, Place>,
     access: Access,
@@ -69,6 +70,7 @@ impl Rest {
             plan,
             executed,
             temporary,
+            secret_missing: _,
             troubles,
             // Said of the same Kubernetes objects as the basis.
             left_behind: _,
@@ -84,6 +86,7 @@ impl Rest {
             basis: *basis,
             mode: *mode,
             logs: agent.append_only.keeps_every_write(),
+            parameters: agent.parameters.clone(),
             whose: names::agent_user(&key.namespace, &key.name),
             places: places.clone(),
             access,
@@ -102,8 +105,9 @@ impl Rest {
         if !self.is_of(basis) || Instant::now() >= self.until {
             return false;
         }
-        let Self { mode, logs, whose, places, access, .. } = self;
-        let question = Question { mode: *mode, logs: *logs, places, access, agents: &context.agents, whose };
+        let Self { mode, logs, parameters, whose, places, access, .. } = self;
+        let question =
+            Question { mode: *mode, logs: *logs, parameters, places, access, agents: &context.agents, whose };
         self.said.is_still(&Said::of(probe(question, memory).await))
     }
 }

@@ -46,6 +46,7 @@ pub(super) async fn tell(
         probed: &round.probed,
         plan: &round.plan,
         temporary: &round.temporary,
+        secret_missing: round.secret_missing.as_deref(),
         troubles: &round.troubles,
         operation: operation.and_then(|operation| operation.metadata.name.as_deref()),
         backups: &backups,
@@ -97,6 +98,13 @@ fn tell_events(
     let fresh = round.plan.refused.iter().filter(|why| !local.refused.contains(&std::mem::discriminant(*why)));
     fresh.for_each(|why| context.events.tell(cluster, Tone::Warning, "NeedsAPerson", &why.to_string()));
     local.refused = refused;
+    let (before, after) = (degraded(cluster.status.as_ref()), degraded(Some(status)));
+    if let Some((reason, message)) = after
+        && before.is_none_or(|(known, _)| known != reason)
+        && !TOLD.contains(&reason)
+    {
+        context.events.tell(cluster, Tone::Warning, reason, message);
+    }
     let ready = |status: Option<&RedisClusterStatus>| {
         let condition = status?.conditions.iter().find(|c| c.kind == types::condition::cluster::READY)?;
         Some((condition.status == types::condition::Status::True, condition.message.clone()))
@@ -110,6 +118,18 @@ fn tell_events(
         let (tone, reason) = if is_ready { (Tone::Normal, "Ready") } else { (Tone::Warning, "NotReady") };
         context.events.tell(cluster, tone, reason, &message);
     }
+}
+
+/// Reasons of Degraded that have events of their own.
+const TOLD: [&str; 2] = ["NeedsAPerson", "Trouble"];
+
+/// Reason and sentence of Degraded while it is True.
+fn degraded(status: Option<&RedisClusterStatus>) -> Option<(&str, &str)> {
+    let is_true = |c: &&types::Condition| {
+        c.kind == types::condition::cluster::DEGRADED && c.status == types::condition::Status::True
+    };
+    let condition = status?.conditions.iter().find(is_true)?;
+    Some((condition.reason.as_str(), condition.message.as_str()))
 }
 
 /// The steps a person wants to read about; the others are details of these.

@@ -237,6 +237,40 @@ fn shards_missing(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
     Some(format!("{advice}; {}", lost.join("; ")))
 }
 
+/// Members on which the user's parameters are not in use: their engines refused them, or they are still on their way. What differs for
+/// the time of a step, and on members that wait for their restart, is told elsewhere.
+fn not_in_use(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static str, String)> {
+    let refused = &seeing.probed.refused;
+    if let Some((pod, words)) = refused.first_key_value() {
+        let text = format!("{} members do not use spec.config; the first is {pod}: {words}", refused.len());
+        return Some(("ConfigRejected", text));
+    }
+    let members = seeing.probed.facts.iter().filter_map(|(pod, facts)| {
+        let is_outdated = seeing.probed.observed.members.get(pod).is_some_and(|member| member.outdated);
+        let mut unlike = facts.unlike.iter().filter(|(name, _)| !seeing.temporary.contains_key(*name) && !is_outdated);
+        unlike.next().map(|(name, shown)| (pod, name, shown))
+    });
+    let members: Vec<_> = members.collect();
+    let (pod, name, shown) = members.first()?;
+    let wanted = resolved.agent.parameters.get(*name).map(String::as_str).unwrap_or_default();
+    let text = format!(
+        "{} members do not show spec.config yet; the first is {pod}, where {name} is {shown:?} and {wanted:?} is wanted",
+        members.len()
+    );
+    Some(("ConfigPending", text))
+}
+
+/// What a person has to mend although everything may still serve.
+fn needs_mending(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static str, String)> {
+    let crashing = &seeing.probed.crashing;
+    if let Some((pod, words)) = crashing.first_key_value() {
+        let text = format!("{} members do not stay up; the first is {pod}: {words}", crashing.len());
+        return Some(("CrashLoop", text));
+    }
+    let rejected = not_in_use(seeing, resolved).filter(|(reason, _)| *reason == "ConfigRejected");
+    rejected.or_else(|| seeing.secret_missing.map(|missing| ("SecretMissing", missing.to_owned())))
+}
+
 fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if let Some((reason, message)) = wrong_identity(seeing, verdict) {
         return (Status::True, reason, message);
@@ -249,6 +283,9 @@ fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said 
         return (Status::True, "NeedsAPerson", refused.join("; "));
     }
     if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
+        return (Status::True, reason, message);
+    }
+    if let Some((reason, message)) = needs_mending(seeing, resolved) {
         return (Status::True, reason, message);
     }
     if !seeing.troubles.is_empty() {
@@ -336,6 +373,10 @@ fn backup_healthy(backups: &[std::sync::Arc<RedisBackup>]) -> Said {
 }
 
 fn up_to_date(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
+    let not_in_use = not_in_use(seeing, resolved);
+    if let Some(("ConfigRejected", message)) = &not_in_use {
+        return (Status::False, "ConfigRejected", message.clone());
+    }
     if verdict.outdated > 0 {
         let (old, of) = (verdict.outdated, verdict.wanted);
         let text = format!("{old} of {of} pods still run an older version, configuration or template");
@@ -347,6 +388,9 @@ fn up_to_date(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Sai
     if verdict.answering < verdict.wanted {
         let (have, of) = (verdict.answering, verdict.wanted);
         return (Status::Unknown, "MembersMissing", format!("{have} of {of} members answer"));
+    }
+    if let Some((reason, message)) = not_in_use {
+        return (Status::False, reason, message);
     }
     (Status::True, "AllCurrent", format!("every pod runs version {} as specified", resolved.version))
 }

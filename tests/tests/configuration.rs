@@ -1,0 +1,145 @@
+//! What is accepted and no server starts with: it reaches nobody, and is told; so is a server that does not stay up, and a Secret that is gone.
+#![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
+
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+
+use anyhow::{Context, Result, ensure};
+use resp::{Connection, Options};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tests::{fixture::Fixture, kubectl::condition, oracle, standalone::Standalone, story::is_ready};
+use types::names;
+
+/// redis-server, on a machine where none starts with a million clients. `SERVER` is the real one: the node looks for programs in the
+/// folder of this one first.
+const PICKY: &str = r#"#!/bin/sh
+if grep -qs -- '^maxclients 1000000$' "$1"; then
+    printf '\n*** FATAL CONFIG FILE ERROR (Redis) ***\nReading the configuration file, at line 9\n' >&2
+    printf ">>> 'maxclients 1000000'\nthis machine has no files for them\n" >&2
+    exit 1
+fi
+exec SERVER "$@"
+"#;
+
+fn says(cluster: &Value, kind: &str, status: &str, reason: &str, words: &str) -> bool {
+    let condition = condition(cluster, kind);
+    condition["status"] == status
+        && condition["reason"] == reason
+        && condition["message"].as_str().is_some_and(|message| message.contains(words))
+}
+
+async fn patch(fixture: &Fixture, spec: &Value) -> Result<()> {
+    let patch = json!({"spec": spec}).to_string();
+    fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", &patch]).await?;
+    Ok(())
+}
+
+async fn max_clients(fixture: &Fixture, shard: usize) -> Result<String> {
+    let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
+    let address = fixture.primary(shard).await?.1;
+    let options = Options::new(address).credentials(credentials).deadline(hung::answer());
+    Connection::open(&options).await?.config_get(&["maxclients"]).await?.remove("maxclients").context("maxclients")
+}
+
+/// Before, Ready and UpToDate were True, and the next crash was a crash loop.
+#[tokio::test]
+async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_engines_words() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join("redis-server");
+    let path = std::env::var("PATH")?;
+    let server = path.split(':').map(|folder| Path::new(folder).join("redis-server")).find(|file| file.is_file());
+    let server = server.context("redis-server is on the PATH")?;
+    fs::write(&program, PICKY.replace("SERVER", server.to_str().context("a path in UTF-8")?))?;
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
+    let program = program.to_str().context("a path in UTF-8")?;
+    let kun = Standalone::start_with(&["--redis-server", program], &[]).await?;
+    let fixture = Fixture::on(kun, 3, 1, &json!({"config": {"maxclients": "5000"}})).await?;
+    patch(&fixture, &json!({"config": {"maxclients": "1000000"}})).await?;
+    let words = "6 members do not use spec.config; the first is 0-0: 'maxclients 1000000': this machine has no files";
+    let told = |cluster: &Value| {
+        says(cluster, "UpToDate", "False", "ConfigRejected", words)
+            && says(cluster, "Degraded", "True", "ConfigRejected", words)
+            && is_ready(cluster, 3)
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "refusing the parameter", told).await?;
+    let (_, address) = fixture.primary(0).await?;
+    fixture.kun.redis_server(address)?.kill()?;
+    fixture.kubectl.until("rdc", "orders", hung::change(), "back, and refusing still", told).await?;
+    ensure!(max_clients(&fixture, 0).await? == "5000");
+    patch(&fixture, &json!({"config": {"maxclients": "6000"}})).await?;
+    let mended = |cluster: &Value| {
+        says(cluster, "UpToDate", "True", "AllCurrent", "")
+            && says(cluster, "Degraded", "False", "NothingWrong", "")
+            && is_ready(cluster, 3)
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "up to date", mended).await?;
+    for shard in 0..3 {
+        ensure!(max_clients(&fixture, shard).await? == "6000");
+    }
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+/// Makes the first append-only file below a directory illegible.
+fn spoil(dir: &Path) -> Result<()> {
+    for entry in fs::read_dir(dir.join("appendonlydir"))? {
+        let path = entry?.path();
+        if path.to_string_lossy().ends_with(".incr.aof") {
+            return Ok(fs::write(path, "*2\r\nthis is no command\r\n".repeat(10))?);
+        }
+    }
+    anyhow::bail!("no append-only file in {}", dir.display())
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_stay_up_is_degraded_with_its_last_words() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    let (primary, _) = fixture.primary(1).await?;
+    let addresses = fixture.addresses().await?;
+    let replica =
+        addresses.keys().find(|name| name.starts_with("orders-1-") && **name != primary).context("replica")?;
+    let process = fixture.kun.redis_server(addresses[replica])?;
+    let data = fs::read_link(format!("/proc/{}/cwd", process.pid))?;
+    kill_process(Pid::from_raw(process.pid).context("pid")?, Signal::STOP)?;
+    spoil(&data)?;
+    process.kill()?;
+    let told = |cluster: &Value| says(cluster, "Degraded", "True", "CrashLoop", "append only file");
+    fixture.kubectl.until("rdc", "orders", hung::change(), "told to crash", told).await?;
+    Ok(())
+}
+
+/// Before, it was Ready and UpToDate, a pod that was made anew hung, and went on hanging when the name was taken back.
+#[tokio::test]
+async fn a_secret_that_is_gone_is_told_and_a_pod_that_hung_for_it_is_made_anew_once_it_is_not_needed() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    let generated = names::auth_secret("orders");
+    let template = "jsonpath={.data.password}";
+    let password = fixture.kubectl.run(&["get", "secret", &generated, "-o", template]).await?;
+    let secret = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine", "namespace": "default"},
+        "data": {"password": password.trim()}});
+    fixture.kubectl.feed(&["create", "-f", "-"], &secret.to_string()).await?;
+    patch(&fixture, &json!({"auth": {"secretName": "mine"}})).await?;
+    fixture.kubectl.run(&["delete", "secret", "mine"]).await?;
+    let words = "there is no Secret mine, of which every pod that is made needs the key password";
+    let told = |cluster: &Value| says(cluster, "Degraded", "True", "SecretMissing", words) && is_ready(cluster, 3);
+    // A whole look follows each minute; any change brings it forward.
+    patch(&fixture, &json!({"memory": {"maxPercent": 70}})).await?;
+    fixture.kubectl.until("rdc", "orders", hung::change(), "missing the Secret", told).await?;
+
+    let (primary, _) = fixture.primary(2).await?;
+    let addresses = fixture.addresses().await?;
+    let replica =
+        addresses.keys().find(|name| name.starts_with("orders-2-") && **name != primary).context("replica")?;
+    fixture.kubectl.run(&["delete", "pod", replica, "--wait=false"]).await?;
+    let hangs = |cluster: &Value| {
+        condition(cluster, "Ready")["status"] == "False" && says(cluster, "Degraded", "True", "SecretMissing", words)
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "without the pod", hangs).await?;
+    let waits = |pod: &Value| pod["status"]["containerStatuses"][0]["state"]["waiting"].is_object();
+    fixture.kubectl.until("pod", replica, hung::change(), "hanging", waits).await?;
+    patch(&fixture, &json!({"auth": null})).await?;
+    let mended = |cluster: &Value| is_ready(cluster, 3) && says(cluster, "Degraded", "False", "NothingWrong", "");
+    fixture.kubectl.until("rdc", "orders", hung::change(), "ready again", mended).await?;
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
