@@ -4,10 +4,11 @@
 //! The record is written before anything is done for it, and what must survive a crash is in it: for a failover, who
 //! the primary was when it began. One operation of a cluster runs at a time.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Role, Seen};
+use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Pod, Role, Seen};
 use types::RedisOperation;
 use types::operation::{FailoverAction, FailoverMode, OperationPhase, Progress, RedisOperationStatus};
 
@@ -31,6 +32,8 @@ pub struct Round<'a> {
     pub observed: &'a Observed,
     /// What the planner says.
     pub plan: &'a Plan,
+    /// Members whose pods were made for this operation.
+    pub restarted: &'a BTreeSet<Pod>,
     /// Steps done in this round, as sentences.
     pub done: &'a [String],
     /// The time.
@@ -182,7 +185,9 @@ fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: 
     let (done, total) = (progress.done, progress.total);
     status.progress = Some(progress);
     if operation.spec.cancel {
-        let text = format!("cancelled on request after {done} of {total} pods");
+        // One that is not back yet was restarted as well.
+        let begun = number(round.restarted.iter().filter(|pod| concerns(operation, pod.shard)).count()).min(total);
+        let text = format!("cancelled on request after {begun} of {total} pods");
         return end(status, OperationPhase::Cancelled, "Cancelled", text, round.now);
     }
     if done == total && round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
@@ -192,17 +197,25 @@ fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: 
     status
 }
 
-/// Restarted members of the named shards that answer again.
-fn pods(operation: &RedisOperation, round: Round<'_>) -> Progress {
+/// Whether a restart is of this shard.
+fn concerns(operation: &RedisOperation, shard: u16) -> bool {
     let named = operation.spec.restart.as_ref().map(|restart| restart.shards.as_slice()).unwrap_or_default();
-    let concerned = |shard: u16| named.is_empty() || named.contains(&i32::from(shard));
-    let shards = (0..round.resolved.shards).filter(|shard| concerned(*shard)).count();
-    let members = round.observed.members.iter().filter(|(pod, _)| concerned(pod.shard));
-    let begun = operation.status.as_ref().is_some_and(|status| status.phase == OperationPhase::Running);
-    let done = members.filter(|(_, member)| begun && !member.outdated && matches!(member.seen, Seen::Node(_))).count();
+    named.is_empty() || named.contains(&i32::from(shard))
+}
+
+/// Members of the named shards that this operation has restarted and that answer again. That a pod is of today's template says nothing:
+/// all are, once the operation is cancelled.
+fn pods(operation: &RedisOperation, round: Round<'_>) -> Progress {
+    let shards = (0..round.resolved.shards).filter(|shard| concerns(operation, *shard)).count();
+    let members = round.observed.members.iter().filter(|(pod, _)| concerns(operation, pod.shard));
+    let answers = |seen: &Seen| matches!(seen, Seen::Node(_));
+    let done = members.filter(|(pod, member)| round.restarted.contains(*pod) && answers(&member.seen)).count();
     let total = shards.saturating_mul(usize::from(round.resolved.members));
-    let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     Progress { done: number(done.min(total)), total: number(total), unit: "pods".to_owned() }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// What is waited for or refused, as one text.

@@ -1,6 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
-use plan::{Pod, Refused, Waiting};
+use plan::{Refused, Waiting};
 use serde_json::{Value, json};
 
 use super::*;
@@ -15,6 +15,7 @@ struct Scene {
     resolved: Resolved,
     probed: Probed,
     plan: Plan,
+    restarted: BTreeSet<Pod>,
     operation: RedisOperation,
     second: i64,
 }
@@ -29,6 +30,7 @@ impl Scene {
             resolved: resolved(&json!({"shards": 2, "replicasPerShard": 1})),
             probed: healthy(2, 2),
             plan: Plan::default(),
+            restarted: BTreeSet::new(),
             operation: serde_json::from_value(operation).unwrap(),
             second: 100,
         }
@@ -40,6 +42,7 @@ impl Scene {
             resolved: &self.resolved,
             observed: &self.probed.observed,
             plan: &self.plan,
+            restarted: &self.restarted,
             done: &done,
             now: at(self.second),
         };
@@ -170,15 +173,33 @@ fn a_restart_counts_pods_and_ends_when_all_are_back_and_nothing_is_waited_for() 
     let progress = |done| Some(Progress { done, total: 2, unit: "pods".to_owned() });
     assert_eq!(scene.round().progress, progress(0));
     assert_eq!(running_restart(&scene.operation), Some("op-1"));
-    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().outdated = true;
+    scene.restarted = [Pod::new(0, 1), Pod::new(1, 0)].into();
     assert_eq!(scene.round().progress, progress(1));
-    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().outdated = false;
+    scene.restarted = [Pod::new(0, 0), Pod::new(0, 1)].into();
+    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().seen = Seen::Starting;
+    assert_eq!(scene.round().progress, progress(1));
+    scene.probed = healthy(2, 2);
     scene.plan.waiting.push(Waiting::Start { pod: Pod::new(0, 0) });
     assert_eq!(scene.round().phase, OperationPhase::Running);
     scene.plan.waiting.clear();
     let status = scene.round();
     assert_eq!((status.phase, status.progress), (OperationPhase::Succeeded, progress(2)));
     assert_eq!(running_restart(&scene.operation), None);
+}
+
+/// Before, everybody who was not being restarted counted as restarted: 3 of 4.
+#[test]
+fn a_restart_that_is_cancelled_at_its_first_pod_has_restarted_one() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    scene.round();
+    scene.restarted = [Pod::new(0, 1)].into();
+    scene.probed.observed.members.get_mut(&Pod::new(0, 1)).unwrap().seen = Seen::Starting;
+    scene.operation.spec.cancel = true;
+    let status = scene.round();
+    let progress = Progress { done: 0, total: 4, unit: "pods".to_owned() };
+    assert_eq!((status.phase, status.progress), (OperationPhase::Cancelled, Some(progress)));
+    assert_eq!(status.conditions[1].message, "cancelled on request after 1 of 4 pods");
+    assert_eq!(status.steps, ["a step"]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What follows the work of a round: operations, backups, marks of primaries, and volumes of members that have left.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -26,7 +27,10 @@ pub(super) async fn follow_up(
     let done: Vec<String> = telling.map(|(step, done)| sentence(step, done.note.as_ref())).collect();
     if let Some(operation) = gathered.current_operation() {
         let observed = &round.probed.observed;
-        let view = operate::Round { resolved, observed, plan: &round.plan, done: &done, now };
+        let by = operation.metadata.uid.as_ref();
+        let places = round.places.iter().filter(|(_, place)| by.is_some() && place.restarted_by.as_ref() == by);
+        let restarted: BTreeSet<plan::Pod> = places.map(|(pod, _)| *pod).collect();
+        let view = operate::Round { resolved, observed, plan: &round.plan, restarted: &restarted, done: &done, now };
         let status = operate::advance(operation, view);
         write_operation(context, operation, status).await?;
     }
