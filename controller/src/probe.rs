@@ -197,7 +197,7 @@ async fn ask_for_words(question: Question<'_>, probed: &mut Probed) {
     let differing = probed.facts.iter().filter(|(_, facts)| !facts.unlike.is_empty());
     let asked: Vec<_> = differing.map(|(pod, facts)| (*pod, facts.address)).collect();
     let ask = |(pod, address): (Pod, SocketAddr)| async move {
-        (pod, tokio::time::timeout(DEADLINE, question.agents.report(address.ip(), question.whose)).await)
+        (pod, tokio::time::timeout(AGENT_DEADLINE, question.agents.report(address.ip(), question.whose)).await)
     };
     let answers: Vec<_> = asked.into_iter().map(ask).collect();
     let answers: Vec<_> = futures::stream::iter(answers).buffer_unordered(AT_ONCE).collect().await;

@@ -158,6 +158,8 @@ mod tests {
             holds_data: true,
             starts: 1,
             copy: None,
+            refused: None,
+            not_set: [].into(),
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),
