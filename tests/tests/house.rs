@@ -18,7 +18,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("listen", &["certs"]),
     ("plan", &[]),
     ("resp", &[]),
-    ("apiserver", &["types", "merge", "store", "certs"]),
+    ("apiserver", &["types", "merge", "store", "certs", "listen"]),
     ("webhook", &["types", "certs", "listen"]),
     ("controller", &["types", "plan", "resp", "certs"]),
     ("agent", &["types", "resp", "certs", "listen"]),

@@ -142,5 +142,5 @@ async fn discovery_finds_every_kind() {
     kinds.sort();
     assert!(kinds.contains(&"redis.kun.io/RedisCluster".to_owned()) && kinds.contains(&"/Pod".to_owned()), "{kinds:?}");
     // Policies that change objects have a version of their own, which is not the group's preferred one.
-    assert_eq!(kinds.len(), 28, "{kinds:?}");
+    assert_eq!(kinds.len(), 29, "{kinds:?}");
 }

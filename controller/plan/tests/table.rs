@@ -339,6 +339,22 @@ fn an_introduction_is_given_time_and_repeated_ever_more_seldom() {
     assert!(after(0, 9, ["2-0", "10.0.0.9:6379"]), "it has come back at another address");
 }
 
+/// 1,000 members: 512 introductions make a group of 513, and those outside of it must all come to one member of it next. One who knows
+/// nobody as the hub would be introduced to all of the group, and everybody else would wait.
+#[test]
+fn who_is_outside_of_the_largest_group_is_introduced_to_one_of_it() {
+    let mut observed = layout(THREE);
+    let (group, outside) = (["0-0", "0-1", "1-0", "1-1"], ["2-0", "2-1"]);
+    for one in outside {
+        at(&mut observed, one).peers.clear();
+        group.into_iter().for_each(|other| drop(at(&mut observed, other).peers.remove(&id(pod(one)))));
+    }
+    let plan = plan::plan(&Desired::cluster(3, 1), &observed, &Limits { meets: 2, ..Limits::default() });
+    let told: Vec<String> = plan.steps.iter().map(ToString::to_string).collect();
+    let met: Vec<&String> = told.iter().filter(|line| line.starts_with("introduce")).collect();
+    assert_eq!(met, ["introduce 2-0 at 2-0 to 0-0", "introduce 2-1 at 2-1 to 0-0"]);
+}
+
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
     let wanted = Desired::cluster(3, 1);

@@ -305,6 +305,7 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
     said["atMillis"] = (said["atMillis"].as_i64().unwrap() - 3_600_000).into();
     std::fs::write(older.join("kun-alive.json"), said.to_string()).unwrap();
     keys.extend(write_to_first_shard(&cluster, "b", 300).await);
+    eventually("the replica has everything", async || cluster.pods[3].dbsize().await == 400).await;
     // The other primaries, which could elect the replica, are away for now.
     for number in [3, 0, 1, 2] {
         cluster.pods[number].kill_redis();

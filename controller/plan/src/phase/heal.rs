@@ -1,10 +1,9 @@
 //! Members that do not know each other, or know each other at an old address, are introduced. Two clusters are never joined.
 
-use alloc::collections::BTreeMap;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::Pod;
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::scene::{Live, Scene};
@@ -84,24 +83,30 @@ pub(crate) fn epochs(scene: &Scene<'_>) -> Vec<Step> {
 pub(crate) fn introductions(scene: &Scene<'_>) -> Vec<Step> {
     let strange: Vec<bool> = scene.live.iter().map(|live| lists_strangers(scene, live)).collect();
     let named: Vec<(&Live<'_>, bool)> = scene.live.iter().zip(strange).collect();
-    let (mut pairs, mut wrong) = (Vec::new(), BTreeMap::<Pod, u32>::new());
+    let (mut pairs, mut known) = (Vec::new(), vec![0_u32; named.len()]);
     for (index, (one, one_is_strange)) in named.iter().enumerate() {
-        for (other, other_is_strange) in named.iter().skip(index + 1) {
-            let known = one.knows(other) && other.knows(one);
-            if one_is_strange == other_is_strange && !known && !is_under_way(scene, one, other) {
-                pairs.push((*one, *other));
-                for pod in [one.pod, other.pod] {
-                    *wrong.entry(pod).or_insert(0) += 1;
+        for (place, (other, other_is_strange)) in named.iter().enumerate().skip(index + 1) {
+            if one.knows(other) && other.knows(one) {
+                for at in [index, place] {
+                    known.get_mut(at).into_iter().for_each(|count| *count += 1);
                 }
+            } else if one_is_strange == other_is_strange && !is_under_way(scene, one, other) {
+                pairs.push(((index, one), (place, other)));
             }
         }
     }
-    // The hub is the node the most others are wrong about, or that is wrong about the most others: one round with it joins them all.
-    let hub = wrong.iter().max_by_key(|(pod, count)| (**count, Reverse(**pod))).map(|(pod, _)| *pod);
-    pairs.sort_by_key(|(one, other)| Some(one.pod) != hub && Some(other.pod) != hub);
-    let kept = pairs.into_iter().take(usize::from(scene.limits.meets));
-    kept.map(|(one, other)| Step::Meet { node: one.who(), peer: other.who(), address: other.node.address.clone() })
-        .collect()
+    // The hub is who knows most of the others: one round with it joins whoever is outside of its group, as many as fit into a round.
+    let ends = pairs.iter().flat_map(|((one, _), (other, _))| [*one, *other]);
+    let hub = ends.max_by_key(|at| (known.get(*at).copied(), Reverse(*at)));
+    let (first, rest): (Vec<_>, Vec<_>) =
+        pairs.into_iter().partition(|((one, _), (other, _))| [Some(*one), Some(*other)].contains(&hub));
+    let kept = first.into_iter().chain(rest).take(usize::from(scene.limits.meets));
+    kept.map(|((_, one), (_, other))| Step::Meet {
+        node: one.who(),
+        peer: other.who(),
+        address: other.node.address.clone(),
+    })
+    .collect()
 }
 
 /// They were introduced where they are, and not long ago: Redis is still at it. What does not help is done ever more seldom.
