@@ -330,7 +330,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed
 }
 
-/// A replica follows an address. Where somebody else than its primary answers there, it copies that one.
+/// A replica follows an address. Where somebody else than its primary answers there, and lets it in, it copies that one. While it is not let
+/// in, it holds what its primary gave it, perhaps as the only one: a primary that came back blank is such a somebody.
 fn unlink_from_strangers(probed: &mut Probed, answers: &BTreeMap<Pod, Answer>) {
     let hosts: BTreeMap<std::net::IpAddr, NodeId> =
         probed.facts.iter().filter_map(|(pod, facts)| Some((facts.address.ip(), id_at(answers, *pod)?))).collect();
@@ -338,6 +339,7 @@ fn unlink_from_strangers(probed: &mut Probed, answers: &BTreeMap<Pod, Answer>) {
         let (Some(Answer::Redis(raw)), Seen::Node(node)) = (answers.get(pod), &mut member.seen) else { continue };
         let found = raw.source().and_then(|host| hosts.get(&host));
         if let Role::Replica { of, synced, link_up, .. } = &mut node.role
+            && *link_up
             && found.is_some_and(|found| *found != *of)
         {
             (*synced, *link_up) = (false, false);

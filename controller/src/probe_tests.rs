@@ -290,9 +290,10 @@ fn a_role_is_what_table_and_replication_both_say_once_the_process_has_settled() 
 #[test]
 fn a_replica_that_is_linked_to_somebody_else_holds_no_copy_of_its_primary() {
     let [me, primary, stranger] = [1, 2, 3].map(|byte| NodeId::from_bytes([byte; 20]));
-    let info = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_link_status:up\r\nmaster_sync_in_progress:0\r\n";
+    let up = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_link_status:up\r\nmaster_sync_in_progress:0\r\n";
+    let down = "role:slave\r\nmaster_host:10.0.0.2\r\nmaster_link_status:down\r\nmaster_link_down_since_seconds:2\r\n";
     let table = format!("{me} 10.0.0.1:6379@16379 myself,slave {primary} 0 0 1 connected\n");
-    let synced = |answers_there: NodeId| {
+    let synced = |info: &str, answers_there: NodeId| {
         let (pod, other) = (Pod::new(0, 1), Pod::new(0, 0));
         let mut there = node::raw(answers_there, "role:master\r\n", "");
         there.facts.address = "10.0.0.2:6379".parse().unwrap();
@@ -310,7 +311,9 @@ fn a_replica_that_is_linked_to_somebody_else_holds_no_copy_of_its_primary() {
             Role::Primary { .. } => panic!("it is a replica"),
         }
     };
-    assert_eq!((synced(primary), synced(stranger)), ((true, true), (false, false)));
+    assert_eq!((synced(up, primary), synced(up, stranger)), ((true, true), (false, false)));
+    // A primary that came back blank: the copy of what it was is the only one.
+    assert_eq!(synced(down, stranger), (true, false));
 }
 
 #[test]

@@ -76,7 +76,8 @@ impl Door {
                 }
             };
             let Some(seat) = self.seats.take(address.ip()) else {
-                tracing::warn!(%address, "too many connections: one more is closed");
+                // A stranger must not fill the logs.
+                tracing::debug!(%address, "too many connections: one more is closed");
                 continue;
             };
             let (acceptor, limit, arrive) = (self.acceptor.clone(), self.handshake, arrive.clone());

@@ -32,6 +32,9 @@ pub struct Promotion {
     synced_with: Option<String>,
     /// It lost most primaries while its link was down, or stood still: how long its own primary lived meanwhile, it cannot know.
     was_alone: bool,
+    /// Its primary was seen to live on without the link for longer than a whole copy allows. Later looks may say less again: a primary's last
+    /// answer may be older than its end.
+    was_left: bool,
 }
 
 impl Promotion {
@@ -62,11 +65,12 @@ impl Promotion {
         let is_up = look.info.get("master_link_status") == Some("up");
         if is_up && look.info.flag("master_sync_in_progress") == Some(false) {
             self.synced_with.clone_from(&primary);
-            self.was_alone = false;
+            (self.was_alone, self.was_left) = (false, false);
             return true;
         }
         self.was_alone |= !look.state_ok;
-        self.synced_with.is_some() && self.synced_with == primary && !self.was_alone && missed(look) <= MISSED
+        self.was_left |= missed(look) > MISSED;
+        self.synced_with.is_some() && self.synced_with == primary && !self.was_alone && !self.was_left
     }
 }
 
@@ -149,6 +153,14 @@ mod tests {
         assert_eq!(told(looks), [Some(false), None, Some(true), None, Some(false)]);
         let second_sync = [up(a), replica(a, Some(20), 1, 0), replica(a, Some(21), 0, 1)];
         assert_eq!(told(second_sync), [Some(false), Some(true), None]);
+    }
+
+    #[test]
+    fn a_copy_that_was_left_behind_stays_so_whatever_a_later_look_says() {
+        let a = "10.0.0.1";
+        // The primary dies at once, half a second after its last answer; Redis tells the age of the link in whole seconds.
+        let looks = [up(a), replica(a, Some(4), 0, 0), replica(a, Some(5), 0, 2), replica(a, Some(9), 0, 6), up(a)];
+        assert_eq!(told(looks), [Some(false), Some(true), None, None, Some(false)]);
     }
 
     #[test]
