@@ -22,6 +22,12 @@ pub fn last_words(log: &str) -> Option<String> {
     Some(words.chars().take(MOST).collect())
 }
 
+/// Whether the engine found fault with its configuration: then it ends however often it is started with it. What else ends it may not come again.
+#[must_use]
+pub fn refuses_its_configuration(log: &str) -> bool {
+    log.lines().any(|line| !is_ours(line.trim()) && line.contains(REFUSED))
+}
+
 /// The last line of a log that names this word.
 #[must_use]
 pub fn last_about<'a>(log: &'a str, word: &str) -> Option<&'a str> {
@@ -78,6 +84,20 @@ mod tests {
             {\"level\":\"ERROR\",\"message\":\"redis-server ended by itself\"}\n";
         assert_eq!(last_words(log).as_deref(), Some("'timeout 00': argument couldn't be parsed into an integer"));
         assert_eq!(last_words("\nFATAL CONFIG FILE ERROR\n").as_deref(), Some("FATAL CONFIG FILE ERROR"));
+    }
+
+    #[test]
+    fn only_the_engines_own_word_on_its_configuration_is_a_refusal() {
+        for (log, refuses) in [
+            ("\n*** FATAL CONFIG FILE ERROR (Redis 7.0.15) ***\nReading the configuration file, at line 3\n", true),
+            ("\n*** FATAL CONFIG FILE ERROR (Version 8.1.1) ***\nReading the configuration file, at line 3\n", true),
+            ("9:M 24 Nov 2026 05:44:49.3 # WARNING Memory overcommit must be enabled!\n", false),
+            ("9:M 24 Nov 2026 05:44:49.3 # Fatal: Can't initialize Background Jobs.\n", false),
+            ("{\"message\":\"FATAL CONFIG FILE ERROR\"}\n", false),
+            ("", false),
+        ] {
+            assert_eq!(refuses_its_configuration(log), refuses, "{log}");
+        }
     }
 
     #[test]

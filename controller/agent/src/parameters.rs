@@ -11,11 +11,15 @@ use std::{
 };
 
 use resp::{Command, reply};
-use tokio::{task::JoinHandle, time::sleep};
+use tokio::{
+    task::JoinHandle,
+    time::{Instant, sleep},
+};
 use types::{agent::AgentPhase, config::Class};
 
 use crate::{
     config::{Inputs, Options},
+    disk,
     shared::Shared,
     trial::{self, Verdict},
     upkeep::{self, Taken},
@@ -28,10 +32,15 @@ pub type Parameters = BTreeMap<String, String>;
 const TAKEN_FILE: &str = "parameters.json";
 /// How often the files are looked at while nothing can be started.
 const EVERY: Duration = Duration::from_millis(1000);
+/// After how long parameters of which nothing is known yet are tried again, and how long at most: each time twice as long after the last.
+const AGAIN: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(120)];
+/// What says how files are read and when writes count: a server on a data set is not started without it, where the user set it. The rest of
+/// what matters to data (`appendonly`, `save`, `maxmemory`, its policy) is made from other fields of the spec.
+const OF_THE_DATA: [&str; 3] = ["aof-load-truncated", "databases", "min-replicas-max-lag"];
 /// What the controller changes for the time of a step, and puts back itself.
 const OF_THE_CONTROLLER: &str = "rdbcompression";
 
-/// What is being tried, and what was refused: it is not tried again before it changes.
+/// What is being tried, and what came of it: what was refused is not tried again before it changes.
 #[derive(Debug, Default)]
 pub struct Trials(Mutex<State>);
 
@@ -39,11 +48,36 @@ pub struct Trials(Mutex<State>);
 struct State {
     running: Option<(Parameters, JoinHandle<Verdict>)>,
     refused: Option<Parameters>,
+    /// In use, and the engine makes something else of it: its words.
+    altered: Option<String>,
+    undecided: Option<Undecided>,
+}
+
+/// What is tried again later.
+#[derive(Debug)]
+struct Undecided {
+    of: Parameters,
+    until: Instant,
+    pause: Duration,
 }
 
 impl Trials {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn may_try(&self, wanted: &Parameters, now: Instant) -> bool {
+        let is_early = |one: &Undecided| one.of == *wanted && now < one.until;
+        self.refused.as_ref() != Some(wanted) && !self.undecided.as_ref().is_some_and(is_early)
+    }
+
+    fn postpone(&mut self, wanted: &Parameters, now: Instant) {
+        let [first, most] = AGAIN;
+        let before = self.undecided.as_ref().filter(|one| one.of == *wanted);
+        let pause = before.map_or(first, |one| (one.pause * 2).min(most));
+        self.undecided = Some(Undecided { of: wanted.clone(), until: now + pause, pause });
     }
 }
 
@@ -60,7 +94,11 @@ pub async fn await_usable(shared: &Arc<Shared>) {
             } else {
                 trial::try_out(&shared.options, &new).await
             };
-            if let Some(parameters) = settle(shared, &wanted, verdict, known.as_ref()) {
+            let usable = match settle(shared, &wanted, verdict, known.as_ref()) {
+                Some(parameters) => Some(parameters),
+                None => without_refused(shared, &new).await,
+            };
+            if let Some(parameters) = usable {
                 return adopt(shared, new, parameters);
             }
         }
@@ -69,30 +107,77 @@ pub async fn await_usable(shared: &Arc<Shared>) {
     }
 }
 
-/// Where nothing was taken before, what the engine did not refuse is started: the start will tell.
-fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, known: Option<&Parameters>) -> Option<Parameters> {
-    match (verdict, known) {
+/// The parameters to use after this verdict; `None`: none are known with which a server starts. Where nothing was taken before, what the
+/// engine did not refuse is started: the start will tell.
+fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option<&Parameters>) -> Option<Parameters> {
+    let (words, before) = match (verdict, before) {
         (Verdict::Takes, _) => {
-            take(shared, wanted);
-            Some(wanted.clone())
-        }
-        (Verdict::Undecided(why), Some(known)) => {
-            tell(shared, Some(why));
-            Some(known.clone())
+            take(shared, wanted, None);
+            return Some(wanted.clone());
         }
         (Verdict::Undecided(why), None) => {
             tracing::warn!(why, "parameters are used untried");
-            Some(wanted.clone())
+            return Some(wanted.clone());
         }
-        (Verdict::Refuses(words), known) => {
-            shared.trials.state().refused = Some(wanted.clone());
-            if known.is_none() {
-                shared.enter(AgentPhase::Starting, Some(format!("the engine refuses the configuration: {words}")));
+        (Verdict::Undecided(why), Some(before)) => {
+            shared.trials.state().postpone(wanted, Instant::now());
+            (why, Some(before))
+        }
+        (Verdict::Alters(altered), before) => {
+            let words = altered.values().next().cloned().unwrap_or_default();
+            if is_as_before(wanted, &altered, before) || read_taken(&shared.options).is_none() {
+                take(shared, wanted, Some(words));
+                return Some(wanted.clone());
             }
-            tell(shared, Some(words));
-            known.cloned()
+            shared.trials.state().refused = Some(wanted.clone());
+            (words, before)
+        }
+        (Verdict::Refuses(words), before) => {
+            shared.trials.state().refused = Some(wanted.clone());
+            (words, before)
+        }
+    };
+    tracing::warn!(words, "new parameters are not used");
+    tell(shared, Some(words));
+    before.cloned()
+}
+
+/// Whether the engine makes something else only of what was asked for before: it does that already. Pure.
+fn is_as_before(wanted: &Parameters, altered: &BTreeMap<String, String>, before: Option<&Parameters>) -> bool {
+    before.is_some_and(|before| altered.keys().all(|name| before.get(name) == wanted.get(name)))
+}
+
+/// Where the engine refuses the parameters and none of before are known: a data set comes back without them, as far as they say nothing
+/// of data. A pod without one has nothing to bring back, and starts nothing.
+async fn without_refused(shared: &Arc<Shared>, refused: &Inputs) -> Option<Parameters> {
+    let words = shared.report.borrow().refused.clone().unwrap_or_default();
+    let hold = |why: &str| {
+        shared.enter(AgentPhase::Starting, Some(format!("the engine refuses the configuration: {words}{why}")))
+    };
+    if !disk::survey(&shared.options.data_dir).is_ok_and(|survey| survey.holds_data()) {
+        hold("");
+        return None;
+    }
+    let mut rest = refused.clone();
+    rest.config.parameters = of_the_data(&refused.config.parameters);
+    let kept = rest.config.parameters.clone();
+    if kept.is_empty() {
+        return Some(kept);
+    }
+    match trial::try_out(&shared.options, &rest).await {
+        Verdict::Takes | Verdict::Undecided(_) => Some(kept),
+        Verdict::Alters(_) | Verdict::Refuses(_) => {
+            let names: Vec<&str> = kept.keys().map(String::as_str).collect();
+            hold(&format!("; its data set is not loaded without {}", names.join(", ")));
+            None
         }
     }
+}
+
+/// Those that a data set is not loaded without. Pure.
+fn of_the_data(parameters: &Parameters) -> Parameters {
+    let is_one = |name: &str| OF_THE_DATA.contains(&name);
+    parameters.iter().filter(|(name, _)| is_one(name)).map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 fn adopt(shared: &Shared, mut inputs: Inputs, parameters: Parameters) {
@@ -105,53 +190,35 @@ fn adopt(shared: &Shared, mut inputs: Inputs, parameters: Parameters) {
 /// right to be promoted is looked after meanwhile.
 pub fn usable(shared: &Arc<Shared>, mut new: Inputs) -> Inputs {
     let before = shared.inputs().config.parameters.clone();
-    let wanted = &new.config.parameters;
-    if *wanted == before {
-        shared.trials.state().refused = None;
-        tell(shared, None);
+    let wanted = new.config.parameters.clone();
+    if wanted == before {
+        let words = {
+            let mut state = shared.trials.state();
+            (state.refused, state.undecided) = (None, None);
+            state.altered.clone()
+        };
+        tell(shared, words);
         return new;
     }
-    if !is_taken(shared, &new) {
-        new.config.parameters = before;
-    }
+    let verdict = if wanted.is_empty() { Some(Verdict::Takes) } else { verdict(shared, &new) };
+    let settled = verdict.and_then(|verdict| settle(shared, &wanted, verdict, Some(&before)));
+    new.config.parameters = settled.unwrap_or(before);
     new
 }
 
-/// Whether the engine has taken these inputs' parameters; begins to ask it.
-fn is_taken(shared: &Arc<Shared>, new: &Inputs) -> bool {
-    let wanted = &new.config.parameters;
-    let verdict = if wanted.is_empty() { Some(Verdict::Takes) } else { verdict(shared, new) };
-    match verdict {
-        Some(Verdict::Takes) => {
-            take(shared, wanted);
-            return true;
-        }
-        Some(Verdict::Refuses(words)) => {
-            tracing::warn!(words, "the engine refuses new parameters; those of before stay");
-            shared.trials.state().refused = Some(wanted.clone());
-            tell(shared, Some(words));
-        }
-        Some(Verdict::Undecided(why)) => tell(shared, Some(why)),
-        None => {}
-    }
-    false
-}
-
-/// The outcome of a trial that is over; begins one where none runs of these parameters and they were not refused.
+/// The outcome of a trial that is over; begins one where none runs of these parameters and it is time for it.
 fn verdict(shared: &Arc<Shared>, new: &Inputs) -> Option<Verdict> {
     use futures::FutureExt as _;
     let wanted = &new.config.parameters;
     let mut state = shared.trials.state();
-    if state.refused.as_ref() == Some(wanted) {
-        return None;
-    }
     if let Some((_, running)) = state.running.take_if(|one| one.0 == *wanted && one.1.is_finished()) {
         // It is finished, so this is what it gives.
         return running.now_or_never().and_then(Result::ok);
     }
-    if state.running.as_ref().is_none_or(|(_, running)| running.is_finished()) {
+    let is_free = state.running.as_ref().is_none_or(|(_, running)| running.is_finished());
+    if is_free && state.may_try(wanted, Instant::now()) {
         let (of, inputs) = (Arc::clone(shared), new.clone());
-        let running = tokio::spawn(async move { trial::try_out(&of.options, &inputs).await });
+        let running = tokio::spawn(async move { trial::try_beside_server(&of.options, &inputs).await });
         state.running = Some((wanted.clone(), running));
     }
     None
@@ -165,9 +232,13 @@ fn tell(shared: &Shared, refused: Option<String>) {
     });
 }
 
-fn take(shared: &Shared, parameters: &Parameters) {
-    shared.trials.state().refused = None;
-    tell(shared, None);
+/// Writes down that the engine starts with these; `altered`: what it says of those of which it makes something else.
+fn take(shared: &Shared, parameters: &Parameters, altered: Option<String>) {
+    {
+        let mut state = shared.trials.state();
+        (state.refused, state.undecided, state.altered) = (None, None, altered.clone());
+    }
+    tell(shared, altered);
     let path = shared.options.run_dir.join(TAKEN_FILE);
     let written = serde_json::to_vec(parameters).map(|text| certs::write_private(&path, &text));
     if !matches!(written, Ok(Ok(()))) {
@@ -188,6 +259,9 @@ pub async fn keep(shared: &Arc<Shared>) {
     }
     let asked = shared.local.ask(&[Command::new("CONFIG").arg("GET").args(wanted.keys())]).await;
     let Some(shown) = asked.ok().and_then(|replies| reply::config_get(replies.first()?).ok()) else { return };
+    if trial::unlike(wanted, &shown).next().is_none() {
+        shared.trials.state().altered = None;
+    }
     let mut not_set = BTreeMap::new();
     for (name, _) in trial::unlike(wanted, &shown).filter(|(name, _)| is_live(name) && *name != OF_THE_CONTROLLER) {
         let value = wanted.get(name).map(String::as_str).unwrap_or_default();
@@ -215,4 +289,55 @@ fn is_live(name: &str) -> bool {
         Class::Live => true,
         Class::Restart => false,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(all: &[(&str, &str)]) -> Parameters {
+        all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn what_is_undecided_is_tried_again_ever_more_seldom_and_a_change_at_once() {
+        let (mut now, mut state) = (Instant::now(), State::default());
+        let (wanted, other) = (of(&[("hz", "20")]), of(&[("hz", "30")]));
+        for seconds in [2, 4, 8, 16, 32, 64, 120, 120] {
+            assert!(state.may_try(&wanted, now));
+            state.postpone(&wanted, now);
+            assert!(state.may_try(&other, now));
+            now += Duration::from_secs(seconds);
+            assert!(!state.may_try(&wanted, now - Duration::from_millis(1)), "{seconds}");
+        }
+        state.postpone(&other, now);
+        assert!(state.may_try(&other, now + Duration::from_secs(2)));
+        state.refused = Some(wanted.clone());
+        assert!(!state.may_try(&wanted, now + Duration::from_secs(3600)));
+    }
+
+    #[test]
+    fn what_the_engine_alters_already_is_no_reason_to_refuse_the_rest() {
+        let altered = of(&[("maxclients", "reduced")]);
+        let wanted = of(&[("maxclients", "1000000"), ("timeout", "5")]);
+        for (before, is) in [
+            (Some(of(&[("maxclients", "1000000")])), true),
+            (Some(of(&[("maxclients", "100"), ("timeout", "5")])), false),
+            (Some(of(&[("timeout", "5")])), false),
+            (None, false),
+        ] {
+            assert_eq!(is_as_before(&wanted, &altered, before.as_ref()), is, "{before:?}");
+        }
+    }
+
+    #[test]
+    fn a_data_set_is_not_loaded_without_what_says_how_it_is_read() {
+        let wanted = of(&[("databases", "64"), ("maxclients", "1000000"), ("aof-load-truncated", "no")]);
+        assert_eq!(of_the_data(&wanted), of(&[("databases", "64"), ("aof-load-truncated", "no")]));
+        assert!(OF_THE_DATA.iter().all(|name| types::config::parameter(name).is_some()));
+        // What KUN sets itself cannot come from spec.config.
+        for name in ["appendonly", "appendfsync", "save", "maxmemory", "maxmemory-policy", "min-replicas-to-write"] {
+            assert!(types::config::parameter(name).is_none(), "{name}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 //! joins nobody and knows no password. It is asked what it understood, and killed.
 
 use std::{
+    collections::BTreeMap,
     fs, io,
     os::fd::{AsRawFd, OwnedFd},
     path::{Path, PathBuf},
@@ -22,7 +23,7 @@ use tokio::{
 };
 use types::{
     config::shows,
-    last_words::{last_about, last_words},
+    last_words::{last_about, last_words, refuses_its_configuration},
 };
 
 use crate::{
@@ -47,18 +48,85 @@ const LOOK: Duration = Duration::from_millis(5);
 const OUTPUT_MAX: usize = 64 << 10;
 /// How long a killed process is waited for.
 const REAPED: Duration = Duration::from_secs(1);
-/// The first to go, should the container's memory not do for both.
+/// The first to go where the kernel ends single processes for want of memory. Where it ends all of a container at once (`memory.oom.group`,
+/// which Kubernetes 1.28 and later set on cgroup v2), `ROOM` keeps it from coming to that.
 const OOM_FIRST: &str = "1000";
+/// What must be left of the container's memory beside a running server. A trial takes some 10 MB, 40 more with the most clients there can be.
+const ROOM: u64 = 64 << 20;
+/// Where a container finds its cgroup.
+const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// What came of a trial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The engine starts with it and shows what was asked for.
     Takes,
-    /// It does not, in its own words.
+    /// It starts, and makes something else of these parameters, in its own words.
+    Alters(BTreeMap<String, String>),
+    /// It does not start with it, in its own words, and never will.
     Refuses(String),
-    /// Nobody knows: the process could not be had, or did not answer in time.
+    /// Nobody knows: the process could not be had, ended for another reason, or did not answer in time.
     Undecided(String),
+}
+
+/// Tries these inputs beside the server that runs, if there is memory for both.
+pub async fn try_beside_server(options: &Options, inputs: &Inputs) -> Verdict {
+    match Memory::of_this_container().as_ref().and_then(Memory::want) {
+        Some(why) => Verdict::Undecided(why),
+        None => try_out(options, inputs).await,
+    }
+}
+
+/// The memory of a cgroup, in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Memory {
+    limit: u64,
+    used: u64,
+    /// Of what is used: pages of files that the kernel gives back first.
+    reclaimable: u64,
+}
+
+impl Memory {
+    /// Of the own cgroup, v2 or v1; `None`: it has no limit, or cannot be read.
+    fn of_this_container() -> Option<Self> {
+        let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = |is_it: fn(&str) -> bool| {
+            let found = own.lines().filter_map(|line| line.split_once(':')?.1.split_once(':'));
+            found.filter(|(controllers, _)| is_it(controllers)).map(|(_, path)| path.to_owned()).next()
+        };
+        let v2 = path(str::is_empty)
+            .and_then(|path| Self::read(Path::new(CGROUPS), &path, ["memory.max", "memory.current"], "inactive_file"));
+        v2.or_else(|| {
+            let path = path(|all| all.split(',').any(|one| one == "memory"))?;
+            let files = ["memory.limit_in_bytes", "memory.usage_in_bytes"];
+            Self::read(&Path::new(CGROUPS).join("memory"), &path, files, "total_inactive_file")
+        })
+    }
+
+    /// The path is the host's where the container sees nothing but its own cgroup.
+    fn read(root: &Path, path: &str, [limit, used]: [&str; 2], reclaimable: &str) -> Option<Self> {
+        let own = root.join(path.trim_start_matches('/'));
+        let dir = if own.join(limit).exists() { own.as_path() } else { root };
+        let text = |file: &str| fs::read_to_string(dir.join(file)).ok();
+        Self::parse(&text(limit)?, &text(used)?, &text("memory.stat")?, reclaimable)
+    }
+
+    /// Pure. `max` is no limit.
+    fn parse(limit: &str, used: &str, stat: &str, reclaimable: &str) -> Option<Self> {
+        let number = |text: &str| text.trim().parse::<u64>().ok();
+        let line = stat.lines().filter_map(|line| line.split_once(' ')).find(|(name, _)| *name == reclaimable);
+        let reclaimable = line.and_then(|(_, bytes)| number(bytes)).unwrap_or_default();
+        Some(Self { limit: number(limit)?, used: number(used)?, reclaimable })
+    }
+
+    /// Why nothing can be tried beside a server; `None`: there is room. Pure.
+    fn want(&self) -> Option<String> {
+        let left = self.limit.saturating_sub(self.used.saturating_sub(self.reclaimable));
+        (left < ROOM).then(|| {
+            let (left, room) = (left >> 20, ROOM >> 20);
+            format!("there is too little memory to try it: {left} MiB are left of the container's, and {room} MiB are asked for")
+        })
+    }
 }
 
 /// Tries these inputs.
@@ -176,15 +244,23 @@ enum Answered {
 
 fn judge(answered: Answered, wanted: &Parameters, said: &str) -> Verdict {
     match answered {
-        Answered::Shows(shown) => match unlike(wanted, &shown).next() {
-            None => Verdict::Takes,
-            Some((name, shows)) => {
+        Answered::Shows(shown) => {
+            let words = |(name, shows): (&str, &str)| {
                 let value = wanted.get(name).map(String::as_str).unwrap_or_default();
                 let why = last_about(said, name).map_or_else(|| format!("it makes {shows:?} of it"), str::to_owned);
-                Verdict::Refuses(format!("{name} {value}: {why}"))
+                (name.to_owned(), format!("{name} {value}: {why}"))
+            };
+            let altered: BTreeMap<_, _> = unlike(wanted, &shown).map(words).collect();
+            if altered.is_empty() { Verdict::Takes } else { Verdict::Alters(altered) }
+        }
+        Answered::Ended => {
+            let words = last_words(said).unwrap_or_else(|| "nothing".to_owned());
+            if refuses_its_configuration(said) {
+                Verdict::Refuses(words)
+            } else {
+                Verdict::Undecided(format!("the engine ended when it was tried; it said last: {words}"))
             }
-        },
-        Answered::Ended => Verdict::Refuses(last_words(said).unwrap_or_else(|| "it ends without a word".to_owned())),
+        }
         Answered::Nothing => {
             Verdict::Undecided(format!("the engine did not answer within {} s when it was tried", PATIENCE.as_secs()))
         }
@@ -261,13 +337,52 @@ mod tests {
         let log = "9:M 24 Nov 2026 05:44:49.4 # maxclients has been reduced to 19968\n";
         let of = |shown: &str, log: &str| judge(Answered::Shows(one("maxclients", shown)), &wanted, log);
         assert_eq!(of("1000000", log), Verdict::Takes);
-        let told = "maxclients 1000000: maxclients has been reduced to 19968";
-        assert_eq!(of("19968", log), Verdict::Refuses(told.to_owned()));
-        assert_eq!(of("19968", ""), Verdict::Refuses("maxclients 1000000: it makes \"19968\" of it".to_owned()));
-        let ended = judge(Answered::Ended, &wanted, ">>> nothing\nlast line\n");
-        assert_eq!(ended, Verdict::Refuses("last line".to_owned()));
+        let altered = |told: &str| Verdict::Alters(one("maxclients", told));
+        assert_eq!(of("19968", log), altered("maxclients 1000000: maxclients has been reduced to 19968"));
+        assert_eq!(of("19968", ""), altered("maxclients 1000000: it makes \"19968\" of it"));
         // Valkey takes some that have no effect on it, and shows them to nobody.
         assert_eq!(judge(Answered::Shows(Parameters::new()), &wanted, ""), Verdict::Takes);
         assert!(matches!(judge(Answered::Nothing, &wanted, ""), Verdict::Undecided(_)));
+    }
+
+    #[test]
+    fn only_an_end_for_the_configurations_sake_is_a_refusal() {
+        let of = |said: &str| judge(Answered::Ended, &one("timeout", "00"), said);
+        let fault = "Reading the configuration file, at line 3\n>>> 'timeout 00'\nno number\n";
+        for engine in ["Redis 7.0.15", "Version 8.1.1"] {
+            let said = format!("\n*** FATAL CONFIG FILE ERROR ({engine}) ***\n{fault}");
+            assert_eq!(of(&said), Verdict::Refuses("'timeout 00': no number".to_owned()));
+        }
+        let undecided =
+            |words: &str| Verdict::Undecided(format!("the engine ended when it was tried; it said last: {words}"));
+        let overcommit = "9:M 24 Nov 2026 05:44:49.4 # WARNING Memory overcommit must be enabled!\n";
+        assert_eq!(of(overcommit), undecided("WARNING Memory overcommit must be enabled!"));
+        assert_eq!(of(""), undecided("nothing"));
+    }
+
+    #[test]
+    fn nothing_is_tried_beside_a_server_without_room_for_both() {
+        let mib = |count: u64| (count << 20).to_string();
+        let v1_unlimited = "9223372036854771712".to_owned();
+        for (limit, used, inactive, left) in [
+            (mib(256), mib(100), mib(0), None),
+            (mib(256), mib(192), mib(0), None),
+            (mib(256), mib(193), mib(0), Some(63)),
+            (mib(256), mib(250), mib(100), None),
+            (mib(256), mib(256), mib(63), Some(63)),
+            // It was lowered while the container runs.
+            (mib(64), mib(100), mib(0), Some(0)),
+            (mib(100), mib(10), mib(50), None),
+            (v1_unlimited, mib(9000), mib(0), None),
+        ] {
+            let stat = format!("anon 7\ninactive_anon 5\ninactive_file {inactive}\n");
+            let want =
+                Memory::parse(&format!("{limit}\n"), &format!("{used}\n"), &stat, "inactive_file").unwrap().want();
+            let told = left.map(|left| {
+                format!("there is too little memory to try it: {left} MiB are left of the container's, and 64 MiB are asked for")
+            });
+            assert_eq!(want, told, "{limit} {used} {inactive}");
+        }
+        assert_eq!(Memory::parse("max\n", "5\n", "", "inactive_file"), None);
     }
 }
