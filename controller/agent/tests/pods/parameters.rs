@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Pa
 
 use types::{agent::AgentPhase, config::PARAMETERS};
 
-use crate::harness::{Cluster, Pod, config, eventually};
+use crate::harness::{Cluster, Pod, config, eventually, fill};
 
 /// What the picky server says of a parameter that it does not start with.
 const REFUSAL: &str = "'maxclients 1000000': this machine has no files for them";
@@ -13,12 +13,19 @@ fn one(name: &str, value: &str) -> BTreeMap<String, String> {
     BTreeMap::from([(name.to_owned(), value.to_owned())])
 }
 
-/// redis-server, on a machine where no server starts with a million clients.
+/// redis-server, on a machine where no server starts with a million clients or 1024 databases, 1000 databases become 16, and the first
+/// server with a timeout of 77 s is out of luck.
 fn picky(pod: &Pod) -> PathBuf {
     let program = pod.dir.join("redis-server");
-    let script = "#!/bin/sh\nif grep -qs -- '^maxclients 1000000$' \"$1\"; then\n\
+    let script = "#!/bin/sh\nrefuse() {\n\
         printf '\\n*** FATAL CONFIG FILE ERROR (Redis) ***\\nReading the configuration file, at line 9\\n' >&2\n\
-        printf \">>> 'maxclients 1000000'\\nthis machine has no files for them\\n\" >&2\nexit 1\nfi\n\
+        printf \">>> '$1'\\nthis machine has no files for them\\n\" >&2\nexit 1\n}\n\
+        for one in 'maxclients 1000000' 'databases 1024'; do\n\
+        if grep -qs -- \"^$one\\$\" \"$1\"; then refuse \"$one\"; fi\ndone\n\
+        if grep -qs -- '^timeout 77$' \"$1\" && ! [ -e \"$0.tried\" ]; then\n\
+        : > \"$0.tried\"\necho \"$$:M 24 Nov 2026 05:44:49.430 # WARNING Memory overcommit must be enabled!\"\nkill -KILL $$\nfi\n\
+        if grep -qs -- '^databases 1000$' \"$1\"; then\n\
+        sed 's/^databases 1000$/databases 16/' \"$1\" > \"$1.other\"\nexec redis-server \"$1.other\"\nfi\n\
         exec redis-server \"$@\"\n";
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -94,6 +101,80 @@ async fn a_fresh_pod_starts_nothing_with_refused_parameters_until_they_change() 
     assert_eq!(shows(&cluster.pods[0], "maxclients").await, "456");
     let report = cluster.report(&cluster.pods[0]).await.unwrap();
     assert_eq!((report.phase, report.held_because, report.refused), (AgentPhase::Running, None, None));
+}
+
+#[tokio::test]
+async fn a_trial_that_ends_without_a_word_on_the_configuration_is_repeated() {
+    let mut cluster = on_a_picky_machine(75, one("timeout", "5")).await;
+    assert_eq!(shows(&cluster.pods[0], "timeout").await, "5");
+    cluster.config.parameters = one("timeout", "77");
+    cluster.write_config(&cluster.pods[0].dir);
+    let why = "the engine ended when it was tried; it said last: WARNING Memory overcommit must be enabled!";
+    eventually("it says why", async || refused(&cluster).await.as_deref() == Some(why)).await;
+    eventually("it is tried again", async || shows(&cluster.pods[0], "timeout").await == "77").await;
+    eventually("nothing is refused", async || refused(&cluster).await.is_none()).await;
+}
+
+#[tokio::test]
+async fn a_fresh_pod_uses_what_its_engine_alters_and_tells_it() {
+    let mut cluster = on_a_picky_machine(76, one("databases", "1000")).await;
+    assert_eq!(shows(&cluster.pods[0], "databases").await, "16");
+    let told = "databases 1000: it makes \"16\" of it";
+    eventually("it is told", async || refused(&cluster).await.as_deref() == Some(told)).await;
+    // What it alters already keeps nobody from changing the rest.
+    cluster.config.parameters.insert("timeout".to_owned(), "5".to_owned());
+    cluster.write_config(&cluster.pods[0].dir);
+    eventually("the rest is used", async || shows(&cluster.pods[0], "timeout").await == "5").await;
+    assert_eq!(refused(&cluster).await.as_deref(), Some(told));
+}
+
+/// A new pod on the volume of one that held a key, on a picky machine, with these parameters.
+async fn with_a_data_set(net: u8, parameters: BTreeMap<String, String>) -> Cluster {
+    let mut cluster = Cluster::new(net, config());
+    cluster.add();
+    let pod = &mut cluster.pods[0];
+    pod.operator().await.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    eventually("it serves", async || pod.operator().await.cluster_info().await.is_ok_and(|info| info.ok)).await;
+    fill(pod, "k", 1, b"v").await;
+    pod.signal(rustix::process::Signal::TERM);
+    assert_eq!(pod.ended().await, Some(0));
+    pod.server = picky(pod);
+    fs::remove_dir_all(pod.dir.join("run")).unwrap();
+    fs::create_dir_all(pod.dir.join("run")).unwrap();
+    cluster.config.parameters = parameters;
+    cluster.write_config(&cluster.pods[0].dir);
+    cluster.pods[0].start();
+    cluster
+}
+
+#[tokio::test]
+async fn a_data_set_comes_back_without_the_parameters_that_are_refused() {
+    let mut wanted = one("maxclients", "1000000");
+    wanted.insert("databases".to_owned(), "64".to_owned());
+    let mut cluster = with_a_data_set(77, wanted).await;
+    let pod = &cluster.pods[0];
+    assert_eq!(pod.dbsize().await, 1);
+    let all = ["maxclients", "databases", "maxmemory", "maxmemory-policy", "appendonly", "save"];
+    let maxmemory = (200 << 20).to_string();
+    for (name, value) in all.iter().zip(["10000", "64", &maxmemory, "noeviction", "yes", ""]) {
+        assert_eq!(shows(pod, name).await, value, "{name}");
+    }
+    assert_eq!(refused(&cluster).await.as_deref(), Some(REFUSAL));
+    cluster.config.parameters = one("maxclients", "456");
+    cluster.write_config(&cluster.pods[0].dir);
+    eventually("better ones are used", async || shows(&cluster.pods[0], "maxclients").await == "456").await;
+}
+
+#[tokio::test]
+async fn a_data_set_is_not_loaded_without_a_refused_number_of_databases() {
+    let cluster = with_a_data_set(78, one("databases", "1024")).await;
+    let held = "the engine refuses the configuration: 'databases 1024': this machine has no files for them; \
+        its data set is not loaded without databases";
+    eventually("it says why", async || {
+        let Some(report) = cluster.report(&cluster.pods[0]).await else { return false };
+        (report.phase, report.held_because.as_deref(), report.starts) == (AgentPhase::Starting, Some(held), 0)
+    })
+    .await;
 }
 
 /// Spellings that the engine shows in other words, and every default.
