@@ -60,6 +60,8 @@ pub enum Word {
     Report(AgentReport),
     /// It is of a release whose agents tell each other nothing. Its certificate counts all the same.
     Silent,
+    /// It is of a later release, which says what this one does not understand.
+    Strange,
 }
 
 /// The agents of one cluster, as one of them reaches the others.
@@ -103,8 +105,12 @@ impl Fellows {
         }
         let body = Limited::new(response.into_body(), ANSWER_MOST).collect().await;
         let body = body.map_err(|error| http(error.to_string()))?.to_bytes();
-        serde_json::from_slice(&body).map(Word::Report).map_err(|error| http(error.to_string()))
+        Ok(understand(&body))
     }
+}
+
+fn understand(body: &[u8]) -> Word {
+    serde_json::from_slice(body).map_or(Word::Strange, Word::Report)
 }
 
 /// A connection to the agent at `address`, which has proven that it is `whose`. One authority serves all clusters: the name on the
@@ -130,4 +136,23 @@ where
     // It ends with the sender.
     tokio::spawn(connection);
     Ok(sender)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use types::agent::AgentPhase;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_of_a_later_release_is_there_all_the_same() {
+        let report = |phase: &str| {
+            let rest = r#""heldBecause":null,"nodeId":null,"holdsData":false,"starts":0,"anything":{}"#;
+            format!(r#"{{"pod":"orders-0-0","phase":"{phase}",{rest}}}"#)
+        };
+        let Word::Report(understood) = understand(report("Running").as_bytes()) else { panic!("not understood") };
+        assert_eq!(understood.phase, AgentPhase::Running);
+        assert_eq!(understand(report("Dreaming").as_bytes()), Word::Strange);
+    }
 }

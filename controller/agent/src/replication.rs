@@ -49,7 +49,7 @@ pub fn rules(passwords: &Passwords, lets_old_in: bool) -> Vec<String> {
     [&passwords.replica].into_iter().chain(old).map(hash).collect()
 }
 
-/// The shard as the own Redis sees it.
+/// The shard as the own Redis sees it, without those that count as failed: they are asked again when they are back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The other members.
@@ -66,9 +66,8 @@ impl Seen {
     pub fn of(table: &[Node], info: &Info) -> Option<Self> {
         let myself = table.iter().find(|node| node.flags.myself)?;
         let head = myself.primary.as_ref().unwrap_or(&myself.id);
-        let fellows = table
-            .iter()
-            .filter(|node| node.id != myself.id && (node.id == *head || node.primary.as_ref() == Some(head)));
+        let fellows = table.iter().filter(|node| node.id != myself.id && !node.flags.failed);
+        let fellows = fellows.filter(|node| node.id == *head || node.primary.as_ref() == Some(head));
         let members: BTreeMap<_, _> = fellows.filter_map(|node| Some((node.id.clone(), node.address?.ip()))).collect();
         let online = info.replicas().iter().filter(|line| line.state == "online").count();
         let is_parted = match info.get("role") {
@@ -126,25 +125,29 @@ fn unsettled(seen: &Seen, known: &Known) -> Vec<(NodeId, IpAddr)> {
 /// Sees to it that the members of the shard can replicate, and nobody else. Runs until dropped.
 pub async fn follow(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>) {
     let mut inputs = shared.inputs.subscribe();
-    let (mut known, mut in_use) = (Known::new(), Use::default());
+    let mut known = Known::new();
+    // Redis was started so.
+    let (mut wanted, mut applied) = (Use::default(), Some(Use::default()));
     loop {
         let now = seen.borrow_and_update().clone();
+        known.retain(|id, _| now.members.contains_key(id));
         let open = unsettled(&now, &known);
         known.extend(ask(shared, &open).await);
-        let wanted = decide(&now, &known, in_use);
-        if wanted != in_use {
+        wanted = decide(&now, &known, wanted);
+        if applied != Some(wanted) {
             match apply(shared, wanted).await {
-                Ok(()) => in_use = wanted,
+                Ok(()) => applied = Some(wanted),
                 Err(error) => tracing::warn!(%error, "the password of replication is not changed yet"),
             }
         }
         let open = unsettled(&now, &known);
         let is_known = |(id, ip): &(NodeId, IpAddr)| known.get(id) == Some(&(*ip, Release::Earlier));
-        let calm = wanted == in_use && !now.is_parted && open.iter().all(is_known);
+        let calm = applied == Some(wanted) && !now.is_parted && open.iter().all(is_known);
         tokio::select! {
             _ = seen.changed() => {}
-            // Whoever took new passwords over has set them for members of this release.
-            Ok(()) = inputs.changed() => in_use.shows_old = false,
+            // Whoever took new passwords over has set them for members of this release, before or after what was applied last, which may
+            // have been with old ones.
+            Ok(()) = inputs.changed() => applied = None,
             () = sleep(if calm { EARLIER_AGAIN } else { AGAIN }), if !calm || !open.is_empty() => {}
         }
     }
@@ -154,7 +157,7 @@ async fn ask(shared: &Arc<Shared>, members: &[(NodeId, IpAddr)]) -> Known {
     let answers = members.iter().map(|(id, ip)| async move {
         let word = tokio::time::timeout(ANSWER, shared.fellows.ask(*ip)).await.ok()?.ok()?;
         let release = match word {
-            Word::Report(_) => Release::Present,
+            Word::Report(_) | Word::Strange => Release::Present,
             Word::Silent => Release::Earlier,
         };
         Some((id.clone(), (*ip, release)))
@@ -225,6 +228,10 @@ mod tests {
         let table = resp::nodes::parse(&text).unwrap();
         let up = Info::parse("role:slave\nmaster_link_status:up\n");
         assert_eq!(Seen::of(&table, &up), Some(replica(Some(1))));
+        let [mut dead, _, own, _] = <[Node; 4]>::try_from(table.clone()).unwrap();
+        dead.flags.failed = true;
+        let left = Seen { members: [].into(), ..replica(Some(1)) };
+        assert_eq!(Seen::of(&[dead, own], &up), Some(left), "nobody answers for it");
         let down = Info::parse("role:slave\nmaster_link_status:down\n");
         assert_eq!(Seen::of(&table, &down), Some(Seen { is_parted: true, ..replica(Some(1)) }));
     }
