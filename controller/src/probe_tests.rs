@@ -145,6 +145,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         holds_data: true,
         starts: 1,
         copy: None,
+        serves: None,
         refused: None,
         not_set: BTreeMap::new(),
     }

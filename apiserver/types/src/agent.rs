@@ -52,9 +52,12 @@ pub struct AgentReport {
     pub holds_data: bool,
     /// Restarts of redis-server seen by this agent process.
     pub starts: u32,
-    /// Whose whole copy its volume last held, and how long ago that was known; absent: nobody's, or nothing is known of it.
+    /// Whose whole copy its volume last held, and how far that had come; absent: nobody's, or nothing is known of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy: Option<CopyReport>,
+    /// The same of a primary in service: itself, and what is written durably on its volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<CopyReport>,
     /// Why the parameters of `agent.json` are not in use, in the engine's words: it was asked and refused them. Those of before stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
@@ -63,14 +66,25 @@ pub struct AgentReport {
     pub not_set: BTreeMap<String, String>,
 }
 
-/// A replica's copy, as it lies on its volume.
+/// How far a primary's data set had come. It is counted, so that no clocks are compared: later ones are greater, also after the primary
+/// was another member for a while, whose count was its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Beat {
+    /// The primary's configuration epoch.
+    pub epoch: u64,
+    /// How often it was written down; continued from epoch to epoch.
+    pub count: u64,
+}
+
+/// A data set, as it lies on a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CopyReport {
     /// Node ID of the primary.
     pub of: String,
-    /// How long ago the link was up and the disk held what the memory held. An age, so that no two clocks are compared.
-    pub whole_millis_ago: u64,
+    /// The last one that it had told while the link was up and the disk held what the memory held.
+    pub beat: Beat,
 }
 
 /// What an agent is doing.

@@ -1,69 +1,75 @@
-//! When the data set on a volume was last in service: a file beside it that is written again every few seconds.
+//! How far the data set on a volume had come: a file beside it that is written again every few seconds.
 //!
 //! A volume may go back: a snapshot is restored to its claim, a storage system loses its last hours. Everything on it then agrees with
-//! itself. What shows it is that others know later things of this member than its volume does, and the times of files do not say: an idle
-//! primary's are old, and those of a copy may be new. So the time is kept as content, and goes back with all the rest.
+//! itself. What shows it is that others know later things of this member than its volume does. So a primary in service counts, on its
+//! volume; its replicas ask its agent for the count and note it beside their copies. A primary whose volume says less than a replica has
+//! noted came back on an older one. The number is told only once it is durable, and no clock takes part: those of nodes go wrong.
 
-use std::{fs, io, path::Path, time::Duration};
+use std::{fs, net::IpAddr, path::Path, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use resp::{Info, Node, NodeId};
 use serde::{Deserialize, Serialize};
-use tokio::{task::JoinHandle, time::Instant};
-use types::agent::CopyReport;
+use tokio::{
+    sync::oneshot::{self, error::TryRecvError},
+    task::JoinHandle,
+    time::Instant,
+};
+use types::agent::{Beat, CopyReport};
 
 use crate::{
     disk::{self, Error},
+    fellows::Word,
     handover,
+    shared::Shared,
 };
 
 /// Name of the file.
 pub const FILE: &str = "kun-alive.json";
 /// Largest file that is read.
 const MOST: u64 = 4096;
-/// How often it is written: one sync of a hundred bytes, where Redis syncs every second.
+/// How often it is written: one sync of a hundred bytes, where Redis syncs every second. Also how often a replica asks.
 const EVERY: Duration = Duration::from_secs(10);
+/// How long the primary's agent may take to answer.
+const ANSWER: Duration = Duration::from_millis(1000);
 
-/// What the data set was, and when.
+/// What the data set was, and how far it had come.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Alive {
-    /// Milliseconds since 1970 by the node's clock.
-    pub at_millis: i64,
+    /// A primary's own, or what the copy's primary had told.
+    pub beat: Beat,
     /// The primary whose whole copy it was; absent: it was a primary's own.
     pub copy_of: Option<String>,
 }
 
 impl Alive {
-    /// How long ago that was; a time to come, after the clock was set back, is now.
-    #[must_use]
-    pub fn ago(&self, now: Timestamp) -> Duration {
-        let millis = now.as_millisecond().saturating_sub(self.at_millis);
-        Duration::from_millis(u64::try_from(millis).unwrap_or_default())
-    }
-
     /// What is told of it to others.
     #[must_use]
-    pub fn copy(&self, now: Timestamp) -> Option<CopyReport> {
-        let whole_millis_ago = u64::try_from(self.ago(now).as_millis()).unwrap_or(u64::MAX);
-        self.copy_of.clone().map(|of| CopyReport { of, whole_millis_ago })
+    pub fn copy(&self) -> Option<CopyReport> {
+        self.copy_of.clone().map(|of| CopyReport { of, beat: self.beat })
     }
 }
 
-/// Reads the file. One that is not legible, as a crash may leave it, says nothing.
-///
-/// # Errors
-/// When it cannot be read: unknown is not absent.
-pub fn read(dir: &Path) -> Result<Option<Alive>, Error> {
+/// Reads the file. One that is not legible says nothing, and must not keep the data set beside it from being served.
+#[must_use]
+pub fn read(dir: &Path) -> Option<Alive> {
     let path = dir.join(FILE);
-    let failed = |source| Error::Read { path: path.clone(), source };
-    match fs::metadata(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(source) => return Err(failed(source)),
-        Ok(file) if file.len() > MOST => return Ok(None),
-        Ok(_) => {}
+    let size = match fs::metadata(&path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        found => found.map(|file| file.len()),
+    };
+    let content = size.and_then(|size| if size > MOST { Ok(Vec::new()) } else { fs::read(&path) });
+    match content.map_err(|error| error.to_string()).and_then(|bytes| parse(&bytes)) {
+        Ok(alive) => Some(alive),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), error, "the volume does not say how far its data set had come");
+            None
+        }
     }
-    Ok(serde_json::from_slice(&fs::read(&path).map_err(failed)?).ok())
+}
+
+fn parse(bytes: &[u8]) -> Result<Alive, String> {
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
 
 /// Writes the file, durably.
@@ -71,7 +77,7 @@ pub fn read(dir: &Path) -> Result<Option<Alive>, Error> {
 /// # Errors
 /// When it cannot be written.
 pub fn write(dir: &Path, alive: &Alive) -> Result<(), Error> {
-    let failed = |error| Error::Write { path: dir.join(FILE), source: io::Error::other(error) };
+    let failed = |error| Error::Write { path: dir.join(FILE), source: std::io::Error::other(error) };
     disk::replace(dir, FILE, &serde_json::to_vec(alive).map_err(failed)?)
 }
 
@@ -82,13 +88,17 @@ pub fn write(dir: &Path, alive: &Alive) -> Result<(), Error> {
 pub fn service(info: &Info, table: &[Node], keeps_every_write: bool) -> Option<Service> {
     let myself = table.iter().find(|node| node.flags.myself)?;
     match (&myself.primary, info.get("role")?) {
-        (None, "master") => (!myself.slots.is_empty()).then_some(Service::Primary),
+        (None, "master") => {
+            let service = Service::Primary { me: myself.id.clone(), epoch: myself.config_epoch };
+            (!myself.slots.is_empty()).then_some(service)
+        }
         (Some(primary), "slave") => {
             let is_whole = info.get("master_link_status") == Some("up")
                 && info.flag("master_sync_in_progress") == Some(false)
                 && keeps_every_write
                 && handover::behind(info, keeps_every_write).is_none();
-            is_whole.then(|| Service::CopyOf(primary.clone()))
+            let at = table.iter().find(|node| node.id == *primary)?.address?.ip();
+            is_whole.then(|| Service::CopyOf { primary: primary.clone(), at })
         }
         // The two roles differ for a moment.
         _ => None,
@@ -99,39 +109,109 @@ pub fn service(info: &Info, table: &[Node], keeps_every_write: bool) -> Option<S
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Service {
     /// A primary's own.
-    Primary,
-    /// A whole copy of this primary's.
-    CopyOf(NodeId),
+    Primary {
+        /// The primary.
+        me: NodeId,
+        /// Its configuration epoch.
+        epoch: u64,
+    },
+    /// A whole copy.
+    CopyOf {
+        /// The primary's.
+        primary: NodeId,
+        /// Where its agent answers.
+        at: IpAddr,
+    },
 }
 
-/// Keeps the file up to date, beside the looks: a disk that stands still must not keep them.
+/// Keeps the file up to date, beside the looks: neither a disk that stands still nor a primary's agent that is silent may keep them.
 #[derive(Debug, Default)]
 pub struct Keeper {
+    /// What was begun last, and when.
     last: Option<(Service, Instant)>,
+    /// The answer of the primary's agent.
+    asking: Option<oneshot::Receiver<Beat>>,
     writing: Option<JoinHandle<()>>,
 }
 
 impl Keeper {
-    /// Notes what one look has shown. Returns what is being written, if it was due.
-    pub fn note(&mut self, dir: &Path, service: Service, now: Timestamp) -> Option<Alive> {
-        let is_fresh = self.last.as_ref().is_some_and(|(last, at)| *last == service && at.elapsed() < EVERY);
-        if is_fresh || self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
-            return None;
+    /// Notes what one look has shown.
+    pub fn note(&mut self, shared: &Arc<Shared>, service: Option<Service>) {
+        if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
+            return;
         }
-        let copy_of = match &service {
-            Service::Primary => None,
-            Service::CopyOf(primary) => Some(primary.to_string()),
-        };
-        let alive = Alive { at_millis: now.as_millisecond(), copy_of };
-        let (dir, content) = (dir.to_owned(), alive.clone());
-        self.last = Some((service, Instant::now()));
-        self.writing = Some(tokio::task::spawn_blocking(move || {
-            if let Err(error) = write(&dir, &content) {
-                tracing::warn!(%error, "the volume does not say any more when it was in service");
+        if !matches!(service, Some(Service::Primary { .. })) {
+            shared.set_serves(None);
+        }
+        if self.last.as_ref().map(|(last, _)| last) != service.as_ref() {
+            // What was told belongs to a copy that this may not be any more.
+            (self.last, self.asking) = (None, None);
+        }
+        let Some(service) = service else { return };
+        match (&service, self.answered()) {
+            (Service::CopyOf { primary, .. }, Some(beat)) => {
+                // The copy has been whole before the question, and is now.
+                let alive = Alive { beat, copy_of: Some(primary.to_string()) };
+                return self.write(shared, alive, None);
             }
-        }));
-        Some(alive)
+            (Service::CopyOf { .. } | Service::Primary { .. }, _) => {}
+        }
+        if self.last.as_ref().is_some_and(|(_, at)| at.elapsed() < EVERY) {
+            return;
+        }
+        self.last = Some((service.clone(), Instant::now()));
+        match service {
+            Service::Primary { me, epoch } => {
+                let beat = shared.next_beat(epoch);
+                let serves = CopyReport { of: me.to_string(), beat };
+                self.write(shared, Alive { beat, copy_of: None }, Some(serves));
+            }
+            Service::CopyOf { primary, at } => self.asking = Some(ask(shared, primary, at)),
+        }
     }
+
+    /// What the primary's agent has told, once.
+    fn answered(&mut self) -> Option<Beat> {
+        match self.asking.as_mut()?.try_recv() {
+            Ok(beat) => {
+                self.asking = None;
+                Some(beat)
+            }
+            Err(TryRecvError::Closed) => {
+                self.asking = None;
+                None
+            }
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
+    /// Nothing is told before it is durable.
+    fn write(&mut self, shared: &Arc<Shared>, alive: Alive, serves: Option<CopyReport>) {
+        let shared = Arc::clone(shared);
+        self.writing = Some(tokio::task::spawn_blocking(move || match write(&shared.options.data_dir, &alive) {
+            Ok(()) => {
+                shared.set_alive(Some(alive));
+                shared.set_serves(serves);
+            }
+            Err(error) => tracing::warn!(%error, "the volume does not say any more how far its data set has come"),
+        }));
+    }
+}
+
+/// Asks the agent of `primary` how far it has come; silent if that agent is, or its primary is not in service.
+fn ask(shared: &Arc<Shared>, primary: NodeId, at: IpAddr) -> oneshot::Receiver<Beat> {
+    let (told, answer) = oneshot::channel();
+    let shared = Arc::clone(shared);
+    tokio::spawn(async move {
+        let word = tokio::time::timeout(ANSWER, shared.fellows.ask(at)).await;
+        if let Ok(Ok(Word::Report(report))) = word
+            && let Some(serves) = report.serves.filter(|serves| serves.of == primary.as_str())
+        {
+            // Nobody waits any more if the copy is another's by now.
+            let _ = told.send(serves.beat);
+        }
+    });
+    answer
 }
 
 #[cfg(test)]
@@ -140,18 +220,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_volume_says_when_it_was_in_service_or_nothing() {
+    fn a_volume_says_how_far_it_had_come_or_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path()).unwrap(), None);
-        let alive = Alive { at_millis: 5_000, copy_of: Some("a".repeat(40)) };
+        assert_eq!(read(dir.path()), None);
+        let alive = Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: Some("a".repeat(40)) };
         write(dir.path(), &alive).unwrap();
-        assert_eq!(read(dir.path()).unwrap().as_ref(), Some(&alive));
-        let at = |millis| Timestamp::from_millisecond(millis).unwrap();
-        assert_eq!([6_500, 5_000, 0].map(|now| alive.ago(at(now)).as_millis()), [1_500, 0, 0]);
-        assert_eq!(alive.copy(at(6_000)), Some(CopyReport { of: "a".repeat(40), whole_millis_ago: 1_000 }));
-        assert_eq!(Alive { copy_of: None, ..alive }.copy(at(6_000)), None);
-        fs::write(dir.path().join(FILE), "{").unwrap();
-        assert_eq!(read(dir.path()).unwrap(), None);
+        assert_eq!(read(dir.path()).as_ref(), Some(&alive));
+        assert_eq!(alive.copy(), Some(CopyReport { of: "a".repeat(40), beat: alive.beat }));
+        assert_eq!(Alive { copy_of: None, ..alive }.copy(), None);
+        for illegible in ["{", r#"{"atMillis":5000,"copyOf":null}"#, ""] {
+            fs::write(dir.path().join(FILE), illegible).unwrap();
+            assert_eq!(read(dir.path()), None);
+        }
+        fs::remove_file(dir.path().join(FILE)).unwrap();
+        fs::create_dir(dir.path().join(FILE)).unwrap();
+        assert_eq!(read(dir.path()), None, "it cannot be read at all");
+    }
+
+    #[test]
+    fn a_later_primary_has_come_further_whatever_the_count() {
+        let beat = |epoch, count| Beat { epoch, count };
+        assert!(beat(5, 100) < beat(5, 101));
+        assert!(beat(5, 100) < beat(6, 1));
     }
 
     #[test]
@@ -164,10 +254,10 @@ mod tests {
             (table("master - 0 0 1 connected 0-5"), table(&format!("slave {:040x} 0 0 2 connected", 2)));
         let says = |text: &str, table: &[Node]| service(&Info::parse(text), table, true);
         let synced = "role:slave\nmaster_link_status:up\nmaster_sync_in_progress:0\naof_enabled:1\n";
-        let of = NodeId::parse(&format!("{:040x}", 2)).unwrap();
-        assert_eq!(says("role:master\n", &primary), Some(Service::Primary));
+        let [me, of] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
+        assert_eq!(says("role:master\n", &primary), Some(Service::Primary { me, epoch: 1 }));
         assert_eq!(says("role:master\n", &table("master - 0 0 1 connected")), None);
-        assert_eq!(says(synced, &replica), Some(Service::CopyOf(of)));
+        assert_eq!(says(synced, &replica), Some(Service::CopyOf { primary: of, at: [127, 84, 0, 2].into() }));
         assert_eq!(service(&Info::parse(synced), &replica, false), None, "what it keeps on disk is older");
         for (from, to) in [(":up", ":down"), ("progress:0", "progress:1"), ("aof_enabled:1", "aof_enabled:0")] {
             assert_eq!(says(&synced.replace(from, to), &replica), None, "{to}");

@@ -11,8 +11,9 @@ use crate::{
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
     identity::{self, Verdict},
     marker::{self, Owner},
+    peers::Answers,
     shared::Shared,
-    start::{self, Asked, Facts, Start},
+    start::{self, Asked, Facts, Owed, Start},
 };
 
 /// Pause between two looks while something is expected to change at once.
@@ -36,13 +37,10 @@ pub struct Admission {
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let began = Instant::now();
     let mut asked: Option<(resp::NodeId, Instant)> = None;
-    let mut last = None;
+    let (mut last, mut owed) = (None, Owed::default());
     loop {
-        let facts = gather(shared, began, asked.as_ref()).await?;
-        if start::shows_older_copy(&facts) {
-            // It must not be released as what it was: nobody but its replicas may say what its shard holds.
-            shared.report.send_modify(|report| report.node_id = None);
-        }
+        let facts = gather(shared, began, asked.as_ref(), owed).await?;
+        owed = facts.owed.clone();
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
         if last != Some(std::mem::discriminant(&decision)) {
@@ -93,37 +91,52 @@ async fn gather(
     shared: &Arc<Shared>,
     began: Instant,
     asked: Option<&(resp::NodeId, Instant)>,
+    owed: Owed,
 ) -> Result<Facts, disk::Error> {
     let inputs = shared.inputs();
     let survey = disk::survey(&shared.options.data_dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
     let holds_data = survey.holds_data();
     let foreign = foreign(shared)?;
-    let alive = alive::read(&shared.options.data_dir)?;
+    let alive = alive::read(&shared.options.data_dir);
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
-    shared.report.send_modify(|report| {
-        // Another member's identity is nothing that could be released here.
-        report.node_id = verdict.node_id().filter(|_| foreign.is_none()).map(ToString::to_string);
-        report.holds_data = holds_data;
-    });
     // Only an owner's start depends on what peers say.
-    let peers = match &verdict {
+    let answers = match &verdict {
         Verdict::Intact(me) if me.owned_slots() => shared.asker().gather(&me.peers, &me.id).await,
-        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => std::collections::BTreeMap::new(),
+        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => Answers::default(),
     };
-    Ok(Facts {
+    if let Some(beat) = answers.copies.values().max() {
+        shared.outgrow(*beat);
+    }
+    let mut facts = Facts {
         mode: inputs.config.mode,
         holds_data,
         foreign,
         written: survey.written,
-        alive: alive.map(|alive| alive.ago(Timestamp::now())),
+        beat: alive.map(|alive| alive.beat),
+        copies: answers.copies,
+        owed,
         append_only: inputs.config.append_only != AppendOnly::Off,
         verdict,
-        peers,
+        peers: answers.peers,
         waited: began.elapsed(),
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
-    })
+    };
+    facts.owed = start::remember(&facts);
+    publish(shared, &facts);
+    Ok(facts)
+}
+
+/// Tells what lies here, after what others say of it: the controller may release as it is what has a node ID.
+fn publish(shared: &Arc<Shared>, facts: &Facts) {
+    // Another member's identity is nothing that could be released here, and of what a replica has more of nobody but that replica may
+    // say what the shard holds.
+    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty();
+    shared.report.send_modify(|report| {
+        report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
+        report.holds_data = facts.holds_data;
+    });
 }
 
 /// Makes the member's own record that of a replica.

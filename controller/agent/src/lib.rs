@@ -43,7 +43,6 @@ pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -196,10 +195,6 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     if let Some(left) = process::left_running(&options.run_dir)? {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
         take_down(shared, &left, Instant::now()).await;
-        // What lies there was in service until now, without an agent that said so.
-        if let Some(alive) = alive::read(&options.data_dir)? {
-            alive::write(&options.data_dir, &alive::Alive { at_millis: Timestamp::now().as_millisecond(), ..alive })?;
-        }
     }
     engine::await_image(shared).await;
     parameters::await_usable(shared).await;

@@ -12,6 +12,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use resp::{Command, Connection, Credentials, Error, Info, Node, NodeId, Options};
+use types::agent::Beat;
 
 use crate::{
     fellows::{Fellows, Word},
@@ -24,6 +25,28 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
 const AT_ONCE: usize = 16;
 /// Most peers that are asked: those of a large cluster know enough long before the last.
 const PEERS_MAX: usize = 128;
+
+/// What those have told who were asked.
+#[derive(Debug, Default)]
+pub struct Answers {
+    /// Whose Redis answered.
+    pub peers: BTreeMap<NodeId, Peer>,
+    /// How far the copies of the asking member's data had come that lie on volumes, by the words of the agents there, whether or not
+    /// their Redis answers.
+    pub copies: BTreeMap<NodeId, Beat>,
+}
+
+impl Answers {
+    fn add(&mut self, id: NodeId, copy: Option<Beat>, peer: Option<Peer>) {
+        if let Some(beat) = copy {
+            let noted = self.copies.entry(id.clone()).or_default();
+            *noted = beat.max(*noted);
+        }
+        if let Some(peer) = peer {
+            self.peers.insert(id, peer);
+        }
+    }
+}
 
 /// How to reach peers.
 #[derive(Clone, Debug)]
@@ -55,12 +78,12 @@ pub enum NoPeer {
 
 impl Asker {
     /// Asks everybody that the table names, and then those whose present address the answers reveal.
-    pub async fn gather(&self, known: &[Node], me: &NodeId) -> BTreeMap<NodeId, Peer> {
-        let mut tried = BTreeSet::new();
-        let mut answered = self.ask_all(known, me, &mut tried).await;
-        let told: Vec<Node> = answered.values().flat_map(|peer| peer.table.iter().cloned()).collect();
-        answered.extend(self.ask_all(&told, me, &mut tried).await);
-        answered
+    pub async fn gather(&self, known: &[Node], me: &NodeId) -> Answers {
+        let (mut tried, mut answers) = (BTreeSet::new(), Answers::default());
+        self.ask_all(known, me, &mut tried, &mut answers).await;
+        let told: Vec<Node> = answers.peers.values().flat_map(|peer| peer.table.iter().cloned()).collect();
+        self.ask_all(&told, me, &mut tried, &mut answers).await;
+        answers
     }
 
     async fn ask_all(
@@ -68,28 +91,27 @@ impl Asker {
         nodes: &[Node],
         me: &NodeId,
         tried: &mut BTreeSet<(NodeId, SocketAddr)>,
-    ) -> BTreeMap<NodeId, Peer> {
+        answers: &mut Answers,
+    ) {
         let targets: Vec<(NodeId, SocketAddr)> = nodes
             .iter()
             .filter(|node| node.id != *me && !node.flags.handshake)
             .filter_map(|node| Some((node.id.clone(), node.address?)))
             .filter(|target| tried.len() < PEERS_MAX && tried.insert(target.clone()))
             .collect();
-        stream::iter(targets)
-            .map(|(id, address)| async move {
-                let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me));
-                match asked.await.unwrap_or(Err(NoPeer::Late(address))) {
-                    Ok(peer) => Some((id, peer)),
-                    Err(error) => {
-                        tracing::debug!(%id, %address, %error, "a peer did not answer");
-                        None
-                    }
-                }
-            })
-            .buffer_unordered(AT_ONCE)
-            .filter_map(|answer| async move { answer })
-            .collect()
-            .await
+        let asked = stream::iter(targets).map(|(id, address)| async move {
+            let mut copy = None;
+            let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me, &mut copy));
+            let peer = asked.await.unwrap_or(Err(NoPeer::Late(address)));
+            if let Err(error) = &peer {
+                tracing::debug!(%id, %address, %error, "a peer did not answer");
+            }
+            (id, copy, peer.ok())
+        });
+        let mut asked = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
+        while let Some((id, copy, peer)) = asked.next().await {
+            answers.add(id, copy, peer);
+        }
     }
 
     /// Opens a connection to a peer and makes sure that it is who it should be: first by the agent at its address, then by its own word.
@@ -112,12 +134,20 @@ impl Asker {
         if is_it { Ok(connection) } else { Err(NoPeer::Another(address)) }
     }
 
-    async fn ask(&self, id: &NodeId, address: SocketAddr, me: &NodeId) -> Result<Peer, NoPeer> {
+    /// `noted` is what its agent has told, and stays told if its Redis does not answer.
+    async fn ask(
+        &self,
+        id: &NodeId,
+        address: SocketAddr,
+        me: &NodeId,
+        noted: &mut Option<Beat>,
+    ) -> Result<Peer, NoPeer> {
         let word = self.fellows.ask(address.ip()).await?;
+        *noted = copy(&word, id, me);
         let mut connection = self.log_in(id, address).await?;
         let table = connection.cluster_nodes().await?;
         let info = connection.info(&["replication", "persistence", "keyspace"]).await?;
-        Ok(Peer { recorded: recorded(&word, me), ..peer(address, table, &info) })
+        Ok(peer(address, table, &info))
     }
 
     /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
@@ -131,11 +161,12 @@ impl Asker {
     }
 }
 
-/// How long ago its volume held a whole copy of `me`'s data, by its agent's word.
-fn recorded(word: &Word, me: &NodeId) -> Option<Duration> {
+/// How far the copy of `me`'s data had come that lies on the volume of `id`, by its agent's word. One that was started blank does not know
+/// its node ID; who has a copy of this member's is one of its replicas all the same.
+fn copy(word: &Word, id: &NodeId, me: &NodeId) -> Option<Beat> {
     let Word::Report(report) = word else { return None };
-    let copy = report.copy.as_ref().filter(|copy| copy.of == me.as_str())?;
-    Some(Duration::from_millis(copy.whole_millis_ago))
+    let is_it = report.node_id.as_ref().is_none_or(|told| told == id.as_str());
+    report.copy.as_ref().filter(|copy| is_it && copy.of == me.as_str()).map(|copy| copy.beat)
 }
 
 /// Reads what one peer said about itself.
@@ -152,7 +183,6 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
-        recorded: None,
         keys: info.keys(),
     }
 }

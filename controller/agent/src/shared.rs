@@ -1,14 +1,13 @@
 //! What the parts of one agent share: its options, its phase, its Redis, and the controller's word.
 
 use std::sync::{
-    Arc, Mutex, PoisonError,
+    Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
 
 use certs::Reloading;
-use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
-use types::agent::{AgentPhase, AgentReport, ReleaseHow};
+use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, ReleaseHow};
 
 use crate::{
     alive::Alive,
@@ -22,6 +21,17 @@ use crate::{
 
 /// Backups stream one at a time: each costs Redis a fork.
 const SNAPSHOTS_AT_ONCE: usize = 1;
+
+/// How far the own data set had come.
+#[derive(Debug, Default)]
+struct Kept {
+    /// As its volume says.
+    alive: Option<Alive>,
+    /// As a primary in service tells its replicas.
+    serves: Option<CopyReport>,
+    /// As replicas have noted.
+    noted: Beat,
+}
 
 /// Shared by all tasks.
 #[derive(Debug)]
@@ -42,8 +52,8 @@ pub struct Shared {
     pub own: Secret,
     /// How other agents of the cluster are reached.
     pub fellows: Fellows,
-    /// When the own data set was last in service, as its volume says.
-    alive: Mutex<Option<Alive>>,
+    /// How far the own data set had come.
+    kept: Mutex<Kept>,
     /// Parameters that are being tried, or were refused.
     pub trials: Trials,
     /// The user of replication is switched on; it stays so for as long as the process runs.
@@ -72,6 +82,7 @@ impl Shared {
                 holds_data: false,
                 starts: 0,
                 copy: None,
+                serves: None,
                 refused: None,
                 not_set: std::collections::BTreeMap::new(),
             }),
@@ -79,7 +90,7 @@ impl Shared {
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             own: Secret::random(),
             fellows,
-            alive: Mutex::new(None),
+            kept: Mutex::default(),
             trials: Trials::default(),
             replicas: AtomicBool::new(false),
             old_replicas: AtomicBool::new(false),
@@ -98,15 +109,40 @@ impl Shared {
     /// What is told to those who ask.
     #[must_use]
     pub fn told(&self) -> AgentReport {
-        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
-        let copy = alive.as_ref().and_then(|alive| alive.copy(Timestamp::now()));
-        drop(alive);
-        AgentReport { copy, ..self.report.borrow().clone() }
+        let kept = self.kept();
+        let copy = kept.alive.as_ref().and_then(Alive::copy);
+        // One that is not in service may be older than what its replicas have noted.
+        let serves = kept.serves.clone().filter(|_| self.phase() == AgentPhase::Running);
+        drop(kept);
+        AgentReport { copy, serves, ..self.report.borrow().clone() }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The volume says this of its data set.
     pub fn set_alive(&self, alive: Option<Alive>) {
-        *self.alive.lock().unwrap_or_else(PoisonError::into_inner) = alive;
+        self.kept().alive = alive;
+    }
+
+    /// This primary is in service, and that lies on its volume; or it is none.
+    pub fn set_serves(&self, serves: Option<CopyReport>) {
+        self.kept().serves = serves;
+    }
+
+    /// A replica has noted this beat of the own data set: those to come must be greater, whatever the volume says.
+    pub fn outgrow(&self, beat: Beat) {
+        let mut kept = self.kept();
+        kept.noted = kept.noted.max(beat);
+    }
+
+    /// The beat of a primary at this configuration epoch that follows all that are known.
+    #[must_use]
+    pub fn next_beat(&self, epoch: u64) -> Beat {
+        let kept = self.kept();
+        let last = kept.alive.as_ref().map(|alive| alive.beat).unwrap_or_default().max(kept.noted);
+        Beat { epoch: epoch.max(last.epoch), count: last.count.saturating_add(1) }
     }
 
     /// Whether replicas are let in.

@@ -10,13 +10,16 @@
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
 use resp::{Node, NodeId};
-use types::{agent::ReleaseHow, cluster::Mode};
+use types::{
+    agent::{Beat, ReleaseHow},
+    cluster::Mode,
+};
 
 use crate::identity::{Identity, Verdict};
 
 mod older;
 
-pub use older::shows_older_copy;
+pub use older::{Owed, remember};
 
 /// How long a member with data waits for peers before it starts as it is.
 pub const PEERS_LIMIT: Duration = Duration::from_secs(3);
@@ -42,8 +45,13 @@ pub struct Facts {
     pub foreign: Option<String>,
     /// How long ago the data set was last written; `None`: there is none.
     pub written: Option<Duration>,
-    /// How long ago it was last in service, by what lies beside it; `None`: it does not say.
-    pub alive: Option<Duration>,
+    /// How far it had come, by what lies beside it; `None`: it does not say.
+    pub beat: Option<Beat>,
+    /// How far the copies of this member's data had come that lie on others' volumes, by their agents' words: also of those whose Redis
+    /// does not answer, who are no peers.
+    pub copies: BTreeMap<NodeId, Beat>,
+    /// Who has shown, in this look or an earlier one, to have more.
+    pub owed: Owed,
     /// The configuration keeps every write (append-only file): files must be there once the member owned slots.
     pub append_only: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
@@ -81,8 +89,6 @@ pub struct Peer {
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
-    /// How long ago the disk that it was started from held a whole copy of this member's data, by its agent's word.
-    pub recorded: Option<Duration>,
     /// Keys it holds.
     pub keys: i64,
 }
@@ -94,16 +100,6 @@ impl Peer {
 
     fn replicates(&self, id: &NodeId) -> bool {
         self.myself().is_some_and(|node| node.primary.as_ref() == Some(id))
-    }
-
-    /// How long ago its copy is known to have been whole.
-    fn whole_ago(&self) -> Option<Duration> {
-        match self.link_down_for {
-            None => Some(Duration::ZERO),
-            // The process has never had the link: what it holds is what lay on its disk.
-            Some(Duration::MAX) => self.recorded,
-            Some(since) => Some(since),
-        }
     }
 
     fn has_whole_copy(&self) -> bool {
@@ -163,6 +159,8 @@ pub fn decide_start(facts: &Facts) -> Start {
     }
     match (facts.released, &facts.verdict) {
         (Some(ReleaseHow::Blank), _) => return Start::Blank { quarantine: true },
+        // Who spoke knew less than this: replicas that have more would copy what lies here.
+        (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if !facts.owed.is_empty() => {}
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
         }

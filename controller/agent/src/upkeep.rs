@@ -145,10 +145,7 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         if shared.inputs().config.mode == Mode::Cluster
             && let Some((look, service)) = look(shared, shard).await
         {
-            let due = service.and_then(|service| keeper.note(&shared.options.data_dir, service, Timestamp::now()));
-            if due.is_some() {
-                shared.set_alive(due);
-            }
+            keeper.note(shared, service);
             let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
             if let Some(forbidden) = promotion.decide(&look, since_last) {
                 let value = if forbidden { "yes" } else { "no" };

@@ -158,6 +158,7 @@ mod tests {
             holds_data: true,
             starts: 1,
             copy: None,
+            serves: None,
             refused: None,
             not_set: [].into(),
         };

@@ -1,55 +1,107 @@
 //! A volume that went back: a snapshot was restored to its claim, a storage system lost its last hours. Pure.
 //!
 //! Everything on it agrees with itself; others know later things of this member. Two show it: a configuration epoch that they know and its
-//! record does not (Redis syncs its record before it tells anybody of a new one), and a replica that was fed later than the volume was in
-//! service. Redis would let its replicas copy the older data. That is never right while they have more, so what is not known is waited
-//! for, without a limit.
+//! record does not (Redis syncs its record before it tells anybody of a new one), and a beat that a replica has noted and the volume has
+//! not come to (the agent syncs it before it tells anybody). Redis would let its replicas copy the older data. That is never right while
+//! they have more, so what is not known is waited for, without a limit, and what was seen once counts until it is disproved.
 
-use std::time::Duration;
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use resp::NodeId;
+use types::agent::Beat;
 
-use super::{Facts, Peer, Start, is_current, quorum, successor, told_replicas, votes, wait_or_hold};
+use super::{Facts, Peer, RESTART, Start, quorum, told_replicas, voters, votes, wait_or_hold};
 use crate::identity::{Identity, Verdict};
 
-/// A replica that was fed this much later than the volume says it was in service was fed from another one. A member says so every
-/// 10 s while its Redis answers, and one that does not answer is ended after 60 s.
-const OUTLIVED: Duration = Duration::from_secs(120);
+/// What this process has seen of others having more than the volume: it outlasts the looks in which the witness is silent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owed {
+    /// The latest configuration epoch at which others knew this member as a primary, if its own record has not come to it.
+    pub epoch: Option<u64>,
+    /// Replicas that have more or may have, and the beat that they have noted.
+    pub replicas: BTreeMap<NodeId, Option<Beat>>,
+}
 
-/// Whether it was a primary, and others know later things of it than its volume does: only they may say what its shard holds.
+impl Owed {
+    /// Whether nobody may have more.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.replicas.is_empty()
+    }
+}
+
+/// What is owed after one more look. `facts.owed` is what was before it.
 #[must_use]
-pub fn shows_older_copy(facts: &Facts) -> bool {
-    let Verdict::Intact(me) = &facts.verdict else { return false };
-    let outlived = |peer: &Peer| peer.replicates(&me.id) && peer.has_whole_copy() && has_outlived(facts, peer);
-    facts.holds_data && me.owned_slots() && (later_epoch(me, facts).is_some() || facts.peers.values().any(outlived))
+pub fn remember(facts: &Facts) -> Owed {
+    let Verdict::Intact(me) = &facts.verdict else { return Owed::default() };
+    if !facts.holds_data || !me.owned_slots() {
+        return Owed::default();
+    }
+    let mut owed = facts.owed.clone();
+    owed.epoch = owed.epoch.max(later_epoch(me, facts));
+    for (replica, beat) in &facts.copies {
+        if facts.beat.is_some_and(|own| own < *beat) {
+            let noted = owed.replicas.entry(replica.clone()).or_default();
+            *noted = (*noted).max(Some(*beat));
+        }
+    }
+    if owed.epoch.is_some() {
+        for replica in told_replicas(me, facts) {
+            owed.replicas.entry(replica.id.clone()).or_insert_with(|| facts.copies.get(&replica.id).copied());
+        }
+    }
+    owed.replicas.retain(|replica, _| !is_settled(me, facts, replica));
+    owed
+}
+
+/// Whether a replica is known to have no more than the volume, or to be gone for good.
+fn is_settled(me: &Identity, facts: &Facts, replica: &NodeId) -> bool {
+    let noted = facts.copies.get(replica);
+    let Some(peer) = facts.peers.get(replica) else {
+        let answered = voters(me).filter(|voter| facts.peers.contains_key(&voter.id)).count();
+        let is_told = facts.peers.values().any(|peer| peer.table.iter().any(|node| node.id == *replica));
+        return noted.is_none() && !is_told && answered >= quorum(me);
+    };
+    let is_ready = !peer.syncing && !peer.loading;
+    let has_less = facts.beat.zip(noted).is_some_and(|(own, noted)| *noted <= own) && !was_fed_last(facts, peer);
+    is_ready && (!peer.replicates(&me.id) || !peer.has_whole_copy() || has_less)
 }
 
 /// What becomes of it. `None`: nothing shows that it went back, or that anybody has more than it.
 pub(super) fn decide(me: &Identity, facts: &Facts) -> Option<Start> {
-    let epoch = later_epoch(me, facts);
-    let has_more = |peer: &Peer| has_outlived(facts, peer) || epoch.is_some() && is_current(facts, peer);
-    if let Some((replica, peer)) = successor(me, facts, has_more) {
-        let (votes, quorum) = (votes(me, facts, replica), quorum(me));
-        if votes >= quorum {
-            return Some(Start::AskFailover { replica: replica.clone(), address: peer.address });
-        }
-        let why = epoch.map_or_else(|| outlived_because(facts, replica, peer), |epoch| epoch_because(me, epoch));
-        return Some(wait_or_hold(
-            facts,
-            format!(
-                "{why}. Replica {replica} is to take over; {votes} primaries that know it answer where {quorum} are needed"
-            ),
-        ));
+    if facts.owed.is_empty() {
+        return None;
     }
-    let why = epoch_because(me, epoch?);
-    let untold = |peer: &Peer| peer.whole_ago().is_none();
-    if let Some((replica, peer)) = successor(me, facts, untold) {
-        let keys = peer.keys;
-        let reason = format!("{why}. Replica {replica} holds {keys} keys, and nobody can tell how old its copy is");
+    let why = because(me, facts);
+    let mut all = told_replicas(me, facts).map(|replica| &replica.id).chain(facts.owed.replicas.keys());
+    if let Some(replica) = all.find(|replica| !facts.peers.contains_key(replica)) {
+        let what = if facts.copies.contains_key(replica) {
+            "whose Redis is not ready, has more"
+        } else {
+            "which does not answer, may have more"
+        };
+        return Some(wait_or_hold(facts, format!("{why}. Replica {replica}, {what}")));
+    }
+    let owed = facts.owed.replicas.iter().filter_map(|(id, beat)| Some((id, beat, facts.peers.get(id)?)));
+    let (replica, _, peer) = owed.max_by_key(|(id, beat, peer)| (*beat, peer.offset, Reverse(*id)))?;
+    if !peer.has_whole_copy() {
+        return Some(wait_or_hold(facts, format!("{why}. Replica {replica}, whose Redis is not ready, has more")));
+    }
+    if !was_fed_last(facts, peer) {
+        let reason = format!(
+            "{why}. Replica {replica} holds {} keys, and nobody can tell whether it had everything when this member died. To go on \
+             with what it has: `failover` with mode Force and acceptDataLoss",
+            peer.keys
+        );
         return Some(wait_or_hold(facts, reason));
     }
-    let silent = told_replicas(me, facts).find(|replica| !facts.peers.contains_key(&replica.id))?;
-    Some(wait_or_hold(facts, format!("{why}. Replica {}, which does not answer, may have more", silent.id)))
+    let (votes, quorum) = (votes(me, facts, replica), quorum(me));
+    if votes >= quorum {
+        return Some(Start::AskFailover { replica: replica.clone(), address: peer.address });
+    }
+    let whom =
+        format!("Replica {replica} is to take over; {votes} primaries that know it answer where {quorum} are needed");
+    Some(wait_or_hold(facts, format!("{why}. {whom}")))
 }
 
 /// The configuration epoch at which others know this member as a primary, if it is later than what its own record says.
@@ -59,21 +111,27 @@ fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
     mine.max().filter(|epoch| *epoch > me.config_epoch)
 }
 
-/// Whether it was fed by this member when, as the volume says, that was not in service any more.
-fn has_outlived(facts: &Facts, peer: &Peer) -> bool {
-    let [alive, whole] = [facts.alive, peer.whole_ago()];
-    alive.zip(whole).is_some_and(|(alive, whole)| whole.saturating_add(OUTLIVED) < alive)
+/// Its link was there until this process died. Only then it has what was acknowledged last, and may be asked without a person's word.
+fn was_fed_last(facts: &Facts, peer: &Peer) -> bool {
+    peer.offset > 0 && peer.link_down_for.unwrap_or_default() <= facts.waited.saturating_add(RESTART)
 }
 
-fn outlived_because(facts: &Facts, replica: &NodeId, peer: &Peer) -> String {
-    let seconds = |ago: Option<Duration>| ago.unwrap_or_default().as_secs();
-    let (alive, whole) = (seconds(facts.alive), seconds(peer.whole_ago()));
-    format!(
-        "its volume is an older copy: it was last in service {alive} s ago, and replica {replica} had a whole copy {whole} s ago"
-    )
-}
-
-fn epoch_because(me: &Identity, epoch: u64) -> String {
-    let own = me.config_epoch;
-    format!("its volume is an older copy: it says configuration epoch {own}, and others know this member at {epoch}")
+fn because(me: &Identity, facts: &Facts) -> String {
+    let further = facts.owed.replicas.iter().filter_map(|(id, beat)| Some((beat.as_ref()?, id)));
+    let further = further.max().filter(|(beat, _)| facts.beat.is_some_and(|own| own < **beat));
+    match (further, facts.owed.epoch) {
+        (Some((beat, replica)), _) => {
+            let own = facts.beat.unwrap_or_default();
+            format!(
+                "its volume is an older copy: it says beat {} of configuration epoch {}, and replica {replica} had a whole copy at beat \
+                 {} of epoch {}",
+                own.count, own.epoch, beat.count, beat.epoch
+            )
+        }
+        (None, epoch) => format!(
+            "its volume is an older copy: it says configuration epoch {}, and others know this member at {}",
+            me.config_epoch,
+            epoch.unwrap_or_default()
+        ),
+    }
 }
