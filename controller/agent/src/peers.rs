@@ -221,6 +221,11 @@ mod tests {
 
     /// Answers one connection as an agent of `cluster`, with `status`.
     async fn agent(ip: IpAddr, certificates: Reloading, status: &'static str) {
+        saying(ip, certificates, status, String::new()).await;
+    }
+
+    /// The same with a report.
+    async fn saying(ip: IpAddr, certificates: Reloading, status: &'static str, report: String) {
         let tls = certificates.server_config(ClientAuth::Requested, &[certs::ALPN_H1]).unwrap();
         let listener = TcpListener::bind(SocketAddr::new(ip, PORT_AGENT)).await.unwrap();
         tokio::spawn(async move {
@@ -229,7 +234,7 @@ mod tests {
             let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(tls).accept(stream).await else { return };
             let mut head = [0; 1024];
             if stream.read(&mut head).await.unwrap_or_default() > 0 {
-                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\n\r\n");
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{report}", report.len());
                 stream.write_all(answer.as_bytes()).await.unwrap();
             }
         });
@@ -269,6 +274,29 @@ mod tests {
         let (reached_again, error) = opened(&asker(&authority), ip).await;
         assert!(matches!(error, NoPeer::Agent(crate::fellows::Error::Connect { .. })), "{error}");
         assert_eq!([was_reached, reached_again], [false, false]);
+    }
+
+    #[tokio::test]
+    async fn what_lies_on_a_volume_is_told_while_the_redis_there_does_not_answer() {
+        let authority = Authority::create("agents").unwrap();
+        let [me, other, replica] = ["a", "b", "c"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
+        let beat = Beat { epoch: 5, count: 50 };
+        for (last, node, of, copies) in [
+            (4, replica.as_str(), &me, BTreeMap::from([(replica.clone(), beat)])),
+            (5, replica.as_str(), &other, BTreeMap::new()),
+            (6, other.as_str(), &me, BTreeMap::new()),
+        ] {
+            let ip = IpAddr::from([127, 84, 250, last]);
+            let report = serde_json::json!({
+                "pod": "orders-0-1", "phase": "Starting", "heldBecause": null, "nodeId": node, "holdsData": true, "starts": 0,
+                "copy": { "of": of.as_str(), "beat": beat },
+            });
+            saying(ip, certificates(&authority, "orders"), "200 OK", report.to_string()).await;
+            let line = format!("{replica} {ip}:{PORT_REDIS}@16379 slave {me} 0 0 5 connected\n");
+            let known = resp::nodes::parse(&line).unwrap();
+            let answers = asker(&authority).gather(&known, &me).await;
+            assert_eq!((answers.peers, answers.copies), (BTreeMap::new(), copies));
+        }
     }
 
     #[tokio::test]
