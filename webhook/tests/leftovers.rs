@@ -1,6 +1,6 @@
 //! What a former cluster of the same name left behind, and a new one that would not use it.
 
-use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, with_claim};
+use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, with_claim, with_cluster};
 use serde_json::{Value, json};
 use webhook::{Facts, decide::Objection, facts::Claim};
 
@@ -67,6 +67,20 @@ fn a_recovered_cluster_has_scaled_away_what_lies_beyond_its_shards() {
     assert_eq!(verdict, webhook::decide::Verdict::default());
     object["metadata"]["generation"] = json!(1);
     assert!(!ask("CREATE", "redisclusters", &object, &Value::Null, &five_shards()).is_allowed());
+}
+
+#[test]
+fn a_cluster_that_is_there_already_has_no_former_ones_volumes() {
+    let mut there = a_cluster(&with(&json!({"shards": 5})), &Value::Null);
+    for leaving in [Value::Null, json!("2026-01-01T00:00:00Z")] {
+        there["metadata"]["deletionTimestamp"] = leaving;
+        let facts = with_cluster(five_shards(), "orders", &there);
+        for again in [json!({"shards": 3}), json!({"shards": 3, "storage": null})] {
+            let verdict = created(&with(&again), &facts);
+            let told = verdict.warnings.iter().any(|text| text.contains("former"));
+            assert_eq!((denial(&verdict), told), (String::new(), false), "{again}");
+        }
+    }
 }
 
 #[test]

@@ -23,6 +23,10 @@ pub(super) fn check(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, 
         return;
     }
     let (spec, name) = (&new.spec, new.metadata.name.as_deref().unwrap_or_default());
+    // They are no former cluster's: it is there, and whoever creates it once more is told just that.
+    if facts.clusters.get(namespace, name).is_some() {
+        return;
+    }
     let claims: Vec<(&str, &Claim)> = facts.claims_of(namespace, name).collect();
     if spec.storage.is_none() {
         if let Some(named) = named(claims.iter().map(|(name, _)| *name)) {
