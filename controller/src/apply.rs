@@ -9,13 +9,13 @@ mod differs;
 mod growth;
 mod owners;
 mod repairs;
+mod walls;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use types::names;
@@ -103,7 +103,7 @@ pub async fn apply(
     }
     // Before the pods: nobody is at their doors before the walls stand.
     if let Some(policy) = &network_policy {
-        hand.one(&gathered.network_policies, policy.clone(), owner, |_, _| ()).await?;
+        walls::raise(&mut hand, gathered, policy, owner).await?;
     }
     for set in stateful_sets {
         hand.one(&gathered.stateful_sets, set, owner, keep_size_and_claims).await?;
@@ -111,14 +111,11 @@ pub async fn apply(
     for budget in &budgets {
         hand.one(&gathered.budgets, budget.clone(), owner, |_, _| ()).await?;
     }
+    walls::remove(&mut hand, gathered, network_policy.as_ref(), owner).await?;
     let mut applied = hand.applied;
     for budget in idle_budgets(gathered, &budgets, owner) {
         kubernetes.delete(budget).await?;
         applied.deleted.push(label(budget));
-    }
-    for policy in idle_policies(gathered, network_policy.as_ref(), owner) {
-        kubernetes.delete(policy).await?;
-        applied.deleted.push(label(policy));
     }
     growth::grow(kubernetes, gathered, resolved, (repairs, now), &mut applied).await?;
     Ok(applied)
@@ -172,17 +169,6 @@ fn idle_budgets<'a>(
     };
     let budgets = gathered.budgets.iter().filter(|(name, _)| !is_wanted(name) && !protects(name));
     budgets.map(|(_, budget)| &**budget).filter(|budget| owner_uid(*budget) == Some(owner.uid)).collect()
-}
-
-/// Policies of ours that are not asked for any more.
-fn idle_policies<'a>(
-    gathered: &'a Gathered,
-    wanted: Option<&NetworkPolicy>,
-    owner: Owner<'_>,
-) -> Vec<&'a NetworkPolicy> {
-    let wanted = wanted.and_then(|policy| policy.metadata.name.as_ref());
-    let policies = gathered.network_policies.iter().filter(|(name, _)| wanted != Some(name));
-    policies.map(|(_, policy)| &**policy).filter(|policy| owner_uid(*policy) == Some(owner.uid)).collect()
 }
 
 /// What it takes to write one object after the other.

@@ -358,6 +358,63 @@ async fn secrets_of_a_deleted_predecessor_are_inherited_but_not_beside_its_membe
     assert_eq!(owner["redis.kun.io/owner-uid"], "u2");
 }
 
+/// A quota, a rule of the installation, or somebody else's policy of that name.
+#[tokio::test]
+async fn a_policy_that_cannot_be_written_keeps_the_first_pods_from_starting_and_stops_no_others() {
+    let scene = Scene::new(&json!({}));
+    let policy = "NetworkPolicy orders-members";
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    scene.memory.forbid(Some("networkpolicies"));
+    assert!(scene.apply_at(&mut repairs, start).await.is_err());
+    assert_eq!(scene.memory.names("statefulsets"), Vec::<String>::new());
+    scene.memory.forbid(None);
+    scene.apply_at(&mut repairs, start).await.unwrap();
+    // As it is of a cluster that is older than its policy.
+    scene.memory.clear("networkpolicies");
+    scene.memory.clear("services");
+    scene.memory.forbid(Some("networkpolicies"));
+    scene.memory.take_writes();
+    let told = vec![format!(
+        "{policy} cannot be written, and members are reached as before: creating {policy}: Forbidden (403)"
+    )];
+    let later = start + types::patience::MOST;
+    for (at, asked) in [(start, true), (start, false), (later, true)] {
+        let applied = scene.apply_at(&mut repairs, at).await.unwrap();
+        assert_eq!(applied.refused, told);
+        let writes = scene.memory.take_writes();
+        assert_eq!(writes.contains(&"POST networkpolicies/orders-members".to_owned()), asked, "{writes:?}");
+    }
+    assert_eq!(scene.memory.names("services").len(), 2);
+    scene.memory.forbid(None);
+    let applied = scene.apply_at(&mut repairs, later + types::patience::MOST).await.unwrap();
+    assert_eq!((applied.created, applied.refused), (vec![policy.to_owned()], vec![]));
+    scene.memory.change("networkpolicies", "orders-members", |policy| {
+        policy["metadata"]["annotations"]["redis.kun.io/owner-uid"] = json!("u2");
+    });
+    let applied = scene.apply().await.unwrap();
+    let theirs = format!("{policy} exists and belongs to the RedisCluster u2; it is not touched");
+    assert_eq!(applied.refused, [format!("{policy} cannot be written, and members are reached as before: {theirs}")]);
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_deleted_is_told_and_stops_nothing_else() {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    scene.memory.put("redisclusters", cluster(&json!({"networkPolicy": {"enabled": false}})));
+    scene.memory.forbid(Some("networkpolicies"));
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    let policy = "NetworkPolicy orders-members";
+    let told =
+        format!("{policy} cannot be deleted, and members are reached as before: deleting {policy}: Forbidden (403)");
+    scene.memory.take_writes();
+    for asked in [true, false] {
+        let applied = scene.apply_at(&mut repairs, start).await.unwrap();
+        let writes = scene.memory.take_writes();
+        let has_asked = writes.contains(&"DELETE networkpolicies/orders-members".to_owned());
+        assert_eq!((applied.refused, has_asked), (vec![told.clone()], asked), "{writes:?}");
+    }
+}
+
 #[tokio::test]
 async fn claims_grow_with_the_specification_and_never_shrink() {
     let scene = Scene::new(&json!({"storage": {"size": "2Gi"}}));

@@ -27,7 +27,7 @@ pub(super) async fn grow(
     let is_small = |claim: &&PersistentVolumeClaim| asks_for(claim).is_some_and(|size| size.bytes() < volume.bytes);
     let small: Vec<_> = gathered.claims.values().map(Arc::as_ref).filter(is_small).collect();
     if small.is_empty() {
-        repairs.forget_refusals();
+        repairs.forget_refusals("PersistentVolumeClaim");
     }
     let mut left = small.len();
     for live in &small {

@@ -55,9 +55,9 @@ impl Repairs {
         self.refused.insert(object.to_owned(), Refusal { wish, why, at: now });
     }
 
-    /// Nothing of what was refused is wished any more: should it be again, it is asked for at once.
-    pub fn forget_refusals(&mut self) {
-        self.refused.clear();
+    /// Nothing of what was refused of this kind is wished any more: should it be again, it is asked for at once.
+    pub fn forget_refusals(&mut self, kind: &str) {
+        self.refused.retain(|object, _| object.split_once(' ').is_none_or(|(of, _)| of != kind));
     }
 }
 
@@ -95,7 +95,9 @@ mod tests {
         assert_eq!(repairs.refusal("Claim a", "3Gi", start), None);
         assert_eq!(repairs.refusal("Claim b", "2Gi", start), None);
         assert_eq!(repairs.refusal("Claim a", "2Gi", start + patience::MOST), None);
-        repairs.forget_refusals();
+        repairs.forget_refusals("Service");
+        assert_eq!(repairs.refusal("Claim a", "2Gi", start), Some("no"));
+        repairs.forget_refusals("Claim");
         assert_eq!(repairs.refusal("Claim a", "2Gi", start), None);
     }
 }

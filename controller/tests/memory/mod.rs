@@ -36,6 +36,7 @@ struct Held {
     objects: BTreeMap<Id, Value>,
     version: u64,
     writes: Vec<String>,
+    forbidden: Option<&'static str>,
 }
 
 /// One request, as far as it matters here.
@@ -69,6 +70,11 @@ impl Memory {
     pub(crate) fn names(&self, plural: &str) -> Vec<String> {
         let held = self.held.lock().unwrap();
         held.objects.keys().filter(|(kind, _)| kind == plural).map(|(_, name)| name.clone()).collect()
+    }
+
+    /// From now on nothing of this kind may be written; `None`: everything may.
+    pub(crate) fn forbid(&self, plural: Option<&'static str>) {
+        self.held.lock().unwrap().forbidden = plural;
     }
 
     /// Writes since the last call, as `METHOD plural/name`.
@@ -181,6 +187,9 @@ impl Held {
         let verb = if content_type.starts_with("application/apply-patch") { "APPLY" } else { method.as_str() };
         if verb != "GET" {
             self.writes.push(format!("{verb} {plural}/{name}"));
+        }
+        if verb != "GET" && self.forbidden == Some(plural) {
+            return refusal(StatusCode::FORBIDDEN, "Forbidden");
         }
         match (verb, live) {
             ("GET", Some(live)) => (StatusCode::OK, live),
