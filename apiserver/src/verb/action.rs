@@ -20,12 +20,11 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     let parent_kind = parent_kind.unwrap_or(work.route.kind);
     let kind = record_kind(work, parent_kind, action)?;
     let body = incoming::body_of_action(work, kind, bytes, content_type, options.validation)?;
-    // One at a time: otherwise two requests could both find that no other operation runs.
-    let _turn = work.actions.lock().await;
     let parent = work.storage.live(parent_kind, &work.key()?).await?;
     check_parent(parent_kind, &parent.value, parent.object.revision().0, &body)?;
     let mut record = action.build(&parent.value, without_preconditions(body))?;
     incoming::default(kind, &mut record);
+    // Asked again in turn, before the write: admission may take long, and nobody waits for that of others.
     action.check(&parent.value, &record, &others(work, kind, action)?)?;
     let record = admit_action(work, parent_kind, kind, record, &options).await?;
     let mut attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));

@@ -167,7 +167,7 @@ async fn make(work: &Work<'_>, config: &Value, options: &WriteOptions) -> Result
         return Err(refused.clone());
     }
     let attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
-    let json = create::store_in_turn(work, kind, object, attributes).await?;
+    let json = create::store_beside(work, kind, object, attributes).await?;
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }
 

@@ -19,7 +19,7 @@ use crate::{
     storage::{self, Storage, WriteError},
 };
 
-/// Held while such an object is checked and written; nothing for other kinds.
+/// Held while such an object is checked the last time and written, and while nobody else is asked; nothing for other kinds.
 pub(super) async fn turn<'a>(work: &Work<'a>, kind: &Kind) -> Option<MutexGuard<'a, ()>> {
     match kind.strategy.exclusive_by() {
         Some(_) => Some(work.actions.lock().await),

@@ -31,7 +31,7 @@ pub async fn create(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result
     let object = incoming::object(work, kind, bytes, content_type, options.validation)?;
     let attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
     let object = owned_by(work, kind, object, &options.manager);
-    let json = store_in_turn(work, kind, object, attributes).await?;
+    let json = store_beside(work, kind, object, attributes).await?;
     Ok(Answer::Object { created: true, kind_of: kind.plural.to_owned(), json })
 }
 
@@ -76,9 +76,9 @@ pub enum Identity {
     },
 }
 
-/// Everything after decoding and defaults, for who makes an object by itself: one at a time where they get in each other's way.
-pub async fn store_in_turn(work: &Work<'_>, kind: &Kind, object: Value, attributes: Attributes) -> Result<Bytes> {
-    let _turn = beside::turn(work, kind).await;
+/// Everything after decoding and defaults, for who makes an object by itself; where such objects get in each other's way, it is looked
+/// once more after the write.
+pub async fn store_beside(work: &Work<'_>, kind: &Kind, object: Value, attributes: Attributes) -> Result<Bytes> {
     let is_dry = attributes.dry_run;
     let json = admit_and_store(work, kind, object, attributes).await?;
     if !is_dry && kind.strategy.exclusive_by().is_some() {
@@ -166,6 +166,9 @@ async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attribu
     attributes.object = Some(Arc::clone(&object));
     work.admission.validate(attributes).await?;
     attributes.object = None;
+    // Webhooks may take long, and others write meanwhile: what is in the way now is looked for in turn, with nothing but the write after it.
+    let _turn = beside::turn(work, kind).await;
+    beside::check(work, kind, &object).await?;
     write(work, kind, Arc::unwrap_or_clone(object), &name, attributes).await
 }
 

@@ -1,6 +1,11 @@
 //! POST on `backup`, `failover` and `restart`.
 
+use std::sync::Arc;
+
+use apiserver::admission::{Admission, Attributes};
+use futures::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::support::{Api, CLUSTERS, cluster, of_kind};
 
@@ -9,7 +14,10 @@ const OPERATIONS: &str = "/apis/redis.kun.io/v1/namespaces/shop/redisoperations"
 
 /// A cluster whose three shards each have a synced replica.
 async fn api() -> Api {
-    let api = Api::new().await;
+    furnished(Api::new().await).await
+}
+
+async fn furnished(api: Api) -> Api {
     let mut body = cluster("orders");
     body["spec"] = json!({"backup": {"target": {"directory": {"path": "/backups"}}}});
     api.post(CLUSTERS, &body).await.ok();
@@ -256,4 +264,54 @@ async fn of_many_operations_at_once_one_is_recorded_whichever_way_they_come() {
     }
     codes.sort_unstable();
     assert_eq!((codes[0], codes[1..].iter().all(|code| *code == 409)), (201, true), "{codes:?}");
+}
+
+/// An admission that takes its time over records named `slow`.
+#[derive(Default)]
+struct Slow {
+    asked: Notify,
+    answered: Notify,
+}
+
+impl Admission for Slow {
+    fn mutate<'a>(&'a self, _: &'a Attributes, object: Value) -> BoxFuture<'a, apiserver::error::Result<Value>> {
+        Box::pin(async move { Ok(object) })
+    }
+
+    fn validate<'a>(&'a self, attributes: &'a Attributes) -> BoxFuture<'a, apiserver::error::Result<()>> {
+        Box::pin(async move {
+            if attributes.name == "slow" {
+                self.asked.notify_one();
+                self.answered.notified().await;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_slow_admission_of_one_operation_holds_up_no_other_and_is_late_itself() {
+    let slow = Arc::new(Slow::default());
+    let api = furnished(Api::with(Arc::clone(&slow) as Arc<dyn Admission>).await).await;
+    let restart = |cluster: &str| json!({"clusterName": cluster, "restart": {}});
+    let (uri, body) = (format!("{ORDERS}/restart"), json!({"metadata": {"name": "slow"}}));
+    let late = async {
+        let of_action = api.post(&uri, &body).await;
+        let of_plain = api.post(OPERATIONS, &plain("slow", &restart("orders"))).await;
+        (of_action.fault().0, of_plain.fault().0)
+    };
+    let others = async {
+        slow.asked.notified().await;
+        let quick = api.post(OPERATIONS, &plain("quick", &restart("orders"))).await.code;
+        let elsewhere = api.post(OPERATIONS, &plain("other", &restart("users"))).await.code;
+        slow.answered.notify_one();
+        (quick, elsewhere)
+    };
+    let both = async { tokio::join!(late, others) };
+    let found =
+        tokio::time::timeout(hung::process(), both).await.expect("somebody waits for somebody else's admission");
+    assert_eq!(found, ((409, 409), (201, 201)));
+    let items = api.get(OPERATIONS).await.ok()["items"].clone();
+    let names: Vec<&Value> = items.as_array().unwrap().iter().map(|item| &item["metadata"]["name"]).collect();
+    assert_eq!(names, ["other", "quick"]);
 }
