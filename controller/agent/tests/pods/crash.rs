@@ -329,8 +329,19 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
     for number in [1, 2] {
         cluster.pods[number].start();
     }
-    // As the controller does: the replica was started anew, so the agent does not ask it on its own.
     let mut heir = cluster.pods[3].operator().await;
+    let id = cluster.pods[3].id().await;
+    let sees = |table: &[resp::Node], id: &resp::NodeId| table.iter().any(|node| node.id == *id && node.connected);
+    for number in [1, 2] {
+        // An election that is lost is not repeated soon.
+        eventually("those who vote and the replica have found each other", async || {
+            let voter = cluster.pods[number].id().await;
+            let table = cluster.pods[number].operator().await.cluster_nodes().await.unwrap_or_default();
+            sees(&table, &id) && sees(&heir.cluster_nodes().await.unwrap_or_default(), &voter)
+        })
+        .await;
+    }
+    // As the controller does: the replica was started anew, so the agent does not ask it on its own.
     eventually("the replica is the primary", async || {
         let _ = heir.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
         !cluster.pods[3].is_replica().await
