@@ -57,7 +57,7 @@ pub enum Error {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
     /// What it knows.
-    Report(AgentReport),
+    Report(Box<AgentReport>),
     /// It is of a release whose agents tell each other nothing. Its certificate counts all the same.
     Silent,
     /// It is of a later release, which says what this one does not understand.
@@ -110,7 +110,7 @@ impl Fellows {
 }
 
 fn understand(body: &[u8]) -> Word {
-    serde_json::from_slice(body).map_or(Word::Strange, Word::Report)
+    serde_json::from_slice(body).map_or(Word::Strange, |report| Word::Report(Box::new(report)))
 }
 
 /// A connection to the agent at `address`, which has proven that it is `whose`. One authority serves all clusters: the name on the
