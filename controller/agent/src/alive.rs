@@ -237,6 +237,42 @@ mod tests {
         assert_eq!(read(dir.path()), None, "it cannot be read at all");
     }
 
+    /// An agent whose volume is that folder.
+    fn agent(data_dir: &Path) -> Arc<Shared> {
+        let authority = certs::Authority::create("agents").unwrap();
+        let authorities_pem = authority.certificate_pem().to_owned();
+        let certificates = certs::Reloading::new(certs::Material { identity: None, authorities_pem }).unwrap();
+        let options = crate::config::Options { data_dir: data_dir.to_owned(), ..crate::render::tests::options() };
+        Shared::new(options, crate::render::tests::inputs(), &certificates).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_primary_tells_what_is_durable_and_nothing_higher() {
+        let dir = tempfile::tempdir().unwrap();
+        let shared = agent(dir.path());
+        shared.set_alive(Some(Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None }));
+        shared.outgrow(Beat { epoch: 5, count: 9 });
+        let me = NodeId::parse(&"a".repeat(40)).unwrap();
+        let note = async |epoch| {
+            let mut keeper = Keeper::default();
+            keeper.note(&shared, Some(Service::Primary { me: me.clone(), epoch }));
+            keeper.writing.unwrap().await.unwrap();
+        };
+        note(6).await;
+        let beat = Beat { epoch: 6, count: 10 };
+        assert_eq!(read(dir.path()), Some(Alive { beat, copy_of: None }), "it follows what replicas have noted");
+        assert_eq!(shared.told().serves, None, "it is not in service yet");
+        shared.enter(types::agent::AgentPhase::Running, None);
+        let told = Some(CopyReport { of: me.to_string(), beat });
+        assert_eq!(shared.told().serves, told);
+        // As on a disk that is full.
+        drop(dir);
+        note(6).await;
+        assert_eq!(shared.told().serves, told);
+        Keeper::default().note(&shared, None);
+        assert_eq!(shared.told().serves, None, "it is no primary any more");
+    }
+
     #[test]
     fn a_later_primary_has_come_further_whatever_the_count() {
         let beat = |epoch, count| Beat { epoch, count };

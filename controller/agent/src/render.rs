@@ -375,4 +375,4 @@ fn single_quoted(bytes: &mut impl Iterator<Item = u8>, word: &mut Vec<u8>) -> Op
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -24,7 +24,7 @@ pub(crate) fn options() -> Options {
     }
 }
 
-fn inputs() -> Inputs {
+pub(crate) fn inputs() -> Inputs {
     Inputs {
         config: crate::config::fixture::config(),
         passwords: Passwords {
