@@ -397,6 +397,13 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
         let Ok(address) = node.address.parse::<SocketAddr>() else { continue };
         let (count, slots) = memory.counts.begin(node, &marked, now);
         let (access, id) = (question.access, node.id);
+    for member in probed.observed.members.values_mut() {
+        if let Seen::Node(node) = &mut member.seen
+            && node.is_primary()
+        {
+            count::Counts::presume(node);
+        }
+    }
         asked.push(async move { (id, count.go_on(access, address, id, slots).await) });
     }
     let counted: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;

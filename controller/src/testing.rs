@@ -137,6 +137,7 @@ pub(crate) fn a_node(id: NodeId, role: Role, epoch: u64) -> Node {
         open: BTreeMap::new(),
         foreign_keys: BTreeMap::new(),
         uncounted: plan::SlotSet::EMPTY,
+        leaving: BTreeMap::new(),
         keys: 0,
         bytes: 0,
         room: None,

@@ -168,6 +168,9 @@ pub struct Node {
     pub foreign_keys: BTreeMap<u16, u64>,
     /// Slots it does not own, of which it is not known yet whether it holds keys. Always empty for a replica.
     pub uncounted: SlotSet,
+    /// Keys it still holds in slots of its own that it is sending away, as far as they are counted: without any, such a slot takes no room
+    /// where it goes. While the mark stands they only become fewer.
+    pub leaving: BTreeMap<u16, u64>,
     /// Keys in database 0.
     pub keys: u64,
     /// Bytes of its data set.

@@ -56,6 +56,26 @@ fn a_half_moved_slot_whose_target_is_full_goes_back_with_its_shard() {
 }
 
 #[test]
+fn a_half_moved_slot_without_keys_left_needs_no_room_at_its_full_target() {
+    let mut run = scaled_out_to_a_shard_with_room_for(4);
+    let waits = settle(&mut run).waiting;
+    assert!(waits.iter().any(|why| matches!(why, Waiting::Room { half_moved: true, .. })), "{waits:?}");
+    let (slot, _) =
+        run.world.up(Pod::new(3, 0)).unwrap().open.first_key_value().map(|(slot, mark)| (*slot, *mark)).unwrap();
+    let owner = run.world.authority(slot).unwrap();
+    // Clients delete, or let expire, what has not moved yet.
+    let shard: Vec<Pod> = run.world.homes.keys().copied().filter(|pod| pod.shard == owner.shard).collect();
+    for pod in shard {
+        let server = run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap();
+        let gone = server.data.remove(&slot).unwrap();
+        run.world.acked.retain(|(of, key)| *of != slot || !gone.contains(key));
+    }
+    settle(&mut run);
+    let target = run.world.up(Pod::new(3, 0)).unwrap();
+    assert!(target.open.is_empty() && target.slots().contains(slot) && target.keys() == 4, "{:?}", target.open);
+}
+
+#[test]
 fn what_does_not_fit_is_not_begun_and_a_restart_with_more_memory_goes_on() {
     let mut run = scaled_out_to_a_shard_with_room_for(0);
     let plan = settle(&mut run);

@@ -1,4 +1,4 @@
-//! Keys that primaries hold of slots they do not own, counted a part at a time: what has been counted is remembered for each node until
+//! Keys that primaries hold of slots they do not own, or are sending away, counted a part at a time: what has been counted is remembered for each node until
 //! it claims something else. A member whose keys are not all counted is known all the same; which slots are still to be counted is a fact
 //! of its own, for those steps that need it.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{Node, NodeId, SlotSet};
+use plan::{Node, NodeId, Open, SlotSet};
 use resp::{Command, Connection};
 
 use crate::redis::{self, Access, Error};
@@ -55,7 +55,8 @@ impl Counts {
         let fresh = || Count { epoch: node.epoch, begun: now, done: SlotSet::EMPTY, held: BTreeMap::new(), turn };
         let mut count = before.filter(is_of_now).unwrap_or_else(fresh);
         let held: SlotSet = count.held.keys().copied().collect();
-        let urgent = marked.union(&held).intersection(&foreign);
+        let leaving = leaving(node);
+        let urgent = marked.union(&held).intersection(&foreign).union(&leaving);
         count.done = count.done.intersection(&foreign).difference(&urgent);
         count.held.retain(|slot, _| count.done.contains(*slot));
         let rest = foreign.difference(&count.done).difference(&urgent);
@@ -66,14 +67,38 @@ impl Counts {
     /// Writes what is known of a primary where the planner reads it, and remembers it.
     pub(super) fn end(&mut self, node: &mut Node, count: Count) {
         node.uncounted = node.slots().complement().difference(&count.done);
-        node.foreign_keys.clone_from(&count.held);
+        let leaving = leaving(node);
+        let keys = |slot: u16| (slot, count.held.get(&slot).copied().unwrap_or(0));
+        node.leaving = leaving.intersection(&count.done).iter().map(keys).collect();
+        node.foreign_keys = count
+            .held
+            .iter()
+            .filter(|(slot, _)| !leaving.contains(**slot))
+            .map(|(slot, keys)| (*slot, *keys))
+            .collect();
         self.0.insert(node.id, count);
+    }
+
+    /// What is true of a primary before anything of it is counted: one without any key has none anywhere.
+    pub(super) fn presume(node: &mut Node) {
+        if node.keys > 0 {
+            node.uncounted = node.slots().complement();
+        } else {
+            node.leaving = leaving(node).iter().map(|slot| (slot, 0)).collect();
+        }
     }
 
     /// Nodes that are not seen as primaries any more are forgotten: when they are back they are counted anew.
     pub(super) fn keep(&mut self, seen: impl Fn(NodeId) -> bool) {
         self.0.retain(|id, _| seen(*id));
     }
+}
+
+/// Slots of its own that a node is sending away.
+fn leaving(node: &Node) -> SlotSet {
+    let marks =
+        node.open.iter().filter(|(slot, mark)| matches!(mark, Open::Migrating(_)) && node.slots().contains(**slot));
+    marks.map(|(slot, _)| *slot).collect()
 }
 
 impl Count {

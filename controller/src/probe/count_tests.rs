@@ -47,6 +47,38 @@ fn marked_slots_and_those_with_keys_are_counted_at_every_look_and_first() {
 }
 
 #[test]
+fn its_own_slots_that_are_half_moved_are_counted_at_every_look_and_apart() {
+    let (mut counts, mut node) = (Counts::default(), primary(16_380, 3));
+    let (to, from) = (NodeId::from_bytes([2; 20]), NodeId::from_bytes([3; 20]));
+    node.open = BTreeMap::from([
+        (5, Open::Migrating(to)),
+        (6, Open::Migrating(to)),
+        (7, Open::Importing(from)),
+        (16_381, Open::Migrating(to)),
+    ]);
+    let marked = SlotSet::range(16_381, 16_381);
+    assert_eq!(look(&mut counts, &mut node, &marked, 6, 9), [5, 6, 16_381, 16_380, 16_382, 16_383]);
+    assert_eq!(node.leaving, BTreeMap::from([(5, 9), (6, 9)]));
+    assert_eq!(node.foreign_keys, (16_380..16_384).map(|slot| (slot, 9)).collect());
+    assert_eq!(look(&mut counts, &mut node, &marked, 1, 0).first(), Some(&5));
+    assert_eq!(node.leaving, BTreeMap::from([(5, 0)]), "the other one was not reached");
+    let mut over = primary(16_380, 3);
+    assert_eq!(look(&mut counts, &mut over, &SlotSet::EMPTY, 9, 0), [16_380, 16_381, 16_382, 16_383]);
+    assert_eq!((over.leaving, over.foreign_keys), (BTreeMap::new(), BTreeMap::new()));
+}
+
+#[test]
+fn before_it_is_counted_nothing_is_known_but_that_nobody_without_keys_holds_any() {
+    let mut node = primary(16_380, 3);
+    node.open = BTreeMap::from([(5, Open::Migrating(NodeId::from_bytes([2; 20])))]);
+    let mut holding = Node { keys: 1, ..node.clone() };
+    Counts::presume(&mut node);
+    assert_eq!((node.leaving, node.uncounted), (BTreeMap::from([(5, 0)]), SlotSet::EMPTY));
+    Counts::presume(&mut holding);
+    assert_eq!((holding.leaving, holding.uncounted), (BTreeMap::new(), SlotSet::range(16_380, 16_383)));
+}
+
+#[test]
 fn another_claim_and_a_step_that_may_leave_keys_begin_the_count_anew() {
     let (mut counts, mut node) = (Counts::default(), primary(16_380, 3));
     look(&mut counts, &mut node, &SlotSet::EMPTY, 4, 0);

@@ -80,6 +80,9 @@ impl World {
         let claims = server.slots();
         let primary = matches!(server.role, Role::Primary { .. });
         let foreign = server.data.iter().filter(|(slot, keys)| primary && !claims.contains(**slot) && !keys.is_empty());
+        let leaves = |slot: &u16, mark: &Open| matches!(mark, Open::Migrating(_)) && claims.contains(*slot);
+        let leaving = server.open.iter().filter(|(slot, mark)| leaves(slot, mark)).map(|(slot, _)| *slot);
+        let leaving = leaving.map(|slot| (slot, server.keys_in(slot) as u64)).collect();
         let mut role = server.role.clone();
         if let Role::Replica { of, offset, lag_bytes, .. } = &mut role {
             let newest = self.servers().find(|other| other.id == *of).map_or(*offset, |primary| primary.offset);
@@ -92,6 +95,7 @@ impl World {
             open: server.open.clone(),
             foreign_keys: foreign.map(|(slot, keys)| (*slot, keys.len() as u64)).collect(),
             uncounted: SlotSet::EMPTY,
+            leaving,
             keys: server.keys(),
             bytes: 0,
             room: home.limit.map(|most| most.saturating_sub(server.keys()) * KEY_BYTES),

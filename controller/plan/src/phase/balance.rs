@@ -199,7 +199,7 @@ impl Full {
 }
 
 /// Those of the slots that the target has room for. What is half moved is gone on with as long as anything more can be taken, and also
-/// where a mark is missing: without both of them nobody finds the keys that have arrived.
+/// where a mark is missing (without both of them nobody finds the keys that have arrived), or where nothing is left to be taken.
 fn with_room(
     scene: &Scene<'_>,
     source: &Live<'_>,
@@ -219,11 +219,16 @@ fn with_room(
         Kind::Open => slots.clone(),
     };
     let fitting = match kind {
-        Kind::Open if fitting.is_empty() => slots.iter().filter(|slot| !is_marked(source, target, *slot)).collect(),
+        Kind::Open if fitting.is_empty() => slots.iter().filter(|slot| takes_nothing(source, target, *slot)).collect(),
         Kind::New | Kind::Open => fitting,
     };
     let (pod, from) = (target.pod, source.pod);
     if fitting.is_empty() { Err(Full { pod, from, slots: slots.len(), kind, room, needs }) } else { Ok(fitting) }
+}
+
+/// To go on with a half-moved slot takes no room: a mark is missing, or all keys that are left have arrived.
+fn takes_nothing(source: &Live<'_>, target: &Live<'_>, slot: u16) -> bool {
+    !is_marked(source, target, slot) || source.node.leaving.get(&slot) == Some(&0)
 }
 
 /// Both ends send clients to where the keys of the slot are.
