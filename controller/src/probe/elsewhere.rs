@@ -31,6 +31,9 @@ pub(super) struct Suspects {
     known: BTreeMap<(NodeId, SocketAddr), Suspect>,
 }
 
+/// Who is said to be where.
+type Shown = BTreeSet<(NodeId, SocketAddr)>;
+
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
     since: Instant,
@@ -43,7 +46,8 @@ struct Suspect {
 /// Fills in what is found.
 pub(super) async fn look(question: Question<'_>, probed: &mut Probed, suspects: &mut Suspects) {
     let now = Instant::now();
-    suspects.note(&shown(question, probed), now);
+    let (own, told) = shown(question, probed);
+    suspects.note(&own, &told, now);
     let due = suspects.due(now);
     let ask = |(id, address): (NodeId, SocketAddr)| async move {
         let report = question.agents.report(address.ip(), question.whose);
@@ -78,8 +82,8 @@ fn place_of(probed: &Probed, id: NodeId) -> Option<Pod> {
     live(probed).find(|(_, node)| node.id == id).map(|(pod, _)| pod)
 }
 
-/// Live members that somebody, or their own line, has at an address where no pod is.
-fn shown(question: Question<'_>, probed: &Probed) -> BTreeSet<(NodeId, SocketAddr)> {
+/// Live members that their own line, and that others have at an address where no pod is.
+fn shown(question: Question<'_>, probed: &Probed) -> (Shown, Shown) {
     let places: BTreeSet<SocketAddr> = question
         .places
         .values()
@@ -94,14 +98,20 @@ fn shown(question: Question<'_>, probed: &Probed) -> BTreeSet<(NodeId, SocketAdd
         .flat_map(|(_, node)| &node.peers)
         .filter(|(id, peer)| alive.contains(id) && !peer.handshake && !peer.noaddr)
         .filter_map(|(id, peer)| Some((*id, peer.address.parse().ok()?)));
-    own.chain(told).filter(|(_, address)| !places.contains(address)).collect()
+    let is_outside = |(_, address): &(NodeId, SocketAddr)| !places.contains(address);
+    (own.filter(is_outside).collect(), told.filter(is_outside).collect())
 }
 
 impl Suspects {
-    fn note(&mut self, shown: &BTreeSet<(NodeId, SocketAddr)>, now: Instant) {
-        for suspect in shown {
+    /// A member's own line is a reason to ask. It is no sign that somebody is still found there: it may have the address of the one that
+    /// spoke last for ever, while others have long since learned where the member is.
+    fn note(&mut self, own: &Shown, told: &Shown, now: Instant) {
+        for suspect in own.union(told) {
             let fresh = Suspect { since: now, shown: now, asked: None, proven: false };
-            self.known.entry(*suspect).or_insert(fresh).shown = now;
+            let known = self.known.entry(*suspect).or_insert(fresh);
+            if !known.proven || told.contains(suspect) {
+                known.shown = now;
+            }
         }
         self.known.retain(|_, suspect| now.saturating_duration_since(suspect.shown) < FORGET);
     }
@@ -118,7 +128,7 @@ impl Suspects {
         due.into_iter().take(AT_ONCE).map(|(who, _)| *who).collect()
     }
 
-    /// `None`: no agent of this cluster answered, which proves nothing: whoever was found there stays found while others show it.
+    /// `None`: no agent of this cluster answered, which proves nothing: whoever was found there stays found while other members show it.
     fn answered(&mut self, who: (NodeId, SocketAddr), is_twin: Option<bool>, now: Instant) {
         if let Some(suspect) = self.known.get_mut(&who) {
             suspect.asked = Some(now);
@@ -181,8 +191,8 @@ mod tests {
         let (mut suspects, begun) = (Suspects::default(), Instant::now());
         let after = |millis| begun + Duration::from_millis(millis);
         let who = (id(1), at(9));
-        let shown = BTreeSet::from([who]);
-        suspects.note(&shown, after(0));
+        let (none, shown) = (BTreeSet::new(), BTreeSet::from([who]));
+        suspects.note(&none, &shown, after(0));
         assert_eq!(suspects.due(after(1_999)), []);
         assert_eq!(suspects.due(after(2_000)), [who]);
         suspects.answered(who, None, after(2_000));
@@ -190,13 +200,40 @@ mod tests {
         suspects.answered(who, Some(true), after(7_000));
         assert_eq!(suspects.proven().collect::<Vec<_>>(), [who]);
         // Others have it at its own address for a moment, and the agent says nothing: neither is the end of it.
-        suspects.note(&BTreeSet::new(), after(8_000));
+        suspects.note(&none, &none, after(8_000));
         suspects.answered(who, None, after(8_000));
         assert_eq!((suspects.due(after(8_000)), suspects.proven().count()), (vec![who], 1));
         suspects.answered(who, Some(false), after(9_000));
         assert_eq!(suspects.proven().count(), 0);
         suspects.answered(who, Some(true), after(9_500));
-        suspects.note(&BTreeSet::new(), after(19_500));
+        suspects.note(&none, &none, after(19_500));
         assert_eq!(suspects.proven().count(), 0, "nobody shows or proves it any more");
+    }
+
+    #[test]
+    fn a_members_own_line_starts_a_suspicion_and_keeps_no_proven_one() {
+        let (mut suspects, begun) = (Suspects::default(), Instant::now());
+        let after = |millis| begun + Duration::from_millis(millis);
+        let who = (id(1), at(9));
+        let (none, own) = (BTreeSet::new(), BTreeSet::from([who]));
+        for millis in (0..=20_000).step_by(5_000) {
+            suspects.note(&own, &none, after(millis));
+            assert_eq!(suspects.known.len(), 1, "it is suspected for as long as it says so");
+        }
+        assert_eq!(suspects.due(after(20_000)), [who]);
+        suspects.answered(who, Some(true), after(20_000));
+        // Its machine is switched off.
+        suspects.note(&own, &none, after(25_000));
+        suspects.answered(who, None, after(25_000));
+        assert_eq!(suspects.proven().count(), 1);
+        suspects.note(&own, &none, after(30_000));
+        assert_eq!(suspects.proven().count(), 0);
+        // Others show it: that holds.
+        suspects.note(&own, &none, after(31_000));
+        suspects.answered(who, Some(true), after(33_000));
+        for millis in (35_000..=60_000).step_by(5_000) {
+            suspects.note(&none, &own, after(millis));
+            assert_eq!(suspects.proven().count(), 1);
+        }
     }
 }
