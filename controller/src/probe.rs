@@ -10,6 +10,7 @@ mod elsewhere;
 mod node;
 mod place;
 mod stream;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -63,6 +64,8 @@ pub struct Memory {
     patience: BTreeMap<Pod, Duration>,
     /// Keys of others that have been counted.
     counts: count::Counts,
+    /// What engines said of parameters that they do not use.
+    words: words::Words,
 }
 
 impl Memory {
@@ -188,28 +191,8 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     count_foreign_keys(question, &mut probed, memory).await;
-    ask_for_words(question, &mut probed).await;
+    words::ask(question, &mut probed, &mut memory.words).await;
     probed
-}
-
-/// Asks the agents of those who show other parameters than they were given what their engines said about them.
-async fn ask_for_words(question: Question<'_>, probed: &mut Probed) {
-    let differing = probed.facts.iter().filter(|(_, facts)| !facts.unlike.is_empty());
-    let asked: Vec<_> = differing.map(|(pod, facts)| (*pod, facts.address)).collect();
-    let ask = |(pod, address): (Pod, SocketAddr)| async move {
-        (pod, tokio::time::timeout(AGENT_DEADLINE, question.agents.report(address.ip(), question.whose)).await)
-    };
-    let answers: Vec<_> = asked.into_iter().map(ask).collect();
-    let answers: Vec<_> = futures::stream::iter(answers).buffer_unordered(AT_ONCE).collect().await;
-    for (pod, answer) in answers {
-        let own = question.places.get(&pod).map(|place| place.name.as_str());
-        match answer {
-            Ok(Ok(report)) if Some(report.pod.as_str()) == own => {
-                probed.refused.extend(refusal(&report).map(|words| (pod, words)));
-            }
-            Ok(Ok(_) | Err(_)) | Err(_) => {}
-        }
-    }
 }
 
 /// The engine's words on parameters that are not in use.
