@@ -163,7 +163,8 @@ fn what_is_half_moved_is_told_with_its_ends_and_with_what_it_waits_for() {
     scene.plan.waiting.push(full);
     scene.plan.slots_left = 12;
     let wait = "2 half-moved slots of 0-0 wait for room in 1-0: it is 64 KiB below its maxmemory, 3 MiB are needed; raise it \
-                (spec.memory), delete keys, or set spec.shards back: what has moved then comes back";
+                (spec.memory.maxBytes or spec.memory.maxPercent, which count at once), delete keys, or set spec.shards back: what has moved \
+                then comes back";
     let text = format!("{open}; 12 slots still have to move: {wait}");
     assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", &text));
     assert_eq!(scene.says("Degraded"), said(Status::True, "NoRoom", wait));

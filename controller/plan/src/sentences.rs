@@ -58,11 +58,15 @@ fn rests(f: &mut fmt::Formatter<'_>, shard: u16, since_millis: u64, of_millis: u
 /// Of a move whose target is full.
 fn no_room(f: &mut fmt::Formatter<'_>, target: &Waiting) -> fmt::Result {
     let Waiting::Room { pod, from, slots, half_moved, room, needs } = target else { return Ok(()) };
-    let what = if *half_moved { "half-moved slots" } else { "slots" };
+    // What only a restart changes comes too late for what is half moved: until that is whole nobody is restarted.
+    let (what, how) = match half_moved {
+        true => ("half-moved slots", "spec.memory.maxBytes or spec.memory.maxPercent, which count at once"),
+        false => ("slots", "spec.memory"),
+    };
     write!(
         f,
-        "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it (spec.memory), delete \
-         keys, or {BACK}",
+        "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it ({how}), delete keys, or \
+         {BACK}",
         Size(*room),
         Size(*needs)
     )
