@@ -127,6 +127,14 @@ impl Memory {
         }
     }
 
+    /// Who answered at a place. Where two places have one address only one of them can be meant, and when the other one's pod is seen
+    /// elsewhere, it must not look like a second process of that node.
+    fn note_answer(&mut self, pod: Pod, node: &plan::Node, shared: &BTreeSet<Address>) {
+        if !shared.contains(&node.address) {
+            self.answered.insert(pod, node.id);
+        }
+    }
+
     /// All slots are searched for keys of other owners anew.
     pub fn count_anew(&mut self) {
         self.counts.anew();
@@ -259,6 +267,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => None,
     });
     memory.streams.note(answered, now);
+    let shared = shared(question.places);
     let mut probed = Probed::default();
     for (pod, place) in question.places {
         let seen = match answers.get(pod) {
@@ -280,7 +289,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         };
         if let Seen::Node(node) = &seen {
             memory.note_claim(*pod, node, now);
-            memory.answered.insert(*pod, node.id);
+            memory.note_answer(*pod, node, &shared);
         }
         if !matches!(seen, Seen::Unknown { .. }) {
             memory.unknown.remove(pod);
@@ -311,6 +320,21 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.introduced = memory.introductions(now);
     unlink_from_strangers(&mut probed, answers);
     probed
+}
+
+/// Addresses of more than one place: one of them was given away, and whose answer comes from there does not show.
+fn shared(places: &BTreeMap<Pod, Place>) -> BTreeSet<Address> {
+    let (mut seen, mut shared) = (BTreeSet::new(), BTreeSet::new());
+    for place in places.values() {
+        let address = match &place.container {
+            Container::Running { address } => address.to_string(),
+            Container::None | Container::Stopped | Container::Unreported => continue,
+        };
+        if !seen.insert(address.clone()) {
+            shared.insert(address);
+        }
+    }
+    shared
 }
 
 /// A replica follows an address. Where somebody else than its primary answers there, and lets it in, it copies that one. While it is not let
@@ -373,13 +397,6 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
     if question.mode == Mode::Standalone {
         return;
     }
-    let (marked, now) = (marked(&probed.observed), Instant::now());
-    let holds = |node: &&plan::Node| node.is_primary() && node.keys > 0;
-    let mut asked = Vec::new();
-    for node in nodes(&probed.observed).filter(holds) {
-        let Ok(address) = node.address.parse::<SocketAddr>() else { continue };
-        let (count, slots) = memory.counts.begin(node, &marked, now);
-        let (access, id) = (question.access, node.id);
     for member in probed.observed.members.values_mut() {
         if let Seen::Node(node) = &mut member.seen
             && node.is_primary()
@@ -387,6 +404,13 @@ async fn count_foreign_keys(question: Question<'_>, probed: &mut Probed, memory:
             count::Counts::presume(node);
         }
     }
+    let (marked, now) = (marked(&probed.observed), Instant::now());
+    let holds = |node: &&plan::Node| node.is_primary() && node.keys > 0;
+    let mut asked = Vec::new();
+    for node in nodes(&probed.observed).filter(holds) {
+        let Ok(address) = node.address.parse::<SocketAddr>() else { continue };
+        let (count, slots) = memory.counts.begin(node, &marked, now);
+        let (access, id) = (question.access, node.id);
         asked.push(async move { (id, count.go_on(access, address, id, slots).await) });
     }
     let counted: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;

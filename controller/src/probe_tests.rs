@@ -318,6 +318,31 @@ fn a_replica_that_is_linked_to_somebody_else_holds_no_copy_of_its_primary() {
 }
 
 #[test]
+fn who_answers_at_an_address_of_two_places_is_remembered_for_neither() {
+    let at = |ip: &str| {
+        let mut status = redis(&json!({"running": {}}));
+        status["podIP"] = json!(ip);
+        place::place("orders-0-0".to_owned(), Some(&pod(&status)), None, &BTreeMap::new())
+    };
+    let [one, other, third, gone] = [0, 1, 2, 3].map(|ordinal| Pod::new(0, ordinal));
+    let nowhere = place::place("orders-0-3".to_owned(), None, None, &BTreeMap::new());
+    let places = [(one, at("10.0.0.1")), (other, at("10.0.0.1")), (third, at("10.0.0.2")), (gone, nowhere)].into();
+    let shared = shared(&places);
+    assert_eq!(shared, BTreeSet::from(["10.0.0.1:6379".to_owned()]));
+    let mut memory = Memory::default();
+    let found = |byte, address: &str| plan::Node {
+        address: address.to_owned(),
+        ..node(byte, Role::Primary { slots: SlotSet::EMPTY }, 1)
+    };
+    memory.note_answer(other, &found(2, "10.0.0.3:6379"), &shared);
+    memory.note_answer(one, &found(1, "10.0.0.1:6379"), &shared);
+    memory.note_answer(other, &found(1, "10.0.0.1:6379"), &shared);
+    memory.note_answer(third, &found(3, "10.0.0.2:6379"), &shared);
+    let [second, third_id] = [2, 3].map(|byte| NodeId::from_bytes([byte; 20]));
+    assert_eq!(memory.answered, BTreeMap::from([(other, second), (third, third_id)]));
+}
+
+#[test]
 fn introductions_are_counted_while_the_two_are_where_they_were() {
     let mut memory = Memory::default();
     let pair = (Pod::new(0, 0), Pod::new(0, 1));
