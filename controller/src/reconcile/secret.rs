@@ -12,8 +12,10 @@ use crate::resolve::Resolved;
 
 /// While something is under way a cluster is looked at many times a second, and the Secret, which no cache holds, once.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long it may take: the members are looked at after it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What it lacks, as a sentence; `None`: nothing, or it cannot be found out.
+/// What it lacks, as a sentence; `None`: nothing, or it was never found out. While it cannot be found out, what it was last counts.
 pub(super) async fn missing(context: &Context, resolved: &Resolved, local: &mut Local) -> Option<String> {
     let name = &resolved.auth_secret;
     if !resolved.auth_is_brought {
@@ -25,11 +27,17 @@ pub(super) async fn missing(context: &Context, resolved: &Resolved, local: &mut 
     {
         return missing.clone();
     }
-    let missing = match context.kubernetes.live::<Secret>(&resolved.key.namespace, name).await {
-        Ok(secret) => lack(name, secret.as_ref()),
-        Err(error) => {
+    let before = local.secret.take().filter(|(_, of, _)| of == name).and_then(|(_, _, missing)| missing);
+    let live = tokio::time::timeout(PATIENCE, context.kubernetes.live::<Secret>(&resolved.key.namespace, name)).await;
+    let missing = match live {
+        Ok(Ok(secret)) => lack(name, secret.as_ref()),
+        Ok(Err(error)) => {
             tracing::debug!(name, error = %chain(&error), "whether the Secret is there is not known");
-            return None;
+            before
+        }
+        Err(_) => {
+            tracing::debug!(name, "whether the Secret is there is not answered in time");
+            before
         }
     };
     local.secret = Some((Instant::now(), name.clone(), missing.clone()));
