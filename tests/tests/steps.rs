@@ -482,6 +482,40 @@ async fn a_key_that_is_too_large_stays_and_so_does_its_slot() {
     assert_eq!(client.get(&big).await.unwrap().unwrap().len(), 300_000);
 }
 
+/// Who asks for a key that has moved is sent to and fro while the target does not import the slot.
+#[tokio::test]
+async fn a_slot_that_one_key_keeps_half_moved_is_not_closed_and_opened_each_time() {
+    let fleet = created(32, 2, 1).await;
+    let (from, to) = ends(&fleet).await;
+    let mut client = fleet.client();
+    let big = (0..).map(|n| format!("big{n}")).find(|key| resp::slot::key_slot(key) < 100).unwrap();
+    let (slot, small) = (resp::slot::key_slot(&big), format!("{{{big}}}small"));
+    for (key, len) in [(&big, 300_000), (&small, 3)] {
+        assert!(matches!(client.set(key, "x".repeat(len)).await, Outcome::Acked(_)));
+    }
+    let [mut source, mut target] =
+        [fleet.servers[&Pod::new(0, 0)].operator().await, fleet.servers[&Pod::new(1, 0)].operator().await];
+    let (number, ip, port) = (slot.to_string(), to.address.ip().to_string(), to.address.port().to_string());
+    target.call(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from.id.to_string()]).await.unwrap();
+    source.call(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to.id.to_string()]).await.unwrap();
+    let part = ["MIGRATE", &ip, &port, "", "0", "5000", "AUTH2", "kun-operator", OPERATOR, "KEYS", &small];
+    source.call(&part).await.unwrap();
+    let (one, bucket) = (slots(slot, slot), std::sync::Mutex::new(Bucket::default()));
+    let mut marks = Vec::new();
+    for _ in 0..3 {
+        let mut order = order(from, to, &one);
+        order.moving.max_key_bytes = 100_000;
+        let moved = migrate(order, &Access::new(OPERATOR), &Guard::always(), &bucket).await.unwrap();
+        assert_eq!(moved.refused.iter().map(|key| key.slot).collect::<Vec<_>>(), [slot]);
+        let stats = target.info(&["commandstats"]).await.unwrap();
+        marks.push(stats.get("cmdstat_cluster|setslot").unwrap().split_once(',').unwrap().0.to_owned());
+    }
+    assert_eq!(marks, vec![marks[0].clone(); 3]);
+    for (key, len) in [(&big, 300_000), (&small, 3)] {
+        assert_eq!(client.get(key).await.unwrap().unwrap().len(), len);
+    }
+}
+
 #[tokio::test]
 async fn nothing_is_sent_without_the_lease_or_to_another_node() {
     let fleet = created(6, 2, 1).await;

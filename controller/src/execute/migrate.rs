@@ -412,11 +412,12 @@ async fn announce(
     Ok(())
 }
 
-/// Closes slots of which nothing has moved; gives those of which something has.
+/// Closes slots of which nothing has moved; gives those of which something has, which stay as they are.
 ///
-/// The target first: from then on nobody who is sent there is served, so what it counts stays so until the source sends nobody any more.
-/// Counted before, a key that is created in between would be out of sight once the slot is closed. A slot that the target holds keys of is
-/// opened again. Who asks for a key that the source does not have is sent to and fro meanwhile.
+/// Whoever asks for a key that the source does not have is sent to and fro while a slot is closed at the target only, so no slot is of
+/// which the target has keys. Where it has none, it is closed there first and counted once more: from then on nobody who is sent there is
+/// served, so that count stays true until the source sends nobody any more. A key that was created between the two counts would be out of
+/// sight: its slot is opened again.
 async fn close(ends: &mut Ends, order: Move<'_>, guard: &Guard, slots: &[u16]) -> Result<Vec<u16>, Error> {
     let stable = |slots: &[u16]| -> Vec<Command> {
         let command = |slot: &u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
@@ -425,14 +426,11 @@ async fn close(ends: &mut Ends, order: Move<'_>, guard: &Guard, slots: &[u16]) -
     let mut begun = Vec::new();
     // Few at a time, so that nobody is sent to and fro for long.
     for slots in slots.chunks(CLOSED_AT_ONCE) {
+        let (bare, moved) = by_keys(&mut ends.target, slots).await?;
+        begun.extend(moved);
         leading(guard)?;
-        redis::set_slots(&mut ends.target, &mut ends.more_target, &stable(slots)).await?;
-        let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
-        let counts = redis::all_in_turns(&mut ends.target, &slots.iter().map(count).collect::<Vec<_>>()).await?;
-        let (mut here, mut there) = (Vec::new(), Vec::new());
-        for (slot, keys) in slots.iter().zip(&counts) {
-            if keys.integer() == Some(0) { here.push(*slot) } else { there.push(*slot) }
-        }
+        redis::set_slots(&mut ends.target, &mut ends.more_target, &stable(&bare)).await?;
+        let (here, there) = by_keys(&mut ends.target, &bare).await?;
         leading(guard)?;
         let again = set_slot(&there, "IMPORTING", order.from.id);
         redis::set_slots(&mut ends.target, &mut ends.more_target, &again).await?;
@@ -441,4 +439,13 @@ async fn close(ends: &mut Ends, order: Move<'_>, guard: &Guard, slots: &[u16]) -
         begun.extend(there);
     }
     Ok(begun)
+}
+
+/// Slots without keys at this end, and those with some.
+async fn by_keys(end: &mut Connection, slots: &[u16]) -> Result<(Vec<u16>, Vec<u16>), Error> {
+    let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
+    let counts = redis::all_in_turns(end, &slots.iter().map(count).collect::<Vec<_>>()).await?;
+    let (bare, held): (Vec<_>, Vec<_>) = slots.iter().zip(&counts).partition(|(_, keys)| keys.integer() == Some(0));
+    let slots = |some: Vec<(&u16, &resp::Reply)>| some.into_iter().map(|(slot, _)| *slot).collect();
+    Ok((slots(bare), slots(held)))
 }
