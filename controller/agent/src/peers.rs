@@ -21,6 +21,9 @@ use crate::{
 
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
+/// How long each answer of a peer may take that is to act, as in a hand-over: who gives up loses what only memory holds, and a machine that
+/// is slow is no reason. Two candidates, reached twice, fit into the shortest grace period.
+const ACT_TIMEOUT: Duration = Duration::from_millis(3000);
 /// Peers asked at the same time.
 const AT_ONCE: usize = 16;
 /// Most peers that are asked: those of a large cluster know enough long before the last.
@@ -69,7 +72,7 @@ pub enum NoPeer {
     #[error(transparent)]
     Redis(#[from] Error),
     /// Neither answers in time.
-    #[error("{0} does not answer within {PEER_TIMEOUT:?}")]
+    #[error("{0} does not answer within {ACT_TIMEOUT:?}")]
     Late(SocketAddr),
     /// Another member answers.
     #[error("another member answers at {0}")]
@@ -119,7 +122,7 @@ impl Asker {
     /// # Errors
     /// When it does not answer, or somebody else does.
     pub async fn open(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
-        let asked = tokio::time::timeout(PEER_TIMEOUT, self.fellows.ask(address.ip()));
+        let asked = tokio::time::timeout(ACT_TIMEOUT, self.fellows.ask(address.ip()));
         asked.await.map_err(|_| NoPeer::Late(address))??;
         self.log_in(id, address).await
     }

@@ -154,6 +154,7 @@ fn observed(servers: &[Server]) -> Observed {
             address: address(server.pod),
             role: Role::Primary { slots: server.slots.clone() },
             open: [].into(),
+            leaving: [].into(),
             foreign_keys: [].into(),
             uncounted: SlotSet::EMPTY,
             keys: 0,
