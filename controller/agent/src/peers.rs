@@ -129,8 +129,8 @@ impl Asker {
 
     /// The same where the agent has been asked already.
     async fn log_in(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
-        let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(PEER_TIMEOUT);
-        options.connect_timeout = PEER_TIMEOUT;
+        let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(ACT_TIMEOUT);
+        options.connect_timeout = ACT_TIMEOUT;
         options.source = Some(self.source);
         let mut connection = Connection::open(&options).await?;
         let is_it = connection.my_id().await? == *id;
