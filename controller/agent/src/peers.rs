@@ -22,7 +22,7 @@ use crate::{
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
 /// How long each answer of a peer may take that is to act, as in a hand-over: who gives up loses what only memory holds, and a machine that
-/// is slow is no reason. Two candidates, reached twice, fit into the shortest grace period.
+/// is slow is no reason. Two candidates that are silent, each tried twice, cost 12 s of the shortest grace period, 30 s.
 const ACT_TIMEOUT: Duration = Duration::from_millis(3000);
 /// Peers asked at the same time.
 const AT_ONCE: usize = 16;
