@@ -137,8 +137,7 @@ impl Fixture {
         let verdict = writer.verify(&seeds).await?;
         ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
         ensure!(verdict.acked > 0, "nothing was written");
-        self.ready(shards).await?;
-        oracle::check(&self.kubectl, "default", "orders", Shape { shards, replicas }).await?;
+        story::settled(&self.kubectl, Shape { shards, replicas }, async || Ok(None)).await?;
         Ok((verdict, self.kun))
     }
 }

@@ -252,6 +252,44 @@ pub async fn ready(kubectl: &Kubectl, cluster: &str, shards: u16) -> Result<Valu
     kubectl.until("rdc", cluster, hung::change(), &what, |object| is_ready(object, shards)).await
 }
 
+/// A status may be this much older than what it tells of (reliability.md, T8): it still says Ready of before kun was started again.
+const STALE: Duration = Duration::from_secs(10);
+/// Between two looks at what does not hold yet.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// Waits until the cluster `orders` is Ready, T1–T6 hold and nothing is `unfinished`; a status that goes on saying Ready while they do not is
+/// false after a while.
+pub async fn settled(
+    kubectl: &Kubectl,
+    shape: Shape,
+    unfinished: impl AsyncFn() -> Result<Option<String>>,
+) -> Result<()> {
+    let begin = Instant::now();
+    let mut false_since = None;
+    loop {
+        let cluster = ready(kubectl, "orders", shape.shards).await?;
+        let faults = match oracle::check(kubectl, "default", "orders", shape).await {
+            Ok(()) => unfinished().await?,
+            Err(fault) => Some(format!("{fault:#}")),
+        };
+        let Some(fault) = faults else { return Ok(()) };
+        let current = kubectl.get("rdc", "orders").await?;
+        let same = is_ready(&current, shape.shards)
+            && cluster["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"];
+        let since: &mut Instant = false_since.get_or_insert_with(Instant::now);
+        if !same {
+            *since = Instant::now();
+        }
+        ensure!(
+            since.elapsed() < STALE * hung::stretch(),
+            "the status says Ready, but {fault}: {:#}",
+            current["status"]
+        );
+        ensure!(begin.elapsed() < hung::change(), "this hangs: {fault}: {:#}", current["status"]);
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
 /// Whether this object says it is Ready, in its current generation, with so many shards.
 #[must_use]
 pub fn is_ready(object: &Value, shards: u16) -> bool {

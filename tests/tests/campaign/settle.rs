@@ -17,36 +17,11 @@ use tests::{
 };
 use types::names;
 
-/// A status may be this much older than what it tells of (reliability.md, T8).
-const STALE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Waits until the cluster is Ready and T1–T6 hold; a status that says Ready while they do not is false after a while.
+/// Waits until the cluster is Ready, T1–T6 hold and nothing is under way.
 pub(super) async fn down(fixture: &Fixture, shape: Shape) -> Result<()> {
-    let begin = Instant::now();
-    let mut false_since = None;
-    loop {
-        let cluster = fixture.ready(shape.shards).await?;
-        let faults = match oracle::check(&fixture.kubectl, "default", "orders", shape).await {
-            Ok(()) => unfinished(fixture, shape).await?,
-            Err(fault) => Some(format!("{fault:#}")),
-        };
-        let Some(fault) = faults else { return Ok(()) };
-        let current = fixture.cluster().await?;
-        let same = story::is_ready(&current, shape.shards)
-            && cluster["metadata"]["resourceVersion"] == current["metadata"]["resourceVersion"];
-        let since: &mut Instant = false_since.get_or_insert_with(Instant::now);
-        if !same {
-            *since = Instant::now();
-        }
-        ensure!(
-            since.elapsed() < STALE * hung::stretch(),
-            "the status says Ready, but {fault}: {:#}",
-            current["status"]
-        );
-        ensure!(begin.elapsed() < hung::change(), "this hangs: {fault}: {:#}", current["status"]);
-        tokio::time::sleep(PAUSE).await;
-    }
+    story::settled(&fixture.kubectl, shape, async || unfinished(fixture, shape).await).await
 }
 
 /// What is still under way: an action, a backup, a process that belongs to no pod.
