@@ -8,17 +8,24 @@
 use std::time::Duration;
 
 use resp::{AppendOnlyFile, Command, Connection, Error, Info, Node, NodeId, Reply, Role, bus, info::ReplicaLine};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
 use crate::{local::Local, peers::Asker};
 
 /// How long one replica has to take over; Redis itself gives up after 5 s.
 const TAKE_OVER: Duration = Duration::from_millis(5200);
+/// How long a look at one replica takes, which only decides who is asked first.
+const LOOK: Duration = Duration::from_secs(3);
 /// How often the own role is looked at meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// Replicas that are asked, one after the other: with the shutdown it must fit into the shortest grace period, 30 s.
+/// An order that was given is followed for so long at most: until the replica gives up, and two last answers that take their time.
+const FOLLOWED: Duration = Duration::from_secs(10);
+/// Replicas that are asked, one after the other.
 const CANDIDATES: usize = 2;
+/// The shortest and the longest patience of a hand-over; between them it is a quarter of the grace period, so that the shortest of those,
+/// 30 s, also holds two attempts of 5 s.
+const PATIENCE: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(600)];
 /// How long it waits for slots that are half moved: what is left is marked at the heir, and the pod may have less time than it was made with
 /// (a node that shuts down, an eviction).
 const MOVES: Duration = Duration::from_secs(10);
@@ -44,14 +51,32 @@ pub enum Outcome {
     },
 }
 
-/// Hands the primary role over, if this member has it and a replica is in sync. What it waits for meanwhile, half-moved slots and
-/// append-only files that are being written, takes no longer than `patience` altogether.
+/// Until when a hand-over does what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// It waits for half-moved slots and for append-only files that are being written.
+    waits: Instant,
+    /// A replica is asked, and ordered to take over. Whatever the replicas answer, and how slowly: what follows an order is over before the own
+    /// Redis must be stopped.
+    orders: Instant,
+}
+
+impl Limits {
+    /// The grace period began at `began`, and the own Redis must be stopped from `stop` on. Pure.
+    #[must_use]
+    pub fn new(began: Instant, stop: Instant) -> Self {
+        let [least, most] = PATIENCE;
+        let whole = stop.saturating_duration_since(began);
+        Self { waits: began + (whole / 4).clamp(least, most), orders: began + whole.saturating_sub(FOLLOWED) }
+    }
+}
+
+/// Hands the primary role over, if this member has it and a replica is in sync.
 ///
 /// # Errors
 /// When the own Redis does not answer.
-pub async fn hand_over(local: &Local, asker: &Asker, patience: Duration) -> Result<Outcome, Error> {
+pub async fn hand_over(local: &Local, asker: &Asker, limits: Limits) -> Result<Outcome, Error> {
     let mut connection = local.open(Duration::from_secs(2)).await?;
-    let patience = Instant::now() + patience;
     let table = match connection.cluster_nodes().await {
         Ok(table) => table,
         Err(error) if error.refusal().is_some() => {
@@ -65,8 +90,8 @@ pub async fn hand_over(local: &Local, asker: &Asker, patience: Duration) -> Resu
     }
     let candidates = successors(&table, &info.replicas());
     let mut why = format!("it has no replica in sync ({} attached)", info.replicas().len());
-    for (id, address) in ready_first(local, asker, candidates).await {
-        match ask_to_take_over((local, &mut connection), asker, (&id, address), patience).await {
+    for (id, address) in ready_first(local, asker, candidates, limits.orders).await {
+        match ask_to_take_over((local, &mut connection), asker, (&id, address), limits).await {
             Ok(()) => return Ok(Outcome::Done { to: id }),
             Err(reason) => why = format!("replica {id}: {reason}"),
         }
@@ -79,14 +104,16 @@ async fn ready_first(
     local: &Local,
     asker: &Asker,
     candidates: Vec<(NodeId, std::net::SocketAddr)>,
+    until: Instant,
 ) -> Vec<(NodeId, std::net::SocketAddr)> {
     let (mut ready, mut late) = (Vec::new(), Vec::new());
     for (id, address) in candidates.into_iter().take(CANDIDATES) {
-        let info = match asker.open(&id, address).await {
-            Ok(mut replica) => replica.info(&["persistence"]).await.ok(),
-            Err(_) => None,
+        let look = async {
+            let mut replica = asker.open(&id, address).await.ok()?;
+            replica.info(&["persistence"]).await.ok()
         };
-        let is_ready = info.is_some_and(|info| behind(&info, local.logs_writes()).is_none());
+        let info = timeout_at(until.min(Instant::now() + LOOK), look).await;
+        let is_ready = info.is_ok_and(|info| info.is_some_and(|info| behind(&info, local.logs_writes()).is_none()));
         if is_ready { ready.push((id, address)) } else { late.push((id, address)) }
     }
     ready.extend(late);
@@ -138,12 +165,22 @@ async fn ask_to_take_over(
     (local, own): (&Local, &mut Connection),
     asker: &Asker,
     (id, address): (&NodeId, std::net::SocketAddr),
-    patience: Instant,
+    limits: Limits,
 ) -> Result<(), String> {
-    let mut replica = asker.open(id, address).await.map_err(|error| error.to_string())?;
-    await_disk(&mut replica, local.logs_writes(), patience).await?;
-    // The last thing before the order: a move may have begun meanwhile.
-    let marks = await_moves(own, patience).await.map_err(|error| error.to_string())?;
+    let prepared = async {
+        let mut replica = asker.open(id, address).await.map_err(|error| error.to_string())?;
+        await_disk(&mut replica, local.logs_writes(), limits.waits).await?;
+        // The last thing before the order: a move may have begun meanwhile.
+        let marks = await_moves(own, limits.waits).await.map_err(|error| error.to_string())?;
+        Ok::<_, String>((replica, marks))
+    };
+    let prepared = timeout_at(limits.orders, prepared).await;
+    let (replica, marks) = prepared.map_err(|_| "the rest of the grace period is too short for it".to_owned())??;
+    order(own, replica, id, &marks).await
+}
+
+/// Gives the order and follows it until the own role has changed. It is not given up in between: a replica that was told goes on.
+async fn order(own: &mut Connection, mut replica: Connection, id: &NodeId, marks: &[Command]) -> Result<(), String> {
     replica.call(&["CLUSTER", "FAILOVER"]).await.map_err(|error| error.to_string())?;
     let (began, mut won) = (Instant::now(), false);
     while began.elapsed() < TAKE_OVER {
@@ -151,14 +188,14 @@ async fn ask_to_take_over(
         let theirs = replica.role().await;
         if !won && matches!(theirs, Ok(Role::Primary { .. })) {
             won = true;
-            mark(&mut replica, id, &marks).await;
+            mark(&mut replica, id, marks).await;
             // Only the news has to arrive. Without the push it does, too, 40 ms later.
             let _ = bus::push(&mut replica).await;
         }
         // A reply that cannot be had now (writes are paused, reads are not) is asked for again until time is up.
         if let Ok(Role::Replica { .. }) = own.role().await {
             if !won {
-                mark(&mut replica, id, &marks).await;
+                mark(&mut replica, id, marks).await;
             }
             return Ok(());
         }
@@ -318,6 +355,17 @@ mod tests {
 
     fn order(attached: &[ReplicaLine]) -> Vec<String> {
         successors(&table(), attached).into_iter().map(|(_, address)| address.ip().to_string()).collect()
+    }
+
+    #[test]
+    fn what_follows_the_last_order_is_over_before_redis_must_be_stopped() {
+        let began = Instant::now();
+        let of = |seconds: u64| {
+            let limits = Limits::new(began, began + Duration::from_secs(seconds));
+            [limits.waits - began, limits.orders - began].map(|limit| limit.as_secs_f64())
+        };
+        // With a grace period of 30 s Redis must be stopped after 23.
+        assert_eq!([of(23), of(60), of(3600), of(5)], [[6.0, 13.0], [15.0, 50.0], [600.0, 3590.0], [6.0, 0.0]]);
     }
 
     #[test]

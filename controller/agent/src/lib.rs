@@ -69,9 +69,6 @@ const CHANGES: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long a Redis that does not answer is asked for a hand-over.
 const BUSY: Duration = Duration::from_secs(6);
-/// The shortest and the longest patience of a hand-over; between them it is a quarter of the grace period, so that the shortest of those,
-/// 30 s, also holds two attempts of 5 s.
-const PATIENCE: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(600)];
 /// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
 const AFTER_TERM: Duration = Duration::from_secs(5);
 /// Exit code when redis-server ended by itself.
@@ -210,12 +207,14 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
 }
 
 async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
+    // The grace period runs from here, whatever comes first.
+    let began = Instant::now();
     shared.enter(AgentPhase::Stopping, None);
     // A change of passwords that was cut off would keep this agent out of its own Redis.
     if tokio::time::timeout(CHANGES, upkeep::apply_changes(shared)).await.is_err() {
         tracing::warn!("changed inputs could not be applied before stopping");
     }
-    take_down(shared, &running.record, Instant::now()).await;
+    take_down(shared, &running.record, began).await;
     let mut exit = running.exit.clone();
     let ended = tokio::time::timeout(AFTER_TERM, exit.wait_for(Option::is_some)).await.is_ok();
     match *running.exit.borrow() {
@@ -230,7 +229,7 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let outcome = hand_over(shared, process, patience(grace)).await;
+    let outcome = hand_over(shared, process, handover::Limits::new(began, until)).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
@@ -254,17 +253,11 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     sleep(Duration::ZERO).await;
 }
 
-/// How long a hand-over may wait for others.
-fn patience(grace: Duration) -> Duration {
-    let [least, most] = PATIENCE;
-    (grace / 4).clamp(least, most)
-}
-
 /// A Redis that is busy for a moment is asked again.
-async fn hand_over(shared: &Arc<Shared>, process: &Record, patience: Duration) -> Outcome {
+async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits) -> Outcome {
     let again_until = Instant::now() + BUSY;
     loop {
-        match handover::hand_over(&shared.local, &shared.asker(), patience).await {
+        match handover::hand_over(&shared.local, &shared.asker(), limits).await {
             Ok(outcome) => return outcome,
             Err(error) if Instant::now() >= again_until || !process.is_alive() => {
                 return Outcome::Failed { why: error.to_string() };

@@ -21,8 +21,8 @@ use crate::{
 
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
-/// How long each answer of a peer may take that is to act, as in a hand-over: who gives up loses what only memory holds, and a machine that
-/// is slow is no reason. Two candidates that are silent, each tried twice, cost 12 s of the shortest grace period, 30 s.
+/// How long a peer that is to act, as in a hand-over, may take to say who it is, and then for each answer: who gives up loses what only memory
+/// holds, and a machine that is slow is no reason.
 const ACT_TIMEOUT: Duration = Duration::from_millis(3000);
 /// Peers asked at the same time.
 const AT_ONCE: usize = 16;
@@ -122,9 +122,11 @@ impl Asker {
     /// # Errors
     /// When it does not answer, or somebody else does.
     pub async fn open(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
-        let asked = tokio::time::timeout(ACT_TIMEOUT, self.fellows.ask(address.ip()));
-        asked.await.map_err(|_| NoPeer::Late(address))??;
-        self.log_in(id, address).await
+        let opened = async {
+            self.fellows.ask(address.ip()).await?;
+            self.log_in(id, address).await
+        };
+        tokio::time::timeout(ACT_TIMEOUT, opened).await.unwrap_or(Err(NoPeer::Late(address)))
     }
 
     /// The same where the agent has been asked already.
