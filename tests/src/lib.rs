@@ -18,6 +18,7 @@ mod follow;
 pub mod installed;
 pub mod kubectl;
 pub mod kubernetes;
+pub mod left_behind;
 pub mod oracle;
 pub mod standalone;
 pub mod story;

@@ -20,6 +20,7 @@ mod moves;
 mod noise;
 mod prober;
 mod redis;
+mod refused;
 mod report;
 mod reshard;
 mod webhook;
@@ -58,13 +59,14 @@ enum Part {
 }
 
 /// The measurements, in the order in which they are made.
-const ALL: [&str; 13] = [
+const ALL: [&str; 14] = [
     "abuse",
     "create",
     "introductions",
     "reshard",
     "failover",
     "moves",
+    "refused",
     "backup",
     "webhook",
     "api",
@@ -112,6 +114,7 @@ async fn measure(arguments: &Arguments) -> Result<usize> {
             "webhook" => webhook::run(&mut report).await?,
             "failover" => failover::run(&mut report).await?,
             "moves" => moves::run(&mut report).await?,
+            "refused" => refused::run(&mut report).await?,
             "kubernetes" => kubernetes::run(&mut report, arguments.quick).await?,
             "aggregated" => aggregated::run(&mut report).await?,
             "controller" => controller::run(&mut report, arguments.quick).await?,
