@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command on a machine that stands still now and then, as others' machines do: for seconds no file is written or synced, and
 # for seconds both processors do something else. What fails here and not elsewhere is a test that asks how long something takes.
-# usage: [SEED=1] under.sh COMMAND [ARGUMENT...]
+# usage: [NOISE_SEED=1] under.sh COMMAND [ARGUMENT...]
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 
@@ -21,9 +21,9 @@ main() {
     mkfs.ext4 -q "$work/disk.img"
     mkdir "$work/disk"
     mount -o loop "$work/disk.img" "$work/disk"
-    "$here/freeze.sh" "$work/disk" "${SEED:-1}" &
-    "$here/steal.sh" "${SEED:-1}" &
-    echo "noise: seed ${SEED:-1}" >&2
+    "$here/freeze.sh" "$work/disk" "${NOISE_SEED:-1}" &
+    "$here/steal.sh" "${NOISE_SEED:-1}" &
+    echo "noise: seed ${NOISE_SEED:-1}" >&2
     mkdir "$work/disk/tmp"
     TMPDIR="$work/disk/tmp" KUN_STATE="$work/disk/clusters" KUN_STRETCH="$STRETCH" "$@"
 }

@@ -84,7 +84,8 @@ async fn what_is_broken_is_noticed_and_heals_and_nothing_is_left() -> Result<()>
     }
     cluster.part(Blow::Pause, "kube-scheduler")?;
     cluster.part(Blow::Hold, "etcd")?;
-    let told = admin.refused(&["get", "--raw", "/readyz", "--request-timeout=5s"], "").await?;
+    let patience = format!("--request-timeout={}s", hung::answer().as_secs());
+    let told = admin.refused(&["get", "--raw", "/readyz", &patience], "").await?;
     ensure!(told.contains("InternalError") || told.contains("context deadline exceeded"), "{told}");
     cluster.part(Blow::Release, "etcd")?;
     cluster.part(Blow::Kill, "kube-apiserver")?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::FutureExt as _;
 use store::cache::{Cache, Delivery, Describe, Kind as Shown, Object, Options, Paths, Query, Watcher};
 use store::{Batch, Change, Error, Feed, Key, Refusal, Revision, Store, Write};
 
@@ -277,7 +278,10 @@ async fn follow_some(
             delivery = watcher.next() => watch.records.push(Record::Events(vec![shown(&delivery.unwrap())])),
             last = over.wait_for(|last| *last != Revision::default()) => {
                 let last = *last.unwrap();
-                // Everything has happened and nothing waits: the progress covers all of it.
+                // Everything has happened, and the last of it may have come since this watch was looked at.
+                while let Some(delivery) = watcher.next().now_or_never() {
+                    watch.records.push(Record::Events(vec![shown(&delivery.unwrap())]));
+                }
                 assert!(watcher.progress() >= last);
                 watch.records.push(Record::Bookmark(watcher.progress().0));
                 return (watch, true);
