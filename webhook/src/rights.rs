@@ -9,8 +9,9 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::{decide::reach::Right, review::Author};
 
-/// Longest wait for an answer. What an object names is asked about at the same time, and who asks us waits five seconds.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// Longest wait for an answer. What an object names is asked about at the same time, and who asks us waits five seconds, of
+/// which our own lists may take one. A client that is told to try again does.
+const PATIENCE: Duration = Duration::from_millis(3000);
 
 /// The rights of authors, as the API knows them.
 #[derive(Clone)]

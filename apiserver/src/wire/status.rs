@@ -172,7 +172,9 @@ fn verdict(error: &Error) -> Verdict {
         Error::Forbidden { resource, name, message: _, causes } => {
             Verdict { causes: causes.clone(), ..named(403, "Forbidden", resource, name) }
         }
-        Error::Denied { message: _, reason, code, details: _ } => plain(denied(*code), reason),
+        Error::Denied { message: _, reason, code, details } => {
+            Verdict { retry_after: details.as_ref().and_then(retry_after), ..plain(denied(*code), reason) }
+        }
         Error::NotAcceptable(_) => plain(406, "NotAcceptable"),
         Error::UnsupportedMediaType(_) => plain(415, "UnsupportedMediaType"),
         Error::ApplyConflict { message: _, causes } => Verdict { causes: causes.clone(), ..plain(409, "Conflict") },
@@ -206,6 +208,13 @@ fn verdict(error: &Error) -> Verdict {
 
 fn named(code: u16, reason: &str, resource: &Qualified, name: &str) -> Verdict {
     Verdict { code, reason: reason.to_owned(), resource: resource.clone(), name: name.to_owned(), ..Verdict::default() }
+}
+
+/// What a webhook's details say about when to try again. Clients do so by the header, which Kubernetes sets from any Status (kubernetes/apiserver,
+/// pkg/endpoints/handlers/responsewriters, `ErrorNegotiated`).
+fn retry_after(details: &Value) -> Option<u32> {
+    let seconds = details.get("retryAfterSeconds")?.as_u64()?;
+    u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
 }
 
 /// A hook's code below 400 is no refusal; Kubernetes reads it, and an absent one, as 400.
@@ -277,6 +286,18 @@ mod tests {
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()[RETRY_AFTER], "5");
         assert_eq!(status(&error)["details"]["retryAfterSeconds"], 5);
+    }
+
+    #[test]
+    fn a_webhook_that_says_when_to_try_again_is_repeated_in_the_header() {
+        let header = |details| {
+            let error = Error::Denied { message: "later".into(), reason: String::new(), code: Some(503), details };
+            response(&error).headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned())
+        };
+        assert_eq!(header(Some(json!({"retryAfterSeconds": 1}))).as_deref(), Some("1"));
+        assert_eq!(header(Some(json!({"retryAfterSeconds": 0}))), None);
+        assert_eq!(header(Some(json!({"name": "orders"}))), None);
+        assert_eq!(header(None), None);
     }
 
     #[test]
