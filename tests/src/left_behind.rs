@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
-use resp::{Connection, Options};
+use resp::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use types::names;
@@ -19,7 +19,7 @@ pub fn spec() -> Value {
 /// A connection of KUN's own user.
 pub async fn operator(fixture: &Fixture, address: SocketAddr) -> Result<Connection> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
-    Ok(Connection::open(&Options::new(address).credentials(credentials).deadline(hung::answer())).await?)
+    oracle::open(address, &credentials).await
 }
 
 /// A signal to the server of a member.

@@ -77,12 +77,18 @@ pub async fn addresses(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Res
     Ok(found)
 }
 
+/// A connection that is given up only if it hangs.
+pub async fn open(address: SocketAddr, credentials: &Credentials) -> Result<Connection> {
+    let mut options = Options::new(address).credentials(credentials.clone()).deadline(hung::answer());
+    options.connect_timeout = hung::answer();
+    Ok(Connection::open(&options).await?)
+}
+
 async fn gather(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Result<Vec<Member>> {
     let credentials = credentials(kubectl, namespace, cluster, names::USER_OPERATOR).await?;
     let mut members = Vec::new();
     for (pod, address) in addresses(kubectl, namespace, cluster).await? {
-        let options = Options::new(address).credentials(credentials.clone()).deadline(hung::answer());
-        let mut connection = Connection::open(&options).await.with_context(|| format!("connect to {pod}"))?;
+        let mut connection = open(address, &credentials).await.with_context(|| format!("connect to {pod}"))?;
         let id = connection.my_id().await?;
         let nodes = connection.cluster_nodes().await?;
         let info = connection.info(&["everything"]).await?;
@@ -168,8 +174,8 @@ async fn keys_are_at_home(kubectl: &Kubectl, namespace: &str, cluster: &str, mem
         let foreign: Vec<u16> = (0..16384)
             .filter(|slot| !own.slots.iter().any(|range| (range.first..=range.last).contains(slot)))
             .collect();
-        let options = Options::new(member.address).credentials(credentials.clone()).deadline(hung::answer());
-        let mut connection = Connection::open(&options).await.with_context(|| format!("connect to {}", member.pod))?;
+        let connection = open(member.address, &credentials).await;
+        let mut connection = connection.with_context(|| format!("connect to {}", member.pod))?;
         for batch in foreign.chunks(1000) {
             let ask = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
             let counts = connection.pipeline(&batch.iter().map(ask).collect::<Vec<_>>()).await?;

@@ -4,10 +4,9 @@
 use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use anyhow::{Context, Result, ensure};
-use resp::{Connection, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tests::{fixture::Fixture, kubectl::condition, oracle, standalone::Standalone, story::is_ready};
+use tests::{fixture::Fixture, kubectl::condition, left_behind::operator, standalone::Standalone, story::is_ready};
 use types::names;
 
 /// redis-server, on a machine where none starts with a million clients. `SERVER` is the real one: the node looks for programs in the
@@ -35,10 +34,8 @@ async fn patch(fixture: &Fixture, spec: &Value) -> Result<()> {
 }
 
 async fn max_clients(fixture: &Fixture, shard: usize) -> Result<String> {
-    let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
-    let address = fixture.primary(shard).await?.1;
-    let options = Options::new(address).credentials(credentials).deadline(hung::answer());
-    Connection::open(&options).await?.config_get(&["maxclients"]).await?.remove("maxclients").context("maxclients")
+    let mut primary = operator(fixture, fixture.primary(shard).await?.1).await?;
+    primary.config_get(&["maxclients"]).await?.remove("maxclients").context("maxclients")
 }
 
 /// Before, Ready and UpToDate were True, and the next crash was a crash loop.

@@ -51,6 +51,8 @@ pub(crate) struct Step {
     pub save: Option<String>,
     /// The request is a watch.
     pub watch: Option<Watch>,
+    /// Only the code of the answer is compared: who else writes this object, and when, is chance.
+    pub code_only: bool,
     /// Milliseconds to wait before the request.
     pub wait: Option<u64>,
 }

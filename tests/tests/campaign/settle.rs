@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use resp::{Command, Connection, Credentials, Options, Reply};
+use resp::{Command, Connection, Reply};
 use serde_json::Value;
 use tests::{
     fixture::Fixture,
@@ -44,10 +44,6 @@ async fn unfinished(fixture: &Fixture, shape: Shape) -> Result<Option<String>> {
     Ok(odd.then(|| format!("{servers} servers and {agents} agents for {wanted} pods: {processes:#?}")))
 }
 
-async fn open(address: SocketAddr, credentials: &Credentials) -> Result<Connection> {
-    Ok(Connection::open(&Options::new(address).credentials(credentials.clone()).deadline(hung::answer())).await?)
-}
-
 /// Nobody writes: each replica holds exactly what its primary holds.
 pub(super) async fn copies_are_equal(fixture: &Fixture) -> Result<()> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
@@ -55,7 +51,7 @@ pub(super) async fn copies_are_equal(fixture: &Fixture) -> Result<()> {
     let mut replicas = Vec::new();
     for (pod, address) in fixture.addresses().await? {
         let shard = pod.rsplit_once('-').map(|(shard, _)| shard.to_owned()).context("a pod of a shard")?;
-        let mut connection = open(address, &credentials).await?;
+        let mut connection = oracle::open(address, &credentials).await?;
         match connection.info(&["replication"]).await?.get("role") {
             Some("master") => drop(primaries.insert(shard, (pod, address))),
             _ => replicas.push((shard, pod, address)),
@@ -63,8 +59,8 @@ pub(super) async fn copies_are_equal(fixture: &Fixture) -> Result<()> {
     }
     for (shard, pod, address) in replicas {
         let (leader, at) = primaries.get(&shard).with_context(|| format!("no primary of {shard}"))?;
-        let mut replica = open(address, &credentials).await?;
-        let mut primary = open(*at, &credentials).await?;
+        let mut replica = oracle::open(address, &credentials).await?;
+        let mut primary = oracle::open(*at, &credentials).await?;
         caught_up(&mut primary, &mut replica).await.with_context(|| format!("{pod} and {leader}"))?;
         replica.call(&["READONLY"]).await?;
         let (ours, theirs) = (contents(&mut replica).await?, contents(&mut primary).await?);
@@ -123,7 +119,7 @@ pub(super) async fn work(fixture: &Fixture) -> Result<Work> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
     let mut commands = BTreeMap::new();
     for address in fixture.addresses().await?.into_values() {
-        let stats = open(address, &credentials).await?.info(&["commandstats"]).await?;
+        let stats = oracle::open(address, &credentials).await?.info(&["commandstats"]).await?;
         let count = CHANGES.iter().filter_map(|name| {
             let stat = stats.get(&format!("cmdstat_{name}"))?;
             stat.split(',').next()?.strip_prefix("calls=")?.parse::<u64>().ok()
