@@ -188,7 +188,12 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
         return Start::Follow { heir: heir.clone() };
     }
     if facts.peers.values().any(|peer| moved(me, &peer.table)) {
-        return Start::AsIs { why: "its slots have other owners, Redis will give them up" };
+        return match silent_heir(me, facts) {
+            Some(heir) if facts.waited < TAKEOVER_LIMIT => {
+                Start::Wait { reason: format!("its replica {heir} has taken over and is asked for its own word") }
+            }
+            Some(_) | None => Start::AsIs { why: "its slots have other owners, Redis will give them up" },
+        };
     }
     if let Some(asked) = facts.asked.as_ref().filter(|asked| asked.ago < ASK_AGAIN) {
         return Start::Wait {
@@ -234,6 +239,17 @@ fn heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
         line.is_some_and(|line| moved(me, std::slice::from_ref(line)))
     };
     me.replicas().find(own_words).map(|replica| &replica.id)
+}
+
+/// The replica that has taken over by another's word, and has not said so itself: it did not answer this look, or before it took over, or
+/// is loading. Nothing waits for this member meanwhile.
+fn silent_heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
+    let of = |id: &NodeId, table: &[Node]| {
+        let line = table.iter().find(|node| node.id == *id);
+        line.is_some_and(|line| moved(me, std::slice::from_ref(line)))
+    };
+    let told = |id: &NodeId| facts.peers.values().any(|peer| of(id, &peer.table));
+    me.replicas().map(|replica| &replica.id).find(|id| told(id))
 }
 
 /// The replica to ask: the one with most of the stream; ties go to the smaller ID.

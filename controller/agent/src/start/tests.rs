@@ -155,14 +155,21 @@ fn a_crashed_primary_asks_its_replica_and_waits_until_the_slots_have_moved() {
     assert_eq!(decide_start(&lost_election), ask(2));
     let table = &mut facts.peers.get_mut(&id(3)).unwrap().table;
     *table = vec![node(1, Some(2), 5, &[]), node(2, None, 6, &[(0, 99)])];
-    assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have other owners, Redis will give them up" });
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "the heir has not said so itself");
+    let late = Facts { waited: TAKEOVER_LIMIT, ..facts.clone() };
+    assert_eq!(decide_start(&late), Start::AsIs { why: "its slots have other owners, Redis will give them up" });
     // By its own word, and with more than it inherited.
     let mut heir = node(2, None, 6, &[(0, 99), (7000, 7000)]);
     heir.flags.myself = true;
     facts.peers.get_mut(&id(2)).unwrap().table = vec![heir];
     assert_eq!(decide_start(&facts), Start::Follow { heir: id(2) });
     facts.peers.get_mut(&id(2)).unwrap().loading = true;
-    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+    facts.peers.remove(&id(2));
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "a look that it did not answer");
+    let strangers = vec![node(1, Some(7), 5, &[]), node(7, None, 6, &[(0, 99)])];
+    facts.peers.get_mut(&id(3)).unwrap().table = strangers;
+    assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have other owners, Redis will give them up" });
 }
 
 #[test]
