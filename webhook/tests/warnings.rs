@@ -14,6 +14,8 @@ const NO_LIMIT: &str = "spec.resources.limits.memory: without it Redis has no ma
                         kernel ends whom it chooses";
 const NO_SNAPSHOT: &str = "spec.persistence.snapshots: none is due within 86400 seconds and 1000000 writes: a crash of a whole shard loses \
                            everything written since the last one";
+const EVERYBODY: &str = "spec.networkPolicy.clients: an empty list lets everybody in who reaches the pods, as an empty from of a NetworkPolicy \
+                         does; name those who may reach Redis";
 
 /// A careful specification but for this.
 fn but(changes: &Value) -> Value {
@@ -47,6 +49,9 @@ fn table() -> Vec<(Value, Vec<&'static str>)> {
         (snapshots(&json!([point(86_400, 1_000_000)])), vec![]),
         (snapshots(&json!([point(86_401, 1), point(60, 1_000_001)])), vec![NO_SNAPSHOT]),
         (json!({"persistence": {"snapshots": [point(86_401, 1)]}}), vec![]),
+        (json!({"networkPolicy": {"clients": []}}), vec![EVERYBODY]),
+        (json!({"networkPolicy": {"clients": [{"podSelector": {}}]}}), vec![]),
+        (json!({"networkPolicy": {"enabled": false, "clients": []}}), vec![]),
         (json!({"replicasPerShard": 0, "storage": null, "resources": null}), vec![NO_REPLICA, NO_VOLUME, NO_LIMIT]),
     ]
 }

@@ -54,10 +54,12 @@ pub fn begin(object: &mut Value, user: &User) {
     }
 }
 
-/// 422 about a record.
+/// 422 about a record, under the name that it has, or with which the one it would get begins.
 #[must_use]
 pub fn refused(kind: &str, record: &Value, causes: Vec<Cause>) -> Error {
-    Error::Invalid { kind: Qualified::new(types::GROUP, kind), name: meta::text(record, "name").to_owned(), causes }
+    let given = ["name", "generateName"].map(|field| meta::text(record, field));
+    let name = given.into_iter().find(|name| !name.is_empty()).unwrap_or_default().to_owned();
+    Error::Invalid { kind: Qualified::new(types::GROUP, kind), name, causes }
 }
 
 #[cfg(test)]

@@ -73,14 +73,15 @@ mod tests {
 
     #[test]
     fn one_operation_at_a_time_per_cluster() {
-        let other = |cluster: &str, phase: &str| json!({"metadata": {"name": "a-1"}, "spec": {"clusterName": cluster, "restart": {}}, "status": {"phase": phase}});
+        let other = |cluster: &str, phase: &str| json!({"metadata": {"name": "a-1", "namespace": "shop"}, "spec": {"clusterName": cluster, "restart": {}}, "status": {"phase": phase}});
         assert_eq!(check_idle("a", &[other("b", "Running"), other("a", "Succeeded"), other("a", "Failed")]), Ok(()));
         let busy = check_idle("a", &[other("a", "Running")]);
         assert_eq!(
             busy.map_err(|error| error.to_string()),
             Err(
                 "Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": operation \"a-1\" is Running; one \
-                 operation runs at a time"
+                 operation runs at a time; wait for it, or cancel it: kubectl patch redisoperation a-1 -n shop --type=merge -p \
+                 '{\"spec\":{\"cancel\":true}}'"
                     .to_owned()
             )
         );

@@ -70,7 +70,7 @@ async fn a_backup_without_any_target_is_invalid() {
     assert_eq!((code, reason.as_str()), (422, "Invalid"));
     assert_eq!(
         message,
-        "RedisBackup.redis.kun.io \"\" is invalid: spec.target: Required value: the RedisCluster has no spec.backup.target, so \
+        "RedisBackup.redis.kun.io \"orders-\" is invalid: spec.target: Required value: the RedisCluster has no spec.backup.target, so \
          the backup must name one"
     );
     let with = json!({"spec": {"target": {"directory": {"path": "/b"}}}});
@@ -92,7 +92,8 @@ async fn a_failover_is_recorded_and_a_second_one_waits() {
     let reply = api.post(&format!("{ORDERS}/restart"), &json!({})).await;
     let message = format!(
         "Operation cannot be fulfilled on redisclusters.redis.kun.io \"orders\": operation \"{name}\" is Pending; one \
-         operation runs at a time"
+         operation runs at a time; wait for it, or cancel it: kubectl patch redisoperation {name} -n shop --type=merge -p \
+         '{{\"spec\":{{\"cancel\":true}}}}'"
     );
     assert_eq!(reply.fault(), (409, "Conflict".into(), message));
     assert_eq!(reply.json()["details"]["retryAfterSeconds"], 5);
@@ -108,7 +109,7 @@ async fn a_failover_that_cannot_be_done_is_refused_with_the_numbers() {
         let api = &api;
         async move { api.post(&format!("{ORDERS}/failover"), &json!({"spec": {"failover": failover}})).await.fault() }
     };
-    let head = "RedisOperation.redis.kun.io \"\" is invalid: ";
+    let head = "RedisOperation.redis.kun.io \"orders-\" is invalid: ";
     assert_eq!(
         send(json!({"shard": 7})).await,
         (
@@ -214,7 +215,8 @@ async fn a_plain_record_is_refused_in_the_words_of_the_action() {
     let of_action = api.post(&format!("{ORDERS}/failover"), &json!({"spec": {"failover": {"shard": 1}}})).await;
     let of_plain = api.post(OPERATIONS, &plain("second", &failover(1))).await;
     let message = "Operation cannot be fulfilled on redisclusters.redis.kun.io \"orders\": operation \"first\" is Pending; one \
-                   operation runs at a time";
+                   operation runs at a time; wait for it, or cancel it: kubectl patch redisoperation first -n shop --type=merge -p \
+                   '{\"spec\":{\"cancel\":true}}'";
     for reply in [of_action, of_plain] {
         assert_eq!(reply.fault(), (409, "Conflict".into(), message.to_owned()));
         assert_eq!(reply.headers["retry-after"], "5");

@@ -61,6 +61,10 @@ pub struct AgentReport {
     /// Why the parameters of `agent.json` are not in use, in the engine's words: it was asked and refused them. Those of before stay.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
+    /// Whether that is the engine's answer, which its next start gets as well; `false`: it could not be asked yet. Absent: an agent of an
+    /// earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub settled: Option<bool>,
     /// Parameters that the running server did not take, with its words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_set: BTreeMap<String, String>,

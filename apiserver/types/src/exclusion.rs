@@ -12,13 +12,26 @@ use crate::{RedisOperation, operation::OperationPhase};
 pub struct Busy {
     /// Its name.
     pub operation: String,
+    /// Its namespace.
+    pub namespace: String,
     /// How far it is.
     pub phase: OperationPhase,
+    /// It was told to stop.
+    pub is_stopping: bool,
 }
 
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "operation {:?} is {:?}; one operation runs at a time", self.operation, self.phase)
+        let Self { operation, namespace, phase, is_stopping } = self;
+        write!(f, "operation {operation:?} is {phase:?}; one operation runs at a time; ")?;
+        if *is_stopping {
+            return f.write_str("it is being cancelled, try again");
+        }
+        write!(
+            f,
+            "wait for it, or cancel it: kubectl patch redisoperation {operation} -n {namespace} --type=merge -p \
+             '{{\"spec\":{{\"cancel\":true}}}}'"
+        )
     }
 }
 
@@ -26,7 +39,13 @@ impl fmt::Display for Busy {
 pub fn busy<'a>(cluster: &str, operations: impl IntoIterator<Item = &'a RedisOperation>) -> Option<Busy> {
     let mut on_it = operations.into_iter().filter(|operation| operation.spec.cluster_name == cluster);
     let found = on_it.find(|operation| !operation.phase().has_ended())?;
-    Some(Busy { operation: found.metadata.name.clone().unwrap_or_default(), phase: found.phase() })
+    let (name, namespace) = (found.metadata.name.clone(), found.metadata.namespace.clone());
+    Some(Busy {
+        operation: name.unwrap_or_default(),
+        namespace: namespace.unwrap_or_default(),
+        phase: found.phase(),
+        is_stopping: found.spec.cancel,
+    })
 }
 
 #[cfg(test)]
@@ -39,7 +58,10 @@ mod tests {
     fn operation(name: &str, cluster: &str, action: &Value, phase: &str) -> RedisOperation {
         let mut spec = action.clone();
         spec["clusterName"] = json!(cluster);
-        serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec, "status": {"phase": phase}})).unwrap()
+        serde_json::from_value(
+            json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": {"phase": phase}}),
+        )
+        .unwrap()
     }
 
     #[test]
@@ -64,12 +86,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_that_is_in_the_way_is_named_and_one_without_a_status_is_pending() {
+    fn the_first_in_the_way_is_named_with_the_way_out() {
         let ended = operation("a", "orders", &json!({"restart": {}}), "Succeeded");
         let fresh = RedisOperation { status: None, ..operation("b", "orders", &json!({"restart": {}}), "Pending") };
         let later = operation("c", "orders", &json!({"failover": {}}), "Running");
         let found = busy("orders", [&ended, &fresh, &later]).map(|busy| busy.to_string());
-        assert_eq!(found.as_deref(), Some("operation \"b\" is Pending; one operation runs at a time"));
+        let told = "operation \"b\" is Pending; one operation runs at a time; wait for it, or cancel it: kubectl patch redisoperation b -n shop \
+                    --type=merge -p '{\"spec\":{\"cancel\":true}}'";
+        assert_eq!(found.as_deref(), Some(told));
+        let stopping = operation("d", "orders", &json!({"restart": {}, "cancel": true}), "Running");
+        let told = "operation \"d\" is Running; one operation runs at a time; it is being cancelled, try again";
+        assert_eq!(busy("orders", [&stopping]).map(|busy| busy.to_string()).as_deref(), Some(told));
         assert_eq!(busy("orders", [&ended]), None);
     }
 }

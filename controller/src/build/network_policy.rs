@@ -32,7 +32,7 @@ pub(super) fn network_policy(resolved: &Resolved) -> Result<Option<NetworkPolicy
             pod_selector: Some(members.clone()),
             policy_types: Some(vec!["Ingress".to_owned()]),
             ingress: Some(vec![
-                rule(&[names::PORT_REDIS], clients.iter().map(spelled_alike).collect()),
+                rule(&[names::PORT_REDIS], clients.iter().flatten().map(spelled_alike).collect()),
                 rule(&[names::PORT_REDIS, names::PORT_BUS, names::PORT_AGENT], vec![pods(members)]),
                 rule(&[names::PORT_REDIS, names::PORT_AGENT], vec![controller(&resolved.controller_namespace)]),
                 rule(&[names::PORT_AGENT], vec![workers]),

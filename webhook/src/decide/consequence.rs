@@ -44,6 +44,11 @@ fn consequences(spec: &RedisClusterSpec) -> Vec<String> {
         "spec.resources.limits.memory: without it Redis has no maxmemory and grows until its node has no memory left, where the kernel ends \
          whom it chooses",
     );
+    told(
+        spec.network_policy.enabled && spec.network_policy.clients.as_ref().is_some_and(Vec::is_empty),
+        "spec.networkPolicy.clients: an empty list lets everybody in who reaches the pods, as an empty from of a NetworkPolicy does; name those \
+         who may reach Redis",
+    );
     if has_snapshots && !persists(spec) {
         found.push(format!(
             "spec.persistence.snapshots: none is due within {SNAPSHOT_SECONDS_MOST} seconds and {SNAPSHOT_CHANGES_MOST} writes: a crash of a \

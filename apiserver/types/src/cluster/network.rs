@@ -12,13 +12,14 @@ pub struct NetworkPolicy {
     #[serde(default = "enabled")]
     pub enabled: bool,
     /// Who may reach the port of Redis, besides the members and KUN; as `from` of a NetworkPolicy. Absent or empty: everybody.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clients: Vec<NetworkPolicyPeer>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Vec<NetworkPolicyPeer>")]
+    pub clients: Option<Vec<NetworkPolicyPeer>>,
 }
 
 impl Default for NetworkPolicy {
     fn default() -> Self {
-        Self { enabled: enabled(), clients: Vec::new() }
+        Self { enabled: enabled(), clients: None }
     }
 }
 

@@ -24,7 +24,7 @@ pub(super) fn policy(faults: &mut Faults, path: &Path, given: &NetworkPolicy) {
         faults.push(Fault::too_long(path, BYTES_MAX));
         return;
     }
-    faults.each(&path, clients, peer);
+    faults.each(&path, clients.as_deref().unwrap_or_default(), peer);
 }
 
 fn peer(faults: &mut Faults, path: &Path, given: &NetworkPolicyPeer) {

@@ -330,6 +330,20 @@ fn backups_and_operations_are_records_and_do_not_change() {
 }
 
 #[test]
+fn a_cancellation_that_had_no_effect_may_be_taken_back() {
+    for (phase, may) in
+        [("Pending", false), ("Running", false), ("Cancelled", false), ("Succeeded", true), ("Failed", true)]
+    {
+        let of = |cancel: bool| -> RedisOperation {
+            let spec = json!({"clusterName": "orders", "restart": {}, "cancel": cancel});
+            serde_json::from_value(json!({"spec": spec, "status": {"phase": phase}})).unwrap()
+        };
+        assert_eq!(operation_update(&of(false), &of(true)).is_empty(), may, "{phase}");
+        assert_eq!(operation_update(&of(true), &of(false)), [], "{phase}");
+    }
+}
+
+#[test]
 fn an_operation_is_exactly_one_action() {
     let faults = |spec: Value| places(&operation(&of_spec("RedisOperation", &spec)));
     assert_eq!(faults(json!({"clusterName": "orders", "restart": {"shards": [0, 2]}})), Vec::<String>::new());

@@ -6,7 +6,7 @@ use crate::{
     backup::{RedisBackup, RedisBackupSpec},
     cluster::{RedisCluster, RedisClusterSpec, Storage},
     field::{Fault, Path},
-    operation::{RedisOperation, RedisOperationSpec},
+    operation::{OperationPhase, RedisOperation, RedisOperationSpec},
     quantity::Quantity,
     version::Version,
 };
@@ -129,7 +129,9 @@ pub fn operation_update(new: &RedisOperation, old: &RedisOperation) -> Vec<Fault
     if *restart != old.spec.restart {
         faults.push(Fault::forbidden(path.child("restart"), "is immutable"));
     }
-    if old.spec.cancel && !*cancel {
+    // One that ended otherwise was not stopped by it.
+    let had_no_effect = old.phase().has_ended() && old.phase() != OperationPhase::Cancelled;
+    if old.spec.cancel && !*cancel && !had_no_effect {
         faults
             .push(Fault::forbidden(path.child("cancel"), "cannot be taken back: the controller may have acted on it"));
     }
