@@ -336,7 +336,8 @@ fn a_cancellation_that_had_no_effect_may_be_taken_back() {
     {
         let of = |cancel: bool| -> RedisOperation {
             let spec = json!({"clusterName": "orders", "restart": {}, "cancel": cancel});
-            serde_json::from_value(json!({"spec": spec, "status": {"phase": phase}})).unwrap()
+            serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec, "status": {"phase": phase}}))
+                .unwrap()
         };
         assert_eq!(operation_update(&of(false), &of(true)).is_empty(), may, "{phase}");
         assert_eq!(operation_update(&of(true), &of(false)), [], "{phase}");
