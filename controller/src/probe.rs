@@ -24,6 +24,7 @@ use types::cluster::Mode;
 pub use node::Facts;
 pub(crate) use node::{is_misled, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck};
+pub use words::{Finding, Refusal};
 
 use crate::redis::{self, Access};
 
@@ -31,6 +32,8 @@ use crate::redis::{self, Access};
 const AT_ONCE: usize = 64;
 /// For how long an introduction counts: several times the longest time until it is repeated.
 const INTRODUCED_LATELY: Duration = Duration::from_secs(60);
+/// For how long a node that was a member is taken for one whom the others have not missed yet: several times the node timeout.
+const FORMER_LATELY: Duration = Duration::from_secs(60);
 /// How long one member may take to answer, at first and at most. One whose agent says that its server runs is given more time at the next
 /// look: a machine that is slow must not make everybody unknown. Everybody else waits for it, hence the bound; and who is silent altogether
 /// is given no more.
@@ -52,6 +55,8 @@ pub struct Memory {
     claims: BTreeMap<NodeId, (bool, u64)>,
     /// Epochs have been raised by steps of ours since the last look: a new epoch is no sign of an election.
     raised: bool,
+    /// Who was seen at a place, and when last.
+    members: BTreeMap<NodeId, Instant>,
     /// How far replication was when each node was last seen: tells what a replica lacks whose primary has died.
     streams: stream::Streams,
     /// Who answered last at each place: fresher than the status, and kept while nobody answers.
@@ -103,6 +108,14 @@ impl Memory {
         self.raised = true;
     }
 
+    /// Who was a member until a short while ago, and is none now.
+    fn former(&mut self, observed: &Observed, now: Instant) -> BTreeSet<NodeId> {
+        let present: BTreeSet<NodeId> = nodes(observed).map(|node| node.id).collect();
+        self.members.extend(present.iter().map(|id| (*id, now)));
+        self.members.retain(|_, seen| now.saturating_duration_since(*seen) < FORMER_LATELY);
+        self.members.keys().filter(|id| !present.contains(id)).copied().collect()
+    }
+
     /// Nodes that were replaced by others are dropped once there are many; one that is only away for a while is kept.
     fn forget_strangers(&mut self, observed: &Observed) {
         const SPARE: usize = 64;
@@ -152,8 +165,8 @@ pub struct Probed {
     pub unusable: BTreeMap<Pod, String>,
     /// Members that Kubernetes cannot start, and why.
     pub stuck: BTreeMap<Pod, String>,
-    /// Members that do not use the parameters they were given, and their engines' words.
-    pub refused: BTreeMap<Pod, String>,
+    /// Members that do not use the parameters they were given, and why.
+    pub refused: BTreeMap<Pod, Refusal>,
     /// Members whose containers end again and again, and their servers' last words.
     pub crashing: BTreeMap<Pod, String>,
     /// Members that answer us, but whose kubelets do not call their pods ready: no Service leads to them.
@@ -201,12 +214,6 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     count_foreign_keys(question, &mut probed, memory).await;
     words::ask(question, &mut probed, &mut memory.words).await;
     probed
-}
-
-/// The engine's words on parameters that are not in use.
-fn refusal(report: &types::agent::AgentReport) -> Option<String> {
-    let first = || report.not_set.first_key_value().map(|(name, words)| format!("{name}: {words}"));
-    report.refused.clone().or_else(first)
 }
 
 /// What one member answered.
@@ -278,7 +285,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 Seen::Node(Box::new(node::read(raw, &memory.streams, now)))
             }
             Some(Answer::Agent(report)) => {
-                probed.refused.extend(refusal(report).map(|words| (*pod, words)));
+                probed.refused.extend(words::refusal(report).map(|why| (*pod, why)));
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 of_agent(report)
             }
@@ -318,6 +325,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.failovers_asked = memory.failovers.iter().map(ago).collect();
     probed.observed.elections = memory.elections.iter().map(ago).collect();
     probed.observed.introduced = memory.introductions(now);
+    probed.observed.former = memory.former(&probed.observed, now);
     unlink_from_strangers(&mut probed, answers);
     probed
 }

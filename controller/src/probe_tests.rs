@@ -147,6 +147,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         copy: None,
         serves: None,
         refused: None,
+        settled: None,
         not_set: BTreeMap::new(),
     }
 }
@@ -166,11 +167,18 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     assert_eq!(unusable(&report(AgentPhase::Held, Some("another member may hold newer data"))), None);
     assert_eq!(unusable(&report(AgentPhase::Starting, None)), None);
     let words = Some("'hz 0': out of range".to_owned());
-    let refused = types::agent::AgentReport { refused: words.clone(), ..hopeless };
-    assert_eq!((of_agent(&refused), unusable(&refused), refusal(&refused)), (Seen::Stopped, None, words));
+    let refused = types::agent::AgentReport { refused: words.clone(), settled: Some(true), ..hopeless };
+    let refusal =
+        |report: &types::agent::AgentReport| words::refusal(report).map(|refusal| (refusal.words, refusal.finding));
+    let final_words = words.clone().map(|words| (words, Finding::Refused));
+    assert_eq!((of_agent(&refused), unusable(&refused), refusal(&refused)), (Seen::Stopped, None, final_words));
+    for (settled, finding) in [(Some(false), Finding::Undecided), (None, Finding::NotSet)] {
+        let told = types::agent::AgentReport { settled, ..refused.clone() };
+        assert_eq!(refusal(&told).map(|(_, finding)| finding), Some(finding));
+    }
     let not_set = BTreeMap::from([("hz".to_owned(), "no".to_owned())]);
     let running = types::agent::AgentReport { not_set, ..report(AgentPhase::Running, None) };
-    assert_eq!(refusal(&running).as_deref(), Some("hz: no"));
+    assert_eq!(refusal(&running), Some(("hz: no".to_owned(), Finding::NotSet)));
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
     assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
 }
@@ -391,4 +399,15 @@ fn a_pod_whose_container_never_started_is_outdated_by_any_change_of_its_template
     let mut ran = waiting("CrashLoopBackOff");
     ran["containerStatuses"][0]["lastState"] = json!({"terminated": {"exitCode": 1}});
     assert!(!of(ran, "old"));
+}
+
+#[test]
+fn who_was_a_member_a_moment_ago_is_known_as_a_former_one_for_a_while() {
+    let (mut memory, now) = (Memory::default(), Instant::now());
+    let mut observed = crate::testing::healthy(3, 2).observed;
+    assert_eq!(memory.former(&observed, now), BTreeSet::new());
+    let gone = nodes(&observed).next().unwrap().id;
+    observed.members.remove(&Pod::new(0, 0));
+    assert_eq!(memory.former(&observed, now + FORMER_LATELY / 2), BTreeSet::from([gone]));
+    assert_eq!(memory.former(&observed, now + FORMER_LATELY), BTreeSet::new());
 }

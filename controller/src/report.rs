@@ -7,6 +7,7 @@ mod conditions;
 mod half_moved;
 mod left;
 mod members;
+mod parameters;
 mod sites;
 mod verdict;
 
@@ -161,10 +162,13 @@ fn endpoints(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<String> {
 fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
     seeing.plan.waiting.iter().map(move |reason| {
         let pod = match reason {
-            plan::Waiting::Start { pod } | plan::Waiting::Members { first: pod, .. } => Some(pod),
+            plan::Waiting::Start { pod }
+            | plan::Waiting::Members { first: pod, .. }
+            | plan::Waiting::Parameters { pod, refused: true } => Some(pod),
             _ => None,
         };
-        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| seeing.probed.refused.get(pod)));
+        let refused = |pod| seeing.probed.refused.get(pod).map(|refusal| &refusal.words);
+        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| refused(pod)));
         why.map_or_else(|| reason.to_string(), |why| format!("{reason} ({why})"))
     })
 }

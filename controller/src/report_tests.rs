@@ -6,6 +6,7 @@ use types::cluster::{MemberState, Role};
 use types::engine::Engine;
 
 use super::*;
+use crate::probe::{Finding, Refusal};
 use crate::testing::{cluster, gathered, healthy, id, in_sync, node, out_of_sync, resolved};
 
 fn now() -> Timestamp {
@@ -157,6 +158,7 @@ fn what_is_half_moved_is_told_with_its_ends_and_with_what_it_waits_for() {
         from: Pod::new(0, 0),
         slots: 2,
         half_moved: true,
+        gives: true,
         room: 70 << 10,
         needs: 3 << 20,
     };
@@ -215,13 +217,34 @@ fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
         let facts = scene.probed.facts.get_mut(&pod).unwrap();
         facts.unlike.insert("maxclients".to_owned(), "4064".to_owned());
     }
-    let text = "2 members do not show spec.config yet; the first is 0-1, where maxclients is \"4064\" and \"1000000\" is wanted";
+    let text = "2 members do not show spec.config yet; the first is orders-0-1, where maxclients is \"4064\" and \"1000000\" is wanted";
     assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
     assert_eq!(scene.says("Degraded").0, Status::False);
-    scene.probed.refused.insert(Pod::new(2, 0), "maxclients 1000000: reduced to 4064".to_owned());
-    let text = "1 members do not use spec.config; the first is 2-0: maxclients 1000000: reduced to 4064";
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", text));
-    assert_eq!(scene.says("Degraded"), said(Status::True, "ConfigRejected", text));
+    let refusal = |finding| Refusal { words: "maxclients 1000000: reduced to 4064".to_owned(), finding };
+    scene.probed.refused.insert(Pod::new(2, 0), refusal(Finding::Undecided));
+    let text = "spec.config is not in use on orders-2-0 yet: maxclients 1000000: reduced to 4064";
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
+    assert_eq!(scene.says("Degraded").0, Status::False, "who could not ask has no answer");
+    let says = "not use spec.config; the engine of orders-";
+    let next = "says: maxclients 1000000: reduced to 4064; correct spec.config, and everything goes on by itself";
+    scene.probed.refused.insert(Pod::new(2, 0), refusal(Finding::Refused));
+    let text = format!("orders-2-0 does {says}2-0 {next}");
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "ConfigRejected", &text));
+    // One has not answered yet: no number that would be another one a second later.
+    let four =
+        [(0, 0), (1, 0), (1, 1), (2, 0)].map(|(shard, ordinal)| (Pod::new(shard, ordinal), refusal(Finding::Refused)));
+    scene.probed.refused = four.into();
+    let text = format!("orders-0-0, orders-1-0, orders-1-1 and others do {says}0-0 {next}");
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
+    scene.probed.refused.insert(Pod::new(0, 1), refusal(Finding::Refused));
+    let text = format!("orders-0-0, orders-0-1, orders-1-0 and 2 more do {says}0-0 {next}");
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
+    scene.probed.observed.members.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
+    scene.plan.waiting = vec![Waiting::Parameters { pod: Pod::new(0, 0), refused: true }];
+    let text = "no member is restarted while member 0-0 does not use spec.config, which its engine refuses: correct spec.config, and the \
+                restart goes on by itself (maxclients 1000000: reduced to 4064)";
+    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
     assert_eq!(scene.says("Ready").0, Status::True, "it serves as it did");
 }
 

@@ -110,7 +110,7 @@ pub async fn await_usable(shared: &Arc<Shared>) {
 /// The parameters to use after this verdict; `None`: none are known with which a server starts. Where nothing was taken before, what the
 /// engine did not refuse is started: the start will tell.
 fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option<&Parameters>) -> Option<Parameters> {
-    let (words, before) = match (verdict, before) {
+    let (words, is_settled, before) = match (verdict, before) {
         (Verdict::Takes, _) => {
             take(shared, wanted, None);
             return Some(wanted.clone());
@@ -121,7 +121,7 @@ fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option
         }
         (Verdict::Undecided(why), Some(before)) => {
             shared.trials.state().postpone(wanted, Instant::now());
-            (why, Some(before))
+            (why, false, Some(before))
         }
         (Verdict::Alters(altered), before) => {
             let words = altered.values().next().cloned().unwrap_or_default();
@@ -130,15 +130,15 @@ fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option
                 return Some(wanted.clone());
             }
             shared.trials.state().refused = Some(wanted.clone());
-            (words, before)
+            (words, true, before)
         }
         (Verdict::Refuses(words), before) => {
             shared.trials.state().refused = Some(wanted.clone());
-            (words, before)
+            (words, true, before)
         }
     };
     tracing::warn!(words, "new parameters are not used");
-    tell(shared, Some(words));
+    tell(shared, Some((words, is_settled)));
     before.cloned()
 }
 
@@ -197,7 +197,7 @@ pub fn usable(shared: &Arc<Shared>, mut new: Inputs) -> Inputs {
             (state.refused, state.undecided) = (None, None);
             state.altered.clone()
         };
-        tell(shared, words);
+        tell(shared, words.map(|words| (words, true)));
         return new;
     }
     let verdict = if wanted.is_empty() { Some(Verdict::Takes) } else { verdict(shared, &new) };
@@ -224,10 +224,12 @@ fn verdict(shared: &Arc<Shared>, new: &Inputs) -> Option<Verdict> {
     None
 }
 
-fn tell(shared: &Shared, refused: Option<String>) {
+/// The engine's words on parameters that are not in use, and whether they are its answer.
+fn tell(shared: &Shared, words: Option<(String, bool)>) {
+    let (refused, settled) = words.unzip();
     shared.report.send_if_modified(|report| {
-        let changed = report.refused != refused;
-        report.refused = refused;
+        let changed = report.refused != refused || report.settled != settled;
+        (report.refused, report.settled) = (refused, settled);
         changed
     });
 }
@@ -238,7 +240,7 @@ fn take(shared: &Shared, parameters: &Parameters, altered: Option<String>) {
         let mut state = shared.trials.state();
         (state.refused, state.undecided, state.altered) = (None, None, altered.clone());
     }
-    tell(shared, altered);
+    tell(shared, altered.map(|words| (words, true)));
     let path = shared.options.run_dir.join(TAKEN_FILE);
     let written = serde_json::to_vec(parameters).map(|text| certs::write_private(&path, &text));
     if !matches!(written, Ok(Ok(()))) {

@@ -84,6 +84,7 @@ impl Shared {
                 copy: None,
                 serves: None,
                 refused: None,
+                settled: None,
                 not_set: std::collections::BTreeMap::new(),
             }),
             released: watch::Sender::new(None),

@@ -1,7 +1,7 @@
 //! What was seen, member by member. Plain data: no handles, no clock. *Unknown* is a state of its own.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::fmt;
 
@@ -98,6 +98,21 @@ pub struct Observed {
     pub elsewhere: BTreeMap<Pod, Address>,
     /// Introductions that were made lately, by the two members, the lower place first.
     pub introduced: BTreeMap<(Pod, Pod), Introduced>,
+    /// Nodes that were members until a short while ago, and are none any more. Others take them for alive for a moment, and then forget them
+    /// on our word.
+    pub former: BTreeSet<NodeId>,
+    /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
+    /// listed.
+    pub unused: BTreeMap<Pod, Unused>,
+}
+
+/// Why the user's parameters are not in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Unused {
+    /// They are on their way, or nobody has said yet why they are not in use.
+    Pending,
+    /// The engine that is wanted refuses them, or makes something else of them, and will at its next start.
+    Refused,
 }
 
 /// An introduction that was made, and may still have an effect.

@@ -88,8 +88,10 @@ pub enum Waiting {
     Agreement {
         /// Nodes whose table is right.
         right: u16,
-        /// Nodes.
+        /// Nodes that answer.
         of: u16,
+        /// A member that their tables list and that does not answer.
+        away: Option<Pod>,
     },
     /// Two nodes claim the same slots; the higher epoch wins by itself.
     Conflict {
@@ -165,6 +167,13 @@ pub enum Waiting {
         /// Its primary.
         pod: Pod,
     },
+    /// A member runs with other parameters than the user's: whoever is restarted next might, too.
+    Parameters {
+        /// The member.
+        pod: Pod,
+        /// Its engine refuses them: a person has to correct them.
+        refused: bool,
+    },
     /// Migration is paused.
     MigrationPaused {
         /// Slots that still have to move.
@@ -180,6 +189,8 @@ pub enum Waiting {
         slots: u16,
         /// A part of their keys is at the target.
         half_moved: bool,
+        /// The target owns slots that it can give back first, which makes room.
+        gives: bool,
         /// Bytes until the target's maxmemory.
         room: u64,
         /// Bytes it must have to be sent anything.
@@ -226,6 +237,7 @@ impl Waiting {
             | Self::Leftover { pod, .. }
             | Self::Room { pod, .. }
             | Self::Counting { pod, .. }
+            | Self::Parameters { pod, .. }
             | Self::Terminating { pod }
             | Self::Leaving { pod } => Some(pod.shard),
             Self::Election { shard, .. }

@@ -238,7 +238,8 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
     own.chain(silent.into_values()).collect()
 }
 
-/// IDs that tables show as alive and that belong to no place, unless a place whose identity is not known may be theirs.
+/// IDs that tables show as alive and that belong to no place, unless a place whose identity is not known may be theirs, or it was one's a
+/// moment ago and nobody has noticed yet that it is gone. Who takes it for an owner of slots leaves no doubt that it matters.
 fn strangers(observed: &Observed, live: &[Live<'_>]) -> BTreeMap<NodeId, Pod> {
     let homes: BTreeSet<NodeId> = observed.members.values().filter_map(identity).collect();
     let nameless = observed.members.values().any(|member| identity(member).is_none() && may_run(member));
@@ -248,7 +249,9 @@ fn strangers(observed: &Observed, live: &[Live<'_>]) -> BTreeMap<NodeId, Pod> {
     let alive = |peer: &Peer| peer.health == Health::Ok && peer.connected && !peer.handshake && !peer.noaddr;
     let entries = live.iter().flat_map(|live| live.node.peers.iter().map(|(id, peer)| (live.pod, *id, peer)));
     let mut found = BTreeMap::new();
-    for (pod, id, _) in entries.filter(|(_, id, peer)| alive(peer) && !homes.contains(id)) {
+    let is_passing = |id: &NodeId, peer: &Peer| observed.former.contains(id) && peer.slots().is_empty();
+    let strange = |id: &NodeId, peer: &Peer| alive(peer) && !homes.contains(id) && !is_passing(id, peer);
+    for (pod, id, _) in entries.filter(|(_, id, peer)| strange(id, peer)) {
         found.entry(id).or_insert(pod);
     }
     found

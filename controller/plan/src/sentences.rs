@@ -57,7 +57,7 @@ fn rests(f: &mut fmt::Formatter<'_>, shard: u16, since_millis: u64, of_millis: u
 
 /// Of a move whose target is full.
 fn no_room(f: &mut fmt::Formatter<'_>, target: &Waiting) -> fmt::Result {
-    let Waiting::Room { pod, from, slots, half_moved, room, needs } = target else { return Ok(()) };
+    let Waiting::Room { pod, from, slots, half_moved, gives, room, needs } = target else { return Ok(()) };
     // What only a restart changes comes too late for what is half moved: until that is whole nobody is restarted.
     let (what, how) = match half_moved {
         true => ("half-moved slots", "spec.memory.maxBytes or spec.memory.maxPercent, which count at once"),
@@ -65,11 +65,39 @@ fn no_room(f: &mut fmt::Formatter<'_>, target: &Waiting) -> fmt::Result {
     };
     write!(
         f,
-        "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it ({how}), delete keys, or \
-         {BACK}",
+        "{slots} {what} of {from} wait for room in {pod}: it is {} below its maxmemory, {} are needed; raise it ({how}), ",
         Size(*room),
         Size(*needs)
-    )
+    )?;
+    // Nothing turns around in the middle, so who owns nothing has nothing to give back.
+    match half_moved {
+        true if !gives => f.write_str("or delete keys of these slots"),
+        _ => write!(f, "delete keys, or {BACK}"),
+    }
+}
+
+/// Of tables that are not all alike yet.
+fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>) -> fmt::Result {
+    match away {
+        None => write!(f, "{right} of {of} nodes agree on who owns which slot and report the cluster as ok"),
+        Some(pod) => write!(
+            f,
+            "{right} of the {of} nodes that answer agree on who owns which slot and report the cluster as ok; member {pod} does not answer"
+        ),
+    }
+}
+
+/// Of a restart that goes no further.
+fn parameters(f: &mut fmt::Formatter<'_>, pod: Pod, refused: bool) -> fmt::Result {
+    if refused {
+        write!(
+            f,
+            "no member is restarted while member {pod} does not use spec.config, which its engine refuses: correct spec.config, and the \
+             restart goes on by itself"
+        )
+    } else {
+        write!(f, "no other member is restarted before member {pod} shows the parameters of spec.config")
+    }
 }
 
 fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Result {
@@ -142,9 +170,7 @@ impl fmt::Display for Waiting {
             Self::Introductions { right, of } => {
                 write!(f, "members are getting to know each other: {right} of {of} entries are right")
             }
-            Self::Agreement { right, of } => {
-                write!(f, "{right} of {of} nodes agree on who owns which slot and report the cluster as ok")
-            }
+            Self::Agreement { right, of, away } => agreement(f, *right, *of, *away),
             Self::Conflict { one, other, slots } => {
                 write!(f, "members {one} and {other} both claim {slots} slots; the newer claim wins")
             }
@@ -175,6 +201,7 @@ impl fmt::Display for Waiting {
             Self::Approval { shard, pod } => {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
+            Self::Parameters { pod, refused } => parameters(f, *pod, *refused),
             Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
             Self::Room { .. } => no_room(f, self),
             Self::Counting { pod, slots } => {

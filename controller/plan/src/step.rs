@@ -77,7 +77,9 @@ pub enum Step {
         primary: Who,
     },
     /// `CLUSTER FAILOVER [FORCE]`. Precondition: the replica follows `primary`, has finished its first synchronisation and runs none.
-    /// Coordinated: its link is up. FORCE: its link is down, and nobody answers with the primary's identity at the shard's other places.
+    /// Coordinated: its link is up, and no slot of the primary is half moved, of which the replica would know nothing. FORCE: its link is
+    /// down, and nobody answers with the primary's identity at the shard's other places; what others are receiving from it is marked at the
+    /// replica as soon as that is the primary.
     /// An OK means "scheduled": the effect is what the next look shows.
     Failover {
         /// The member to promote.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::Planner;
 use crate::support::history::{
-    Event, Setting, brutal, live_through, partings, peaceful, reversals, rough, setting, stale, unlinked,
+    Event, Setting, brutal, live_through, partings, peaceful, reversals, rolls, rough, setting, stale, unlinked,
 };
 use plan::{
     Desired, Gap, Limits, Member, Node, Observed, PeerRole, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step,
@@ -121,6 +121,16 @@ fn building_on_pods_that_are_being_deleted_is_caught() {
         sound(desired, &blind, limits)
     }
     is_caught("a pod that is being deleted counts as one that stays", broken, partings);
+}
+
+#[test]
+fn rolling_on_over_refused_parameters_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut blind = observed.clone();
+        blind.unused.clear();
+        sound(desired, &blind, limits)
+    }
+    is_caught("who does not use the parameters is not seen", broken, rolls);
 }
 
 #[test]

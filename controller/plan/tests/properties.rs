@@ -3,7 +3,7 @@
 //!
 //! `KUN_SOAK` multiplies the number of histories and `KUN_PLAN_SEED` sets their seed (`make soak`); a failure prints the shortest history that fails.
 
-use crate::support::history::{brutal, live_through, partings, peaceful, rough, setting, stale, unlinked};
+use crate::support::history::{brutal, live_through, partings, peaceful, rolls, rough, setting, stale, unlinked};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -69,6 +69,17 @@ proptest! {
     #[test]
     fn pods_that_are_being_deleted_cost_nothing_more(setting in setting(), history in prop::collection::vec(partings(), 0..30)) {
         let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
+        if plan.is_satisfied() {
+            run.everything_reads_back().map_err(TestCaseError::fail)?;
+        }
+    }
+
+    /// Engines refuse what a person wants of them, while members are restarted for another reason; once it is corrected all goes on by itself.
+    #[test]
+    fn rolls_stop_at_refused_parameters_and_go_on_once_they_are_corrected(setting in setting(), history in prop::collection::vec(rolls(), 0..30)) {
+        let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
+        let is_blocked = plan.waiting.iter().any(|why| matches!(why, plan::Waiting::Parameters { .. }));
+        prop_assert!(!is_blocked, "{:?}", plan);
         if plan.is_satisfied() {
             run.everything_reads_back().map_err(TestCaseError::fail)?;
         }

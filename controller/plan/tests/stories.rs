@@ -76,13 +76,36 @@ fn a_half_moved_slot_without_keys_left_needs_no_room_at_its_full_target() {
 }
 
 #[test]
+fn a_target_that_owns_nothing_else_is_not_said_to_give_anything_back() {
+    // Its first slot has three keys.
+    let mut run = scaled_out_to_a_shard_with_room_for(2);
+    settle(&mut run);
+    run.desired.shards = 3;
+    let waits = settle(&mut run).waiting;
+    let full: Vec<String> =
+        waits.iter().filter(|why| matches!(why, Waiting::Room { .. })).map(ToString::to_string).collect();
+    let told = "1 half-moved slots of 2-0 wait for room in 3-0: it is 0 KiB below its maxmemory, 256 KiB are needed; raise it \
+                (spec.memory.maxBytes or spec.memory.maxPercent, which count at once), or delete keys of these slots";
+    assert_eq!(full, [told]);
+    run.world.homes.get_mut(&Pod::new(3, 0)).unwrap().limit = None;
+    assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
 fn what_does_not_fit_is_not_begun_and_a_restart_with_more_memory_goes_on() {
     let mut run = scaled_out_to_a_shard_with_room_for(0);
     let plan = settle(&mut run);
     assert_eq!(plan.steps, []);
     let full = Pod::new(3, 0);
-    let room =
-        |from, slots, half_moved| Waiting::Room { pod: full, from, slots, half_moved, room: 0, needs: 256 << 10 };
+    let room = |from, slots, half_moved| Waiting::Room {
+        pod: full,
+        from,
+        slots,
+        half_moved,
+        gives: false,
+        room: 0,
+        needs: 256 << 10,
+    };
     assert_eq!(plan.waiting, [room(Pod::new(2, 0), 1366, false)]);
     assert!(run.world.up(full).unwrap().open.is_empty());
     // It comes with a restart, which this does not stand in the way of.
@@ -185,6 +208,39 @@ fn a_rolling_restart_replaces_every_pod_and_keeps_every_key() {
 }
 
 #[test]
+fn a_roll_stops_at_the_first_member_whose_parameters_are_refused() {
+    for (replicas, first) in [(1, Pod::new(0, 1)), (0, Pod::new(0, 0))] {
+        let mut run = Run::created(Desired::cluster(3, replicas), true);
+        run.world.homes.values_mut().for_each(|home| home.outdated = true);
+        // Not known to anybody yet: what has not been tried proves nothing, and the first restart is the trial.
+        run.world.refuses = true;
+        let plan = settle(&mut run);
+        let bare =
+            |run: &Run| run.world.homes.iter().filter(|(_, home)| home.bare).map(|(pod, _)| *pod).collect::<Vec<_>>();
+        assert_eq!(bare(&run), [first]);
+        assert_eq!((plan.steps, plan.waiting), (vec![], vec![Waiting::Parameters { pod: first, refused: true }]));
+        run.world.configure(false);
+        assert!(settle(&mut run).is_satisfied());
+        assert_eq!(bare(&run), []);
+    }
+}
+
+#[test]
+fn no_roll_is_begun_while_a_member_says_that_parameters_are_refused() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.world.configure(true);
+    run.tick(1);
+    let before: Vec<String> = run.world.homes.values().map(|home| home.address.clone()).collect();
+    run.world.homes.values_mut().for_each(|home| home.outdated = true);
+    let plan = settle(&mut run);
+    assert_eq!(plan.waiting, [Waiting::Parameters { pod: Pod::new(0, 0), refused: true }]);
+    assert_eq!(before, run.world.homes.values().map(|home| home.address.clone()).collect::<Vec<_>>());
+    run.world.configure(false);
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.homes.values().all(|home| !home.outdated));
+}
+
+#[test]
 fn a_dead_primary_is_replaced_or_comes_back() {
     for with_pod in [false, true] {
         for volumes in [false, true] {
@@ -198,6 +254,23 @@ fn a_dead_primary_is_replaced_or_comes_back() {
             assert!(replaced || volumes, "with pod {with_pod}");
             assert_eq!(run.world.excused.len(), 0);
         }
+    }
+}
+
+#[test]
+fn a_member_that_leaves_or_comes_back_blank_is_no_matter_for_a_person() {
+    let changes: [fn(&mut Run); 2] = [|run| run.wipe(Pod::new(0, 1)), |run| run.desired.replicas = 0];
+    for change in changes {
+        let mut run = Run::created(Desired::cluster(3, 1), true);
+        // It has been looked at.
+        run.round(usize::MAX, false).unwrap();
+        change(&mut run);
+        for _ in 0..20 {
+            let plan = run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+            assert_eq!(plan.refused, [], "{:?}", run.log.last());
+            run.tick(1);
+        }
+        assert!(settle(&mut run).is_satisfied());
     }
 }
 
@@ -284,6 +357,32 @@ fn a_half_moved_slot_is_finished_while_the_pod_of_its_owner_is_being_deleted() {
     assert_eq!(plan.steps.iter().map(Step::kind).collect::<Vec<_>>(), ["Move"], "{plan:?}");
     run.end_grace();
     assert!(settle(&mut run).is_satisfied());
+}
+
+#[test]
+fn no_role_moves_in_the_middle_of_a_slot_that_an_older_look_misses() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.tick(30);
+    let (from, to) = (Pod::new(0, 0), Pod::new(1, 0));
+    let ids = [from, to].map(|pod| run.world.up(pod).unwrap().id);
+    run.round(0, false).unwrap();
+    run.desired.failover = Some(FailoverRequest {
+        shard: 0,
+        from: ids[0],
+        candidate: None,
+        how: FailoverHow::Coordinated,
+        accept_data_loss: false,
+    });
+    // Since that look a part of a slot has moved.
+    for (pod, mark) in [(from, Open::Migrating(ids[1])), (to, Open::Importing(ids[0]))] {
+        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().open.insert(0, mark);
+    }
+    let moved = run.world.homes.get_mut(&from).unwrap().server.as_mut().unwrap().data.remove(&0).unwrap();
+    run.world.homes.get_mut(&to).unwrap().server.as_mut().unwrap().data.insert(0, moved);
+    let plan = run.round(usize::MAX, true).unwrap_or_else(|reason| panic!("{reason}"));
+    assert_eq!(plan.steps.iter().map(Step::kind).collect::<Vec<_>>(), ["Failover"]);
+    assert!(run.world.up(from).unwrap().follows().is_none(), "it is the primary still");
+    assert_eq!(settle(&mut run).operation, Some(Operation::Done));
 }
 
 #[test]

@@ -244,8 +244,8 @@ fn an_unknown_member_is_neither_replaced_nor_removed() {
     let unknown = "waits: member 0-1 has not answered for 2 s; its state is not known";
     let text = THREE.replacen("r0-0", "?:r0-0", 1);
     let ghost = "waits: the dead node 00010000 is forgotten once member 0-1 has seen it gone";
-    let disagree = "waits: 0 of 5 nodes agree on who owns which slot and report the cluster as ok";
-    row(&Desired::cluster(3, 1), &text, &[unknown, ghost, disagree]);
+    let agree = "waits: 5 of the 5 nodes that answer agree on who owns which slot and report the cluster as ok; member 0-1 does not answer";
+    row(&Desired::cluster(3, 1), &text, &[unknown, ghost, agree]);
     let keep = told(&Desired::cluster(3, 0), &layout(&text));
     assert!(!keep.iter().any(|line| line.contains("shard 0")), "{keep:?}");
     assert!(keep.iter().any(|line| line == "remove 1 members of shard 1, 1 stay"), "{keep:?}");
@@ -263,6 +263,11 @@ fn two_clusters_are_never_joined_and_strangers_never_forgotten() {
     let refused = "refuses: member 2-1 knows node 09090909 at 10.9.9.9:6379 with 0 slots, which is no pod of this cluster; it is neither joined nor forgotten";
     let disagree = "waits: 5 of 6 nodes agree on who owns which slot and report the cluster as ok";
     assert_eq!(told(&Desired::cluster(3, 1), &observed), [disagree, refused]);
+    // It was a member a moment ago: it is forgotten as soon as nobody takes it for alive any more.
+    observed.former.insert(stranger);
+    let ghost = "waits: the dead node 09090909 is forgotten once member 2-1 has seen it gone";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [ghost, disagree]);
+    observed.former.clear();
     // A member that comes with a whole cluster behind it is not introduced.
     at(&mut observed, "2-1").peers = [(stranger, line)].into();
     for place in ["0-0", "0-1", "1-0", "1-1", "2-0"] {
@@ -542,6 +547,27 @@ fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
     );
     row(&wanted, "0-0 Hn", &["let 0-0 start blank, its files set aside"]);
     row(&wanted, "0-0 Hd", &["let 0-0 start with its files as they are"]);
+}
+
+#[test]
+fn a_server_whose_parameters_are_refused_is_not_restarted() {
+    let mut wanted = Desired::cluster(1, 0);
+    wanted.mode = plan::Mode::Standalone;
+    let mut observed = layout("0-0 P!");
+    observed.unused.insert(pod("0-0"), plan::Unused::Refused);
+    let refused = "waits: no member is restarted while member 0-0 does not use spec.config, which its engine refuses: correct spec.config, and \
+                   the restart goes on by itself";
+    assert_eq!(told(&wanted, &observed), [refused]);
+    // With its restart it gets what it has not got yet.
+    observed.unused.insert(pod("0-0"), plan::Unused::Pending);
+    assert_eq!(told(&wanted, &observed), ["restart 0-0"]);
+    // A member that has been restarted shows what the next one will get.
+    let mut observed = layout(&THREE.replacen("r0-0", "r0-0!", 1));
+    observed.unused.insert(pod("2-1"), plan::Unused::Pending);
+    let pending = "waits: no other member is restarted before member 2-1 shows the parameters of spec.config";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [pending]);
+    observed.unused.clear();
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), ["restart 0-1"]);
 }
 
 /// Three shards whose members run at these sites, in order of their places.

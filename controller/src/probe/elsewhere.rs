@@ -170,6 +170,7 @@ mod tests {
             copy: None,
             serves: None,
             refused: None,
+            settled: None,
             not_set: [].into(),
         };
         let table = [

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod, PodSpec};
 use plan::{NodeId, Pod, Site};
 use types::names;
 
@@ -23,6 +23,8 @@ pub struct Mark {
     restart: Option<String>,
     /// It stays away from the nodes of its shard's other members.
     apart: bool,
+    /// The image of its server.
+    image: Option<String>,
 }
 
 /// One place.
@@ -32,6 +34,8 @@ pub struct Place {
     pub name: String,
     /// The pod was made from an older template than the wanted one.
     pub outdated: bool,
+    /// … and runs another image than the wanted one: what its engine says is not what the wanted one will say.
+    pub other_image: bool,
     /// The pod is being deleted.
     pub terminating: bool,
     /// Its kubelet found the pod ready: only then do Services lead to it.
@@ -155,7 +159,8 @@ pub fn marks(sets: &[StatefulSet], running_restart: Option<&str>) -> Marks {
             let (digest, by) = stateful_set::restart_marks(metadata.annotations.as_ref());
             let by = by.filter(|by| running_restart == Some(by.as_str()));
             let apart = template.spec.as_ref().is_some_and(|spec| stateful_set::is_kept_apart(metadata, spec));
-            Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned(), apart }))
+            let image = template.spec.as_ref().and_then(image_of).cloned();
+            Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned(), apart, image }))
         })
         .collect()
 }
@@ -172,14 +177,18 @@ fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
 
 pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeMap<&str, NodeId>) -> Place {
     let outdated = match (pod, mark) {
-        (Some(pod), Some(Mark { digest, restart, apart: _ })) => {
+        (Some(pod), Some(Mark { digest, restart, apart: _, image: _ })) => {
             let (has, by) = stateful_set::restart_marks(pod.metadata.annotations.as_ref());
             has != digest.as_ref() || (restart.is_some() && by != restart.as_ref())
         }
         (None, _) | (_, None) => false,
     };
+    let image = pod.and_then(|pod| image_of(pod.spec.as_ref()?));
+    let wanted = mark.and_then(|mark| mark.image.as_ref());
     Place {
         outdated,
+        // Who rewrites the images of pods does that to new ones as well.
+        other_image: outdated && wanted.is_some() && image != wanted,
         terminating: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()),
         ready: pod.is_some_and(is_ready),
         last_id: last.get(name.as_str()).copied(),
@@ -191,6 +200,11 @@ pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, la
         container: pod.map_or(Container::None, container_of),
         name,
     }
+}
+
+/// The image of the server.
+fn image_of(spec: &PodSpec) -> Option<&String> {
+    spec.containers.iter().find(|container| container.name == CONTAINER)?.image.as_ref()
 }
 
 /// Longest text of others that is passed on.

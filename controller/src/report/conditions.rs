@@ -9,6 +9,7 @@ use types::condition::{Condition, Status, cluster as kind};
 use types::{RedisBackup, RedisCluster};
 
 use super::half_moved::half_moved;
+use super::parameters::not_in_use;
 use super::{Crowded, Seeing, Shared, Verdict, left};
 use crate::resolve::Resolved;
 
@@ -145,12 +146,16 @@ fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     (Status::True, "AllAgree", message)
 }
 
-/// Nothing is to be done but what waits for an approval, or is paused.
+/// Nothing is to be done but what waits for an approval, or for parameters that engines take.
 fn only_waits_for_people(seeing: Seeing<'_>) -> bool {
     use plan::Waiting;
     seeing.plan.steps.is_empty()
         && seeing.plan.refused.is_empty()
-        && seeing.plan.waiting.iter().all(|reason| matches!(reason, Waiting::Approval { .. }))
+        && seeing
+            .plan
+            .waiting
+            .iter()
+            .all(|reason| matches!(reason, Waiting::Approval { .. } | Waiting::Parameters { refused: true, .. }))
 }
 
 /// Steps, reasons to wait and refusals in one sentence.
@@ -237,29 +242,6 @@ fn shards_missing(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
     Some(format!("{advice}; {}", lost.join("; ")))
 }
 
-/// Members on which the user's parameters are not in use: their engines refused them, or they are still on their way. What differs for
-/// the time of a step, and on members that wait for their restart, is told elsewhere.
-fn not_in_use(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static str, String)> {
-    let refused = &seeing.probed.refused;
-    if let Some((pod, words)) = refused.first_key_value() {
-        let text = format!("{} members do not use spec.config; the first is {pod}: {words}", refused.len());
-        return Some(("ConfigRejected", text));
-    }
-    let members = seeing.probed.facts.iter().filter_map(|(pod, facts)| {
-        let is_outdated = seeing.probed.observed.members.get(pod).is_some_and(|member| member.outdated);
-        let mut unlike = facts.unlike.iter().filter(|(name, _)| !seeing.temporary.contains_key(*name) && !is_outdated);
-        unlike.next().map(|(name, shown)| (pod, name, shown))
-    });
-    let members: Vec<_> = members.collect();
-    let (pod, name, shown) = members.first()?;
-    let wanted = resolved.agent.parameters.get(*name).map(String::as_str).unwrap_or_default();
-    let text = format!(
-        "{} members do not show spec.config yet; the first is {pod}, where {name} is {shown:?} and {wanted:?} is wanted",
-        members.len()
-    );
-    Some(("ConfigPending", text))
-}
-
 /// What a person has to mend although everything may still serve.
 fn needs_mending(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static str, String)> {
     let crashing = &seeing.probed.crashing;
@@ -328,7 +310,12 @@ fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous:
 /// Nothing is to be done, or only once a person says so.
 fn nothing_will_mend_it(seeing: Seeing<'_>) -> bool {
     use plan::Waiting;
-    let for_people = |why: &Waiting| matches!(why, Waiting::Approval { .. } | Waiting::MigrationPaused { .. });
+    let for_people = |why: &Waiting| {
+        matches!(
+            why,
+            Waiting::Approval { .. } | Waiting::MigrationPaused { .. } | Waiting::Parameters { refused: true, .. }
+        )
+    };
     seeing.plan.steps.is_empty() && seeing.plan.waiting.iter().all(for_people)
 }
 

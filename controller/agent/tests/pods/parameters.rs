@@ -59,6 +59,11 @@ async fn refused(cluster: &Cluster) -> Option<String> {
     cluster.report(&cluster.pods[0]).await.and_then(|report| report.refused)
 }
 
+/// Whether what is told is the engine's answer.
+async fn is_settled(cluster: &Cluster) -> Option<bool> {
+    cluster.report(&cluster.pods[0]).await.and_then(|report| report.settled)
+}
+
 #[tokio::test]
 async fn parameters_that_the_engine_refuses_are_not_used_not_even_by_the_next_start() {
     let mut cluster = on_a_picky_machine(71, one("maxclients", "123")).await;
@@ -67,6 +72,7 @@ async fn parameters_that_the_engine_refuses_are_not_used_not_even_by_the_next_st
     cluster.config.max_memory_bytes = Some(64 << 20);
     cluster.write_config(&cluster.pods[0].dir);
     eventually("it is refused", async || refused(&cluster).await.as_deref() == Some(REFUSAL)).await;
+    assert_eq!(is_settled(&cluster).await, Some(true));
     let pod = &cluster.pods[0];
     eventually("the rest is used", async || shows(pod, "maxmemory").await == (64 << 20).to_string()).await;
     assert_eq!(shows(pod, "maxclients").await, "123");
@@ -83,6 +89,7 @@ async fn parameters_that_the_engine_refuses_are_not_used_not_even_by_the_next_st
     let pod = &cluster.pods[0];
     eventually("better ones are used", async || shows(pod, "maxclients").await == "456").await;
     eventually("nothing is refused", async || refused(&cluster).await.is_none()).await;
+    assert_eq!(is_settled(&cluster).await, None);
 }
 
 #[tokio::test]
@@ -110,7 +117,11 @@ async fn a_trial_that_ends_without_a_word_on_the_configuration_is_repeated() {
     cluster.config.parameters = one("timeout", "77");
     cluster.write_config(&cluster.pods[0].dir);
     let why = "the engine ended when it was tried; it said last: WARNING Memory overcommit must be enabled!";
-    eventually("it says why", async || refused(&cluster).await.as_deref() == Some(why)).await;
+    eventually("it says why", async || {
+        let report = cluster.report(&cluster.pods[0]).await;
+        report.is_some_and(|report| (report.refused.as_deref(), report.settled) == (Some(why), Some(false)))
+    })
+    .await;
     eventually("it is tried again", async || shows(&cluster.pods[0], "timeout").await == "77").await;
     eventually("nothing is refused", async || refused(&cluster).await.is_none()).await;
 }

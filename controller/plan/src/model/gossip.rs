@@ -47,6 +47,7 @@ impl World {
                 home.process = Process::Starting;
             }
         }
+        self.try_parameters(luck);
         self.introduce(luck);
         self.talk(luck);
         self.notice();

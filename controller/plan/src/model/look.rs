@@ -5,12 +5,15 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use super::{Data, Home, Process, Server, World};
-use crate::observed::{Address, Health, Introduced, Member, Node, Observed, Open, PeerRole, Pod, Role, Seen};
+use crate::observed::{Address, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
 /// What a key takes: large, so that one of them is more than the planner's smallest room.
 const KEY_BYTES: u64 = 1 << 20;
+
+/// For how many ticks a node that was a member counts as a former one.
+const LATELY: u64 = 60;
 
 /// What clients would find, for comparing before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +48,16 @@ impl World {
         });
         let introduced = introduced.collect();
         let elsewhere = self.elsewhere(&members);
-        Observed { members, failovers_asked, elections, elsewhere, introduced }
+        let present: BTreeSet<NodeId> = members.values().filter_map(|member| member.last_id).collect();
+        self.seen.extend(present.iter().map(|id| (*id, self.now)));
+        let lately = |at: u64| self.now - at < LATELY;
+        let former = self.seen.iter().filter(|(id, at)| lately(**at) && !present.contains(*id)).map(|(id, _)| *id);
+        let former = former.collect();
+        let seen_of = |pod: &Pod| members.get(pod).map(|member: &Member| &member.seen);
+        let shows = |pod: &Pod| matches!(seen_of(pod), Some(Seen::Node(_)));
+        let unused = self.homes.iter().filter(|(pod, _)| shows(pod));
+        let unused = unused.filter_map(|(pod, home)| Some((*pod, home.unused?))).collect();
+        Observed { members, failovers_asked, elections, elsewhere, introduced, former, unused }
     }
 
     /// What the agents of processes outside of every place tell.

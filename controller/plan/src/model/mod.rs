@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::desired::Desired;
-use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, Pod, Role, Seen};
+use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, Pod, Role, Seen, Unused};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -227,6 +227,10 @@ pub struct Home {
     pub outside: bool,
     /// Keys that its server takes before it refuses more; `None`: any number.
     pub limit: Option<u64>,
+    /// Its server does not use the user's parameters, as far as it shows.
+    pub unused: Option<Unused>,
+    /// … because it was started without them.
+    pub bare: bool,
 }
 
 /// The whole world.
@@ -254,6 +258,10 @@ pub struct World {
     pub acked: BTreeSet<(u16, u64)>,
     /// Acknowledged writes that asynchronous replication allows to be lost.
     pub excused: BTreeSet<(u16, u64)>,
+    /// Who was seen at a place, and when last.
+    pub seen: BTreeMap<NodeId, u64>,
+    /// No engine starts with the parameters that the user wants.
+    pub refuses: bool,
     /// Failovers asked for: shard → tick.
     pub asked: BTreeMap<u16, u64>,
     /// Elections won or asked for: shard → tick.
@@ -277,6 +285,8 @@ impl World {
             met: BTreeMap::new(),
             acked: BTreeSet::new(),
             excused: BTreeSet::new(),
+            seen: BTreeMap::new(),
+            refuses: false,
             asked: BTreeMap::new(),
             won: BTreeMap::new(),
             counter: 0,
@@ -291,6 +301,7 @@ impl World {
         world.counter = 0x80_0000;
         // Nobody knows where pods will be made.
         world.sites = 0;
+        world.refuses = observed.unused.values().any(|why| *why == Unused::Refused);
         for (pod, member) in &observed.members {
             let files = || look::remembered(observed, member);
             let (process, server, address) = match &member.seen {
@@ -320,6 +331,8 @@ impl World {
                 site,
                 outside,
                 limit: None,
+                unused: observed.unused.get(pod).copied(),
+                bare: false,
             };
             world.homes.insert(*pod, home);
         }
@@ -390,6 +403,8 @@ impl World {
             site,
             outside,
             limit,
+            unused: None,
+            bare: false,
         };
         self.homes.insert(pod, home);
     }
@@ -424,8 +439,10 @@ impl World {
 
     fn come_up(&mut self, pod: Pod) {
         let id = self.fresh_id();
+        let refuses = self.refuses;
         let Some(home) = self.homes.get_mut(&pod) else { return };
         home.process = Process::Up;
+        (home.bare, home.unused) = (refuses, refuses.then_some(Unused::Pending));
         let server = home.server.get_or_insert_with(|| Server::blank(id));
         server.holds_writes = false;
         server.banned.clear();
@@ -459,6 +476,26 @@ impl World {
             if let Role::Replica { synced, .. } = &mut server.role {
                 *synced = false;
             }
+        }
+    }
+
+    /// A person changes the parameters; engines take them, or refuse them. What was said of the last ones counts until these are tried.
+    pub fn configure(&mut self, refuses: bool) {
+        self.refuses = refuses;
+        for home in self.homes.values_mut().filter(|home| home.process == Process::Up) {
+            home.unused.get_or_insert(Unused::Pending);
+        }
+    }
+
+    /// Agents try the parameters that are not in use beside their servers, and use them or tell what came of it.
+    pub(crate) fn try_parameters(&mut self, luck: &mut Luck) {
+        let refuses = self.refuses;
+        for home in self.homes.values_mut().filter(|home| home.process == Process::Up && home.unused.is_some()) {
+            if luck.fails(4) {
+                continue;
+            }
+            home.unused = refuses.then_some(Unused::Refused);
+            home.bare &= refuses;
         }
     }
 

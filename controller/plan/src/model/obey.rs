@@ -132,6 +132,8 @@ impl World {
             .and_then(|pod| self.homes.get(&pod))
             .is_some_and(|home| !home.hidden && !home.cut_off);
         require(how == FailoverHow::Coordinated || !alive, "the primary answers")?;
+        let open = self.place_of(primary).and_then(|pod| self.up(pod)).is_some_and(|old| !old.open.is_empty());
+        require(how == FailoverHow::Force || !open, "a slot of its primary is half moved")?;
         self.asked.insert(replica.pod.shard, self.now);
         self.won.insert(replica.pod.shard, self.now);
         if luck.fails(4) || !self.has_votes(replica.pod, Call::Operator) {

@@ -1,26 +1,39 @@
 //! Whether every node's own table says the same, and the same as what was found at the places.
 
-use crate::observed::{Health, PeerRole, Role};
+use crate::observed::{Health, PeerRole, Pod, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Waiting};
 use crate::scene::{Live, Scene};
 
 pub(crate) fn agree(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
-    let (right, of) = (right(scene), scene.live.len());
-    if right < of {
-        plan.waiting.push(Waiting::Agreement { right: super::count(right), of: super::count(of) });
+    if right(scene) < scene.live.len() {
+        let away = away(scene);
+        let (right, of) = (super::count(agreeing(scene)), super::count(scene.live.len()));
+        plan.waiting.push(Waiting::Agreement { right, of, away });
     }
     Flow::On
 }
 
-/// Nodes whose table is right in every line.
-pub(crate) fn right(scene: &Scene<'_>) -> usize {
-    scene.live.iter().filter(|live| is_right(scene, live)).count()
+/// Nodes whose table is right about everybody who answers: a line of somebody who is away is no other opinion of those who are there.
+pub(crate) fn agreeing(scene: &Scene<'_>) -> usize {
+    let others_may_be_listed = away(scene).is_some();
+    scene.live.iter().filter(|live| is_right(scene, live, others_may_be_listed)).count()
 }
 
-fn is_right(scene: &Scene<'_>, live: &Live<'_>) -> bool {
+fn away(scene: &Scene<'_>) -> Option<Pod> {
+    scene.wanted().find(|pod| scene.live.iter().all(|live| live.pod != *pod))
+}
+
+/// Nodes whose table is right in every line.
+pub(crate) fn right(scene: &Scene<'_>) -> usize {
+    scene.live.iter().filter(|live| is_right(scene, live, false)).count()
+}
+
+/// `others_may_be_listed`: besides those who answer.
+fn is_right(scene: &Scene<'_>, live: &Live<'_>, others_may_be_listed: bool) -> bool {
     let lines = scene.live.iter().filter(|other| other.pod != live.pod).all(|other| is_right_about(live, other));
-    live.node.state_ok && live.node.open.is_empty() && live.node.peers.len() + 1 == scene.live.len() && lines
+    let is_whole = others_may_be_listed || live.node.peers.len() + 1 == scene.live.len();
+    live.node.state_ok && live.node.open.is_empty() && is_whole && lines
 }
 
 fn is_right_about(live: &Live<'_>, other: &Live<'_>) -> bool {

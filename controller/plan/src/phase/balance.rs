@@ -171,10 +171,10 @@ fn obstacle(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &Slo
     }
     let ready = safety::ready_for_claim(scene, target, source.node.epoch);
     // Whatever keeps the two from it, at least one of them is not settled.
-    let settled = agree::right(scene).min(scene.live.len().saturating_sub(1));
+    let settled = agree::agreeing(scene).min(scene.live.len().saturating_sub(1));
     let ready = ready.and_then(|()| if safety::may_move(source, target, slots) { Ok(()) } else { Err(settled) });
     let of = super::count(scene.live.len());
-    ready.err().map(|right| Waiting::Agreement { right: super::count(right), of })
+    ready.err().map(|right| Waiting::Agreement { right: super::count(right), of, away: None })
 }
 
 /// A target that has no room for these slots.
@@ -183,6 +183,7 @@ struct Full {
     from: Pod,
     slots: u16,
     kind: Kind,
+    gives: bool,
     room: u64,
     needs: u64,
 }
@@ -190,10 +191,10 @@ struct Full {
 impl Full {
     /// One sentence for each source of what is half moved; what is whole is told of once.
     fn tell(self, plan: &mut Plan) {
-        let Self { pod, from, slots, kind, room, needs } = self;
+        let Self { pod, from, slots, kind, gives, room, needs } = self;
         let told = |reason: &Waiting| matches!(reason, Waiting::Room { pod: full, .. } if *full == pod);
         if kind == Kind::Open || !plan.waiting.iter().any(told) {
-            plan.waiting.push(Waiting::Room { pod, from, slots, half_moved: kind == Kind::Open, room, needs });
+            plan.waiting.push(Waiting::Room { pod, from, slots, half_moved: kind == Kind::Open, gives, room, needs });
         }
     }
 }
@@ -222,8 +223,11 @@ fn with_room(
         Kind::Open if fitting.is_empty() => slots.iter().filter(|slot| takes_nothing(source, target, *slot)).collect(),
         Kind::New | Kind::Open => fitting,
     };
-    let (pod, from) = (target.pod, source.pod);
-    if fitting.is_empty() { Err(Full { pod, from, slots: slots.len(), kind, room, needs }) } else { Ok(fitting) }
+    if !fitting.is_empty() {
+        return Ok(fitting);
+    }
+    let gives = !scene.owned_by(target.pod).is_empty();
+    Err(Full { pod: target.pod, from: source.pod, slots: slots.len(), kind, gives, room, needs })
 }
 
 /// To go on with a half-moved slot takes no room: a mark is missing, or all keys that are left have arrived.

@@ -157,7 +157,7 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
     if let Err(right) = safety::ready_for_claim(scene, heir, lost.epoch) {
         let (right, of) = (super::count(right), super::count(scene.live.len()));
-        return plan.waiting.push(Waiting::Agreement { right, of });
+        return plan.waiting.push(Waiting::Agreement { right, of, away: None });
     }
     plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
 }

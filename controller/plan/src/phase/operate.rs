@@ -56,7 +56,8 @@ fn observe(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>) -> Flow {
     if right == scene.live.len() {
         plan.operation = Some(Operation::Done);
     } else {
-        plan.waiting.push(Waiting::Agreement { right: super::count(right), of: super::count(scene.live.len()) });
+        let (right, of) = (super::count(right), super::count(scene.live.len()));
+        plan.waiting.push(Waiting::Agreement { right, of, away: None });
     }
     Flow::On
 }

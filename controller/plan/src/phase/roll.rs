@@ -1,6 +1,8 @@
 //! Rolling restart: one shard at a time, replicas first, then a planned hand-over, then the old primary; each only when all is calm.
 
-use crate::observed::{Pod, Seen};
+use alloc::vec::Vec;
+
+use crate::observed::{Pod, Seen, Unused};
 use crate::phase::{Flow, operate};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -8,7 +10,14 @@ use crate::scene::{Live, Scene};
 use crate::step::{RestartAs, Step};
 
 pub(crate) fn roll(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
-    let shards = (0..scene.desired.shards).filter(|shard| is_outdated(scene, *shard));
+    let shards: Vec<u16> = (0..scene.desired.shards).filter(|shard| is_outdated(scene, *shard)).collect();
+    if !shards.is_empty()
+        && is_calm(plan)
+        && let Some(wait) = unproven(scene)
+    {
+        plan.waiting.push(wait);
+        return Flow::On;
+    }
     let mut disturbed = 0;
     for shard in shards {
         if disturbed >= scene.limits.disturbed_shards.max(1) || !is_calm(plan) {
@@ -28,6 +37,18 @@ fn is_calm(plan: &Plan) -> bool {
         Waiting::Room { half_moved, .. } => !half_moved,
         reason => matches!(reason, Waiting::MigrationPaused { .. } | Waiting::Approval { .. }),
     })
+}
+
+/// A member that shows what a restart may do to the next one: its engine refuses the parameters, or it has been restarted and does not use
+/// them yet. One that is still to be restarted and only has not got them yet proves nothing: with its restart it gets them, and the first
+/// one is looked at before there is a second.
+pub(crate) fn unproven(scene: &Scene<'_>) -> Option<Waiting> {
+    let unused = scene.observed.unused.iter().filter(|(pod, _)| scene.live.iter().any(|live| live.pod == **pod));
+    let stands = unused.filter_map(|(pod, why)| match why {
+        Unused::Refused => Some((false, *pod)),
+        Unused::Pending => (!outdated(scene, *pod)).then_some((true, *pod)),
+    });
+    stands.min().map(|(pending, pod)| Waiting::Parameters { pod, refused: !pending })
 }
 
 fn is_outdated(scene: &Scene<'_>, shard: u16) -> bool {
@@ -61,7 +82,7 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
         return plan.waiting.push(Waiting::Approval { shard, pod: lead.pod });
     }
     if scene.desired.replicas > 0 {
-        let among: alloc::vec::Vec<Live<'_>> = members().collect();
+        let among: Vec<Live<'_>> = members().collect();
         operate::hand_over(scene, plan, &lead, &among);
     } else {
         restart_alone(scene, plan, &lead);

@@ -44,6 +44,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Introductions { .. }
         | Waiting::Agreement { .. }
         | Waiting::Approval { .. }
+        | Waiting::Parameters { .. }
         | Waiting::MigrationPaused { .. }
         | Waiting::Leaving { .. }
         | Waiting::Ghost { .. } => true,
@@ -87,10 +88,12 @@ fn heirs<'a>(scene: &Scene<'a>, crowd: &Crowd<'_>, lead: &Live<'_>, here: &str) 
         let there = crowd.at(scene.site(live.pod)?);
         (live.pod != lead.pod && there + 2 <= crowd.at(here)).then_some(there)
     };
-    // A roll would take the role away again from a member that still has to be restarted.
+    // A roll would take the role away again from a member that still has to be restarted, and one with other parameters than were asked
+    // for serves no better.
     let stays = |live: &Live<'a>| {
         let outdated = |pod| scene.observed.members.get(&pod).is_some_and(|member| member.outdated);
-        scene.is_wanted(live.pod) && (outdated(lead.pod) || !outdated(live.pod))
+        let as_asked = !scene.observed.unused.contains_key(&live.pod) || scene.observed.unused.contains_key(&lead.pod);
+        scene.is_wanted(live.pod) && as_asked && (outdated(lead.pod) || !outdated(live.pod))
     };
     let can = |live: &Live<'a>| stays(live) && safety::may_take_over(scene, live, lead);
     let heirs: Vec<(usize, Live<'a>)> =

@@ -13,7 +13,11 @@ pub(crate) fn standalone(scene: &Scene<'_>, plan: &mut Plan) {
     let server = scene.live.iter().find(|live| live.pod == Pod::new(0, 0));
     let Some(server) = server else { return };
     let outdated = scene.observed.members.get(&server.pod).is_some_and(|member| member.outdated);
-    if outdated && plan.waiting.is_empty() {
-        roll::restart_alone(scene, plan, server);
+    if !outdated || !plan.waiting.is_empty() {
+        return;
+    }
+    match roll::unproven(scene) {
+        Some(wait) => plan.waiting.push(wait),
+        None => roll::restart_alone(scene, plan, server),
     }
 }

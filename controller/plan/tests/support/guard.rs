@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plan::model::{Process, Server, Truth, World};
+use plan::model::{Home, Process, Server, Truth, World};
 use plan::{
     Desired, FailoverHow, Limits, NodeId, Observed, PeerRole, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, Site,
-    SlotSet, Step, Waiting, Who,
+    SlotSet, Step, Unused, Waiting, Who,
 };
 
 /// How long an election counts in Redis with the model's node timeout of 5 s: twice `max(2 × node timeout, 2 s)`.
@@ -136,6 +136,18 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         Step::Restart { pod, expect } => {
             let keeps = world.volumes && world.persistent;
             check(keeps || !matches!(expect, RestartAs::OnlyCopy(_)), || "restarts an only copy".to_owned())?;
+            // One that is to be restarted once more, and has not said yet why, is tried by that.
+            let told = |home: &Home| home.bare && (!home.outdated || home.unused == Some(Unused::Refused));
+            let bare = world
+                .homes
+                .iter()
+                .find(|(other, home)| is_wanted(desired, **other) && told(home) && world.up(**other).is_some());
+            check(stale || bare.is_none() || *expect == RestartAs::NotRunning, || {
+                format!(
+                    "restarts a member while {:?} runs without the parameters that it was given",
+                    bare.map(|(pod, _)| pod)
+                )
+            })?;
             let other = world.homes.keys().find(|other| is_wanted(desired, **other) && is_going(world, **other));
             check(stale || other.is_none() || *expect == RestartAs::NotRunning, || {
                 format!("a second member goes while the pod of {other:?} is being deleted")
@@ -340,6 +352,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             }
             Waiting::Disk { .. } | Waiting::Counting { .. } => false,
             Waiting::Approval { shard, .. } => !desired.approval.covers(*shard),
+            Waiting::Parameters { .. } => world.refuses,
             Waiting::MigrationPaused { .. } => desired.migration_paused,
             Waiting::Room { pod, .. } => world.homes.get(pod).is_some_and(|home| home.limit.is_some()),
             Waiting::Loading { .. }

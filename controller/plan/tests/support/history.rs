@@ -46,6 +46,10 @@ pub enum Event {
     Terminate(u8),
     /// All grace periods are over.
     EndGrace,
+    /// A person changes the parameters: engines refuse them, or take them.
+    Configure {
+        refused: bool,
+    },
 }
 
 pub fn peaceful() -> impl Strategy<Value = Event> {
@@ -118,6 +122,16 @@ pub fn brutal() -> impl Strategy<Value = Event> {
         8 => partings(),
         1 => any::<bool>().prop_map(|with_pods| Event::CrashAll { with_pods }),
         1 => any::<u8>().prop_map(Event::Wipe),
+    ]
+}
+
+/// Rolls, and parameters that are refused and corrected.
+pub fn rolls() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => rough(),
+        3 => any::<u8>().prop_map(Event::Outdate),
+        2 => any::<bool>().prop_map(|refused| Event::Configure { refused }),
+        4 => (2_u32..6).prop_map(|ticks| Event::Round { most: usize::MAX, stale: false, ticks }),
     ]
 }
 
@@ -204,6 +218,7 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
         Event::Rejoin => run.rejoin_all(),
         Event::Terminate(place) => on(run, *place, |run, pod| run.world.terminate(pod)),
         Event::EndGrace => run.end_grace(),
+        Event::Configure { refused } => run.world.configure(*refused),
     }
     Ok(())
 }
@@ -229,6 +244,7 @@ pub fn live_through(setting: &Setting, history: &[Event], planner: Planner) -> R
     }
     run.rejoin_all();
     run.end_grace();
+    run.world.configure(false);
     run.desired.migration_paused = false;
     run.desired.failover = None;
     run.desired.approval = Approval::Automatic;
