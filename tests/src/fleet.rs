@@ -135,6 +135,10 @@ impl Server {
         Options::new(self.address).credentials(Credentials::new(user, password))
     }
 
+    pub async fn application(&self) -> Connection {
+        Connection::open(&self.options("default", APPLICATION)).await.unwrap()
+    }
+
     pub async fn operator(&self) -> Connection {
         Connection::open(&self.options("kun-operator", OPERATOR)).await.unwrap()
     }
@@ -224,6 +228,7 @@ impl Fleet {
                 Place {
                     name: format!("orders-{pod}"),
                     outdated: false,
+                    other_image: false,
                     last_id: None,
                     site: plan::Site::Unknown,
                     ready: true,
@@ -261,20 +266,26 @@ impl Fleet {
     pub async fn round(&mut self, desired: &Desired) -> Round {
         let probed = self.look().await;
         let plan = plan::plan(desired, &probed.observed, &self.limits);
+        let executed = self.execute(&plan, &probed).await;
+        Round { plan, executed }
+    }
+
+    /// Carries out a plan that was made of this look.
+    pub async fn execute(&mut self, plan: &Plan, probed: &Probed) -> Executed {
         let places = self.places();
         let world = World {
             resolved: &self.resolved,
             gathered: &self.gathered,
             places: &places,
-            probed: &probed,
+            probed,
             access: &self.access,
             agents: &self.agents,
             kubernetes: &self.kubernetes,
             bucket: &self.bucket,
         };
-        let executed = execute(&plan, world, &mut self.memory).await;
-        settle(&plan, world).await.unwrap();
-        Round { plan, executed }
+        let executed = execute(plan, world, &mut self.memory).await;
+        settle(plan, world).await.unwrap();
+        executed
     }
 
     /// Rounds until the planner is satisfied.

@@ -226,6 +226,13 @@ struct HalfMoved {
 
 impl HalfMoved {
     async fn make(net: u8) -> Self {
+        let half = Self::prepare(net).await;
+        half.begin().await;
+        half
+    }
+
+    /// Before anything has moved.
+    async fn prepare(net: u8) -> Self {
         let fleet = created(net, 3, 2).await;
         let mut client = fleet.client();
         let keys: Vec<String> = (0..40).map(|n| format!("{{half}}{n}")).collect();
@@ -242,9 +249,26 @@ impl HalfMoved {
             }
         }
         let from = from.unwrap();
-        let half = Self { fleet, slot, from, to: (from + 1) % 3, keys };
-        half.begin().await;
-        half
+        Self { fleet, slot, from, to: (from + 1) % 3, keys }
+    }
+
+    /// Hands the role of the source over, as a look from before says, and gives what went wrong.
+    async fn hand_over(&mut self, probed: &controller::probe::Probed, how: plan::FailoverHow) -> Vec<String> {
+        let [primary, replica] = [0, 1].map(|ordinal| Pod::new(self.from, ordinal));
+        let [primary, id] = [primary, replica].map(|pod| match &probed.observed.members[&pod].seen {
+            plan::Seen::Node(node) => node.id,
+            other => panic!("{pod} is {other:?}"),
+        });
+        let step = plan::Step::Failover { replica: plan::Who { pod: replica, id }, primary, how };
+        let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
+        let executed = self.fleet.execute(&plan, probed).await;
+        executed.failed.iter().map(|(_, error)| error.to_string()).collect()
+    }
+
+    /// What the shard's second member answers of a key that has moved.
+    async fn heir_says(&self) -> String {
+        let mut heir = self.fleet.servers[&Pod::new(self.from, 1)].application().await;
+        format!("{:?}", heir.call(&["EXISTS", &self.keys[0]]).await)
     }
 
     async fn begin(&self) {
@@ -300,6 +324,38 @@ async fn a_slot_whose_target_is_replaced_in_the_middle_is_finished() {
     let target = half.to;
     half.replace(target).await;
     half.fleet.servers.get_mut(&Pod::new(target, 0)).unwrap().run().await;
+    half.settles_with_all_keys().await;
+}
+
+/// Before, its heir answered that what had moved did not exist.
+#[tokio::test]
+async fn no_role_moves_in_the_middle_of_a_slot_that_an_older_look_misses() {
+    let mut half = HalfMoved::prepare(42).await;
+    let older = half.fleet.look().await;
+    half.begin().await;
+    let failed = half.hand_over(&older, plan::FailoverHow::Coordinated).await;
+    let why = format!("slot {} of {}-0 is half moved: its role moves once that is finished", half.slot, half.from);
+    assert_eq!(failed, [why]);
+    half.settles_with_all_keys().await;
+}
+
+/// Its own votes would have made it the primary a little later, without the marks.
+#[tokio::test]
+async fn the_heir_of_a_dead_primary_sends_clients_to_where_keys_have_moved() {
+    let mut half = HalfMoved::make(43).await;
+    let probed = half.fleet.look().await;
+    half.fleet.servers.get_mut(&Pod::new(half.from, 0)).unwrap().kill().await;
+    let mut replica = half.fleet.servers[&Pod::new(half.from, 1)].operator().await;
+    let begun = Instant::now();
+    while replica.info(&["replication"]).await.unwrap().get("master_link_status") == Some("up") {
+        assert!(begun.elapsed() < hung::change(), "the link stays up");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(half.hand_over(&probed, plan::FailoverHow::Force).await, [""; 0]);
+    let says = half.heir_says().await;
+    assert!(says.contains(&format!("ASK {}", half.slot)), "{says}");
+    let source = half.from;
+    half.fleet.servers.get_mut(&Pod::new(source, 0)).unwrap().run().await;
     half.settles_with_all_keys().await;
 }
 
@@ -421,7 +477,9 @@ async fn a_half_moved_slot_whose_target_is_full_waits_and_comes_back_with_its_sh
     for _ in 0..3 {
         let round = full.fleet.round(&out).await;
         assert_eq!(round.plan.steps, []);
-        let [plan::Waiting::Room { pod, from, slots, half_moved: true, room, needs }] = round.plan.waiting[..] else {
+        let [plan::Waiting::Room { pod, from, slots, half_moved: true, gives: true, room, needs }] =
+            round.plan.waiting[..]
+        else {
             panic!("{:?}", round.plan.waiting)
         };
         assert_eq!((pod, from, slots, needs), (Pod::new(2, 0), Pod::new(source, 0), 1, 256 << 10));

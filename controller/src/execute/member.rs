@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, NodeId, Who};
+use plan::{FailoverHow, NodeId, Open, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
@@ -121,11 +121,12 @@ pub(super) async fn failover(
     if info.flag("master_sync_in_progress") != Some(false) || (how == FailoverHow::Coordinated && !link_up) {
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
-    if how == FailoverHow::Force {
-        if link_up {
+    match how {
+        FailoverHow::Coordinated => has_nothing_half_moved(world, nodes, primary).await?,
+        FailoverHow::Force if link_up => {
             return Err(refused(format!("{replica} has a link to its primary, which is not dead")));
         }
-        stays_silent(world, replica, primary).await?;
+        FailoverHow::Force => stays_silent(world, replica, primary).await?,
     }
     world.leading()?;
     match how {
@@ -137,6 +138,7 @@ pub(super) async fn failover(
     while begun.elapsed() < FAILOVER_WATCH {
         if matches!(redis.connection()?.role().await?, Role::Primary { .. }) {
             let millis = begun.elapsed().as_millis();
+            mark(world, &mut redis, primary).await;
             if let Err(error) = resp::bus::push(redis.connection()?).await {
                 tracing::debug!(%replica, error = %crate::chain(&error), "the news of the failover takes its usual time");
             }
@@ -146,6 +148,33 @@ pub(super) async fn failover(
         tokio::time::sleep(FAILOVER_LOOK).await;
     }
     Err(refused(format!("{replica} was asked to take over and has not within {} ms", FAILOVER_WATCH.as_millis())))
+}
+
+/// A replica knows nothing of its primary's marks (Redis 7 and 8 keep them in the primary's own table). Promoted, it would answer that what
+/// has moved of a slot does not exist. So what is half moved is finished first, also where the look at the cluster is older than that.
+async fn has_nothing_half_moved(world: World<'_>, nodes: &Nodes, primary: NodeId) -> Result<(), Error> {
+    let mut members = world.probed.observed.members.iter();
+    let place = members.find(|(_, member)| matches!(&member.seen, Seen::Node(node) if node.id == primary));
+    let (pod, _) = place.ok_or_else(|| refused(format!("the primary {} is not seen", primary.short())))?;
+    let who = Who { pod: *pod, id: primary };
+    match nodes.at(world.address(who)?, primary).await?.table().await?.open().first() {
+        None => Ok(()),
+        Some(slot) => Err(refused(format!("slot {slot} of {who} is half moved: its role moves once that is finished"))),
+    }
+}
+
+/// Others are in the middle of receiving slots from the primary that is dead: its heir sends clients there for what has arrived. What cannot be
+/// marked here is marked when the slot is gone on with.
+async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
+    let receivers = crate::probe::nodes(&world.probed.observed).filter(|node| node.is_primary());
+    let open = receivers.flat_map(|node| node.open.iter().map(|(slot, mark)| (node.id, *slot, *mark)));
+    let open: Vec<_> = open.filter(|(_, _, mark)| *mark == Open::Importing(primary)).collect();
+    for (to, slot, _) in open {
+        let told = heir.send(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &to.to_string()]).await;
+        if let Err(error) = told {
+            tracing::warn!(slot, error = %crate::chain(&error), "a half-moved slot could not be marked at the new primary");
+        }
+    }
 }
 
 /// Nobody answers with the primary's identity at the shard's other places: it may have come back since it was looked for.

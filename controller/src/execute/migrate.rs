@@ -29,7 +29,10 @@
 //! 7. A slot does not turn around in the middle. Its owner takes keys back (RESTORE of MIGRATE) only while it is not marked, for a marked
 //!    one answers ASK also to that, and unmarked it shows the keys that have left as missing, and lets clients make them anew. To make the
 //!    target the owner first, so that the move only goes on in the other direction, the owner would have to give up a slot that it holds
-//!    keys of: SETSLOT NODE refuses that, and hearing of the target's claim it would delete them. So a target that takes no more is left
+//!    keys of: SETSLOT NODE refuses that, and hearing of the target's claim it would delete them. (DELSLOTS does not delete them. With SETSLOT
+//!    STABLE before it, NODE and IMPORTING after it in one transaction at the owner, and NODE and MIGRATING in one at the target, Redis
+//!    7.0.15 turns a slot around with all of its keys served. Nobody owns the slot between the two, though, and who takes it then has
+//!    no mark: that end is not planned for, so it is not done.) So a target that takes no more is left
 //!    as it is, with both marks: all keys are served where they are. What is closed again then is what nothing of has moved (`close`),
 //!    and what has arrived whole is handed over. If the slot shall stay where it was, the planner makes room at the target by what else
 //!    it is to give back, finishes the slot, and moves it back whole.

@@ -101,6 +101,12 @@ impl Table {
         self.myself().map(slots_of).unwrap_or_default()
     }
 
+    /// The slots that are half moved by this node's marks.
+    pub(super) fn open(&self) -> Vec<u16> {
+        let marks = self.myself().into_iter().flat_map(|me| me.migrating.iter().chain(&me.importing));
+        marks.map(|(slot, _)| *slot).collect()
+    }
+
     /// Slots that anybody owns, and whose they are not.
     pub(super) fn owned_by_others_than(&self, allowed: &[NodeId]) -> SlotSet {
         let foreign =
