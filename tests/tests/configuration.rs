@@ -1,7 +1,7 @@
 //! What is accepted and no server starts with: it reaches nobody, and is told; so is a server that does not stay up, and a Secret that is gone.
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
-use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
+use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,11 +38,9 @@ async fn max_clients(fixture: &Fixture, shard: usize) -> Result<String> {
     primary.config_get(&["maxclients"]).await?.remove("maxclients").context("maxclients")
 }
 
-/// Before, Ready and UpToDate were True, and the next crash was a crash loop.
-#[tokio::test]
-async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_engines_words() -> Result<()> {
-    let folder = tempfile::tempdir()?;
-    let program = folder.path().join("redis-server");
+/// A cluster on a machine where no server starts with a million clients; the folder holds its redis-server.
+async fn on_a_picky_machine(folder: &Path) -> Result<Fixture> {
+    let program = folder.join("redis-server");
     let path = std::env::var("PATH")?;
     let server = path.split(':').map(|folder| Path::new(folder).join("redis-server")).find(|file| file.is_file());
     let server = server.context("redis-server is on the PATH")?;
@@ -50,9 +48,17 @@ async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     let program = program.to_str().context("a path in UTF-8")?;
     let kun = Standalone::start_with(&["--redis-server", program], &[]).await?;
-    let fixture = Fixture::on(kun, 3, 1, &json!({"config": {"maxclients": "5000"}})).await?;
+    Fixture::on(kun, 3, 1, &json!({"config": {"maxclients": "5000"}})).await
+}
+
+/// Before, Ready and UpToDate were True, and the next crash was a crash loop.
+#[tokio::test]
+async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_engines_words() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let fixture = on_a_picky_machine(folder.path()).await?;
     patch(&fixture, &json!({"config": {"maxclients": "1000000"}})).await?;
-    let words = "6 members do not use spec.config; the first is 0-0: 'maxclients 1000000': this machine has no files";
+    let words = "orders-0-0, orders-0-1, orders-1-0 and 3 more do not use spec.config; the engine of orders-0-0 says: 'maxclients 1000000': this \
+                 machine has no files for them; correct spec.config, and everything goes on by itself";
     let told = |cluster: &Value| {
         says(cluster, "UpToDate", "False", "ConfigRejected", words)
             && says(cluster, "Degraded", "True", "ConfigRejected", words)
@@ -73,6 +79,58 @@ async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_
     for shard in 0..3 {
         ensure!(max_clients(&fixture, shard).await? == "6000");
     }
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+/// The pods, each with its uid.
+async fn pods(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
+    let list: Value = serde_json::from_str(&fixture.kubectl.run(&["get", "pods", "-o", "json"]).await?)?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let pods = list["items"].as_array().into_iter().flatten();
+    Ok(pods.map(|pod| (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]))).collect())
+}
+
+/// Before, it went on, and the whole cluster came back with the engine's defaults.
+#[tokio::test]
+async fn a_roll_stops_at_refused_parameters_and_goes_on_when_corrected() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let fixture = on_a_picky_machine(folder.path()).await?;
+    let before = pods(&fixture).await?;
+    // What only a restart changes, and what no server starts with, in one change: nobody knows yet when the roll begins.
+    patch(&fixture, &json!({"config": {"maxclients": "1000000", "databases": "32"}})).await?;
+    let why = |pod: &str| {
+        format!(
+            "no member is restarted while member {pod} does not use spec.config, which its engine refuses: correct spec.config, and the \
+             restart goes on by itself ('maxclients 1000000': this machine has no files for them)"
+        )
+    };
+    let told = |cluster: &Value| {
+        says(cluster, "UpToDate", "False", "ConfigRejected", "this machine has no files for them")
+            && cluster["status"]["plan"]["waiting"]
+                .as_str()
+                .is_some_and(|waiting| waiting.contains("no member is restarted"))
+            && is_ready(cluster, 3)
+    };
+    let cluster = fixture.kubectl.until("rdc", "orders", hung::change(), "waiting for a person", told).await?;
+    let restarted: Vec<String> = {
+        let now = pods(&fixture).await?;
+        before.iter().filter(|(name, uid)| now.get(*name) != Some(*uid)).map(|(name, _)| name.clone()).collect()
+    };
+    ensure!(restarted.len() <= 1, "{restarted:?}");
+    let waiting = cluster["status"]["plan"]["waiting"].as_str().context("a reason")?;
+    // The first to be restarted says so at once, the others a little later.
+    ensure!(["0-0", "0-1"].map(why).contains(&waiting.to_owned()), "{waiting}");
+    patch(&fixture, &json!({"config": {"maxclients": "6000", "databases": "32"}})).await?;
+    let mended = |cluster: &Value| {
+        says(cluster, "UpToDate", "True", "AllCurrent", "")
+            && says(cluster, "Degraded", "False", "NothingWrong", "")
+            && is_ready(cluster, 3)
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "rolled", mended).await?;
+    let after = pods(&fixture).await?;
+    ensure!(before.iter().all(|(name, uid)| after.get(name).is_some_and(|now| now != uid)), "{before:?} {after:?}");
+    ensure!(max_clients(&fixture, 0).await? == "6000");
     fixture.verify(3, 1).await?;
     Ok(())
 }
