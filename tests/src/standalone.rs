@@ -282,11 +282,19 @@ impl Process {
     }
 }
 
+/// Those of this process' network: another one may have the same addresses.
 fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let mut found: Vec<Process> = entries.flatten().filter_map(|entry| process(&entry.path())).collect();
+    let own = network(Path::new("/proc/self"));
+    let near = entries.flatten().map(|entry| entry.path()).filter(|folder| network(folder) == own);
+    let mut found: Vec<Process> = near.filter_map(|folder| process(&folder)).collect();
     found.sort_by_key(|process| process.pid);
     found
+}
+
+/// Which network a process is in, as the kernel calls it.
+fn network(folder: &Path) -> Option<PathBuf> {
+    fs::read_link(folder.join("ns/net")).ok()
 }
 
 fn process(folder: &Path) -> Option<Process> {
@@ -303,4 +311,40 @@ pub fn kun_binary() -> Result<PathBuf> {
     let this = std::env::current_exe()?;
     let beside = this.ancestors().skip(1).take(3).map(|folder| folder.join("kun")).find(|path| path.is_file());
     beside.context("there is no `kun` beside this program: build it first (cargo build -p kun), as `make test` does")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Where this user may make no network, there is nobody else's either.
+    #[test]
+    fn a_server_at_the_same_address_of_another_network_is_not_ours() -> Result<()> {
+        let title = "sleep 61.127";
+        let command = |program: &str, args: &[&str]| Command::new(program).args(args).spawn();
+        let mut near = command("sleep", &["61.127"])?;
+        let mut far = command("unshare", &["--net", "sleep", "61.127"])?;
+        let begin = Instant::now();
+        let seen = |pid: u32| {
+            let found = process(Path::new(&format!("/proc/{pid}")));
+            found.is_some_and(|process| process.command.starts_with(title))
+        };
+        while !(seen(near.id()) && seen(far.id())) && far.try_wait()?.is_none() && begin.elapsed() < hung::answer() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let found: Vec<i32> = processes()
+            .iter()
+            .filter(|process| process.command.starts_with(title))
+            .map(|process| process.pid)
+            .collect();
+        let near_id = i32::try_from(near.id())?;
+        near.kill()?;
+        far.kill().ok();
+        near.wait()?;
+        far.wait()?;
+        assert_eq!(found, [near_id]);
+        Ok(())
+    }
 }
