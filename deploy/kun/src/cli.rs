@@ -16,7 +16,10 @@ use clap::{Parser, Subcommand, ValueEnum};
 use types::version::Version;
 
 use crate::log::{self, Form, chain};
-use crate::node::{address::Cidr, image};
+use crate::node::{
+    address::Cidr,
+    image::{self, Local},
+};
 use crate::standalone;
 
 /// Exit code of a usage error, as clap has it.
@@ -94,9 +97,9 @@ struct Flags {
     /// Loopback network from which each pod gets an address.
     #[arg(long, value_name = "CIDR", default_value = "127.77.0.0/16")]
     pod_cidr: Cidr,
-    /// redis-server; absent: the one on the PATH.
+    /// redis-server; absent: the one on the PATH. Several, of different versions, if it is given several times.
     #[arg(long, value_name = "PATH")]
-    redis_server: Option<PathBuf>,
+    redis_server: Vec<PathBuf>,
     /// Which parts to run. Processes that share --data must use the same --listen.
     #[arg(long, value_delimiter = ',', default_value = "apiserver,webhook,controller,node")]
     roles: Vec<Role>,
@@ -248,7 +251,7 @@ fn check(flags: Flags) -> Result<standalone::Options, Error> {
     let roles: BTreeSet<Role> = flags.roles.into_iter().collect();
     let store = store::kept(flags.store, roles.contains(&Role::Apiserver))?;
     let data = directory(&flags.data)?;
-    let redis = if roles.contains(&Role::Node) { Some(redis_server(flags.redis_server.as_deref())?) } else { None };
+    let redis = if roles.contains(&Role::Node) { redis_servers(&flags.redis_server)? } else { Vec::new() };
     Ok(standalone::Options {
         data,
         store,
@@ -288,19 +291,23 @@ fn check_path(path: &Path) -> Result<(), Error> {
     if length > DATA_PATH_MOST { Err(Error::DataTooLong(path.to_owned(), length)) } else { Ok(()) }
 }
 
-/// Finds redis-server and asks it for its version.
-fn redis_server(given: Option<&Path>) -> Result<standalone::Redis, Error> {
-    let program = match given {
-        Some(path) => path.to_owned(),
-        None => on_path("redis-server").ok_or(Error::NoRedis)?,
-    };
+/// Those that are given, or else the one on the PATH.
+fn redis_servers(given: &[PathBuf]) -> Result<Vec<Local>, Error> {
+    if given.is_empty() {
+        return Ok(vec![redis_server(on_path("redis-server").ok_or(Error::NoRedis)?)?]);
+    }
+    given.iter().cloned().map(redis_server).collect()
+}
+
+/// Asks a redis-server for its version.
+fn redis_server(program: PathBuf) -> Result<Local, Error> {
     let bad = |why: String| Error::BadRedis { path: program.clone(), why };
     let out = Command::new(&program).arg("--version").output().map_err(|error| bad(error.to_string()))?;
     let banner = String::from_utf8_lossy(&out.stdout);
     let says = banner.lines().next().unwrap_or_default();
     let version: Version = image::version_of_banner(&banner)
         .ok_or_else(|| bad(format!("not a redis-server: asked for its version, it says {says:?}")))?;
-    Ok(standalone::Redis { program, version })
+    Ok(Local { program, version })
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {
@@ -376,6 +383,6 @@ mod tests {
         assert_eq!(options.listen.to_string(), "127.0.0.1:8443");
         assert_eq!(options.pod_cidr.to_string(), "127.77.0.0/16");
         assert_eq!(options.roles, BTreeSet::from([Role::Apiserver, Role::Controller]));
-        assert!(options.redis.is_none(), "without a node no redis-server is needed");
+        assert!(options.redis.is_empty(), "without a node no redis-server is needed");
     }
 }

@@ -41,7 +41,6 @@ use kube::Client;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use types::version::Version;
 
 use address::{Cidr, Pool};
 use context::{Clock, Layout, Machinery, Node, Objects, PROBES_AT_ONCE};
@@ -57,10 +56,8 @@ pub struct Options {
     pub root: PathBuf,
     /// Range of pod addresses.
     pub cidr: Cidr,
-    /// redis-server.
-    pub redis_server: PathBuf,
-    /// Its version.
-    pub engine: Version,
+    /// Each redis-server of this machine.
+    pub redis: Vec<image::Local>,
     /// Our own executable.
     pub own_program: PathBuf,
 }
@@ -127,17 +124,12 @@ async fn node(options: Options, layout: Layout, found: &pods::Found, tasks: &mut
 }
 
 fn machinery(options: &Options) -> Machinery {
-    let inherited = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
-    let path = match options.redis_server.parent() {
-        Some(directory) => format!("{}:{inherited}", directory.display()),
-        None => inherited,
-    };
+    let path = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Machinery {
         name: NAME.to_owned(),
         own_program: options.own_program.clone(),
-        redis_server: options.redis_server.clone(),
-        engine: options.engine,
+        redis: options.redis.clone(),
         path,
         memory: memory_of_machine(),
         cpu_millis: u64::try_from(cpus).unwrap_or(1) * 1_000,

@@ -16,12 +16,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use types::version::Version;
 
 use crate::cli::audit::Audit;
 use crate::cli::store::Kept;
 use crate::cli::{Role, say};
-use crate::node::{self, address::Cidr};
+use crate::node::{self, address::Cidr, image::Local};
 
 mod api;
 mod bootstrap;
@@ -60,21 +59,12 @@ pub struct Options {
     pub listen: SocketAddr,
     /// Network of pod addresses.
     pub pod_cidr: Cidr,
-    /// redis-server; present if the node runs.
-    pub redis: Option<Redis>,
+    /// Each redis-server; one at least if the node runs.
+    pub redis: Vec<Local>,
     /// Which parts.
     pub roles: BTreeSet<Role>,
     /// Our own executable: what pods run.
     pub own_program: PathBuf,
-}
-
-/// A redis-server.
-#[derive(Clone, Debug)]
-pub struct Redis {
-    /// Its path.
-    pub program: PathBuf,
-    /// Its version.
-    pub version: Version,
 }
 
 /// Why standalone could not start, or ended.
@@ -204,14 +194,17 @@ async fn start(options: &Options, pki: &Pki, parts: &mut Vec<Running>) -> Result
 }
 
 fn start_node(options: &Options, pki: &Pki) -> Result<Running, Error> {
-    let Some(redis) = options.redis.clone() else { return Err(Error::Ended("the node, which has no redis-server,")) };
-    tracing::info!(redis = %redis.program.display(), version = %redis.version, pods = %options.pod_cidr, "the node starts");
+    if options.redis.is_empty() {
+        return Err(Error::Ended("the node, which has no redis-server,"));
+    }
+    for redis in &options.redis {
+        tracing::info!(redis = %redis.program.display(), version = %redis.version, pods = %options.pod_cidr, "the node starts");
+    }
     let node_options = node::Options {
         client: client::client(options.listen, pki.node())?,
         root: options.data.join("node"),
         cidr: options.pod_cidr,
-        redis_server: redis.program,
-        engine: redis.version,
+        redis: options.redis.clone(),
         own_program: options.own_program.clone(),
     };
     Ok(spawn("the node", |stop| async move {

@@ -12,12 +12,12 @@ use kube::{Api, Client, Resource};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use types::version::Version;
 
 use super::address::Pool;
 use super::ask::Asker;
 use super::environment::Surroundings;
 use super::event::Events;
+use super::image::Local;
 use super::machine::{Millis, millis};
 
 /// Probes carried out at the same time, over all pods: more would only queue in the kernel.
@@ -59,11 +59,9 @@ pub struct Machinery {
     pub name: String,
     /// Our own executable.
     pub own_program: PathBuf,
-    /// redis-server.
-    pub redis_server: PathBuf,
-    /// Its version.
-    pub engine: Version,
-    /// PATH of pods.
+    /// Each redis-server.
+    pub redis: Vec<Local>,
+    /// PATH of pods, without the folder of their redis-server.
     pub path: String,
     /// Memory in bytes.
     pub memory: u64,

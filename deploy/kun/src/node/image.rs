@@ -1,5 +1,7 @@
-//! Which images the node can stand in for, pure: it runs the machine's own redis-server and says so when an image asks
+//! Which images the node can stand in for, pure: it runs a redis-server of this machine and says so when an image asks
 //! for another one.
+
+use std::path::PathBuf;
 
 use types::engine::Engine;
 use types::image::Reference;
@@ -14,19 +16,43 @@ pub fn version_of_banner(banner: &str) -> Option<Version> {
     }
 }
 
-/// Checks an image against the local redis-server; the error is the message of `ErrImagePull`.
-pub fn check(image: &str, local: Version) -> Result<(), String> {
+/// A redis-server of this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Local {
+    /// Its path.
+    pub program: PathBuf,
+    /// Its version.
+    pub version: Version,
+}
+
+impl Local {
+    /// A PATH on which it comes first.
+    #[must_use]
+    pub fn path(&self, others: &str) -> String {
+        match self.program.parent() {
+            Some(folder) => format!("{}:{others}", folder.display()),
+            None => others.to_owned(),
+        }
+    }
+}
+
+/// The local redis-server that stands in for an image, the first that fits; the error is the message of `ErrImagePull`.
+pub fn chosen<'a>(image: &str, local: &'a [Local]) -> Result<&'a Local, String> {
     let shown: String = image.chars().filter(|c| !c.is_control()).take(200).collect();
     let reference = Reference::parse(image).map_err(|error| format!("image {shown:?} {error}"))?;
+    let versions: Vec<String> = local.iter().map(|redis| redis.version.to_string()).collect();
+    let versions = versions.join(" and ");
     match reference.repository.rsplit('/').next() {
         // Our own image: its programs are this executable.
-        Some("kun") => Ok(()),
-        Some("redis") if reference.version().is_some_and(|wanted| wanted.covers(local)) => Ok(()),
-        Some("redis") => Err(format!(
-            "image {shown:?} is not the local redis-server, which is {local}: ask for {local} or a prefix of it (redis:{local}), or start kun with --redis-server pointing at the version wanted"
-        )),
+        Some("kun") => local.first().ok_or_else(|| "this node has no redis-server".to_owned()),
+        Some("redis") => {
+            let fits = |redis: &&Local| reference.version().is_some_and(|wanted| wanted.covers(redis.version));
+            local.iter().find(fits).ok_or_else(|| format!(
+                "image {shown:?} is not the local redis-server, which is {versions}: ask for {versions} or a prefix of it (redis:{versions}), or start kun with --redis-server pointing at the version wanted"
+            ))
+        }
         Some(_) | None => Err(format!(
-            "image {shown:?}: the standalone node runs local programs and stands in only for images named redis (it has redis-server {local}) and kun"
+            "image {shown:?}: the standalone node runs local programs and stands in only for images named redis (it has redis-server {versions}) and kun"
         )),
     }
 }
@@ -36,8 +62,25 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use super::*;
 
-    fn local() -> Version {
-        version_of_banner("Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=d").unwrap()
+    fn local() -> Vec<Local> {
+        let banner = "Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=d";
+        vec![Local { program: "/usr/bin/redis-server".into(), version: version_of_banner(banner).unwrap() }]
+    }
+
+    fn two() -> Vec<Local> {
+        let other = Local { program: "/opt/eight/redis-server".into(), version: "8.0.2".parse().unwrap() };
+        local().into_iter().chain([other]).collect()
+    }
+
+    #[test]
+    fn of_several_versions_the_image_chooses_one() {
+        for (image, folder) in [("redis:7", "/usr/bin"), ("redis:8.0", "/opt/eight"), ("kun:0.1", "/usr/bin")] {
+            let path = chosen(image, &two()).unwrap().path("/bin");
+            assert_eq!(path, format!("{folder}:/bin"), "{image}");
+        }
+        let message = chosen("redis:8.2", &two()).unwrap_err();
+        assert!(message.contains("7.0.15 and 8.0.2"), "{message}");
+        assert!(chosen("redis:7", &[]).is_err());
     }
 
     #[test]
@@ -52,7 +95,7 @@ mod tests {
             &digest,
             "kun:0.1",
         ] {
-            assert_eq!(check(good, local()), Ok(()), "{good}");
+            assert_eq!(chosen(good, &local()), Ok(&local()[0]), "{good}");
         }
         for bad in [
             "redis",
@@ -68,18 +111,18 @@ mod tests {
             "",
             "../redis:7",
         ] {
-            assert!(check(bad, local()).is_err(), "{bad:?}");
+            assert!(chosen(bad, &local()).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn the_message_names_what_there_is_and_what_to_do() {
-        let message = check("docker.io/library/redis:8.0", local()).unwrap_err();
+        let message = chosen("docker.io/library/redis:8.0", &local()).unwrap_err();
         assert!(
             message.contains("7.0.15") && message.contains("--redis-server") && message.contains("redis:8.0"),
             "{message}"
         );
-        assert!(!check("redis:7\nx", local()).unwrap_err().contains('\n'));
+        assert!(!chosen("redis:7\nx", &local()).unwrap_err().contains('\n'));
     }
 
     #[test]

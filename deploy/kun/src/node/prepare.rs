@@ -62,7 +62,7 @@ pub fn prepare(
 ) -> Result<Prepared, Waiting> {
     let container = check_shape(pod)?;
     let machinery = &node.machinery;
-    image::check(container.image.as_deref().unwrap_or_default(), machinery.engine)
+    let redis = image::chosen(container.image.as_deref().unwrap_or_default(), &machinery.redis)
         .map_err(|message| refuse("ErrImagePull", message))?;
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let spec =
@@ -80,10 +80,10 @@ pub fn prepare(
         node_name: machinery.name.clone(),
         memory: machinery.memory,
         cpu_millis: machinery.cpu_millis,
-        path: machinery.path.clone(),
+        path: redis.path(&machinery.path),
         work: places.pod.join("work"),
         own_program: machinery.own_program.clone(),
-        redis_server: machinery.redis_server.clone(),
+        redis_server: redis.program.clone(),
     };
     project::directory(&facts.work).map_err(|error| refuse("CreateContainerError", chain(&error)))?;
     let around = InNamespace { objects: &node.objects, namespace };

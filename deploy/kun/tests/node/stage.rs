@@ -23,7 +23,7 @@ use certs::{ALPN_H1, ALPN_H2, Anchors, Authority, ClientAuth, Leaf, Usage};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::{Api, Client, Resource};
-use kun::node;
+use kun::node::{self, image::Local};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -68,8 +68,7 @@ impl Stage {
             client: client(&self.authority, self.address, "kun:node", &[]),
             root: self.root(),
             cidr: self.cidr.parse().unwrap(),
-            redis_server: "/usr/bin/redis-server".into(),
-            engine: "7.0.15".parse().unwrap(),
+            redis: vec![Local { program: "/usr/bin/redis-server".into(), version: "7.0.15".parse().unwrap() }],
             own_program: env!("CARGO_BIN_EXE_kun").into(),
         };
         let stop = CancellationToken::new();
