@@ -64,6 +64,13 @@ impl Fixture {
         Ok(Self { kun, kubectl, writer: None })
     }
 
+    /// An instance that runs already, and no cluster yet.
+    #[must_use]
+    pub fn without_cluster(kun: Standalone) -> Self {
+        let kubectl = kun.kubectl();
+        Self { kun, kubectl, writer: None }
+    }
+
     /// Starts the writer.
     pub async fn write(&mut self) -> Result<()> {
         self.begin(Writer::start).await

@@ -6,11 +6,18 @@
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
 mod blow;
+mod engines;
 mod excuse;
+mod forbidden;
+mod fresh;
+#[path = "../../apiserver/store/tests/robust/history/history.rs"]
+mod history;
+mod operation;
 mod settle;
 #[allow(clippy::panic, reason = "what ends a test there")]
 #[path = "../../apiserver/store/tests/robust/tally.rs"]
 mod tally;
+mod witness;
 
 use std::{
     io::Write as _,
@@ -20,7 +27,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    fixture::Fixture,
+    fixture::{Fixture, manifest},
     oracle::Shape,
     standalone::Standalone,
     writer::{Writer, Written},
@@ -28,7 +35,9 @@ use tests::{
 
 use blow::{Blows, Moment};
 use excuse::{Hit, Keeps};
+use operation::Operation;
 use tally::{Tally, next_random, soak};
+use witness::Witness;
 
 /// Rounds of one campaign on one cluster; `make soak` runs more campaigns, of more rounds.
 const ROUNDS: u64 = 2;
@@ -85,8 +94,14 @@ async fn campaigns(keeps: Keeps, slice: &[u64], share: u64) -> Result<()> {
 /// One campaign on a cluster of its own.
 async fn campaign(keeps: Keeps, seed: u64, rounds: u64, tally: &mut Tally) -> Result<()> {
     let mut run = Run::start(keeps, seed).await?;
-    for round in 1..=rounds {
-        let ended = run.round(round, tally).await;
+    // The first makes the cluster; the last compares it with one that is made anew, every day in one mode.
+    let last = rounds + u64::from(rounds >= LONG || keeps == Keeps::Always);
+    for round in 0..=last {
+        let ended = match round {
+            0 => run.create(tally).await,
+            round if round <= rounds => run.round(round, tally).await,
+            _ => run.compare().await,
+        };
         say(&run.history.last().cloned().unwrap_or_default());
         if let Err(error) = ended {
             run.fixture.kun.keep();
@@ -125,39 +140,6 @@ impl Chance {
     }
 }
 
-/// What an operator does in a round.
-#[derive(Clone, Copy, Debug)]
-enum Operation {
-    Nothing,
-    Scale,
-    Failover,
-    Restart,
-    /// Another template: what an upgrade is, too.
-    Template,
-    Config,
-    Backup,
-    /// A pod is deleted, as `kubectl drain` does it.
-    Drain,
-}
-
-impl Operation {
-    fn any(chance: &mut Chance) -> Self {
-        let all = [
-            Self::Nothing,
-            Self::Scale,
-            Self::Scale,
-            Self::Failover,
-            Self::Restart,
-            Self::Template,
-            Self::Config,
-            Self::Backup,
-            Self::Drain,
-        ];
-        let index = usize::try_from(chance.below(all.len() as u64)).unwrap_or_default();
-        all.get(index).copied().unwrap_or(Self::Nothing)
-    }
-}
-
 /// A campaign that runs.
 struct Run {
     fixture: Fixture,
@@ -165,6 +147,8 @@ struct Run {
     seed: u64,
     chance: Chance,
     shards: u16,
+    /// Whether a version is left to upgrade to.
+    has_next: bool,
     written: Written,
     /// A sentence for each round.
     history: Vec<String>,
@@ -172,21 +156,65 @@ struct Run {
 
 impl Run {
     async fn start(keeps: Keeps, seed: u64) -> Result<Self> {
-        let kun = Standalone::start().await?;
-        let folder = kun.scratch("backups")?;
-        let mut spec = keeps.spec();
-        spec["backup"] = json!({"target": {"directory": {"path": folder}}});
-        let fixture = Fixture::idle(kun, 3, REPLICAS, &spec).await.with_context(|| format!("SEED={seed}: create"))?;
+        let mut kun = Standalone::prepare(&[], &[])?;
+        let flags = engines::flags(&kun.scratch("engine")?)?;
+        kun.use_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
+        kun.resume().await?;
+        let fixture = Fixture::without_cluster(kun);
         // Neighbouring seeds begin alike; after some numbers they do not.
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..8 {
             chance.below(2);
         }
-        Ok(Self { fixture, keeps, seed, chance, shards: 3, written: Written::default(), history: Vec::new() })
+        let (has_next, written) = (!flags.is_empty(), Written::default());
+        Ok(Self { fixture, keeps, seed, chance, shards: 3, has_next, written, history: Vec::new() })
+    }
+
+    /// The cluster is made under blows: before there is a pod, while they start, while they meet and while slots are given out.
+    async fn create(&mut self, tally: &mut Tally) -> Result<()> {
+        let moments = Moment::some(&mut self.chance, self.shards);
+        let awaits = self.chance.one_in(2);
+        self.history.push(format!("{} seed {}: Create", self.keeps.word(), self.seed));
+        let witness = self.witness(0).await?;
+        let mut spec = self.keeps.spec();
+        spec["backup"] = json!({"target": {"directory": {"path": self.fixture.kun.scratch("backups")?}}});
+        self.fixture.kubectl.feed(&["create", "-f", "-"], &manifest(self.shards, REPLICAS, &spec)).await?;
+        // Without its password nobody could be asked who he is.
+        let internal = types::names::internal_secret("orders");
+        self.fixture.kubectl.until("secret", &internal, hung::change(), "there", |_| true).await?;
+        if awaits {
+            settle::a_server_runs(&self.fixture).await?;
+        }
+        let hits = self.strike(moments).await?;
+        tally.faults += hits.len();
+        self.settled(witness, tally).await?;
+        settle::copies_are_equal(&self.fixture).await
+    }
+
+    /// Clients and a watch of the API, for one round.
+    async fn witness(&self, round: u64) -> Result<Witness> {
+        let kubeconfig = self.fixture.kun.data().join("kubeconfig");
+        Witness::start(&kubeconfig, &format!("witness-{round}"), self.seed ^ (round << 16)).await
+    }
+
+    /// What is there at rest after each round.
+    async fn settled(&mut self, witness: Witness, tally: &mut Tally) -> Result<()> {
+        settle::down(&self.fixture, Shape { shards: self.shards, replicas: REPLICAS }).await?;
+        let changes = witness.judge().await?;
+        tally.acknowledged += changes;
+        self.tell(&format!("{changes} changes of the API"));
+        settle::nobody_panicked(&self.fixture)?;
+        forbidden::nothing(&self.fixture).await
+    }
+
+    /// At the end: the cluster is like one that is made anew.
+    async fn compare(&mut self) -> Result<()> {
+        self.history.push(format!("{} seed {}: as anew", self.keeps.word(), self.seed));
+        fresh::alike(&self.fixture, self.shards).await
     }
 
     async fn round(&mut self, round: u64, tally: &mut Tally) -> Result<()> {
-        let operation = Operation::any(&mut self.chance);
+        let operation = self.operation();
         let moments = Moment::some(&mut self.chance, self.shards);
         let calm = self.chance.time(0, 500);
         let awaits = self.chance.one_in(2);
@@ -194,6 +222,7 @@ impl Run {
         self.history.push(name);
 
         let settle::Work { commands, .. } = settle::work(&self.fixture).await?;
+        let witness = self.witness(round).await?;
         let writer = self.writer().await?;
         writer.progress(100, hung::change()).await?;
         tokio::time::sleep(calm).await;
@@ -202,13 +231,24 @@ impl Run {
             self.first_sign().await;
         }
         let hits = self.strike(moments).await?;
-        settle::down(&self.fixture, Shape { shards: self.shards, replicas: REPLICAS }).await?;
+        self.settled(witness, tally).await?;
+        if matches!(operation, Operation::Upgrade) {
+            settle::all_run(&self.fixture, engines::NEXT).await?;
+        }
         writer.progress(100, hung::change()).await.context("the writer writes once the cluster is Ready")?;
         self.judge(writer, &hits, tally).await?;
         settle::copies_are_equal(&self.fixture).await?;
         settle::at_rest(&self.fixture).await?;
-        settle::nobody_panicked(&self.fixture)?;
         settle::bounded(&self.fixture, commands, matches!(operation, Operation::Scale)).await
+    }
+
+    /// Chance's next one, as far as there is a version left to upgrade to.
+    fn operation(&mut self) -> Operation {
+        let operation = Operation::any(&mut self.chance);
+        if !matches!(operation, Operation::Upgrade) {
+            return operation;
+        }
+        if std::mem::take(&mut self.has_next) { operation } else { Operation::Template }
     }
 
     /// A writer that goes on where the one before it ended.
@@ -248,54 +288,6 @@ impl Run {
             last.push_str("; ");
             last.push_str(what);
         }
-    }
-
-    /// Asks for the operation, and does not wait for it.
-    async fn begin(&mut self, operation: Operation) -> Result<()> {
-        let action = |body: Value| {
-            let mut object = json!({"apiVersion": types::API_VERSION, "kind": "RedisOperation"});
-            object["spec"] = body;
-            object
-        };
-        let number = self.chance.below(1000);
-        match operation {
-            Operation::Nothing => Ok(()),
-            Operation::Scale => {
-                self.shards = if self.shards == 3 { 4 } else { 3 };
-                let count = format!("--replicas={}", self.shards);
-                self.fixture.kubectl.run(&["scale", "rdc", "orders", &count]).await.map(drop)
-            }
-            Operation::Failover => {
-                let shard = number % u64::from(self.shards);
-                self.create("failover", &action(json!({"failover": {"shard": shard}}))).await
-            }
-            Operation::Restart => self.create("restart", &action(json!({"restart": {}}))).await,
-            Operation::Template => {
-                let memory = format!("{}Mi", 256 + number);
-                self.patch(&json!({"spec": {"resources": {"limits": {"memory": memory}}}})).await
-            }
-            Operation::Config => {
-                let config = json!({"hash-max-listpack-entries": (64 + number).to_string()});
-                self.patch(&json!({"spec": {"config": config}})).await
-            }
-            Operation::Backup => {
-                self.create("backup", &json!({"apiVersion": types::API_VERSION, "kind": "RedisBackup"})).await
-            }
-            Operation::Drain => {
-                let pod = format!("orders-{}-{}", number % u64::from(self.shards), number / 500);
-                self.fixture.kubectl.run(&["delete", "pod", &pod, "--wait=false"]).await.map(drop)
-            }
-        }
-    }
-
-    async fn create(&self, subresource: &str, body: &Value) -> Result<()> {
-        let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{subresource}");
-        self.fixture.kubectl.feed(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await.map(drop)
-    }
-
-    async fn patch(&self, patch: &Value) -> Result<()> {
-        let patch = patch.to_string();
-        self.fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", &patch]).await.map(drop)
     }
 
     /// Waits until the status says that something is done. An operation may be over before that is seen: then it is over.

@@ -44,6 +44,26 @@ async fn unfinished(fixture: &Fixture, shape: Shape) -> Result<Option<String>> {
     Ok(odd.then(|| format!("{servers} servers and {agents} agents for {wanted} pods: {processes:#?}")))
 }
 
+/// Waits until the first redis-server of the cluster runs.
+pub(super) async fn a_server_runs(fixture: &Fixture) -> Result<()> {
+    let begin = Instant::now();
+    while !fixture.kun.pod_processes().iter().any(|process| process.command.contains("redis-server 127.")) {
+        ensure!(begin.elapsed() < hung::change(), "no redis-server starts");
+        tokio::time::sleep(PAUSE).await;
+    }
+    Ok(())
+}
+
+/// Every member is of this version, by the status.
+pub(super) async fn all_run(fixture: &Fixture, version: &str) -> Result<()> {
+    let status = &fixture.cluster().await?["status"];
+    for field in ["version", "highestVersion"] {
+        let found = status[field].as_str().unwrap_or_default();
+        ensure!(found.starts_with(version), "{field}, after an upgrade to {version}: {status:#}");
+    }
+    Ok(())
+}
+
 /// Nobody writes: each replica holds exactly what its primary holds.
 pub(super) async fn copies_are_equal(fixture: &Fixture) -> Result<()> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
