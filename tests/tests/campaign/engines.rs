@@ -3,7 +3,7 @@
 use std::{
     ffi::OsStr,
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -45,17 +45,28 @@ fn unpacked(image: &Path, folder: &Path) -> Result<PathBuf> {
     let library = find(&root.join("usr"), &|name| name == "libc.so.6").context("the library")?;
     let libraries = library.parent().context("libraries")?;
     let server = root.join("usr/local/bin/redis-server");
+    loaded_by(&server, &loader, &folder.join("ld"))?;
     let program = folder.join("bin/redis-server");
     fs::create_dir_all(folder.join("bin"))?;
-    let text = format!(
-        "#!/bin/sh\nexec {} --argv0 redis-server --library-path {} {} \"$@\"\n",
-        loader.display(),
-        libraries.display(),
-        server.display()
-    );
+    let text = format!("#!/bin/sh\nLD_LIBRARY_PATH={} exec {} \"$@\"\n", libraries.display(), server.display());
     fs::write(&program, text)?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     Ok(program)
+}
+
+/// Has a program begin with the loader that belongs to it, under a name that is no longer than the one that is written in it. Were the loader
+/// started, and told the program, Redis could not write into its title which address it is at.
+fn loaded_by(program: &Path, loader: &Path, name: &Path) -> Result<()> {
+    std::os::unix::fs::symlink(loader, name)?;
+    let mut bytes = fs::read(program)?;
+    let begin = bytes.windows(4).position(|window| window == b"/lib").context("the loader's name")?;
+    let old = bytes.iter().skip(begin).position(|byte| *byte == 0).context("the end of the loader's name")?;
+    let new = name.as_os_str().as_bytes();
+    ensure!(new.len() <= old, "{} is longer than {old} bytes", name.display());
+    for (place, byte) in bytes.iter_mut().skip(begin).take(old).zip(new.iter().copied().chain(std::iter::repeat(0))) {
+        *place = byte;
+    }
+    Ok(fs::write(program, bytes)?)
 }
 
 fn untar(archive: &Path, into: &Path) -> Result<()> {
