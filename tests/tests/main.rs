@@ -18,3 +18,4 @@ mod recover;
 mod steps;
 mod store;
 mod story;
+mod twins;

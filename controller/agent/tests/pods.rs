@@ -15,3 +15,5 @@ mod parameters;
 mod serve;
 #[path = "pods/stop.rs"]
 mod stop;
+#[path = "pods/twin.rs"]
+mod twin;

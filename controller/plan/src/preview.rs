@@ -71,6 +71,7 @@ impl Preview {
             | Step::Stabilise { .. }
             | Step::Forget { .. }
             | Step::Release { .. }
+            | Step::Hold { .. }
             | Step::RetireMembers { .. }
             | Step::RetireShard { .. } => {}
         }

@@ -166,6 +166,8 @@ mod tests {
             held_because: None,
             node_id: node.map(|id| id.to_string()),
             holds_data: true,
+            ordered: false,
+            home: None,
             starts: 1,
             copy: None,
             serves: None,

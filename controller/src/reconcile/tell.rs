@@ -140,6 +140,7 @@ pub(super) fn is_telling(step: &Step) -> bool {
         | Step::Move { .. }
         | Step::Forget { .. }
         | Step::Release { .. }
+        | Step::Hold { .. }
         | Step::Restart { .. }
         | Step::RetireMembers { .. }
         | Step::RetireShard { .. }

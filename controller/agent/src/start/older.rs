@@ -80,7 +80,7 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Option<Start> {
         } else {
             "which does not answer, may have more"
         };
-        return Some(wait_or_hold(facts, format!("{why}. Replica {replica}, {what}")));
+        return Some(wait_or_hold(facts, format!("{why}. Replica {replica}, {what}{}", way_out(me, facts, replica))));
     }
     let owed = facts.owed.replicas.iter().filter_map(|(id, beat)| Some((id, beat, facts.peers.get(id)?)));
     let (replica, _, peer) = owed.max_by_key(|(id, beat, peer)| (*beat, peer.offset, Reverse(*id)))?;
@@ -102,6 +102,17 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Option<Start> {
     let whom =
         format!("Replica {replica} is to take over; {votes} primaries that know it answer where {quorum} are needed");
     Some(wait_or_hold(facts, format!("{why}. {whom}")))
+}
+
+/// What a person does where nobody is left who could say that the replica is gone for good: other primaries, who would forget it.
+fn way_out(me: &Identity, facts: &Facts, replica: &NodeId) -> &'static str {
+    let is_silent = !facts.copies.contains_key(replica);
+    if is_silent && voters(me).next().is_none() {
+        ". Bring it back. If it is gone for good, with its volume, delete the pod of this member: the next one asks those who answer then, \
+         and if nobody has more it goes on with what lies here"
+    } else {
+        ""
+    }
 }
 
 /// The configuration epoch at which others know this member as a primary, if it is later than what its own record says.

@@ -354,6 +354,57 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
     assert_eq!(cluster.pods[0].dbsize().await, 400);
 }
 
+/// In a cluster of one shard no other primary could say that the replica is gone. A person can.
+#[tokio::test]
+async fn a_single_shard_whose_noted_replica_is_gone_goes_on_when_its_pod_is_deleted() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
+    let mut cluster = Cluster::form(59, always, 1, 1).await;
+    write_to_first_shard(&cluster, "a", 100).await;
+    eventually("the replica has noted how far its primary had come", async || {
+        alive(&cluster.pods[0])["copyOf"].is_null() && alive(&cluster.pods[1])["beat"]["count"].is_u64()
+    })
+    .await;
+    let (data, older) = (cluster.pods[0].dir.join("data"), cluster.pods[0].dir.join("older"));
+    assert!(std::process::Command::new("cp").arg("-r").args([&data, &older]).status().unwrap().success());
+    let mut said = alive(&cluster.pods[0]);
+    said["beat"]["count"] = (alive(&cluster.pods[1])["beat"]["count"].as_u64().unwrap() - 1).into();
+    std::fs::write(older.join("kun-alive.json"), said.to_string()).unwrap();
+    for number in [1, 0] {
+        cluster.pods[number].kill_redis();
+        assert_eq!(cluster.pods[number].ended().await, Some(2));
+    }
+    std::fs::remove_dir_all(&data).unwrap();
+    std::fs::rename(&older, &data).unwrap();
+    for number in [1, 0] {
+        cluster.pods[number].start();
+    }
+    let held = async |cluster: &Cluster, words: &str| {
+        eventually(&format!("the member is held: {words}"), async || {
+            let report = cluster.report(&cluster.pods[0]).await;
+            report.is_some_and(|report| {
+                let why = report.held_because.unwrap_or_default();
+                report.phase == AgentPhase::Held
+                    && why.starts_with("its volume is an older copy")
+                    && why.contains(words)
+            })
+        })
+        .await;
+    };
+    held(&cluster, "mode Force and acceptDataLoss").await;
+    // Gone for good, with its volume: what was seen of it still counts.
+    cluster.pods[1].signal(Signal::TERM);
+    cluster.pods[1].ended().await;
+    std::fs::remove_dir_all(cluster.pods[1].dir.join("data")).unwrap();
+    std::fs::create_dir(cluster.pods[1].dir.join("data")).unwrap();
+    cluster.pods[1].start();
+    held(&cluster, "delete the pod of this member").await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0));
+    cluster.pods[0].start();
+    eventually("it serves what it has", async || cluster.pods[0].dbsize().await == 100).await;
+    assert!(!cluster.pods[0].is_replica().await);
+}
+
 /// Pods come back with each other's addresses: a replica finds the primary of another shard where its own was.
 #[tokio::test]
 async fn a_replica_that_finds_another_shards_primary_copies_nothing_of_it() {
