@@ -145,34 +145,7 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         }
         Step::Release { pod, how: ReleaseHow::Blank } => remains(world, stale, |other| other == *pod),
         Step::Release { pod, how: ReleaseHow::AsIs } => not_wiping(world, *pod),
-        Step::Restart { pod, expect } => {
-            let keeps = world.volumes && world.persistent;
-            check(keeps || !matches!(expect, RestartAs::OnlyCopy(_)), || "restarts an only copy".to_owned())?;
-            // One that is to be restarted once more, and has not said yet why, is tried by that.
-            let told = |home: &Home| home.bare && (!home.outdated || home.unused == Some(Unused::Refused));
-            let bare = world
-                .homes
-                .iter()
-                .find(|(other, home)| is_wanted(desired, **other) && told(home) && world.up(**other).is_some());
-            check(stale || bare.is_none() || *expect == RestartAs::NotRunning, || {
-                format!(
-                    "restarts a member while {:?} runs without the parameters that it was given",
-                    bare.map(|(pod, _)| pod)
-                )
-            })?;
-            let other = world.homes.keys().find(|other| is_wanted(desired, **other) && is_going(world, **other));
-            check(stale || other.is_none() || *expect == RestartAs::NotRunning, || {
-                format!("a second member goes while the pod of {other:?} is being deleted")
-            })?;
-            // What remains while the pod is away has to survive a restart.
-            let old = holders(world).find(|(other, server)| {
-                other.shard == pod.shard && !server.slots().is_empty() && server.stored.is_some()
-            });
-            check(stale || !keeps || old.is_none() || *expect == RestartAs::NotRunning, || {
-                format!("a copy goes while the disk of {:?} holds an older data set", old.map(|(pod, _)| pod))
-            })?;
-            if keeps { Ok(()) } else { remains(world, stale, |other| other == *pod) }
-        }
+        Step::Restart { pod, expect } => may_restart((*pod, *expect), world, desired, stale),
         Step::RetireMembers { shard, keep, .. } => {
             remains(world, stale, |pod| pod.shard == *shard && pod.ordinal >= *keep)
         }
@@ -195,6 +168,32 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         | Step::Meet { .. }
         | Step::Move { .. } => Ok(()),
     }
+}
+
+/// Who is restarted leaves enough behind, on disks that are current, and with the parameters that it was given.
+fn may_restart((pod, expect): (Pod, RestartAs), world: &World, desired: &Desired, stale: bool) -> Result<(), String> {
+    let keeps = world.volumes && world.persistent;
+    check(keeps || !matches!(expect, RestartAs::OnlyCopy(_)), || "restarts an only copy".to_owned())?;
+    // One that is to be restarted once more, and has not said yet why, is tried by that.
+    let told = |home: &Home| home.bare && (!home.outdated || home.unused == Some(Unused::Refused));
+    let bare = world
+        .homes
+        .iter()
+        .find(|(other, home)| is_wanted(desired, **other) && told(home) && world.up(**other).is_some());
+    check(stale || bare.is_none() || expect == RestartAs::NotRunning, || {
+        format!("restarts a member while {:?} runs without the parameters that it was given", bare.map(|(pod, _)| pod))
+    })?;
+    let other = world.homes.keys().find(|other| is_wanted(desired, **other) && is_going(world, **other));
+    check(stale || other.is_none() || expect == RestartAs::NotRunning, || {
+        format!("a second member goes while the pod of {other:?} is being deleted")
+    })?;
+    // What remains while the pod is away has to survive a restart.
+    let old = holders(world)
+        .find(|(other, server)| other.shard == pod.shard && !server.slots().is_empty() && server.stored.is_some());
+    check(stale || !keeps || old.is_none() || expect == RestartAs::NotRunning, || {
+        format!("a copy goes while the disk of {:?} holds an older data set", old.map(|(pod, _)| pod))
+    })?;
+    if keeps { Ok(()) } else { remains(world, stale, |other| other == pod) }
 }
 
 /// The primary role goes to a member that has what the primary had, keeps it over a restart, and is elected.
