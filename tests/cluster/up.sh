@@ -87,6 +87,8 @@ has_child() { [ -n "$(child_of "$1")" ] && grep -q inside/ "/proc/$(child_of "$1
 connect() {
     local node
     ip link add "$LINK" type veth peer name uplink netns "$(cat "$STATE/first.pid")"
+    # Nodes are plugged into it.
+    until_true 10 "the cluster has its bridge" nsenter --target "$(cat "$STATE/first.pid")" --net ip link show bridge0
     ip address add "$MACHINE_IP/24" dev "$LINK"
     ip link set "$LINK" up
     for node in $(seq "$MOST_NODES"); do ip route add "$(node_pods "$node")" via "$(node_ip "$node")"; done

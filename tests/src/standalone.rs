@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    net::SocketAddr,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     sync::atomic::{AtomicU16, Ordering},
@@ -18,8 +18,23 @@ use tokio::{
 
 use crate::kubectl::Kubectl;
 
-/// Second byte of the next pod network in this process: tests of one process run side by side.
+/// Networks of pods that tests have.
+const NETS: u16 = 100;
+/// Second byte of the next pod network in this process, less 100: tests of one process run side by side.
 static NEXT_NET: AtomicU16 = AtomicU16::new(0);
+
+/// A pod network that no test has, of this process or of another one beside it.
+fn claim_net() -> Result<(u8, TcpListener)> {
+    // Neighbours begin at different places.
+    let salt = u16::try_from(std::process::id() % 60)?;
+    for _ in 0..NETS {
+        let net = u8::try_from(100 + (salt + NEXT_NET.fetch_add(1, Ordering::Relaxed)) % NETS)?;
+        if let Ok(claim) = TcpListener::bind(SocketAddr::from(([127, 0, net, 1], 8442))) {
+            return Ok((net, claim));
+        }
+    }
+    bail!("all {NETS} networks of tests are in use")
+}
 
 /// One `kun standalone`.
 #[derive(Debug)]
@@ -31,6 +46,8 @@ pub struct Standalone {
     extra: Vec<String>,
     environment: Vec<(String, String)>,
     child: Option<Child>,
+    /// As long as it listens, no other test takes this network.
+    _claim: TcpListener,
 }
 
 impl Standalone {
@@ -48,11 +65,9 @@ impl Standalone {
 
     /// Chooses a folder, an address and a pod network, and starts nothing yet.
     pub fn prepare(flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
-        // Test processes run one after another or side by side; the process id keeps their networks apart.
-        let salt = u16::try_from(std::process::id() % 60)?;
-        let net = 100 + (salt + NEXT_NET.fetch_add(1, Ordering::Relaxed)) % 100;
+        let (net, claim) = claim_net()?;
         // Not a port the kernel gives to connections: somebody might have it when kun is started again.
-        let listen = SocketAddr::from(([127, 0, u8::try_from(net)?, 1], 8443));
+        let listen = SocketAddr::from(([127, 0, net, 1], 8443));
         Ok(Self {
             folder: tempfile::Builder::new().prefix("kun-").tempdir()?,
             scratch: tempfile::Builder::new().prefix("kun-").tempdir_in("/tmp")?,
@@ -61,6 +76,7 @@ impl Standalone {
             extra: flags.iter().map(|flag| (*flag).to_owned()).collect(),
             environment: environment.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
             child: None,
+            _claim: claim,
         })
     }
 
