@@ -19,7 +19,7 @@ const TAKE_OVER: Duration = Duration::from_millis(5200);
 const LOOK: Duration = Duration::from_secs(3);
 /// How often the own role is looked at meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
-/// An order that was given is followed for so long at most: until the replica gives up, and two last answers that take their time.
+/// An order is followed for so long at most: its answer may take 3 s, the replica gives up after 5 s, and the rest is for the last look.
 const FOLLOWED: Duration = Duration::from_secs(10);
 /// Replicas that are asked, one after the other.
 const CANDIDATES: usize = 2;
@@ -179,8 +179,15 @@ async fn ask_to_take_over(
     order(own, replica, id, &marks).await
 }
 
-/// Gives the order and follows it until the own role has changed. It is not given up in between: a replica that was told goes on.
-async fn order(own: &mut Connection, mut replica: Connection, id: &NodeId, marks: &[Command]) -> Result<(), String> {
+/// Gives the order and follows it until the own role has changed; whatever is slow, it is over after [`FOLLOWED`]. A replica that was told goes
+/// on by itself.
+async fn order(own: &mut Connection, replica: Connection, id: &NodeId, marks: &[Command]) -> Result<(), String> {
+    let followed = tokio::time::timeout(FOLLOWED, follow(own, replica, id, marks)).await;
+    followed
+        .unwrap_or_else(|_| Err(format!("it was ordered to take over and no end of that was seen within {FOLLOWED:?}")))
+}
+
+async fn follow(own: &mut Connection, mut replica: Connection, id: &NodeId, marks: &[Command]) -> Result<(), String> {
     replica.call(&["CLUSTER", "FAILOVER"]).await.map_err(|error| error.to_string())?;
     let (began, mut won) = (Instant::now(), false);
     while began.elapsed() < TAKE_OVER {

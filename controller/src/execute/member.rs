@@ -138,7 +138,9 @@ pub(super) async fn failover(
     while begun.elapsed() < FAILOVER_WATCH {
         if matches!(redis.connection()?.role().await?, Role::Primary { .. }) {
             let millis = begun.elapsed().as_millis();
-            mark(world, &mut redis, primary).await;
+            if how == FailoverHow::Force {
+                mark(world, &mut redis, primary).await;
+            }
             if let Err(error) = resp::bus::push(redis.connection()?).await {
                 tracing::debug!(%replica, error = %crate::chain(&error), "the news of the failover takes its usual time");
             }
