@@ -4,7 +4,6 @@
 //! Steps run in their order, neighbours of the same kind side by side, and the batch ends at the first step that was
 //! not done: the next look plans anew. Every step is safe to repeat, also by two controllers at once.
 
-mod hold;
 mod member;
 pub mod migrate;
 mod nodes;
@@ -186,7 +185,6 @@ fn introduction(step: &Step, world: World<'_>) -> Option<((plan::Pod, plan::Pod)
         | Step::Stabilise { .. }
         | Step::Forget { .. }
         | Step::Release { .. }
-        | Step::Hold { .. }
         | Step::Restart { .. }
         | Step::RetireMembers { .. }
         | Step::RetireShard { .. } => None,
@@ -222,7 +220,6 @@ fn remember(step: &Step, done: bool, memory: &mut Memory) {
         | Step::Replicate { .. }
         | Step::Forget { .. }
         | Step::Release { .. }
-        | Step::Hold { .. }
         | Step::Restart { .. }
         | Step::RetireMembers { .. }
         | Step::RetireShard { .. } => {}
@@ -244,10 +241,6 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
         Step::Stabilise { node, slots } => slots::stabilise(world, nodes, *node, slots).await,
         Step::Forget { id, by } => member::forget(world, nodes, *id, by).await,
         Step::Release { pod, how } => restart::release(world, *pod, *how).await,
-        Step::Hold { double, home, address, epoch, process } => {
-            let seen = hold::Seen { address, epoch: *epoch, process };
-            hold::hold(world, nodes, *double, *home, seen).await
-        }
         Step::Restart { pod, expect } => restart::restart(world, nodes, *pod, *expect).await,
         Step::RetireMembers { shard, keep, leaving } => {
             restart::retire_members(world, nodes, *shard, *keep, leaving).await

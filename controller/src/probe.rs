@@ -6,7 +6,6 @@
 
 pub mod agent;
 mod count;
-mod doubles;
 mod elsewhere;
 mod node;
 mod place;
@@ -212,7 +211,6 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let answers: BTreeMap<Pod, Answer> = asked.into_iter().map(|(pod, (_, answer))| (pod, answer)).collect();
     let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
-    doubles::ask(question, &mut probed).await;
     count_foreign_keys(question, &mut probed, memory).await;
     words::ask(question, &mut probed, &mut memory.words).await;
     probed
@@ -328,11 +326,6 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.elections = memory.elections.iter().map(ago).collect();
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);
-    let answered = answers.iter().filter_map(|(pod, answer)| match answer {
-        Answer::Redis(raw) => Some((*pod, &**raw)),
-        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => None,
-    });
-    probed.observed.claims = doubles::claims(answered);
     unlink_from_strangers(&mut probed, answers);
     probed
 }
@@ -399,7 +392,6 @@ fn of_agent(report: &types::agent::AgentReport) -> Seen {
             holds_data: report.holds_data,
             id: report.node_id.as_deref().and_then(NodeId::parse),
             reason: report.held_because.clone().unwrap_or_else(|| "no reason given".to_owned()),
-            ordered: report.ordered,
         },
         AgentPhase::Starting | AgentPhase::Running => Seen::Starting,
         // On its way down: what it still serves is not known, and its pod's end will be seen in Kubernetes.

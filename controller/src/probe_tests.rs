@@ -143,8 +143,6 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         held_because: because.map(str::to_owned),
         node_id: Some("ab".repeat(20)),
         holds_data: true,
-        ordered: false,
-        home: None,
         starts: 1,
         copy: None,
         serves: None,
@@ -160,13 +158,8 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
         holds_data: true,
         id: NodeId::parse(&"ab".repeat(20)),
         reason: "another member may hold newer data".to_owned(),
-        ordered: false,
     };
     assert_eq!(of_agent(&report(AgentPhase::Held, Some("another member may hold newer data"))), held);
-    let told =
-        types::agent::AgentReport { ordered: true, node_id: None, ..report(AgentPhase::Held, Some("it ran twice")) };
-    let ordered = Seen::Held { holds_data: true, id: None, reason: "it ran twice".to_owned(), ordered: true };
-    assert_eq!(of_agent(&told), ordered);
     assert_eq!(of_agent(&report(AgentPhase::Starting, None)), Seen::Starting);
     let hopeless = report(AgentPhase::Starting, Some("the image has no valkey-server, and spec.engine is Valkey"));
     assert_eq!(of_agent(&hopeless), Seen::Stopped);

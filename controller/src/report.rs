@@ -248,7 +248,6 @@ fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
             | Step::Stabilise { .. }
             | Step::Forget { .. }
             | Step::Release { .. }
-            | Step::Hold { .. }
             | Step::Restart { .. } => false,
         });
     let members = &probed.observed.members;

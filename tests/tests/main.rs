@@ -18,4 +18,3 @@ mod recover;
 mod steps;
 mod store;
 mod story;
-mod twins;

@@ -1,7 +1,6 @@
 //! What the controller and the agent tell each other: the agent's configuration file and its HTTP answers.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -51,12 +50,6 @@ pub struct AgentReport {
     pub node_id: Option<String>,
     /// Whether the data directory holds a data set (an RDB file or append-only files that are not empty).
     pub holds_data: bool,
-    /// Held by an order (`POST /v1/hold`), and not by what lies on the disk.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ordered: bool,
-    /// Node ID of the first node that ran on this volume since it was blank: that one is at home here; absent: it is not known.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub home: Option<String>,
     /// Restarts of redis-server seen by this agent process.
     pub starts: u32,
     /// Whose whole copy its volume last held, and how far that had come; absent: nobody's, or nothing is known of it.
@@ -126,25 +119,6 @@ pub enum ReleaseHow {
     AsIs,
     /// Its files are quarantined (renamed, kept); it starts as a blank node with a new identity.
     Blank,
-}
-
-/// Body of `POST /v1/hold`: a running member has the identity of another one, which runs at its home. Its server is stopped, what it has stays
-/// on its disk, and it is held. Each word is what the controller has seen: the agent follows it only if all of it is true now.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Hold {
-    /// The node ID that runs twice.
-    pub node: String,
-    /// Pod name of the member that is to be held.
-    pub pod: String,
-    /// Where it answers.
-    pub address: IpAddr,
-    /// Its own configuration epoch.
-    pub epoch: u64,
-    /// `run_id` of its server: another process is another question.
-    pub process: String,
-    /// Pod name of the member where the node is at home.
-    pub home: String,
 }
 
 /// What a backup worker (`kun agent backup`, `kun agent erase`) leaves in its termination message, as JSON:

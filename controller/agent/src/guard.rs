@@ -9,9 +9,8 @@ use types::{agent::AgentPhase, cluster::AppendOnly};
 use crate::{
     admission, alive,
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
-    hold,
     identity::{self, Verdict},
-    marker::{self, Member, Owner},
+    marker::{self, Owner},
     peers::Answers,
     shared::Shared,
     start::{self, Asked, Facts, Owed, Start},
@@ -98,9 +97,7 @@ async fn gather(
     let survey = disk::survey(&shared.options.data_dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
     let holds_data = survey.holds_data();
-    let held = hold::read(&shared.options.data_dir)?.filter(|held| held.is_of(&verdict, holds_data));
-    shared.report.send_modify(|report| report.ordered = held.is_some());
-    let foreign = foreign(shared, &verdict)?.or_else(|| held.map(|held| held.reason(&shared.options.pod_name)));
+    let foreign = foreign(shared)?;
     let alive = alive::read(&shared.options.data_dir);
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
     // Only an owner's start depends on what peers say.
@@ -115,7 +112,6 @@ async fn gather(
         mode: inputs.config.mode,
         holds_data,
         foreign,
-        elsewhere: answers.elsewhere,
         written: survey.written,
         beat: alive.map(|alive| alive.beat),
         copies: answers.copies,
@@ -136,7 +132,7 @@ async fn gather(
 fn publish(shared: &Arc<Shared>, facts: &Facts) {
     // Another member's identity is nothing that could be released here, and of what a replica has more of nobody but that replica may
     // say what the shard holds.
-    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && facts.elsewhere.is_none();
+    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty();
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
         report.holds_data = facts.holds_data;
@@ -157,27 +153,18 @@ fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Erro
     let dir = &shared.options.data_dir;
     fs::create_dir_all(dir).map_err(|source| disk::Error::Write { path: dir.clone(), source })?;
     if quarantine {
-        let files = [NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE, hold::FILE];
-        let moved = disk::quarantine(dir, Timestamp::now(), &files)?;
+        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE])?;
         tracing::warn!(to = ?moved, "files were moved away and are kept; redis-server starts as a blank node");
     }
     shared.set_alive(None);
-    // Whoever was at home there is not any more.
-    marker::write(dir, &shared.member())?;
-    shared.let_home_be_noted();
-    shared.report.send_modify(|report| report.ordered = false);
     admission(shared)
 }
 
 /// What lies there is this member's from now on.
 fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let (dir, member) = (&shared.options.data_dir, shared.member());
-    match marker::read(dir)? {
-        Owner::Member(owner) if owner.is(&member) => {
-            shared.set_home(owner.node);
-            shared.let_home_be_noted();
-        }
-        Owner::Member(_) | Owner::Nobody | Owner::Illegible => marker::write(dir, &member)?,
+    if marker::read(dir)? != Owner::Member(member.clone()) {
+        marker::write(dir, &member)?;
     }
     let survey = disk::survey(dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
@@ -185,21 +172,12 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     Ok(Admission { survey, lets_replicas_in })
 }
 
-/// Whose data lies there, if it is not this member's, or not the node's that is at home there.
-fn foreign(shared: &Arc<Shared>, verdict: &Verdict) -> Result<Option<String>, disk::Error> {
+/// Whose data lies there, if it is not this member's.
+fn foreign(shared: &Arc<Shared>) -> Result<Option<String>, disk::Error> {
     let me = shared.member();
     Ok(match marker::read(&shared.options.data_dir)? {
         Owner::Nobody => None,
-        Owner::Member(Member { node: Some(home), .. })
-            if verdict.node_id().is_some_and(|found| found.as_str() != home) =>
-        {
-            let found = verdict.node_id().map(ToString::to_string).unwrap_or_default();
-            let file = marker::FILE;
-            Some(format!(
-                "its nodes.conf is of node {found}, and {file} on the volume says that node {home} is at home there"
-            ))
-        }
-        Owner::Member(owner) if owner.is(&me) => None,
+        Owner::Member(owner) if owner == me => None,
         Owner::Member(owner) => Some(format!("the volume holds the data of {owner}, and this is {me}")),
         Owner::Illegible => Some(format!("{} on the volume does not say whose data it holds", marker::FILE)),
     })

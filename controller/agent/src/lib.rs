@@ -21,7 +21,6 @@ pub mod fellows;
 pub mod folder;
 pub mod guard;
 pub mod handover;
-pub mod hold;
 pub mod identity;
 pub mod local;
 pub mod marker;
@@ -184,8 +183,6 @@ async fn supervise(options: Options) -> Result<u8, Error> {
         }
         () = upkeep::run(Arc::clone(&shared)) => Ok(FAILED),
         () = &mut stop => Ok(stop_running(&shared, &running).await),
-        // The next agent of this container finds on the volume that it is to hold.
-        () = hold::ordered(&shared) => Ok(stop_running(&shared, &running).await),
     }
 }
 
@@ -232,10 +229,7 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let outcome = match hold::keeps_its_role(shared).await {
-        Some(why) => Outcome::Failed { why },
-        None => hand_over(shared, process, handover::Limits::new(began, until)).await,
-    };
+    let outcome = hand_over(shared, process, handover::Limits::new(began, until)).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),

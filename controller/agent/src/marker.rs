@@ -3,16 +3,11 @@
 //! A node's identity lies in nodes.conf and comes along with a volume that is cloned, swapped or restored to the wrong claim. Started
 //! there, it serves another shard's slots at an address where its replicas follow it and drop what they have.
 
-use std::{fs, io, path::Path, sync::Arc};
+use std::{fs, io, path::Path};
 
-use resp::NodeId;
 use serde::{Deserialize, Serialize};
-use tokio::task::JoinHandle;
 
-use crate::{
-    disk::{self, Error},
-    shared::Shared,
-};
+use crate::disk::{self, Error};
 
 /// Name of the file.
 pub const FILE: &str = "kun-member.json";
@@ -28,18 +23,6 @@ pub struct Member {
     pub cluster: String,
     /// Its pod, which says its shard as well.
     pub pod: String,
-    /// The first node that ran on the volume since it was blank. It does not follow nodes.conf: one that is put there from elsewhere brings
-    /// another node, and this says so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub node: Option<String>,
-}
-
-impl Member {
-    /// Whether both are the same member, whatever ran there.
-    #[must_use]
-    pub fn is(&self, other: &Self) -> bool {
-        (&self.namespace, &self.cluster, &self.pod) == (&other.namespace, &other.cluster, &other.pod)
-    }
 }
 
 impl std::fmt::Display for Member {
@@ -85,30 +68,6 @@ pub fn write(dir: &Path, member: &Member) -> Result<(), Error> {
     disk::replace(dir, FILE, &serde_json::to_vec(member).map_err(failed)?)
 }
 
-/// Notes on the volume which node is at home there, once one runs. Beside the looks: a disk that stands still must not keep them.
-#[derive(Debug, Default)]
-pub struct Keeper {
-    writing: Option<JoinHandle<()>>,
-}
-
-impl Keeper {
-    /// This node runs.
-    pub fn note(&mut self, shared: &Arc<Shared>, node: &NodeId) {
-        if shared.home().is_some()
-            || !shared.may_note_home()
-            || self.writing.as_ref().is_some_and(|writing| !writing.is_finished())
-        {
-            return;
-        }
-        let (shared, node) = (Arc::clone(shared), node.to_string());
-        let member = Member { node: Some(node.clone()), ..shared.member() };
-        self.writing = Some(tokio::task::spawn_blocking(move || match write(&shared.options.data_dir, &member) {
-            Ok(()) => shared.set_home(Some(node)),
-            Err(error) => tracing::warn!(%error, "the volume does not say which node is at home on it"),
-        }));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -118,14 +77,9 @@ mod tests {
     fn a_volume_says_whose_it_is_or_nothing_or_nothing_legible() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()).unwrap(), Owner::Nobody);
-        let member =
-            Member { namespace: "shop".into(), cluster: "orders".into(), pod: "orders-1-0".into(), node: None };
+        let member = Member { namespace: "shop".into(), cluster: "orders".into(), pod: "orders-1-0".into() };
         write(dir.path(), &member).unwrap();
         assert_eq!(read(dir.path()).unwrap(), Owner::Member(member.clone()));
-        let noted = Member { node: Some("a".repeat(40)), ..member.clone() };
-        write(dir.path(), &noted).unwrap();
-        assert_eq!(read(dir.path()).unwrap(), Owner::Member(noted.clone()));
-        assert!(noted.is(&member) && !noted.is(&Member { pod: "orders-1-1".into(), ..noted.clone() }));
         assert_eq!(member.to_string(), "pod orders-1-0 of RedisCluster shop/orders");
         fs::write(dir.path().join(FILE), "{").unwrap();
         assert_eq!(read(dir.path()).unwrap(), Owner::Illegible);

@@ -26,8 +26,6 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
 const ACT_TIMEOUT: Duration = Duration::from_millis(3000);
 /// Peers asked at the same time.
 const AT_ONCE: usize = 16;
-/// Most addresses at which the own node is looked for: others have one for it, or two while a move is told.
-const PLACES_MAX: usize = 4;
 /// Most peers that are asked: those of a large cluster know enough long before the last.
 const PEERS_MAX: usize = 128;
 
@@ -39,8 +37,6 @@ pub struct Answers {
     /// How far the copies of the asking member's data had come that lie on volumes, by the words of the agents there, whether or not
     /// their Redis answers.
     pub copies: BTreeMap<NodeId, Beat>,
-    /// Where the asking member's own node answers, which this process has not started yet.
-    pub elsewhere: Option<SocketAddr>,
 }
 
 impl Answers {
@@ -90,22 +86,7 @@ impl Asker {
         self.ask_all(known, me, &mut tried, &mut answers).await;
         let told: Vec<Node> = answers.peers.values().flat_map(|peer| peer.table.iter().cloned()).collect();
         self.ask_all(&told, me, &mut tried, &mut answers).await;
-        answers.elsewhere = self.elsewhere(&answers, me).await;
         answers
-    }
-
-    /// A process that answers with the own identity at an address that others have for it: this one's files are a copy of that one's, or its
-    /// pod was replaced while it ran on. It proves its cluster and its identity as any peer does.
-    async fn elsewhere(&self, answers: &Answers, me: &NodeId) -> Option<SocketAddr> {
-        let lines = answers.peers.values().flat_map(|peer| &peer.table).filter(|node| node.id == *me);
-        let told: BTreeSet<SocketAddr> = lines.filter_map(|node| node.address).collect();
-        for address in told.into_iter().filter(|address| address.ip() != self.source).take(PLACES_MAX) {
-            let answer = tokio::time::timeout(PEER_TIMEOUT, self.open(me, address)).await;
-            if matches!(answer, Ok(Ok(_))) {
-                return Some(address);
-            }
-        }
-        None
     }
 
     async fn ask_all(

@@ -7,7 +7,6 @@ use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use axum::{
     Extension, Json, Router,
-    body::Bytes,
     extract::{DefaultBodyLimit, State},
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
@@ -21,19 +20,19 @@ use resp::{Command, Info, Node, Reply};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use types::{
-    agent::{AgentPhase, Hold, Release},
+    agent::{AgentPhase, Release},
     cluster::Mode,
     names::{CONTROLLER_USER, PORT_AGENT},
 };
 
-use crate::{config::Options, handover, hold, metrics, ready, shared::Shared, snapshot};
+use crate::{config::Options, handover, metrics, ready, shared::Shared, snapshot};
 
 /// How long a TLS handshake, or the head of a request, may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// A probe, a scrape, the controller and one backup are four connections; each costs about 50 KiB of the pod's memory.
 const LIMITS: Limits =
     Limits { connections: 128, per_address: 16, head: PATIENCE, streams: 16, ping: Duration::from_secs(10) };
-/// Longest request body: a Release has 20 bytes, a Hold some 300.
+/// Longest request body: a Release has 20 bytes.
 const BODY_MAX: usize = 4096;
 /// How often certificate files are looked at.
 const CERTIFICATES_EVERY: Duration = Duration::from_secs(1);
@@ -107,7 +106,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/metrics", get(serve_metrics))
         .route("/v1/report", get(report))
         .route("/v1/release", post(release))
-        .route("/v1/hold", post(hold))
         .route("/v1/snapshot", get(serve_snapshot))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(shared)
@@ -222,9 +220,19 @@ async fn release(
     Extension(caller): Extension<Caller>,
     request: axum::extract::Request,
 ) -> Response {
-    let body = match body(&shared, &caller, request).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal,
+    // Before a body is waited for: a stranger may never send one.
+    if let Some(refusal) = caller.refusal(Allowed::Controller, &shared) {
+        return refusal;
+    }
+    let read = axum::body::to_bytes(request.into_body(), BODY_MAX);
+    let body = match tokio::time::timeout(PATIENCE, read).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => {
+            let is_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
+            let status = if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
+            return text(status, format!("the body cannot be read: {error}"));
+        }
+        Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body does not come".to_owned()),
     };
     let release: Release = match serde_json::from_slice(&body) {
         Ok(release) => release,
@@ -236,45 +244,6 @@ async fn release(
     tracing::info!(how = ?release.how, "the controller releases this member");
     shared.released.send_replace(Some(release.how));
     text(StatusCode::ACCEPTED, "released".to_owned())
-}
-
-async fn hold(
-    State(shared): State<Arc<Shared>>,
-    Extension(caller): Extension<Caller>,
-    request: axum::extract::Request,
-) -> Response {
-    let body = match body(&shared, &caller, request).await {
-        Ok(body) => body,
-        Err(refusal) => return refusal,
-    };
-    let order: Hold = match serde_json::from_slice(&body) {
-        Ok(order) => order,
-        Err(error) => return text(StatusCode::BAD_REQUEST, format!("the body is no Hold: {error}")),
-    };
-    match hold::obey(&shared, order).await {
-        Ok(()) => text(StatusCode::ACCEPTED, "its server is being stopped".to_owned()),
-        Err(error @ hold::Error::Untrue(_)) => text(StatusCode::CONFLICT, error.to_string()),
-        Err(error @ (hold::Error::Redis(_) | hold::Error::Disk(_) | hold::Error::Writer(_))) => {
-            text(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
-        }
-    }
-}
-
-/// What the controller says; anybody else is refused before a body is waited for: a stranger may never send one.
-async fn body(shared: &Shared, caller: &Caller, request: axum::extract::Request) -> Result<Bytes, Response> {
-    if let Some(refusal) = caller.refusal(Allowed::Controller, shared) {
-        return Err(refusal);
-    }
-    let read = axum::body::to_bytes(request.into_body(), BODY_MAX);
-    match tokio::time::timeout(PATIENCE, read).await {
-        Ok(Ok(body)) => Ok(body),
-        Ok(Err(error)) => {
-            let is_long = std::error::Error::source(&error).is_some_and(|source| source.is::<LengthLimitError>());
-            let status = if is_long { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST };
-            Err(text(status, format!("the body cannot be read: {error}")))
-        }
-        Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the body does not come".to_owned())),
-    }
 }
 
 async fn serve_snapshot(

@@ -46,8 +46,6 @@ pub struct Shared {
     pub report: watch::Sender<AgentReport>,
     /// The controller's word on a held member.
     pub released: watch::Sender<Option<ReleaseHow>>,
-    /// The controller's word on a member that runs and is to be held; its volume says so already.
-    pub ordered: watch::Sender<bool>,
     /// Permits to stream a snapshot.
     pub snapshots: Arc<Semaphore>,
     /// Password of [`types::names::USER_LOCAL`].
@@ -62,8 +60,6 @@ pub struct Shared {
     replicas: AtomicBool,
     /// Replicas of earlier releases are let in with the cluster's password.
     old_replicas: AtomicBool,
-    /// The volume was this member's, or blank, before the server began: who runs is at home there.
-    notes_home: AtomicBool,
 }
 
 impl Shared {
@@ -84,8 +80,6 @@ impl Shared {
                 held_because: None,
                 node_id: None,
                 holds_data: false,
-                ordered: false,
-                home: None,
                 starts: 0,
                 copy: None,
                 serves: None,
@@ -94,7 +88,6 @@ impl Shared {
                 not_set: std::collections::BTreeMap::new(),
             }),
             released: watch::Sender::new(None),
-            ordered: watch::Sender::new(false),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             own: Secret::random(),
             fellows,
@@ -102,7 +95,6 @@ impl Shared {
             trials: Trials::default(),
             replicas: AtomicBool::new(false),
             old_replicas: AtomicBool::new(false),
-            notes_home: AtomicBool::new(false),
             inputs,
             options,
         }))
@@ -181,29 +173,7 @@ impl Shared {
     pub fn member(&self) -> Member {
         let Options { pod_name, pod_namespace, .. } = &self.options;
         let cluster = self.inputs().config.cluster.clone();
-        Member { namespace: pod_namespace.clone(), cluster, pod: pod_name.clone(), node: None }
-    }
-
-    /// The node that is at home on this pod's volume, as the volume says.
-    #[must_use]
-    pub fn home(&self) -> Option<String> {
-        self.report.borrow().home.clone()
-    }
-
-    /// Whether who runs is at home on this volume: of files that came there without a word nobody knows.
-    #[must_use]
-    pub fn may_note_home(&self) -> bool {
-        self.notes_home.load(Ordering::Relaxed)
-    }
-
-    /// From now on it is.
-    pub fn let_home_be_noted(&self) {
-        self.notes_home.store(true, Ordering::Relaxed);
-    }
-
-    /// The volume says that this node is at home on it.
-    pub fn set_home(&self, home: Option<String>) {
-        self.report.send_modify(|report| report.home = home);
+        Member { namespace: pod_namespace.clone(), cluster, pod: pod_name.clone() }
     }
 
     /// The inputs of now.

@@ -43,8 +43,6 @@ pub struct Facts {
     pub holds_data: bool,
     /// Whose the volume is, as a clause, if it is another member's.
     pub foreign: Option<String>,
-    /// Where another process answers with this very identity.
-    pub elsewhere: Option<SocketAddr>,
     /// How long ago the data set was last written; `None`: there is none.
     pub written: Option<Duration>,
     /// How far it had come, by what lies beside it; `None`: it does not say.
@@ -161,8 +159,6 @@ pub fn decide_start(facts: &Facts) -> Start {
     }
     match (facts.released, &facts.verdict) {
         (Some(ReleaseHow::Blank), _) => return Start::Blank { quarantine: true },
-        // Both would take writes for the same slots, and nobody's word makes one of two.
-        (_, Verdict::Intact(me)) if facts.elsewhere.is_some() => return runs_elsewhere(me, facts),
         // Who spoke knew less than this: replicas that have more would copy what lies here.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if !facts.owed.is_empty() => {}
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
@@ -212,16 +208,6 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
         return without_data(me, facts);
     }
     older::decide(me, facts).unwrap_or_else(|| with_data(me, facts))
-}
-
-/// Its process is not dead: there is another one, which has what it acknowledged since these files were copied or left behind.
-fn runs_elsewhere(me: &Identity, facts: &Facts) -> Start {
-    let at = facts.elsewhere.map(|address| address.to_string()).unwrap_or_default();
-    let reason = format!(
-        "node {} of these files runs at {at}, and would run twice. Once nothing answers there with its identity any more, it starts here",
-        me.id
-    );
-    wait_or_hold(facts, reason)
 }
 
 fn wait_or_hold(facts: &Facts, reason: String) -> Start {

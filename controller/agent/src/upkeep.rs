@@ -4,7 +4,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use resp::{ClusterInfo, Command, ErrorReply, Info, NodeId, Reply};
+use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
@@ -17,7 +17,7 @@ use crate::{
     alive::{self, Keeper, Service},
     config::Inputs,
     disk::{self, AOF_DIR},
-    engine, handover, marker, parameters,
+    engine, handover, parameters,
     promotion::{Look, Promotion},
     render,
     render::{Directive, Replicas},
@@ -134,7 +134,7 @@ pub async fn run(shared: Arc<Shared>) {
 async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
     let mut settled = after_loading(shared).await;
     let mut promotion = Promotion::default();
-    let (mut looked, mut keeper, mut home) = (Instant::now(), Keeper::default(), marker::Keeper::default());
+    let (mut looked, mut keeper) = (Instant::now(), Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
@@ -143,9 +143,8 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
             settled = settle_append_only(shared, &shared.inputs()).await;
         }
         if shared.inputs().config.mode == Mode::Cluster
-            && let Some((me, look, service)) = look(shared, shard).await
+            && let Some((look, service)) = look(shared, shard).await
         {
-            home.note(shared, &me);
             keeper.note(shared, service);
             let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
             if let Some(forbidden) = promotion.decide(&look, since_last) {
@@ -159,8 +158,8 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
     }
 }
 
-/// Who the own Redis is, and that, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
-async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(NodeId, Look, Option<Service>)> {
+/// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
+async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
         [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
@@ -172,9 +171,9 @@ async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(Node
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
     }
     let service = alive::service(&info, &table, shared.local.logs_writes());
-    let me = table.iter().find(|node| node.flags.myself)?.clone();
-    let primary = table.into_iter().find(|node| Some(&node.id) == me.primary.as_ref());
-    Some((me.id, Look { info, primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok }, service))
+    let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
+    let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
+    Some((Look { info, primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok }, service))
 }
 
 /// Reads the files again and applies what changed; `false`: the append-only file is not yet as it should be.

@@ -15,5 +15,3 @@ mod parameters;
 mod serve;
 #[path = "pods/stop.rs"]
 mod stop;
-#[path = "pods/twin.rs"]
-mod twin;

@@ -27,8 +27,7 @@ mod twins;
 
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode};
 pub use observed::{
-    Address, Claim, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen,
-    Unused,
+    Address, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen, Unused,
 };
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};

@@ -96,8 +96,6 @@ pub struct Observed {
     /// Members whose identity a second process has that is none of these members: where its agent answers, by a certificate of this very
     /// cluster.
     pub elsewhere: BTreeMap<Pod, Address>,
-    /// What members of one identity say of themselves beyond what everybody says. Of nobody else.
-    pub claims: BTreeMap<Pod, Claim>,
     /// Introductions that were made lately, by the two members, the lower place first.
     pub introduced: BTreeMap<(Pod, Pod), Introduced>,
     /// Nodes that were members until a short while ago, and are none any more. Others take them for alive for a moment, and then forget them
@@ -115,17 +113,6 @@ pub enum Unused {
     Pending,
     /// The engine that is wanted refuses them, or makes something else of them, and will at its next start.
     Refused,
-}
-
-/// What one of several processes with one identity says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Claim {
-    /// The node that is at home on its volume, as its agent reads there; `None`: it does not say.
-    pub home: Option<NodeId>,
-    /// Its process, by Redis' `run_id`.
-    pub process: String,
-    /// For how long that runs.
-    pub up_seconds: u64,
 }
 
 /// An introduction that was made, and may still have an effect.
@@ -171,8 +158,6 @@ pub enum Seen {
         id: Option<NodeId>,
         /// The agent's reason, as a sentence.
         reason: String,
-        /// By an order of the controller: what lies there may be the only copy of some writes.
-        ordered: bool,
     },
     /// It could not be seen. It may be alive and serving.
     Unknown {

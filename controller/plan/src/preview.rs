@@ -71,7 +71,6 @@ impl Preview {
             | Step::Stabilise { .. }
             | Step::Forget { .. }
             | Step::Release { .. }
-            | Step::Hold { .. }
             | Step::RetireMembers { .. }
             | Step::RetireShard { .. } => {}
         }

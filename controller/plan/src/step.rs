@@ -6,7 +6,6 @@
 //! - steps of a batch run in their order; neighbours of the same kind may run at the same time; the batch ends at the first step that
 //!   was not done. Every step is safe to repeat, and a batch may end anywhere.
 
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -138,20 +137,6 @@ pub enum Step {
         /// How.
         how: ReleaseHow,
     },
-    /// Tells the agent of a running member to stop its server and to hold. Precondition: that very process runs at that address with that
-    /// identity and that epoch, on a volume of which nobody says that the node is at home there; and the node answers at its home, where its pod stays.
-    Hold {
-        /// The member that runs somebody else's node.
-        double: Who,
-        /// Where that node is at home and runs, too.
-        home: Who,
-        /// Where the double answers.
-        address: Address,
-        /// The double's own epoch.
-        epoch: u64,
-        /// The double's process.
-        process: String,
-    },
     /// Deletes the pod; its StatefulSet makes it anew. Precondition: what `expect` says is still so.
     Restart {
         /// This pod.
@@ -235,11 +220,6 @@ impl fmt::Display for Step {
             Self::Forget { id, by } => write!(f, "forget the dead node {} on {} nodes", id.short(), by.len()),
             Self::Release { pod, how: ReleaseHow::AsIs } => write!(f, "let {pod} start with its files as they are"),
             Self::Release { pod, how: ReleaseHow::Blank } => write!(f, "let {pod} start blank, its files set aside"),
-            Self::Hold { double, home, .. } => write!(
-                f,
-                "stop the server of {double}, which runs node {} of {home} too, and hold it with what it has",
-                home.id.short()
-            ),
             Self::Restart { pod, expect: _ } => write!(f, "restart {pod}"),
             Self::RetireMembers { shard, keep, leaving } => {
                 write!(f, "remove {} members of shard {shard}, {keep} stay", leaving.len())
@@ -268,7 +248,6 @@ impl Step {
             Self::Stabilise { .. } => "Stabilise",
             Self::Forget { .. } => "Forget",
             Self::Release { .. } => "Release",
-            Self::Hold { .. } => "Hold",
             Self::Restart { .. } => "Restart",
             Self::RetireMembers { .. } => "RetireMembers",
             Self::RetireShard { .. } => "RetireShard",

@@ -13,7 +13,7 @@ use crate::desired::{Desired, Mode};
 use crate::observed::{Address, Member, Node, NodeId, Observed, Pod, Seen};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::slots::SlotSet;
-use crate::step::{Step, Who};
+use crate::step::Step;
 
 /// What is known of identities that run twice.
 #[derive(Default)]
@@ -23,8 +23,6 @@ pub(crate) struct Twins {
     confused: BTreeSet<Pod>,
     members: BTreeMap<Pod, NodeId>,
     slots: SlotSet,
-    /// What is done about it.
-    holds: Vec<Step>,
 }
 
 impl Twins {
@@ -54,11 +52,6 @@ impl Twins {
                     twins.note(id, one);
                     twins.note(id, other);
                 }
-            }
-            if let [one, other] = found.as_slice()
-                && let Some(step) = hold(observed, *one, *other).or_else(|| hold(observed, *other, *one))
-            {
-                twins.holds.push(step);
             }
             for one in &found {
                 let Some(other_address) = observed.elsewhere.get(&one.0).cloned() else { continue };
@@ -129,7 +122,6 @@ impl Twins {
         });
         plan.waiting.extend(self.confused.into_iter().map(|pod| Waiting::Unknown { pod, since_millis: 0 }));
         plan.refused.splice(0..0, self.told);
-        plan.steps.splice(0..0, self.holds);
     }
 
     fn is_touched(&self, shards: &BTreeSet<u16>, step: &Step) -> bool {
@@ -150,40 +142,10 @@ impl Twins {
             Step::Failover { replica, primary, how: _ } => at(&replica.pod) || is_twin(primary),
             Step::Move { from, to, slots } => at(&from.pod) || at(&to.pod) || claimed(slots),
             Step::Forget { id, by } => is_twin(id) || by.iter().any(|who| at(&who.pod)),
-            Step::Hold { double, home, .. } => at(&double.pod) || at(&home.pod),
             Step::Release { pod, .. } | Step::Restart { pod, .. } => at(pod),
             Step::RetireMembers { shard, .. } | Step::RetireShard { shard, .. } => shards.contains(shard),
         }
     }
-}
-
-/// Has the double held, if it is proven to be one; otherwise both go on, and a person decides.
-///
-/// The status knew another node where the double runs, and this one where it is at home, and no volume says otherwise: the double's files are
-/// a copy. The process at home has run for as long as the double's, so it has whatever was acknowledged before that one began, and all its
-/// slots, under a claim that is not older. What the double has and the other has not is what clients wrote to it since, and that stays on its
-/// disk. A process that is no member's is no double by this: it has run on, and the member that took its place may have the older copy.
-fn hold(observed: &Observed, double: (Pod, &Node, &Member), home: (Pod, &Node, &Member)) -> Option<Step> {
-    let id = home.1.id;
-    let [claim, rightful] = [double.0, home.0].map(|pod| observed.claims.get(&pod));
-    let (claim, rightful) = (claim?, rightful?);
-    let is_elsewhere = claim.home != Some(id) && double.2.last_id.is_some_and(|last| last != id);
-    let is_at_home = rightful.home.is_none_or(|own| own == id) && home.2.last_id == Some(id);
-    let is_alone = [double.0, home.0].iter().all(|pod| !observed.elsewhere.contains_key(pod))
-        && !observed
-            .members
-            .values()
-            .any(|member| matches!(member.seen, Seen::Unknown { .. }) && member.last_id == Some(id));
-    let has_run = rightful.up_seconds >= claim.up_seconds && !home.1.loading && !home.2.terminating && home.1.state_ok;
-    let covers = double.1.slots().difference(home.1.slots()).is_empty() && home.1.epoch >= double.1.epoch;
-    let is_proven = is_elsewhere && is_at_home && is_alone && has_run && covers && double.1.address != home.1.address;
-    is_proven.then(|| Step::Hold {
-        double: Who { pod: double.0, id },
-        home: Who { pod: home.0, id },
-        address: double.1.address.clone(),
-        epoch: double.1.epoch,
-        process: claim.process.clone(),
-    })
 }
 
 /// Who was another node before has the copy; if neither was, or both, nobody can tell from here.

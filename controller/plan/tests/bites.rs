@@ -422,35 +422,3 @@ fn a_planner_that_does_not_see_twins_is_caught() {
         assert!(caught.iter().any(|words| fault.contains(words)), "{fault}");
     }
 }
-
-#[test]
-fn holding_the_one_that_is_at_home_is_caught() {
-    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
-        // As if each had been where the other is.
-        let mut mirrored = observed.clone();
-        let pods: Vec<Pod> = observed.claims.keys().copied().collect();
-        if let [one, other] = pods.as_slice() {
-            let last = |pod: &Pod| observed.members.get(pod).and_then(|member| member.last_id);
-            for (pod, from) in [(one, other), (other, one)] {
-                mirrored.members.get_mut(pod).unwrap().last_id = last(from);
-                mirrored.claims.get_mut(pod).unwrap().up_seconds = observed.claims[from].up_seconds;
-            }
-        }
-        sound(desired, &mirrored, limits)
-    }
-    let lives = |planner: Planner| {
-        let mut run = crate::support::Run::created(Desired::cluster(3, 1), true);
-        run.world.copy_volume(Pod::new(0, 0), Pod::new(1, 0));
-        // Nor does the volume say whose it is: then its agent would refuse.
-        run.world.homes.get_mut(&Pod::new(0, 0)).unwrap().resident = None;
-        run.planner = planner;
-        (0..40).try_for_each(|_| {
-            run.round(usize::MAX, false)?;
-            run.tick(1);
-            Ok::<(), String>(())
-        })
-    };
-    lives(sound).unwrap();
-    let fault = lives(broken).unwrap_err();
-    assert!(fault.contains("it stops the one that is at home"), "{fault}");
-}

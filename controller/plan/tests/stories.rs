@@ -2,7 +2,7 @@
 
 use crate::support::Run;
 use crate::support::history::{Event, Setting, live_through};
-use plan::model::{Luck, Process, World};
+use plan::model::{Luck, World};
 use plan::{Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Step, Waiting};
 
 fn settle(run: &mut Run) -> plan::Plan {
@@ -664,50 +664,12 @@ fn watch(run: &mut Run, at: Pod, id: plan::NodeId) -> (plan::Plan, std::collecti
     (last, addresses)
 }
 
-/// A copy of a volume, of which the status has not known what was in its place before.
-fn copy_unnoticed(run: &mut Run, from: Pod, to: Pod) {
-    let id = run.world.up(from).unwrap().id;
-    run.world.copy_volume(from, to);
-    run.world.homes.get_mut(&to).unwrap().last_id = Some(id);
-}
-
-#[test]
-fn a_double_is_held_with_what_it_has_and_the_rest_goes_on() {
-    for double in [Pod::new(0, 1), Pod::new(1, 1)] {
-        let mut run = Run::created(Desired::cluster(3, 1), true);
-        let home = Pod::new(0, 0);
-        run.world.copy_volume(home, double);
-        let plan = run.settle(80).unwrap_or_else(|reason| panic!("{reason}"));
-        let reason = "it would come back as an empty primary".to_owned();
-        assert_eq!((plan.steps, plan.refused), (vec![], vec![Refused::Held { pod: double, reason }]));
-        let place = &run.world.homes[&double];
-        assert_eq!((place.process, place.server.as_ref().unwrap().keys() > 0), (Process::Held, true));
-        assert!(!run.world.up(home).unwrap().slots().is_empty());
-        run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
-        // The way out that the sentence names.
-        run.wipe(double);
-        assert!(settle(&mut run).is_satisfied());
-    }
-}
-
-#[test]
-fn a_double_that_is_held_stays_so_whatever_becomes_of_its_pod() {
-    let mut run = Run::created(Desired::cluster(3, 1), true);
-    let double = Pod::new(1, 1);
-    run.world.copy_volume(Pod::new(0, 0), double);
-    run.settle(80).unwrap_or_else(|reason| panic!("{reason}"));
-    run.world.homes.get_mut(&double).unwrap().outdated = true;
-    run.crash(double, true);
-    let plan = run.settle(80).unwrap_or_else(|reason| panic!("{reason}"));
-    assert!(matches!(plan.refused.as_slice(), [Refused::Held { pod, .. }] if *pod == double), "{plan:?}");
-}
-
 #[test]
 fn a_node_that_runs_on_a_copied_volume_too_stops_what_concerns_it() {
     let mut run = Run::created(Desired::cluster(3, 1), true);
     let (pod, other) = (Pod::new(0, 0), Pod::new(1, 0));
     let id = run.world.up(pod).unwrap().id;
-    copy_unnoticed(&mut run, pod, other);
+    run.world.copy_volume(pod, other);
     let (plan, addresses) = watch(&mut run, Pod::new(2, 0), id);
     let [address, other_address] = [pod, other].map(|pod| run.world.homes[&pod].address.clone());
     // Everybody believes whoever spoke last: nobody finds the member where its pod is, whoever is introduced to whom.
@@ -737,7 +699,7 @@ fn a_pod_that_runs_on_after_it_was_replaced_stops_what_concerns_it() {
 #[test]
 fn a_dead_primary_of_another_shard_is_replaced_while_a_node_runs_twice() {
     let mut run = Run::created(Desired::cluster(4, 1), true);
-    copy_unnoticed(&mut run, Pod::new(0, 0), Pod::new(0, 1));
+    run.world.copy_volume(Pod::new(0, 0), Pod::new(0, 1));
     let id = run.world.up(Pod::new(0, 0)).unwrap().id;
     watch(&mut run, Pod::new(1, 0), id);
     run.crash(Pod::new(2, 0), true);

@@ -1,14 +1,14 @@
 //! Rows: a layout, what is wanted, and the whole plan. A layout names each member and what was found there:
 //! `P0-99` a primary with slots, `r0-0` a synced replica of that member, `r0-0~` one that is not, `P` an empty primary; `x` stopped, `-`
 //! absent, `?` unknown, `s` starting, `H` held without data, `Hd` held with data, `Hn` held without data or identity, `Hdn` with data and
-//! without identity, `o` behind these: held by an order. `x:P0-99` says what the others' tables still say of a member that does not answer. `!` at the end: outdated; then `*`:
+//! without identity. `x:P0-99` says what the others' tables still say of a member that does not answer. `!` at the end: outdated; then `*`:
 //! no site has been given to it; then `@a`: it runs at site a.
 
 use std::collections::BTreeMap;
 
 use plan::{
-    Approval, Claim, Desired, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Open,
-    Peer, PeerRole, Pod, Role, Seen, Site, SlotSet, Step, Who, goal,
+    Approval, Desired, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
+    PeerRole, Pod, Role, Seen, Site, SlotSet, goal,
 };
 
 fn id(pod: Pod) -> NodeId {
@@ -59,7 +59,6 @@ fn layout(text: &str) -> Observed {
             holds_data: held.contains('d'),
             id: (!held.contains('n')).then(|| id(pod)),
             reason: "it was told to".to_owned(),
-            ordered: held.contains('o'),
         },
         word => Seen::Node(Box::new(node(pod, role(word), &lines))),
     };
@@ -323,60 +322,6 @@ fn a_node_that_runs_twice_is_told_and_neither_introduced_nor_built_on() {
                    deleted by force still runs on its machine";
     assert!(told_of(&observed).contains(&outside.to_owned()), "{:?}", told_of(&observed));
     assert!(quiet(&observed), "{:?}", told_of(&observed));
-}
-
-#[test]
-fn a_double_is_held_only_where_it_is_proven_to_be_one() {
-    let (home, double) = (pod("0-0"), pod("1-0"));
-    let claim = |resident: Option<NodeId>, up_seconds| Claim { home: resident, process: "c".repeat(40), up_seconds };
-    let mut sure = layout(THREE);
-    let role = at(&mut sure, "0-0").role.clone();
-    let node = at(&mut sure, "1-0");
-    (node.id, node.epoch, node.role) = (id(home), 1, role);
-    sure.claims = [(home, claim(Some(id(home)), 9)), (double, claim(None, 9))].into();
-    let holds = |observed: &Observed| {
-        let steps = plan::plan(&Desired::cluster(3, 1), observed, &Limits::default()).steps;
-        steps.into_iter().filter(|step| matches!(step, Step::Hold { .. })).collect::<Vec<_>>()
-    };
-    let who = |pod| Who { pod, id: id(home) };
-    let address = "1-0".to_owned();
-    let hold = Step::Hold { double: who(double), home: who(home), address, epoch: 1, process: "c".repeat(40) };
-    let says = "stop the server of 1-0, which runs node 00000000 of 0-0 too, and hold it with what it has";
-    assert_eq!(hold.to_string(), says);
-    assert_eq!(holds(&sure), [hold]);
-    type Way = (&'static str, fn(&mut Observed));
-    let ways: [Way; 11] = [
-        ("its volume says that it is at home there", |o| {
-            o.claims.get_mut(&pod("1-0")).unwrap().home = Some(id(pod("0-0")))
-        }),
-        ("the other's volume says that it is not", |o| {
-            o.claims.get_mut(&pod("0-0")).unwrap().home = Some(id(pod("1-0")))
-        }),
-        ("the status knew it there", |o| o.members.get_mut(&pod("1-0")).unwrap().last_id = Some(id(pod("0-0")))),
-        ("the status did not know it where it is at home", |o| o.members.get_mut(&pod("0-0")).unwrap().last_id = None),
-        ("it has run for longer", |o| o.claims.get_mut(&pod("1-0")).unwrap().up_seconds = 10),
-        ("nobody says for how long it runs", |o| o.claims.clear()),
-        ("it runs outside, too", |o| {
-            o.elsewhere.insert(pod("0-0"), "10.9.9.9:6379".to_owned());
-        }),
-        ("its claim is newer", |o| at(o, "1-0").epoch = 2),
-        ("the other's pod goes", |o| o.members.get_mut(&pod("0-0")).unwrap().terminating = true),
-        ("the other is cut off", |o| at(o, "0-0").state_ok = false),
-        ("the other has fewer slots", |o| at(o, "0-0").role = Role::Primary { slots: SlotSet::EMPTY }),
-    ];
-    for (why, change) in ways {
-        let mut unsure = sure.clone();
-        change(&mut unsure);
-        assert_eq!(holds(&unsure), [], "{why}");
-    }
-}
-
-#[test]
-fn what_was_ordered_to_hold_is_never_let_go_or_restarted() {
-    let told = told(&Desired::cluster(3, 1), &layout(&THREE.replacen("r0-0", "Hdno!", 1)));
-    let says = "refuses: member 0-1 refuses to start: it was told to";
-    assert!(told.contains(&says.to_owned()), "{told:?}");
-    assert!(!told.iter().any(|line| line.starts_with("let 0-1") || line == "restart 0-1"), "{told:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio_rustls::TlsConnector;
 use tokio_util::task::AbortOnDropHandle;
-use types::agent::{AgentReport, Hold, Release};
+use types::agent::{AgentReport, Release};
 use types::names;
 
 /// A report is a few hundred bytes.
@@ -148,16 +148,6 @@ impl Agents {
         let address = SocketAddr::new(ip, names::PORT_AGENT);
         let body = serde_json::to_vec(&release).map_err(|source| Error::Report { address, source })?;
         self.exchange((address, whose), "POST", "/v1/release", Bytes::from(body)).await.map(|_| ())
-    }
-
-    /// `POST /v1/hold`.
-    ///
-    /// # Errors
-    /// When the agent does not answer, is another one, or what the order is based upon is not so.
-    pub async fn hold(&self, ip: IpAddr, whose: &str, order: &Hold) -> Result<(), Error> {
-        let address = SocketAddr::new(ip, names::PORT_AGENT);
-        let body = serde_json::to_vec(order).map_err(|source| Error::Report { address, source })?;
-        self.exchange((address, whose), "POST", "/v1/hold", Bytes::from(body)).await.map(|_| ())
     }
 
     async fn exchange(

@@ -166,8 +166,6 @@ mod tests {
             held_because: None,
             node_id: node.map(|id| id.to_string()),
             holds_data: true,
-            ordered: false,
-            home: None,
             starts: 1,
             copy: None,
             serves: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use plan::{Claim, Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
+use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
 use resp::{AppendOnlyFile, ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
 use types::cluster::Mode;
 use types::engine::Engine;
@@ -85,13 +85,6 @@ impl Raw {
             let is_told = age.saturating_add(START_MILLIS) >= up;
             Some((NodeId::parse(line.id.as_str())?, u64::try_from(age).ok().filter(|_| !is_told)?))
         })
-    }
-
-    /// Which process it is, and for how long that runs; whose home its volume is only its agent knows.
-    pub(super) fn claim(&self) -> Option<Claim> {
-        let process = self.info.get("run_id")?.to_owned();
-        let up_seconds = u64::try_from(self.info.number("uptime_in_seconds")?).ok()?;
-        Some(Claim { home: None, process, up_seconds })
     }
 
     /// How long ago it lost the link to its primary; `None`: it is up, or never was since the process started.

@@ -140,7 +140,6 @@ pub(super) fn is_telling(step: &Step) -> bool {
         | Step::Move { .. }
         | Step::Forget { .. }
         | Step::Release { .. }
-        | Step::Hold { .. }
         | Step::Restart { .. }
         | Step::RetireMembers { .. }
         | Step::RetireShard { .. }

@@ -67,7 +67,6 @@ fn crashed(holds_data: bool) -> Facts {
         verdict: Verdict::Intact(owner()),
         holds_data,
         foreign: None,
-        elsewhere: None,
         written: holds_data.then_some(SECOND),
         beat: holds_data.then_some(beat(5, 40)),
         copies: BTreeMap::new(),
@@ -127,23 +126,6 @@ fn a_volume_of_another_member_is_never_started_as_it_is() {
         facts.released = Some(ReleaseHow::Blank);
         assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
     }
-}
-
-#[test]
-fn a_node_that_answers_elsewhere_is_not_started_here_whoever_says_so() {
-    let elsewhere = Some(SocketAddr::from(([127, 84, 0, 9], 6379)));
-    let mut facts = Facts { elsewhere, ..crashed(true) };
-    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "it may be on its way down");
-    facts.waited = PEERS_LIMIT;
-    for released in [None, Some(ReleaseHow::AsIs)] {
-        facts.released = released;
-        assert!(held(&facts).starts_with(&format!("node {} of these files runs at 127.84.0.9:6379", id(1))));
-    }
-    facts.released = Some(ReleaseHow::Blank);
-    assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
-    facts.released = None;
-    facts.elsewhere = None;
-    assert_eq!(decide_start(&facts), ask(2));
 }
 
 #[test]

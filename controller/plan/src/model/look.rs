@@ -5,9 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use super::{Data, Home, Process, Server, World};
-use crate::observed::{
-    Address, Claim, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen,
-};
+use crate::observed::{Address, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -34,13 +32,9 @@ impl World {
         let mut members = BTreeMap::new();
         let placed = self.homes.iter().filter(|(_, home)| !home.outside);
         let servers: BTreeMap<Pod, Seen> = placed.map(|(pod, home)| (*pod, self.seen(home))).collect();
-        let claims = self.claims(&servers);
         for (pod, seen) in servers {
             let Some(home) = self.homes.get_mut(&pod) else { continue };
-            // As the status: of an identity that runs twice it keeps who was where before.
-            if let Seen::Node(node) = &seen
-                && (!claims.contains_key(&pod) || home.last_id.is_none())
-            {
+            if let Seen::Node(node) = &seen {
                 home.last_id = Some(node.id);
             }
             let Home { outdated, terminating, last_id, .. } = *home;
@@ -63,23 +57,7 @@ impl World {
         let shows = |pod: &Pod| matches!(seen_of(pod), Some(Seen::Node(_)));
         let unused = self.homes.iter().filter(|(pod, _)| shows(pod));
         let unused = unused.filter_map(|(pod, home)| Some((*pod, home.unused?))).collect();
-        Observed { members, failovers_asked, elections, elsewhere, claims, introduced, former, unused }
-    }
-
-    /// What those say of themselves whose identity somebody else has, too.
-    fn claims(&self, servers: &BTreeMap<Pod, Seen>) -> BTreeMap<Pod, Claim> {
-        let nodes = servers.iter().filter_map(|(pod, seen)| match seen {
-            Seen::Node(node) => Some((*pod, node.id)),
-            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-        });
-        let nodes: BTreeMap<Pod, NodeId> = nodes.collect();
-        let is_twin = |pod: &Pod, id: &NodeId| nodes.iter().any(|(other, theirs)| other != pod && theirs == id);
-        let twins = nodes.iter().filter(|(pod, id)| is_twin(pod, id)).filter_map(|(pod, _)| {
-            let home = self.homes.get(pod)?;
-            let process = alloc::format!("{pod} since {}", home.since);
-            Some((*pod, Claim { home: home.resident, process, up_seconds: self.now - home.since }))
-        });
-        twins.collect()
+        Observed { members, failovers_asked, elections, elsewhere, introduced, former, unused }
     }
 
     /// What the agents of processes outside of every place tell.
@@ -103,10 +81,8 @@ impl World {
             (Process::Starting, _) | (Process::Up, None) => Seen::Starting,
             (Process::Held, files) => Seen::Held {
                 holds_data: files.as_ref().is_some_and(|server| !server.data.is_empty()),
-                // An agent that was told to hold does not call it a member's.
-                id: files.as_ref().map(|server| server.id).filter(|_| !home.ordered),
+                id: files.as_ref().map(|server| server.id),
                 reason: String::from("it would come back as an empty primary"),
-                ordered: home.ordered,
             },
             (Process::Up, Some(server)) => Seen::Node(Box::new(self.node(home, server))),
         }

@@ -231,12 +231,6 @@ pub struct Home {
     pub unused: Option<Unused>,
     /// … because it was started without them.
     pub bare: bool,
-    /// The node that is at home on its volume, as that says.
-    pub resident: Option<NodeId>,
-    /// Its volume says that it is to be held.
-    pub ordered: bool,
-    /// When its server began.
-    pub since: u64,
 }
 
 /// The whole world.
@@ -339,9 +333,6 @@ impl World {
                 limit: None,
                 unused: observed.unused.get(pod).copied(),
                 bare: false,
-                resident: observed.claims.get(pod).and_then(|claim| claim.home),
-                ordered: matches!(member.seen, Seen::Held { ordered: true, .. }),
-                since: 0,
             };
             world.homes.insert(*pod, home);
         }
@@ -395,10 +386,6 @@ impl World {
         let kept = self.homes.remove(&pod);
         let last_id = kept.as_ref().and_then(|home| home.last_id);
         let limit = kept.as_ref().and_then(|home| home.limit);
-        let (resident, ordered) = match &kept {
-            Some(home) if self.volumes => (home.resident, home.ordered),
-            Some(_) | None => (None, false),
-        };
         let files = kept.and_then(|home| home.server).or_else(|| self.attic.remove(&pod));
         let server = files.filter(|_| self.volumes);
         let process = Process::Starting;
@@ -418,9 +405,6 @@ impl World {
             limit,
             unused: None,
             bare: false,
-            resident,
-            ordered,
-            since: 0,
         };
         self.homes.insert(pod, home);
     }
@@ -443,14 +427,13 @@ impl World {
         let blank = home.server.is_none();
         let server = home.server.get_or_insert_with(|| Server::blank(id));
         let empty_owner = server.data.is_empty() && !server.slots().is_empty();
-        if home.ordered || empty_owner || blank && neighbours && luck.fails(2) {
+        if empty_owner || blank && neighbours && luck.fails(2) {
             home.process = Process::Held;
             if blank {
                 home.server = None;
             }
             return;
         }
-        home.resident = if blank { Some(server.id) } else { home.resident };
         self.come_up(pod);
     }
 
@@ -458,13 +441,9 @@ impl World {
         let id = self.fresh_id();
         let refuses = self.refuses;
         let Some(home) = self.homes.get_mut(&pod) else { return };
-        (home.process, home.since) = (Process::Up, self.now);
+        home.process = Process::Up;
         (home.bare, home.unused) = (refuses, refuses.then_some(Unused::Pending));
-        let blank = home.server.is_none();
         let server = home.server.get_or_insert_with(|| Server::blank(id));
-        if blank {
-            home.resident = Some(server.id);
-        }
         server.holds_writes = false;
         server.banned.clear();
         if let Role::Replica { link_up, synced, misled, .. } = &mut server.role {
@@ -539,16 +518,16 @@ impl World {
     pub fn wipe(&mut self, pod: Pod) {
         self.crash(pod, true);
         if let Some(home) = self.homes.get_mut(&pod) {
-            (home.server, home.resident, home.ordered) = (None, None, false);
+            home.server = None;
         }
     }
 
-    /// A snapshot of one place's volume, which says nothing of whose it is, is restored to the claim of another, whose pod is made anew on it.
+    /// A snapshot of one place's volume is restored to the claim of another, whose pod is made anew on it.
     pub fn copy_volume(&mut self, from: Pod, to: Pod) {
         let files = self.homes.get(&from).and_then(|home| home.server.clone());
         self.crash(to, true);
         if let Some(home) = self.homes.get_mut(&to) {
-            (home.server, home.resident) = (files, None);
+            home.server = files;
         }
     }
 

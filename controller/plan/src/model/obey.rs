@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::gossip::Call;
 use super::{Home, Luck, Process, Server, World, disown};
 use crate::desired::FailoverHow;
-use crate::observed::{Address, NodeId, Open, Peer, PeerRole, Pod, Role};
+use crate::observed::{NodeId, Open, Peer, PeerRole, Pod, Role};
 use crate::slots::SlotSet;
 use crate::step::{ReleaseHow, RestartAs, Step, Who};
 
@@ -65,9 +65,6 @@ impl World {
             Step::Stabilise { node, slots } => self.stabilise(*node, slots)?,
             Step::Forget { id, by } => return self.forget(*id, by, luck),
             Step::Release { pod, how } => self.release(*pod, *how)?,
-            Step::Hold { double, home, address, epoch, process } => {
-                self.hold(*double, *home, (address, *epoch, process))?;
-            }
             Step::Restart { pod, expect } => self.restart(*pod, *expect)?,
             Step::RetireMembers { shard, keep, leaving: _ } => {
                 let mut stay = self.running().into_iter().filter(|pod| pod.shard == *shard && pod.ordinal < *keep);
@@ -341,22 +338,11 @@ impl World {
         Ok(true)
     }
 
-    fn hold(&mut self, double: Who, home: Who, seen: (&Address, u64, &str)) -> Check {
-        self.at(home)?;
-        let epoch = self.at(double)?.epoch;
-        let place = self.homes.get_mut(&double.pod).ok_or("there is no such place")?;
-        let process = alloc::format!("{} since {}", double.pod, place.since);
-        require((&place.address, epoch, process.as_str()) == seen, "it is another process, or elsewhere")?;
-        require(place.resident != Some(double.id), "the node is at home there")?;
-        (place.process, place.ordered) = (Process::Held, true);
-        Ok(())
-    }
-
     fn release(&mut self, pod: Pod, how: ReleaseHow) -> Check {
         let held = self.homes.get_mut(&pod).filter(|home| home.process == Process::Held && !home.hidden);
         let home = held.ok_or("it is not held")?;
         if how == ReleaseHow::Blank {
-            (home.server, home.resident, home.ordered) = (None, None, false);
+            home.server = None;
         }
         self.come_up(pod);
         Ok(())

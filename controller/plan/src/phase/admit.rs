@@ -25,17 +25,11 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             Some(Seen::Unknown { since_millis }) => {
                 plan.waiting.push(Waiting::Unknown { pod, since_millis: *since_millis });
             }
-            // What it has nobody else may have: a person looks at it.
-            Some(Seen::Held { reason, ordered: true, .. }) => {
-                plan.refused.push(Refused::Held { pod, reason: reason.clone() });
-            }
-            Some(Seen::Held { holds_data, id, reason, ordered: false }) => {
-                match release(scene, pod, *holds_data, *id) {
-                    Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
-                    Answer::Wait(reason) => plan.waiting.push(reason),
-                    Answer::Refuse => plan.refused.push(Refused::Held { pod, reason: reason.clone() }),
-                }
-            }
+            Some(Seen::Held { holds_data, id, reason }) => match release(scene, pod, *holds_data, *id) {
+                Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
+                Answer::Wait(reason) => plan.waiting.push(reason),
+                Answer::Refuse => plan.refused.push(Refused::Held { pod, reason: reason.clone() }),
+            },
             Some(Seen::Node(node)) if node.loading => plan.waiting.push(Waiting::Loading { pod }),
             Some(Seen::Node(_)) => {}
         }
@@ -88,9 +82,7 @@ fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) ->
 /// can be lost by it; where no site was ever given to it, it never held anything.
 fn is_stuck(scene: &Scene<'_>, pod: Pod, member: &Member) -> bool {
     let down = match &member.seen {
-        // Without a volume its pod is all that keeps what it has.
-        Seen::Held { ordered, .. } => !ordered,
-        Seen::Stopped => true,
+        Seen::Stopped | Seen::Held { .. } => true,
         Seen::Starting => scene.owner(pod.shard).is_some(),
         Seen::Absent | Seen::Unknown { .. } | Seen::Node(_) => false,
     };

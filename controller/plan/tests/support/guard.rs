@@ -23,10 +23,6 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
         }
         let introduces = matches!(step, Step::Meet { .. });
         check(twins.is_empty() || !introduces, || format!("{step}: while a node runs twice"))?;
-        if let Step::Hold { double, home, .. } = step {
-            let is = |who: &Who| matches!(seen.members.get(&who.pod).map(|member| &member.seen), Some(Seen::Node(node)) if node.id == who.id);
-            check(is(double) && is(home) && double.id == home.id, || format!("{step}: names who was not seen there"))?;
-        }
         for who in names(step) {
             check(!twins.contains(&who.pod.shard), || format!("{step}: touches a shard of a node that runs twice"))?;
             let known = seen
@@ -67,8 +63,7 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
             | Step::Epoch { .. }
             | Step::RaiseEpoch { .. }
             | Step::Replicate { .. }
-            | Step::Release { .. }
-            | Step::Hold { .. } => {}
+            | Step::Release { .. } => {}
         }
         check(!step.to_string().is_empty() && !step.kind().is_empty(), || "a step without words".to_owned())?;
     }
@@ -112,8 +107,6 @@ fn names(step: &Step) -> Vec<Who> {
         Step::Failover { replica, .. } => vec![*replica],
         Step::Move { from, to, .. } => vec![*from, *to],
         Step::Forget { by, .. } => by.clone(),
-        // Of twins, as no other step.
-        Step::Hold { .. } => Vec::new(),
         Step::Release { .. } | Step::Restart { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => {
             Vec::new()
         }
@@ -137,11 +130,6 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         Step::Replicate { node, primary } => {
             let already = world.up(node.pod).is_some_and(|server| server.follows() == Some(primary.id));
             if already { Ok(()) } else { remains(world, stale, |pod| pod == node.pod) }
-        }
-        Step::Hold { double, home, .. } => {
-            let place = |who: &Who| world.homes.get(&who.pod);
-            let is_copy = place(double).map(|place| place.since) > place(home).map(|place| place.since);
-            check(is_copy && world.up(home.pod).is_some(), || format!("{step}: it stops the one that is at home"))
         }
         Step::Release { pod, how: ReleaseHow::Blank } => remains(world, stale, |other| other == *pod),
         Step::Release { pod, how: ReleaseHow::AsIs } => not_wiping(world, *pod),
