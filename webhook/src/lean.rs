@@ -16,7 +16,7 @@ use types::{
     backup::RedisBackupSpec,
     cluster::{Phase, PlanStatus, RedisClusterSpec, RedisClusterStatus, ShardStatus},
     condition::{Status, cluster as condition},
-    operation::RedisOperationSpec,
+    operation::{OperationPhase, RedisOperationSpec, RedisOperationStatus},
     policy::RedisPolicySpec,
 };
 
@@ -29,7 +29,7 @@ pub enum Subject {
     Scale(i32),
     /// A RedisBackup without status.
     Backup(Box<RedisBackup>),
-    /// A RedisOperation without status.
+    /// A RedisOperation whose status holds only its phase.
     Operation(Box<RedisOperation>),
     /// A RedisPolicy.
     Policy(Box<RedisPolicy>),
@@ -124,6 +124,13 @@ struct Plan {
     waiting: Option<String>,
 }
 
+/// Only an operation that has not ended is held to its cancel.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct OperationStatus {
+    phase: OperationPhase,
+}
+
 /// The status of other kinds is not looked at.
 type Nothing = IgnoredAny;
 
@@ -203,9 +210,11 @@ impl From<Lean<RedisBackupSpec, Nothing>> for RedisBackup {
     }
 }
 
-impl From<Lean<RedisOperationSpec, Nothing>> for RedisOperation {
-    fn from(lean: Lean<RedisOperationSpec, Nothing>) -> Self {
-        Self { metadata: lean.metadata.into(), spec: lean.spec, ..Self::default() }
+impl From<Lean<RedisOperationSpec, OperationStatus>> for RedisOperation {
+    fn from(lean: Lean<RedisOperationSpec, OperationStatus>) -> Self {
+        let Lean { metadata, spec, status } = lean;
+        let status = status.map(|OperationStatus { phase }| RedisOperationStatus { phase, ..Default::default() });
+        Self { metadata: metadata.into(), spec, status, ..Self::default() }
     }
 }
 

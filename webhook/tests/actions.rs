@@ -83,6 +83,22 @@ fn a_backup_needs_a_cluster_a_target_and_members_that_are_not_being_restarted() 
 }
 
 #[test]
+fn a_cancel_may_be_taken_back_where_it_had_no_effect() {
+    let plain = an_object("RedisOperation", &json!({"clusterName": "orders", "restart": {}}));
+    let mut cancelled = an_object("RedisOperation", &json!({"clusterName": "orders", "restart": {}, "cancel": true}));
+    let mut may = |status: Value| {
+        cancelled["status"] = status;
+        ask("UPDATE", "redisoperations", &plain, &cancelled, &Facts::default()).is_allowed()
+    };
+    for (phase, is) in
+        [("Pending", false), ("Running", false), ("Cancelled", false), ("Succeeded", true), ("Failed", true)]
+    {
+        assert_eq!(may(json!({"phase": phase, "steps": ["a"]})), is, "{phase}");
+    }
+    assert_eq!([may(json!({})), may(Value::Null)], [false, false]);
+}
+
+#[test]
 fn records_do_not_change_and_policies_are_checked() {
     let old = an_object("RedisOperation", &json!({"clusterName": "orders", "restart": {}}));
     let cancelled = an_object("RedisOperation", &json!({"clusterName": "orders", "restart": {}, "cancel": true}));
