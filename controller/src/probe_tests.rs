@@ -148,6 +148,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         serves: None,
         refused: None,
         settled: None,
+        altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
     }
 }
@@ -179,6 +180,12 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     let not_set = BTreeMap::from([("hz".to_owned(), "no".to_owned())]);
     let running = types::agent::AgentReport { not_set, ..report(AgentPhase::Running, None) };
     assert_eq!(refusal(&running), Some(("hz: no".to_owned(), Finding::NotSet)));
+    let altered = BTreeMap::from([("maxclients".to_owned(), "reduced".to_owned())]);
+    let names = altered.keys().cloned().collect();
+    let alters = types::agent::AgentReport { altered: altered.clone(), ..report(AgentPhase::Running, None) };
+    assert_eq!(refusal(&alters), Some(("reduced".to_owned(), Finding::Altered(names))));
+    let both = types::agent::AgentReport { altered, ..running };
+    assert_eq!(refusal(&both), Some(("hz: no".to_owned(), Finding::NotSet)), "what is not in use first");
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
     assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
 }

@@ -160,16 +160,39 @@ fn endpoints(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<String> {
 
 /// What is waited for, with the words of those who could start what has not started.
 fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
+    let cluster = seeing.cluster.metadata.name.as_deref().unwrap_or_default();
     seeing.plan.waiting.iter().map(move |reason| {
         let pod = match reason {
             plan::Waiting::Start { pod }
             | plan::Waiting::Members { first: pod, .. }
             | plan::Waiting::Parameters { pod, refused: true } => Some(pod),
-            _ => None,
+            plan::Waiting::Parameters { refused: false, .. }
+            | plan::Waiting::Unknown { .. }
+            | plan::Waiting::Loading { .. }
+            | plan::Waiting::Held { .. }
+            | plan::Waiting::Introductions { .. }
+            | plan::Waiting::Agreement { .. }
+            | plan::Waiting::Conflict { .. }
+            | plan::Waiting::Sync { .. }
+            | plan::Waiting::Copy { .. }
+            | plan::Waiting::Disk { .. }
+            | plan::Waiting::Election { .. }
+            | plan::Waiting::Failover { .. }
+            | plan::Waiting::Rest { .. }
+            | plan::Waiting::Primary { .. }
+            | plan::Waiting::Leftover { .. }
+            | plan::Waiting::Approval { .. }
+            | plan::Waiting::MigrationPaused { .. }
+            | plan::Waiting::Room { .. }
+            | plan::Waiting::Counting { .. }
+            | plan::Waiting::Terminating { .. }
+            | plan::Waiting::Leaving { .. }
+            | plan::Waiting::Ghost { .. } => None,
         };
         let refused = |pod| seeing.probed.refused.get(pod).map(|refusal| &refusal.words);
         let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| refused(pod)));
-        why.map_or_else(|| reason.to_string(), |why| format!("{reason} ({why})"))
+        let told = reason.of(cluster);
+        why.map_or_else(|| told.to_string(), |why| format!("{told} ({why})"))
     })
 }
 

@@ -242,10 +242,43 @@ fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
     assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
     scene.probed.observed.members.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
     scene.plan.waiting = vec![Waiting::Parameters { pod: Pod::new(0, 0), refused: true }];
-    let text = "no member is restarted while member 0-0 does not use spec.config, which its engine refuses: correct spec.config, and the \
+    let text = "no member is restarted while member orders-0-0 does not use spec.config, which its engine refuses: correct spec.config, and the \
                 restart goes on by itself (maxclients 1000000: reduced to 4064)";
     assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
     assert_eq!(scene.says("Ready").0, Status::True, "it serves as it did");
+    scene.plan.waiting = vec![Waiting::Agreement { right: 4, of: 5, away: Some(Pod::new(2, 1)) }];
+    let text = "4 of the 5 nodes that answer agree on who owns which slot and report the cluster as ok; member orders-2-1 does not answer";
+    assert_eq!(scene.report().plan.unwrap().waiting.as_deref(), Some(text));
+}
+
+#[test]
+fn a_parameter_that_an_engine_lowers_is_in_use_and_is_told_as_that() {
+    let mut scene = Scene::healthy();
+    let maxclients = || "maxclients".to_owned();
+    scene.cluster.spec.config.insert(maxclients(), "1000000".to_owned());
+    let altered = || Refusal {
+        words: "maxclients 1000000: maxclients has been reduced to 4064".to_owned(),
+        finding: Finding::Altered([maxclients()].into()),
+    };
+    let lower = |scene: &mut Scene, pod: Pod| {
+        scene.probed.facts.get_mut(&pod).unwrap().unlike.insert(maxclients(), "4064".to_owned());
+        scene.probed.refused.insert(pod, altered());
+    };
+    let says = "spec.config with a change; the engine of orders-0-1 says: maxclients 1000000: maxclients has been reduced to 4064; ask for \
+                what is used, or raise the limits of its machine";
+    lower(&mut scene, Pod::new(0, 1));
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigAltered", &format!("orders-0-1 uses {says}")));
+    assert_eq!(scene.says("Degraded").0, Status::False, "it is in use");
+    lower(&mut scene, Pod::new(2, 0));
+    let text = format!("orders-0-1, orders-2-0 use {says}");
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigAltered", &text));
+    // Another one is on its way.
+    let facts = scene.probed.facts.get_mut(&Pod::new(2, 0)).unwrap();
+    facts.unlike.insert("timeout".to_owned(), "0".to_owned());
+    scene.cluster.spec.config.insert("timeout".to_owned(), "5".to_owned());
+    let text =
+        "1 member does not show spec.config yet; the first is orders-2-0, where timeout is \"0\" and \"5\" is wanted";
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
 }
 
 #[test]

@@ -65,6 +65,9 @@ pub struct AgentReport {
     /// earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled: Option<bool>,
+    /// Parameters that are in use and of which the engine makes something else, with its words: what was asked for, and what is used.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub altered: BTreeMap<String, String>,
     /// Parameters that the running server did not take, with its words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_set: BTreeMap<String, String>,

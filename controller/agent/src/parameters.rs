@@ -30,6 +30,8 @@ pub type Parameters = BTreeMap<String, String>;
 
 /// In the run directory: the parameters that were taken last.
 const TAKEN_FILE: &str = "parameters.json";
+/// Beside it: those of which the engine makes something else, with its words.
+const ALTERED_FILE: &str = "parameters-altered.json";
 /// How often the files are looked at while nothing can be started.
 const EVERY: Duration = Duration::from_millis(1000);
 /// After how long parameters of which nothing is known yet are tried again, and how long at most: each time twice as long after the last.
@@ -48,8 +50,6 @@ pub struct Trials(Mutex<State>);
 struct State {
     running: Option<(Parameters, JoinHandle<Verdict>)>,
     refused: Option<Parameters>,
-    /// In use, and the engine makes something else of it: its words.
-    altered: Option<String>,
     undecided: Option<Undecided>,
 }
 
@@ -90,7 +90,7 @@ pub async fn await_usable(shared: &Arc<Shared>) {
         let wanted = new.config.parameters.clone();
         if tried.as_ref() != Some(&wanted) {
             let verdict = if wanted.is_empty() || known.as_ref() == Some(&wanted) {
-                Verdict::Takes
+                known_verdict(read_altered(&shared.options), &wanted)
             } else {
                 trial::try_out(&shared.options, &new).await
             };
@@ -112,7 +112,7 @@ pub async fn await_usable(shared: &Arc<Shared>) {
 fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option<&Parameters>) -> Option<Parameters> {
     let (words, is_settled, before) = match (verdict, before) {
         (Verdict::Takes, _) => {
-            take(shared, wanted, None);
+            take(shared, wanted, BTreeMap::new());
             return Some(wanted.clone());
         }
         (Verdict::Undecided(why), None) => {
@@ -124,11 +124,11 @@ fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option
             (why, false, Some(before))
         }
         (Verdict::Alters(altered), before) => {
-            let words = altered.values().next().cloned().unwrap_or_default();
             if is_as_before(wanted, &altered, before) || read_taken(&shared.options).is_none() {
-                take(shared, wanted, Some(words));
+                take(shared, wanted, altered);
                 return Some(wanted.clone());
             }
+            let words = altered.values().next().cloned().unwrap_or_default();
             shared.trials.state().refused = Some(wanted.clone());
             (words, true, before)
         }
@@ -140,6 +140,12 @@ fn settle(shared: &Shared, wanted: &Parameters, verdict: Verdict, before: Option
     tracing::warn!(words, "new parameters are not used");
     tell(shared, Some((words, is_settled)));
     before.cloned()
+}
+
+/// What came of the trial of parameters that are known, as it was written down. Pure.
+fn known_verdict(altered: BTreeMap<String, String>, wanted: &Parameters) -> Verdict {
+    let altered: BTreeMap<_, _> = altered.into_iter().filter(|(name, _)| wanted.contains_key(name)).collect();
+    if altered.is_empty() { Verdict::Takes } else { Verdict::Alters(altered) }
 }
 
 /// Whether the engine makes something else only of what was asked for before: it does that already. Pure.
@@ -192,12 +198,11 @@ pub fn usable(shared: &Arc<Shared>, mut new: Inputs) -> Inputs {
     let before = shared.inputs().config.parameters.clone();
     let wanted = new.config.parameters.clone();
     if wanted == before {
-        let words = {
+        {
             let mut state = shared.trials.state();
             (state.refused, state.undecided) = (None, None);
-            state.altered.clone()
-        };
-        tell(shared, words.map(|words| (words, true)));
+        }
+        tell(shared, None);
         return new;
     }
     let verdict = if wanted.is_empty() { Some(Verdict::Takes) } else { verdict(shared, &new) };
@@ -234,18 +239,37 @@ fn tell(shared: &Shared, words: Option<(String, bool)>) {
     });
 }
 
+/// What the engine says of parameters that are in use, and of which it makes something else.
+fn tell_altered(shared: &Shared, change: impl FnOnce(&mut BTreeMap<String, String>)) {
+    shared.report.send_if_modified(|report| {
+        let before = report.altered.clone();
+        change(&mut report.altered);
+        report.altered != before
+    });
+}
+
 /// Writes down that the engine starts with these; `altered`: what it says of those of which it makes something else.
-fn take(shared: &Shared, parameters: &Parameters, altered: Option<String>) {
+fn take(shared: &Shared, parameters: &Parameters, altered: BTreeMap<String, String>) {
     {
         let mut state = shared.trials.state();
-        (state.refused, state.undecided, state.altered) = (None, None, altered.clone());
+        (state.refused, state.undecided) = (None, None);
     }
-    tell(shared, altered.map(|words| (words, true)));
-    let path = shared.options.run_dir.join(TAKEN_FILE);
-    let written = serde_json::to_vec(parameters).map(|text| certs::write_private(&path, &text));
-    if !matches!(written, Ok(Ok(()))) {
-        tracing::warn!(path = %path.display(), "parameters in use are not written down");
+    tell(shared, None);
+    // The parameters last: with them the other file counts.
+    for (file, content) in [(ALTERED_FILE, &altered), (TAKEN_FILE, parameters)] {
+        let path = shared.options.run_dir.join(file);
+        let written = serde_json::to_vec(content).map(|text| certs::write_private(&path, &text));
+        if !matches!(written, Ok(Ok(()))) {
+            tracing::warn!(path = %path.display(), "parameters in use are not written down");
+        }
     }
+    tell_altered(shared, |told| *told = altered);
+}
+
+/// Nothing where nothing legible is written down.
+fn read_altered(options: &Options) -> BTreeMap<String, String> {
+    let text = fs::read(options.run_dir.join(ALTERED_FILE)).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
 }
 
 fn read_taken(options: &Options) -> Option<Parameters> {
@@ -261,13 +285,16 @@ pub async fn keep(shared: &Arc<Shared>) {
     }
     let asked = shared.local.ask(&[Command::new("CONFIG").arg("GET").args(wanted.keys())]).await;
     let Some(shown) = asked.ok().and_then(|replies| reply::config_get(replies.first()?).ok()) else { return };
-    if trial::unlike(wanted, &shown).next().is_none() {
-        shared.trials.state().altered = None;
-    }
+    tell_altered(shared, |told| told.retain(|name, _| trial::unlike(wanted, &shown).any(|(unlike, _)| unlike == name)));
+    let altered = shared.report.borrow().altered.clone();
     let mut not_set = BTreeMap::new();
     for (name, _) in trial::unlike(wanted, &shown).filter(|(name, _)| is_live(name) && *name != OF_THE_CONTROLLER) {
         let value = wanted.get(name).map(String::as_str).unwrap_or_default();
-        if let Taken::Refused(words) = upkeep::set(shared, name, value).await {
+        // What it alters at a start it does not take while it runs; once it does, nothing differs.
+        let taken = upkeep::set(shared, name, value).await;
+        if let Taken::Refused(words) = taken
+            && !altered.contains_key(name)
+        {
             not_set.insert(name.to_owned(), words);
         }
     }
@@ -330,6 +357,15 @@ mod tests {
         ] {
             assert_eq!(is_as_before(&wanted, &altered, before.as_ref()), is, "{before:?}");
         }
+    }
+
+    #[test]
+    fn what_the_engine_altered_is_known_again_by_the_next_agent() {
+        let altered = of(&[("maxclients", "reduced")]);
+        let known = |wanted: &[(&str, &str)]| known_verdict(altered.clone(), &of(wanted));
+        assert_eq!(known(&[("maxclients", "1000000")]), Verdict::Alters(altered.clone()));
+        assert_eq!([known(&[("timeout", "5")]), known(&[])], [Verdict::Takes, Verdict::Takes]);
+        assert_eq!(known_verdict(BTreeMap::new(), &of(&[("maxclients", "1000000")])), Verdict::Takes);
     }
 
     #[test]

@@ -32,6 +32,7 @@ pub use observed::{
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};
 pub use preview::{Preview, preview};
+pub use sentences::Told;
 pub use sites::Site;
 pub use slots::{SLOTS, SlotSet, key_slot};
 pub use step::{Leaver, ReleaseHow, RestartAs, Step, Who};

@@ -76,8 +76,51 @@ fn no_room(f: &mut fmt::Formatter<'_>, target: &Waiting) -> fmt::Result {
     }
 }
 
+/// A member by its pod's name, where it is known of which cluster it is.
+struct Name<'a> {
+    cluster: Option<&'a str>,
+    pod: Pod,
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cluster {
+            Some(cluster) => write!(f, "{cluster}-{}", self.pod),
+            None => write!(f, "{}", self.pod),
+        }
+    }
+}
+
+/// What is waited for, told to people who know members by their pods' names.
+#[derive(Clone, Copy, Debug)]
+pub struct Told<'a> {
+    reason: &'a Waiting,
+    cluster: &'a str,
+}
+
+impl Waiting {
+    /// As a sentence about a cluster of this name.
+    #[must_use]
+    pub const fn of<'a>(&'a self, cluster: &'a str) -> Told<'a> {
+        Told { reason: self, cluster }
+    }
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |pod| Name { cluster: Some(self.cluster), pod };
+        if let Waiting::Parameters { pod, refused } = self.reason {
+            parameters(f, &name(*pod), *refused)
+        } else if let Waiting::Agreement { right, of, away } = self.reason {
+            agreement(f, *right, *of, away.map(name))
+        } else {
+            self.reason.fmt(f)
+        }
+    }
+}
+
 /// Of tables that are not all alike yet.
-fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>) -> fmt::Result {
+fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Name<'_>>) -> fmt::Result {
     match away {
         None => write!(f, "{right} of {of} nodes agree on who owns which slot and report the cluster as ok"),
         Some(pod) => write!(
@@ -88,7 +131,7 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
 }
 
 /// Of a restart that goes no further.
-fn parameters(f: &mut fmt::Formatter<'_>, pod: Pod, refused: bool) -> fmt::Result {
+fn parameters(f: &mut fmt::Formatter<'_>, pod: &Name<'_>, refused: bool) -> fmt::Result {
     if refused {
         write!(
             f,
@@ -170,7 +213,9 @@ impl fmt::Display for Waiting {
             Self::Introductions { right, of } => {
                 write!(f, "members are getting to know each other: {right} of {of} entries are right")
             }
-            Self::Agreement { right, of, away } => agreement(f, *right, *of, *away),
+            Self::Agreement { right, of, away } => {
+                agreement(f, *right, *of, away.map(|pod| Name { cluster: None, pod }))
+            }
             Self::Conflict { one, other, slots } => {
                 write!(f, "members {one} and {other} both claim {slots} slots; the newer claim wins")
             }
@@ -201,7 +246,7 @@ impl fmt::Display for Waiting {
             Self::Approval { shard, pod } => {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
-            Self::Parameters { pod, refused } => parameters(f, *pod, *refused),
+            Self::Parameters { pod, refused } => parameters(f, &Name { cluster: None, pod: *pod }, *refused),
             Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
             Self::Room { .. } => no_room(f, self),
             Self::Counting { pod, slots } => {

@@ -1,7 +1,7 @@
 //! What engines said of parameters that they do not use. Their agents know; they are asked now and then, for as long as it shows that
 //! something is not in use, and what they said counts in between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -28,15 +28,17 @@ pub struct Refusal {
 }
 
 /// What the words amount to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// The engine refuses the parameters, or makes something else of them, and will at its next start.
+    /// The engine refuses the parameters, which are not in use, and will at its next start.
     Refused,
     /// The running server does not take one of them; its next start may. Or an agent of an earlier release, which does not tell these cases
     /// apart, said so.
     NotSet,
     /// The engine could not be asked yet.
     Undecided,
+    /// All are in use, and the engine makes something else of these.
+    Altered(BTreeSet<String>),
 }
 
 /// What an agent's report says of parameters that are not in use.
@@ -48,7 +50,11 @@ pub(super) fn refusal(report: &AgentReport) -> Option<Refusal> {
     };
     let refused = report.refused.clone().map(|words| Refusal { words, finding });
     let not_set = || report.not_set.first_key_value().map(|(name, words)| format!("{name}: {words}"));
-    refused.or_else(|| not_set().map(|words| Refusal { words, finding: Finding::NotSet }))
+    let altered = || {
+        let words = report.altered.values().next()?.clone();
+        Some(Refusal { words, finding: Finding::Altered(report.altered.keys().cloned().collect()) })
+    };
+    refused.or_else(|| not_set().map(|words| Refusal { words, finding: Finding::NotSet })).or_else(altered)
 }
 
 /// What was said, by member.
@@ -97,13 +103,18 @@ fn unused(facts: &Facts, words: Option<&Option<Refusal>>, other_image: bool) -> 
     let differs = |name: &&String| *name != COMPRESSION;
     let is_live = |name: &String| types::config::parameter(name).is_some_and(|one| one.class == Class::Live);
     facts.unlike.keys().find(differs)?;
-    match words.map(|words| words.as_ref().map(|refusal| refusal.finding)) {
+    let still = |name: &&String| differs(name) && is_live(name);
+    match words.map(|words| words.as_ref().map(|refusal| &refusal.finding)) {
         None | Some(Some(Finding::NotSet)) => Some(Unused::Pending),
         // The first to be restarted tells.
         Some(Some(Finding::Undecided)) => None,
         Some(Some(Finding::Refused)) => (!other_image).then_some(Unused::Refused),
+        // It is in use; the others may be on their way.
+        Some(Some(Finding::Altered(names))) => {
+            facts.unlike.keys().filter(still).any(|name| !names.contains(name)).then_some(Unused::Pending)
+        }
         // What only a start changes will never come by waiting.
-        Some(None) => facts.unlike.keys().filter(differs).any(is_live).then_some(Unused::Pending),
+        Some(None) => facts.unlike.keys().any(|name| still(&name)).then_some(Unused::Pending),
     }
 }
 
@@ -163,6 +174,10 @@ mod tests {
         assert_eq!(told(&facts, None, false), None, "only a restart brings it");
         facts.unlike.insert("maxclients".to_owned(), "100".to_owned());
         assert_eq!(told(&facts, None, false), Some(Unused::Pending));
+        let altered = || Some(Finding::Altered(BTreeSet::from(["maxclients".to_owned()])));
+        assert_eq!(told(&facts, altered(), false), None, "it is in use, as far as the machine goes");
+        facts.unlike.insert("timeout".to_owned(), "0".to_owned());
+        assert_eq!(told(&facts, altered(), false), Some(Unused::Pending), "another one is on its way");
     }
 
     #[test]
