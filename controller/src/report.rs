@@ -7,6 +7,7 @@ mod conditions;
 mod half_moved;
 mod left;
 mod members;
+mod older;
 mod parameters;
 mod sites;
 mod verdict;
@@ -158,7 +159,7 @@ fn endpoints(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<String> {
     }
 }
 
-/// What is waited for, with the words of those who could start what has not started.
+/// What is waited for, with the words of those who could start what has not started, and why an older replica gets no copy.
 fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
     let cluster = seeing.cluster.metadata.name.as_deref().unwrap_or_default();
     seeing.plan.waiting.iter().map(move |reason| {
@@ -190,7 +191,8 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Ghost { .. } => None,
         };
         let refused = |pod| seeing.probed.refused.get(pod).map(|refusal| &refusal.words);
-        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| refused(pod)));
+        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| refused(pod))).cloned();
+        let why = why.or_else(|| older::why(seeing.probed, reason));
         let told = reason.of(cluster);
         why.map_or_else(|| told.to_string(), |why| format!("{told} ({why})"))
     })
@@ -209,11 +211,10 @@ fn plan_status(seeing: Seeing<'_>) -> Option<PlanStatus> {
 
 /// The versions that members report, the lowest first. Another engine counts its versions in its own way.
 fn by_version(resolved: &Resolved, probed: &Probed) -> impl DoubleEndedIterator<Item = String> {
-    let parts = |version: &str| version.split('.').map(|part| part.parse::<u32>().unwrap_or(0)).collect::<Vec<_>>();
     let of_engine = probed.facts.values().filter(|facts| facts.engine == resolved.engine);
     let versions = of_engine.map(|facts| facts.version.as_str()).filter(|version| !version.is_empty());
     let mut versions: Vec<&str> = versions.collect();
-    versions.sort_by_key(|version| parts(version));
+    versions.sort_by_key(|version| older::parts(version));
     versions.into_iter().map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 

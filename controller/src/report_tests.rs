@@ -282,6 +282,22 @@ fn a_parameter_that_an_engine_lowers_is_in_use_and_is_told_as_that() {
 }
 
 #[test]
+fn a_replica_that_is_older_than_its_primary_is_told_with_both_versions() {
+    let mut scene = Scene::healthy();
+    let (old, new) = (Pod::new(0, 1), Pod::new(0, 0));
+    node(&mut scene.probed, 0, 1).role = out_of_sync(id(0, 0));
+    scene.plan.waiting = vec![Waiting::Sync { pod: old, link_up: false, lag_bytes: 0 }];
+    let text = "replica 0-1 is not in sync: its link to the primary is down";
+    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
+    scene.probed.facts.get_mut(&new).unwrap().version = "8.0.2".to_owned();
+    let why = "(it runs 7.0.15, which may not load what its primary 0-0 with 8.0.2 sends, until it is restarted)";
+    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", &format!("{text} {why}")));
+    // The other way round nothing stands in the way of a copy.
+    scene.probed.facts.get_mut(&old).unwrap().version = "8.0.10".to_owned();
+    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
+}
+
+#[test]
 fn what_differs_for_the_time_of_a_step_or_until_a_restart_is_told_elsewhere() {
     let mut scene = Scene::healthy();
     let (pod, yes) = (Pod::new(0, 1), || "yes".to_owned());

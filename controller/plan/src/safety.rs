@@ -146,6 +146,20 @@ pub(crate) fn keeps(scene: &Scene<'_>, live: &Live<'_>) -> bool {
     live.node.disk_current || !scene.desired.restart_keeps_data
 }
 
+/// A replica that waits for its own restart, holds no key, and is not in sync although its primary serves. Where that one is newer it gets
+/// a copy only once it is restarted: an older server throws away what it holds, and then cannot load what a newer one sends. Whatever the
+/// reason is, it has nothing that a restart could take away; who holds a key is never meant.
+pub(crate) fn is_left_behind(scene: &Scene<'_>, pod: Pod) -> bool {
+    let Some(member) = scene.observed.members.get(&pod).filter(|_| scene.is_wanted(pod)) else { return false };
+    let Seen::Node(node) = &member.seen else { return false };
+    let Some(lead) = scene.lead(pod.shard) else { return false };
+    let serves = lead.node.state_ok && !lead.node.loading && !scene.is_terminating(lead.pod);
+    let is_empty = node.keys == 0 && !node.loading;
+    let lacks_a_copy =
+        matches!(&node.role, Role::Replica { of, link_up: false, misled: false, .. } if *of == lead.node.id);
+    member.outdated && !member.terminating && is_empty && lacks_a_copy && serves
+}
+
 /// The copy lacks no more than the last moments of its primary: by the time the primary lived without it, and by the bytes that are
 /// known to be missing.
 pub(crate) fn is_whole(scene: &Scene<'_>, replica: &Live<'_>) -> bool {

@@ -186,6 +186,8 @@ pub enum ReleaseHow {
 pub enum RestartAs {
     /// A node with this identity that owns no slot.
     Replica(NodeId),
+    /// A node with this identity that owns no slot and holds no key, whatever it follows.
+    Empty(NodeId),
     /// A node with this identity that is its shard's only copy, and whose data survives a restart.
     OnlyCopy(NodeId),
     /// A pod whose Redis does not run.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::support::Planner;
 use crate::support::history::{
     Event, Setting, brutal, live_through, partings, peaceful, reversals, rolls, rough, setting, stale, unlinked,
+    upgrades,
 };
 use plan::{
     Desired, Gap, Limits, Member, Node, Observed, PeerRole, Plan, Pod, ReleaseHow, RestartAs, Role, Seen, Site, Step,
@@ -131,6 +132,16 @@ fn rolling_on_over_refused_parameters_is_caught() {
         sound(desired, &blind, limits)
     }
     is_caught("who does not use the parameters is not seen", broken, rolls);
+}
+
+#[test]
+fn waiting_for_copies_that_never_come_is_caught() {
+    fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
+        let mut plan = plan::plan(desired, observed, limits);
+        plan.steps.retain(|step| !matches!(step, Step::Restart { expect: RestartAs::Empty(_), .. }));
+        plan
+    }
+    is_caught("one that waits for copies that never come", broken, upgrades);
 }
 
 #[test]

@@ -3,7 +3,9 @@
 //!
 //! `KUN_SOAK` multiplies the number of histories and `KUN_PLAN_SEED` sets their seed (`make soak`); a failure prints the shortest history that fails.
 
-use crate::support::history::{brutal, live_through, partings, peaceful, rolls, rough, setting, stale, unlinked};
+use crate::support::history::{
+    brutal, live_through, partings, peaceful, rolls, rough, setting, stale, unlinked, upgrades,
+};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -81,6 +83,16 @@ proptest! {
         let is_blocked = plan.waiting.iter().any(|why| matches!(why, plan::Waiting::Parameters { .. }));
         prop_assert!(!is_blocked, "{:?}", plan);
         if plan.is_satisfied() {
+            run.everything_reads_back().map_err(TestCaseError::fail)?;
+        }
+    }
+
+    /// Versions change while members fail: replicas that are too old for their primaries do not stay without a copy.
+    #[test]
+    fn upgrades_leave_nobody_behind(setting in setting(), history in prop::collection::vec(upgrades(), 0..30)) {
+        let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
+        if plan.is_satisfied() {
+            prop_assert!(run.world.homes.values().all(|home| home.version == run.world.version));
             run.everything_reads_back().map_err(TestCaseError::fail)?;
         }
     }

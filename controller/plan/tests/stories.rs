@@ -208,6 +208,37 @@ fn a_rolling_restart_replaces_every_pod_and_keeps_every_key() {
 }
 
 #[test]
+fn an_upgrade_goes_on_past_a_replica_that_is_too_old_for_its_primary() {
+    for (replicas, volumes) in [(1, true), (1, false), (2, true), (2, false)] {
+        let mut desired = Desired::cluster(3, replicas);
+        desired.restart_keeps_data = volumes;
+        let mut run = Run::created(desired, volumes);
+        run.world.upgrade();
+        let old = Pod::new(0, 0);
+        let is_new = |run: &Run, pod: Pod| {
+            run.world.homes[&pod].version == 1 && run.world.up(pod).is_some_and(|server| server.is_synced())
+        };
+        while !(1..=replicas).all(|ordinal| is_new(&run, Pod::new(0, ordinal))) {
+            run.round(usize::MAX, false).unwrap();
+            run.tick(2);
+        }
+        // A new replica takes over while the primary hangs.
+        run.cut_off(old);
+        run.tick(6);
+        run.rejoin_all();
+        run.tick(6);
+        let server = run.world.up(old).unwrap();
+        assert!(
+            server.follows().is_some() && !server.is_synced() && server.data.is_empty(),
+            "{}",
+            run.world.describe()
+        );
+        assert!(settle(&mut run).is_satisfied(), "{replicas} replicas, volumes {volumes}");
+        assert!(run.world.homes.values().all(|home| home.version == 1));
+    }
+}
+
+#[test]
 fn a_roll_stops_at_the_first_member_whose_parameters_are_refused() {
     for (replicas, first) in [(1, Pod::new(0, 1)), (0, Pod::new(0, 0))] {
         let mut run = Run::created(Desired::cluster(3, replicas), true);

@@ -503,6 +503,44 @@ fn a_restart_waits_until_everybody_is_in_sync() {
     row(&supervised, &text, &[wait]);
 }
 
+/// Three shards whose members 0-1 and 2-1 are outdated, out of sync, and hold nothing.
+fn left_behind() -> Observed {
+    let mut observed = layout(&THREE.replacen("r0-0", "r0-0~!", 1).replacen("r2-0", "r2-0~!", 1));
+    for place in ["0-1", "2-1"] {
+        at(&mut observed, place).keys = 0;
+    }
+    observed
+}
+
+#[test]
+fn an_outdated_replica_that_holds_nothing_is_restarted_before_it_is_in_sync() {
+    let wanted = Desired::cluster(3, 1);
+    let waits =
+        ["0-1", "2-1"].map(|pod| format!("waits: replica {pod} is not in sync: its link to the primary is down"));
+    let one_at_a_time = ["restart 0-1", waits[0].as_str(), waits[1].as_str()];
+    assert_eq!(told(&wanted, &left_behind()), one_at_a_time);
+    let restart = |change: fn(&mut Observed)| {
+        let mut observed = left_behind();
+        change(&mut observed);
+        told(&wanted, &observed).into_iter().find(|line| line.starts_with("restart"))
+    };
+    assert_eq!(restart(|_| {}).as_deref(), Some("restart 0-1"));
+    // Another member is not in sync for another reason, or holds something: who knows whether anybody else has it.
+    assert_eq!(restart(|seen| at(seen, "2-1").keys = 1), None);
+    assert_eq!(restart(|seen| seen.members.get_mut(&pod("2-1")).unwrap().outdated = false), None);
+    // It is just getting its copy, or its primary cannot give it any.
+    assert_eq!(restart(|seen| at(seen, "0-1").loading = true), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").loading = true), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").state_ok = false), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").disk_current = false), None);
+    assert_eq!(restart(|seen| seen.members.get_mut(&pod("0-0")).unwrap().terminating = true), None);
+    // A primary that is outdated, too, may still be the newer one of the two.
+    assert_eq!(
+        restart(|seen| seen.members.get_mut(&pod("0-0")).unwrap().outdated = true).as_deref(),
+        Some("restart 0-1")
+    );
+}
+
 #[test]
 fn a_replica_that_connects_to_where_its_primary_was_is_told_again_whom_it_follows() {
     let text = THREE.replacen("r2-0", "r2-0^", 1);

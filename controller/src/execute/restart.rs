@@ -51,6 +51,7 @@ pub(super) async fn restart(world: World<'_>, nodes: &Nodes, pod: plan::Pod, exp
     }
     match expect {
         RestartAs::Replica(id) => is_spare(world, nodes, Who { pod, id }).await?,
+        RestartAs::Empty(id) => holds_nothing(world, nodes, Who { pod, id }).await?,
         RestartAs::OnlyCopy(id) => still_there(world, nodes, Who { pod, id }).await?,
         RestartAs::NotRunning => redis_is_down(world, &container_of(&live), &place.name).await?,
     }
@@ -86,6 +87,13 @@ async fn is_spare(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error
             "the link of {who} to its primary is {link:?}, not connected: it may hold the only copy of its shard"
         ))),
     }
+}
+
+/// A restart takes no key away, whoever else has one.
+async fn holds_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
+    let mut redis = owns_nothing(world, nodes, who).await?;
+    let keys: u64 = count_keys(&mut redis, &plan::SlotSet::all()).await?.values().sum();
+    if keys == 0 { Ok(()) } else { Err(refused(format!("{who} holds {keys} keys by now"))) }
 }
 
 async fn still_there(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {

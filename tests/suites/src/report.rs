@@ -71,9 +71,6 @@ impl Report {
     }
 
     pub(crate) fn show(&self) {
-        for (suite, why) in &self.failures {
-            say(&format!("\n{}FAILED: {suite}{}, all of it in target/test/{suite}.log\n{why}", RED.0, RED.1));
-        }
         say("\n seconds      cpu  budget  tests  what");
         for (phase, seconds) in &self.phases {
             say(&format!("{seconds:8.1}        –       –      –  {phase}"));
@@ -90,6 +87,10 @@ impl Report {
         say("\nthe slowest tests");
         for (test, seconds) in &self.slowest {
             say(&format!("{seconds:8.1}  {test}"));
+        }
+        // Last, because many a record of a run keeps no more than its end.
+        for (suite, why) in &self.failures {
+            say(&format!("\n{}FAILED: {suite}{}, all of it in target/test/{suite}.log\n{why}", RED.0, RED.1));
         }
         if self.ignored > 0 {
             say(&format!("\n{} tests were left out, which CI does not allow", self.ignored));
@@ -138,11 +139,13 @@ fn timed(suite: &Ended) -> impl Iterator<Item = (String, f64)> {
     suite.outcome.tests.iter().filter_map(|test| Some((format!("{} {}", suite.name, test.name), test.seconds?)))
 }
 
-/// What a suite said of its failures: from the first mention on, or else its end.
+/// What a suite said of its failures: Rust's harness gathers them at its end; programs without it tell what happened just before they
+/// say that a test failed.
 fn why(suite: &Ended) -> String {
     let lines: Vec<&str> = suite.printed.lines().collect();
-    let is_told = |line: &&str| line.trim() == "failures:" || line.contains(" ... FAILED: ");
-    let from = lines.iter().position(is_told).unwrap_or_else(|| lines.len().saturating_sub(TAIL));
+    let gathered = lines.iter().position(|line| line.trim() == "failures:");
+    let failed = || lines.iter().position(|line| line.contains(" ... FAILED: ")).map(|at| at.saturating_sub(TAIL / 2));
+    let from = gathered.or_else(failed).unwrap_or_else(|| lines.len().saturating_sub(TAIL));
     lines
         .iter()
         .skip(from)
@@ -182,6 +185,17 @@ mod tests {
         let over: Vec<_> = report.suites.iter().map(|row| (row.suite.as_str(), row.is_over)).collect();
         assert_eq!(over, [("b", true), ("a", false)]);
         assert!(!report.is_well(false));
+    }
+
+    #[test]
+    fn what_led_to_a_failure_is_shown_wherever_the_program_tells_it() {
+        let before: Vec<String> = (0..100).map(|number| format!("line {number}")).collect();
+        let plain = [before.join("\n").as_str(), "s: test x ... FAILED: no", "after"].join("\n");
+        let told = why(&ended("a", 1, false, &plain));
+        assert_eq!((told.lines().next(), told.lines().last()), (Some("line 70"), Some("after")));
+        let harness = [before.join("\n").as_str(), "failures:", "---- x stdout ----", "why"].join("\n");
+        assert_eq!(why(&ended("a", 1, false, &harness)), "failures:\n---- x stdout ----\nwhy");
+        assert_eq!(why(&ended("a", 1, false, &before.join("\n"))).lines().next(), Some("line 40"));
     }
 
     #[test]

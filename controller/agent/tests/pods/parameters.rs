@@ -59,6 +59,10 @@ async fn refused(cluster: &Cluster) -> Option<String> {
     cluster.report(&cluster.pods[0]).await.and_then(|report| report.refused)
 }
 
+async fn altered(cluster: &Cluster) -> Option<BTreeMap<String, String>> {
+    cluster.report(&cluster.pods[0]).await.map(|report| report.altered)
+}
+
 /// Whether what is told is the engine's answer.
 async fn is_settled(cluster: &Cluster) -> Option<bool> {
     cluster.report(&cluster.pods[0]).await.and_then(|report| report.settled)
@@ -130,13 +134,14 @@ async fn a_trial_that_ends_without_a_word_on_the_configuration_is_repeated() {
 async fn a_fresh_pod_uses_what_its_engine_alters_and_tells_it() {
     let mut cluster = on_a_picky_machine(76, one("databases", "1000")).await;
     assert_eq!(shows(&cluster.pods[0], "databases").await, "16");
-    let told = "databases 1000: it makes \"16\" of it";
-    eventually("it is told", async || refused(&cluster).await.as_deref() == Some(told)).await;
+    let told = one("databases", "databases 1000: it makes \"16\" of it");
+    eventually("it is told", async || altered(&cluster).await.as_ref() == Some(&told)).await;
+    assert_eq!(refused(&cluster).await, None);
     // What it alters already keeps nobody from changing the rest.
     cluster.config.parameters.insert("timeout".to_owned(), "5".to_owned());
     cluster.write_config(&cluster.pods[0].dir);
     eventually("the rest is used", async || shows(&cluster.pods[0], "timeout").await == "5").await;
-    assert_eq!(refused(&cluster).await.as_deref(), Some(told));
+    assert_eq!((altered(&cluster).await, refused(&cluster).await), (Some(told), None));
 }
 
 /// A new pod on the volume of one that held a key, on a picky machine, with these parameters.

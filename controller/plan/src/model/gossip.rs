@@ -274,7 +274,11 @@ impl World {
         }
     }
 
-    /// Replicas copy what their primaries have.
+    fn version_at(&self, pod: Pod) -> u64 {
+        self.homes.get(&pod).map_or(0, |home| home.version)
+    }
+
+    /// Replicas copy what their primaries have. As a new replica of a newer primary an older server takes nothing.
     fn replicate(&mut self, luck: &mut Luck) {
         for pod in self.running() {
             // The disk catches up with what a full synchronisation brought.
@@ -295,6 +299,7 @@ impl World {
             let is_heard =
                 self.place_of(primary).and_then(|from| self.homes.get(&from)).is_some_and(|home| !home.cut_off);
             let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset));
+            let is_newer = source.is_some_and(|from| self.version_at(from) > self.version_at(pod));
             let slow = luck.fails(3);
             let Some(server) = self.up_mut(pod) else { continue };
             let Role::Replica { synced, link_up, offset, lag_bytes, gap, .. } = &mut server.role else { continue };
@@ -308,6 +313,15 @@ impl World {
                 Some((data, newest)) => {
                     // What it lacks may still be had from its primary's backlog, or not.
                     let is_full = !*synced || gap.missed_millis > 0 && luck.fails(2);
+                    if is_full && is_newer {
+                        // It throws away what it has before it finds that it cannot load the rest, and begins anew.
+                        (*synced, *link_up) = (false, false);
+                        let before = core::mem::take(&mut server.data);
+                        if !before.is_empty() {
+                            server.stored.get_or_insert(before);
+                        }
+                        continue;
+                    }
                     (*synced, *link_up, *offset, *lag_bytes, *gap) = (true, true, newest, 0, Gap::default());
                     let before = core::mem::replace(&mut server.data, data);
                     if is_full {

@@ -213,6 +213,8 @@ pub struct Home {
     pub unlinked: bool,
     /// Made from an old template.
     pub outdated: bool,
+    /// What its server runs: a newer one can load what an older one sends, and not the other way round.
+    pub version: u64,
     /// Its pod is being deleted.
     pub terminating: bool,
     /// The running server, or what its files hold.
@@ -262,6 +264,8 @@ pub struct World {
     pub seen: BTreeMap<NodeId, u64>,
     /// No engine starts with the parameters that the user wants.
     pub refuses: bool,
+    /// What the servers of new pods run.
+    pub version: u64,
     /// Failovers asked for: shard → tick.
     pub asked: BTreeMap<u16, u64>,
     /// Elections won or asked for: shard → tick.
@@ -287,6 +291,7 @@ impl World {
             excused: BTreeSet::new(),
             seen: BTreeMap::new(),
             refuses: false,
+            version: 0,
             asked: BTreeMap::new(),
             won: BTreeMap::new(),
             counter: 0,
@@ -324,6 +329,7 @@ impl World {
                 cut_off,
                 unlinked,
                 outdated,
+                version: 0,
                 terminating,
                 server,
                 address,
@@ -396,6 +402,7 @@ impl World {
             cut_off,
             unlinked,
             outdated,
+            version: self.version,
             terminating,
             server,
             address,
@@ -485,6 +492,12 @@ impl World {
         for home in self.homes.values_mut().filter(|home| home.process == Process::Up) {
             home.unused.get_or_insert(Unused::Pending);
         }
+    }
+
+    /// A person asks for the next version.
+    pub fn upgrade(&mut self) {
+        self.version += 1;
+        self.homes.values_mut().for_each(|home| home.outdated = true);
     }
 
     /// Agents try the parameters that are not in use beside their servers, and use them or tell what came of it.

@@ -353,6 +353,9 @@ impl World {
         let running = self.up(pod);
         let holds = match expect {
             RestartAs::Replica(id) => running.is_some_and(|server| server.id == id && server.slots().is_empty()),
+            RestartAs::Empty(id) => {
+                running.is_some_and(|server| server.id == id && server.slots().is_empty() && server.keys() == 0)
+            }
             RestartAs::OnlyCopy(id) => running.is_some_and(|server| server.id == id),
             RestartAs::NotRunning => running.is_none(),
         };

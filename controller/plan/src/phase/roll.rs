@@ -1,6 +1,8 @@
-//! Rolling restart: one shard at a time, replicas first, then a planned hand-over, then the old primary; each only when all is calm.
+//! Rolling restart: one shard at a time, replicas first, then a planned hand-over, then the old primary; each only when all is calm. First of
+//! all come replicas that may get a copy only by their restart.
 
 use alloc::vec::Vec;
+use core::cmp::Reverse;
 
 use crate::observed::{Pod, Seen, Unused};
 use crate::phase::{Flow, operate};
@@ -11,16 +13,19 @@ use crate::step::{RestartAs, Step};
 
 pub(crate) fn roll(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let shards: Vec<u16> = (0..scene.desired.shards).filter(|shard| is_outdated(scene, *shard)).collect();
-    if !shards.is_empty()
-        && is_calm(plan)
-        && let Some(wait) = unproven(scene)
-    {
-        plan.waiting.push(wait);
-        return Flow::On;
+    if !shards.is_empty() && is_calm(scene, plan) {
+        if let Some(wait) = unproven(scene) {
+            plan.waiting.push(wait);
+            return Flow::On;
+        }
+        if let Some(replica) = left_behind(scene) {
+            catch_up(scene, plan, &replica);
+            return Flow::On;
+        }
     }
     let mut disturbed = 0;
     for shard in shards {
-        if disturbed >= scene.limits.disturbed_shards.max(1) || !is_calm(plan) {
+        if disturbed >= scene.limits.disturbed_shards.max(1) || !is_calm(scene, plan) {
             break;
         }
         let before = (plan.steps.len(), plan.refused.len());
@@ -30,11 +35,12 @@ pub(crate) fn roll(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     Flow::On
 }
 
-/// What a person has to decide, moves that are paused, and those that wait for room, which may come with a restart, do not stand in the
-/// way; whatever else is waited for does.
-fn is_calm(plan: &Plan) -> bool {
+/// What a person has to decide, moves that are paused, those that wait for room, which may come with a restart, and replicas that have
+/// to be restarted themselves do not stand in the way; whatever else is waited for does.
+fn is_calm(scene: &Scene<'_>, plan: &Plan) -> bool {
     plan.waiting.iter().all(|reason| match reason {
         Waiting::Room { half_moved, .. } => !half_moved,
+        Waiting::Sync { pod, .. } => safety::is_left_behind(scene, *pod),
         reason => matches!(reason, Waiting::MigrationPaused { .. } | Waiting::Approval { .. }),
     })
 }
@@ -58,6 +64,20 @@ fn is_outdated(scene: &Scene<'_>, shard: u16) -> bool {
 
 fn outdated(scene: &Scene<'_>, pod: Pod) -> bool {
     scene.observed.members.get(&pod).is_some_and(|member| member.outdated)
+}
+
+/// The next of those that wait for a copy that may never come: of the first shard the highest ordinal.
+fn left_behind<'a>(scene: &Scene<'a>) -> Option<Live<'a>> {
+    let found = scene.live.iter().copied().filter(|live| safety::is_left_behind(scene, live.pod));
+    found.min_by_key(|live| (live.pod.shard, Reverse(live.pod.ordinal)))
+}
+
+/// It holds nothing, but while it is away its primary has to survive a restart as beside any other.
+fn catch_up(scene: &Scene<'_>, plan: &mut Plan, replica: &Live<'_>) {
+    match scene.lead(replica.pod.shard).filter(|lead| !safety::keeps(scene, lead)) {
+        Some(lead) => plan.waiting.push(Waiting::Disk { pod: lead.pod }),
+        None => plan.steps.push(Step::Restart { pod: replica.pod, expect: RestartAs::Empty(replica.node.id) }),
+    }
 }
 
 /// The next restart or hand-over of one shard, whose members are all in sync.

@@ -44,7 +44,7 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
             }
             Step::Stabilise { slots, .. } => check(!slots.is_empty(), || format!("{step}: nothing"))?,
             Step::Failover { how: FailoverHow::Coordinated, replica, .. } => disturbed.extend([replica.pod.shard]),
-            Step::Restart { pod, expect: RestartAs::Replica(_) | RestartAs::OnlyCopy(_) } => {
+            Step::Restart { pod, expect: RestartAs::Replica(_) | RestartAs::Empty(_) | RestartAs::OnlyCopy(_) } => {
                 disturbed.extend([pod.shard])
             }
             Step::Restart { expect: RestartAs::NotRunning, .. } | Step::Failover { how: FailoverHow::Force, .. } => {}

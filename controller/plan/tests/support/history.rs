@@ -20,6 +20,8 @@ pub enum Event {
     Replicas(u16),
     Pause(bool),
     Outdate(u8),
+    /// A person asks for the next version.
+    Upgrade,
     FailOver {
         shard: u16,
         candidate: Option<u16>,
@@ -135,6 +137,17 @@ pub fn rolls() -> impl Strategy<Value = Event> {
     ]
 }
 
+/// Versions change, and replicas of the old one get primaries of the new one.
+pub fn upgrades() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => partings(),
+        2 => Just(Event::Upgrade),
+        1 => any::<u8>().prop_map(Event::Wipe),
+        2 => Just(Event::Write),
+        4 => (2_u32..6).prop_map(|ticks| Event::Round { most: usize::MAX, stale: false, ticks }),
+    ]
+}
+
 /// From none that is known to more than there are shards.
 const SITES: u64 = 6;
 
@@ -185,6 +198,7 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
                 home.outdated |= places >> (index % 8) & 1 == 1;
             }
         }
+        Event::Upgrade => run.world.upgrade(),
         Event::FailOver { shard, candidate, force, accept_data_loss } => {
             let from = run.world.homes.iter().find_map(|(pod, home)| {
                 let server = home.server.as_ref().filter(|server| pod.shard == *shard && !server.slots().is_empty());
