@@ -59,6 +59,11 @@ impl Explanations {
         Ok(Self { rows: rows.into_iter().map(|row| (row, Vec::new())).collect() })
     }
 
+    /// True if a row explains the difference.
+    pub(crate) fn explains(&self, place: &Place, difference: &Difference) -> bool {
+        self.rows.iter().any(|(row, _)| row.explains(place, difference))
+    }
+
     /// True if a row explains the difference; the row is then needed.
     pub(crate) fn explain(&mut self, place: &Place, difference: &Difference) -> bool {
         let row = self.rows.iter_mut().find(|(row, _)| row.explains(place, difference));

@@ -40,35 +40,51 @@ impl Report {
         Self { explanations, without_managed_fields, requests: 0, explained: 0, unexplained: Vec::new() }
     }
 
-    /// Compares one scenario's outcomes and returns the text of what is not explained.
-    pub(crate) fn add(&mut self, family: &str, scenario: &str, oracle: &[Outcome], ours: &[Outcome]) -> String {
-        let (mut text, mut astray) = (String::new(), false);
+    /// What is not explained of one scenario's outcomes, as a text; empty if everything is.
+    pub(crate) fn told(&self, family: &str, scenario: &str, oracle: &[Outcome], ours: &[Outcome]) -> String {
+        let mut text = String::new();
         for (one, other) in oracle.iter().zip(ours) {
-            self.requests += 1;
-            let (mut one_value, mut other_value) = (one.value.clone(), other.value.clone());
-            if self.without_managed_fields {
-                strip_managed_fields(&mut one_value);
-                strip_managed_fields(&mut other_value);
-            }
             let place = Place { family: family.to_owned(), scenario: scenario.to_owned(), step: one.step.clone() };
-            let found = differences_of_answers(&one_value, &other_value);
-            for difference in found {
-                if self.explanations.explain(&place, &difference) {
-                    self.explained += 1;
+            for difference in self.found(one, other) {
+                if self.explanations.explains(&place, &difference) {
                     continue;
                 }
                 let (oracle, ours) = (shown(&difference.oracle), shown(&difference.ours));
-                let at = &difference.pointer;
+                let (step, at) = (&one.step, &difference.pointer);
                 let _ = writeln!(
                     text,
-                    "{family} / {scenario} / {}\n  {at}\n    oracle {oracle}\n    ours   {ours}",
-                    one.step
+                    "{family} / {scenario} / {step}\n  {at}\n    oracle {oracle}\n    ours   {ours}"
                 );
-                self.unexplained.push(Unexplained { place: place.clone(), difference, follows: astray });
             }
-            astray |= summary(&one_value) != summary(&other_value);
         }
         text
+    }
+
+    /// Counts one scenario's outcomes.
+    pub(crate) fn add(&mut self, family: &str, scenario: &str, oracle: &[Outcome], ours: &[Outcome]) {
+        let mut astray = false;
+        for (one, other) in oracle.iter().zip(ours) {
+            self.requests += 1;
+            let place = Place { family: family.to_owned(), scenario: scenario.to_owned(), step: one.step.clone() };
+            for difference in self.found(one, other) {
+                if self.explanations.explain(&place, &difference) {
+                    self.explained += 1;
+                } else {
+                    self.unexplained.push(Unexplained { place: place.clone(), difference, follows: astray });
+                }
+            }
+            astray |= summary(&one.value) != summary(&other.value);
+        }
+    }
+
+    /// What differs between the answers to one request.
+    fn found(&self, one: &Outcome, other: &Outcome) -> Vec<Difference> {
+        let (mut one, mut other) = (one.value.clone(), other.value.clone());
+        if self.without_managed_fields {
+            strip_managed_fields(&mut one);
+            strip_managed_fields(&mut other);
+        }
+        differences_of_answers(&one, &other)
     }
 
     /// Explanations that explained nothing.
