@@ -51,10 +51,8 @@ impl Report {
                 }
                 let (oracle, ours) = (shown(&difference.oracle), shown(&difference.ours));
                 let (step, at) = (&one.step, &difference.pointer);
-                let _ = writeln!(
-                    text,
-                    "{family} / {scenario} / {step}\n  {at}\n    oracle {oracle}\n    ours   {ours}"
-                );
+                let _ =
+                    writeln!(text, "{family} / {scenario} / {step}\n  {at}\n    oracle {oracle}\n    ours   {ours}");
             }
         }
         text
