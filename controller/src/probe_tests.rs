@@ -158,8 +158,8 @@ fn what_the_cache_keeps_of_a_pod_says_as_much_of_its_place_as_the_whole_pod() {
         let mut kept = whole.clone();
         kept.prune();
         assert_ne!(kept, whole);
-        let [whole, kept] = [whole, kept]
-            .map(|pod| place::place("orders-0-0".to_owned(), Some(&pod), marks.get(&0), &BTreeMap::new()));
+        let [whole, kept] =
+            [whole, kept].map(|pod| place::place("orders-0-0".to_owned(), Some(&pod), marks.get(&0), &BTreeMap::new()));
         assert_eq!(kept, whole);
         assert_eq!((kept.outdated, kept.other_image), (true, is_other));
     }
