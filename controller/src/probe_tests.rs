@@ -177,6 +177,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         serves: None,
         refused: None,
         settled: None,
+        link_loss_late_millis: None,
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
     }
@@ -257,6 +258,7 @@ fn an_election_is_a_role_won_or_a_new_epoch_or_a_past_that_is_not_known() {
         offset: 0,
         lag_bytes: 0,
         gap: plan::Gap::default(),
+        stands: plan::Stands::ByItself,
     };
     let elected = |looks: Vec<(plan::Role, u64, bool)>| {
         let mut memory = Memory::default();

@@ -15,6 +15,10 @@ main() {
         echo "noise: missing: root, to freeze a file system and to take processors from others" >&2
         exit 1
     }
+    [[ "${NOISE_SEED:-1}" =~ ^[0-9]+$ ]] || {
+        echo "noise: NOISE_SEED is a number, not ${NOISE_SEED@Q}" >&2
+        exit 1
+    }
     chrt --fifo 50 true || {
         echo "noise: missing: the right to a real-time class (chrt --fifo), to take processors from others" >&2
         exit 1

@@ -35,6 +35,11 @@ pub struct Promotion {
     /// Its primary was seen to live on without the link for longer than a whole copy allows. Later looks may say less again: a primary's last
     /// answer may be older than its end.
     was_left: bool,
+    /// The link was up in the last look.
+    was_up: bool,
+    /// By how much Redis may have noticed too late that the link was lost: it was up before it stood still, and down afterwards. `None`: it
+    /// was never up.
+    late: Option<Duration>,
 }
 
 impl Promotion {
@@ -42,7 +47,9 @@ impl Promotion {
     /// answered the last look. Explicit `CLUSTER FAILOVER` is not affected.
     pub fn decide(&mut self, look: &Look, since_last: Duration) -> Option<bool> {
         // Whoever stood still does not know what happened meanwhile.
-        self.was_alone |= since_last > MISSED;
+        let stood_still = Some(since_last).filter(|since| *since > MISSED);
+        self.was_alone |= stood_still.is_some();
+        self.note_link(look, stood_still);
         let allowed = match look.info.get("role") {
             Some("slave") => self.is_whole(look),
             // A primary cannot be promoted; when it becomes a replica it has to sync first.
@@ -52,6 +59,25 @@ impl Promotion {
             }
         };
         (allowed != self.allowed).then_some(!allowed)
+    }
+
+    /// When the link was lost Redis tells, unless it stood still: then it was at most this much earlier. Others know how long the primary
+    /// lived on; with both, the controller may order what Redis is not let do by itself.
+    #[must_use]
+    pub const fn late(&self) -> Option<Duration> {
+        self.late
+    }
+
+    fn note_link(&mut self, look: &Look, stood_still: Option<Duration>) {
+        let is_replica = look.info.get("role") == Some("slave");
+        let is_up = is_replica && look.info.get("master_link_status") == Some("up");
+        self.late = match (is_replica, is_up, stood_still) {
+            (false, _, _) => None,
+            (true, true, _) => Some(Duration::ZERO),
+            (true, false, Some(since)) if self.was_up => Some(since),
+            (true, false, _) => self.late,
+        };
+        self.was_up = is_up;
     }
 
     /// Redis was told.
@@ -172,6 +198,25 @@ mod tests {
         assert_eq!(promotion.decide(&replica("10.0.0.1", Some(0), 0, 0), second * 10), Some(true));
         promotion.applied(true);
         assert_eq!(promotion.decide(&up("10.0.0.1"), second * 10), Some(false));
+    }
+
+    #[test]
+    fn how_late_a_lost_link_was_noticed_is_known_once_it_was_up() {
+        let (a, second) = ("10.0.0.1", Duration::from_secs(1));
+        let mut promotion = Promotion::default();
+        let mut late = |look: &Look, since| {
+            let _ = promotion.decide(look, since);
+            promotion.late()
+        };
+        assert_eq!(late(&replica(a, Some(5), 0, 0), second), None, "it was never up");
+        assert_eq!(late(&up(a), second), Some(Duration::ZERO));
+        assert_eq!(late(&replica(a, Some(0), 0, 0), second), Some(Duration::ZERO));
+        // It was lost before.
+        assert_eq!(late(&replica(a, Some(9), 0, 0), second * 9), Some(Duration::ZERO));
+        assert_eq!(late(&up(a), second), Some(Duration::ZERO));
+        assert_eq!(late(&replica(a, Some(0), 0, 0), second * 9), Some(second * 9), "it may have been lost at any time");
+        assert_eq!(late(&replica(a, Some(1), 0, 0), second), Some(second * 9));
+        assert_eq!(late(&Look { info: Info::parse("role:master\n"), ..up(a) }, second), None);
     }
 
     #[test]

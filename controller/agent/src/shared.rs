@@ -85,6 +85,7 @@ impl Shared {
                 serves: None,
                 refused: None,
                 settled: None,
+                link_loss_late_millis: None,
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
             }),

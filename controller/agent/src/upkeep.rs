@@ -147,7 +147,9 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         {
             keeper.note(shared, service);
             let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
-            if let Some(forbidden) = promotion.decide(&look, since_last) {
+            let forbidden = promotion.decide(&look, since_last);
+            tell_late(shared, promotion.late());
+            if let Some(forbidden) = forbidden {
                 let value = if forbidden { "yes" } else { "no" };
                 if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
                     promotion.applied(forbidden);
@@ -156,6 +158,11 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         }
         sleep(EVERY).await;
     }
+}
+
+fn tell_late(shared: &Shared, late: Option<Duration>) {
+    let late = late.map(|late| u64::try_from(late.as_millis()).unwrap_or(u64::MAX));
+    shared.report.send_if_modified(|report| std::mem::replace(&mut report.link_loss_late_millis, late) != late);
 }
 
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.

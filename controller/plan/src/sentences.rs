@@ -225,7 +225,14 @@ impl fmt::Display for Waiting {
             Self::Sync { pod, link_up: false, .. } => write!(f, "replica {pod} {UNLINKED}"),
             Self::Copy { pod, instead_of } => unseen_copy(f, *pod, *instead_of),
             Self::Disk { pod } => write!(f, "member {pod} {REWRITES}"),
-            Self::Election { shard, primary } => write!(
+            Self::Election { shard, primary, held_back: Some(pod) } => write!(
+                f,
+                "the primary {} of shard {shard} does not answer and is not proven dead; replica {pod} does not stand for election \
+                 (cluster-replica-no-failover), because it stood still or saw no majority and cannot tell what it lacks; to promote it all the \
+                 same, create a failover of shard {shard} with mode Force and acceptDataLoss",
+                primary.short()
+            ),
+            Self::Election { shard, primary, held_back: None } => write!(
                 f,
                 "the primary {} of shard {shard} does not answer and is not proven dead; its replicas will elect one of them",
                 primary.short()

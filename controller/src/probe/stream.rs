@@ -84,6 +84,7 @@ impl Streams {
     /// What the primary may have done since its link to this replica was lost.
     pub(super) fn gap(&self, raw: &Raw, of: NodeId, now: Instant) -> Gap {
         let Some(lost) = raw.link_lost_millis() else { return Gap::default() };
+        let lost = lost.saturating_add(raw.late_millis.unwrap_or(0));
         let age = |at: Instant| millis(now.saturating_duration_since(at));
         let seen = self.nodes.get(&of).map(|stream| age(stream.seen));
         let told = self.silent.get(&of).copied();

@@ -122,7 +122,11 @@ fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
         printed.push_str(&format!("\nended by force after {} s: it hangs\n", running.limit.as_secs()));
     }
     let outcome = Outcome::read(&printed);
-    let passed = status.success() && outcome.failed().next().is_none();
+    let passed = status.success() && outcome.failed().next().is_none() && outcome.is_whole();
+    if !passed && outcome.failed().next().is_none() {
+        let (ran, of) = (outcome.tests.len() + outcome.ignored, outcome.announced);
+        printed.push_str(&format!("\nit ended with {status}, after {ran} of {of} tests\n"));
+    }
     Ok(Some(Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, passed, printed }))
 }
 
@@ -144,7 +148,7 @@ mod tests {
     fn a_suite_that_hangs_is_ended_and_said_to_hang() {
         let folder = std::env::temp_dir().join(format!("kun-suites-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("a.log"), "test b ... ok <0.1s>\n").unwrap();
+        fs::write(folder.join("a.log"), "running 2 tests\ntest b ... ok <0.1s>\n").unwrap();
         let child = Command::new("sleep").arg("1000").spawn().unwrap();
         let (since, limit) = (Instant::now(), Duration::from_millis(50));
         let mut running = Running { name: "a".to_owned(), child, since, waits: true, limit, hung: false };
@@ -155,7 +159,8 @@ mod tests {
             thread::sleep(LOOK);
         };
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!((ended.passed, ended.printed.lines().last()), (false, Some("ended by force after 0 s: it hangs")));
+        let told = ["ended by force after 0 s: it hangs", "", "it ended with signal: 9 (SIGKILL), after 1 of 2 tests"];
+        assert!(!ended.passed && ended.printed.ends_with(&(told.join("\n") + "\n")), "{}", ended.printed);
     }
 
     #[test]
