@@ -99,7 +99,9 @@ fn a_link_that_was_lost_while_a_replica_stood_still_counts_from_its_beginning() 
              {PRIMARY} 10.0.0.2:6379@16379 master - 0 {} 1 connected 0-16383\n",
             NOW - 9_000
         );
-        Raw { late_millis, ..raw(id(REPLICA), &info, &table) }
+        let mut raw = raw(id(REPLICA), &info, &table);
+        raw.late_millis = late_millis;
+        raw
     };
     // Others have heard of the primary two seconds ago.
     let other = || node(OTHER, 5, None, Some(2));
