@@ -271,7 +271,7 @@ async fn vouched(question: Question<'_>, (address, place): (SocketAddr, &Place),
     if raw.is_held_back() {
         let report = question.agents.report(address.ip(), question.whose);
         let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok().and_then(Result::ok);
-        raw.late_millis = report.filter(|report| report.pod == place.name).and_then(|one| one.link_loss_late_millis);
+        raw.heard_millis = report.filter(|report| report.pod == place.name).and_then(|one| one.heard_millis);
     }
     raw
 }

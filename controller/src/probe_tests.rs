@@ -177,7 +177,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         serves: None,
         refused: None,
         settled: None,
-        link_loss_late_millis: None,
+        heard_millis: None,
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
     }

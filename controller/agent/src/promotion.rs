@@ -35,11 +35,8 @@ pub struct Promotion {
     /// Its primary was seen to live on without the link for longer than a whole copy allows. Later looks may say less again: a primary's last
     /// answer may be older than its end.
     was_left: bool,
-    /// The link was up in the last look.
-    was_up: bool,
-    /// By how much Redis may have noticed too late that the link was lost: it was up before it stood still, and down afterwards. `None`: it
-    /// was never up.
-    late: Option<Duration>,
+    /// How long before the last look something came over the link, at most. `None`: it was not up yet.
+    heard: Option<Duration>,
 }
 
 impl Promotion {
@@ -47,9 +44,8 @@ impl Promotion {
     /// answered the last look. Explicit `CLUSTER FAILOVER` is not affected.
     pub fn decide(&mut self, look: &Look, since_last: Duration) -> Option<bool> {
         // Whoever stood still does not know what happened meanwhile.
-        let stood_still = Some(since_last).filter(|since| *since > MISSED);
-        self.was_alone |= stood_still.is_some();
-        self.note_link(look, stood_still);
+        self.was_alone |= since_last > MISSED;
+        self.heard = self.heard(look, since_last);
         let allowed = match look.info.get("role") {
             Some("slave") => self.is_whole(look),
             // A primary cannot be promoted; when it becomes a replica it has to sync first.
@@ -61,23 +57,26 @@ impl Promotion {
         (allowed != self.allowed).then_some(!allowed)
     }
 
-    /// When the link was lost Redis tells, unless it stood still: then it was at most this much earlier. Others know how long the primary
-    /// lived on; with both, the controller may order what Redis is not let do by itself.
+    /// How long before the last look something came over the link from the present primary, at most. Redis cannot be asked later: when a
+    /// link was lost it knows from when it noticed that, which is too late where it stood still or nobody closed the connection. Others know
+    /// how long the primary lived on; with both, the controller may order what Redis is not let do by itself.
     #[must_use]
-    pub const fn late(&self) -> Option<Duration> {
-        self.late
+    pub const fn last_heard(&self) -> Option<Duration> {
+        self.heard
     }
 
-    fn note_link(&mut self, look: &Look, stood_still: Option<Duration>) {
+    fn heard(&self, look: &Look, since_last: Duration) -> Option<Duration> {
         let is_replica = look.info.get("role") == Some("slave");
-        let is_up = is_replica && look.info.get("master_link_status") == Some("up");
-        self.late = match (is_replica, is_up, stood_still) {
-            (false, _, _) => None,
-            (true, true, _) => Some(Duration::ZERO),
-            (true, false, Some(since)) if self.was_up => Some(since),
-            (true, false, _) => self.late,
-        };
-        self.was_up = is_up;
+        let silent = look.info.number("master_last_io_seconds_ago").and_then(|seconds| u64::try_from(seconds).ok());
+        let is_up = look.info.get("master_link_status") == Some("up");
+        match silent.filter(|_| is_replica && is_up) {
+            // Whole seconds, rounded down.
+            Some(seconds) => Some(Duration::from_secs(seconds.saturating_add(1))),
+            None if is_replica && self.synced_with.as_deref() == look.info.get("master_host") => {
+                self.heard.map(|heard| heard.saturating_add(since_last))
+            }
+            None => None,
+        }
     }
 
     /// Redis was told.
@@ -201,22 +200,28 @@ mod tests {
     }
 
     #[test]
-    fn how_late_a_lost_link_was_noticed_is_known_once_it_was_up() {
+    fn what_came_over_the_link_last_is_as_old_as_the_looks_say() {
         let (a, second) = ("10.0.0.1", Duration::from_secs(1));
         let mut promotion = Promotion::default();
-        let mut late = |look: &Look, since| {
-            let _ = promotion.decide(look, since);
-            promotion.late()
+        let mut heard = |look: &Look, seconds: u32| {
+            let _ = promotion.decide(look, second * seconds);
+            promotion.last_heard().map(|heard| heard.as_secs())
         };
-        assert_eq!(late(&replica(a, Some(5), 0, 0), second), None, "it was never up");
-        assert_eq!(late(&up(a), second), Some(Duration::ZERO));
-        assert_eq!(late(&replica(a, Some(0), 0, 0), second), Some(Duration::ZERO));
-        // It was lost before.
-        assert_eq!(late(&replica(a, Some(9), 0, 0), second * 9), Some(Duration::ZERO));
-        assert_eq!(late(&up(a), second), Some(Duration::ZERO));
-        assert_eq!(late(&replica(a, Some(0), 0, 0), second * 9), Some(second * 9), "it may have been lost at any time");
-        assert_eq!(late(&replica(a, Some(1), 0, 0), second), Some(second * 9));
-        assert_eq!(late(&Look { info: Info::parse("role:master\n"), ..up(a) }, second), None);
+        let up = |silent: i64| {
+            let text = format!(
+                "role:slave\nmaster_host:{a}\nmaster_link_status:up\nmaster_last_io_seconds_ago:{silent}\nmaster_sync_in_progress:0\n"
+            );
+            Look { info: Info::parse(&text), primary: None, state_ok: true }
+        };
+        assert_eq!(heard(&replica(a, Some(5), 0, 0), 1), None, "it was never up");
+        assert_eq!(heard(&up(0), 1), Some(1));
+        // The connection of a primary that is gone without a word looks up.
+        assert_eq!(heard(&up(9), 9), Some(10));
+        assert_eq!(heard(&replica(a, Some(0), 0, 0), 1), Some(11), "Redis has only now noticed it");
+        assert_eq!(heard(&replica(a, Some(7), 0, 0), 7), Some(18));
+        assert_eq!(heard(&replica("10.0.0.2", Some(8), 0, 0), 1), None, "another primary");
+        assert_eq!(heard(&up(0), 1), Some(1));
+        assert_eq!(heard(&Look { info: Info::parse("role:master\n"), ..up(0) }, 1), None);
     }
 
     #[test]

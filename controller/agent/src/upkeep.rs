@@ -142,13 +142,15 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         if !settled {
             settled = settle_append_only(shared, &shared.inputs()).await;
         }
+        // What an answer says was so after this, also where it is read much later.
+        let begun = Instant::now();
         if shared.inputs().config.mode == Mode::Cluster
             && let Some((look, service)) = look(shared, shard).await
         {
             keeper.note(shared, service);
-            let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
+            let since_last = begun.saturating_duration_since(std::mem::replace(&mut looked, begun));
             let forbidden = promotion.decide(&look, since_last);
-            tell_late(shared, promotion.late());
+            shared.note_heard(promotion.last_heard().and_then(|heard| begun.into_std().checked_sub(heard)));
             if let Some(forbidden) = forbidden {
                 let value = if forbidden { "yes" } else { "no" };
                 if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
@@ -158,11 +160,6 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         }
         sleep(EVERY).await;
     }
-}
-
-fn tell_late(shared: &Shared, late: Option<Duration>) {
-    let late = late.map(|late| u64::try_from(late.as_millis()).unwrap_or(u64::MAX));
-    shared.report.send_if_modified(|report| std::mem::replace(&mut report.link_loss_late_millis, late) != late);
 }
 
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.

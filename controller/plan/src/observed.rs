@@ -265,10 +265,10 @@ pub enum Stands {
     /// As Redis does.
     #[default]
     ByItself,
-    /// Its agent forbids it (`cluster-replica-no-failover`): by itself it cannot tell how long its primary lived without it. With what
-    /// others know that is told, and its `gap` counts it.
+    /// Its agent forbids it (`cluster-replica-no-failover`): by itself it cannot tell how long its primary lived without it. When it last
+    /// heard of that one it knows, and `gap` counts from then.
     OnOrder,
-    /// The same, and when it lost its link is not known either.
+    /// The same, and its agent does not tell that either.
     Never,
 }
 

@@ -144,14 +144,18 @@ fn parameters(f: &mut fmt::Formatter<'_>, pod: &Name<'_>, refused: bool) -> fmt:
 }
 
 /// Of a primary that most probably is dead, which nobody proves.
-fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: Option<Pod>) -> fmt::Result {
+fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: Option<(Pod, bool)>) -> fmt::Result {
     write!(f, "the primary {} of shard {shard} does not answer and is not proven dead; ", primary.short())?;
     match held_back {
         None => f.write_str("its replicas will elect one of them"),
-        Some(pod) => write!(
+        Some((pod, true)) => write!(
             f,
-            "replica {pod} does not stand for election (cluster-replica-no-failover), because it stood still or saw no majority and cannot \
-             tell what it lacks; to promote it all the same, create a failover of shard {shard} with mode Force and acceptDataLoss"
+            "replica {pod} is promoted once most primaries hold it to be dead, and no other member of the shard may have more"
+        ),
+        Some((pod, false)) => write!(
+            f,
+            "replica {pod} does not stand for election (cluster-replica-no-failover), and its agent does not tell since when it lacks its \
+             primary; to promote it all the same, create a failover of shard {shard} with mode Force and acceptDataLoss"
         ),
     }
 }

@@ -171,7 +171,7 @@ mod tests {
             serves: None,
             refused: None,
             settled: None,
-            link_loss_late_millis: None,
+            heard_millis: None,
             altered: BTreeMap::new(),
             not_set: [].into(),
         };

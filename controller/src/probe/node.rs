@@ -57,8 +57,8 @@ pub(super) struct Raw {
     cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,
     node_timeout_millis: u64,
     disk_current: bool,
-    /// By how much it noticed too late that it had lost its link, as its agent says: asked where it does not stand for election.
-    pub(super) late_millis: Option<u64>,
+    /// How long ago at most it heard of its primary over the link, as its agent says: asked where it does not stand for election.
+    pub(super) heard_millis: Option<u64>,
 }
 
 impl Raw {
@@ -69,7 +69,7 @@ impl Raw {
 
     fn stands(&self) -> Stands {
         let is_forbidden = self.myself().is_some_and(|line| line.flags.no_failover);
-        match (is_forbidden, self.late_millis) {
+        match (is_forbidden, self.heard_millis) {
             (false, _) => Stands::ByItself,
             (true, Some(_)) => Stands::OnOrder,
             (true, None) => Stands::Never,
@@ -181,7 +181,7 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
     let facts = member_facts(facts(address, &info, &config), &info, &table);
     let facts = Facts { unlike: unlike(question.parameters, &config), ..facts };
     let cluster = Some((table, view));
-    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk_current, late_millis: None })
+    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk_current, heard_millis: None })
 }
 
 async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
@@ -202,7 +202,7 @@ async fn ask_standalone(connection: &mut Connection, question: Question<'_>, pla
     // Nobody else has what it holds, so nothing is ever handed over.
     let disk_current = true;
     let id = standalone_id(place);
-    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk_current, late_millis: None })
+    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk_current, heard_millis: None })
 }
 
 /// A server without a cluster has no node ID; its pod's uid stands for it.
@@ -401,5 +401,5 @@ pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
     let table = nodes::parse(table).unwrap_or_default();
     let facts = member_facts(facts, &info, &table);
     let cluster = Some((table, view));
-    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, late_millis: None }
+    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, heard_millis: None }
 }

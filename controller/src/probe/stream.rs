@@ -84,14 +84,17 @@ impl Streams {
     /// What the primary may have done since its link to this replica was lost.
     pub(super) fn gap(&self, raw: &Raw, of: NodeId, now: Instant) -> Gap {
         let Some(lost) = raw.link_lost_millis() else { return Gap::default() };
-        let lost = lost.saturating_add(raw.late_millis.unwrap_or(0));
         let age = |at: Instant| millis(now.saturating_duration_since(at));
         let seen = self.nodes.get(&of).map(|stream| age(stream.seen));
         let told = self.silent.get(&of).copied();
         // Of whom nobody has ever heard, nobody knows that it is gone.
         let silent_millis = seen.into_iter().chain(told).min().unwrap_or(0);
         let level = self.nodes.get(&raw.id).and_then(|stream| stream.level).map(age);
-        let behind_since = level.map_or(lost, |level| level.min(lost));
+        // Of a replica that is held back its agent knows better than Redis, which stood still or waited for a connection that nobody closed.
+        let behind_since = match raw.heard_millis {
+            Some(heard) => heard.max(lost),
+            None => level.map_or(lost, |level| level.min(lost)),
+        };
         Gap { missed_millis: behind_since.saturating_sub(silent_millis), silent_millis }
     }
 }

@@ -105,13 +105,9 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 /// most primaries hold it to be dead, the copy is whole, and they vote.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let shard = best.pod.shard;
-    if order(scene, lost, shard).is_none() && safety::may_be_alive(scene, lost.id).is_some() {
-        let stands = stands(best);
-        let is_called = stands == Stands::OnOrder && safety::is_whole(scene, best);
-        if !is_called || !safety::is_held_dead(scene, lost.id) {
-            let held_back = (stands != Stands::ByItself).then_some(best.pod);
-            return plan.waiting.push(Waiting::Election { shard, held_back, primary: lost.id });
-        }
+    let is_proven = order(scene, lost, shard).is_some() || safety::may_be_alive(scene, lost.id).is_none();
+    if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
+        return plan.waiting.push(wait);
     }
     let voters =
         scene.lost.iter().filter(|other| other.id != lost.id && safety::may_be_alive(scene, other.id).is_some());
@@ -124,6 +120,22 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
         Err(wait) => plan.waiting.push(wait),
         Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how: FailoverHow::Force }),
     }
+}
+
+/// What keeps this replica from being promoted on order in place of a primary that nobody proves dead.
+fn held_back(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Option<Waiting> {
+    let shard = best.pod.shard;
+    let election = |held_back| Some(Waiting::Election { shard, held_back, primary: lost.id });
+    let copies = || scene.live.iter().filter(|live| live.is_copy_of(lost.id) && safety::may_replace(live, lost));
+    if copies().any(|live| safety::is_whole(scene, live) && stands(live) == Stands::ByItself) {
+        return election(None);
+    }
+    let is_called = stands(best) == Stands::OnOrder && safety::is_whole(scene, best);
+    if !is_called || !safety::is_held_dead(scene, lost.id) {
+        return election(Some((best.pod, is_called)));
+    }
+    let other = safety::may_have_another_copy(scene, shard, lost.id);
+    other.map(|pod| Waiting::Copy { pod, instead_of: best.pod })
 }
 
 fn stands(live: &Live<'_>) -> Stands {
