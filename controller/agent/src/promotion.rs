@@ -40,12 +40,11 @@ pub struct Promotion {
 }
 
 impl Promotion {
-    /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time since the own Redis
-    /// answered the last look. Explicit `CLUSTER FAILOVER` is not affected.
+    /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time from the beginning of the
+    /// last look that was answered to the end of this one. Explicit `CLUSTER FAILOVER` is not affected.
     pub fn decide(&mut self, look: &Look, since_last: Duration) -> Option<bool> {
         // Whoever stood still does not know what happened meanwhile.
         self.was_alone |= since_last > MISSED;
-        self.heard = self.heard(look, since_last);
         let allowed = match look.info.get("role") {
             Some("slave") => self.is_whole(look),
             // A primary cannot be promoted; when it becomes a replica it has to sync first.
@@ -65,15 +64,21 @@ impl Promotion {
         self.heard
     }
 
-    fn heard(&self, look: &Look, since_last: Duration) -> Option<Duration> {
+    /// Takes in a look that was begun so long after the one before: what it says was so after that, also where it is read much later.
+    pub fn hear(&mut self, look: &Look, since_before: Duration) {
+        self.heard = self.heard(look, since_before);
+    }
+
+    fn heard(&self, look: &Look, since_before: Duration) -> Option<Duration> {
         let is_replica = look.info.get("role") == Some("slave");
         let silent = look.info.number("master_last_io_seconds_ago").and_then(|seconds| u64::try_from(seconds).ok());
-        let is_up = look.info.get("master_link_status") == Some("up");
+        let is_whole = look.info.flag("master_sync_in_progress") == Some(false);
+        let is_up = is_whole && look.info.get("master_link_status") == Some("up");
         match silent.filter(|_| is_replica && is_up) {
             // Whole seconds, rounded down.
             Some(seconds) => Some(Duration::from_secs(seconds.saturating_add(1))),
             None if is_replica && self.synced_with.as_deref() == look.info.get("master_host") => {
-                self.heard.map(|heard| heard.saturating_add(since_last))
+                self.heard.map(|heard| heard.saturating_add(since_before))
             }
             None => None,
         }
@@ -204,6 +209,7 @@ mod tests {
         let (a, second) = ("10.0.0.1", Duration::from_secs(1));
         let mut promotion = Promotion::default();
         let mut heard = |look: &Look, seconds: u32| {
+            promotion.hear(look, second * seconds);
             let _ = promotion.decide(look, second * seconds);
             promotion.last_heard().map(|heard| heard.as_secs())
         };

@@ -148,8 +148,9 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
             && let Some((look, service)) = look(shared, shard).await
         {
             keeper.note(shared, service);
-            let since_last = begun.saturating_duration_since(std::mem::replace(&mut looked, begun));
-            let forbidden = promotion.decide(&look, since_last);
+            let before = std::mem::replace(&mut looked, begun);
+            promotion.hear(&look, begun.saturating_duration_since(before));
+            let forbidden = promotion.decide(&look, before.elapsed());
             shared.note_heard(promotion.last_heard().and_then(|heard| begun.into_std().checked_sub(heard)));
             if let Some(forbidden) = forbidden {
                 let value = if forbidden { "yes" } else { "no" };

@@ -268,7 +268,7 @@ pub enum Stands {
     /// Its agent forbids it (`cluster-replica-no-failover`): by itself it cannot tell how long its primary lived without it. When it last
     /// heard of that one it knows, and `gap` counts from then.
     OnOrder,
-    /// The same, and its agent does not tell that either.
+    /// The same, and its agent does not tell that either, or how far its primary was is not known.
     Never,
 }
 

@@ -154,8 +154,8 @@ fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: 
         ),
         Some((pod, false)) => write!(
             f,
-            "replica {pod} does not stand for election (cluster-replica-no-failover), and its agent does not tell since when it lacks its \
-             primary; to promote it all the same, create a failover of shard {shard} with mode Force and acceptDataLoss"
+            "replica {pod} does not stand for election (cluster-replica-no-failover), and what it lacks of that primary is not known; to \
+             promote it all the same, create a failover of shard {shard} with mode Force and acceptDataLoss"
         ),
     }
 }

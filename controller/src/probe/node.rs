@@ -67,12 +67,13 @@ impl Raw {
         self.link_lost_millis().is_some() && self.myself().is_some_and(|line| line.flags.no_failover)
     }
 
-    fn stands(&self) -> Stands {
+    /// `is_compared`: the controller has seen how far its primary was. Without that nobody could say how many bytes it lacks.
+    fn stands(&self, is_compared: bool) -> Stands {
         let is_forbidden = self.myself().is_some_and(|line| line.flags.no_failover);
         match (is_forbidden, self.heard_millis) {
             (false, _) => Stands::ByItself,
-            (true, Some(_)) => Stands::OnOrder,
-            (true, None) => Stands::Never,
+            (true, Some(_)) if is_compared => Stands::OnOrder,
+            (true, _) => Stands::Never,
         }
     }
 
@@ -328,7 +329,7 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, now: Instant) -> Role {
         offset: raw.facts.offset,
         lag_bytes: streams.lag(raw, of),
         gap: streams.gap(raw, of, now),
-        stands: raw.stands(),
+        stands: raw.stands(known.is_some()),
     }
 }
 

@@ -108,15 +108,15 @@ fn what_a_held_back_replica_lacks_counts_from_when_it_heard_of_its_primary() {
     assert_eq!(gap(&[(0, &[held_back(None), other()])]), (0, 2_000));
     assert_eq!(gap(&[(0, &[held_back(Some(0)), other()])]), (0, 2_000));
     assert_eq!(gap(&[(0, &[held_back(Some(9_500)), other()])]), (7_500, 2_000));
-    let stands =
-        |heard_millis| match crate::probe::node::read(&held_back(heard_millis), &Streams::default(), Instant::now())
-            .role
-        {
-            plan::Role::Replica { stands, .. } => stands,
-            role @ plan::Role::Primary { .. } => panic!("{role:?}"),
-        };
+    let (now, blind, mut seen) = (Instant::now(), Streams::default(), Streams::default());
+    seen.note([node(PRIMARY, 100, None, None)].iter(), now);
+    let stands = |streams, heard_millis| match crate::probe::node::read(&held_back(heard_millis), streams, now).role {
+        plan::Role::Replica { stands, .. } => stands,
+        role @ plan::Role::Primary { .. } => panic!("{role:?}"),
+    };
     assert!(held_back(None).is_held_back());
-    assert_eq!([stands(None), stands(Some(0))], [plan::Stands::Never, plan::Stands::OnOrder]);
+    assert_eq!([stands(&seen, None), stands(&seen, Some(0))], [plan::Stands::Never, plan::Stands::OnOrder]);
+    assert_eq!(stands(&blind, Some(0)), plan::Stands::Never, "how far its primary was nobody has seen");
     let up = node(REPLICA, 100, Some("master_link_status:up"), Some(1));
     assert!(!up.is_held_back() && !node(REPLICA, 100, down(3).as_deref(), Some(1)).is_held_back());
 }
