@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Others' compiled code, outside the checkout, shared by all checkouts: KUN_CACHE, or kun in the user's cache folder. It may be
-# deleted at any time. A folder is named after the toolchain and after what is built how (Cargo.lock, profiles), so nothing in it
+# deleted whenever nothing is built or tested. A folder is named after the toolchain and after what is built how (Cargo.lock, profiles), so nothing in it
 # ever changes; where the right one is missing, the newest of the same toolchain serves, and cargo builds what it lacks.
 # usage: cache.sh restore|save debug|release
 set -euo pipefail
@@ -24,12 +24,21 @@ restore() {
     [ -d "$from" ] || from="$({ ls -dt "$family"-* 2>/dev/null || true; } | head -n 1)"
     [ -n "$from" ] || return 0
     mkdir -p "$target"
-    copy "$from" "$target"
+    partial="$(mktemp -d "$target/partial.XXXXXX")"
+    trap 'rm -rf "$partial"' EXIT
+    copy "$from" "$partial"
+    # What tells that all is there comes last.
+    for folder in build .fingerprint deps; do
+        rm -rf "${target:?}/$folder"
+        mv -T "$partial/$folder" "$target/$folder"
+    done
 }
 
 save() {
     [ ! -d "$exact" ] && [ -s target/test/build.json ] || return 0
     mkdir -p "$cache"
+    # Left by runs that were killed.
+    find "$cache" -maxdepth 1 -name 'partial.*' -mmin +1440 -exec rm -rf {} +
     partial="$(mktemp -d "$cache/partial.XXXXXX")"
     trap 'rm -rf "$partial"' EXIT
     copy "$target" "$partial"

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 PURE="admission api applying identities merging planning"
 
 main() {
-    tests/cache.sh restore debug
+    tests/cache.sh restore debug || echo "the cache cannot be read; others' code is compiled anew" >&2
     local changed
     changed="$(changed_crates)"
     if [ -z "$changed" ]; then
@@ -22,14 +22,20 @@ main() {
     for crate in $later; do tested "$crate"; done
 }
 
-# Packages whose folder holds a file that differs; the deepest folder counts.
+# Packages whose folder holds a file that differs; the deepest folder counts. What all of them are built from makes all differ.
 changed_crates() {
-    { git diff --name-only "${BASE:-HEAD}" && git ls-files --others --exclude-standard; } | while read -r file; do
+    { git diff -z --name-only "${BASE:-HEAD}" && git ls-files -z --others --exclude-standard; } | while read -r -d '' file; do
         folder="$(dirname "$file")"
         while [ ! -e "$folder/Cargo.toml" ] && [ "$folder" != . ]; do folder="$(dirname "$folder")"; done
-        [ "$folder" = . ] || sed -n '0,/^name = /s/^name = "\(.*\)"/\1/p' "$folder/Cargo.toml"
+        if [ "$folder" != . ]; then
+            name_of "$folder/Cargo.toml"
+        elif [ "$file" = Cargo.toml ] || [ "$file" = Cargo.lock ]; then
+            git ls-files '*/Cargo.toml' | while read -r manifest; do name_of "$manifest"; done
+        fi
     done | sort -u
 }
+
+name_of() { sed -n '0,/^name = /s/^name = "\(.*\)"/\1/p' "$1"; }
 
 leaning_on() {
     cargo tree --quiet --offline --workspace --invert "$1" --edges normal --prefix none --format '{p}' |

@@ -14,7 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::{Arc, RwLock};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, PodSpec, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, PersistentVolumeClaim, Pod, PodSpec, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
@@ -77,11 +77,14 @@ impl Cached for Pod {
     fn cache(caches: &Caches) -> &Cache<Self> {
         &caches.pods
     }
-    /// What a pod should be is read from its StatefulSet. Of its own specification only where it is counts, and where it may be.
+    /// What a pod should be is read from its StatefulSet. Of its own specification only what its place is read from counts (`probe::place`):
+    /// where it is, where it may be, and which images it runs.
     fn prune(&mut self) {
-        self.spec = self.spec.take().map(|PodSpec { node_name, affinity, .. }| PodSpec {
+        let only_image = |Container { name, image, .. }| Container { name, image, ..Container::default() };
+        self.spec = self.spec.take().map(|PodSpec { node_name, affinity, containers, .. }| PodSpec {
             node_name,
             affinity,
+            containers: containers.into_iter().map(only_image).collect(),
             ..PodSpec::default()
         });
     }

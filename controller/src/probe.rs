@@ -248,7 +248,7 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
     };
     let raw = node::ask(question, address, place, patience);
     match tokio::time::timeout(patience, raw).await {
-        Ok(Ok(raw)) => return Answer::Redis(Box::new(raw)),
+        Ok(Ok(raw)) => return Answer::Redis(Box::new(vouched(question, (address, place), raw).await)),
         Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
         Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
     }
@@ -264,6 +264,16 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
         }
         Err(_) => Answer::Nobody,
     }
+}
+
+/// With what the agent knows of a replica that it does not let stand for election.
+async fn vouched(question: Question<'_>, (address, place): (SocketAddr, &Place), mut raw: node::Raw) -> node::Raw {
+    if raw.is_held_back() {
+        let report = question.agents.report(address.ip(), question.whose);
+        let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok().and_then(Result::ok);
+        raw.heard_millis = report.filter(|report| report.pod == place.name).and_then(|one| one.heard_millis);
+    }
+    raw
 }
 
 /// From answers to what the planner reads. Pure but for the clock inside `memory`.

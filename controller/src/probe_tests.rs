@@ -136,6 +136,35 @@ fn every_place_of_every_set_is_listed_and_only_a_running_restart_makes_pods_outd
     assert_eq!(outdated(&running), [true, false]);
 }
 
+/// Before, the cache kept no images: every pod that was to be restarted seemed to run another one, and what its engine had said of
+/// spec.config stopped no restart.
+#[test]
+fn what_the_cache_keeps_of_a_pod_says_as_much_of_its_place_as_the_whole_pod() {
+    use crate::cache::Cached as _;
+    let set = |spec: Value| {
+        let gathered = gathered(cluster(&spec));
+        build(&try_resolve(&gathered).unwrap()).unwrap().stateful_sets.remove(0)
+    };
+    let mut wanted = set(json!({"shards": 1, "replicasPerShard": 1, "image": "redis:7.2"}));
+    let template = wanted.spec.as_mut().unwrap().template.metadata.as_mut().unwrap();
+    template.annotations.as_mut().unwrap().insert("redis.kun.io/restarted-by".to_owned(), "op-1".to_owned());
+    let marks = marks(std::slice::from_ref(&wanted), Some("op-1"));
+    for (image, is_other) in [("redis:7.2", false), ("redis:7.0", true)] {
+        let template = set(json!({"shards": 1, "replicasPerShard": 1, "image": image})).spec.unwrap().template;
+        let mut whole = pod(&redis(&json!({"running": {}})));
+        whole.metadata.annotations = template.metadata.unwrap().annotations;
+        whole.spec = template.spec;
+        whole.spec.as_mut().unwrap().node_name = Some("a".to_owned());
+        let mut kept = whole.clone();
+        kept.prune();
+        assert_ne!(kept, whole);
+        let [whole, kept] =
+            [whole, kept].map(|pod| place::place("orders-0-0".to_owned(), Some(&pod), marks.get(&0), &BTreeMap::new()));
+        assert_eq!(kept, whole);
+        assert_eq!((kept.outdated, kept.other_image), (true, is_other));
+    }
+}
+
 fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport {
     types::agent::AgentReport {
         pod: "orders-0-0".to_owned(),
@@ -148,6 +177,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         serves: None,
         refused: None,
         settled: None,
+        heard_millis: None,
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
     }
@@ -228,6 +258,7 @@ fn an_election_is_a_role_won_or_a_new_epoch_or_a_past_that_is_not_known() {
         offset: 0,
         lag_bytes: 0,
         gap: plan::Gap::default(),
+        stands: plan::Stands::ByItself,
     };
     let elected = |looks: Vec<(plan::Role, u64, bool)>| {
         let mut memory = Memory::default();

@@ -231,6 +231,7 @@ fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
     let text = format!("orders-2-0 does {says}2-0 {next}");
     assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
     assert_eq!(scene.says("Degraded"), said(Status::True, "ConfigRejected", &text));
+    assert_eq!(scene.says("Progressing"), said(Status::False, "ConfigRejected", &text), "a person has to do something");
     // One has not answered yet: no number that would be another one a second later.
     let four =
         [(0, 0), (1, 0), (1, 1), (2, 0)].map(|(shard, ordinal)| (Pod::new(shard, ordinal), refusal(Finding::Refused)));

@@ -62,13 +62,23 @@ pub(crate) fn in_sync(of: NodeId) -> Role {
         offset: 100,
         lag_bytes: 0,
         gap: plan::Gap::default(),
+        stands: plan::Stands::ByItself,
     }
 }
 
 /// A replica that was never in sync, and has no link.
 pub(crate) fn out_of_sync(of: NodeId) -> Role {
     let gap = plan::Gap::default();
-    Role::Replica { of, synced: false, link_up: false, misled: false, offset: 0, lag_bytes: 100, gap }
+    Role::Replica {
+        of,
+        synced: false,
+        link_up: false,
+        misled: false,
+        offset: 0,
+        lag_bytes: 100,
+        gap,
+        stands: plan::Stands::ByItself,
+    }
 }
 
 /// A healthy cluster: ordinal 0 of each shard is its primary, everybody knows everybody.

@@ -26,7 +26,7 @@ use controller::probe::agent::Agents;
 use controller::probe::{Container, Memory, Place, Probed, Question, probe};
 use controller::redis::Access;
 use controller::resolve::{self, Resolved, resolve};
-use plan::{Desired, Limits, NodeId, Plan, Pod};
+use plan::{Desired, Limits, NodeId, Plan, Pod, Seen};
 use resp::{ClusterClient, Connection, Credentials, Options};
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -260,6 +260,29 @@ impl Fleet {
             whose: "kun:agent:ns:orders",
         };
         probe(question, &mut self.memory).await
+    }
+
+    /// A look in which each of these has answered: one during which the machine stood still says nothing of them.
+    ///
+    /// # Panics
+    /// If one does not answer for longer than anything takes.
+    pub async fn look_at(&mut self, pods: &[Pod]) -> Probed {
+        let begun = Instant::now();
+        loop {
+            let probed = self.look().await;
+            let is_seen =
+                |pod| matches!(probed.observed.members.get(pod).map(|member| &member.seen), Some(Seen::Node(_)));
+            if pods.iter().all(is_seen) {
+                return probed;
+            }
+            assert!(begun.elapsed() < hung::change(), "not all of {pods:?} answer: {:?}", probed.observed.members);
+        }
+    }
+
+    /// A look in which every server has answered.
+    pub async fn look_at_all(&mut self) -> Probed {
+        let pods: Vec<Pod> = self.servers.keys().copied().collect();
+        self.look_at(&pods).await
     }
 
     /// Looks, plans, executes.

@@ -6,7 +6,13 @@ use std::{collections::BTreeMap, fs, os::unix::fs::PermissionsExt as _, path::Pa
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use tests::{fixture::Fixture, kubectl::condition, left_behind::operator, standalone::Standalone, story::is_ready};
+use tests::{
+    fixture::Fixture,
+    kubectl::condition,
+    left_behind::{operator, wait_until},
+    standalone::Standalone,
+    story::is_ready,
+};
 use types::names;
 
 /// redis-server, on a machine where none starts with a million clients. `SERVER` is the real one: the node looks for programs in the
@@ -131,6 +137,40 @@ async fn a_roll_stops_at_refused_parameters_and_goes_on_when_corrected() -> Resu
     let after = pods(&fixture).await?;
     ensure!(before.iter().all(|(name, uid)| after.get(name).is_some_and(|now| now != uid)), "{before:?} {after:?}");
     ensure!(max_clients(&fixture, 0).await? == "6000");
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+/// Before, each restart that was asked for took one member down.
+#[tokio::test]
+async fn a_restart_that_is_asked_for_begins_nothing_while_parameters_are_refused() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let fixture = on_a_picky_machine(folder.path()).await?;
+    let before = pods(&fixture).await?;
+    patch(&fixture, &json!({"config": {"maxclients": "1000000"}})).await?;
+    let refused =
+        |cluster: &Value| says(cluster, "UpToDate", "False", "ConfigRejected", "and 3 more do not use spec.config");
+    fixture.kubectl.until("rdc", "orders", hung::change(), "refusing the parameter", refused).await?;
+    let restart = json!({"apiVersion": types::API_VERSION, "kind": "RedisOperation", "spec": {"restart": {}}});
+    let path = "/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/restart";
+    fixture.kubectl.feed(&["create", "--raw", path, "-f", "-"], &restart.to_string()).await?;
+    let waits = |cluster: &Value| {
+        cluster["status"]["plan"]["waiting"].as_str().is_some_and(|waiting| waiting.contains("no member is restarted"))
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "waiting for a person", waits).await?;
+    ensure!(pods(&fixture).await? == before, "a member was restarted");
+    patch(&fixture, &json!({"config": {"maxclients": "6000"}})).await?;
+    let restarted = async |name: &str| Ok::<_, anyhow::Error>(pods(&fixture).await?.get(name) != before.get(name));
+    wait_until("all are restarted", async || {
+        for name in before.keys() {
+            if !restarted(name).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+    .await?;
+    fixture.ready(3).await?;
     fixture.verify(3, 1).await?;
     Ok(())
 }

@@ -90,7 +90,8 @@ async fn a_primary_whose_volume_was_emptied_never_empties_its_replica() -> Resul
     let (pod, address) = fixture.primary(0).await?;
     let mut primary = operator(&fixture, address).await?;
     // No write is on its way to the replica when it stops.
-    primary.call(&["CLIENT", "PAUSE", "10000", "WRITE"]).await?;
+    let pause = hung::answer().as_millis().to_string();
+    primary.call(&["CLIENT", "PAUSE", &pause, "WRITE"]).await?;
     wait_until("the replica has everything", async || {
         let info = primary.info(&["replication"]).await?;
         let offset = info.number("master_repl_offset");

@@ -213,7 +213,8 @@ fn named(code: u16, reason: &str, resource: &Qualified, name: &str) -> Verdict {
 /// What a webhook's details say about when to try again. Clients do so by the header, which Kubernetes sets from any Status (kubernetes/apiserver,
 /// pkg/endpoints/handlers/responsewriters, `ErrorNegotiated`).
 fn retry_after(details: &Value) -> Option<u32> {
-    let seconds = details.get("retryAfterSeconds")?.as_u64()?;
+    // An int32 there.
+    let seconds = i32::try_from(details.get("retryAfterSeconds")?.as_i64()?).ok()?;
     u32::try_from(seconds).ok().filter(|seconds| *seconds > 0)
 }
 
@@ -295,7 +296,10 @@ mod tests {
             response(&error).headers().get(RETRY_AFTER).map(|value| value.to_str().unwrap().to_owned())
         };
         assert_eq!(header(Some(json!({"retryAfterSeconds": 1}))).as_deref(), Some("1"));
-        assert_eq!(header(Some(json!({"retryAfterSeconds": 0}))), None);
+        assert_eq!(header(Some(json!({"retryAfterSeconds": i32::MAX}))).as_deref(), Some("2147483647"));
+        for none in [json!(0), json!(-1), json!(2_147_483_648_u32), json!(u64::MAX), json!(1.5), json!("1")] {
+            assert_eq!(header(Some(json!({"retryAfterSeconds": none}))), None, "{none}");
+        }
         assert_eq!(header(Some(json!({"name": "orders"}))), None);
         assert_eq!(header(None), None);
     }

@@ -68,6 +68,10 @@ pub struct AgentReport {
     /// Parameters that are in use and of which the engine makes something else, with its words: what was asked for, and what is used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub altered: BTreeMap<String, String>,
+    /// How many milliseconds ago at most anything came over the link from its present primary, as far as the agent has looked: what that
+    /// one did since then it may lack. Absent: the link has not been up since this agent started, or one of an earlier release does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heard_millis: Option<u64>,
     /// Parameters that the running server did not take, with its words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_set: BTreeMap<String, String>,

@@ -35,11 +35,13 @@ pub struct Promotion {
     /// Its primary was seen to live on without the link for longer than a whole copy allows. Later looks may say less again: a primary's last
     /// answer may be older than its end.
     was_left: bool,
+    /// How long before the last look something came over the link, at most. `None`: it was not up yet.
+    heard: Option<Duration>,
 }
 
 impl Promotion {
-    /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time since the own Redis
-    /// answered the last look. Explicit `CLUSTER FAILOVER` is not affected.
+    /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time from the beginning of the
+    /// last look that was answered to the end of this one. Explicit `CLUSTER FAILOVER` is not affected.
     pub fn decide(&mut self, look: &Look, since_last: Duration) -> Option<bool> {
         // Whoever stood still does not know what happened meanwhile.
         self.was_alone |= since_last > MISSED;
@@ -52,6 +54,34 @@ impl Promotion {
             }
         };
         (allowed != self.allowed).then_some(!allowed)
+    }
+
+    /// How long before the last look something came over the link from the present primary, at most. Redis cannot be asked later: when a
+    /// link was lost it knows from when it noticed that, which is too late where it stood still or nobody closed the connection. Others know
+    /// how long the primary lived on; with both, the controller may order what Redis is not let do by itself.
+    #[must_use]
+    pub const fn last_heard(&self) -> Option<Duration> {
+        self.heard
+    }
+
+    /// Takes in a look that was begun so long after the one before: what it says was so after that, also where it is read much later.
+    pub fn hear(&mut self, look: &Look, since_before: Duration) {
+        self.heard = self.heard(look, since_before);
+    }
+
+    fn heard(&self, look: &Look, since_before: Duration) -> Option<Duration> {
+        let is_replica = look.info.get("role") == Some("slave");
+        let silent = look.info.number("master_last_io_seconds_ago").and_then(|seconds| u64::try_from(seconds).ok());
+        let is_whole = look.info.flag("master_sync_in_progress") == Some(false);
+        let is_up = is_whole && look.info.get("master_link_status") == Some("up");
+        match silent.filter(|_| is_replica && is_up) {
+            // Whole seconds, rounded down.
+            Some(seconds) => Some(Duration::from_secs(seconds.saturating_add(1))),
+            None if is_replica && self.synced_with.as_deref() == look.info.get("master_host") => {
+                self.heard.map(|heard| heard.saturating_add(since_before))
+            }
+            None => None,
+        }
     }
 
     /// Redis was told.
@@ -172,6 +202,32 @@ mod tests {
         assert_eq!(promotion.decide(&replica("10.0.0.1", Some(0), 0, 0), second * 10), Some(true));
         promotion.applied(true);
         assert_eq!(promotion.decide(&up("10.0.0.1"), second * 10), Some(false));
+    }
+
+    #[test]
+    fn what_came_over_the_link_last_is_as_old_as_the_looks_say() {
+        let (a, second) = ("10.0.0.1", Duration::from_secs(1));
+        let mut promotion = Promotion::default();
+        let mut heard = |look: &Look, seconds: u32| {
+            promotion.hear(look, second * seconds);
+            let _ = promotion.decide(look, second * seconds);
+            promotion.last_heard().map(|heard| heard.as_secs())
+        };
+        let up = |silent: i64| {
+            let text = format!(
+                "role:slave\nmaster_host:{a}\nmaster_link_status:up\nmaster_last_io_seconds_ago:{silent}\nmaster_sync_in_progress:0\n"
+            );
+            Look { info: Info::parse(&text), primary: None, state_ok: true }
+        };
+        assert_eq!(heard(&replica(a, Some(5), 0, 0), 1), None, "it was never up");
+        assert_eq!(heard(&up(0), 1), Some(1));
+        // The connection of a primary that is gone without a word looks up.
+        assert_eq!(heard(&up(9), 9), Some(10));
+        assert_eq!(heard(&replica(a, Some(0), 0, 0), 1), Some(11), "Redis has only now noticed it");
+        assert_eq!(heard(&replica(a, Some(7), 0, 0), 7), Some(18));
+        assert_eq!(heard(&replica("10.0.0.2", Some(8), 0, 0), 1), None, "another primary");
+        assert_eq!(heard(&up(0), 1), Some(1));
+        assert_eq!(heard(&Look { info: Info::parse("role:master\n"), ..up(0) }, 1), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
+use std::time::Instant;
 
 use certs::Reloading;
 use tokio::sync::{Semaphore, watch};
@@ -31,6 +32,8 @@ struct Kept {
     serves: Option<CopyReport>,
     /// As replicas have noted.
     noted: Beat,
+    /// As a replica: when anything came over the link from its present primary, at the latest look at which it was up.
+    heard: Option<Instant>,
 }
 
 /// Shared by all tasks.
@@ -85,6 +88,7 @@ impl Shared {
                 serves: None,
                 refused: None,
                 settled: None,
+                heard_millis: None,
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
             }),
@@ -115,8 +119,14 @@ impl Shared {
         let copy = kept.alive.as_ref().and_then(Alive::copy);
         // One that is not in service may be older than what its replicas have noted.
         let serves = kept.serves.clone().filter(|_| self.phase() == AgentPhase::Running);
+        let heard_millis = kept.heard.map(|heard| u64::try_from(heard.elapsed().as_millis()).unwrap_or(u64::MAX));
         drop(kept);
-        AgentReport { copy, serves, ..self.report.borrow().clone() }
+        AgentReport { copy, serves, heard_millis, ..self.report.borrow().clone() }
+    }
+
+    /// When the own Redis last heard of its primary.
+    pub fn note_heard(&self, heard: Option<Instant>) {
+        self.kept().heard = heard;
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -142,12 +142,17 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         if !settled {
             settled = settle_append_only(shared, &shared.inputs()).await;
         }
+        // What an answer says was so after this, also where it is read much later.
+        let begun = Instant::now();
         if shared.inputs().config.mode == Mode::Cluster
             && let Some((look, service)) = look(shared, shard).await
         {
             keeper.note(shared, service);
-            let since_last = std::mem::replace(&mut looked, Instant::now()).elapsed();
-            if let Some(forbidden) = promotion.decide(&look, since_last) {
+            let before = std::mem::replace(&mut looked, begun);
+            promotion.hear(&look, begun.saturating_duration_since(before));
+            let forbidden = promotion.decide(&look, before.elapsed());
+            shared.note_heard(promotion.last_heard().and_then(|heard| begun.into_std().checked_sub(heard)));
+            if let Some(forbidden) = forbidden {
                 let value = if forbidden { "yes" } else { "no" };
                 if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
                     promotion.applied(forbidden);

@@ -27,7 +27,8 @@ mod twins;
 
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode};
 pub use observed::{
-    Address, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen, Unused,
+    Address, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen, Stands,
+    Unused,
 };
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};

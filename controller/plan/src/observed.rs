@@ -254,7 +254,22 @@ pub enum Role {
         lag_bytes: u64,
         /// What its primary may have done without it.
         gap: Gap,
+        /// Whether it stands for election by itself.
+        stands: Stands,
     },
+}
+
+/// Whether a replica stands for election once most primaries hold its own to be dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Stands {
+    /// As Redis does.
+    #[default]
+    ByItself,
+    /// Its agent forbids it (`cluster-replica-no-failover`): by itself it cannot tell how long its primary lived without it. When it last
+    /// heard of that one it knows, and `gap` counts from then.
+    OnOrder,
+    /// The same, and its agent does not tell that either, or how far its primary was is not known.
+    Never,
 }
 
 /// What a primary did while the link to its replica was down. Nothing, while the link is up.

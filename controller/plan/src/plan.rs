@@ -127,6 +127,8 @@ pub enum Waiting {
     Election {
         /// The shard.
         shard: u16,
+        /// Its replica that would take over and does not stand by itself, if that is so; whether it is promoted on order.
+        held_back: Option<(Pod, bool)>,
         /// Its primary.
         primary: NodeId,
     },

@@ -171,6 +171,13 @@ pub(crate) fn is_whole(scene: &Scene<'_>, replica: &Live<'_>) -> bool {
     }
 }
 
+/// Most primaries hold this node to be dead, as they have to before Redis lets a replica stand.
+pub(crate) fn is_held_dead(scene: &Scene<'_>, id: NodeId) -> bool {
+    let voters = scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod));
+    let agree = voters.filter(|voter| voter.node.peers.get(&id).is_some_and(|peer| peer.health == Health::Failed));
+    agree.count() > scene.owned.len().saturating_add(scene.lost.len()) / 2
+}
+
 /// The other members of a lost primary's shard, but those that are about to go.
 fn fellows<'a>(scene: &Scene<'a>, shard: u16, lost: NodeId) -> impl Iterator<Item = (Pod, &'a Seen)> + use<'a> {
     let members = scene.observed.members.iter().filter(move |(pod, member)| {

@@ -143,6 +143,23 @@ fn parameters(f: &mut fmt::Formatter<'_>, pod: &Name<'_>, refused: bool) -> fmt:
     }
 }
 
+/// Of a primary that most probably is dead, which nobody proves.
+fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: Option<(Pod, bool)>) -> fmt::Result {
+    write!(f, "the primary {} of shard {shard} does not answer and is not proven dead; ", primary.short())?;
+    match held_back {
+        None => f.write_str("its replicas will elect one of them"),
+        Some((pod, true)) => write!(
+            f,
+            "replica {pod} is promoted once most primaries hold it to be dead, and no other member of the shard may have more"
+        ),
+        Some((pod, false)) => write!(
+            f,
+            "replica {pod} does not stand for election (cluster-replica-no-failover), and what it lacks of that primary is not known; to \
+             promote it all the same, create a failover of shard {shard} with mode Force and acceptDataLoss"
+        ),
+    }
+}
+
 fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Result {
     write!(
         f,
@@ -225,11 +242,7 @@ impl fmt::Display for Waiting {
             Self::Sync { pod, link_up: false, .. } => write!(f, "replica {pod} {UNLINKED}"),
             Self::Copy { pod, instead_of } => unseen_copy(f, *pod, *instead_of),
             Self::Disk { pod } => write!(f, "member {pod} {REWRITES}"),
-            Self::Election { shard, primary } => write!(
-                f,
-                "the primary {} of shard {shard} does not answer and is not proven dead; its replicas will elect one of them",
-                primary.short()
-            ),
+            Self::Election { shard, primary, held_back } => election(f, *shard, *primary, *held_back),
             Self::Failover { shard, since_millis } => {
                 write!(f, "the failover of shard {shard} was asked for {} ms ago and is not seen yet", since_millis)
             }

@@ -3,7 +3,7 @@
 use crate::support::Run;
 use crate::support::history::{Event, Setting, live_through};
 use plan::model::{Luck, World};
-use plan::{Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Step, Waiting};
+use plan::{Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Role, Stands, Step, Waiting};
 
 fn settle(run: &mut Run) -> plan::Plan {
     let plan = run.settle(150).unwrap_or_else(|reason| panic!("{reason}"));
@@ -205,6 +205,33 @@ fn a_rolling_restart_replaces_every_pod_and_keeps_every_key() {
         assert!(settle(&mut run).is_satisfied(), "{replicas} replicas, volumes {volumes}");
         assert!(run.world.homes.values().all(|home| !before.contains(&home.address)));
     }
+}
+
+/// Before, nobody was ever elected for it: its machine had stood still while that of its primary was lost.
+#[test]
+fn a_replica_that_stood_still_is_promoted_once_most_hold_its_primary_dead() {
+    let (primary, replica) = (Pod::new(0, 0), Pod::new(0, 1));
+    let lose = |held_back: Stands, missed: u64| {
+        let mut run = Run::created(Desired::cluster(3, 1), true);
+        run.cut_off(primary);
+        run.world.homes.get_mut(&primary).unwrap().hidden = true;
+        let server = run.world.homes.get_mut(&replica).unwrap().server.as_mut().unwrap();
+        let Role::Replica { link_up, gap, stands, .. } = &mut server.role else { panic!("{:?}", server.role) };
+        (*link_up, gap.missed_millis, *stands) = (false, missed, held_back);
+        let mut plan = run.round(usize::MAX, false).unwrap();
+        for _ in 0..8 {
+            run.tick(2);
+            plan = run.round(usize::MAX, false).unwrap();
+        }
+        let is_promoted = run.world.up(replica).unwrap().follows().is_none();
+        let held_back = plan.waiting.iter().any(|why| matches!(why, Waiting::Election { held_back: Some(_), .. }));
+        let stale = plan.refused.iter().any(|why| matches!(why, Refused::StaleCopy { .. }));
+        (is_promoted, held_back, stale)
+    };
+    assert_eq!(lose(Stands::ByItself, 0), (true, false, false));
+    assert_eq!(lose(Stands::OnOrder, 0), (true, false, false));
+    assert_eq!(lose(Stands::OnOrder, 9_000), (false, false, true), "its primary went on without it");
+    assert_eq!(lose(Stands::Never, 0), (false, true, false), "nobody knows when it lost its link");
 }
 
 #[test]

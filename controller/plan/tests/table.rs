@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use plan::{
     Approval, Desired, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
-    PeerRole, Pod, Role, Seen, Site, SlotSet, goal,
+    PeerRole, Pod, Role, Seen, Site, SlotSet, Stands, goal,
 };
 
 fn id(pod: Pod) -> NodeId {
@@ -29,7 +29,16 @@ fn role(text: &str) -> Role {
     }
     let (synced, misled) = (!text.ends_with(['~', '^']), text.ends_with('^'));
     let of = id(pod(text.strip_prefix('r').unwrap().trim_end_matches(['~', '^'])));
-    Role::Replica { of, synced, link_up: synced, misled, offset: 10, lag_bytes: 0, gap: Gap::default() }
+    Role::Replica {
+        of,
+        synced,
+        link_up: synced,
+        misled,
+        offset: 10,
+        lag_bytes: 0,
+        gap: Gap::default(),
+        stands: Stands::ByItself,
+    }
 }
 
 /// A layout in which every table is right about everybody, as far as the words go.

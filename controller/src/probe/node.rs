@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet};
+use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet, Stands};
 use resp::{AppendOnlyFile, ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
 use types::cluster::Mode;
 use types::engine::Engine;
@@ -57,9 +57,26 @@ pub(super) struct Raw {
     cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,
     node_timeout_millis: u64,
     disk_current: bool,
+    /// How long ago at most it heard of its primary over the link, as its agent says: asked where it does not stand for election.
+    pub(super) heard_millis: Option<u64>,
 }
 
 impl Raw {
+    /// It has lost its primary, and its agent does not let it stand for election.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.link_lost_millis().is_some() && self.myself().is_some_and(|line| line.flags.no_failover)
+    }
+
+    /// `is_compared`: the controller has seen how far its primary was. Without that nobody could say how many bytes it lacks.
+    fn stands(&self, is_compared: bool) -> Stands {
+        let is_forbidden = self.myself().is_some_and(|line| line.flags.no_failover);
+        match (is_forbidden, self.heard_millis) {
+            (false, _) => Stands::ByItself,
+            (true, Some(_)) if is_compared => Stands::OnOrder,
+            (true, _) => Stands::Never,
+        }
+    }
+
     fn myself(&self) -> Option<&nodes::Node> {
         self.cluster.as_ref().and_then(|(table, _)| table.iter().find(|node| node.flags.myself))
     }
@@ -164,7 +181,8 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
     let disk_current = is_disk_current(&info, question.logs);
     let facts = member_facts(facts(address, &info, &config), &info, &table);
     let facts = Facts { unlike: unlike(question.parameters, &config), ..facts };
-    Ok(Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis, disk_current })
+    let cluster = Some((table, view));
+    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk_current, heard_millis: None })
 }
 
 async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
@@ -184,7 +202,8 @@ async fn ask_standalone(connection: &mut Connection, question: Question<'_>, pla
     let facts = Facts { unlike: unlike(question.parameters, &config), ..facts(address, &info, &config) };
     // Nobody else has what it holds, so nothing is ever handed over.
     let disk_current = true;
-    Ok(Raw { id: standalone_id(place), facts, info, cluster: None, node_timeout_millis: 0, disk_current })
+    let id = standalone_id(place);
+    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk_current, heard_millis: None })
 }
 
 /// A server without a cluster has no node ID; its pod's uid stands for it.
@@ -310,6 +329,7 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, now: Instant) -> Role {
         offset: raw.facts.offset,
         lag_bytes: streams.lag(raw, of),
         gap: streams.gap(raw, of, now),
+        stands: raw.stands(known.is_some()),
     }
 }
 
@@ -381,5 +401,6 @@ pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
     };
     let table = nodes::parse(table).unwrap_or_default();
     let facts = member_facts(facts, &info, &table);
-    Raw { id, facts, info, cluster: Some((table, view)), node_timeout_millis: 5_000, disk_current: true }
+    let cluster = Some((table, view));
+    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, heard_millis: None }
 }

@@ -90,7 +90,11 @@ impl Streams {
         // Of whom nobody has ever heard, nobody knows that it is gone.
         let silent_millis = seen.into_iter().chain(told).min().unwrap_or(0);
         let level = self.nodes.get(&raw.id).and_then(|stream| stream.level).map(age);
-        let behind_since = level.map_or(lost, |level| level.min(lost));
+        // Of a replica that is held back its agent knows better than Redis, which stood still or waited for a connection that nobody closed.
+        let behind_since = match raw.heard_millis {
+            Some(heard) => heard.max(lost),
+            None => level.map_or(lost, |level| level.min(lost)),
+        };
         Gap { missed_millis: behind_since.saturating_sub(silent_millis), silent_millis }
     }
 }

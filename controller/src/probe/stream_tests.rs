@@ -85,3 +85,38 @@ fn a_dead_primary_is_ahead_by_what_it_said_last() {
     streams.note(dead.iter(), now + Duration::from_secs(2));
     assert_eq!(streams.lag(&dead[0], id(PRIMARY)), 750);
 }
+
+/// Redis tells since when it knows; its agent when anything came over the link.
+#[test]
+fn what_a_held_back_replica_lacks_counts_from_when_it_heard_of_its_primary() {
+    let held_back = |heard_millis| {
+        let info = format!(
+            "server_time_usec:{}\nmaster_replid:stream\nrole:slave\nslave_repl_offset:100\nmaster_link_status:down\nmaster_link_down_since_seconds:1",
+            NOW * 1_000
+        );
+        let table = format!(
+            "{REPLICA} 10.0.0.1:6379@16379 myself,slave,nofailover {PRIMARY} 0 0 1 connected\n\
+             {PRIMARY} 10.0.0.2:6379@16379 master - 0 {} 1 connected 0-16383\n",
+            NOW - 9_000
+        );
+        let mut raw = raw(id(REPLICA), &info, &table);
+        raw.heard_millis = heard_millis;
+        raw
+    };
+    // Others have heard of the primary two seconds ago.
+    let other = || node(OTHER, 5, None, Some(2));
+    assert_eq!(gap(&[(0, &[held_back(None), other()])]), (0, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Some(0)), other()])]), (0, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Some(9_500)), other()])]), (7_500, 2_000));
+    let (now, blind, mut seen) = (Instant::now(), Streams::default(), Streams::default());
+    seen.note([node(PRIMARY, 100, None, None)].iter(), now);
+    let stands = |streams, heard_millis| match crate::probe::node::read(&held_back(heard_millis), streams, now).role {
+        plan::Role::Replica { stands, .. } => stands,
+        role @ plan::Role::Primary { .. } => panic!("{role:?}"),
+    };
+    assert!(held_back(None).is_held_back());
+    assert_eq!([stands(&seen, None), stands(&seen, Some(0))], [plan::Stands::Never, plan::Stands::OnOrder]);
+    assert_eq!(stands(&blind, Some(0)), plan::Stands::Never, "how far its primary was nobody has seen");
+    let up = node(REPLICA, 100, Some("master_link_status:up"), Some(1));
+    assert!(!up.is_held_back() && !node(REPLICA, 100, down(3).as_deref(), Some(1)).is_held_back());
+}

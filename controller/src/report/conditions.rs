@@ -188,6 +188,10 @@ fn progressing(seeing: Seeing<'_>, resolved: &Resolved) -> Said {
     }
     let plan = seeing.plan;
     if plan.steps.is_empty() && plan.waiting.is_empty() {
+        // It stands still because a person has to do something, in the words of Degraded.
+        if let Some((reason, message)) = left_to_a_person(seeing, resolved) {
+            return (Status::False, reason, message);
+        }
         return (Status::False, "NothingToDo", "no step is left and nothing is waited for".to_owned());
     }
     let left = waited_for(seeing).unwrap_or_default();
@@ -253,6 +257,17 @@ fn needs_mending(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static st
     rejected.or_else(|| seeing.secret_missing.map(|missing| ("SecretMissing", missing.to_owned())))
 }
 
+/// What KUN does not do by itself.
+fn refused(seeing: Seeing<'_>) -> Option<(&'static str, String)> {
+    let refused: Vec<String> = seeing.plan.refused.iter().map(ToString::to_string).collect();
+    (!refused.is_empty()).then(|| ("NeedsAPerson", refused.join("; ")))
+}
+
+/// Why nothing goes on although not all is as it should be.
+fn left_to_a_person(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static str, String)> {
+    refused(seeing).or_else(|| needs_mending(seeing, resolved))
+}
+
 fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if let Some((reason, message)) = wrong_identity(seeing, verdict) {
         return (Status::True, reason, message);
@@ -260,9 +275,8 @@ fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said 
     if let Some(message) = shards_missing(seeing, resolved) {
         return (Status::True, "ShardsMissing", message);
     }
-    if !seeing.plan.refused.is_empty() {
-        let refused: Vec<String> = seeing.plan.refused.iter().map(ToString::to_string).collect();
-        return (Status::True, "NeedsAPerson", refused.join("; "));
+    if let Some((reason, message)) = refused(seeing) {
+        return (Status::True, reason, message);
     }
     if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
         return (Status::True, reason, message);

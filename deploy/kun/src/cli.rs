@@ -171,6 +171,10 @@ enum Error {
     NoRedis,
     #[error("--redis-server {path}: {why}")]
     BadRedis { path: PathBuf, why: String },
+    #[error(
+        "--redis-server {one} and {other} are both {version}: an image could not choose between them, so leave one out"
+    )]
+    SameRedis { one: PathBuf, other: PathBuf, version: Version },
     #[error(transparent)]
     Store(#[from] store::Error),
     #[error(transparent)]
@@ -296,7 +300,22 @@ fn redis_servers(given: &[PathBuf]) -> Result<Vec<Local>, Error> {
     if given.is_empty() {
         return Ok(vec![redis_server(on_path("redis-server").ok_or(Error::NoRedis)?)?]);
     }
-    given.iter().cloned().map(redis_server).collect()
+    let local: Vec<Local> = given.iter().map(|program| redis_server(whole(program)?)).collect::<Result<_, _>>()?;
+    if let Some([one, other]) = image::of_one_version(&local) {
+        let (one, other, version) = (one.program.clone(), other.program.clone(), one.version);
+        return Err(Error::SameRedis { one, other, version });
+    }
+    Ok(local)
+}
+
+/// A relative path is of the directory where kun was started, and a bare name is looked for on the PATH, as shells do; programs of pods run
+/// elsewhere. The last link stays: its name counts.
+fn whole(program: &Path) -> Result<PathBuf, Error> {
+    let bad = |error: std::io::Error| Error::BadRedis { path: program.to_owned(), why: error.to_string() };
+    let is_bare = program.parent().is_some_and(|folder| folder.as_os_str().is_empty());
+    let found = program.to_str().filter(|_| is_bare).and_then(on_path).unwrap_or_else(|| program.to_owned());
+    let folder = found.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(folder.canonicalize().map_err(bad)?.join(found.file_name().unwrap_or_default()))
 }
 
 /// Asks a redis-server for its version.
@@ -374,6 +393,27 @@ mod tests {
             assert!(refused.contains(part), "{words:?}: {refused}");
             assert!(!refused.contains("License"), "{words:?}: what another program prints stays out: {refused}");
         }
+    }
+
+    #[test]
+    fn two_programs_of_one_version_are_refused_by_their_names() {
+        let dir = tempfile::Builder::new().prefix("k").tempdir_in("/tmp").unwrap();
+        let (one, other) = (on_path("redis-server").unwrap(), dir.path().join("redis-server"));
+        std::os::unix::fs::symlink(&one, &other).unwrap();
+        let refused = redis_servers(&[one.clone(), other.clone()]).unwrap_err().to_string();
+        let both = format!("--redis-server {} and {} are both ", one.display(), other.display());
+        assert!(refused.starts_with(&both), "{refused}");
+        assert!(refused.ends_with(": an image could not choose between them, so leave one out"), "{refused}");
+        assert_eq!(redis_servers(std::slice::from_ref(&other)).unwrap()[0].program, other);
+    }
+
+    #[test]
+    fn a_relative_path_is_of_the_directory_where_kun_was_started() {
+        let here = std::env::current_dir().unwrap().canonicalize().unwrap();
+        assert_eq!(whole(Path::new("./src/redis-server")).unwrap(), here.join("src/redis-server"));
+        assert_eq!(whole(Path::new("src/../none")).unwrap(), here.join("none"));
+        assert_eq!(whole(Path::new("sh")).unwrap().file_name(), Some("sh".as_ref()));
+        assert!(whole(Path::new("sh")).unwrap().is_absolute());
     }
 
     #[test]

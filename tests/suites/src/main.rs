@@ -10,11 +10,22 @@ mod outcome;
 mod report;
 mod run;
 
-use std::{env, fs, path::Path, process::ExitCode, time::Instant};
+use std::{
+    env, fs,
+    io::ErrorKind,
+    net::TcpListener,
+    path::Path,
+    process::ExitCode,
+    thread,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result};
 
 use crate::{budget::Budget, report::Report};
+
+/// Held by who runs tests. No test has an address of this network.
+const ALONE: &str = "127.83.255.254:8484";
 
 fn main() -> ExitCode {
     match all() {
@@ -39,6 +50,7 @@ fn all() -> Result<bool> {
     suites.retain(|suite| words.is_empty() || words.iter().any(|word| suite.name.contains(word.as_str())));
     anyhow::ensure!(!suites.is_empty(), "no test program is called like {words:?}");
 
+    let _alone = alone()?;
     let folder = Path::new("target/test");
     fs::create_dir_all(folder)?;
     let begin = Instant::now();
@@ -51,6 +63,29 @@ fn all() -> Result<bool> {
     fs::write(folder.join("times.json"), serde_json::to_string_pretty(&report)?)?;
     report.show();
     Ok(report.is_well(env::var_os("CI").is_some()))
+}
+
+/// Tests have fixed addresses on loopback, so two runs in one network namespace are in each other's way: the later one waits.
+fn alone() -> Result<Option<TcpListener>> {
+    let begin = Instant::now();
+    let mut is_told = false;
+    loop {
+        match TcpListener::bind(ALONE) {
+            Ok(held) => return Ok(Some(held)),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            // No such address here: nobody else has it either.
+            Err(_) => return Ok(None),
+        }
+        anyhow::ensure!(
+            begin.elapsed() < 6 * hung::machine(),
+            "another `make test` runs on this machine, and does not end"
+        );
+        if !is_told {
+            report::say("another `make test` runs on this machine: this one waits until it has ended");
+            is_told = true;
+        }
+        thread::sleep(Duration::from_secs(1));
+    }
 }
 
 /// What was done before, and how many seconds each took.

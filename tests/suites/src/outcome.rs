@@ -14,6 +14,8 @@ pub(crate) struct Test {
 pub(crate) struct Outcome {
     pub(crate) tests: Vec<Test>,
     pub(crate) ignored: usize,
+    /// How many Rust's harness began with.
+    pub(crate) announced: usize,
 }
 
 impl Outcome {
@@ -22,6 +24,7 @@ impl Outcome {
     pub(crate) fn read(printed: &str) -> Self {
         let mut outcome = Self::default();
         for line in printed.lines() {
+            outcome.announced += announced(line);
             let Some((_, rest)) =
                 line.split_once("test ").filter(|(before, _)| before.is_empty() || before.ends_with(": "))
             else {
@@ -45,9 +48,21 @@ impl Outcome {
         outcome
     }
 
+    /// Nothing ended the program before its last test: one that ends with 0 by itself in the middle would pass otherwise.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.tests.len() + self.ignored >= self.announced
+    }
+
     pub(crate) fn failed(&self) -> impl Iterator<Item = &str> {
         self.tests.iter().filter(|test| !test.passed).map(|test| test.name.as_str())
     }
+}
+
+/// `running 3 tests` says how many there are.
+fn announced(line: &str) -> usize {
+    let number =
+        line.strip_prefix("running ").and_then(|rest| rest.strip_suffix(" tests").or(rest.strip_suffix(" test")));
+    number.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// `… <1.234s>` or `… (1.2 s)`.
@@ -72,7 +87,9 @@ mod tests {
             test("scaling", true, Some(12.5)),
             test("lost", false, None),
         ];
-        assert_eq!(Outcome::read(printed), Outcome { tests, ignored: 1 });
+        assert_eq!(Outcome::read(printed), Outcome { tests, ignored: 1, announced: 3 });
+        assert!(Outcome::read(printed).is_whole());
+        assert!(!Outcome::read("running 2 tests\ntest a ... ok <0.1s>\n").is_whole());
         assert_eq!(Outcome::read(printed).failed().collect::<Vec<_>>(), ["c - should panic", "lost"]);
     }
 }

@@ -10,6 +10,8 @@ use crate::{budget::Budget, run::Ended};
 const SLOWEST: usize = 20;
 /// Lines of a failed suite that are shown at the end; all of them are in its log.
 const TAIL: usize = 60;
+/// So many of them from its beginning where there are more, and the others from its end.
+const HEAD: usize = 10;
 const RED: (&str, &str) = ("\x1b[31m", "\x1b[0m");
 
 /// All that is known at the end.
@@ -146,13 +148,15 @@ fn why(suite: &Ended) -> String {
     let gathered = lines.iter().position(|line| line.trim() == "failures:");
     let failed = || lines.iter().position(|line| line.contains(" ... FAILED: ")).map(|at| at.saturating_sub(TAIL / 2));
     let from = gathered.or_else(failed).unwrap_or_else(|| lines.len().saturating_sub(TAIL));
-    lines
-        .iter()
-        .skip(from)
-        .take(TAIL)
-        .map(|line| line.chars().take(600).collect::<String>())
-        .collect::<Vec<_>>()
-        .join("\n")
+    let told: Vec<String> = lines.iter().skip(from).map(|line| line.chars().take(600).collect()).collect();
+    // What a test prints comes before why it failed.
+    match told.split_at_checked(HEAD).filter(|_| told.len() > TAIL) {
+        None => told.join("\n"),
+        Some((head, rest)) => {
+            let last = rest.split_at_checked(rest.len() + HEAD - TAIL).map_or(rest, |(_, last)| last);
+            [head, &["…".to_owned()], last].concat().join("\n")
+        }
+    }
 }
 
 #[cfg(test)]
@@ -196,6 +200,10 @@ mod tests {
         let harness = [before.join("\n").as_str(), "failures:", "---- x stdout ----", "why"].join("\n");
         assert_eq!(why(&ended("a", 1, false, &harness)), "failures:\n---- x stdout ----\nwhy");
         assert_eq!(why(&ended("a", 1, false, &before.join("\n"))).lines().next(), Some("line 40"));
+        let long = ["failures:", &before.join("\n"), "panicked"].join("\n");
+        let told = why(&ended("a", 1, false, &long));
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!((lines.len(), lines[0], lines[10], lines[60]), (61, "failures:", "…", "panicked"));
     }
 
     #[test]

@@ -38,6 +38,9 @@ struct Running {
     child: Child,
     since: Instant,
     waits: bool,
+    /// It hangs if it takes longer.
+    limit: Duration,
+    hung: bool,
 }
 
 /// Runs all of them; `tell` hears of each as it ends.
@@ -95,18 +98,35 @@ fn start(suite: &Suite, expected: Expected, folder: &Path) -> Result<Running> {
         command.arg(format!("--test-threads={threads}"));
     }
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
-    Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits })
+    let limit = limit(expected);
+    Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits, limit, hung: false })
+}
+
+/// Twice what it may take, and the longest wait of one test.
+fn limit(expected: Expected) -> Duration {
+    Duration::from_secs(expected.seconds.into()) * 2 * hung::stretch() + hung::machine()
 }
 
 /// What there is to say of a suite that has ended.
 fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
+    if running.since.elapsed() > running.limit && !running.hung {
+        running.hung = true;
+        running.child.kill()?;
+    }
     let before = waited_for();
     let Some(status) = running.child.try_wait()? else { return Ok(None) };
     let cpu = waited_for() - before;
     let log = folder.join(&running.name).with_extension("log");
-    let printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    let mut printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    if running.hung {
+        printed.push_str(&format!("\nended by force after {} s: it hangs\n", running.limit.as_secs()));
+    }
     let outcome = Outcome::read(&printed);
-    let passed = status.success() && outcome.failed().next().is_none();
+    let passed = status.success() && outcome.failed().next().is_none() && outcome.is_whole();
+    if !passed && outcome.failed().next().is_none() {
+        let (ran, of) = (outcome.tests.len() + outcome.ignored, outcome.announced);
+        printed.push_str(&format!("\nit ended with {status}, after {ran} of {of} tests\n"));
+    }
     Ok(Some(Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, passed, printed }))
 }
 
@@ -123,6 +143,25 @@ fn waited_for() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suite_that_hangs_is_ended_and_said_to_hang() {
+        let folder = std::env::temp_dir().join(format!("kun-suites-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("a.log"), "running 2 tests\ntest b ... ok <0.1s>\n").unwrap();
+        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let (since, limit) = (Instant::now(), Duration::from_millis(50));
+        let mut running = Running { name: "a".to_owned(), child, since, waits: true, limit, hung: false };
+        let ended = loop {
+            if let Some(ended) = end(&mut running, &folder).unwrap() {
+                break ended;
+            }
+            thread::sleep(LOOK);
+        };
+        fs::remove_dir_all(&folder).unwrap();
+        let told = ["ended by force after 0 s: it hangs", "", "it ended with signal: 9 (SIGKILL), after 1 of 2 tests"];
+        assert!(!ended.passed && ended.printed.ends_with(&(told.join("\n") + "\n")), "{}", ended.printed);
+    }
 
     #[test]
     fn the_time_of_a_process_counts_once_it_was_waited_for() {

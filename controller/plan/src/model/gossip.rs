@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{Luck, Process, Server, World, disown};
 use crate::desired::Limits;
-use crate::observed::{Gap, Health, NodeId, Open, Peer, PeerRole, Pod, Role};
+use crate::observed::{Gap, Health, NodeId, Open, Peer, PeerRole, Pod, Role, Stands};
 use crate::slots::SlotSet;
 
 /// Who called an election: the replica by itself, or an operator with `CLUSTER FAILOVER` (`CLUSTERMSG_FLAG0_FORCEACK`).
@@ -202,10 +202,15 @@ impl World {
         self.place_at(id, &peer.address).is_some_and(|to| self.linked(from, to))
     }
 
-    /// A synced replica of a primary that most believe dead asks for votes. Its agent forbids it where its copy is not whole.
+    /// A synced replica of a primary that most believe dead asks for votes. Its agent forbids it where its copy is not whole, and where it
+    /// cannot tell.
     fn elect(&mut self, luck: &mut Luck) {
+        let may_stand = |server: &&Server| {
+            let stands = matches!(server.role, Role::Replica { stands: Stands::ByItself, .. });
+            stands && server.is_synced() && server.is_whole()
+        };
         for pod in self.running() {
-            let Some(server) = self.up(pod).filter(|server| server.is_synced() && server.is_whole()) else { continue };
+            let Some(server) = self.up(pod).filter(may_stand) else { continue };
             let Some(primary) = server.follows() else { continue };
             let entry = server.table.get(&primary);
             let dead = entry.is_some_and(|peer| peer.health == Health::Failed && !peer.slots().is_empty());
@@ -301,11 +306,18 @@ impl World {
             let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset));
             let is_newer = source.is_some_and(|from| self.version_at(from) > self.version_at(pod));
             let slow = luck.fails(3);
+            // Its machine stands still for a moment.
+            let stands_still = copy.is_none() && luck.fails(4);
             let Some(server) = self.up_mut(pod) else { continue };
-            let Role::Replica { synced, link_up, offset, lag_bytes, gap, .. } = &mut server.role else { continue };
+            let Role::Replica { synced, link_up, offset, lag_bytes, gap, stands, .. } = &mut server.role else {
+                continue;
+            };
             match copy {
                 None => {
                     *link_up = false;
+                    if stands_still {
+                        *stands = Stands::OnOrder;
+                    }
                     // More would say nothing new, and keep a world that rests from being still.
                     gap.missed_millis = (gap.missed_millis + if is_heard { 1_000 } else { 0 }).min(10_000);
                 }
@@ -323,6 +335,7 @@ impl World {
                         continue;
                     }
                     (*synced, *link_up, *offset, *lag_bytes, *gap) = (true, true, newest, 0, Gap::default());
+                    *stands = Stands::ByItself;
                     let before = core::mem::replace(&mut server.data, data);
                     if is_full {
                         server.stored.get_or_insert(before);

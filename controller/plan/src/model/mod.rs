@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::desired::Desired;
-use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, Pod, Role, Seen, Unused};
+use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, Pod, Role, Seen, Stands, Unused};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -174,6 +174,7 @@ impl Server {
             offset: 0,
             lag_bytes: 0,
             gap: Gap::default(),
+            stands: Stands::default(),
         };
         self.open.clear();
     }

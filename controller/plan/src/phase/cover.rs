@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
-use crate::observed::{Pod, Role};
+use crate::observed::{Pod, Role, Stands};
 use crate::phase::{Flow, create};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -60,7 +60,9 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
             None => promote(scene, plan, lost, best),
         },
         (Some(best), _) => promote_stale(scene, plan, lost, best),
-        (None, Some(behind)) => plan.waiting.push(Waiting::Election { shard: behind.pod.shard, primary: lost.id }),
+        (None, Some(behind)) => {
+            plan.waiting.push(Waiting::Election { shard: behind.pod.shard, held_back: None, primary: lost.id });
+        }
         (None, None) => match safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene)) {
             Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
             None => give_up(scene, plan, lost),
@@ -98,11 +100,14 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
     asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == lost.id)
 }
 
-/// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that.
+/// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that. Where
+/// nobody proves the primary dead, Redis' own election decides, or, for a replica that does not stand by itself, our order on the same terms:
+/// most primaries hold it to be dead, the copy is whole, and they vote.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let shard = best.pod.shard;
-    if order(scene, lost, shard).is_none() && safety::may_be_alive(scene, lost.id).is_some() {
-        return plan.waiting.push(Waiting::Election { shard, primary: lost.id });
+    let is_proven = order(scene, lost, shard).is_some() || safety::may_be_alive(scene, lost.id).is_none();
+    if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
+        return plan.waiting.push(wait);
     }
     let voters =
         scene.lost.iter().filter(|other| other.id != lost.id && safety::may_be_alive(scene, other.id).is_some());
@@ -114,6 +119,29 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     match safety::may_elect(scene, shard) {
         Err(wait) => plan.waiting.push(wait),
         Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how: FailoverHow::Force }),
+    }
+}
+
+/// What keeps this replica from being promoted on order in place of a primary that nobody proves dead.
+fn held_back(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Option<Waiting> {
+    let shard = best.pod.shard;
+    let election = |held_back| Some(Waiting::Election { shard, held_back, primary: lost.id });
+    let copies = || scene.live.iter().filter(|live| live.is_copy_of(lost.id) && safety::may_replace(live, lost));
+    if copies().any(|live| safety::is_whole(scene, live) && stands(live) == Stands::ByItself) {
+        return election(None);
+    }
+    let is_called = stands(best) == Stands::OnOrder && safety::is_whole(scene, best);
+    if !is_called || !safety::is_held_dead(scene, lost.id) {
+        return election(Some((best.pod, is_called)));
+    }
+    let other = safety::may_have_another_copy(scene, shard, lost.id);
+    other.map(|pod| Waiting::Copy { pod, instead_of: best.pod })
+}
+
+fn stands(live: &Live<'_>) -> Stands {
+    match &live.node.role {
+        Role::Replica { stands, .. } => *stands,
+        Role::Primary { .. } => Stands::Never,
     }
 }
 

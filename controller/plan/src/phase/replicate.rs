@@ -23,7 +23,9 @@ pub(crate) fn replicate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) {
     let join = Step::Replicate { node: live.who(), primary: lead.who() };
     match &live.node.role {
-        Role::Replica { of, synced, link_up, misled, lag_bytes, offset: _, gap: _ } if *of == lead.node.id => {
+        Role::Replica { of, synced, link_up, misled, lag_bytes, offset: _, gap: _, stands: _ }
+            if *of == lead.node.id =>
+        {
             let found = live.knows(lead) && !scene.is_terminating(live.pod);
             if *misled && !link_up && found {
                 plan.steps.push(join);

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plan::model::{Home, Process, Server, Truth, World};
 use plan::{
-    Desired, FailoverHow, Limits, NodeId, Observed, PeerRole, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, Site,
-    SlotSet, Step, Unused, Waiting, Who,
+    Desired, FailoverHow, Limits, NodeId, Observed, PeerRole, Plan, Pod, Refused, ReleaseHow, RestartAs, Role, Seen,
+    Site, SlotSet, Stands, Step, Unused, Waiting, Who,
 };
 
 /// How long an election counts in Redis with the model's node timeout of 5 s: twice `max(2 × node timeout, 2 s)`.
@@ -219,7 +219,8 @@ fn may_fail_over(
     check(stale || how == FailoverHow::Force || called_for, || "hands over for no reason".to_owned())?;
     let elected = how == FailoverHow::Force || is_known_to_most(world, replica.id, primary);
     check(stale || elected, || "asks for votes that are refused".to_owned())?;
-    let alive = running(world, primary);
+    let on_order = matches!(server.role, Role::Replica { stands: Stands::OnOrder, .. });
+    let alive = running(world, primary) && !(on_order && is_held_dead(world, primary));
     check(how == FailoverHow::Coordinated || asked || stale || !alive, || "forces out a living primary".to_owned())
 }
 
@@ -259,6 +260,14 @@ fn lacks(world: &World, copy: &Server, primary: NodeId) -> bool {
     let has = |(slot, key): &(u16, u64)| copy.data.get(slot).is_some_and(|keys| keys.contains(key));
     let must = |key: &(u16, u64)| world.acked.contains(key) && !world.excused.contains(key);
     files.flat_map(keys).any(|key| must(&key) && !has(&key))
+}
+
+/// Most owners of slots hold this node to be dead: its replica may stand by itself.
+fn is_held_dead(world: &World, id: NodeId) -> bool {
+    let owners = || world.homes.values().filter_map(|home| home.server.as_ref()).filter(|one| !one.slots().is_empty());
+    let up = world.running().into_iter().filter_map(|pod| world.up(pod)).filter(|one| !one.slots().is_empty());
+    let agree = up.filter(|one| one.table.get(&id).is_some_and(|peer| peer.health == plan::Health::Failed));
+    agree.count() > owners().count() / 2
 }
 
 fn running(world: &World, id: NodeId) -> bool {

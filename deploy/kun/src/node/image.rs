@@ -41,20 +41,28 @@ pub fn chosen<'a>(image: &str, local: &'a [Local]) -> Result<&'a Local, String> 
     let shown: String = image.chars().filter(|c| !c.is_control()).take(200).collect();
     let reference = Reference::parse(image).map_err(|error| format!("image {shown:?} {error}"))?;
     let versions: Vec<String> = local.iter().map(|redis| redis.version.to_string()).collect();
-    let versions = versions.join(" and ");
+    let hints: Vec<String> = versions.iter().map(|version| format!("redis:{version}")).collect();
+    let (versions, hints) = (versions.join(" and "), hints.join(" or "));
     match reference.repository.rsplit('/').next() {
         // Our own image: its programs are this executable.
         Some("kun") => local.first().ok_or_else(|| "this node has no redis-server".to_owned()),
         Some("redis") => {
             let fits = |redis: &&Local| reference.version().is_some_and(|wanted| wanted.covers(redis.version));
             local.iter().find(fits).ok_or_else(|| format!(
-                "image {shown:?} is not the local redis-server, which is {versions}: ask for {versions} or a prefix of it (redis:{versions}), or start kun with --redis-server pointing at the version wanted"
+                "image {shown:?} is not the local redis-server, which is {versions}: ask for {hints} or a prefix of it, or start kun with --redis-server pointing at the version wanted"
             ))
         }
         Some(_) | None => Err(format!(
             "image {shown:?}: the standalone node runs local programs and stands in only for images named redis (it has redis-server {versions}) and kun"
         )),
     }
+}
+
+/// Two programs of one version: an image could not choose between them.
+#[must_use]
+pub fn of_one_version(local: &[Local]) -> Option<[&Local; 2]> {
+    let pairs = local.iter().enumerate().flat_map(|(at, one)| local.iter().skip(at + 1).map(move |other| [one, other]));
+    pairs.into_iter().find(|[one, other]| one.version == other.version)
 }
 
 #[cfg(test)]
@@ -80,7 +88,16 @@ mod tests {
         }
         let message = chosen("redis:8.2", &two()).unwrap_err();
         assert!(message.contains("7.0.15 and 8.0.2"), "{message}");
+        assert!(message.contains("ask for redis:7.0.15 or redis:8.0.2 or a prefix of it, or start"), "{message}");
         assert!(chosen("redis:7", &[]).is_err());
+    }
+
+    #[test]
+    fn two_programs_of_one_version_are_found() {
+        assert_eq!(of_one_version(&two()), None);
+        let again = Local { program: "/opt/seven/redis-server".into(), ..local().remove(0) };
+        let three: Vec<Local> = two().into_iter().chain([again]).collect();
+        assert_eq!(of_one_version(&three), Some([&three[0], &three[2]]));
     }
 
     #[test]
