@@ -137,6 +137,27 @@ fn a_write_whose_revision_only_watches_tell_is_placed_by_them() {
     assert_eq!(done, BTreeSet::new());
 }
 
+/// What the second one takes away was written without an answer, and read.
+#[test]
+fn two_deletes_of_one_key_are_placed_by_what_each_takes_away() {
+    let done = broken(|history| {
+        history.requests.extend([
+            request(100, "d", create("one"), Answer::Written(10)),
+            request(110, "d", Call::Delete { expected: 10 }, Answer::Done),
+            request(120, "d", create("two"), Answer::Unknown),
+            request(130, "d", Call::Get, Answer::Read(seen(12, "two"))),
+            request(140, "d", Call::Delete { expected: 12 }, Answer::Done),
+        ]);
+        history.watches[0].records.extend([
+            one(event(Kind::Added, "d", 10, "one", None)),
+            one(event(Kind::Deleted, "d", 11, "one", seen(10, "one"))),
+            one(event(Kind::Added, "d", 12, "two", None)),
+            one(event(Kind::Deleted, "d", 13, "two", seen(12, "two"))),
+        ]);
+    });
+    assert_eq!(done, BTreeSet::new());
+}
+
 bites! {
     Reliable, a_delete_that_no_watch_tells_of_is_found: history => {
         history.requests.push(request(100, "b/y", Call::Delete { expected: 8 }, Answer::Done));

@@ -96,13 +96,22 @@ impl Truth {
     }
 }
 
-/// The value that was acknowledged at a revision of a key.
-fn written_at<'a>(history: &'a History, key: &str, revision: Revision) -> Option<&'a String> {
-    let written = |request: &&Request| request.answer == Answer::Written(revision) && request.key == key;
-    history.requests.iter().find(written).and_then(|request| match &request.call {
-        Call::Create { value } | Call::Update { value, .. } => Some(value),
-        Call::Delete { .. } | Call::Get => None,
-    })
+/// The value that a key had at a revision, as far as anybody was told: who wrote it, or, where that one got no answer, who read it.
+fn value_at<'a>(history: &'a History, key: &str, revision: Revision) -> Option<&'a String> {
+    let told = history.requests.iter().filter(|request| request.key == key).find_map(|request| {
+        match (&request.answer, &request.call) {
+            (Answer::Written(at), Call::Create { value } | Call::Update { value, .. }) => {
+                Some(value).filter(|_| *at == revision)
+            }
+            (Answer::Read(seen) | Answer::Refused(seen), _) => {
+                seen.as_ref().filter(|(at, _)| *at == revision).map(|(_, value)| value)
+            }
+            (Answer::Written(_), Call::Delete { .. } | Call::Get) => None,
+            (Answer::Declined | Answer::Done | Answer::Unknown, _) => None,
+        }
+    });
+    let listed = history.lists.iter().filter_map(|list| list.items.get(key));
+    told.or_else(|| listed.into_iter().find(|(at, _)| *at == revision).map(|(_, value)| value))
 }
 
 /// The revision at which anybody was shown what an unanswered write does.
@@ -113,7 +122,7 @@ fn shown(history: &History, request: &Request) -> Option<Revision> {
     // Of a delete: what it took away.
     let (value, last) = match &request.call {
         Call::Create { value } | Call::Update { value, .. } => (Some(value), None),
-        Call::Delete { expected } => (None, written_at(history, &request.key, *expected)),
+        Call::Delete { expected } => (None, value_at(history, &request.key, *expected)),
         Call::Get => return None,
     };
     let by_event = |event: &&Event| {
