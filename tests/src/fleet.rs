@@ -31,6 +31,13 @@ use resp::{ClusterClient, Connection, Credentials, Options};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
+/// How long the servers wait for each other, in milliseconds. Where the machine stands still for longer they replace each other without any
+/// fault of ours, and ordinals are not who they were.
+#[must_use]
+pub fn node_timeout_millis() -> u64 {
+    5000 * u64::from(hung::stretch())
+}
+
 pub const OPERATOR: &str = "operator-pw";
 pub const APPLICATION: &str = "application-pw";
 
@@ -64,13 +71,14 @@ impl Server {
     /// Starts the process (again) on the same directory.
     pub async fn run(&mut self) {
         let ip = self.address.ip().to_string();
+        let node_timeout = node_timeout_millis().to_string();
         let flags: &[(&str, &str)] = &[
             ("bind", &ip),
             ("bind-source-addr", &ip),
             ("port", "6379"),
             ("cluster-enabled", "yes"),
             ("cluster-announce-ip", &ip),
-            ("cluster-node-timeout", "5000"),
+            ("cluster-node-timeout", &node_timeout),
             ("cluster-allow-replica-migration", "no"),
             ("cluster-require-full-coverage", "no"),
             ("cluster-replica-validity-factor", "0"),
@@ -245,7 +253,7 @@ impl Fleet {
     }
 
     pub fn desired(&self, shards: u16, replicas: u16) -> Desired {
-        Desired { node_timeout_millis: 5000, ..Desired::cluster(shards, replicas) }
+        Desired { node_timeout_millis: node_timeout_millis(), ..Desired::cluster(shards, replicas) }
     }
 
     pub async fn look(&mut self) -> Probed {

@@ -15,7 +15,7 @@ use controller::resolve::Moving;
 use plan::{Pod, SlotSet};
 use resp::{ClusterClient, Outcome};
 use serde_json::json;
-use tests::fleet::{Fleet, OPERATOR, Server};
+use tests::fleet::{Fleet, OPERATOR, Server, node_timeout_millis};
 use tokio::task::JoinHandle;
 use types::engine::Engine;
 
@@ -102,7 +102,7 @@ async fn a_cluster_is_created_and_every_node_agrees() {
     let verdict = verdict(&fleet.resolved, &probed);
     assert!(verdict.healthy, "{verdict:?}");
     assert_eq!((verdict.agreeing, verdict.in_sync, verdict.covered), (6, 3, 16384));
-    assert!(controller::probe::nodes(&probed.observed).all(|node| node.node_timeout_millis == 5000));
+    assert!(controller::probe::nodes(&probed.observed).all(|node| node.node_timeout_millis == node_timeout_millis()));
 }
 
 #[tokio::test]
@@ -795,9 +795,18 @@ async fn a_node_that_runs_twice_is_told_and_nothing_is_done_to_its_shard() {
     let id = fleet.servers[&pod].id().await;
     fleet.copy_volume(pod, other).await;
     for server in [pod, other].map(|pod| &fleet.servers[&pod]) {
-        let table = server.operator().await.cluster_nodes().await.unwrap();
-        let mine = table.iter().find(|node| node.flags.myself).unwrap();
-        assert!(mine.owns(0) && mine.address == Some(server.address), "both own the same slots: {mine:?}");
+        let begun = Instant::now();
+        // Where it is it finds out a moment after its start.
+        loop {
+            let table = server.operator().await.cluster_nodes().await.unwrap();
+            let mine = table.iter().find(|node| node.flags.myself).unwrap();
+            assert!(mine.owns(0), "both own the same slots: {mine:?}");
+            if mine.address == Some(server.address) {
+                break;
+            }
+            assert!(begun.elapsed() < hung::change(), "{mine:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
     let [address, other_address] = [pod, other].map(|pod| fleet.servers[&pod].address.to_string());
     let told = plan::Refused::Twins { id, pod, address, other: Some(other), other_address, copied: None };
