@@ -176,6 +176,8 @@ impl Installed {
             .args(words)
             .args(["--namespace", SYSTEM])
             .env("KUBECONFIG", self.kubernetes.kubeconfig())
+            // It keeps what it learns of a cluster at home.
+            .env("HOME", self.kubernetes.scratch())
             .kill_on_drop(true)
             .output();
         let out =

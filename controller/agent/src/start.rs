@@ -102,6 +102,12 @@ impl Peer {
         self.myself().is_some_and(|node| node.primary.as_ref() == Some(id))
     }
 
+    /// Its agent does not let it be elected: it lacks what its primary did without it, or cannot tell how much that is. Redis may show a link
+    /// as lost only now over which nothing has come for a minute.
+    fn is_held_back(&self) -> bool {
+        self.myself().is_some_and(|node| node.flags.no_failover)
+    }
+
     fn has_whole_copy(&self) -> bool {
         !self.syncing && !self.loading && (self.offset > 0 || self.keys > 0)
     }
@@ -287,6 +293,7 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
 /// A replica that lost its link before the last write to disk lacks writes that the disk has.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
     peer.offset > 0
+        && !peer.is_held_back()
         && peer.link_down_for.unwrap_or_default() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
 }
 

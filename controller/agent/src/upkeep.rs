@@ -133,8 +133,8 @@ pub async fn run(shared: Arc<Shared>) {
 
 async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
     let mut settled = after_loading(shared).await;
-    let mut promotion = Promotion::default();
-    let (mut looked, mut keeper) = (Instant::now(), Keeper::default());
+    let (mut candidacy, mut keeper) =
+        (Candidacy { promotion: Promotion::default(), looked: Instant::now() }, Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
@@ -142,25 +142,64 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
         if !settled {
             settled = settle_append_only(shared, &shared.inputs()).await;
         }
-        // What an answer says was so after this, also where it is read much later.
-        let begun = Instant::now();
         if shared.inputs().config.mode == Mode::Cluster
-            && let Some((look, service)) = look(shared, shard).await
+            && let Some(service) = candidacy.follow(shared, shard).await
         {
             keeper.note(shared, service);
-            let before = std::mem::replace(&mut looked, begun);
-            promotion.hear(&look, begun.saturating_duration_since(before));
-            let forbidden = promotion.decide(&look, before.elapsed());
-            shared.note_heard(promotion.last_heard().and_then(|heard| begun.into_std().checked_sub(heard)));
-            if let Some(forbidden) = forbidden {
-                let value = if forbidden { "yes" } else { "no" };
-                if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
-                    promotion.applied(forbidden);
-                }
-            }
         }
         sleep(EVERY).await;
     }
+}
+
+/// Whether this member may be elected, from look to look.
+struct Candidacy {
+    promotion: Promotion,
+    /// When the last look that was answered began.
+    looked: Instant,
+}
+
+impl Candidacy {
+    /// Looks once and tells Redis if something has changed; `None`: Redis does not answer.
+    async fn follow(&mut self, shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<Option<Service>> {
+        let (look, mut service, mut forbidden) = self.look(shared, shard).await?;
+        if self.promotion.asks_offset()
+            && let Some(offset) = offset_of_primary(shared, &look).await
+        {
+            self.promotion.aim(offset);
+            // Mostly it has come that far long since.
+            (_, service, forbidden) = self.look(shared, shard).await?;
+        }
+        if let Some(forbidden) = forbidden {
+            let value = if forbidden { "yes" } else { "no" };
+            if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
+                self.promotion.applied(forbidden);
+            }
+        }
+        Some(service)
+    }
+
+    async fn look(
+        &mut self,
+        shared: &Arc<Shared>,
+        shard: &watch::Sender<Seen>,
+    ) -> Option<(Look, Option<Service>, Option<bool>)> {
+        // What an answer says was so after this, also where it is read much later.
+        let begun = Instant::now();
+        let (look, service) = look(shared, shard).await?;
+        let before = std::mem::replace(&mut self.looked, begun);
+        self.promotion.hear(&look, begun.saturating_duration_since(before));
+        let forbidden = self.promotion.decide(&look, before.elapsed());
+        shared.note_heard(self.promotion.last_heard().and_then(|heard| begun.into_std().checked_sub(heard)));
+        Some((look, service, forbidden))
+    }
+}
+
+/// How far the primary is that this replica follows; `None`: it does not answer, or is none any more.
+async fn offset_of_primary(shared: &Arc<Shared>, look: &Look) -> Option<i64> {
+    let primary = look.primary.as_ref()?;
+    let mut redis = shared.asker().open(&primary.id, primary.address?).await.ok()?;
+    let info = redis.info(&["replication"]).await.ok()?;
+    info.number("master_repl_offset").filter(|_| info.get("role") == Some("master"))
 }
 
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.

@@ -9,6 +9,8 @@ mod crash;
 mod harness;
 #[path = "pods/hold.rs"]
 mod hold;
+#[path = "pods/link.rs"]
+mod link;
 #[path = "pods/parameters.rs"]
 mod parameters;
 #[path = "pods/serve.rs"]

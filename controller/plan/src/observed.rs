@@ -272,7 +272,7 @@ pub enum Stands {
     Never,
 }
 
-/// What a primary did while the link to its replica was down. Nothing, while the link is up.
+/// What a primary did while nothing came over the link to its replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gap {
     /// For how long the primary is known to have lived without the link, in milliseconds: what it acknowledged in that time is not in

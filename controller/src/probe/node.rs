@@ -16,6 +16,9 @@ use crate::redis::{self, Error};
 /// Between the start of a process, in whole seconds, and the pongs it makes up for the nodes of its file.
 const START_MILLIS: i64 = 2_000;
 
+/// A primary that lives sends something every second (`repl-ping-replica-period`), and a second or two may pass until that is read.
+const UNHEARD_SECONDS: i64 = 3;
+
 /// What a node says beyond what the planner reads.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Facts {
@@ -104,11 +107,16 @@ impl Raw {
         })
     }
 
-    /// How long ago it lost the link to its primary; `None`: it is up, or never was since the process started.
+    /// For how long nothing has come over the link to its primary; `None`: something has within moments, or the link never was up since the
+    /// process started. Where a network swallows what is sent, Redis shows a link as up until `repl-timeout` is over.
     pub(super) fn link_lost_millis(&self) -> Option<u64> {
         let is_down = self.info.get("master_link_status") == Some("down");
-        let seconds = self.info.number("master_link_down_since_seconds").filter(|_| is_down)?;
-        u64::try_from(seconds).ok().map(|seconds| seconds.saturating_mul(1_000))
+        let seconds = if is_down {
+            self.info.number("master_link_down_since_seconds")
+        } else {
+            self.info.number("master_last_io_seconds_ago").filter(|seconds| *seconds >= UNHEARD_SECONDS)
+        };
+        u64::try_from(seconds?).ok().map(|seconds| seconds.saturating_mul(1_000))
     }
 }
 

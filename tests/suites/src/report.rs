@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 
-use crate::{budget::Budget, run::Ended};
+use crate::{budget::Budget, outcome::Test, run::Ended};
 
 /// Slowest tests that are shown.
 const SLOWEST: usize = 20;
@@ -31,6 +31,9 @@ pub(crate) struct Report {
     ignored: usize,
     #[serde(skip)]
     failures: BTreeMap<String, String>,
+    /// Of each test that failed its suite, its name and why.
+    #[serde(skip)]
+    reasons: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -63,6 +66,7 @@ impl Report {
             passed: count(&passed),
             failed: count(&failed),
             ignored: count(&|suite| suite.outcome.ignored),
+            reasons: ended.iter().flat_map(reasons).collect(),
             failures: ended.iter().filter(|suite| !suite.passed).map(|one| (one.name.clone(), why(one))).collect(),
         }
     }
@@ -94,6 +98,10 @@ impl Report {
         for (suite, why) in &self.failures {
             say(&format!("\n{}FAILED: {suite}{}, all of it in target/test/{suite}.log\n{why}", RED.0, RED.1));
         }
+        if !self.reasons.is_empty() {
+            say("");
+        }
+        self.reasons.iter().for_each(|reason| say(reason));
         if self.ignored > 0 {
             say(&format!("\n{} tests were left out, which CI does not allow", self.ignored));
         }
@@ -106,9 +114,7 @@ pub(crate) fn one(suite: &Ended) {
     let word = if suite.passed { "ok" } else { "FAILED" };
     let tests = suite.outcome.tests.len();
     say(&format!("suite {} ... {word}: {tests} tests, {:.1} s", suite.name, suite.took.as_secs_f64()));
-    for test in suite.outcome.failed() {
-        say(&format!("  FAILED: {test}"));
-    }
+    reasons(suite).iter().for_each(|reason| say(&format!("  {reason}")));
     // Figures that a run tells about itself.
     for line in suite.printed.lines().filter(|line| line.starts_with("tally: ") || line.contains(": SKIPPED; ")) {
         say(&format!("  {line}"));
@@ -135,6 +141,12 @@ fn row(suite: &Ended, budget: &Budget) -> Row {
 
 fn tenths(time: Duration) -> f64 {
     (time.as_secs_f64() * 10.0).round() / 10.0
+}
+
+/// One line for each test that failed.
+fn reasons(suite: &Ended) -> Vec<String> {
+    let told = |test: &Test| format!("FAILED: {} {}: {}", suite.name, test.name, test.why);
+    suite.outcome.failed().map(told).collect()
 }
 
 fn timed(suite: &Ended) -> impl Iterator<Item = (String, f64)> {

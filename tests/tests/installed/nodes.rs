@@ -79,9 +79,18 @@ pub(crate) async fn primaries_are_spread_over_the_nodes(installed: &Installed) -
 /// Members of a shard that must not share a node wait for another one, and are told of.
 pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
-    for node in ["node-2", "node-3"] {
-        kubectl.run(&["cordon", node]).await?;
-    }
+    kubectl.run(&["cordon", "node-2", "node-3"]).await?;
+    let waits = three_wait(installed).await;
+    // Also if that went wrong: others need the nodes.
+    kubectl.run(&["uncordon", "node-2", "node-3"]).await?;
+    waits?;
+    story::ready(kubectl, "apart", 3).await?;
+    kubectl.run(&["delete", "rdc", "apart", &waiting()]).await.map(drop)
+}
+
+/// One node is open for six members of three shards.
+async fn three_wait(installed: &Installed) -> Result<()> {
+    let kubectl = &installed.kubectl;
     let object = sized(&installed.home, "apart", ORDERS, &json!({"placement": {"spread": "Required"}}));
     kubectl.feed(&["apply", "--server-side", "-f", "-"], &object.to_string()).await?;
     let selector = "redis.kun.io/cluster=apart";
@@ -94,12 +103,7 @@ pub(crate) async fn members_that_must_not_share_a_node_wait_for_another(installe
         let message = cluster["status"]["conditions"][0]["message"].as_str().unwrap_or_default();
         message.starts_with("3 of 6 members answer")
     };
-    kubectl.until("rdc", "apart", hung::change(), "waiting for members", waits).await?;
-    for node in ["node-2", "node-3"] {
-        kubectl.run(&["uncordon", node]).await?;
-    }
-    story::ready(kubectl, "apart", 3).await?;
-    kubectl.run(&["delete", "rdc", "apart", &waiting()]).await.map(drop)
+    kubectl.until("rdc", "apart", hung::change(), "waiting for members", waits).await.map(drop)
 }
 
 /// Pods run on the nodes that are named and nowhere else, and move to others by a rolling replacement. On Redis 8, which is formed,

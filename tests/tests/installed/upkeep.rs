@@ -233,9 +233,12 @@ pub(crate) async fn draining_the_node_with_most_primaries_hands_them_over(instal
         let (node, count) = most.context("no pod is labelled as a primary")?;
         say(&format!("{node} has {count} of 3 primaries"));
         let drain = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", &waiting()];
-        installed.kubectl.run(&drain).await?;
-        writer.progress(100, hung::change()).await?;
+        let drained = installed.kubectl.run(&drain).await;
+        let written = writer.progress(100, hung::change()).await;
+        // Also if that went wrong: others need the node.
         installed.kubectl.run(&["uncordon", node]).await?;
+        drained?;
+        written?;
         installed.rolled_out().await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
         primaries_are_spread_over_the_nodes(installed).await

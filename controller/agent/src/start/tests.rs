@@ -215,11 +215,12 @@ fn the_replica_with_most_of_the_stream_is_asked() {
 
 #[test]
 fn a_replica_that_is_not_whole_or_lags_behind_the_disk_is_never_asked() {
-    let unfit: [fn(&mut Peer); 4] = [
+    let unfit: [fn(&mut Peer); 5] = [
         |peer| peer.syncing = true,
         |peer| peer.loading = true,
         |peer| (peer.offset, peer.keys) = (0, 0),
         |peer| peer.link_down_for = Some(10 * SECOND),
+        |peer| peer.table.iter_mut().filter(|node| node.flags.myself).for_each(|me| me.flags.no_failover = true),
     ];
     for spoil in unfit {
         let mut facts = crashed(true);

@@ -18,7 +18,7 @@ async fn write(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
     keys
 }
 
-async fn assert_readable(cluster: &Cluster, keys: &[String]) {
+pub(crate) async fn assert_readable(cluster: &Cluster, keys: &[String]) {
     let mut client = cluster.client();
     for key in keys {
         assert_eq!(client.get(key).await.unwrap().as_deref(), Some(key.as_bytes()), "{key}");
@@ -144,23 +144,30 @@ async fn a_shard_whose_every_member_crashed_comes_back_from_disk() {
     assert_readable(&cluster, &keys).await;
 }
 
-/// Breaks the replication of a pod, and nothing else. Returns what it takes to mend it.
-async fn unlink(pod: &Pod) -> String {
-    let mut redis = pod.operator().await;
+/// Breaks the link between two pods, and nothing else. Returns what it takes to mend it.
+async fn unlink(primary: &Pod, replica: &Pod) -> String {
+    let mut redis = replica.operator().await;
     let password = redis.config_get(&["masterauth"]).await.unwrap().remove("masterauth").unwrap();
     redis.config_set("masterauth", "wrong").await.unwrap();
-    // It gives a primary up that says nothing for a second, and is not let in again.
-    redis.config_set("repl-timeout", "1").await.unwrap();
-    eventually("the link is down", async || {
-        redis.info(&["replication"]).await.unwrap().get("master_link_status") == Some("down")
-    })
-    .await;
-    redis.config_set("repl-timeout", "60").await.unwrap();
+    give_up(primary, &mut redis).await;
     password
 }
 
+/// A replica whose primary says nothing for a second gives the link up, and looks for another one.
+async fn give_up(primary: &Pod, replica: &mut resp::Connection) {
+    let mut talker = primary.operator().await;
+    talker.config_set("repl-ping-replica-period", "3600").await.unwrap();
+    replica.config_set("repl-timeout", "1").await.unwrap();
+    eventually("the link is down", async || {
+        replica.info(&["replication"]).await.unwrap().get("master_link_status") == Some("down")
+    })
+    .await;
+    talker.config_set("repl-ping-replica-period", "1").await.unwrap();
+    replica.config_set("repl-timeout", "60").await.unwrap();
+}
+
 /// Writes keys of the first shard, which owns the lowest third of the slots.
-async fn write_to_first_shard(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
+pub(crate) async fn write_to_first_shard(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
     let mut redis = cluster.pods[0].login("default", APPLICATION).await;
     let mut keys = Vec::new();
     for key in (0..).map(|n| format!("{prefix}{n}")).filter(|key| resp::slot::key_slot(key) < 5461).take(count) {
@@ -175,7 +182,7 @@ async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_c
     let always = types::agent::AgentConfig { append_only: AppendOnly::Always, node_timeout_millis: 2000, ..config() };
     let mut cluster = Cluster::form(30, always, 3, 1).await;
     let mut keys = write_to_first_shard(&cluster, "a", 100).await;
-    unlink(&cluster.pods[3]).await;
+    unlink(&cluster.pods[0], &cluster.pods[3]).await;
     // The agent takes the right to be promoted back once the primary has gone on alone for long enough.
     let mut replica = cluster.pods[3].operator().await;
     eventually("the replica may not be promoted", async || {
@@ -216,7 +223,7 @@ async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
     let mut keys = write_to_first_shard(&cluster, "a", 20).await;
     // What it missed is more than its primary keeps for it: a full synchronisation, after which its file is written anew, slowly.
     primary.config_set("repl-backlog-size", "16kb").await.unwrap();
-    let password = unlink(&cluster.pods[3]).await;
+    let password = unlink(&cluster.pods[0], &cluster.pods[3]).await;
     keys.extend(write_to_first_shard(&cluster, "b", 280).await);
     let filler = "x".repeat(64 << 10);
     let mut client = cluster.pods[0].login("default", APPLICATION).await;
@@ -448,13 +455,11 @@ async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
     let silent = cluster.silent_agent(&cluster.pods[1]).await;
     let mut replica = cluster.pods[1].operator().await;
     replica.config_set("masterauth", REPLICA).await.unwrap();
-    replica.config_set("repl-timeout", "1").await.unwrap();
-    let link = async |redis: &mut resp::Connection, state: &str| {
-        redis.info(&["replication"]).await.is_ok_and(|info| info.get("master_link_status") == Some(state))
-    };
-    eventually("the link is down", async || link(&mut replica, "down").await).await;
-    replica.config_set("repl-timeout", "60").await.unwrap();
-    eventually("the link is up", async || link(&mut replica, "up").await).await;
+    give_up(&cluster.pods[0], &mut replica).await;
+    eventually("the link is up", async || {
+        replica.info(&["replication"]).await.is_ok_and(|info| info.get("master_link_status") == Some("up"))
+    })
+    .await;
     assert!(is_let_in().await);
     silent.abort();
     let _ = silent.await;
