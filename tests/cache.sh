@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Others' compiled code, outside the checkout, shared by all checkouts: KUN_CACHE, or kun in the user's cache folder. It may be
-# deleted whenever nothing is built or tested. A folder is named after the toolchain and after what is built how (Cargo.lock, profiles), so nothing in it
+# deleted whenever nothing is built or tested. A folder is named after the toolchain and after what is built how (Cargo.lock, features, profiles, flags), so nothing in it
 # ever changes; where the right one is missing, the newest of the same toolchain serves, and cargo builds what it lacks.
 # usage: cache.sh restore|save debug|release
 set -euo pipefail
@@ -14,8 +14,14 @@ main() {
     cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
     target="$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}/$profile")"
     family="$cache/rust-$profile-$(rustc -vV | sha256sum | cut -c1-8)"
-    exact="$family-$({ cat Cargo.lock .cargo/config.toml && sed -n '/^\[profile/,$p' Cargo.toml; } | sha256sum | cut -c1-16)"
+    exact="$family-$({ cat Cargo.lock .cargo/config.toml && features; } | sha256sum | cut -c1-16)"
     "$action"
+}
+
+# What decides how others' code is compiled, beside its versions.
+features() {
+    git ls-files 'Cargo.toml' '*/Cargo.toml' | xargs cat
+    echo "${RUSTFLAGS:-} ${CARGO_ENCODED_RUSTFLAGS:-}"
 }
 
 restore() {

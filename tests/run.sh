@@ -19,15 +19,17 @@ main() {
     exec "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
 }
 
-# Kubernetes takes minutes, once: it is built beside our own build.
+# Kubernetes takes minutes, once: it is built beside our own build, and ends with it where that fails or is interrupted. All of its processes are
+# one group.
 build() {
-    tests/phase.sh "Kubernetes and its images" tests/cluster/all.sh &
-    local cluster=$!
-    tests/build.sh || {
-        kill "$cluster"
-        exit 1
-    }
+    set -m
+    tests/phase.sh "Kubernetes and its images" tests/cluster/all.sh </dev/null &
+    cluster=$!
+    set +m
+    trap 'kill -- "-$cluster" 2>/dev/null || true' EXIT
+    tests/build.sh
     wait "$cluster"
+    trap - EXIT
 }
 
 main "$@"

@@ -223,7 +223,7 @@ enum Answer {
     /// Redis answered.
     Redis(Box<node::Raw>),
     /// Redis did not; its agent did.
-    Agent(types::agent::AgentReport),
+    Agent(Box<types::agent::AgentReport>),
     /// Nobody did.
     Nobody,
 }
@@ -253,7 +253,7 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
         Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
     }
     match tokio::time::timeout(AGENT_DEADLINE, question.agents.report(address.ip(), question.whose)).await {
-        Ok(Ok(report)) if report.pod == place.name => Answer::Agent(report),
+        Ok(Ok(report)) if report.pod == place.name => Answer::Agent(Box::new(report)),
         Ok(Ok(report)) => {
             tracing::debug!(%address, pod = %report.pod, expected = %place.name, "another pod's agent answers");
             Answer::Nobody
@@ -266,12 +266,15 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
     }
 }
 
-/// With what the agent knows of a replica that it does not let stand for election.
+/// With what the agent knows of a replica that has lost its link.
 async fn vouched(question: Question<'_>, (address, place): (SocketAddr, &Place), mut raw: node::Raw) -> node::Raw {
-    if raw.is_held_back() {
+    if raw.link_lost_millis().is_some() {
         let report = question.agents.report(address.ip(), question.whose);
         let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok().and_then(Result::ok);
-        raw.heard_millis = report.filter(|report| report.pod == place.name).and_then(|one| one.heard_millis);
+        let following = report.filter(|report| report.pod == place.name).and_then(|report| report.following);
+        let following = following.filter(|one| NodeId::parse(&one.of).is_some_and(|of| raw.follows() == Some(of)));
+        raw.vouched = following
+            .map_or(node::Vouched::Not, |one| one.current_millis.map_or(node::Vouched::Never, node::Vouched::Millis));
     }
     raw
 }

@@ -177,7 +177,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         serves: None,
         refused: None,
         settled: None,
-        heard_millis: None,
+        following: None,
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
     }
@@ -226,7 +226,7 @@ fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
 
 #[test]
 fn a_server_that_runs_and_is_slow_is_given_more_time_and_nobody_else_is() {
-    let agent = |phase| Answer::Agent(report(phase, None));
+    let agent = |phase| Answer::Agent(Box::new(report(phase, None)));
     let raw = || Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));
     let second = Duration::from_secs(1);
     let table = [

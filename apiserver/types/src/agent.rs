@@ -68,13 +68,24 @@ pub struct AgentReport {
     /// Parameters that are in use and of which the engine makes something else, with its words: what was asked for, and what is used.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub altered: BTreeMap<String, String>,
-    /// How many milliseconds ago at most anything came over the link from its present primary, as far as the agent has looked: what that
-    /// one did since then it may lack. Absent: the link has not been up since this agent started, or one of an earlier release does not tell.
+    /// What it has of the primary that it follows. Absent: it follows none, or is of an earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub heard_millis: Option<u64>,
+    pub following: Option<FollowReport>,
     /// Parameters that the running server did not take, with its words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_set: BTreeMap<String, String>,
+}
+
+/// What a replica has of its primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FollowReport {
+    /// Node ID of the primary.
+    pub of: String,
+    /// How many milliseconds ago it was last known to have everything that the primary had: what that one did since then it may lack.
+    /// Absent: it has not been seen to have everything since this agent started, or since it began another copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub current_millis: Option<u64>,
 }
 
 /// How far a primary's data set had come. It is counted, so that no clocks are compared: later ones are greater, also after the primary

@@ -19,7 +19,7 @@ use types::agent::{Beat, CopyReport};
 use crate::{
     disk::{self, Error},
     fellows::Word,
-    handover, promotion,
+    handover,
     shared::Shared,
 };
 
@@ -83,7 +83,7 @@ pub fn write(dir: &Path, alive: &Alive) -> Result<(), Error> {
 
 /// As what its data set is in service; `None`: as nothing that could be relied on later. Pure.
 ///
-/// A replica's counts while something comes over its link and its own disk holds what its memory holds, so only where every write is kept.
+/// A replica's counts while its link is up and its own disk holds what its memory holds, so only where every write is kept.
 #[must_use]
 pub fn service(info: &Info, table: &[Node], keeps_every_write: bool) -> Option<Service> {
     let myself = table.iter().find(|node| node.flags.myself)?;
@@ -93,8 +93,10 @@ pub fn service(info: &Info, table: &[Node], keeps_every_write: bool) -> Option<S
             (!myself.slots.is_empty()).then_some(service)
         }
         (Some(primary), "slave") => {
-            let is_whole =
-                promotion::is_fed(info) && keeps_every_write && handover::behind(info, keeps_every_write).is_none();
+            let is_whole = info.get("master_link_status") == Some("up")
+                && info.flag("master_sync_in_progress") == Some(false)
+                && keeps_every_write
+                && handover::behind(info, keeps_every_write).is_none();
             let at = table.iter().find(|node| node.id == *primary)?.address?.ip();
             is_whole.then(|| Service::CopyOf { primary: primary.clone(), at })
         }
@@ -287,15 +289,13 @@ mod tests {
         let (primary, replica) =
             (table("master - 0 0 1 connected 0-5"), table(&format!("slave {:040x} 0 0 2 connected", 2)));
         let says = |text: &str, table: &[Node]| service(&Info::parse(text), table, true);
-        let synced = "role:slave\nmaster_link_status:up\nmaster_last_io_seconds_ago:1\nmaster_sync_in_progress:0\naof_enabled:1\n";
+        let synced = "role:slave\nmaster_link_status:up\nmaster_sync_in_progress:0\naof_enabled:1\n";
         let [me, of] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
         assert_eq!(says("role:master\n", &primary), Some(Service::Primary { me, epoch: 1 }));
         assert_eq!(says("role:master\n", &table("master - 0 0 1 connected")), None);
         assert_eq!(says(synced, &replica), Some(Service::CopyOf { primary: of, at: [127, 84, 0, 2].into() }));
         assert_eq!(service(&Info::parse(synced), &replica, false), None, "what it keeps on disk is older");
-        for (from, to) in
-            [(":up", ":down"), ("ago:1", "ago:3"), ("progress:0", "progress:1"), ("aof_enabled:1", "aof_enabled:0")]
-        {
+        for (from, to) in [(":up", ":down"), ("progress:0", "progress:1"), ("aof_enabled:1", "aof_enabled:0")] {
             assert_eq!(says(&synced.replace(from, to), &replica), None, "{to}");
         }
         assert_eq!(says(&format!("{synced}aof_rewrite_in_progress:1\n"), &replica), None);

@@ -11,7 +11,7 @@ use resp::{AppendOnlyFile, Command, Connection, Error, Info, Node, NodeId, Reply
 use tokio::time::{Instant, sleep, timeout_at};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
-use crate::{local::Local, peers::Asker, promotion};
+use crate::{local::Local, peers::Asker};
 
 /// How long one replica has to take over; Redis itself gives up after 5 s.
 const TAKE_OVER: Duration = Duration::from_millis(5200);
@@ -124,8 +124,8 @@ async fn ready_first(
 fn without_role(table: &[Node], info: &Info) -> Option<Outcome> {
     let myself = table.iter().find(|node| node.flags.myself)?;
     if !myself.flags.primary {
-        let linked = promotion::is_fed(info);
-        let why = "it is a replica that hears nothing of its primary, and may hold the only copy";
+        let linked = info.get("master_link_status") == Some("up");
+        let why = "it is a replica without a link to its primary, and may hold the only copy";
         return Some(if linked { Outcome::NotNeeded } else { Outcome::Failed { why: why.to_owned() } });
     }
     let owns_nothing = myself.slots.is_empty() && myself.importing.is_empty();
@@ -398,17 +398,14 @@ mod tests {
     fn whoever_has_slots_or_gets_the_first_has_a_role_to_hand_over() {
         let outcome = |line: &str, link: &str| {
             let table = resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{line}\n", 1)).unwrap();
-            without_role(&table, &Info::parse(&format!("{link}\nmaster_sync_in_progress:0\n")))
+            without_role(&table, &Info::parse(&format!("master_link_status:{link}\n")))
         };
         let (primary, replica) = ("master - 0 0 3 connected", format!("slave {:040x} 0 0 3 connected", 2));
-        let fed = "master_link_status:up\nmaster_last_io_seconds_ago:0";
-        assert_eq!(outcome(&format!("{primary} 0-5"), fed), None);
-        assert_eq!(outcome(&format!("{primary} [7-<-{:040x}]", 2), fed), None);
-        assert_eq!(outcome(&replica, fed), Some(Outcome::NotNeeded));
-        for link in ["master_link_status:down", "master_link_status:up\nmaster_last_io_seconds_ago:9"] {
-            assert!(matches!(outcome(&replica, link), Some(Outcome::Failed { .. })), "{link}");
-        }
-        assert!(matches!(outcome(primary, fed), Some(Outcome::Failed { .. })));
+        assert_eq!(outcome(&format!("{primary} 0-5"), "up"), None);
+        assert_eq!(outcome(&format!("{primary} [7-<-{:040x}]", 2), "up"), None);
+        assert_eq!(outcome(&replica, "up"), Some(Outcome::NotNeeded));
+        assert!(matches!(outcome(&replica, "down"), Some(Outcome::Failed { .. })));
+        assert!(matches!(outcome(primary, "up"), Some(Outcome::Failed { .. })));
     }
 
     #[test]

@@ -19,6 +19,7 @@ pub mod engine;
 pub mod erase;
 pub mod fellows;
 pub mod folder;
+pub mod follow;
 pub mod guard;
 pub mod handover;
 pub mod identity;

@@ -152,7 +152,7 @@ impl Asker {
         let mut connection = self.log_in(id, address).await?;
         let table = connection.cluster_nodes().await?;
         let info = connection.info(&["replication", "persistence", "keyspace"]).await?;
-        Ok(peer(address, table, &info))
+        Ok(Peer { current_ago: current_ago(&word, me), ..peer(address, table, &info) })
     }
 
     /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
@@ -174,6 +174,13 @@ fn copy(word: &Word, id: &NodeId, me: &NodeId) -> Option<Beat> {
     report.copy.as_ref().filter(|copy| is_it && copy.of == me.as_str()).map(|copy| copy.beat)
 }
 
+/// How long ago the copy of `me`'s data there was known to have everything, by its agent's word.
+fn current_ago(word: &Word, me: &NodeId) -> Option<Duration> {
+    let Word::Report(report) = word else { return None };
+    let following = report.following.as_ref().filter(|following| following.of == me.as_str())?;
+    Some(following.current_millis.map_or(Duration::MAX, Duration::from_millis))
+}
+
 /// Reads what one peer said about itself.
 fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
     let is_replica = info.get("role") == Some("slave");
@@ -188,6 +195,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
+        current_ago: None,
         keys: info.keys(),
     }
 }

@@ -163,8 +163,6 @@ fn replication(config: &AgentConfig, passwords: &Passwords) -> Vec<Directive> {
         // The default delay of 5 s sits in every first sync and every backup (performance.md T1).
         Directive::new("repl-diskless-sync", &["yes"]),
         Directive::new("repl-diskless-sync-delay", &["0"]),
-        // Whether a link still brings anything is known from what came over it last (`promotion`).
-        Directive::new("repl-ping-replica-period", &["1"]),
     ]
 }
 

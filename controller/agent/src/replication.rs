@@ -61,6 +61,14 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// The primary that this member follows, and where it is; `None`: it follows nobody, or one that counts as failed.
+    #[must_use]
+    pub fn followed(&self) -> Option<(NodeId, IpAddr)> {
+        let id = self.primary.clone()?;
+        let at = *self.members.get(&id)?;
+        Some((id, at))
+    }
+
     /// Reads one look.
     #[must_use]
     pub fn of(table: &[Node], info: &Info) -> Option<Self> {

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use certs::Reloading;
 use tokio::sync::{Semaphore, watch};
-use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, ReleaseHow};
+use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, ReleaseHow};
 
 use crate::{
     alive::Alive,
@@ -18,6 +18,7 @@ use crate::{
     marker::Member,
     parameters::Trials,
     peers::Asker,
+    promotion::Standing,
 };
 
 /// Backups stream one at a time: each costs Redis a fork.
@@ -33,7 +34,7 @@ struct Kept {
     /// As replicas have noted.
     noted: Beat,
     /// As a replica: when anything came over the link from its present primary, at the latest look at which it was up.
-    heard: Option<Instant>,
+    standing: Option<Standing>,
 }
 
 /// Shared by all tasks.
@@ -88,7 +89,7 @@ impl Shared {
                 serves: None,
                 refused: None,
                 settled: None,
-                heard_millis: None,
+                following: None,
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
             }),
@@ -119,14 +120,18 @@ impl Shared {
         let copy = kept.alive.as_ref().and_then(Alive::copy);
         // One that is not in service may be older than what its replicas have noted.
         let serves = kept.serves.clone().filter(|_| self.phase() == AgentPhase::Running);
-        let heard_millis = kept.heard.map(|heard| u64::try_from(heard.elapsed().as_millis()).unwrap_or(u64::MAX));
+        let millis = |at: Instant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let following = kept
+            .standing
+            .as_ref()
+            .map(|standing| FollowReport { of: standing.of.to_string(), current_millis: standing.current.map(millis) });
         drop(kept);
-        AgentReport { copy, serves, heard_millis, ..self.report.borrow().clone() }
+        AgentReport { copy, serves, following, ..self.report.borrow().clone() }
     }
 
-    /// When the own Redis last heard of its primary.
-    pub fn note_heard(&self, heard: Option<Instant>) {
-        self.kept().heard = heard;
+    /// What the own Redis has of its primary.
+    pub fn note_standing(&self, standing: Option<Standing>) {
+        self.kept().standing = standing;
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

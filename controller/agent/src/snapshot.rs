@@ -21,7 +21,7 @@ use jiff::Timestamp;
 use resp::{Command, Info, Node, Vendor, nodes::slots_text};
 use tokio::{io::AsyncReadExt, net::TcpStream, sync::mpsc, time::timeout};
 
-use crate::{digest::Sha256, promotion, rdb, shared::Shared};
+use crate::{digest::Sha256, rdb, shared::Shared};
 
 /// Bytes handed on at a time.
 const CHUNK: usize = 256 << 10;
@@ -179,8 +179,8 @@ fn check(info: &Info) -> Result<(), Error> {
     if info.flag("loading") != Some(false) {
         return Err(Error::Unfit("the data set is being loaded".to_owned()));
     }
-    if info.get("role") == Some("slave") && !promotion::is_fed(info) {
-        return Err(Error::Unfit("nothing comes over the link to the primary, the copy would be old".to_owned()));
+    if info.get("role") == Some("slave") && info.get("master_link_status") != Some("up") {
+        return Err(Error::Unfit("the link to the primary is down, the copy would be old".to_owned()));
     }
     Ok(())
 }

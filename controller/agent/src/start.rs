@@ -32,6 +32,9 @@ const RESTART: Duration = Duration::from_secs(5);
 /// Inaccuracy allowed between file times and Redis' seconds of a lost link.
 const SLACK: Duration = Duration::from_secs(2);
 
+/// A copy that has everything is known to have had it so long ago: its agent asks and looks once a second each, and a machine may be slow.
+const LOOKS: Duration = Duration::from_secs(3);
+
 /// Everything the decision rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
@@ -89,6 +92,9 @@ pub struct Peer {
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
+    /// How long ago it was last known to have everything that its primary had, by its agent's word; for ever if it never was. `None`: its
+    /// agent is of an earlier release and does not tell.
+    pub current_ago: Option<Duration>,
     /// Keys it holds.
     pub keys: i64,
 }
@@ -102,10 +108,11 @@ impl Peer {
         self.myself().is_some_and(|node| node.primary.as_ref() == Some(id))
     }
 
-    /// Its agent does not let it be elected: it lacks what its primary did without it, or cannot tell how much that is. Redis may show a link
-    /// as lost only now over which nothing has come for a minute.
-    fn is_held_back(&self) -> bool {
-        self.myself().is_some_and(|node| node.flags.no_failover)
+    /// How old its copy is at least: Redis may show a link as lost only now that has brought nothing for a minute, or has not brought yet what
+    /// was missed before.
+    fn behind_for(&self) -> Duration {
+        let told = self.current_ago.map(|ago| ago.saturating_sub(LOOKS)).unwrap_or_default();
+        told.max(self.link_down_for.unwrap_or_default())
     }
 
     fn has_whole_copy(&self) -> bool {
@@ -290,11 +297,13 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
     }
 }
 
-/// A replica that lost its link before the last write to disk lacks writes that the disk has.
+/// A replica that lost its link before the last write to disk lacks writes that the disk has. Where every write is on disk, one that its own
+/// agent does not let be elected lacks some of them or may do so, be it the last second's; a snapshot is compared by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
+    let is_held_back = facts.append_only && peer.myself().is_some_and(|node| node.flags.no_failover);
     peer.offset > 0
-        && !peer.is_held_back()
-        && peer.link_down_for.unwrap_or_default() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
+        && !is_held_back
+        && peer.behind_for() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
 }
 
 fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
@@ -305,12 +314,12 @@ fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
 /// Of copies without the primary's own, the freshest are those whose link was lost last, as far as seconds tell.
 fn freshest(me: &Identity, facts: &Facts) -> Duration {
     let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
-    copies.map(|peer| peer.link_down_for.unwrap_or_default()).min().unwrap_or_default()
+    copies.map(Peer::behind_for).min().unwrap_or_default()
 }
 
 fn without_data(me: &Identity, facts: &Facts) -> Start {
     let freshest = freshest(me, facts);
-    let fresh = |peer: &Peer| peer.link_down_for.unwrap_or_default() <= freshest.saturating_add(SLACK);
+    let fresh = |peer: &Peer| peer.behind_for() <= freshest.saturating_add(SLACK);
     if let Some((replica, peer)) = successor(me, facts, fresh) {
         // One that was in sync when this member died lost its link then, and the agent was back soon after.
         let is_stale = freshest > facts.waited.saturating_add(RESTART);

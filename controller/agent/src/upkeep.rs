@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{Instant, sleep},
 };
 use types::cluster::Mode;
@@ -17,8 +17,8 @@ use crate::{
     alive::{self, Keeper, Service},
     config::Inputs,
     disk::{self, AOF_DIR},
-    engine, handover, parameters,
-    promotion::{Look, Promotion},
+    engine, follow, handover, parameters,
+    promotion::{Look, Promotion, Word},
     render,
     render::{Directive, Replicas},
     replication::{self, Seen},
@@ -128,13 +128,19 @@ async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
 /// Runs until dropped.
 pub async fn run(shared: Arc<Shared>) {
     let (shard, seen) = watch::channel(Seen::default());
-    tokio::join!(admission::admit_replicas(&shared), look_after(&shared, &shard), replication::follow(&shared, seen));
+    let (told, words) = mpsc::channel(follow::WAITING_MOST);
+    tokio::join!(
+        admission::admit_replicas(&shared),
+        look_after(&shared, &shard, words),
+        follow::ask(&shared, seen.clone(), told),
+        replication::follow(&shared, seen)
+    );
 }
 
-async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
+async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: mpsc::Receiver<Word>) {
     let mut settled = after_loading(shared).await;
-    let (mut candidacy, mut keeper) =
-        (Candidacy { promotion: Promotion::default(), looked: Instant::now() }, Keeper::default());
+    let mut candidacy = Candidacy { promotion: Promotion::default(), words, looked: Instant::now() };
+    let mut keeper = Keeper::default();
     loop {
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
@@ -154,56 +160,38 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) {
 /// Whether this member may be elected, from look to look.
 struct Candidacy {
     promotion: Promotion,
+    /// What its primary tells meanwhile.
+    words: mpsc::Receiver<Word>,
     /// When the last look that was answered began.
     looked: Instant,
 }
 
 impl Candidacy {
-    /// Looks once and tells Redis if something has changed; `None`: Redis does not answer.
+    /// Looks once, tells Redis if something has changed, and gives what the data set is in service as; `None`: Redis does not answer.
     async fn follow(&mut self, shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<Option<Service>> {
-        let (look, mut service, mut forbidden) = self.look(shared, shard).await?;
-        if self.promotion.asks_offset()
-            && let Some(offset) = offset_of_primary(shared, &look).await
-        {
-            self.promotion.aim(offset);
-            // Mostly it has come that far long since.
-            (_, service, forbidden) = self.look(shared, shard).await?;
+        let begun = Instant::now();
+        // Of a word that comes during the look the copy may have been short.
+        while let Ok(word) = self.words.try_recv() {
+            self.promotion.hear(word);
         }
+        let (look, service) = look(shared, shard, begun).await?;
+        let before = std::mem::replace(&mut self.looked, begun);
+        let node_timeout = Duration::from_millis(shared.inputs().config.node_timeout_millis);
+        let forbidden = self.promotion.decide(&look, before.elapsed(), node_timeout);
+        shared.note_standing(self.promotion.standing().cloned());
         if let Some(forbidden) = forbidden {
             let value = if forbidden { "yes" } else { "no" };
             if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
                 self.promotion.applied(forbidden);
             }
         }
-        Some(service)
+        let is_current = self.promotion.is_current(&look);
+        Some(service.filter(|service| is_current || matches!(service, Service::Primary { .. })))
     }
-
-    async fn look(
-        &mut self,
-        shared: &Arc<Shared>,
-        shard: &watch::Sender<Seen>,
-    ) -> Option<(Look, Option<Service>, Option<bool>)> {
-        // What an answer says was so after this, also where it is read much later.
-        let begun = Instant::now();
-        let (look, service) = look(shared, shard).await?;
-        let before = std::mem::replace(&mut self.looked, begun);
-        self.promotion.hear(&look, begun.saturating_duration_since(before));
-        let forbidden = self.promotion.decide(&look, before.elapsed());
-        shared.note_heard(self.promotion.last_heard().and_then(|heard| begun.into_std().checked_sub(heard)));
-        Some((look, service, forbidden))
-    }
-}
-
-/// How far the primary is that this replica follows; `None`: it does not answer, or is none any more.
-async fn offset_of_primary(shared: &Arc<Shared>, look: &Look) -> Option<i64> {
-    let primary = look.primary.as_ref()?;
-    let mut redis = shared.asker().open(&primary.id, primary.address?).await.ok()?;
-    let info = redis.info(&["replication"]).await.ok()?;
-    info.number("master_repl_offset").filter(|_| info.get("role") == Some("master"))
 }
 
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
-async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(Look, Option<Service>)> {
+async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, begun: Instant) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
         [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
@@ -217,7 +205,8 @@ async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<(Look
     let service = alive::service(&info, &table, shared.local.logs_writes());
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
-    Some((Look { info, primary, state_ok: ClusterInfo::parse(view.text()?).ok()?.ok }, service))
+    let state_ok = ClusterInfo::parse(view.text()?).ok()?.ok;
+    Some((Look { at: begun.into_std(), info, primary, state_ok }, service))
 }
 
 /// Reads the files again and applies what changed; `false`: the append-only file is not yet as it should be.

@@ -266,17 +266,17 @@ pub enum Stands {
     #[default]
     ByItself,
     /// Its agent forbids it (`cluster-replica-no-failover`): by itself it cannot tell how long its primary lived without it. When it last
-    /// heard of that one it knows, and `gap` counts from then.
+    /// had everything it knows, and `gap` counts from then.
     OnOrder,
     /// The same, and its agent does not tell that either, or how far its primary was is not known.
     Never,
 }
 
-/// What a primary did while nothing came over the link to its replica.
+/// What a primary did while the link to its replica was down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gap {
-    /// For how long the primary is known to have lived without the link, in milliseconds: what it acknowledged in that time is not in
-    /// the replica's copy.
+    /// For how long the primary is known to have lived beyond the replica's copy, in milliseconds: what it acknowledged in that time is not
+    /// in the copy. The greatest number: nobody has seen the copy to be whole.
     pub missed_millis: u64,
     /// For how long nobody has heard of the primary, in milliseconds.
     pub silent_millis: u64,

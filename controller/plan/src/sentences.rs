@@ -21,6 +21,8 @@ struct Age(u64);
 impl fmt::Display for Age {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 / 1_000 {
+            // As of a copy that nobody has ever seen to be whole.
+            seconds if seconds > u64::MAX / 10_000 => f.write_str("an unknown time"),
             seconds @ 0..120 => write!(f, "{seconds} s"),
             seconds @ 120..7_200 => write!(f, "{} min", seconds / 60),
             seconds => write!(f, "{} h", seconds / 3_600),

@@ -171,7 +171,7 @@ mod tests {
             serves: None,
             refused: None,
             settled: None,
-            heard_millis: None,
+            following: None,
             altered: BTreeMap::new(),
             not_set: [].into(),
         };

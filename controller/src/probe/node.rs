@@ -16,9 +16,6 @@ use crate::redis::{self, Error};
 /// Between the start of a process, in whole seconds, and the pongs it makes up for the nodes of its file.
 const START_MILLIS: i64 = 2_000;
 
-/// A primary that lives sends something every second (`repl-ping-replica-period`), and a second or two may pass until that is read.
-const UNHEARD_SECONDS: i64 = 3;
-
 /// What a node says beyond what the planner reads.
 #[derive(Clone, Debug, PartialEq, Hash)]
 pub struct Facts {
@@ -60,23 +57,31 @@ pub(super) struct Raw {
     cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,
     node_timeout_millis: u64,
     disk_current: bool,
-    /// How long ago at most it heard of its primary over the link, as its agent says: asked where it does not stand for election.
-    pub(super) heard_millis: Option<u64>,
+    /// What its agent says of its copy.
+    pub(super) vouched: Vouched,
+}
+
+/// What an agent says of a copy whose link to its primary is lost. Redis tells since when it knows of that; the agent, until when the copy had
+/// everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Vouched {
+    /// It was not asked, did not answer, or is of an earlier release.
+    #[default]
+    Not,
+    /// Since it started, or since the copy was begun, it has not been seen to have everything.
+    Never,
+    /// So many milliseconds ago it had everything.
+    Millis(u64),
 }
 
 impl Raw {
-    /// It has lost its primary, and its agent does not let it stand for election.
-    pub(super) fn is_held_back(&self) -> bool {
-        self.link_lost_millis().is_some() && self.myself().is_some_and(|line| line.flags.no_failover)
-    }
-
     /// `is_compared`: the controller has seen how far its primary was. Without that nobody could say how many bytes it lacks.
     fn stands(&self, is_compared: bool) -> Stands {
         let is_forbidden = self.myself().is_some_and(|line| line.flags.no_failover);
-        match (is_forbidden, self.heard_millis) {
+        match (is_forbidden, self.vouched) {
             (false, _) => Stands::ByItself,
-            (true, Some(_)) if is_compared => Stands::OnOrder,
-            (true, _) => Stands::Never,
+            (true, Vouched::Millis(_)) if is_compared => Stands::OnOrder,
+            (true, Vouched::Millis(_) | Vouched::Never | Vouched::Not) => Stands::Never,
         }
     }
 
@@ -107,16 +112,11 @@ impl Raw {
         })
     }
 
-    /// For how long nothing has come over the link to its primary; `None`: something has within moments, or the link never was up since the
-    /// process started. Where a network swallows what is sent, Redis shows a link as up until `repl-timeout` is over.
+    /// How long ago it lost the link to its primary; `None`: it is up, or never was since the process started.
     pub(super) fn link_lost_millis(&self) -> Option<u64> {
         let is_down = self.info.get("master_link_status") == Some("down");
-        let seconds = if is_down {
-            self.info.number("master_link_down_since_seconds")
-        } else {
-            self.info.number("master_last_io_seconds_ago").filter(|seconds| *seconds >= UNHEARD_SECONDS)
-        };
-        u64::try_from(seconds?).ok().map(|seconds| seconds.saturating_mul(1_000))
+        let seconds = self.info.number("master_link_down_since_seconds").filter(|_| is_down)?;
+        u64::try_from(seconds).ok().map(|seconds| seconds.saturating_mul(1_000))
     }
 }
 
@@ -190,7 +190,7 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
     let facts = member_facts(facts(address, &info, &config), &info, &table);
     let facts = Facts { unlike: unlike(question.parameters, &config), ..facts };
     let cluster = Some((table, view));
-    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk_current, heard_millis: None })
+    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk_current, vouched: Vouched::Not })
 }
 
 async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
@@ -211,7 +211,7 @@ async fn ask_standalone(connection: &mut Connection, question: Question<'_>, pla
     // Nobody else has what it holds, so nothing is ever handed over.
     let disk_current = true;
     let id = standalone_id(place);
-    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk_current, heard_millis: None })
+    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk_current, vouched: Vouched::Not })
 }
 
 /// A server without a cluster has no node ID; its pod's uid stands for it.
@@ -410,5 +410,5 @@ pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
     let table = nodes::parse(table).unwrap_or_default();
     let facts = member_facts(facts, &info, &table);
     let cluster = Some((table, view));
-    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, heard_millis: None }
+    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, vouched: Vouched::Not }
 }

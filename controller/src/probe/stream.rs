@@ -10,7 +10,7 @@ use std::time::Instant;
 use plan::{Gap, NodeId};
 
 use super::millis;
-use super::node::Raw;
+use super::node::{Raw, Vouched};
 
 /// Nodes that are remembered beyond those that answer; more than a cluster loses at once.
 const SPARE: usize = 64;
@@ -90,10 +90,11 @@ impl Streams {
         // Of whom nobody has ever heard, nobody knows that it is gone.
         let silent_millis = seen.into_iter().chain(told).min().unwrap_or(0);
         let level = self.nodes.get(&raw.id).and_then(|stream| stream.level).map(age);
-        // Of a replica that is held back its agent knows better than Redis, which stood still or waited for a connection that nobody closed.
-        let behind_since = match raw.heard_millis {
-            Some(heard) => heard.max(lost),
-            None => level.map_or(lost, |level| level.min(lost)),
+        // Its agent knows better than Redis, which stood still, or waited for a connection that nobody closed, or has just got it back.
+        let behind_since = match raw.vouched {
+            Vouched::Millis(current) => current.max(lost),
+            Vouched::Never => u64::MAX,
+            Vouched::Not => level.map_or(lost, |level| level.min(lost)),
         };
         Gap { missed_millis: behind_since.saturating_sub(silent_millis), silent_millis }
     }

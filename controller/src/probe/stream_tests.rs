@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::probe::node::raw;
+use crate::probe::node::{Vouched, raw};
 
 const PRIMARY: &str = "0000000000000000000000000000000000000001";
 const REPLICA: &str = "0000000000000000000000000000000000000002";
@@ -86,10 +86,10 @@ fn a_dead_primary_is_ahead_by_what_it_said_last() {
     assert_eq!(streams.lag(&dead[0], id(PRIMARY)), 750);
 }
 
-/// Redis tells since when it knows; its agent when anything came over the link.
+/// Redis tells since when it knows; its agent, until when it had everything.
 #[test]
-fn what_a_held_back_replica_lacks_counts_from_when_it_heard_of_its_primary() {
-    let held_back = |heard_millis| {
+fn what_a_replica_lacks_counts_from_when_it_had_everything() {
+    let held_back = |vouched| {
         let info = format!(
             "server_time_usec:{}\nmaster_replid:stream\nrole:slave\nslave_repl_offset:100\nmaster_link_status:down\nmaster_link_down_since_seconds:1",
             NOW * 1_000
@@ -100,23 +100,22 @@ fn what_a_held_back_replica_lacks_counts_from_when_it_heard_of_its_primary() {
             NOW - 9_000
         );
         let mut raw = raw(id(REPLICA), &info, &table);
-        raw.heard_millis = heard_millis;
+        raw.vouched = vouched;
         raw
     };
     // Others have heard of the primary two seconds ago.
     let other = || node(OTHER, 5, None, Some(2));
-    assert_eq!(gap(&[(0, &[held_back(None), other()])]), (0, 2_000));
-    assert_eq!(gap(&[(0, &[held_back(Some(0)), other()])]), (0, 2_000));
-    assert_eq!(gap(&[(0, &[held_back(Some(9_500)), other()])]), (7_500, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Vouched::Not), other()])]), (0, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Vouched::Millis(0)), other()])]), (0, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Vouched::Millis(9_500)), other()])]), (7_500, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Vouched::Never), other()])]), (u64::MAX - 2_000, 2_000));
     let (now, blind, mut seen) = (Instant::now(), Streams::default(), Streams::default());
     seen.note([node(PRIMARY, 100, None, None)].iter(), now);
-    let stands = |streams, heard_millis| match crate::probe::node::read(&held_back(heard_millis), streams, now).role {
+    let stands = |streams, vouched| match crate::probe::node::read(&held_back(vouched), streams, now).role {
         plan::Role::Replica { stands, .. } => stands,
         role @ plan::Role::Primary { .. } => panic!("{role:?}"),
     };
-    assert!(held_back(None).is_held_back());
-    assert_eq!([stands(&seen, None), stands(&seen, Some(0))], [plan::Stands::Never, plan::Stands::OnOrder]);
-    assert_eq!(stands(&blind, Some(0)), plan::Stands::Never, "how far its primary was nobody has seen");
-    let up = node(REPLICA, 100, Some("master_link_status:up"), Some(1));
-    assert!(!up.is_held_back() && !node(REPLICA, 100, down(3).as_deref(), Some(1)).is_held_back());
+    let told = [Vouched::Not, Vouched::Never, Vouched::Millis(0)].map(|vouched| stands(&seen, vouched));
+    assert_eq!(told, [plan::Stands::Never, plan::Stands::Never, plan::Stands::OnOrder]);
+    assert_eq!(stands(&blind, Vouched::Millis(0)), plan::Stands::Never, "how far its primary was nobody has seen");
 }

@@ -115,6 +115,11 @@ pub(crate) async fn pods_run_where_they_are_placed_and_move_when_that_changes(in
     kubectl.run(&["label", "node", "node-3", "kun.test/pool=second"]).await?;
     kubectl.run(&["create", "priorityclass", "databases", "--value=1000"]).await?;
     let moved = moved(installed).await;
+    if moved.is_ok() {
+        // Nobody evicts a pod of a namespace that goes, so a drain would wait for it; and it goes only while our API answers, which the drain may
+        // take away.
+        kubectl.run(&["wait", "namespace/placed", "--for=delete", &waiting()]).await?;
+    }
     // Taken away also if that went wrong: others need the nodes.
     kubectl.run(&["taint", "node", "node-2", "kun.test/dedicated-"]).await?;
     kubectl.run(&["label", "node", "node-2", "node-3", "kun.test/pool-"]).await?;

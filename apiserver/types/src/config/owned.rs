@@ -27,7 +27,7 @@ const PREFIXES: [(&str, &str); 6] = [
 ];
 
 /// Single directives, in the order of their names.
-const NAMES: [(&str, &str); 77] = [
+const NAMES: [(&str, &str); 76] = [
     ("acl-pubsub-default", ACL),
     ("aclfile", ACL),
     ("activedefrag", DEFRAG),
@@ -71,7 +71,6 @@ const NAMES: [(&str, &str); 77] = [
     ("rdb-del-sync-files", PERSISTENCE),
     ("rdbchecksum", "backups are verified by it"),
     ("rename-command", ACL),
-    ("repl-ping-replica-period", "replicas tell by it within seconds that nothing comes over their link"),
     ("repl-ping-slave-period", OLD_NAME),
     ("replica-announce-ip", ADDRESS),
     ("replica-announce-port", ADDRESS),

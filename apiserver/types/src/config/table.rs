@@ -96,6 +96,7 @@ pub static PARAMETERS: &[Parameter] = &[
     live("repl-backlog-size", Memory(16 << 10, TERABYTE), "1mb"),
     live("repl-backlog-ttl", Int(0, DAY * 365), "3600"),
     live("repl-disable-tcp-nodelay", Bool, "no"),
+    live("repl-ping-replica-period", Int(1, DAY), "10"),
     live("repl-timeout", Int(5, DAY), "60"),
     live("replica-ignore-maxmemory", Bool, "yes"),
     live("replica-lazy-flush", Bool, "no"),

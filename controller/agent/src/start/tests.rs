@@ -57,6 +57,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         syncing: false,
         loading: false,
         link_down_for: primary.map(|_| SECOND),
+        current_ago: primary.map(|_| 2 * SECOND),
         keys: 10,
     }
 }
@@ -215,12 +216,15 @@ fn the_replica_with_most_of_the_stream_is_asked() {
 
 #[test]
 fn a_replica_that_is_not_whole_or_lags_behind_the_disk_is_never_asked() {
-    let unfit: [fn(&mut Peer); 5] = [
+    let unfit: [fn(&mut Peer); 7] = [
         |peer| peer.syncing = true,
         |peer| peer.loading = true,
         |peer| (peer.offset, peer.keys) = (0, 0),
         |peer| peer.link_down_for = Some(10 * SECOND),
-        |peer| peer.table.iter_mut().filter(|node| node.flags.myself).for_each(|me| me.flags.no_failover = true),
+        // Redis shows its link as lost a second ago, or as up.
+        |peer| peer.current_ago = Some(60 * SECOND),
+        |peer| (peer.link_down_for, peer.current_ago) = (None, Some(Duration::MAX)),
+        |peer| hold_back(peer),
     ];
     for spoil in unfit {
         let mut facts = crashed(true);
@@ -237,6 +241,22 @@ fn a_replica_that_is_not_whole_or_lags_behind_the_disk_is_never_asked() {
     (restarted.peers.get_mut(&id(2)).unwrap().offset) = 0;
     restarted.waited = PEERS_LIMIT;
     assert!(matches!(decide_start(&restarted), Start::AsIs { .. }), "it has old keys and was not in sync since");
+}
+
+fn hold_back(peer: &mut Peer) {
+    peer.table.iter_mut().filter(|node| node.flags.myself).for_each(|me| me.flags.no_failover = true);
+}
+
+#[test]
+fn an_older_snapshot_is_worse_than_a_replica_that_missed_the_last_seconds() {
+    let mut facts = Facts { append_only: false, written: Some(600 * SECOND), ..crashed(true) };
+    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    hold_back(replica);
+    replica.current_ago = Some(20 * SECOND);
+    assert_eq!(decide_start(&facts), ask(2));
+    facts.peers.get_mut(&id(2)).unwrap().current_ago = Some(700 * SECOND);
+    facts.waited = PEERS_LIMIT;
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
 }
 
 #[test]

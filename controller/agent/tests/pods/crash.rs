@@ -183,6 +183,7 @@ async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_c
     let mut cluster = Cluster::form(30, always, 3, 1).await;
     let mut keys = write_to_first_shard(&cluster, "a", 100).await;
     unlink(&cluster.pods[0], &cluster.pods[3]).await;
+    keys.extend(write_to_first_shard(&cluster, "b", 300).await);
     // The agent takes the right to be promoted back once the primary has gone on alone for long enough.
     let mut replica = cluster.pods[3].operator().await;
     eventually("the replica may not be promoted", async || {
@@ -190,7 +191,6 @@ async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_c
         forbidden.get("cluster-replica-no-failover").is_some_and(|value| value == "yes")
     })
     .await;
-    keys.extend(write_to_first_shard(&cluster, "b", 300).await);
     let primary = cluster.pods[0].id().await;
     cluster.pods[0].kill_redis();
     assert_eq!(cluster.pods[0].ended().await, Some(2));
