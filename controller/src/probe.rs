@@ -266,9 +266,9 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
     }
 }
 
-/// With what the agent knows of a replica that has lost its link.
+/// With what the agent knows of a replica that has lost its link, or that it does not let stand for election.
 async fn vouched(question: Question<'_>, (address, place): (SocketAddr, &Place), mut raw: node::Raw) -> node::Raw {
-    if raw.link_lost_millis().is_some() {
+    if raw.link_lost_millis().is_some() || raw.is_forbidden() {
         let report = question.agents.report(address.ip(), question.whose);
         let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok().and_then(Result::ok);
         let following = report.filter(|report| report.pod == place.name).and_then(|report| report.following);

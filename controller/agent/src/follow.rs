@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use resp::{Connection, NodeId};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{Instant, sleep},
 };
 use types::names::PORT_REDIS;
@@ -14,37 +14,45 @@ use crate::{promotion::Word, replication::Seen, shared::Shared};
 
 /// How often it is asked.
 const EVERY: Duration = Duration::from_millis(1000);
-/// Words that wait to be taken in: of more than one look nobody needs them.
-pub const WAITING_MOST: usize = 4;
+/// How long an answer may take, on a connection that is there: what it says was so after the question, and to make another connection takes
+/// longer while the primary stands still.
+const ANSWER: Duration = Duration::from_secs(15);
 
-/// Runs until dropped. The connection stays open: the agent at the other end proves who it is only when it is made.
-pub async fn ask(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>, words: mpsc::Sender<Word>) {
-    let mut open: Option<(NodeId, SocketAddr, Connection)> = None;
+/// Keeps asking whom the looks show as followed, and tells the last word. Runs until dropped.
+pub async fn ask(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>, words: watch::Sender<Option<Word>>) {
     loop {
         let followed = seen.borrow_and_update().followed();
-        let Some((id, ip)) = followed else {
-            open = None;
-            if seen.changed().await.is_err() {
-                return;
+        let asks = async {
+            match &followed {
+                Some((id, ip)) => keep_asking(shared, id, SocketAddr::new(*ip, PORT_REDIS), &words).await,
+                None => std::future::pending().await,
             }
-            continue;
         };
-        let address = SocketAddr::new(ip, PORT_REDIS);
-        if open.as_ref().is_none_or(|(of, at, redis)| *of != id || *at != address || redis.is_broken()) {
-            open = shared.asker().open(&id, address).await.ok().map(|redis| (id.clone(), address, redis));
+        tokio::select! {
+            () = asks => {}
+            changed = seen.wait_for(|seen| seen.followed() != followed) => if changed.is_err() { return },
         }
-        if let Some((of, _, redis)) = &mut open {
-            match word(of, redis).await {
-                // Where nobody takes them in, the own Redis does not answer: later ones say more.
-                Some(word) => drop(words.try_send(word)),
-                None => open = None,
-            }
+    }
+}
+
+/// The connection stays open: the agent at the other end proves who it is only when it is made. Never ends.
+async fn keep_asking(shared: &Arc<Shared>, id: &NodeId, address: SocketAddr, words: &watch::Sender<Option<Word>>) {
+    let mut open: Option<Connection> = None;
+    loop {
+        if open.as_ref().is_none_or(Connection::is_broken) {
+            open = shared.asker().open(id, address).await.ok();
+            open.iter_mut().for_each(|redis| redis.set_deadline(ANSWER));
+        }
+        if let Some(redis) = &mut open
+            && let Some(word) = word(id, redis).await
+        {
+            words.send_replace(Some(word));
         }
         sleep(EVERY).await;
     }
 }
 
-/// `None`: it does not answer, or is no primary any more.
+/// `None`: it does not answer, not now (a script runs), or is no primary any more.
 async fn word(of: &NodeId, redis: &mut Connection) -> Option<Word> {
     let asked = Instant::now().into_std();
     let info = redis.info(&["replication"]).await.ok()?;

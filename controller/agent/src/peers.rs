@@ -177,14 +177,17 @@ fn copy(word: &Word, id: &NodeId, me: &NodeId) -> Option<Beat> {
 /// How long ago the copy of `me`'s data there was known to have everything, by its agent's word.
 fn current_ago(word: &Word, me: &NodeId) -> Option<Duration> {
     let Word::Report(report) = word else { return None };
-    let following = report.following.as_ref().filter(|following| following.of == me.as_str())?;
-    Some(following.current_millis.map_or(Duration::MAX, Duration::from_millis))
+    let following = report.following.as_ref()?;
+    let current = following.current_millis.filter(|_| following.of == me.as_str());
+    Some(current.map_or(Duration::MAX, Duration::from_millis))
 }
 
 /// Reads what one peer said about itself.
 fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
     let is_replica = info.get("role") == Some("slave");
-    let offset = if is_replica { info.number("slave_repl_offset") } else { info.number("master_repl_offset") };
+    // A replica that was never in sync since it started says 1 (`genRedisInfoString`).
+    let copied = || info.number("slave_repl_offset").filter(|offset| *offset > 1);
+    let offset = if is_replica { copied() } else { info.number("master_repl_offset") };
     let link_up = info.get("master_link_status") == Some("up");
     // -1: it was never up since the process started, and what is held came from the disk, however old.
     let down = info.number("master_link_down_since_seconds").and_then(|seconds| u64::try_from(seconds).ok());
@@ -310,6 +313,32 @@ mod tests {
             let answers = asker(&authority).gather(&known, &me).await;
             assert_eq!((answers.peers, answers.copies), (BTreeMap::new(), copies));
         }
+    }
+
+    #[test]
+    fn a_copy_is_as_old_as_its_agent_says() {
+        let [me, other] = ["a", "b"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
+        let word = |following: serde_json::Value| {
+            let report = serde_json::json!({
+                "pod": "orders-0-1", "phase": "Running", "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 0,
+                "following": following,
+            });
+            Word::Report(Box::new(serde_json::from_value(report).unwrap()))
+        };
+        let of = |id: &NodeId, millis: Option<u64>| {
+            current_ago(&word(serde_json::json!({"of": id.as_str(), "currentMillis": millis})), &me)
+        };
+        assert_eq!(of(&me, Some(1500)), Some(Duration::from_millis(1500)));
+        assert_eq!([of(&me, None), of(&other, Some(1500))], [Some(Duration::MAX); 2], "it is not known to be whole");
+        assert_eq!([current_ago(&word(serde_json::Value::Null), &me), current_ago(&Word::Silent, &me)], [None, None]);
+        let blank = peer(
+            SocketAddr::from(([127, 84, 0, 2], 6379)),
+            vec![],
+            &Info::parse(
+                "role:slave\nslave_repl_offset:1\nmaster_link_status:down\nmaster_link_down_since_seconds:-1\n",
+            ),
+        );
+        assert_eq!((blank.offset, blank.link_down_for), (0, Some(Duration::MAX)));
     }
 
     #[tokio::test]

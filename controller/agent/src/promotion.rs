@@ -66,6 +66,7 @@ pub struct Promotion {
     offset: u64,
     /// What the primary has told and the copy has not come to yet, as it was told.
     words: VecDeque<Word>,
+    is_current: bool,
     /// It lost most primaries while it was behind, or stood still: how long its own primary lived meanwhile, it cannot know.
     was_alone: bool,
     /// Its primary lived on beyond the copy for longer than a whole one allows. Later looks may say less again: a primary's last answer may
@@ -85,14 +86,15 @@ impl Promotion {
     /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time from the beginning of the
     /// last look that was answered to the end of this one. Explicit `CLUSTER FAILOVER` is not affected.
     pub fn decide(&mut self, look: &Look, since_last: Duration, node_timeout: Duration) -> Option<bool> {
-        // Whoever stood still does not know what happened meanwhile.
-        self.was_alone |= since_last > MISSED;
+        // Whoever stood still does not know what happened meanwhile, be it in the middle of a look.
+        let stood_still = since_last > MISSED;
+        self.was_alone |= stood_still;
         // A primary cannot be promoted; when it becomes a replica it has to come up with another one first.
         let follows = look.primary.as_ref().filter(|_| look.info.get("role") == Some("slave"));
         let allowed = match follows {
-            Some(primary) => self.is_whole(look, primary, node_timeout),
+            Some(primary) => self.is_whole(look, primary, node_timeout, stood_still),
             None => {
-                (self.standing, self.offset) = (None, 0);
+                (self.standing, self.offset, self.is_current) = (None, 0, false);
                 false
             }
         };
@@ -105,10 +107,10 @@ impl Promotion {
         self.standing.as_ref()
     }
 
-    /// Whether the copy had everything a moment before this look.
+    /// Whether the copy had everything a moment before the last look.
     #[must_use]
-    pub fn is_current(&self, look: &Look) -> bool {
-        self.age(look).is_some_and(|age| age <= MISSED)
+    pub const fn is_current(&self) -> bool {
+        self.is_current
     }
 
     /// Redis was told.
@@ -116,9 +118,10 @@ impl Promotion {
         self.allowed = !forbidden;
     }
 
-    fn is_whole(&mut self, look: &Look, primary: &Node, node_timeout: Duration) -> bool {
+    fn is_whole(&mut self, look: &Look, primary: &Node, node_timeout: Duration, stood_still: bool) -> bool {
         self.come_up(look, primary);
-        if self.is_current(look) {
+        self.is_current = !stood_still && self.age(look).is_some_and(|age| age <= MISSED);
+        if self.is_current {
             (self.was_alone, self.was_left) = (false, false);
         } else {
             self.was_alone |= !look.state_ok;
@@ -133,7 +136,7 @@ impl Promotion {
     /// Which of the primary's words the copy has come to.
     fn come_up(&mut self, look: &Look, primary: &Node) {
         let offset = look.info.number("slave_repl_offset").and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
-        // A copy that is made anew takes the place of what was there; one that was given up begins at 0.
+        // A copy that is made anew takes the place of what was there; one that was given up begins anew.
         let is_another = look.info.flag("master_sync_in_progress") != Some(false) || offset < self.offset;
         self.offset = offset;
         if is_another || self.standing.as_ref().is_none_or(|standing| standing.of != primary.id) {

@@ -56,17 +56,17 @@ pub struct Seen {
     members: BTreeMap<NodeId, IpAddr>,
     /// The one that it follows.
     primary: Option<NodeId>,
+    /// Where that is, also when it counts as failed: it may be back, or be heard by this member alone.
+    primary_at: Option<IpAddr>,
     /// A link is missing: its own, or that of a replica.
     is_parted: bool,
 }
 
 impl Seen {
-    /// The primary that this member follows, and where it is; `None`: it follows nobody, or one that counts as failed.
+    /// The primary that this member follows, and where it is; `None`: it follows nobody.
     #[must_use]
     pub fn followed(&self) -> Option<(NodeId, IpAddr)> {
-        let id = self.primary.clone()?;
-        let at = *self.members.get(&id)?;
-        Some((id, at))
+        self.primary.clone().zip(self.primary_at)
     }
 
     /// Reads one look.
@@ -82,7 +82,9 @@ impl Seen {
             Some("slave") => info.get("master_link_status") != Some("up"),
             _ => online < members.len(),
         };
-        Some(Self { members, primary: myself.primary.clone(), is_parted })
+        let line = table.iter().find(|node| Some(&node.id) == myself.primary.as_ref());
+        let primary_at = line.and_then(|line| line.address).map(|address| address.ip());
+        Some(Self { members, primary: myself.primary.clone(), primary_at, is_parted })
     }
 }
 
@@ -208,7 +210,7 @@ mod tests {
     /// Member 3, a replica of 1 beside 2, or of nobody.
     fn replica(primary: Option<u8>) -> Seen {
         let members = [(id(1), ONE), (id(2), TWO)].into();
-        Seen { members, primary: primary.map(id), is_parted: false }
+        Seen { members, primary: primary.map(id), primary_at: primary.map(|_| ONE), is_parted: false }
     }
 
     #[test]

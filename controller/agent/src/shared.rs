@@ -33,7 +33,7 @@ struct Kept {
     serves: Option<CopyReport>,
     /// As replicas have noted.
     noted: Beat,
-    /// As a replica: when anything came over the link from its present primary, at the latest look at which it was up.
+    /// As a replica: what it has of its primary.
     standing: Option<Standing>,
 }
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use jiff::Timestamp;
 use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::watch,
     time::{Instant, sleep},
 };
 use types::cluster::Mode;
@@ -128,7 +128,7 @@ async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
 /// Runs until dropped.
 pub async fn run(shared: Arc<Shared>) {
     let (shard, seen) = watch::channel(Seen::default());
-    let (told, words) = mpsc::channel(follow::WAITING_MOST);
+    let (told, words) = watch::channel(None);
     tokio::join!(
         admission::admit_replicas(&shared),
         look_after(&shared, &shard, words),
@@ -137,7 +137,7 @@ pub async fn run(shared: Arc<Shared>) {
     );
 }
 
-async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: mpsc::Receiver<Word>) {
+async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: watch::Receiver<Option<Word>>) {
     let mut settled = after_loading(shared).await;
     let mut candidacy = Candidacy { promotion: Promotion::default(), words, looked: Instant::now() };
     let mut keeper = Keeper::default();
@@ -160,8 +160,8 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: mp
 /// Whether this member may be elected, from look to look.
 struct Candidacy {
     promotion: Promotion,
-    /// What its primary tells meanwhile.
-    words: mpsc::Receiver<Word>,
+    /// What its primary told last.
+    words: watch::Receiver<Option<Word>>,
     /// When the last look that was answered began.
     looked: Instant,
 }
@@ -171,7 +171,9 @@ impl Candidacy {
     async fn follow(&mut self, shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<Option<Service>> {
         let begun = Instant::now();
         // Of a word that comes during the look the copy may have been short.
-        while let Ok(word) = self.words.try_recv() {
+        if self.words.has_changed().unwrap_or(false)
+            && let Some(word) = self.words.borrow_and_update().clone()
+        {
             self.promotion.hear(word);
         }
         let (look, service) = look(shared, shard, begun).await?;
@@ -185,7 +187,7 @@ impl Candidacy {
                 self.promotion.applied(forbidden);
             }
         }
-        let is_current = self.promotion.is_current(&look);
+        let is_current = self.promotion.is_current();
         Some(service.filter(|service| is_current || matches!(service, Service::Primary { .. })))
     }
 }

@@ -272,7 +272,7 @@ pub enum Stands {
     Never,
 }
 
-/// What a primary did while the link to its replica was down.
+/// What a primary did beyond the copy that its replica has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Gap {
     /// For how long the primary is known to have lived beyond the replica's copy, in milliseconds: what it acknowledged in that time is not

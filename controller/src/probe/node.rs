@@ -61,7 +61,7 @@ pub(super) struct Raw {
     pub(super) vouched: Vouched,
 }
 
-/// What an agent says of a copy whose link to its primary is lost. Redis tells since when it knows of that; the agent, until when the copy had
+/// What an agent says of a copy. Redis tells since when it knows of that; the agent, until when the copy had
 /// everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Vouched {
@@ -77,12 +77,16 @@ pub(super) enum Vouched {
 impl Raw {
     /// `is_compared`: the controller has seen how far its primary was. Without that nobody could say how many bytes it lacks.
     fn stands(&self, is_compared: bool) -> Stands {
-        let is_forbidden = self.myself().is_some_and(|line| line.flags.no_failover);
-        match (is_forbidden, self.vouched) {
+        match (self.is_forbidden(), self.vouched) {
             (false, _) => Stands::ByItself,
             (true, Vouched::Millis(_)) if is_compared => Stands::OnOrder,
             (true, Vouched::Millis(_) | Vouched::Never | Vouched::Not) => Stands::Never,
         }
+    }
+
+    /// As a replica it may not stand for election: its agent does not know that its copy is whole.
+    pub(super) fn is_forbidden(&self) -> bool {
+        self.myself().is_some_and(|line| line.primary.is_some() && line.flags.no_failover)
     }
 
     fn myself(&self) -> Option<&nodes::Node> {

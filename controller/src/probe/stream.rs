@@ -83,7 +83,9 @@ impl Streams {
 
     /// What the primary may have done since its link to this replica was lost.
     pub(super) fn gap(&self, raw: &Raw, of: NodeId, now: Instant) -> Gap {
-        let Some(lost) = raw.link_lost_millis() else { return Gap::default() };
+        // A link that only looks up is one over which the agent sees nothing come.
+        let is_forbidden = raw.is_forbidden();
+        let Some(lost) = raw.link_lost_millis().or(is_forbidden.then_some(0)) else { return Gap::default() };
         let age = |at: Instant| millis(now.saturating_duration_since(at));
         let seen = self.nodes.get(&of).map(|stream| age(stream.seen));
         let told = self.silent.get(&of).copied();
@@ -94,6 +96,8 @@ impl Streams {
         let behind_since = match raw.vouched {
             Vouched::Millis(current) => current.max(lost),
             Vouched::Never => u64::MAX,
+            // Why it forbids that, it would have to say.
+            Vouched::Not if is_forbidden => u64::MAX,
             Vouched::Not => level.map_or(lost, |level| level.min(lost)),
         };
         Gap { missed_millis: behind_since.saturating_sub(silent_millis), silent_millis }

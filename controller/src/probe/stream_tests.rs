@@ -89,9 +89,9 @@ fn a_dead_primary_is_ahead_by_what_it_said_last() {
 /// Redis tells since when it knows; its agent, until when it had everything.
 #[test]
 fn what_a_replica_lacks_counts_from_when_it_had_everything() {
-    let held_back = |vouched| {
+    let linked = |link: &str, vouched| {
         let info = format!(
-            "server_time_usec:{}\nmaster_replid:stream\nrole:slave\nslave_repl_offset:100\nmaster_link_status:down\nmaster_link_down_since_seconds:1",
+            "server_time_usec:{}\nmaster_replid:stream\nrole:slave\nslave_repl_offset:100\nmaster_link_status:{link}",
             NOW * 1_000
         );
         let table = format!(
@@ -103,12 +103,16 @@ fn what_a_replica_lacks_counts_from_when_it_had_everything() {
         raw.vouched = vouched;
         raw
     };
+    let held_back = |vouched| linked("down\nmaster_link_down_since_seconds:1", vouched);
     // Others have heard of the primary two seconds ago.
     let other = || node(OTHER, 5, None, Some(2));
-    assert_eq!(gap(&[(0, &[held_back(Vouched::Not), other()])]), (0, 2_000));
+    let unknown = (u64::MAX - 2_000, 2_000);
+    assert_eq!(gap(&[(0, &[held_back(Vouched::Not), other()])]), unknown, "its agent does not answer");
+    // Redis shows a link as up over which nothing comes.
+    assert_eq!(gap(&[(0, &[linked("up", Vouched::Millis(30_000)), other()])]), (28_000, 2_000));
     assert_eq!(gap(&[(0, &[held_back(Vouched::Millis(0)), other()])]), (0, 2_000));
     assert_eq!(gap(&[(0, &[held_back(Vouched::Millis(9_500)), other()])]), (7_500, 2_000));
-    assert_eq!(gap(&[(0, &[held_back(Vouched::Never), other()])]), (u64::MAX - 2_000, 2_000));
+    assert_eq!(gap(&[(0, &[held_back(Vouched::Never), other()])]), unknown);
     let (now, blind, mut seen) = (Instant::now(), Streams::default(), Streams::default());
     seen.note([node(PRIMARY, 100, None, None)].iter(), now);
     let stands = |streams, vouched| match crate::probe::node::read(&held_back(vouched), streams, now).role {

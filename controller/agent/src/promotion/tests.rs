@@ -198,6 +198,32 @@ fn whoever_stood_still_comes_up_before_it_may_be_promoted() {
 }
 
 #[test]
+fn who_stands_still_in_the_middle_of_a_look_comes_up_first() {
+    let mut replica = Replica::whole();
+    replica.hear(100);
+    assert_eq!(replica.look(SECOND * 8), Some(true), "what it looked at is as old as the pause");
+    assert!(!replica.promotion.is_current());
+    replica.hear(100);
+    assert_eq!((replica.after(1), replica.promotion.is_current()), (Some(false), true));
+}
+
+#[test]
+fn what_another_primary_said_and_what_is_long_past_says_nothing() {
+    let mut replica = Replica::new();
+    replica.primary = 2;
+    replica.hear(100);
+    replica.primary = 1;
+    assert_eq!(replica.after(1), None);
+    for more in 0..100 {
+        replica.hear(1_000 + more);
+    }
+    replica.offset = 999;
+    assert_eq!(replica.after(1), None);
+    replica.offset = 1_099;
+    assert_eq!(replica.after(1), Some(false), "of many words the last ones count");
+}
+
+#[test]
 fn whoever_was_alone_does_not_know_how_long_its_primary_lived() {
     let mut replica = Replica::whole();
     for second in 1..=3 {
