@@ -125,8 +125,8 @@ async fn a_roll_stops_at_refused_parameters_and_goes_on_when_corrected() -> Resu
     };
     ensure!(restarted.len() <= 1, "{restarted:?}");
     let waiting = cluster["status"]["plan"]["waiting"].as_str().context("a reason")?;
-    // The first to be restarted says so at once, the others a little later.
-    ensure!(["orders-0-0", "orders-0-1"].map(why).contains(&waiting.to_owned()), "{waiting}");
+    // Whose agent has tried it first is told: mostly, but not always, the first to be restarted.
+    ensure!(before.keys().any(|pod| why(pod) == waiting), "{waiting}");
     patch(&fixture, &json!({"config": {"maxclients": "6000", "databases": "32"}})).await?;
     let mended = |cluster: &Value| {
         says(cluster, "UpToDate", "True", "AllCurrent", "")
