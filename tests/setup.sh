@@ -10,39 +10,74 @@ NODE="containerd=containerd ctr=containerd runc=runc iptables=iptables nft=nftab
     unshare=util-linux nsenter=util-linux flock=util-linux openssl=openssl curl=curl strip=binutils
     /usr/lib/cni/bridge=containernetworking-plugins"
 
-# The packages of redis-server and containerd start services where there is an init; a policy keeps them from doing so here.
+# unfinished PACKAGE: an installation that was killed has left it unpacked, but not configured, perhaps without its libraries.
+unfinished() {
+    case "$(dpkg-query --show --showformat='${db:Status-Abbrev}' "$1" 2>/dev/null || true)" in
+    "" | ii* | rc* | un*) return 1 ;;
+    esac
+}
+
+# The packages of redis-server and containerd start services where there is an init; a policy keeps them from doing so here. One
+# of ours that lies there is of a run that was killed.
 POLICY=/usr/sbin/policy-rc.d
+POLICY_TEXT='#!/bin/sh
+# By tests/setup.sh of kun, while it installs.
+exit 101'
 forbid_services() {
-    [ ! -e "$POLICY" ] || return 0
-    printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+    [ ! -e "$POLICY" ] || [ "$(cat "$POLICY")" = "$POLICY_TEXT" ] || return 0
+    echo "$POLICY_TEXT" >"$POLICY"
     chmod 755 "$POLICY"
     trap 'rm -f "$POLICY"' EXIT
 }
 
+# One at a time, of all checkouts.
+take_turn() {
+    if have flock && mkdir -p /run/lock; then
+        exec 8>/run/lock/kun-setup
+        flock 8
+    fi
+}
+
+# Somebody else who installs is waited for.
+quiet_apt() { apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 "$@" </dev/null >/dev/null; }
+
+# What was killed while it installed must be finished before anything else can be installed.
+finish_interrupted() {
+    dpkg --configure --pending </dev/null >/dev/null 2>&1 || true
+    quiet_apt check 2>/dev/null || quiet_apt -y --fix-broken install
+}
+
+# apt_install PACKAGES COMMANDS
 apt_install() {
     if ! have apt-get || [ "$(id -u)" != 0 ]; then
         echo "missing: $2. As root on Debian: apt-get install $1" >&2
         exit 1
     fi
     echo "installing $1" >&2
-    forbid_services
     export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-    apt-get -qq -o Acquire::Retries=3 update >/dev/null
-    apt-get -qq -y --no-install-recommends install $1 >/dev/null
+    local packages
+    read -ra packages <<<"$1"
+    take_turn
+    forbid_services
+    quiet_apt update
+    finish_interrupted
+    quiet_apt -y --no-install-recommends install "${packages[@]}"
 }
 
 for need in "$@"; do
     case "$need" in
     redis)
-        { have redis-server && have redis-cli; } || apt_install "redis-server redis-tools" "redis-server and redis-cli"
+        if ! have redis-server || ! have redis-cli || unfinished redis-server || unfinished redis-tools; then
+            apt_install "redis-server redis-tools" "redis-server and redis-cli"
+        fi
         ;;
     kubectl)
-        have kubectl || apt_install kubernetes-client kubectl
+        if ! have kubectl || unfinished kubernetes-client; then apt_install kubernetes-client kubectl; fi
         ;;
     node)
         lacking="" commands=""
         for pair in $NODE; do
-            have "${pair%=*}" && continue
+            if have "${pair%=*}" && ! unfinished "${pair#*=}"; then continue; fi
             commands="$commands${commands:+, }${pair%=*}"
             case " $lacking " in *" ${pair#*=} "*) ;; *) lacking="$lacking ${pair#*=}" ;; esac
         done
