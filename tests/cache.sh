@@ -1,70 +1,110 @@
 #!/usr/bin/env bash
 # Others' compiled code, outside the checkout, shared by all checkouts: KUN_CACHE, or kun in the user's cache folder. It may be
 # deleted whenever nothing is built or tested. A folder is named after the toolchain and after what is built how (Cargo.lock, features, profiles, flags), so nothing in it
-# ever changes; where the right one is missing, the newest of the same toolchain serves, and cargo builds what it lacks.
+# ever changes; where the right one is missing, the one of the same toolchain that was used last serves, and cargo builds what it lacks.
 # usage: cache.sh restore|save debug|release
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/partial.sh
 
-# Others' code of so many states of Cargo.lock is kept.
-KEPT=3
+# So many folders are kept, those used last: of some states of Cargo.lock, or of two toolchains.
+KEPT=4
 
 main() {
     local action="$1" profile="$2"
     cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
     target="$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target}/$profile")"
-    family="$cache/rust-$profile-$(rustc -vV | sha256sum | cut -c1-8)"
+    all="$cache/rust-$profile"
+    family="$all-$(toolchain | sha256sum | cut -c1-8)"
     exact="$family-$({ cat Cargo.lock .cargo/config.toml && features; } | sha256sum | cut -c1-16)"
     "$action"
 }
 
+# Who compiles, and which library of C what is compiled is linked with.
+toolchain() {
+    rustc -vV
+    "${CC:-cc}" --version 2>&1 || true
+    ldd --version 2>&1 || true
+}
+
 # What decides how others' code is compiled, beside its versions.
 features() {
-    git ls-files 'Cargo.toml' '*/Cargo.toml' | xargs cat
-    echo "${RUSTFLAGS:-} ${CARGO_ENCODED_RUSTFLAGS:-}"
+    git ls-files -z 'Cargo.toml' '*/Cargo.toml' | xargs -0 cat
+    echo "${RUSTFLAGS:-} ${CARGO_ENCODED_RUSTFLAGS:-} ${CFLAGS:-} ${CXXFLAGS:-}"
+    env | grep '^CARGO_PROFILE_' | sort || true
 }
 
 restore() {
     [ ! -e "$target/deps" ] || return 0
-    local from="$exact"
-    [ -d "$from" ] || from="$({ ls -dt "$family"-* 2>/dev/null || true; } | head -n 1)"
-    [ -n "$from" ] || return 0
-    mkdir -p "$target"
-    partial="$(mktemp -d "$target/partial.XXXXXX")"
-    trap 'rm -rf "$partial"' EXIT
+    local from folder
+    while :; do
+        from="$exact"
+        [ -d "$from" ] || from="$(by_use "$family" | head -n 1)"
+        [ -n "$from" ] || return 0
+        if is_whole "$from"; then break; fi
+        echo "cache: $from is not as it was saved ($(differing "$from")); it is thrown away" >&2
+        throw_away "$from"
+    done
+    begin_partial "$target"
     copy "$from" "$partial"
     # What tells that all is there comes last.
     for folder in build .fingerprint deps; do
         rm -rf "${target:?}/$folder"
         mv -T "$partial/$folder" "$target/$folder"
     done
+    # It was used now.
+    touch "$from"
 }
 
 save() {
     [ ! -d "$exact" ] && [ -s target/test/build.json ] || return 0
-    mkdir -p "$cache"
-    # Left by runs that were killed.
-    find "$cache" -maxdepth 1 -name 'partial.*' -mmin +1440 -exec rm -rf {} +
-    partial="$(mktemp -d "$cache/partial.XXXXXX")"
-    trap 'rm -rf "$partial"' EXIT
+    begin_partial "$cache"
     copy "$target" "$partial"
-    mv -T "$partial" "$exact" 2>/dev/null || [ -d "$exact" ]
-    ls -dt "$family"-* | tail -n +$((KEPT + 1)) | xargs -r rm -rf
+    local empty
+    empty="$(cd "$partial" && find deps \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) -empty | head -n 1)"
+    if [ -n "$empty" ]; then
+        echo "cache: $target/$empty is empty; nothing is saved" >&2
+        return 1
+    fi
+    manifest "$partial" >"$partial/manifest"
+    finish_partial "$exact"
+    local old
+    by_use "$all" | tail -n "+$((KEPT + 1))" | while read -r old; do throw_away "$old"; done
+}
+
+# by_use PREFIX: folders, what was used last first.
+by_use() { find "$cache" -maxdepth 1 -type d -path "$1-*" -printf '%T@ %p\n' 2>/dev/null | sort -rn | cut -d' ' -f2- || true; }
+
+# manifest FOLDER: every file of it, and its size.
+manifest() {
+    (cd "$1" && find build .fingerprint deps -type f -printf '%s %p\n' -o ! -type d -printf '%y %p\n' | LC_ALL=C sort)
+}
+
+is_whole() { [ -s "$1/manifest" ] && manifest "$1" 2>/dev/null | cmp --quiet "$1/manifest"; }
+
+# differing FOLDER: how many files, and one of them.
+differing() {
+    local paths
+    paths="$({ manifest "$1" && cat "$1/manifest"; } 2>/dev/null | sort | uniq -u | cut -d' ' -f2- | sort -u)"
+    echo "$(grep -c . <<<"$paths" || true) files, as $(head -n 1 <<<"$paths")"
 }
 
 # copy FROM TO: libraries as further links to the same file (a compiler writes another file and renames it), the rest as it is, with
 # its times, by which cargo judges.
 copy() {
-    local from="$1" to="$2" ours libraries rest
+    local from="$1" to="$2" ours libraries rest how=linked
     ours="$(our_names | paste -sd '|')"
-    (
-        cd "$from"
-        libraries="$(find deps -maxdepth 1 -type f \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) | theirs)"
-        rest="$(find deps .fingerprint build -mindepth 1 -maxdepth 1 ! -name '*.rlib' ! -name '*.rmeta' ! -name '*.so' | theirs)"
-        xargs cp --archive --link --parents --target-directory="$to" <<<"$libraries" 2>/dev/null ||
-            xargs cp --archive --force --parents --target-directory="$to" <<<"$libraries"
-        xargs cp --archive --parents --target-directory="$to" <<<"$rest"
-    )
+    libraries="$(cd "$from" && find deps -maxdepth 1 -type f \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) | theirs)"
+    rest="$(cd "$from" && find deps .fingerprint build -mindepth 1 -maxdepth 1 \
+        ! -name '*.rlib' ! -name '*.rmeta' ! -name '*.so' | theirs)"
+    (cd "$from" && xargs -r cp --archive --link --parents --target-directory="$to" <<<"$libraries" 2>/dev/null) || {
+        how=copied
+        (cd "$from" && xargs -r cp --archive --force --parents --target-directory="$to" <<<"$libraries")
+    }
+    (cd "$from" && xargs -r cp --archive --parents --target-directory="$to" <<<"$rest")
+    local count every
+    count="$(grep -c . <<<"$libraries" || true)" every="$(find "$to" ! -type d | wc -l)"
+    echo "cache: $count libraries $how, $((every - count)) other files copied from $from" >&2
 }
 
 # Leaves out what is ours: it is built in each checkout anew, and named after where that is.
