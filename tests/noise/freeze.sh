@@ -1,22 +1,28 @@
 #!/usr/bin/env bash
-# Freezes a file system for one to four seconds, again and again: who writes or syncs waits. Ends with the file system or the process
-# that is named, or after an hour and a half.
-# usage: freeze.sh FOLDER SEED PID
+# Freezes a file system for one to four seconds, again and again: who writes or syncs waits. A line of DONE says for how many
+# milliseconds. Ends with the file system or the process that is named, or after an hour and a half.
+# usage: freeze.sh FOLDER SEED PID DONE
 set -euo pipefail
 
 RANDOM="$2"
 end=$((SECONDS + 5400))
 while [ "$SECONDS" -lt "$end" ] && kill -0 "$3" 2>/dev/null && mountpoint -q "$1"; do
-    sleep $((4 + RANDOM % 20))
+    # Drawn here: another shell would draw by a seed of its own.
+    length="$((1 + RANDOM % 3)).$((RANDOM % 10))" pause=$((4 + RANDOM % 20))
     # Who thaws it is there before it is frozen: what is frozen for ever could not even be killed.
     (
         trap '' TERM
-        sleep "$((1 + RANDOM % 3)).$((RANDOM % 10))"
+        sleep "$length"
         fsfreeze --unfreeze "$1" 2>/dev/null || true
     ) &
     thaw=$!
-    fsfreeze --freeze "$1" 2>/dev/null || true
+    begin="${EPOCHREALTIME/[.,]/}"
+    if fsfreeze --freeze "$1" 2>/dev/null; then
+        wait "$thaw"
+        echo $(((${EPOCHREALTIME/[.,]/} - begin) / 1000)) >>"$4"
+    fi
     wait "$thaw"
     # The thaw may have come before the freeze.
     fsfreeze --unfreeze "$1" 2>/dev/null || true
+    sleep "$pause"
 done

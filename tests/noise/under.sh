@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command on a machine that stands still now and then, as others' machines do: for seconds no file is written or synced, and
-# for seconds both processors do something else. What fails here and not elsewhere is a test that asks how long something takes.
+# for seconds both processors do something else. What fails here and not elsewhere is a test that asks how long something takes. The last
+# line says how much of that there was; without any of it the run has failed.
 # usage: [NOISE_SEED=1] under.sh COMMAND [ARGUMENT...]
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -15,30 +16,55 @@ main() {
         echo "noise: missing: root, to freeze a file system and to take processors from others" >&2
         exit 1
     }
-    [[ "${NOISE_SEED:-1}" =~ ^[0-9]+$ ]] || {
-        echo "noise: NOISE_SEED is a number, not ${NOISE_SEED@Q}" >&2
+    seed="${NOISE_SEED:-1}"
+    [[ "$seed" =~ ^[0-9]{1,9}$ ]] || {
+        echo "noise: NOISE_SEED is a number of at most nine digits, not ${seed@Q}" >&2
         exit 1
     }
     chrt --fifo 50 true || {
         echo "noise: missing: the right to a real-time class (chrt --fifo), to take processors from others" >&2
         exit 1
     }
+    "$here/sweep.sh"
     work="$(mktemp -d /var/tmp/kun-noise.XXXXXX)"
     trap end EXIT
+    # Whoever uses the folder inherits this, and who sweeps asks for it.
+    exec 5<"$work"
+    flock 5
     truncate -s "$SIZE" "$work/disk.img"
     mkfs.ext4 -q "$work/disk.img"
     mkdir "$work/disk"
     mount -o loop "$work/disk.img" "$work/disk"
     fsfreeze --freeze "$work/disk"
     fsfreeze --unfreeze "$work/disk"
-    "$here/freeze.sh" "$work/disk" "${NOISE_SEED:-1}" $$ &
-    "$here/steal.sh" "${NOISE_SEED:-1}" $$ &
-    echo "noise: seed ${NOISE_SEED:-1}" >&2
     mkdir "$work/disk/tmp"
-    TMPDIR="$work/disk/tmp" KUN_STATE="$work/disk/clusters" KUN_STRETCH="$STRETCH" "$@"
+    touch "$work/freezes" "$work/steals"
+    "$here/freeze.sh" "$work/disk" "$seed" $$ "$work/freezes" &
+    "$here/steal.sh" "$seed" $$ "$work/steals" &
+    echo "noise: seed $seed" >&2
+    local status=0
+    TMPDIR="$work/disk/tmp" KUN_STATE="$work/disk/clusters" KUN_STRETCH="$STRETCH" "$@" || status=$?
+    tell || { [ "$status" != 0 ] || status=1; }
+    exit "$status"
 }
 
+tell() {
+    local file
+    printf 'noise: seed %s; the file system stood still %s, the processors %s\n' \
+        "$seed" "$(sum "$work/freezes")" "$(sum "$work/steals")" >&2
+    for file in freezes steals; do
+        [ -s "$work/$file" ] || {
+            echo "noise: the noise never ran ($file: 0): nothing is known of a machine that stands still" >&2
+            return 1
+        }
+    done
+}
+
+# sum FILE: of milliseconds, one a line.
+sum() { awk '{ all += $1 } END { printf "%d times, %.1f s", NR, all / 1000 }' "$1"; }
+
 # Whatever happened, nothing stays frozen or mounted.
+# shellcheck disable=SC2329 # The trap calls it.
 end() {
     pkill -P $$ 2>/dev/null || true
     wait 2>/dev/null || true
