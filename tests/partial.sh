@@ -20,6 +20,13 @@ remove_partials() {
     done
 }
 
+# take_turn FILE: one at a time; who comes while another one makes it waits for it, and then looks again whether it is there.
+take_turn() {
+    mkdir -p "$(dirname "$1")"
+    exec 9>"$1"
+    flock 9
+}
+
 # finish_partial PLACE. Two who made the same at once end with the folder of one of them.
 finish_partial() {
     chmod 755 "$partial"

@@ -4,11 +4,13 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./go.sh
+. ../partial.sh
 
 cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
 hash="$(cat go.mod go.sum build.sh go.sh {kube,coredns,cert-manager,informer}/*.go | sha256sum | cut -c1-16)"
 out="$cache/cluster-$hash"
 
+if [ ! -d "$out" ]; then take_turn "$cache/build.lock"; fi
 if [ ! -d "$out" ]; then
     if ! command -v go >/dev/null 2>&1; then
         echo "missing: go, $(grep '^go ' go.mod | cut -d' ' -f2) or newer. See https://go.dev/doc/install" >&2
@@ -26,9 +28,10 @@ if [ ! -d "$out" ]; then
         flags="$flags -X $package.gitTreeState=clean -X $package.buildDate=2026-01-01T00:00:00Z"
     done
 
-    mkdir -p "$cache"
-    partial="$(mktemp -d "$cache/partial.XXXXXX")"
-    trap 'rm -rf "$partial"' EXIT
+    begin_partial "$cache"
+    # Go's own folders, of a gigabyte, go with it.
+    mkdir "$partial/tmp"
+    export GOTMPDIR="$partial/tmp"
     build_go -ldflags "$flags" -o "$partial/" ./kube k8s.io/kubernetes/cmd/kube-apiserver \
         ./coredns helm.sh/helm/v3/cmd/helm ./cert-manager ./informer
     build_go -ldflags "$flags" -o "$partial/etcd" go.etcd.io/etcd/server/v3
@@ -36,8 +39,7 @@ if [ ! -d "$out" ]; then
     cat "$cert_manager"/deploy/crds/cert-manager.io_{certificates,certificaterequests,issuers,clusterissuers}.yaml \
         >"$partial/cert-manager.yaml"
     for name in kube-controller-manager kube-scheduler kubelet kube-proxy kubectl volumes; do ln -s kube "$partial/$name"; done
-    chmod 755 "$partial"
-    # Two builds at once end with the files of one of them.
-    mv -T "$partial" "$out" 2>/dev/null || [ -d "$out" ]
+    rm -rf "$partial/tmp"
+    finish_partial "$out"
 fi
 echo "$out"

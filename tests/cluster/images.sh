@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./go.sh
+. ../partial.sh
 
 # Image, suite, and how its programs are called.
 ENGINES="redis:7.0=bookworm=redis redis:8.0=trixie=redis valkey:8.1=trixie=valkey valkey:9=forky=valkey"
@@ -12,10 +13,11 @@ APPLETS="cat chmod cp date df echo env false grep head hostname id ip kill ln ls
     tail test timeout touch true wget"
 
 main() {
-    local cache hash out
+    local hash
     cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
     hash="$(cat images.sh go.sh suite.sh image/*.go pause/*.go | sha256sum | cut -c1-16)"
     out="$cache/images-$hash"
+    if [ ! -d "$out" ]; then take_turn "$cache/build.lock"; fi
     if [ ! -d "$out" ]; then make_all; fi
     echo "$out"
 }
@@ -26,23 +28,22 @@ make_all() {
         exit 1
     fi
     echo "making images (a minute, once) in $out" >&2
-    mkdir -p "$cache"
-    partial="$(mktemp -d "$cache/partial.XXXXXX")"
-    trap 'rm -rf "$partial"' EXIT
+    begin_partial "$cache"
     work="$partial/work"
-    mkdir "$work"
+    mkdir "$work" "$partial/tmp"
+    # What is downloaded, and Go's own folders, go with it.
+    export TMPDIR="$partial/tmp"
     build_go -ldflags "-s -w" -o "$work/" ./image ./pause
     image pause:1 -root "$work" -bin /pause -account pause:65535 -- /pause
     local engine name suite program
     for engine in $ENGINES; do
-        IFS== read -r name suite program <<<"$engine"
+        IFS='=' read -r name suite program <<<"$engine"
         engine_image
     done
     # For the image of kun (kun-image.sh).
     mv "$work/image" "$partial/image"
-    rm -rf "$work"
-    chmod 755 "$partial"
-    mv -T "$partial" "$out"
+    rm -rf "$work" "$partial/tmp"
+    finish_partial "$out"
 }
 
 # image NAME ARGUMENT...
@@ -55,9 +56,10 @@ image() {
 # As the official images have it: programs in /usr/local/bin, data in /data, user 999; there is no script to enter by. The
 # library is one that threads load when they are ended.
 engine_image() {
-    local applet links=()
+    local applet links=() programs
     if [ ! -d "$work/$suite" ]; then
-        ./suite.sh "$suite" "$work/$suite" busybox-static $(programs_of "$suite")
+        mapfile -t programs < <(programs_of "$suite")
+        ./suite.sh "$suite" "$work/$suite" busybox-static "${programs[@]}"
     fi
     for applet in $APPLETS; do links+=(-link "/usr/bin/$applet=busybox"); done
     image "$name" -root "$work/$suite" \
@@ -68,7 +70,7 @@ engine_image() {
 
 # The packages of all engines of a suite.
 programs_of() {
-    tr ' ' '\n' <<<"$ENGINES" | awk -F= -v suite="$1" '$2 == suite { print $3 "-server", $3 "-tools" }'
+    tr ' ' '\n' <<<"$ENGINES" | awk -F= -v suite="$1" '$2 == suite { print $3 "-server"; print $3 "-tools" }'
 }
 
 main

@@ -5,6 +5,7 @@
 set -euo pipefail
 program="$(realpath "$1")" tag="${2:-test}"
 cd "$(dirname "$0")"
+. ../partial.sh
 
 # Images kept: another build of kun makes another one.
 KEPT=4
@@ -13,11 +14,10 @@ images="$(./prepare.sh | tail -n 1)"
 folder="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}/kun-images"
 hash="$( (cat "$program" && cat kun-image.sh kun-static.sh image/*.go && echo "$tag") | sha256sum | cut -c1-16)"
 out="$folder/kun-$hash.tar"
-mkdir -p "$folder"
 
 if [ ! -e "$out" ]; then
-    work="$(mktemp -d)"
-    trap 'rm -rf "$work"' EXIT
+    begin_partial "$folder"
+    work="$partial"
     if readelf --program-headers --wide "$program" | grep --quiet INTERP; then
         ./kun-static.sh "$program" "$work/linked"
         program="$work/linked"
@@ -30,8 +30,10 @@ if [ ! -e "$out" ]; then
     else
         strip -o "$work/kun" "$program"
     fi
-    "$images/image" -out "$out" -name "kun.test/kun:$tag" -root "$work" "${options[@]}" -bin /kun=/usr/local/bin/kun \
+    "$images/image" -out "$work/image.tar" -name "kun.test/kun:$tag" -root "$work" "${options[@]}" -bin /kun=/usr/local/bin/kun \
         -account kun:65532 -dir /data=1777 -- /usr/local/bin/kun
+    sync "$work/image.tar"
+    mv -T "$work/image.tar" "$out"
 fi
 touch "$out"
 find "$folder" -name 'kun-*.tar' -printf '%T@ %p\n' | sort -rn | tail -n "+$((KEPT + 1))" | cut -d' ' -f2- | xargs -r rm -f
