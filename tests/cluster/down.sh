@@ -7,8 +7,8 @@ set -euo pipefail
 
 main() {
     settle "${CLUSTER:-0}"
-    [ -s "$LOCK" ] || exit 0
-    STATE="$(cat "$LOCK")"
+    # A machine that starts again may have lost its locks, but not the state: its keys would be taken for those of the next one.
+    read_state || [ -e "$STATE" ] || exit 0
     if [ -e "$STATE/groups" ]; then thaw; fi
     end_processes
     if [ "${1:-}" != --claimed ]; then take_lock; fi
@@ -31,7 +31,7 @@ end_processes() {
     local pid
     pid="$(first_process)"
     [ -n "$pid" ] || return 0
-    kill -KILL "$pid"
+    kill -KILL "$pid" 2>/dev/null || true
     until_true 30 "process $pid has ended" test ! -d "/proc/$pid"
 }
 

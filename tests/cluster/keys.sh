@@ -7,7 +7,7 @@ umask 077
 
 main() {
     settle "$CLUSTER"
-    if [ -s "$LOCK" ]; then STATE="$(cat "$LOCK")"; fi
+    read_state || true
     mkdir -p "$STATE/keys" "$STATE/kubeconfig"
     cd "$STATE/keys"
     if [ -n "${1:-}" ]; then of_node "$1"; else of_cluster; fi

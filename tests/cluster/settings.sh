@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034 # They are for who sources it.
 # Sourced by the scripts of the cluster: where its files are and which addresses it has. CLUSTER is its number, 0 to 15; each
 # has 1/16 of 198.18.0.0/15, which is nobody's on the Internet, and a lock that is held as long as it runs.
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -33,10 +34,21 @@ settle() {
     DNS_SERVICE_IP="$first.$((third + 16)).10"
 }
 
+# read_state: where the state of a cluster is that was started with other settings; 1 if its lock names none. Everybody may write files
+# where locks are, and the state is removed by root.
+read_state() {
+    [ -s "$LOCK" ] || return 1
+    if [ ! -O "$LOCK" ] || [[ "$(cat "$LOCK")" != /*/"$CLUSTER" ]]; then
+        echo "$LOCK is not a lock of ours" >&2
+        exit 1
+    fi
+    STATE="$(cat "$LOCK")"
+}
+
 # found: the same of a cluster that runs, wherever it has its state.
 found() {
     settle "${CLUSTER:-0}"
-    if [ -s "$LOCK" ]; then STATE="$(cat "$LOCK")"; fi
+    read_state || true
     if [ -z "$(first_process)" ]; then
         echo "cluster $CLUSTER does not run" >&2
         exit 1

@@ -11,7 +11,6 @@ main() {
     prepared="$("$HERE/prepare.sh")"
     { read -r TOOLS && read -r IMAGES; } <<<"$prepared"
     choose "${CLUSTER:-0}"
-    "$HERE/down.sh" --claimed
     trap 'given_up "$LINENO"' ERR INT TERM
     guard
     raise_limits
@@ -34,15 +33,17 @@ fail() {
 
 kubectl() { "$TOOLS/kubectl" --kubeconfig="$STATE/kubeconfig/admin" "$@"; }
 
-# choose NUMBER|any: the lock of that cluster, or of the first one from 1 on that nobody runs. 0 is a person's.
+# choose NUMBER|any: the lock of that cluster, or of the first one from 1 on that nobody runs and of which nothing is left that
+# cannot be removed. 0 is a person's.
 choose() {
     local number
     if [ "$1" != any ]; then
         claim "$1" || fail "cluster $1 runs already; CLUSTER=$1 tests/cluster/down.sh ends it"
+        "$HERE/down.sh" --claimed
         return
     fi
     for number in $(seq 1 $((CLUSTERS - 1))); do
-        if claim "$number"; then return; fi
+        if claim "$number" && "$HERE/down.sh" --claimed; then return; fi
     done
     fail "all $((CLUSTERS - 1)) clusters of tests run"
 }
