@@ -2,7 +2,8 @@
 # Sourced by the scripts of the cluster: where its files are and which addresses it has. CLUSTER is its number, 0 to 15; each
 # has 1/16 of 198.18.0.0/15, which is nobody's on the Internet, and a lock that is held as long as it runs.
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-CACHE="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
+# Not in the user's cache folder: that may be deleted at any time.
+STATES="${KUN_STATE:-${KUN_CACHE:-${XDG_STATE_HOME:-$HOME/.local/state}/kun}/clusters}"
 CLUSTERS=16
 # As many as have a network of pods.
 MOST_NODES=7
@@ -20,7 +21,7 @@ settle() {
     export CLUSTER="$1"
     local first="198.$((18 + CLUSTER / 8))" third=$((32 * (CLUSTER % 8)))
     LOCK="/run/lock/kun-cluster-$CLUSTER"
-    STATE="${KUN_STATE:-$CACHE/clusters}/$CLUSTER"
+    STATE="$STATES/$CLUSTER"
     LINK="kun-c$CLUSTER"
     GROUP="kun-c$CLUSTER"
     MACHINE_IP="$first.$third.1"
