@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the scripts of the cluster: its control groups, of version 1. They lie below the group of whoever starts it, in
 # every hierarchy, and STATE/groups says where.
 

@@ -11,23 +11,25 @@ main() {
     : >"$apt/status"
     find_source >"$apt/etc/sources.list"
     quietly apt-get update
-    local wanted
-    wanted="$(libraries "$@")"
-    (cd "$apt/archives" && quietly apt-get download "$@" $wanted)
+    local found wanted
+    found="$(libraries "$@")"
+    mapfile -t wanted <<<"$found"
+    (cd "$apt/archives" && quietly apt-get download "$@" "${wanted[@]}")
     for package in "$apt"/archives/*.deb; do dpkg-deb --extract "$package" "$FOLDER"; done
 }
 
 # What follows the machine's own suite in its sources, for the suite wanted.
 find_source() {
-    local own files
+    local own files found
     own="$(. /etc/os-release && echo "${VERSION_CODENAME:-}")"
-    files="$(find /etc/apt/sources.list /etc/apt/sources.list.d -name '*.list' -o -name '*.sources' 2>/dev/null || true)"
+    found="$(find /etc/apt/sources.list /etc/apt/sources.list.d -name '*.list' -o -name '*.sources' 2>/dev/null || true)"
+    mapfile -t files <<<"$found"
     awk -v own="$own" -v suite="$SUITE" -v keyring=/usr/share/keyrings/debian-archive-keyring.gpg '
         /^URIs:/ { uri = $2 }
         /^Suites:/ { for (i = 2; i <= NF; i++) if ($i == own) print "deb [signed-by=" keyring "]", uri, suite, "main" }
         /^deb / { line = $0; sub(/\[[^]]*\] */, "", line); split(line, word, " ")
                   if (word[3] == own) print "deb [signed-by=" keyring "]", word[2], suite, "main" }
-    ' $files | sort -u | grep . || {
+    ' "${files[@]}" </dev/null | sort -u | grep . || {
         echo "no source of packages of $own is known here, so $SUITE cannot be found beside it" >&2
         return 1
     }

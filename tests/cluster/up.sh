@@ -106,9 +106,9 @@ is_ready() {
 # Ready, and with the account that every pod needs.
 wait_for_nodes() {
     local name names
-    names="$(seq -f node/node-%g "$NODES")"
-    for name in $names; do kubectl wait --for=create --timeout="$((600 * ${KUN_STRETCH:-1}))s" "$name" >/dev/null; done
-    kubectl wait --for=condition=Ready --timeout="$((600 * ${KUN_STRETCH:-1}))s" $names >/dev/null
+    mapfile -t names < <(seq -f node/node-%g "$NODES")
+    for name in "${names[@]}"; do kubectl wait --for=create --timeout="$((600 * ${KUN_STRETCH:-1}))s" "$name" >/dev/null; done
+    kubectl wait --for=condition=Ready --timeout="$((600 * ${KUN_STRETCH:-1}))s" "${names[@]}" >/dev/null
     kubectl wait --for=create --timeout="$((600 * ${KUN_STRETCH:-1}))s" --namespace=default serviceaccount/default >/dev/null
 }
 

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the first process of a node: the configuration of its programs.
 
 # Addresses are forgotten with the power, as the pods are that had them.

@@ -85,10 +85,10 @@ lay_wires() {
 
 # With every image that there is, so that nothing has to be pulled.
 start_containerd() {
-    local image containers="ctr --address /run/containerd/containerd.sock --namespace k8s.io"
+    local image containers=(ctr --address /run/containerd/containerd.sock --namespace k8s.io)
     keep_running "$NAME/containerd" containerd --config /run/kube/containerd.toml
-    until_true 20 "containerd of node $NODE answers" $containers version
-    for image in "$IMAGES"/*.tar; do $containers images import --no-unpack "$image" >/dev/null; done
+    until_true 20 "containerd of node $NODE answers" "${containers[@]}" version
+    for image in "$IMAGES"/*.tar; do "${containers[@]}" images import --no-unpack "$image" >/dev/null; done
 }
 
 main "$@"

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by the first processes of the namespaces: programs that are kept running (part.sh).
 
 # keep_running PART COMMAND...: ended, it is started again, unless it is held. STATE/parts has its log, its process id while it
