@@ -1,25 +1,32 @@
 #!/usr/bin/env bash
-# Unit and property tests of the crates that differ from a commit, and then of those that lean on them: what can be said within a
-# minute or two of a change. Nothing of it starts a system.
+# Unit and property tests of the crates that differ from a commit, and of those that lean on them: what can be said within a
+# minute or two of a change. Nothing of it starts a system. Each program runs as soon as it is built, while others are being built.
 # usage: [BASE=COMMIT] quick.sh
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/lint/settings.sh
 
 # Test targets that need no process but themselves.
 PURE="admission api applying identities merging planning"
 
 main() {
     tests/cache.sh restore debug || echo "the cache cannot be read; others' code is compiled anew" >&2
-    local changed
+    local changed crates
     changed="$(changed_crates)"
     if [ -z "$changed" ]; then
         echo "quick: no crate differs from ${BASE:-HEAD}"
         return
     fi
-    local crate later
-    for crate in $changed; do tested "$crate"; done
-    later="$(for crate in $changed; do leaning_on "$crate"; done | sort -u | grep -vxF "$changed" || true)"
-    for crate in $later; do tested "$crate"; done
+    crates="$(for crate in $changed; do echo "$crate" && leaning_on "$crate"; done | sort -u)"
+    echo "quick: ${crates//$'\n'/ }"
+    local crate targets=() folders=" "
+    for crate in $crates; do
+        local folder
+        folder="$(folder_of "$crate")"
+        folders+="$folder "
+        targets_of "$crate" "$folder"
+    done
+    "${BUILD_TESTS[@]}" "${targets[@]}" | programs | run_each
 }
 
 # Packages whose folder holds a file that differs; the deepest folder counts. What all of them are built from makes all differ.
@@ -39,20 +46,44 @@ name_of() { sed -n '0,/^name = /s/^name = "\(.*\)"/\1/p' "$1"; }
 
 leaning_on() {
     cargo tree --quiet --offline --workspace --invert "$1" --edges normal --prefix none --format '{p}' |
-        sed -nE 's/^([a-z-]+) v[^ ]+ \(.*/\1/p' | grep -vxE "$1|tests|bench|differential"
+        sed -nE 's/^([a-z-]+) v[^ ]+ \(.*/\1/p' | grep -vxE "$1|tests|bench|differential" || true
 }
 
-tested() {
-    local targets=() target folder
-    folder="$(cargo metadata --quiet --offline --no-deps --format-version 1 | tr '{' '\n' |
-        sed -nE "s/^\"name\":\"$1\",\"version\":.*path\+file:\/\/([^#\"]*)[#\"].*/\1/p" | head -n 1)"
-    [ ! -e "$folder/src/lib.rs" ] || targets+=(--lib)
+folder_of() {
+    cargo metadata --quiet --offline --no-deps --format-version 1 | tr '{' '\n' |
+        sed -nE "s/^\"name\":\"$1\",\"version\":.*path\+file:\/\/([^#\"]*)[#\"].*/\1/p" | head -n 1
+}
+
+# targets_of CRATE FOLDER: adds to the targets. Cargo takes them of all packages, and those that are not concerned are built already.
+targets_of() {
+    local target
+    if [ ! -e "$2/src/lib.rs" ]; then
+        targets+=(--bin "$1")
+    elif [[ " ${targets[*]} " != *" --lib "* ]]; then
+        targets+=(--lib)
+    fi
     for target in $PURE; do
-        if grep -q "name = \"$target\"" "$folder/Cargo.toml" || [ -e "$folder/tests/$target.rs" ]; then targets+=(--test "$target"); fi
+        if grep -q "name = \"$target\"" "$2/Cargo.toml" || [ -e "$2/tests/$target.rs" ]; then targets+=(--test "$target"); fi
     done
-    [ "${#targets[@]}" -gt 0 ] || targets=(--bins)
-    echo "quick: $1 ${targets[*]}"
-    cargo test --quiet --package "$1" "${targets[@]}"
+}
+
+# Of cargo's messages the test programs: folder of the package, name, program.
+programs() {
+    sed -unE 's/^\{"reason":"compiler-artifact",.*"manifest_path":"([^"]*)\/Cargo\.toml","target":\{[^}]*"name":"([^"]*)".*"profile":\{[^}]*"test":true\}.*"executable":"([^"]*)".*/\1 \2 \3/p'
+}
+
+# Runs the tests of the folders concerned, where cargo would run them.
+run_each() {
+    local folder name program failed=""
+    while read -r folder name program; do
+        [[ "$folders" == *" $folder "* ]] || continue
+        echo "quick: ${folder##*/}, $name"
+        (cd "$folder" && CARGO_MANIFEST_DIR="$folder" "$program" --quiet </dev/null) || failed+=" $name"
+    done
+    [ -z "$failed" ] || {
+        echo "quick: failed:$failed" >&2
+        return 1
+    }
 }
 
 main
