@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 /// A test program.
@@ -26,6 +26,18 @@ pub(crate) fn suites(messages: &str) -> Result<Vec<Suite>> {
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found.dedup();
     Ok(found)
+}
+
+/// Those whose names contain one of the words, or all where there is none. A word that is in no name is a mistake: what was meant would
+/// not run, and nobody would see that.
+pub(crate) fn wanted(suites: Vec<Suite>, words: &[String]) -> Result<Vec<Suite>> {
+    let fits = |suite: &Suite, word: &String| suite.name.contains(word.as_str());
+    let names: Vec<&str> = suites.iter().map(|suite| suite.name.as_str()).collect();
+    let lost = words.iter().filter(|word| !suites.iter().any(|suite| fits(suite, word)));
+    let lost: Vec<String> = lost.map(|word| format!("{word:?}")).collect();
+    ensure!(lost.is_empty(), "no suite has {} in its name; there are: {}", lost.join(" or "), names.join(", "));
+    ensure!(!suites.is_empty(), "no test program was built");
+    Ok(suites.into_iter().filter(|suite| words.is_empty() || words.iter().any(|word| fits(suite, word))).collect())
 }
 
 fn suite(message: &Value) -> Option<Suite> {
