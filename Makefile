@@ -52,6 +52,7 @@ soak: ## the long campaigns, seeded; SOAK multiplies their size
 			exit faults < 500 || lost > 0 }' "$$tally"
 
 lint: ## fmt, cargo-deny, and a build with the lints of clippy and rustdoc, which `make test` goes on with
+	@rm -f target/test/phases
 	cargo fmt --all --check
 	@tests/phase.sh "cargo-deny" tests/deny.sh
 	@tests/build.sh

@@ -26,7 +26,8 @@ build() {
     tests/phase.sh "Kubernetes and its images" tests/cluster/all.sh </dev/null &
     cluster=$!
     set +m
-    trap 'kill -- "-$cluster" 2>/dev/null || true' EXIT
+    # Phases that end after the one that failed are of a run that failed, too.
+    trap 'kill -- "-$cluster" 2>/dev/null || true; rm -f target/test/phases' EXIT
     tests/build.sh
     wait "$cluster"
     trap - EXIT
