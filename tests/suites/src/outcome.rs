@@ -1,6 +1,6 @@
 //! What a suite printed, read as its outcome.
 
-use std::iter;
+use std::{iter, process::ExitStatus};
 
 /// One test.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,15 +20,24 @@ pub(crate) struct Outcome {
     pub(crate) ignored: usize,
     /// How many Rust's harness began with.
     pub(crate) announced: usize,
+    /// How often the harness began, and how often anybody summed up: `test result: …`.
+    begun: usize,
+    summed_up: usize,
+    /// A sum that said that something failed.
+    said_failed: bool,
+    /// Something other than tests says that the suite was left out.
+    left_out: bool,
+    /// What it said last, in a line, where nothing else tells why it ended.
+    last: String,
 }
 
 impl Outcome {
     /// Reads `test NAME ... ok <1.2s>` of Rust's harness and `SUITE: test NAME ... ok (1.2 s)` of programs without it. What a test
     /// prints may stand between the name and the rest, so the end of the line is looked at first.
     pub(crate) fn read(printed: &str) -> Self {
-        let mut outcome = Self::default();
+        let mut outcome = Self { last: last(printed), ..Self::default() };
         for (at, line) in printed.lines().enumerate() {
-            outcome.announced += announced(line);
+            outcome.look(line);
             let Some((before, rest)) =
                 line.split_once("test ").filter(|(before, _)| before.is_empty() || before.ends_with(": "))
             else {
@@ -57,9 +66,58 @@ impl Outcome {
         outcome
     }
 
+    /// What a line says of all tests together.
+    fn look(&mut self, line: &str) {
+        if let Some(number) = announced(line) {
+            self.announced += number;
+            self.begun += 1;
+        }
+        let sum = line.split_once("test result: ").filter(|(before, _)| before.is_empty() || before.ends_with(": "));
+        if let Some((_, sum)) = sum {
+            self.summed_up += 1;
+            self.said_failed |= sum.starts_with("FAILED");
+        }
+        self.left_out |= line.contains(": SKIPPED; ");
+    }
+
     /// Nothing ended the program before its last test: one that ends with 0 by itself in the middle would pass otherwise.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.tests.len() + self.ignored >= self.announced
+    fn is_whole(&self) -> bool {
+        self.ran() >= self.announced && self.summed_up >= self.begun
+    }
+
+    fn ran(&self) -> usize {
+        self.tests.len() + self.ignored
+    }
+
+    /// What is wrong with how the program ended, beside the tests that failed. Its word counts for no more than what it printed.
+    pub(crate) fn trouble(&self, status: ExitStatus) -> Option<String> {
+        let has_failed = self.failed().next().is_some();
+        if status.success() {
+            if self.ran() == 0 && self.summed_up == 0 && !self.left_out {
+                return Some(format!("it ended with {status} and told no result{}", self.last_words()));
+            }
+            if self.said_failed && !has_failed {
+                return Some(format!("it ended with {status} though it said that it failed"));
+            }
+            return (!self.is_whole()).then(|| format!("it ended with {status}, {}", self.far()));
+        }
+        if has_failed {
+            let is_explained = self.is_whole() && status.code().is_some();
+            return (!is_explained).then(|| format!("it ended with {status}, {}", self.far()));
+        }
+        Some(format!("it ended with {status} though no test failed, {}{}", self.far(), self.last_words()))
+    }
+
+    /// How far it came.
+    pub(crate) fn far(&self) -> String {
+        match self.announced {
+            0 => format!("after {} tests", self.ran()),
+            announced => format!("after {} of {announced} tests", self.ran()),
+        }
+    }
+
+    fn last_words(&self) -> String {
+        if self.last.is_empty() { "; it printed nothing".to_owned() } else { format!("; it said: {}", self.last) }
     }
 
     pub(crate) fn failed(&self) -> impl Iterator<Item = &Test> {
@@ -87,11 +145,21 @@ fn shown(name: &str, printed: &str) -> String {
     said("---- ", "", shown.iter().skip(from).copied())
 }
 
+/// What a program says before it ends for a reason that is no test's: where it tells of an error, or else its last line.
+fn last(printed: &str) -> String {
+    let lines: Vec<&str> = printed.lines().filter(|line| !line.trim().is_empty()).collect();
+    let tells = |line: &&str| ["FAILED", " panicked at ", "Error: "].iter().any(|word| line.contains(word));
+    let from = lines.iter().rposition(tells).unwrap_or(lines.len().saturating_sub(1));
+    said("\n", "", lines.into_iter().skip(from).take(LAST))
+}
+
+/// Lines of an error: that something panicked, and why.
+const LAST: usize = 3;
+
 /// `running 3 tests` says how many there are.
-fn announced(line: &str) -> usize {
-    let number =
-        line.strip_prefix("running ").and_then(|rest| rest.strip_suffix(" tests").or(rest.strip_suffix(" test")));
-    number.and_then(|number| number.parse().ok()).unwrap_or(0)
+fn announced(line: &str) -> Option<usize> {
+    let rest = line.strip_prefix("running ")?;
+    rest.strip_suffix(" tests").or(rest.strip_suffix(" test"))?.parse().ok()
 }
 
 /// `… <1.234s>` or `… (1.2 s)`.
@@ -102,6 +170,8 @@ fn seconds(end: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
     use super::*;
 
     #[test]
@@ -121,11 +191,49 @@ mod tests {
             test("scaling", true, Some(12.5), ""),
             test("lost", false, None, "it took too long"),
         ];
-        assert_eq!(Outcome::read(printed), Outcome { tests, ignored: 1, announced: 3 });
-        assert!(Outcome::read(printed).is_whole());
-        assert!(!Outcome::read("running 2 tests\ntest a ... ok <0.1s>\n").is_whole());
+        let last = "installed: test lost ... FAILED: it took too long".to_owned();
+        let sums = Outcome { announced: 3, begun: 1, summed_up: 1, said_failed: true, ..Outcome::default() };
+        assert_eq!(Outcome::read(printed), Outcome { tests, ignored: 1, last, ..sums });
         let failed: Vec<_> = Outcome::read(printed).tests.into_iter().filter(|test| !test.passed).collect();
         assert_eq!(failed.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["c - should panic", "lost"]);
+    }
+
+    #[test]
+    fn what_a_program_ends_with_must_fit_what_it_printed() {
+        let (zero, one, killed) = (ExitStatus::from_raw(0), ExitStatus::from_raw(1 << 8), ExitStatus::from_raw(9));
+        let whole = "running 1 test\ntest a ... ok <0.1s>\n\ntest result: ok. 1 passed; 0 failed\n";
+        let failed = "running 1 test\ntest a ... FAILED <0.1s>\n\ntest result: FAILED. 0 passed; 1 failed\n";
+        let half = "running 2 tests\ntest a ... ok <0.1s>\n";
+        let panicked = "thread 'main' panicked at a.rs:1:\nno cluster\n";
+        let trouble = |printed: &str, status| Outcome::read(printed).trouble(status).unwrap_or_default();
+        let table = [
+            (whole, zero, ""),
+            ("running 0 tests\n\ntest result: ok. 0 passed; 0 failed\n", zero, ""),
+            ("s: test a ... ok (1.0 s)\n", zero, ""),
+            ("s: SKIPPED; missing: Go\n", zero, ""),
+            ("", zero, "it ended with exit status: 0 and told no result; it printed nothing"),
+            ("let us go\n", zero, "it ended with exit status: 0 and told no result; it said: let us go"),
+            (half, zero, "it ended with exit status: 0, after 1 of 2 tests"),
+            ("running 1 test\ntest a ... ok\n", zero, "it ended with exit status: 0, after 1 of 1 tests"),
+            ("s: test result: FAILED. no", zero, "it ended with exit status: 0 though it said that it failed"),
+            (failed, one, ""),
+            (failed, killed, "it ended with signal: 9 (SIGKILL), after 1 of 1 tests"),
+            ("running 2 tests\ntest a ... FAILED\n", one, "it ended with exit status: 1, after 1 of 2 tests"),
+            (
+                whole,
+                one,
+                "it ended with exit status: 1 though no test failed, after 1 of 1 tests; it said: \
+                test result: ok. 1 passed; 0 failed",
+            ),
+            (
+                panicked,
+                one,
+                "it ended with exit status: 1 though no test failed, after 0 tests; it said: \
+                thread 'main' panicked at a.rs:1: no cluster",
+            ),
+        ];
+        let told: Vec<_> = table.iter().map(|(printed, status, _)| trouble(printed, *status)).collect();
+        assert_eq!(told, table.map(|(_, _, trouble)| trouble));
     }
 
     #[test]

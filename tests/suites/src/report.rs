@@ -31,7 +31,7 @@ pub(crate) struct Report {
     ignored: usize,
     #[serde(skip)]
     failures: BTreeMap<String, String>,
-    /// Of each test that failed its suite, its name and why.
+    /// Of each test that failed its suite, its name and why; of each suite that ended badly, how.
     #[serde(skip)]
     reasons: Vec<String>,
 }
@@ -50,7 +50,7 @@ struct Row {
 impl Report {
     pub(crate) fn new(phases: Vec<(String, f64)>, ended: Vec<Ended>, budget: &Budget, took: Duration) -> Self {
         let count = |of: &dyn Fn(&Ended) -> usize| ended.iter().map(of).sum();
-        let failed = |suite: &Ended| suite.outcome.failed().count().max(usize::from(!suite.passed));
+        let failed = |suite: &Ended| suite.outcome.failed().count() + usize::from(suite.trouble.is_some());
         let passed = |suite: &Ended| suite.outcome.tests.iter().filter(|test| test.passed).count();
         let mut slowest: Vec<(String, f64)> = ended.iter().flat_map(timed).collect();
         slowest.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
@@ -67,7 +67,7 @@ impl Report {
             failed: count(&failed),
             ignored: count(&|suite| suite.outcome.ignored),
             reasons: ended.iter().flat_map(reasons).collect(),
-            failures: ended.iter().filter(|suite| !suite.passed).map(|one| (one.name.clone(), why(one))).collect(),
+            failures: ended.iter().filter(|suite| !suite.passed()).map(|one| (one.name.clone(), why(one))).collect(),
         }
     }
 
@@ -111,7 +111,7 @@ impl Report {
 
 /// Says how a suite ended, as soon as it has.
 pub(crate) fn one(suite: &Ended) {
-    let word = if suite.passed { "ok" } else { "FAILED" };
+    let word = if suite.passed() { "ok" } else { "FAILED" };
     let tests = suite.outcome.tests.len();
     say(&format!("suite {} ... {word}: {tests} tests, {:.1} s", suite.name, suite.took.as_secs_f64()));
     reasons(suite).iter().for_each(|reason| say(&format!("  {reason}")));
@@ -135,7 +135,7 @@ fn row(suite: &Ended, budget: &Budget) -> Row {
         budget: budget.of(&suite.name).seconds,
         is_over: budget.is_over(&suite.name, suite.took),
         tests: suite.outcome.tests.len(),
-        passed: suite.passed,
+        passed: suite.passed(),
     }
 }
 
@@ -143,10 +143,11 @@ fn tenths(time: Duration) -> f64 {
     (time.as_secs_f64() * 10.0).round() / 10.0
 }
 
-/// One line for each test that failed.
+/// One line for each test that failed, and one for how the suite ended if that was bad.
 fn reasons(suite: &Ended) -> Vec<String> {
     let told = |test: &Test| format!("FAILED: {} {}: {}", suite.name, test.name, test.why);
-    suite.outcome.failed().map(told).collect()
+    let trouble = suite.trouble.iter().map(|trouble| format!("FAILED: {}: {trouble}", suite.name));
+    suite.outcome.failed().map(told).chain(trouble).collect()
 }
 
 fn timed(suite: &Ended) -> impl Iterator<Item = (String, f64)> {
@@ -176,13 +177,13 @@ mod tests {
     use super::*;
     use crate::outcome::Outcome;
 
-    fn ended(name: &str, seconds: u64, passed: bool, printed: &str) -> Ended {
+    fn ended(name: &str, seconds: u64, is_well: bool, printed: &str) -> Ended {
         Ended {
             name: name.to_owned(),
             outcome: Outcome::read(printed),
             took: Duration::from_secs(seconds),
             cpu: 0.5,
-            passed,
+            trouble: (!is_well).then(|| "it ended with exit status: 1".to_owned()),
             printed: printed.to_owned(),
         }
     }
@@ -198,6 +199,7 @@ mod tests {
         assert_eq!((report.passed, report.failed, report.ignored), (2, 1, 1));
         assert_eq!(report.slowest, [("a y".to_owned(), 2.0), ("a x".to_owned(), 0.5)]);
         assert_eq!(report.failures, BTreeMap::from([("b".to_owned(), "thread panicked".to_owned())]));
+        assert_eq!(report.reasons, ["FAILED: b: it ended with exit status: 1"]);
         let over: Vec<_> = report.suites.iter().map(|row| (row.suite.as_str(), row.is_over)).collect();
         assert_eq!(over, [("b", true), ("a", false)]);
         assert!(!report.is_well(false));

@@ -28,9 +28,15 @@ pub(crate) struct Ended {
     pub(crate) took: Duration,
     /// Seconds of processor time of its processes that it waited for.
     pub(crate) cpu: f64,
-    /// Its exit code said that all was well.
-    pub(crate) passed: bool,
+    /// What went wrong beside the tests that failed.
+    pub(crate) trouble: Option<String>,
     pub(crate) printed: String,
+}
+
+impl Ended {
+    pub(crate) fn passed(&self) -> bool {
+        self.trouble.is_none() && self.outcome.failed().next().is_none()
+    }
 }
 
 struct Running {
@@ -118,16 +124,13 @@ fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
     let cpu = waited_for() - before;
     let log = folder.join(&running.name).with_extension("log");
     let mut printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
-    if running.hung {
-        printed.push_str(&format!("\nended by force after {} s: it hangs\n", running.limit.as_secs()));
-    }
     let outcome = Outcome::read(&printed);
-    let passed = status.success() && outcome.failed().next().is_none() && outcome.is_whole();
-    if !passed && outcome.failed().next().is_none() {
-        let (ran, of) = (outcome.tests.len() + outcome.ignored, outcome.announced);
-        printed.push_str(&format!("\nit ended with {status}, after {ran} of {of} tests\n"));
+    let hangs = || format!("ended by force after {} s, {}: it hangs", running.limit.as_secs(), outcome.far());
+    let trouble = if running.hung { Some(hangs()) } else { outcome.trouble(status) };
+    if let Some(trouble) = &trouble {
+        printed.push_str(&format!("\n{trouble}\n"));
     }
-    Ok(Some(Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, passed, printed }))
+    Ok(Some(Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, trouble, printed }))
 }
 
 /// Seconds of processor time of all processes that this one has waited for so far (`cutime` and `cstime` of proc(5)).
@@ -159,8 +162,9 @@ mod tests {
             thread::sleep(LOOK);
         };
         fs::remove_dir_all(&folder).unwrap();
-        let told = ["ended by force after 0 s: it hangs", "", "it ended with signal: 9 (SIGKILL), after 1 of 2 tests"];
-        assert!(!ended.passed && ended.printed.ends_with(&(told.join("\n") + "\n")), "{}", ended.printed);
+        let told = "ended by force after 0 s, after 1 of 2 tests: it hangs";
+        assert_eq!(ended.trouble.as_deref(), Some(told));
+        assert!(!ended.passed() && ended.printed.ends_with(&format!("\n{told}\n")), "{}", ended.printed);
     }
 
     #[test]
