@@ -1,6 +1,6 @@
 //! What a suite printed, read as its outcome.
 
-use std::{iter, process::ExitStatus};
+use std::{collections::BTreeSet, iter, process::ExitStatus};
 
 /// One test.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +25,8 @@ pub(crate) struct Outcome {
     summed_up: usize,
     /// A sum that said that something failed.
     said_failed: bool,
-    /// Something other than tests says that the suite was left out.
-    left_out: bool,
+    /// What says itself that it was left out: tests without a harness, and tests that end well where what they need is missing.
+    left_out: BTreeSet<String>,
     /// What it said last, in a line, where nothing else tells why it ended.
     last: String,
 }
@@ -77,7 +77,24 @@ impl Outcome {
             self.summed_up += 1;
             self.said_failed |= sum.starts_with("FAILED");
         }
-        self.left_out |= line.contains(": SKIPPED; ");
+        let skipped = line.split_once(": SKIPPED; ").and_then(|(before, _)| before.split_whitespace().next_back());
+        let elsewhere = line.split_once("test ").and_then(|(_, rest)| rest.split_once(" ... not for this cluster"));
+        self.left_out.extend(skipped.or(elsewhere.map(|(name, _)| name)).map(str::to_owned));
+    }
+
+    /// Whether this test did not do what it is for.
+    fn is_left_out(&self, test: &Test) -> bool {
+        test.name.rsplit("::").next().is_some_and(|name| self.left_out.contains(name))
+    }
+
+    pub(crate) fn passed(&self) -> usize {
+        self.tests.iter().filter(|test| test.passed && !self.is_left_out(test)).count()
+    }
+
+    /// How many nobody ran.
+    pub(crate) fn skipped(&self) -> usize {
+        let failed: BTreeSet<&str> = self.failed().filter_map(|test| test.name.rsplit("::").next()).collect();
+        self.ignored + self.left_out.iter().filter(|name| !failed.contains(name.as_str())).count()
     }
 
     /// Nothing ended the program before its last test: one that ends with 0 by itself in the middle would pass otherwise.
@@ -93,7 +110,7 @@ impl Outcome {
     pub(crate) fn trouble(&self, status: ExitStatus) -> Option<String> {
         let has_failed = self.failed().next().is_some();
         if status.success() {
-            if self.ran() == 0 && self.summed_up == 0 && !self.left_out {
+            if self.ran() == 0 && self.summed_up == 0 && self.left_out.is_empty() {
                 return Some(format!("it ended with {status} and told no result{}", self.last_words()));
             }
             if self.said_failed && !has_failed {
@@ -196,6 +213,20 @@ mod tests {
         assert_eq!(Outcome::read(printed), Outcome { tests, ignored: 1, last, ..sums });
         let failed: Vec<_> = Outcome::read(printed).tests.into_iter().filter(|test| !test.passed).collect();
         assert_eq!(failed.iter().map(|test| test.name.as_str()).collect::<Vec<_>>(), ["c - should panic", "lost"]);
+    }
+
+    #[test]
+    fn what_says_itself_that_it_was_left_out_has_not_passed() {
+        let counts = |printed: &str| {
+            let outcome = Outcome::read(printed);
+            (outcome.passed(), outcome.failed().count(), outcome.skipped())
+        };
+        assert_eq!(counts("informers: SKIPPED; missing: Go\n"), (0, 0, 1));
+        assert_eq!(counts("installed: test a ... not for this cluster\ninstalled: test b ... ok (1.0 s)\n"), (1, 0, 1));
+        let harness = "running 3 tests\ntest chart::a ... one: SKIPPED; missing: Go\nok <0.1s>\ntest x::one ... ok <0.1s>\n\
+            test b ... ignored, slow\n";
+        assert_eq!(counts(harness), (0, 0, 2));
+        assert_eq!(counts("one: SKIPPED; missing: Go\ntest x::one ... FAILED <0.1s>\n"), (0, 1, 0));
     }
 
     #[test]

@@ -28,7 +28,7 @@ pub(crate) struct Report {
     slowest: Vec<(String, f64)>,
     passed: usize,
     failed: usize,
-    ignored: usize,
+    skipped: usize,
     #[serde(skip)]
     failures: BTreeMap<String, String>,
     /// Of each test that failed its suite, its name and why; of each suite that ended badly, how.
@@ -51,7 +51,6 @@ impl Report {
     pub(crate) fn new(phases: Vec<(String, f64)>, ended: Vec<Ended>, budget: &Budget, took: Duration) -> Self {
         let count = |of: &dyn Fn(&Ended) -> usize| ended.iter().map(of).sum();
         let failed = |suite: &Ended| suite.outcome.failed().count() + usize::from(suite.trouble.is_some());
-        let passed = |suite: &Ended| suite.outcome.tests.iter().filter(|test| test.passed).count();
         let mut slowest: Vec<(String, f64)> = ended.iter().flat_map(timed).collect();
         slowest.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         slowest.truncate(SLOWEST);
@@ -63,9 +62,9 @@ impl Report {
             stretch: hung::stretch(),
             suites,
             slowest,
-            passed: count(&passed),
+            passed: count(&|suite| suite.outcome.passed()),
             failed: count(&failed),
-            ignored: count(&|suite| suite.outcome.ignored),
+            skipped: count(&|suite| suite.outcome.skipped()),
             reasons: ended.iter().flat_map(reasons).collect(),
             failures: ended.iter().filter(|suite| !suite.passed()).map(|one| (one.name.clone(), why(one))).collect(),
         }
@@ -73,7 +72,7 @@ impl Report {
 
     /// Whether nothing failed, nor was left out where nobody reads that.
     pub(crate) fn is_well(&self, is_ci: bool) -> bool {
-        self.failed == 0 && !(is_ci && self.ignored > 0)
+        self.failed == 0 && !(is_ci && self.skipped > 0)
     }
 
     pub(crate) fn show(&self) {
@@ -102,10 +101,16 @@ impl Report {
             say("");
         }
         self.reasons.iter().for_each(|reason| say(reason));
-        if self.ignored > 0 {
-            say(&format!("\n{} tests were left out, which CI does not allow", self.ignored));
+        if self.skipped > 0 {
+            say(&format!("\n{} tests were left out, which CI does not allow", self.skipped));
         }
-        say(&format!("\n{} passed, {} failed", self.passed, self.failed));
+        say(&format!("\n{}", self.closing()));
+    }
+
+    /// The last line.
+    fn closing(&self) -> String {
+        let counted = format!("{} passed, {} failed", self.passed, self.failed);
+        if self.skipped > 0 { format!("{counted}, {} skipped", self.skipped) } else { counted }
     }
 }
 
@@ -196,13 +201,14 @@ mod tests {
             ended("b", 1000, false, "thread panicked"),
         ];
         let report = Report::new(vec![("fetch".to_owned(), 1.5)], suites, &budget, Duration::from_millis(1234));
-        assert_eq!((report.passed, report.failed, report.ignored), (2, 1, 1));
+        assert_eq!((report.passed, report.failed, report.skipped), (2, 1, 1));
         assert_eq!(report.slowest, [("a y".to_owned(), 2.0), ("a x".to_owned(), 0.5)]);
         assert_eq!(report.failures, BTreeMap::from([("b".to_owned(), "thread panicked".to_owned())]));
         assert_eq!(report.reasons, ["FAILED: b: it ended with exit status: 1"]);
         let over: Vec<_> = report.suites.iter().map(|row| (row.suite.as_str(), row.is_over)).collect();
         assert_eq!(over, [("b", true), ("a", false)]);
         assert!(!report.is_well(false));
+        assert_eq!(report.closing(), "2 passed, 1 failed, 1 skipped");
     }
 
     #[test]

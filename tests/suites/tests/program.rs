@@ -47,3 +47,13 @@ fn a_suite_that_ends_badly_has_its_reason_among_the_last_lines() {
     assert_eq!((reasons.as_slice(), code), (expected.as_slice(), Some(1)), "{told}");
     assert!(told.ends_with("\n\n3 passed, 5 failed\n"), "{told}");
 }
+
+#[test]
+fn what_was_skipped_is_counted_in_the_last_line() {
+    let stage = Stage::new()
+        .suite("one", "echo 'test a ... ok'; echo 'test b ... ignored'")
+        .suite("two", "echo 'two: SKIPPED; missing: Go'");
+    let (told, code) = stage.run(&[]);
+    assert!(told.ends_with("\n\n1 passed, 0 failed, 2 skipped\n"), "{told}");
+    assert_eq!(code, Some(0));
+}
