@@ -6,7 +6,9 @@
 
 mod budget;
 mod discover;
+mod interrupt;
 mod outcome;
+mod processes;
 mod report;
 mod run;
 
@@ -22,7 +24,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{budget::Budget, report::Report};
+use crate::{budget::Budget, interrupt::Interrupts, report::Report};
 
 /// Held by who runs tests. No test has an address of this network.
 const ALONE: &str = "127.83.255.254:8484";
@@ -30,18 +32,14 @@ const ALONE: &str = "127.83.255.254:8484";
 const OTHER: &str = "KUN_ALONE";
 
 fn main() -> ExitCode {
-    match all() {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            report::say(&format!("suites: {error:#}"));
-            ExitCode::FAILURE
-        }
-    }
+    all().unwrap_or_else(|error| {
+        report::say(&format!("suites: {error:#}"));
+        ExitCode::FAILURE
+    })
 }
 
-/// Whether every test of every suite that was asked for has passed.
-fn all() -> Result<bool> {
+/// Success if every test of every suite that was asked for has passed; 128 and its number if a signal ended the run.
+fn all() -> Result<ExitCode> {
     let mut arguments = env::args().skip(1);
     let mut path = |what| arguments.next().with_context(|| format!("usage: suites BUILD PHASES [WORD...]: {what}"));
     let (built, phases) = (path("BUILD")?, path("PHASES")?);
@@ -54,16 +52,21 @@ fn all() -> Result<bool> {
     let _alone = alone()?;
     let folder = Path::new("target/test");
     fs::create_dir_all(folder)?;
+    let mut interrupts = Interrupts::listen()?;
     let begin = Instant::now();
     let mut ended = Vec::new();
-    run::side_by_side(&suites, &budget, folder, |suite| {
+    let interrupted = run::side_by_side(&suites, &budget, folder, &mut interrupts, |suite| {
         report::one(&suite);
         ended.push(suite);
     })?;
     let report = Report::new(phases_of(&phases)?, ended, &budget, begin.elapsed());
     fs::write(folder.join("times.json"), serde_json::to_string_pretty(&report)?)?;
-    report.show();
-    Ok(report.is_well(env::var_os("CI").is_some()))
+    report.show(interrupted.as_ref());
+    Ok(match interrupted {
+        Some(interrupted) => ExitCode::from(interrupted.by.code()),
+        None if report.is_well(env::var_os("CI").is_some()) => ExitCode::SUCCESS,
+        None => ExitCode::FAILURE,
+    })
 }
 
 /// Tests have fixed addresses on loopback, so two runs in one network namespace are in each other's way: the later one waits.

@@ -4,7 +4,11 @@ use std::{collections::BTreeMap, time::Duration};
 
 use serde::Serialize;
 
-use crate::{budget::Budget, outcome::Test, run::Ended};
+use crate::{
+    budget::Budget,
+    outcome::Test,
+    run::{Ended, Interrupted},
+};
 
 /// Slowest tests that are shown.
 const SLOWEST: usize = 20;
@@ -75,7 +79,7 @@ impl Report {
         self.failed == 0 && !(is_ci && self.skipped > 0)
     }
 
-    pub(crate) fn show(&self) {
+    pub(crate) fn show(&self, interrupted: Option<&Interrupted>) {
         say("\n seconds      cpu  budget  tests  what");
         for (phase, seconds) in &self.phases {
             say(&format!("{seconds:8.1}        –       –      –  {phase}"));
@@ -104,6 +108,9 @@ impl Report {
         if self.skipped > 0 {
             say(&format!("\n{} tests were left out, which CI does not allow", self.skipped));
         }
+        if let Some(interrupted) = interrupted {
+            say(&format!("\n{}", unfinished(interrupted)));
+        }
         say(&format!("\n{}", self.closing()));
     }
 
@@ -112,6 +119,14 @@ impl Report {
         let counted = format!("{} passed, {} failed", self.passed, self.failed);
         if self.skipped > 0 { format!("{counted}, {} skipped", self.skipped) } else { counted }
     }
+}
+
+/// What an interrupted run did not do.
+fn unfinished(run: &Interrupted) -> String {
+    let Interrupted { by, running, waiting, processes } = run;
+    let names = |names: &[String]| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let left = if *processes > 0 { format!("; {processes} processes do not end") } else { String::new() };
+    format!("interrupted by {}; still running: {}; not begun: {}{left}", by.name, names(running), names(waiting))
 }
 
 /// Says how a suite ended, as soon as it has.

@@ -3,18 +3,22 @@
 use std::{
     fs::{self, File},
     num::NonZero,
+    os::unix::process::CommandExt as _,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result};
+use rustix::process::Signal;
 
 use crate::{
     budget::{Budget, Expected},
     discover::Suite,
+    interrupt::{self, Interrupt, Interrupts},
     outcome::Outcome,
+    processes,
 };
 
 /// Between two looks at the processes.
@@ -46,7 +50,19 @@ struct Running {
     waits: bool,
     /// It hangs if it takes longer.
     limit: Duration,
-    hung: bool,
+    /// When and why it was ended by the runner.
+    forced: Option<(Instant, String)>,
+}
+
+/// A run that was ended before its end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Interrupted {
+    pub(crate) by: Interrupt,
+    /// Names of suites.
+    pub(crate) running: Vec<String>,
+    pub(crate) waiting: Vec<String>,
+    /// Processes that even force did not end.
+    pub(crate) processes: usize,
 }
 
 /// Runs all of them; `tell` hears of each as it ends.
@@ -54,8 +70,9 @@ pub(crate) fn side_by_side(
     suites: &[Suite],
     budget: &Budget,
     folder: &Path,
+    interrupts: &mut Interrupts,
     mut tell: impl FnMut(Ended),
-) -> Result<()> {
+) -> Result<Option<Interrupted>> {
     let mut left: Vec<&Suite> = suites.iter().collect();
     // From the end: first what waits, then what takes longest; by name where that is the same.
     left.sort_by_key(|suite| (budget.of(&suite.name).waits, budget.of(&suite.name).seconds));
@@ -66,7 +83,10 @@ pub(crate) fn side_by_side(
         if let Some(expected) = next.filter(|next| next.waits || busy < processors())
             && let Some(suite) = left.pop()
         {
-            running.push(start(suite, expected, folder)?);
+            match start(suite, expected, folder) {
+                Ok(begun) => running.push(begun),
+                Err(error) => tell(not_started(suite, &error)),
+            }
             continue;
         }
         let mut index = 0;
@@ -79,9 +99,42 @@ pub(crate) fn side_by_side(
                 None => index += 1,
             }
         }
-        thread::sleep(LOOK);
+        if let Some(by) = interrupts.within(LOOK) {
+            let waiting = left.iter().rev().map(|suite| suite.name.clone()).collect();
+            return Ok(Some(interrupted(by, running, waiting, folder, tell)));
+        }
     }
-    Ok(())
+    Ok(None)
+}
+
+/// Ends what runs, and tells how far it came.
+fn interrupted(
+    by: Interrupt,
+    running: Vec<Running>,
+    waiting: Vec<String>,
+    folder: &Path,
+    mut tell: impl FnMut(Ended),
+) -> Interrupted {
+    let names = running.iter().map(|one| one.name.clone()).collect();
+    let processes = interrupt::end_all(&running.iter().map(|one| id(&one.child)).collect::<Vec<_>>());
+    for mut one in running {
+        let why = format!("interrupted by {} after {} s", by.name, one.since.elapsed().as_secs());
+        one.forced.get_or_insert((Instant::now(), why));
+        let before = waited_for();
+        let status = one.child.try_wait().ok().flatten();
+        tell(conclude(&one, status, waited_for() - before, folder));
+    }
+    Interrupted { by, running: names, waiting, processes }
+}
+
+fn not_started(suite: &Suite, error: &anyhow::Error) -> Ended {
+    let trouble = format!("it cannot be started: {error:#}");
+    let (outcome, printed) = (Outcome::default(), trouble.clone());
+    Ended { name: suite.name.clone(), outcome, took: Duration::ZERO, cpu: 0.0, trouble: Some(trouble), printed }
+}
+
+fn id(child: &Child) -> i32 {
+    i32::try_from(child.id()).unwrap_or_default()
 }
 
 fn processors() -> usize {
@@ -99,13 +152,15 @@ fn start(suite: &Suite, expected: Expected, folder: &Path) -> Result<Running> {
         .env(hung::VARIABLE, hung::stretch().to_string())
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
-        .stderr(log);
+        .stderr(log)
+        // All that it starts is ended with it where it hangs or the run is interrupted; a terminal's Ctrl-C is for the runner alone.
+        .process_group(0);
     if let Some(threads) = expected.threads {
         command.arg(format!("--test-threads={threads}"));
     }
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
     let limit = limit(expected);
-    Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits, limit, hung: false })
+    Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits, limit, forced: None })
 }
 
 /// Twice what it may take, and the longest wait of one test.
@@ -113,24 +168,42 @@ fn limit(expected: Expected) -> Duration {
     Duration::from_secs(expected.seconds.into()) * 2 * hung::stretch() + hung::machine()
 }
 
-/// What there is to say of a suite that has ended.
+/// What there is to say of a suite, if it has ended.
 fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
-    if running.since.elapsed() > running.limit && !running.hung {
-        running.hung = true;
-        running.child.kill()?;
+    if running.since.elapsed() > running.limit && running.forced.is_none() {
+        running.forced = Some((Instant::now(), force(running)));
     }
     let before = waited_for();
-    let Some(status) = running.child.try_wait()? else { return Ok(None) };
-    let cpu = waited_for() - before;
-    let log = folder.join(&running.name).with_extension("log");
-    let mut printed = String::from_utf8_lossy(&fs::read(&log)?).into_owned();
+    let status = running.child.try_wait()?;
+    // A process in the middle of a call that the kernel does not finish outlives even force; the others do not wait for it.
+    let is_lost = running.forced.as_ref().is_some_and(|(since, _)| since.elapsed() > hung::process());
+    Ok((status.is_some() || is_lost).then(|| conclude(running, status, waited_for() - before, folder)))
+}
+
+/// Ends it with all that it started, and says what there is to say of it.
+fn force(running: &Running) -> String {
+    let (all, id) = (processes::all(), id(&running.child));
+    let of = processes::of(&all, id, &[id]);
+    let (limit, used) = (running.limit.as_secs(), processes::seconds(&of));
+    interrupt::send(of.iter().map(|one| one.id), Signal::KILL);
+    format!("it hangs: ended by force after {limit} s, in which its processes used {used:.1} s of processor time")
+}
+
+/// Its log says how it went; no status where it did not end.
+fn conclude(running: &Running, status: Option<ExitStatus>, cpu: f64, folder: &Path) -> Ended {
+    let log = fs::read(folder.join(&running.name).with_extension("log"));
+    let mut printed = log.as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
     let outcome = Outcome::read(&printed);
-    let hangs = || format!("ended by force after {} s, {}: it hangs", running.limit.as_secs(), outcome.far());
-    let trouble = if running.hung { Some(hangs()) } else { outcome.trouble(status) };
+    let trouble = match (&running.forced, status, log) {
+        (Some((_, why)), ..) => Some(format!("{why}, {}", outcome.far())),
+        (None, _, Err(error)) => Some(format!("its log cannot be read: {error}")),
+        (None, Some(status), Ok(_)) => outcome.trouble(status),
+        (None, None, Ok(_)) => Some("nobody knows how it ended".to_owned()),
+    };
     if let Some(trouble) = &trouble {
         printed.push_str(&format!("\n{trouble}\n"));
     }
-    Ok(Some(Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, trouble, printed }))
+    Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, trouble, printed }
 }
 
 /// Seconds of processor time of all processes that this one has waited for so far (`cutime` and `cstime` of proc(5)).
@@ -152,9 +225,9 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("kun-suites-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("a.log"), "running 2 tests\ntest b ... ok <0.1s>\n").unwrap();
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let (since, limit) = (Instant::now(), Duration::from_millis(50));
-        let mut running = Running { name: "a".to_owned(), child, since, waits: true, limit, hung: false };
+        let mut running = Running { name: "a".to_owned(), child, since, waits: true, limit, forced: None };
         let ended = loop {
             if let Some(ended) = end(&mut running, &folder).unwrap() {
                 break ended;
@@ -162,7 +235,7 @@ mod tests {
             thread::sleep(LOOK);
         };
         fs::remove_dir_all(&folder).unwrap();
-        let told = "ended by force after 0 s, after 1 of 2 tests: it hangs";
+        let told = "it hangs: ended by force after 0 s, in which its processes used 0.0 s of processor time, after 1 of 2 tests";
         assert_eq!(ended.trouble.as_deref(), Some(told));
         assert!(!ended.passed() && ended.printed.ends_with(&format!("\n{told}\n")), "{}", ended.printed);
     }

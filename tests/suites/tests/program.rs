@@ -3,8 +3,16 @@
 
 mod stage;
 
-use std::process::Command;
+use std::{
+    fs,
+    io::Read as _,
+    path::Path,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
 
+use rustix::process::{Pid, Signal, kill_process};
 use stage::Stage;
 
 #[test]
@@ -56,4 +64,46 @@ fn what_was_skipped_is_counted_in_the_last_line() {
     let (told, code) = stage.run(&[]);
     assert!(told.ends_with("\n\n1 passed, 0 failed, 2 skipped\n"), "{told}");
     assert_eq!(code, Some(0));
+}
+
+/// Two suites, one of which heeds no gentle word; each has a process in a session of its own.
+#[test]
+fn an_interrupted_run_ends_what_it_started_and_says_so() {
+    let begun = "echo 'test a ... ok'; setsid sleep 1000 & echo $! >>ids; echo $$ >>ids";
+    let stage = Stage::new()
+        .suite("deaf", &format!("trap '' TERM; {begun}; while :; do sleep 1; done"))
+        .suite("left", &format!("{begun}; exec sleep 1000"))
+        .budget("[deaf]\nseconds = 1\nwaits = true\n[left]\nseconds = 1\nwaits = true\n");
+    for (signal, name, code) in
+        [(Signal::TERM, "SIGTERM", 143), (Signal::INT, "SIGINT", 130), (Signal::HUP, "SIGHUP", 129)]
+    {
+        let ids = stage.path().join("ids");
+        fs::remove_file(&ids).ok();
+        let mut runner = stage.command(&[]).stdout(Stdio::piped()).spawn().unwrap();
+        let read = || fs::read_to_string(&ids).unwrap_or_default();
+        until("both suites run", || read().lines().count() == 4);
+        kill_process(Pid::from_child(&runner), signal).unwrap();
+        let mut told = String::new();
+        runner.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+        assert_eq!(runner.wait().unwrap().code(), Some(code), "{told}");
+        let alive = |id: &&str| {
+            let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
+            !stat.is_empty() && !stat.contains(") Z ")
+        };
+        let read = read();
+        assert_eq!(read.lines().filter(alive).collect::<Vec<_>>(), Vec::<&str>::new(), "{told}");
+        let last =
+            format!("\n\ninterrupted by {name}; still running: left, deaf; not begun: none\n\n2 passed, 2 failed\n");
+        let swapped = last.replace("left, deaf", "deaf, left");
+        assert!(told.ends_with(&last) || told.ends_with(&swapped), "{told}");
+        assert!(told.contains(&format!("\nFAILED: deaf: interrupted by {name} after ")), "{told}");
+    }
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < hung::process(), "{what}");
+        thread::sleep(Duration::from_millis(20));
+    }
 }

@@ -36,6 +36,11 @@ impl Stage {
         self
     }
 
+    pub(crate) fn budget(self, text: &str) -> Self {
+        fs::write(self.path().join("tests/budget.toml"), text).unwrap();
+        self
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }
