@@ -18,13 +18,23 @@ pub(crate) struct Suite {
 
 /// Those with tests in them, in the order of their names.
 pub(crate) fn suites(messages: &str) -> Result<Vec<Suite>> {
-    let mut found = Vec::new();
+    let (mut found, mut is_finished) = (Vec::new(), false);
     for line in messages.lines().filter(|line| line.starts_with('{')) {
         let message: Value = serde_json::from_str(line).context("a message of cargo")?;
         found.extend(suite(&message));
+        is_finished |= message.pointer("/reason").and_then(Value::as_str) == Some("build-finished")
+            && message.pointer("/success") == Some(&Value::Bool(true));
     }
+    // Programs are missing where it has not.
+    ensure!(is_finished, "cargo does not say that the build has finished");
     found.sort_by(|a, b| a.name.cmp(&b.name));
     found.dedup();
+    // The log of one would be the outcome of both.
+    let double = found.windows(2).find_map(|two| match two {
+        [one, other] if one.name == other.name => Some(one.name.clone()),
+        _ => None,
+    });
+    ensure!(double.is_none(), "two test programs are called {}", double.unwrap_or_default());
     Ok(found)
 }
 
@@ -89,5 +99,11 @@ mod tests {
         };
         assert_eq!(found, [of("plan", "/t/plan"), of("planner-planning", "/t/planning")]);
         assert!(suites("{\"reason\":").is_err());
+        let error = |messages: &[String]| suites(&messages.join("\n")).unwrap_err().to_string();
+        let (half, finished) = messages.split_at(messages.len() - 1);
+        assert_eq!(error(half), "cargo does not say that the build has finished");
+        let same = artifact("path+file:///w/controller/plan#0.1.0", "bin", "planning", true);
+        let other = artifact("path+file:///w/controller/plan#0.1.0", "test", "planning", true).replace("/t/", "/u/");
+        assert_eq!(error(&[&[same, other], finished].concat()), "two test programs are called plan-planning");
     }
 }

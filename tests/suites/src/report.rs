@@ -1,6 +1,10 @@
 //! What is said of the suites: a line as each ends, what failed, and where the time went.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io::{self, Write as _},
+    time::Duration,
+};
 
 use serde::Serialize;
 
@@ -74,9 +78,9 @@ impl Report {
         }
     }
 
-    /// Whether nothing failed, nor was left out where nobody reads that.
+    /// Whether there were tests and nothing failed, nor was left out where nobody reads that.
     pub(crate) fn is_well(&self, is_ci: bool) -> bool {
-        self.failed == 0 && !(is_ci && self.skipped > 0)
+        self.passed + self.skipped > 0 && self.failed == 0 && !(is_ci && self.skipped > 0)
     }
 
     pub(crate) fn show(&self, interrupted: Option<&Interrupted>) {
@@ -111,6 +115,9 @@ impl Report {
         if let Some(interrupted) = interrupted {
             say(&format!("\n{}", unfinished(interrupted)));
         }
+        if self.passed + self.failed + self.skipped == 0 {
+            say("\nthere was no test to run");
+        }
         say(&format!("\n{}", self.closing()));
     }
 
@@ -141,10 +148,9 @@ pub(crate) fn one(suite: &Ended) {
     }
 }
 
-/// Prints a line of the report.
-#[expect(clippy::print_stdout, reason = "the report is to be seen")]
+/// Prints a line of the report. Nobody may read it any more; the suites, and how they end, do not depend on that.
 pub(crate) fn say(text: &str) {
-    println!("{text}");
+    writeln!(io::stdout(), "{text}").ok();
 }
 
 fn row(suite: &Ended, budget: &Budget) -> Row {

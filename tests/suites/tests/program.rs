@@ -66,6 +66,35 @@ fn what_was_skipped_is_counted_in_the_last_line() {
     assert_eq!(code, Some(0));
 }
 
+#[test]
+fn what_the_tests_said_is_not_lost_to_an_error_of_the_report() {
+    let stage = Stage::new().suite("one", "mkdir target/test/times.json; touch ran");
+    fs::write(stage.path().join("phases"), "build\n").unwrap();
+    assert_eq!(stage.run(&[]), ("suites: a phase is `name seconds`\n".to_owned(), Some(1)));
+    assert!(!stage.path().join("ran").exists());
+    fs::write(stage.path().join("phases"), "build 1.5\n").unwrap();
+    let (told, code) = stage.run(&[]);
+    assert!(told.contains("\ntarget/test/times.json: ") && told.ends_with("\n\n0 passed, 1 failed\n"), "{told}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_run_without_a_test_does_not_pass() {
+    let stage = Stage::new().suite("one", "echo 'running 0 tests'; echo 'test result: ok. 0 passed; 0 failed'");
+    let (told, code) = stage.run(&[]);
+    assert!(told.ends_with("\n\nthere was no test to run\n\n0 passed, 0 failed\n"), "{told}");
+    assert_eq!(code, Some(1));
+}
+
+#[test]
+fn a_run_whose_report_nobody_reads_ends_like_any_other() {
+    let stage = Stage::new().suite("one", "echo 'test a ... ok'").suite("two", "echo 'test b ... ok'; touch ran");
+    let mut runner = stage.command(&[]).stdout(Stdio::piped()).spawn().unwrap();
+    drop(runner.stdout.take());
+    assert_eq!(runner.wait().unwrap().code(), Some(0));
+    assert!(stage.path().join("ran").exists());
+}
+
 /// Two suites, one of which heeds no gentle word; each has a process in a session of its own.
 #[test]
 fn an_interrupted_run_ends_what_it_started_and_says_so() {
