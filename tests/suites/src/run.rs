@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io::{self, Read as _},
     num::NonZero,
     os::unix::process::CommandExt as _,
     path::Path,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::{
     budget::{Budget, Expected},
@@ -23,6 +24,8 @@ use crate::{
 
 /// Between two looks at the processes.
 const LOOK: Duration = Duration::from_millis(50);
+/// A log is read into memory, and the disk is everybody's. A suite prints a few MiB where much fails.
+const LOG: u64 = 256 << 20;
 
 /// A suite that has ended.
 #[derive(Debug)]
@@ -170,8 +173,12 @@ fn limit(expected: Expected) -> Duration {
 
 /// What there is to say of a suite, if it has ended.
 fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
-    if running.since.elapsed() > running.limit && running.forced.is_none() {
-        running.forced = Some((Instant::now(), force(running)));
+    let log = folder.join(&running.name).with_extension("log");
+    let printed = fs::metadata(&log).map_or(0, |log| log.len());
+    if running.forced.is_none()
+        && let Some(why) = endless(running.since.elapsed(), running.limit, printed)
+    {
+        running.forced = Some((Instant::now(), force(running, &why)));
     }
     let before = waited_for();
     let status = running.child.try_wait()?;
@@ -180,18 +187,27 @@ fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
     Ok((status.is_some() || is_lost).then(|| conclude(running, status, waited_for() - before, folder)))
 }
 
+/// Why it would not come to an end by itself.
+fn endless(took: Duration, limit: Duration, printed: u64) -> Option<String> {
+    let (seconds, printed) = (limit.as_secs(), (printed > LOG).then_some(printed >> 20));
+    let hangs = (took > limit).then(|| format!("it hangs: ended by force after {seconds} s"));
+    hangs.or(printed.map(|printed| format!("it prints without end: ended by force after {printed} MiB")))
+}
+
 /// Ends it with all that it started, and says what there is to say of it.
-fn force(running: &Running) -> String {
+fn force(running: &Running, why: &str) -> String {
     let (all, id) = (processes::all(), id(&running.child));
     let of = processes::of(&all, id, &[id]);
-    let (limit, used) = (running.limit.as_secs(), processes::seconds(&of));
+    let used = processes::seconds(&of);
     interrupt::send(of.iter().map(|one| one.id), Signal::KILL);
-    format!("it hangs: ended by force after {limit} s, in which its processes used {used:.1} s of processor time")
+    // And what was started since.
+    kill_process_group(Pid::from_child(&running.child), Signal::KILL).ok();
+    format!("{why}, in which its processes used {used:.1} s of processor time")
 }
 
 /// Its log says how it went; no status where it did not end.
 fn conclude(running: &Running, status: Option<ExitStatus>, cpu: f64, folder: &Path) -> Ended {
-    let log = fs::read(folder.join(&running.name).with_extension("log"));
+    let log = read(&folder.join(&running.name).with_extension("log"));
     let mut printed = log.as_deref().map(String::from_utf8_lossy).unwrap_or_default().into_owned();
     let outcome = Outcome::read(&printed);
     let trouble = match (&running.forced, status, log) {
@@ -204,6 +220,12 @@ fn conclude(running: &Running, status: Option<ExitStatus>, cpu: f64, folder: &Pa
         printed.push_str(&format!("\n{trouble}\n"));
     }
     Ended { name: running.name.clone(), outcome, took: running.since.elapsed(), cpu, trouble, printed }
+}
+
+fn read(log: &Path) -> io::Result<Vec<u8>> {
+    let mut printed = Vec::new();
+    File::open(log)?.take(LOG).read_to_end(&mut printed)?;
+    Ok(printed)
 }
 
 /// Seconds of processor time of all processes that this one has waited for so far (`cutime` and `cstime` of proc(5)).
@@ -238,6 +260,14 @@ mod tests {
         let told = "it hangs: ended by force after 0 s, in which its processes used 0.0 s of processor time, after 1 of 2 tests";
         assert_eq!(ended.trouble.as_deref(), Some(told));
         assert!(!ended.passed() && ended.printed.ends_with(&format!("\n{told}\n")), "{}", ended.printed);
+    }
+
+    #[test]
+    fn a_suite_that_takes_or_prints_too_much_is_endless() {
+        let endless = |took, printed| endless(Duration::from_secs(took), Duration::from_secs(60), printed);
+        assert_eq!(endless(60, LOG), None);
+        assert_eq!(endless(61, 0).as_deref(), Some("it hangs: ended by force after 60 s"));
+        assert_eq!(endless(1, LOG + 1).as_deref(), Some("it prints without end: ended by force after 256 MiB"));
     }
 
     #[test]
