@@ -139,8 +139,12 @@ impl Server {
         self.run().await;
     }
 
+    /// A test that asks waits longer than the product does: a machine that stands still for a while is no answer.
     fn options(&self, user: &str, password: &str) -> Options {
-        Options::new(self.address).credentials(Credentials::new(user, password))
+        let mut options =
+            Options::new(self.address).credentials(Credentials::new(user, password)).deadline(hung::answer());
+        options.connect_timeout = hung::answer();
+        options
     }
 
     pub async fn application(&self) -> Connection {
@@ -345,7 +349,9 @@ impl Fleet {
 
     pub fn client(&self) -> ClusterClient {
         let seeds = self.servers.values().map(|server| server.address).collect();
-        ClusterClient::new(seeds, Some(Credentials::new("default", APPLICATION)))
+        let credentials = Credentials::new("default", APPLICATION);
+        // Who waits less has writes without an answer where the machine stands still, and they say nothing of ours.
+        ClusterClient::new(seeds, Some(credentials)).timeouts(hung::answer(), hung::change())
     }
 }
 
