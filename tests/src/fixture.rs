@@ -24,9 +24,15 @@ pub struct Fixture {
     writer: Option<Writer>,
 }
 
-/// How long the nodes of `orders` wait for each other, in seconds, on a quiet machine. Where others stand still for longer, they replace each other
-/// without any fault of ours, and lose what the replica had not heard.
-const NODE_TIMEOUT: u32 = 2;
+/// After so many seconds the nodes of `orders` give each other up where a test does not say otherwise, on a quiet machine. Whoever is killed is
+/// replaced at once all the same, as its agent asks for that.
+const NODE_TIMEOUT: u64 = 10;
+
+/// The part of a spec that says so.
+#[must_use]
+pub fn node_timeout(seconds: u64) -> Value {
+    json!({"nodeTimeout": format!("{}s", hung::node_timeout(seconds).as_secs())})
+}
 
 /// A manifest of the cluster `orders`, with fields of its spec replaced or added.
 #[must_use]
@@ -35,7 +41,7 @@ pub fn manifest(shards: u16, replicas: u16, spec: &Value) -> String {
         "apiVersion": types::API_VERSION, "kind": "RedisCluster",
         "metadata": {"name": "orders", "namespace": "default"},
         "spec": {"shards": shards, "replicasPerShard": replicas, "storage": {"size": "1Gi"},
-                 "failover": {"nodeTimeout": format!("{}s", NODE_TIMEOUT * hung::stretch())}},
+                 "failover": node_timeout(NODE_TIMEOUT)},
     });
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();

@@ -35,7 +35,7 @@ use tokio::process::{Child, Command};
 /// fault of ours, and ordinals are not who they were.
 #[must_use]
 pub fn node_timeout_millis() -> u64 {
-    5000 * u64::from(hung::stretch())
+    u64::try_from(hung::node_timeout(5).as_millis()).unwrap()
 }
 
 pub const OPERATOR: &str = "operator-pw";

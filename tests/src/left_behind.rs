@@ -1,6 +1,6 @@
 //! A replica that is left behind: its primary acknowledges what it never gets, as after a broken link.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use resp::Connection;
@@ -8,12 +8,24 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use types::names;
 
-use crate::{fixture::Fixture, oracle};
+use crate::{
+    fixture::{self, Fixture},
+    oracle,
+};
 
-/// A node timeout that is longer than anything takes that is done here, and a primary whose disk has all it acknowledged.
+/// A node timeout that is longer than anything takes that is done here, in seconds.
+const NODE_TIMEOUT: u64 = 5;
+
+/// The same on this machine.
+#[must_use]
+pub fn node_timeout() -> Duration {
+    hung::node_timeout(NODE_TIMEOUT)
+}
+
+/// A cluster with it, and a primary whose disk has all it acknowledged.
 #[must_use]
 pub fn spec() -> Value {
-    json!({"failover": {"nodeTimeout": "5s"}, "persistence": {"appendOnly": "Always"}})
+    json!({"failover": fixture::node_timeout(NODE_TIMEOUT), "persistence": {"appendOnly": "Always"}})
 }
 
 /// A connection of KUN's own user.
@@ -58,9 +70,10 @@ pub async fn left_behind(fixture: &Fixture) -> Result<Pair> {
     .await?;
     signal(fixture, replica, Signal::CONT)?;
     first.config_set("repl-timeout", "60").await?;
+    let long = i64::try_from(node_timeout().as_secs())?;
     wait_until("the link is down for a while", async || {
         let info = second.info(&["replication"]).await?;
-        Ok(info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds >= 6))
+        Ok(info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds > long))
     })
     .await?;
     Ok(Pair { pod, primary, replica, password })
@@ -100,7 +113,7 @@ pub async fn wait_until(what: &str, mut check: impl AsyncFnMut() -> Result<bool>
     let begin = std::time::Instant::now();
     while !check().await? {
         ensure!(begin.elapsed() < hung::change(), "this hangs: {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
 }

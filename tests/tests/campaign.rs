@@ -27,7 +27,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    fixture::{Fixture, manifest},
+    fixture::{Fixture, manifest, node_timeout},
     oracle::Shape,
     standalone::Standalone,
     writer::{Writer, Written},
@@ -45,6 +45,8 @@ const ROUNDS: u64 = 2;
 const LONG: u64 = 10;
 /// Replicas of each shard.
 const REPLICAS: u16 = 1;
+/// After so many seconds its nodes give each other up: blows that hold a member are to last longer now and then.
+const NODE_TIMEOUT: u64 = 2;
 
 #[tokio::test]
 async fn random_blows_lose_nothing_that_a_file_synced_at_each_write_keeps() -> Result<()> {
@@ -178,6 +180,7 @@ impl Run {
         self.history.push(format!("{} seed {}: Create", self.keeps.word(), self.seed));
         let witness = self.witness(0).await?;
         let mut spec = self.keeps.spec();
+        spec["failover"] = node_timeout(NODE_TIMEOUT);
         spec["backup"] = json!({"target": {"directory": {"path": self.fixture.kun.scratch("backups")?}}});
         self.fixture.kubectl.feed(&["create", "-f", "-"], &manifest(self.shards, REPLICAS, &spec)).await?;
         // Without its password nobody could be asked who he is.

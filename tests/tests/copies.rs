@@ -6,8 +6,8 @@ use resp::Connection;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tests::{
-    fixture::Fixture,
-    left_behind::{Pair, is_refused, is_told, left_behind, mend, operator, signal, spec, wait_until},
+    fixture::{self, Fixture},
+    left_behind::{Pair, is_refused, is_told, left_behind, mend, node_timeout, operator, signal, spec, wait_until},
 };
 
 /// Nothing is lost: with a replication that works again the shard is whole, and its primary who it was.
@@ -47,7 +47,7 @@ async fn a_primary_that_hangs_beside_a_replica_left_behind_is_waited_for_and_tha
     fixture.kubectl.until("rdc", "orders", hung::change(), "refusing a copy that is not whole", is_refused).await?;
     wait_until("an event says so", async || is_told(&fixture).await).await?;
     // Longer than Redis takes to give a primary up and to elect another.
-    tokio::time::sleep(std::time::Duration::from_secs(12)).await;
+    tokio::time::sleep(2 * node_timeout() + std::time::Duration::from_secs(2)).await;
     let shard = fixture.cluster().await?["status"]["shards"][0].clone();
     ensure!(shard["primary"].as_str().is_none_or(|now| now == pair.pod), "the replica took over: {shard:#}");
     signal(&fixture, pair.primary, Signal::CONT)?;
@@ -88,7 +88,7 @@ async fn a_copy_that_is_not_whole_is_promoted_on_an_order_that_accepts_the_loss(
 #[tokio::test]
 async fn a_replica_that_stood_still_while_its_primary_was_lost_is_promoted_on_order() -> Result<()> {
     // Longer than the replica stands still, so that its agent looks before Redis would elect.
-    let fixture = Fixture::start(3, 1, &json!({"failover": {"nodeTimeout": "20s"}})).await?;
+    let fixture = Fixture::start(3, 1, &json!({"failover": fixture::node_timeout(20)})).await?;
     let (pod, address) = fixture.primary(0).await?;
     let members = fixture.addresses().await?;
     let replica = members.iter().find(|(name, _)| name.starts_with("orders-0-") && **name != pod);

@@ -145,7 +145,8 @@ async fn ends(fleet: &Fleet) -> (End, End) {
 }
 
 fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
-    Move { from, to, slots, others: &[], engine: Engine::Redis, node_timeout: Duration::from_secs(5), moving: moving() }
+    let node_timeout = Duration::from_millis(node_timeout_millis());
+    Move { from, to, slots, others: &[], engine: Engine::Redis, node_timeout, moving: moving() }
 }
 
 #[tokio::test]

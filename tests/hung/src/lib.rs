@@ -41,6 +41,16 @@ pub fn machine() -> Duration {
     stretched(600)
 }
 
+/// After so many seconds, on a quiet machine, the nodes of a Redis cluster give each other up (`cluster-node-timeout`). Where that is less
+/// than the machine stands still, they replace each other without any fault of ours, and lose what a replica had not heard.
+#[must_use]
+pub fn node_timeout(seconds: u64) -> Duration {
+    stretched(seconds).min(LONGEST_NODE_TIMEOUT)
+}
+
+/// Longer than any machine of tests stands still; and a shard rests for four times as long between two elections, within [`change`].
+const LONGEST_NODE_TIMEOUT: Duration = Duration::from_secs(60);
+
 fn stretched(seconds: u64) -> Duration {
     Duration::from_secs(seconds) * stretch()
 }
@@ -102,5 +112,6 @@ mod tests {
         assert_eq!([at(0), at(5), at(80), at(81), at(300), at(1_000_000)], [1, 1, 1, 2, 4, MOST]);
         assert!((1..=MOST).contains(&measure()));
         assert_eq!(process(), 3 * answer());
+        assert_eq!([node_timeout(5), node_timeout(500)], [answer() / 4, LONGEST_NODE_TIMEOUT]);
     }
 }

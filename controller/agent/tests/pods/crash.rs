@@ -6,7 +6,7 @@ use resp::Outcome;
 use rustix::process::Signal;
 use types::{agent::AgentPhase, cluster::AppendOnly, names};
 
-use crate::harness::{APPLICATION, Cluster, OPERATOR, Pod, REPLICA, config, eventually, patient};
+use crate::harness::{APPLICATION, Cluster, OPERATOR, Pod, REPLICA, config, eventually, patient, taken_for_dead};
 
 /// Writes keys to all shards and returns them.
 async fn write(cluster: &Cluster, prefix: &str, count: usize) -> Vec<String> {
@@ -179,7 +179,7 @@ pub(crate) async fn write_to_first_shard(cluster: &Cluster, prefix: &str, count:
 
 #[tokio::test]
 async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_comes_back() {
-    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, node_timeout_millis: 2000, ..config() };
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..config() };
     let mut cluster = Cluster::form(30, always, 3, 1).await;
     let mut keys = write_to_first_shard(&cluster, "a", 100).await;
     unlink(&cluster.pods[0], &cluster.pods[3]).await;
@@ -200,7 +200,7 @@ async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_c
     })
     .await;
     // An election would be called within a second of that.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(taken_for_dead()).await;
     assert!(cluster.pods[3].is_replica().await, "a copy that lacks 300 writes took over");
     cluster.pods[0].start();
     eventually("the primary serves again", async || {

@@ -48,12 +48,22 @@ pub(crate) struct Pod {
     child: Option<Child>,
 }
 
+/// After how long its members give each other up.
+fn node_timeout() -> Duration {
+    hung::node_timeout(5)
+}
+
+/// So long Redis goes on taking a primary for dead that is back: a replica that has everything again may still replace it.
+pub(crate) fn taken_for_dead() -> Duration {
+    2 * node_timeout() + Duration::from_secs(1)
+}
+
 pub(crate) fn config() -> AgentConfig {
     AgentConfig {
         namespace: "default".into(),
         cluster: "orders".into(),
         mode: Mode::Cluster,
-        node_timeout_millis: 5000,
+        node_timeout_millis: u64::try_from(node_timeout().as_millis()).unwrap(),
         min_replicas_to_write: 0,
         max_memory_bytes: Some(200 << 20),
         max_memory_percent: 75,
@@ -187,7 +197,8 @@ impl Cluster {
 
     pub(crate) fn client(&self) -> ClusterClient {
         let seeds = self.pods.iter().map(Pod::redis).collect();
-        ClusterClient::new(seeds, Some(Credentials::new("default", APPLICATION)))
+        let credentials = Credentials::new("default", APPLICATION);
+        ClusterClient::new(seeds, Some(credentials)).timeouts(hung::answer(), hung::change())
     }
 
     /// An anonymous GET.
@@ -345,7 +356,8 @@ impl Pod {
 
     /// A connection to Redis, once it has started and loaded.
     pub(crate) async fn login(&self, user: &str, password: &str) -> Connection {
-        let options = Options::new(self.redis()).credentials(Credentials::new(user, password));
+        // A machine that stands still for longer than the product waits is no answer.
+        let options = Options::new(self.redis()).credentials(Credentials::new(user, password)).deadline(hung::answer());
         let began = Instant::now();
         let login = async || {
             let mut connection = Connection::open(&options).await?;
@@ -425,7 +437,6 @@ pub(crate) async fn fill_everywhere(cluster: &Cluster, count: usize) {
 /// Writes `count` keys through pipelines at whoever owns them.
 pub(crate) async fn fill(pod: &Pod, prefix: &str, count: usize, value: &[u8]) {
     let mut redis = pod.login("default", APPLICATION).await;
-    redis.set_deadline(hung::answer());
     for start in (0..count).step_by(1000) {
         let batch: Vec<Command> = (start..(start + 1000).min(count))
             .map(|n| Command::new("SET").arg(format!("{prefix}{n}")).arg(value))

@@ -14,7 +14,7 @@ use types::{agent::AgentConfig, cluster::AppendOnly};
 
 use crate::{
     crash::{assert_readable, write_to_first_shard},
-    harness::{Cluster, config, eventually, patient},
+    harness::{Cluster, config, eventually, patient, taken_for_dead},
 };
 
 /// Where the replica of the first pod finds that one's data instead of at its own port.
@@ -111,7 +111,7 @@ async fn may_be_elected(cluster: &Cluster) -> bool {
 /// Redis shows such a link as up until `repl-timeout` is over, and elects.
 #[tokio::test]
 async fn a_replica_whose_link_brings_nothing_more_is_not_elected_though_it_looks_up() {
-    let always = AgentConfig { append_only: AppendOnly::Always, node_timeout_millis: 2000, ..config() };
+    let always = AgentConfig { append_only: AppendOnly::Always, ..config() };
     let mut cluster = Cluster::form(41, always, 3, 1).await;
     let mut keys = write_to_first_shard(&cluster, "a", 100).await;
     let way = detour(&cluster).await;
@@ -131,7 +131,7 @@ async fn a_replica_whose_link_brings_nothing_more_is_not_elected_though_it_looks
     })
     .await;
     // An election would be called within a second of that.
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(taken_for_dead()).await;
     assert!(cluster.pods[3].is_replica().await, "a copy that lacks 300 writes took over");
     assert_eq!(replica.info(&["replication"]).await.unwrap().get("master_link_status"), Some("up"));
     way.0.send_replace(Traffic::All);
