@@ -60,10 +60,18 @@ pub struct Ledger {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Expected {
-    /// Last acknowledged number and when; `None` when only unknown outcomes exist.
-    acked: Option<(u64, Instant)>,
+    /// The last acknowledged write; `None` when only unknown outcomes exist.
+    acked: Option<Acked>,
     /// Largest number whose outcome is unknown.
     unknown: Option<u64>,
+}
+
+/// One acknowledged write: its primary carried it out at some moment between these two.
+#[derive(Clone, Copy, Debug)]
+struct Acked {
+    number: u64,
+    sent_at: Instant,
+    acked_at: Instant,
 }
 
 /// What reading back showed.
@@ -98,7 +106,7 @@ impl Verdict {
     pub fn forgive(&mut self, blow: Instant) -> usize {
         let all = self.lost.len();
         let (before, after) = (CRASH_WINDOW.0 * hung::stretch(), CRASH_WINDOW.1 * hung::stretch());
-        self.lost.retain(|lost| lost.acked_at + before < blow || lost.acked_at > blow + after);
+        self.lost.retain(|lost| lost.acked_at + before < blow || lost.sent_at > blow + after);
         all - self.lost.len()
     }
 }
@@ -114,7 +122,9 @@ pub struct Lost {
     pub key: String,
     /// Key, acknowledged number and what is there now, as a sentence.
     pub what: String,
-    /// When it was acknowledged.
+    /// It was not sent to the node that acknowledged it before this.
+    pub sent_at: Instant,
+    /// When its acknowledgement was read: a machine that stands still reads late.
     pub acked_at: Instant,
 }
 
@@ -231,9 +241,11 @@ impl Writer {
 }
 
 async fn read_back(client: &mut ClusterClient, key: &str, expected: Expected) -> Result<Option<Lost>> {
-    let Some((acked, acked_at)) = expected.acked else { return Ok(None) };
-    let lost =
-        |now: &str| Lost { key: key.to_owned(), what: format!("{key}: acknowledged {acked}, now {now}"), acked_at };
+    let Some(Acked { number: acked, sent_at, acked_at }) = expected.acked else { return Ok(None) };
+    let lost = |now: &str| {
+        let what = format!("{key}: acknowledged {acked}, now {now}");
+        Lost { key: key.to_owned(), what, sent_at, acked_at }
+    };
     let value = client.get(key).await.map_err(|why| anyhow::anyhow!("GET {key}: {why}"))?;
     let Some(value) = value else { return Ok(Some(lost("absent"))) };
     let number: u64 = std::str::from_utf8(&value)?.parse().with_context(|| format!("value of {key}"))?;
@@ -273,6 +285,7 @@ async fn write(
         } else {
             format!("ring:{index}:{}", number % RING)
         };
+        let begin = Instant::now();
         let outcome = tokio::select! {
             outcome = client.set(&key, number.to_string()) => outcome,
             // Cut off by ourselves: it may have been executed.
@@ -289,7 +302,9 @@ async fn write(
                 ledger.worst_gap = ledger.worst_gap.max(gap);
                 gap_micros.fetch_max(u64::try_from(gap.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
                 last_ack = Instant::now();
-                ledger.keys.entry(key).or_default().acked = Some((number, last_ack));
+                // Attempts before the last one were refused, and the last one took no longer than it may.
+                let sent_at = last_ack.checked_sub(how.attempt).map_or(begin, |earliest| earliest.max(begin));
+                ledger.keys.entry(key).or_default().acked = Some(Acked { number, sent_at, acked_at: last_ack });
             }
             Outcome::Unknown(_) => {
                 ledger.unknown += 1;

@@ -14,6 +14,7 @@ mod fresh;
 mod history;
 mod operation;
 mod settle;
+mod still;
 #[allow(clippy::panic, reason = "what ends a test there")]
 #[path = "../../apiserver/store/tests/robust/tally.rs"]
 mod tally;
@@ -36,6 +37,7 @@ use tests::{
 use blow::{Blows, Moment};
 use excuse::{Hit, Keeps};
 use operation::Operation;
+use still::Stills;
 use tally::{Tally, next_random, soak};
 use witness::Witness;
 
@@ -150,6 +152,8 @@ struct Run {
     seed: u64,
     chance: Chance,
     shards: u16,
+    /// Nodes also give each other up while the machine stands still.
+    stills: Stills,
     /// Whether a version is left to upgrade to.
     has_next: bool,
     written: Written,
@@ -163,6 +167,8 @@ impl Run {
         let flags = engines::flags(&kun.scratch("engine")?)?;
         kun.use_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
         kun.resume().await?;
+        let folder = kun.data().parent().context("its folder")?.to_owned();
+        let stills = Stills::watch(&folder, hung::node_timeout(NODE_TIMEOUT) / 2)?;
         let fixture = Fixture::without_cluster(kun);
         // Neighbouring seeds begin alike; after some numbers they do not.
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
@@ -170,7 +176,7 @@ impl Run {
             chance.below(2);
         }
         let (has_next, written) = (!flags.is_empty(), Written::default());
-        Ok(Self { fixture, keeps, seed, chance, shards: 3, has_next, written, history: Vec::new() })
+        Ok(Self { fixture, keeps, seed, chance, shards: 3, stills, has_next, written, history: Vec::new() })
     }
 
     /// The cluster is made under blows: before there is a pod, while they start, while they meet and while slots are given out.
@@ -271,15 +277,18 @@ impl Run {
         tally.faults += hits.len();
         tally.acknowledged += usize::try_from(verdict.acked)?;
         let all = verdict.lost.len();
-        verdict.lost.retain(|lost| !excuse::excused(self.keeps, hits, lost));
-        let begin = hits.first().map_or_else(Instant::now, |hit| hit.at);
+        let stills = self.stills.hits();
+        let felt = [hits, &stills].concat();
+        verdict.lost.retain(|lost| !excuse::excused(self.keeps, &felt, lost));
+        let begin = felt.first().map_or_else(Instant::now, |hit| hit.at);
         self.tell(&format!(
-            "{} acknowledged, {} lost, {} of them excused, {} without an answer, pause {:.1} s",
+            "{} acknowledged, {} lost, {} of them excused, {} without an answer, pause {:.1} s, the machine stood still {} times",
             verdict.acked,
             all,
             all - verdict.lost.len(),
             verdict.unknown,
-            verdict.worst_gap.as_secs_f64()
+            verdict.worst_gap.as_secs_f64(),
+            stills.len()
         ));
         tally.lost += verdict.lost.len();
         let told: Vec<String> = verdict.lost.iter().take(20).map(|lost| excuse::told(lost, begin)).collect();

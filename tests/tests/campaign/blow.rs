@@ -109,6 +109,14 @@ enum End {
     StartKun,
 }
 
+/// Who felt a blow, and how.
+struct Felt<'a> {
+    shard: u16,
+    member: Member,
+    found: &'a [Found],
+    how: How,
+}
+
 /// One member as it is at the moment of a blow.
 struct Found {
     pod: String,
@@ -159,6 +167,7 @@ impl Blows {
     }
 
     async fn end(&mut self, fixture: &mut Fixture, hit: usize, end: End) -> Result<()> {
+        let ends = Instant::now();
         match end {
             // It may have been killed meanwhile, by somebody who waited for it.
             End::Wake(process) => {
@@ -175,7 +184,7 @@ impl Blows {
             End::StartKun => fixture.kun.resume().await?,
         }
         if let Some(hit) = self.hits.get_mut(hit) {
-            hit.until = Instant::now();
+            (hit.ends, hit.until) = (ends, Instant::now());
         }
         Ok(())
     }
@@ -202,15 +211,13 @@ impl Blows {
             Blow::KillServer(shard, member) => {
                 let found = self.members(shard, member).await?;
                 let processes = servers(kun, &found)?;
-                self.hit(shard, member, &found, How::Killed, None);
-                processes.iter().try_for_each(Process::kill)?;
+                self.kill(shard, member, &found, &processes)?;
                 Ok(pods(&found))
             }
             Blow::KillAgent(shard, member) => {
                 let found = self.members(shard, member).await?;
                 let processes = agents(kun, &found)?;
-                self.hit(shard, member, &found, How::Killed, None);
-                processes.iter().try_for_each(Process::kill)?;
+                self.kill(shard, member, &found, &processes)?;
                 Ok(pods(&found))
             }
             Blow::HoldServer(shard, member, time) => {
@@ -229,20 +236,35 @@ impl Blows {
             Blow::BreakLink(shard, time) => self.break_link(kun, shard, time).await,
             Blow::KillKun(time) => {
                 anyhow::ensure!(kun.pid().is_some(), "it is dead");
+                let from = Instant::now();
                 fixture.kun.kill().await?;
-                self.hit(0, Member::Replica, &[], How::Beside, Some((time, End::StartKun)));
+                self.hit(
+                    from,
+                    Felt { shard: 0, member: Member::Replica, found: &[], how: How::Beside },
+                    Some((time, End::StartKun)),
+                );
                 Ok("kun".to_owned())
             }
         }
     }
 
-    fn hit(&mut self, shard: u16, member: Member, found: &[Found], how: How, end: Option<(Duration, End)>) {
+    /// Notes a blow that has been dealt since `from`.
+    fn hit(&mut self, from: Instant, felt: Felt<'_>, end: Option<(Duration, End)>) {
         let at = Instant::now();
+        let Felt { shard, member, found, how } = felt;
         let slots = found.iter().flat_map(|member| member.slots.iter().copied()).collect();
         if let Some((time, end)) = end {
             self.ends.push((at + time, self.hits.len(), end));
         }
-        self.hits.push(Hit { shard, member, at, until: at, slots, how });
+        self.hits.push(Hit { shard, member, from, at, ends: at, until: at, slots, how });
+    }
+
+    /// One that was gone already is noted with those that were not.
+    fn kill(&mut self, shard: u16, member: Member, found: &[Found], processes: &[Process]) -> Result<()> {
+        let from = Instant::now();
+        let killed = processes.iter().try_for_each(Process::kill);
+        self.hit(from, Felt { shard, member, found, how: How::Killed }, None);
+        killed
     }
 
     fn hold(
@@ -255,8 +277,9 @@ impl Blows {
         time: Duration,
     ) -> Result<()> {
         for process in processes {
+            let from = Instant::now();
             process.signal(Signal::STOP)?;
-            self.hit(shard, member, found, how, Some((time, End::Wake(process))));
+            self.hit(from, Felt { shard, member, found, how }, Some((time, End::Wake(process))));
         }
         Ok(())
     }
@@ -268,16 +291,10 @@ impl Blows {
         anyhow::ensure!(all.iter().all(|found| found.in_sync), "its fellow is not whole");
         let found = self.members(shard, member).await?;
         let processes = servers(kun, &found)?;
-        self.hit(shard, member, &found, How::Wiped, None);
-        for process in processes {
-            let folder = fs::read_link(format!("/proc/{}/cwd", process.pid))?;
-            process.signal(Signal::STOP)?;
-            for entry in fs::read_dir(folder)? {
-                let path = entry?.path();
-                if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
-            }
-            process.kill()?;
-        }
+        let from = Instant::now();
+        let emptied = processes.iter().try_for_each(empty);
+        self.hit(from, Felt { shard, member, found: &found, how: How::Wiped }, None);
+        emptied?;
         Ok(pods(&found))
     }
 
@@ -290,9 +307,11 @@ impl Blows {
         let mut at_replica = self.operator(second.address).await?;
         let password = at_replica.config_get(&["masterauth"]).await?.remove("masterauth").context("masterauth")?;
         let process = kun.redis_server(second.address)?;
+        let from = Instant::now();
         at_replica.config_set("masterauth", "wrong").await?;
         let end = End::MendLink { replica: second.address, password };
-        self.hit(shard, Member::Replica, &replica, How::Beside, Some((time, end)));
+        let felt = Felt { shard, member: Member::Replica, found: &replica, how: How::Beside };
+        self.hit(from, felt, Some((time, end)));
         at_primary.config_set("repl-timeout", "1").await?;
         process.signal(Signal::STOP)?;
         let given_up = async {
@@ -346,6 +365,17 @@ impl Blows {
 
 /// So long a member may take to say who it is: one that is held does not say.
 const ASKED: Duration = Duration::from_millis(500);
+
+/// Takes a server's files away under it, and ends it.
+fn empty(process: &Process) -> Result<()> {
+    let folder = fs::read_link(format!("/proc/{}/cwd", process.pid))?;
+    process.signal(Signal::STOP)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { fs::remove_dir_all(path)? } else { fs::remove_file(path)? }
+    }
+    process.kill()
+}
 
 fn servers(kun: &Standalone, found: &[Found]) -> Result<Vec<Process>> {
     found.iter().map(|member| kun.redis_server(member.address)).collect()

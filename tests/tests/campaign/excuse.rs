@@ -70,8 +70,11 @@ impl Keeps {
 pub(super) struct Hit {
     pub(super) shard: u16,
     pub(super) member: Member,
-    /// When, and until when it was held or away.
+    /// Before and after it was dealt: between the two a machine may stand still.
+    pub(super) from: Instant,
     pub(super) at: Instant,
+    /// Before and after what was held or away was let go.
+    pub(super) ends: Instant,
     pub(super) until: Instant,
     /// What the shard's primary owned.
     pub(super) slots: BTreeSet<u16>,
@@ -93,8 +96,6 @@ pub(super) enum How {
 
 /// A replica takes over that lacks what its primary acknowledged this long before its end at most: 3 s, and half of `nodeTimeout` (2 s).
 const BEHIND: Duration = Duration::from_secs(4);
-/// An acknowledgement is read so long after it was sent, at most.
-const READ: Duration = Duration::from_millis(500);
 /// A primary that wakes up answers what it was sent, before it hears that it was replaced.
 const AWAKE: Duration = Duration::from_secs(2);
 
@@ -102,14 +103,15 @@ const AWAKE: Duration = Duration::from_secs(2);
 pub(super) fn excused(keeps: Keeps, hits: &[Hit], lost: &Lost) -> bool {
     let slot = key_slot(&lost.key);
     let own: Vec<&Hit> = hits.iter().filter(|hit| hit.slots.contains(&slot)).collect();
-    own.iter().any(|hit| replaced(hit, lost.acked_at)) || (!keeps.outlives_a_process() && forgotten(hits, &own))
+    own.iter().any(|hit| replaced(hit, lost)) || (!keeps.outlives_a_process() && forgotten(hits, &own))
 }
 
-/// A primary was replaced by a replica that had not heard the last of it.
-fn replaced(hit: &Hit, acked_at: Instant) -> bool {
+/// A primary was replaced by a replica that had not heard the last of it. It carried the write out between when that was sent and when the
+/// answer was read, which on a machine that stands still is long after it was given.
+fn replaced(hit: &Hit, lost: &Lost) -> bool {
     let stretch = hung::stretch();
-    let last = acked_at + BEHIND * stretch >= hit.at && acked_at <= hit.at + READ * stretch;
-    let awake = acked_at + READ * stretch >= hit.until && acked_at <= hit.until + AWAKE * stretch;
+    let last = lost.acked_at + BEHIND * stretch >= hit.from && lost.sent_at <= hit.at;
+    let awake = lost.acked_at >= hit.ends && lost.sent_at <= hit.until + AWAKE * stretch;
     match (hit.member, hit.how) {
         (Member::Replica, _) | (_, How::Beside) => false,
         // All of a shard at once: nobody was there to take over.
@@ -140,11 +142,11 @@ mod tests {
     use super::*;
 
     fn write(acked_at: Instant) -> Lost {
-        Lost { key: "a".to_owned(), what: String::new(), acked_at }
+        Lost { key: "a".to_owned(), what: String::new(), sent_at: acked_at, acked_at }
     }
 
     fn hit(member: Member, how: How, at: Instant, slots: &[u16]) -> Hit {
-        Hit { shard: 0, member, at, until: at, slots: slots.iter().copied().collect(), how }
+        Hit { shard: 0, member, from: at, at, ends: at, until: at, slots: slots.iter().copied().collect(), how }
     }
 
     #[test]
@@ -162,6 +164,23 @@ mod tests {
             assert!(!excused(Keeps::Always, &[hit(member, how, at, &[slot])], &just), "{member:?} {how:?}");
         }
         assert!(!excused(Keeps::Always, &[hit(Member::Primary, How::Killed, at, &[slot ^ 1])], &just));
+    }
+
+    /// The machine stood still between the answer of the primary and its end, and before the answer was read.
+    #[test]
+    fn a_write_is_excused_by_when_it_was_sent_and_not_by_when_its_answer_was_read() {
+        let slot = key_slot("a");
+        let at = Instant::now() + Duration::from_secs(1000);
+        let killed = [hit(Member::Primary, How::Killed, at, &[slot])];
+        let read_late = Lost { sent_at: at - Duration::from_secs(1), ..write(at + Duration::from_secs(900)) };
+        assert!(excused(Keeps::Always, &killed, &read_late));
+        // Whoever was dead by then answered nothing.
+        assert!(!excused(Keeps::Always, &killed, &write(at + Duration::from_millis(100))));
+        let held = Hit { until: at + Duration::from_secs(5), ends: at + Duration::from_secs(5), ..killed[0].clone() };
+        let held = [Hit { how: How::Held, ..held }];
+        assert!(excused(Keeps::Always, &held, &write(at + Duration::from_secs(6))));
+        assert!(!excused(Keeps::Always, &held, &write(at + Duration::from_secs(3))), "its heir took it");
+        assert!(!excused(Keeps::Always, &held, &write(at + Duration::from_secs(900))));
     }
 
     #[test]
