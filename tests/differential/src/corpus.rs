@@ -8,6 +8,8 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::settle::Settled;
+
 /// All scenarios of one file.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
@@ -53,8 +55,10 @@ pub(crate) struct Step {
     pub watch: Option<Watch>,
     /// Only the code of the answer is compared: who else writes this object, and when, is chance.
     pub code_only: bool,
-    /// Milliseconds to wait before the request.
-    pub wait: Option<u64>,
+    /// Before the request, what was written so far is to count in admission.
+    pub settled: Option<Settled>,
+    /// The request, which changes nothing, is repeated until its answer has this code, or nothing takes that long.
+    pub until: Option<u16>,
 }
 
 /// What happens while a watch is open, and how much of it is read.

@@ -13,6 +13,7 @@ mod normal;
 mod random;
 mod replay;
 mod report;
+mod settle;
 mod variables;
 
 use std::{

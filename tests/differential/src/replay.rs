@@ -2,7 +2,10 @@
 //!
 //! It must not know which server it is, and judges nothing.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
@@ -12,6 +15,7 @@ use crate::{
     corpus::{Objects, Scenario, Step, Watch},
     kubernetes::{namespace, post},
     normal::Normal,
+    settle::{PAUSE, settle},
     variables::Variables,
 };
 
@@ -66,8 +70,9 @@ pub(crate) async fn replay(
 
 impl Replay {
     async fn step(&mut self, step: &Step) -> Result<()> {
-        if let Some(millis) = step.wait {
-            tokio::time::sleep(Duration::from_millis(millis)).await;
+        if let Some(what) = step.settled {
+            let namespace = self.variables.fill("${ns}");
+            settle(&mut self.session, &namespace, what).await?;
         }
         if step.query.get("resourceVersion").is_some_and(|version| version == "0") {
             self.catch_up().await?;
@@ -75,7 +80,7 @@ impl Replay {
         let call = self.call(step);
         let label = format!("{}: {} {}", self.outcomes.len() + 1, call.method, self.normal.text(&call.target));
         let Some(watch) = &step.watch else {
-            let value = match self.session.send(&call).await {
+            let value = match self.send(&call, step.until).await {
                 Ok(answer) => {
                     self.remember(step, &answer);
                     if step.code_only { json!({"status": answer.status}) } else { self.compared(&answer) }
@@ -92,6 +97,18 @@ impl Replay {
             outcome.value = value;
         }
         Ok(())
+    }
+
+    /// The first answer of this code, or else, after a while, the last one.
+    async fn send(&mut self, call: &Call, until: Option<u16>) -> Result<Answer> {
+        let begin = Instant::now();
+        loop {
+            let answer = self.session.send(call).await?;
+            if until.is_none_or(|code| answer.status == code) || begin.elapsed() > hung::process() {
+                return Ok(answer);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
     }
 
     /// Has a server's cache follow its store: how far behind it is when "anything" is asked for would be chance.
