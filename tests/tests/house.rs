@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test ends where something it needs is missing")]
 
+mod tables;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     process::Command,
@@ -164,166 +166,6 @@ fn crates_that_belong_together_are_there_once() {
     }
 }
 
-/// Path of a page, the heading before its tables, and what is short there for which folder.
-type Table = (&'static str, &'static str, &'static [(&'static str, &'static str)]);
-
-/// The tables that name a test for each promise and each row.
-const TABLES: &[Table] = &[
-    (
-        "docs/conformance.md",
-        "",
-        &[("system/", "tests/tests/"), ("informers/", "differential/tests/"), ("corpus/", "differential/corpus/")],
-    ),
-    ("docs/promises.md", "", &[]),
-    ("docs/operations.md", "### Event by event", &[]),
-];
-
-/// A table that names what is not there promises what nobody checks.
-#[test]
-fn every_test_and_every_file_that_a_table_names_is_there() {
-    let sources = Sources::read();
-    let mut missing = Vec::new();
-    for (table, heading, short) in TABLES {
-        let text = std::fs::read_to_string(root().join(table)).expect("a table");
-        let ends = |line: &str| !heading.is_empty() && line.starts_with("## ");
-        let lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with(heading)).skip(1);
-        for (number, line) in lines.take_while(|(_, line)| !ends(line)).filter(|(_, line)| line.starts_with('|')) {
-            let lost = sources.not_found(&named(line), short);
-            missing.extend(lost.into_iter().map(|name| format!("{table}:{}: {name}", number + 1)));
-        }
-    }
-    assert_eq!(missing, Vec::<String>::new());
-}
-
-#[test]
-fn what_a_table_names_wrongly_is_found() {
-    let of = |path: &str, names: &[&str]| (path.to_owned(), names.iter().map(|name| (*name).to_owned()).collect());
-    let sources = Sources(vec![of("a/tests/b.rs", &["one_two"]), of("c/b.json", &[]), of("c/d/e.rs", &["three_four"])]);
-    let not_found = |line: &str| sources.not_found(&named(line), &[("short/", "a/tests/")]);
-    let right = "`b.rs`: `one_two`, `one_t…`; `short/b.rs`: `one_two`; `a/b.rs`; `c/{b,b}.json`; `c/d`: `three_four`; `/a/path` `make test`";
-    assert_eq!(not_found(right), Vec::<String>::new());
-    // A name that is nowhere, one that is in another file, half a name, a file in another folder, a file that is nowhere.
-    let wrong = "`b.rs`: `two_one`, `three_four`, `one_t`; `short/e.rs`; `x.rs`: `one_two`; `c/{b,x}.json`";
-    assert_eq!(not_found(wrong), ["two_one", "three_four", "one_t", "short/e.rs", "x.rs", "one_two", "c/x.json"]);
-}
-
-/// The sums at the head of the table of rows are those of the table.
-#[test]
-fn the_table_of_rows_is_counted_rightly() {
-    let text = std::fs::read_to_string(root().join("docs/conformance.md")).expect("the table of rows");
-    let (head, rest) = text.split_once("\n## Rows that clients break without").expect("the first part");
-    let (must, should) = rest.split_once("\n## Rows that make a visible difference").expect("the second part");
-    let (errors, must): (Vec<&str>, Vec<&str>) = rows(must).partition(|row| row.starts_with("| E: "));
-    let should: Vec<&str> = rows(should).collect();
-    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (all, tested, partly) = count(&must);
-    let (faults, told, told_partly) = count(&errors);
-    let expected = format!(
-        "of {all} rows that a mainstream client breaks without (M), {tested} have a test ({partly} of them for a part only, see \
-         \"not:\") and {} have none; of the {faults} rows of the error contract (E), {told} have one ({told_partly} in part).",
-        all - tested
-    );
-    assert!(words(head).contains(&expected), "{expected}");
-    let (all, tested, partly) = count(&should);
-    let expected = format!("Of {all}, {tested} have a test ({partly} of them for a part only).");
-    assert!(words(rest).contains(&expected), "{expected}");
-}
-
-/// How many rows there are, how many have a test, and how many of those only for a part.
-fn count(rows: &[&str]) -> (usize, usize, usize) {
-    let (untested, tested): (Vec<&str>, Vec<&str>) = rows.iter().copied().partition(|row| row.contains("**none**"));
-    let partly = tested.iter().filter(|row| row.contains("not: ")).count();
-    (untested.len() + tested.len(), tested.len(), partly)
-}
-
-/// The rows of the tables in a text, without their heads.
-fn rows(text: &str) -> impl Iterator<Item = &str> {
-    text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| row |"))
-}
-
-/// What a line has between backticks.
-fn named(line: &str) -> Vec<&str> {
-    line.split('`').skip(1).step_by(2).collect()
-}
-
-/// Every source file of ours, and the names of the functions in it; other files by path only.
-struct Sources(Vec<(String, BTreeSet<String>)>);
-
-impl Sources {
-    fn read() -> Self {
-        let top = root();
-        let with_functions = |file: std::path::PathBuf| {
-            let text = if file.extension().is_some_and(|end| end == "rs") {
-                std::fs::read_to_string(&file)
-            } else {
-                Ok(String::new())
-            };
-            let path = file.strip_prefix(&top).expect("below the root").to_str().expect("a path is text").to_owned();
-            (path, functions(&text.expect("source")))
-        };
-        Self(files(&top).into_iter().map(with_functions).collect())
-    }
-
-    /// Which of these names there are not: of files and folders, and of functions in the file that was named before them.
-    fn not_found(&self, names: &[&str], short: &[(&str, &str)]) -> Vec<String> {
-        let mut missing = Vec::new();
-        let mut last: Vec<&BTreeSet<String>> = Vec::new();
-        for name in names {
-            if name.starts_with('/') || name.contains(' ') {
-                // A path of the API, or a command.
-            } else if name.contains('/') || [".rs", ".json", ".txt"].iter().any(|end| name.ends_with(end)) {
-                for path in spread(name) {
-                    last = self.files(&path, short);
-                    if last.is_empty() {
-                        missing.push(path);
-                    }
-                }
-            } else if name.contains('_') {
-                let stem = name.trim_end_matches('…');
-                let is_it = |found: &String| found == stem || (stem != *name && found.starts_with(stem));
-                if !last.iter().any(|functions| functions.iter().any(is_it)) {
-                    missing.push((*name).to_owned());
-                }
-            }
-        }
-        missing
-    }
-
-    /// The files whose path ends so, or which lie in a folder that is called so. Folders between may be left out.
-    fn files(&self, name: &str, short: &[(&str, &str)]) -> Vec<&BTreeSet<String>> {
-        let whole =
-            short.iter().find_map(|(word, stands_for)| Some(format!("{stands_for}{}", name.strip_prefix(word)?)));
-        let whole = whole.unwrap_or_else(|| name.to_owned());
-        let wanted: Vec<&str> = whole.trim_end_matches('/').split('/').collect();
-        let is_file = name.rsplit('/').next().is_some_and(|last| last.contains('.'));
-        let fits = |path: &str| {
-            let mut parts = path.split('/').rev().peekable();
-            if !is_file {
-                let last = wanted.last();
-                while parts.next_if(|part| Some(part) != last).is_some() {}
-            }
-            let mut wanted = wanted.iter().rev().peekable();
-            if parts.peek() != wanted.peek().copied() {
-                return false;
-            }
-            for part in parts {
-                wanted.next_if(|wanted| **wanted == part);
-            }
-            wanted.peek().is_none()
-        };
-        self.0.iter().filter(|(path, _)| fits(path)).map(|(_, functions)| functions).collect()
-    }
-}
-
-/// `a/{b,c}.json` is `a/b.json` and `a/c.json`.
-fn spread(name: &str) -> Vec<String> {
-    let parts = name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
-    match parts {
-        None => vec![name.to_owned()],
-        Some((before, (inner, after))) => inner.split(',').map(|one| format!("{before}{one}{after}")).collect(),
-    }
-}
-
 fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("workspace root").to_owned()
 }
@@ -348,10 +190,4 @@ fn files(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     }
     found.sort();
     found
-}
-
-/// The names of the functions in a source.
-fn functions(text: &str) -> BTreeSet<String> {
-    let rests = text.lines().filter_map(|line| Some(line.split_once("fn ")?.1));
-    rests.map(|rest| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()).collect()
 }
