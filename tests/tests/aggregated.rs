@@ -12,6 +12,7 @@ use tests::{
     kubectl::waiting,
 };
 
+/// Only Kubernetes' own aggregator, garbage collector and namespace controller can say that they take our API for one of theirs.
 #[tokio::test]
 async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Result<()> {
     let Some(tools) = built("tools.sh", "kubernetes_serves_our_kinds")? else { return Ok(()) };
@@ -137,6 +138,7 @@ async fn the_garbage_collector_takes_what_our_objects_own(all: &Aggregated) -> R
     all.until("the garbage collector has taken what the cluster owned", &ask, only_free).await
 }
 
+/// Only a real kube-apiserver in front shows whom it says to ask, and that nobody gets in beside it.
 #[tokio::test]
 async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() -> Result<()> {
     let Some(tools) = built("tools.sh", "who_asks_and_what_he_may_do")? else { return Ok(()) };

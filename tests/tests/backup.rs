@@ -17,6 +17,7 @@ use tokio::process::Command;
 
 const KEYS: usize = 3000;
 
+/// Only redis-server itself can say that it loads the files: what else reads them is ours.
 #[tokio::test]
 async fn the_files_of_a_backup_load_in_a_fresh_redis_server_with_the_right_keys() -> Result<()> {
     let kun = Standalone::start().await?;
@@ -44,6 +45,7 @@ async fn the_files_of_a_backup_load_in_a_fresh_redis_server_with_the_right_keys(
     Ok(())
 }
 
+/// Only here a worker runs as a pod that deletes on a real folder, with a cluster and without one.
 #[tokio::test]
 async fn a_deleted_backup_takes_its_files_along_if_that_was_asked_for_also_when_its_cluster_is_gone() -> Result<()> {
     let kun = Standalone::start().await?;

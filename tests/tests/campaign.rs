@@ -50,17 +50,20 @@ const REPLICAS: u16 = 1;
 /// After so many seconds its nodes give each other up: blows that hold a member are to last longer now and then.
 const NODE_TIMEOUT: u64 = 2;
 
+/// Only the whole system has the moments that nobody thought of. What is synced at each write outlives all of them.
 #[tokio::test]
 async fn random_blows_lose_nothing_that_a_file_synced_at_each_write_keeps() -> Result<()> {
     campaigns(Keeps::Always, &[22], 2).await?;
     campaigns(Keeps::NoVolume, &[], 2).await
 }
 
+/// The same where the disk may lack a second, which only real servers do.
 #[tokio::test]
 async fn random_blows_lose_nothing_that_a_file_synced_each_second_keeps() -> Result<()> {
     campaigns(Keeps::EverySec, &[20], 1).await
 }
 
+/// The same where no file has it: the copies in the memory of other processes are all there is.
 #[tokio::test]
 async fn random_blows_lose_nothing_but_what_no_file_keeps() -> Result<()> {
     campaigns(Keeps::Off, &[7], 2).await?;

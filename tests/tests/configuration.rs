@@ -186,6 +186,7 @@ fn spoil(dir: &Path) -> Result<()> {
     anyhow::bail!("no append-only file in {}", dir.display())
 }
 
+/// Only here the words of a real engine go by its agent and the controller to where a person looks.
 #[tokio::test]
 async fn a_server_that_does_not_stay_up_is_degraded_with_its_last_words() -> Result<()> {
     let fixture = Fixture::start(3, 1, &json!({})).await?;

@@ -60,6 +60,8 @@ async fn a_primary_that_hangs_beside_a_replica_left_behind_is_waited_for_and_tha
     keeps_its_role(fixture, &pair).await
 }
 
+/// A person's order goes by admission, which refuses it in the wrong mode, to the member whose agent holds it back: only all of them
+/// together let it through.
 #[tokio::test]
 async fn a_copy_that_is_not_whole_is_promoted_on_an_order_that_accepts_the_loss() -> Result<()> {
     let fixture = Fixture::start(3, 1, &spec()).await?;

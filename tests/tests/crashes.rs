@@ -60,6 +60,7 @@ async fn die_after_each_write(kun: &mut Standalone, shards: u16) -> Result<u32> 
     anyhow::bail!("not Ready after {MOST_WRITES} writes:\n{}", kun.log_tail())
 }
 
+/// Only a process that really dies shows that nothing leans on its memory.
 #[tokio::test]
 async fn a_create_that_dies_after_each_api_write_ends_like_an_undisturbed_one() -> Result<()> {
     let mut kun = Standalone::start_with(&["--roles", "apiserver,webhook,node"], &[]).await?;
@@ -74,6 +75,7 @@ async fn a_create_that_dies_after_each_api_write_ends_like_an_undisturbed_one() 
     story::settled(&kun.kubectl(), Shape { shards: 3, replicas: 1 }, async || Ok(None)).await
 }
 
+/// The same while slots move under a writer, so that a death in the middle of a slot has keys to lose.
 #[tokio::test]
 async fn a_scale_out_that_dies_after_each_api_write_loses_nothing() -> Result<()> {
     let mut fixture = Fixture::start(3, 1, &json!({})).await?;

@@ -54,6 +54,7 @@ async fn logged(kun: &Standalone, text: &str, times: usize) -> Result<()> {
     Ok(())
 }
 
+/// Only the files of a server that runs show that nothing secret gets there on any way.
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_rotated_while_it_serves_and_the_file_and_its_backups_never_hold_what_is_secret() -> Result<()> {
     let folder = tempfile::tempdir()?;
@@ -116,6 +117,7 @@ async fn keys_are_rotated_while_it_serves_and_the_file_and_its_backups_never_hol
     Ok(())
 }
 
+/// Only the program itself shows what a person reads who starts it with a wrong file.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_at_start_is_refused_with_file_and_field_and_without_the_secret() -> Result<()> {
     let folder = tempfile::tempdir()?;

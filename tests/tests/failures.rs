@@ -11,6 +11,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use tests::{fixture::Fixture, kubectl::waiting};
 
+/// The agent asks, Redis elects and the controller tells: only together they make a former primary a replica.
 #[tokio::test]
 async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
     let fixture = Fixture::start(3, 1, &json!({})).await?;
@@ -30,6 +31,7 @@ async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
     Ok(())
 }
 
+/// Only real gossip shows how a cluster finds itself in which no table has an address that is right.
 #[tokio::test]
 async fn all_pods_at_once_get_new_addresses_and_the_cluster_finds_itself_again() -> Result<()> {
     let mut fixture = Fixture::start(3, 1, &json!({})).await?;
@@ -51,6 +53,7 @@ async fn all_pods_at_once_get_new_addresses_and_the_cluster_finds_itself_again()
     Ok(())
 }
 
+/// Only real processes outlive their parent, and are known again by the next one or not.
 #[tokio::test]
 async fn pods_serve_on_while_kun_is_dead_and_the_next_start_takes_the_same_processes_over() -> Result<()> {
     let mut fixture = Fixture::start(3, 1, &json!({})).await?;
@@ -69,6 +72,7 @@ async fn pods_serve_on_while_kun_is_dead_and_the_next_start_takes_the_same_proce
     Ok(())
 }
 
+/// Only here all end in their order, kun last, and begin from what that left.
 #[tokio::test]
 async fn a_clean_stop_and_start_keeps_the_data() -> Result<()> {
     let mut fixture = Fixture::start(3, 1, &json!({})).await?;

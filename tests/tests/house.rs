@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, reason = "a test ends where something it needs is missing")]
 
 mod tables;
+mod whole;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -19,6 +19,7 @@ fn alone(folder: &Path, words: &[&str]) -> Result<Output> {
     command.arg(folder).args(words).output().context("run chroot")
 }
 
+/// Only a root without any library shows that the program needs none.
 #[test]
 fn the_agent_runs_in_an_image_that_has_no_library_of_its_own() -> Result<()> {
     let folder = tempfile::tempdir()?;

@@ -14,6 +14,7 @@ use tests::{
 
 const KEYS: usize = 500;
 
+/// Admission counts volumes, the status tells them, and members come back on them: only the whole system has all three.
 #[tokio::test]
 async fn slots_that_a_smaller_cluster_leaves_behind_are_told_and_come_back() -> Result<()> {
     let fixture = Fixture::idle(Standalone::start().await?, 5, 0, &json!({})).await?;

@@ -23,6 +23,7 @@ const HOLDER: &str = "KUN_TEST_HOLDS_A_CLUSTER";
 /// Longest time that process lives if nobody kills it.
 const HELD: Duration = Duration::from_secs(600);
 
+/// Only a killed test shows that none of the many processes of its cluster stays.
 #[test]
 fn a_cluster_ends_with_its_test_even_if_that_is_killed() -> Result<()> {
     let name = "a_cluster_ends_with_its_test_even_if_that_is_killed";

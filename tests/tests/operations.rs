@@ -36,6 +36,7 @@ async fn verify_planned(fixture: Fixture, moves: usize) -> Result<()> {
     Ok(())
 }
 
+/// Only here Redis' own votes decide under a writer, and status, scale and endpoints have to follow them.
 #[tokio::test]
 async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_primary() -> Result<()> {
     let fixture = under_writes_that_wait(&soon_again()).await?;
@@ -104,6 +105,7 @@ async fn the_role_goes_back_and_forth_in_one_shard_and_each_time_it_is_one_real_
     verify_planned(fixture, 4).await
 }
 
+/// Only pods that really go and come give a writer every moment between.
 #[tokio::test]
 async fn a_rolling_restart_replaces_every_pod_replicas_first_and_loses_nothing() -> Result<()> {
     // Nobody is given up here: only a hand-over can make another member the primary.
@@ -126,6 +128,7 @@ async fn a_rolling_restart_replaces_every_pod_replicas_first_and_loses_nothing()
     Ok(())
 }
 
+/// Only here whole copies are made beside a writer, in pods that come and go.
 #[tokio::test]
 async fn replicas_are_added_and_taken_away_without_touching_the_primaries() -> Result<()> {
     let fixture = Fixture::start(3, 0, &json!({})).await?;
@@ -144,6 +147,7 @@ async fn replicas_are_added_and_taken_away_without_touching_the_primaries() -> R
     Ok(())
 }
 
+/// Only here new shards get pods, slots and keys under a writer, and give all of it back.
 #[tokio::test]
 async fn shards_go_from_three_to_five_and_back_under_load() -> Result<()> {
     let fixture = under_writes_that_wait(&json!({"failover": {"nodeTimeout": "60s"}})).await?;
@@ -157,6 +161,7 @@ async fn shards_go_from_three_to_five_and_back_under_load() -> Result<()> {
     Ok(())
 }
 
+/// Only here two clusters have their children, volumes and passwords in one store, beside collectors that delete.
 #[tokio::test]
 async fn deletion_takes_the_children_away_and_leaves_other_clusters_alone() -> Result<()> {
     let fixture = Fixture::start(3, 0, &json!({"storage": {"size": "1Gi", "retain": "Retain"}})).await?;

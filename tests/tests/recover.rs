@@ -74,6 +74,7 @@ async fn held(fixture: &Fixture, reason: &str) -> Result<()> {
     Ok(())
 }
 
+/// Only here the object of a cluster is gone while its pods serve and a writer writes.
 #[tokio::test]
 async fn a_lost_object_costs_nothing_and_comes_back_as_it_was() -> Result<()> {
     let mut fixture = Fixture::start(3, 1, &json!({})).await?;

@@ -70,6 +70,7 @@ impl Informer {
     }
 }
 
+/// Only an informer that really resumes shows that a restore does not deceive it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_informer_lives_through_a_restore_and_ends_with_what_is_there() -> Result<()> {
     let mut kun = Standalone::start_with(&["--roles", "apiserver"], &[]).await?;
@@ -122,6 +123,7 @@ fn certificates(folder: &Path) -> Result<(etcd::TlsFiles, [PathBuf; 2])> {
     Ok((files, [write("kun.pem", &client.certificate_pem)?, write("kun.key", &client.key_pem)?]))
 }
 
+/// Only two processes show that neither knows what the other did but by way of etcd.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_kun_on_one_etcd_are_one_api() -> Result<()> {
     let Some(binary) = etcd::binary() else { return Ok(()) };

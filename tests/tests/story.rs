@@ -19,6 +19,7 @@ impl Listener for Quiet {
     }
 }
 
+/// Only here everything that a user does in the first hour is done in one go, by kubectl.
 #[tokio::test]
 async fn the_first_hour_with_kun_goes_well_and_loses_nothing() -> anyhow::Result<()> {
     let outcome = story::run(&mut Quiet).await?;

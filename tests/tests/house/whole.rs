@@ -1,0 +1,49 @@
+//! What a test of the whole system is for is said where it is.
+
+use super::{root, rust_files};
+
+/// Programs of one crate, or of one Redis: what they show is shown nowhere else more cheaply by their place already.
+const OTHERS: [&str; 4] = ["chart.rs", "house.rs", "main.rs", "steps.rs"];
+
+/// These cost most, so what something cheaper can show is not shown here.
+#[test]
+fn every_test_of_the_whole_system_says_what_only_it_can_show() {
+    let top = root().join("tests/tests");
+    let is_whole = |file: &std::path::PathBuf| {
+        let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let folder = file.parent().expect("a folder");
+        folder == top.join("installed") || (folder == top && !OTHERS.contains(&name))
+    };
+    let silent = |file: std::path::PathBuf| {
+        let text = std::fs::read_to_string(&file).expect("source");
+        without_doc(&text).into_iter().map(move |name| format!("{}: {name}", file.display())).collect::<Vec<_>>()
+    };
+    let silent: Vec<String> = rust_files(&top).into_iter().filter(is_whole).flat_map(silent).collect();
+    assert_eq!(silent, Vec::<String>::new());
+}
+
+#[test]
+fn a_test_or_a_scenario_without_a_word_is_found() {
+    let text = "/// Told.\n#[tokio::test]\nasync fn told() {}\n\n#[test]\nfn silent() {}\n\nfn other() {}\n\n\
+                pub(crate) async fn scenario(installed: &Installed) {}\n";
+    assert_eq!(without_doc(text), ["fn silent() {}", "pub(crate) async fn scenario(installed: &Installed) {}"]);
+}
+
+/// The first lines of tests and scenarios above which nothing is said.
+fn without_doc(text: &str) -> Vec<&str> {
+    let (mut is_told, mut is_test, mut silent) = (false, false, Vec::new());
+    for line in text.lines() {
+        if line.starts_with("///") {
+            is_told = true;
+        } else if line.starts_with("#[") {
+            is_test |= line.ends_with("test]");
+        } else {
+            let is_scenario = line.starts_with("pub(crate) async fn") && line.contains("(installed: &Installed)");
+            if (is_test || is_scenario) && !is_told {
+                silent.push(line);
+            }
+            (is_told, is_test) = (false, false);
+        }
+    }
+    silent
+}
