@@ -4,12 +4,13 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    net::{IpAddr, SocketAddr},
     path::Path,
     process::Stdio,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use resp::{ClusterClient, Connection, Options, Outcome};
 use serde_json::json;
 use tests::{fixture::Fixture, kubectl::waiting, oracle, standalone::Standalone};
@@ -36,7 +37,7 @@ async fn the_files_of_a_backup_load_in_a_fresh_redis_server_with_the_right_keys(
     for (index, artifact) in artifacts.iter().enumerate() {
         let file = find(&folder, artifact["file"].as_str().context("file")?).context("artifact on disk")?;
         assert_eq!(artifact["bytes"], json!(fs::metadata(&file)?.len()));
-        let keys = restore(&file, index).await?;
+        let keys = restore(&fixture.kun, &file, index).await?;
         assert_eq!(artifact["keys"], json!(keys.len()), "keys of shard {index}");
         found.extend(keys.into_iter().filter(|key| key.starts_with("backup:")));
     }
@@ -107,7 +108,7 @@ async fn replicas_have_it_all(fixture: &Fixture) -> Result<()> {
     let mut written = BTreeMap::new();
     let mut replicas = Vec::new();
     for address in fixture.addresses().await?.into_values() {
-        let mut node = Connection::open(&Options::new(address).credentials(credentials.clone())).await?;
+        let mut node = oracle::open(address, &credentials).await?;
         let told = node.info(&["replication"]).await?;
         if told.get("role") == Some("master") {
             let name = told.get("master_replid").context("master_replid")?.to_owned();
@@ -145,13 +146,16 @@ fn find(folder: &Path, name: &str) -> Option<std::path::PathBuf> {
     None
 }
 
-/// Loads an RDB file in a fresh redis-server and returns all keys.
-async fn restore(file: &Path, index: usize) -> Result<Vec<String>> {
+/// Loads an RDB file in a fresh redis-server and returns all keys. The server is where nobody else is: beyond the pods of this test's network.
+async fn restore(kun: &Standalone, file: &Path, index: usize) -> Result<Vec<String>> {
     let folder = tempfile::tempdir()?;
     fs::copy(file, folder.path().join("dump.rdb"))?;
-    let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+    let IpAddr::V4(network) = kun.listen().ip() else { bail!("a network of tests is one of IPv4") };
+    let [first, second, ..] = network.octets();
+    let address = SocketAddr::from(([first, second, 255, u8::try_from(index + 1)?], 6379));
     let mut server = Command::new("redis-server")
-        .args(["--port", &address.port().to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+        .args(["--port", "6379", "--bind", &address.ip().to_string(), "--protected-mode", "no"])
+        .args(["--save", "", "--appendonly", "no"])
         .arg("--dir")
         .arg(folder.path())
         .stdout(Stdio::null())

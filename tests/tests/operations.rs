@@ -4,7 +4,6 @@
 use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context, Result, ensure};
-use resp::{Connection, Options};
 use serde_json::{Value, json};
 use tests::{
     fixture::{Fixture, node_timeout},
@@ -82,7 +81,7 @@ async fn pushes(fixture: &Fixture) -> Result<u64> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
     let mut calls = 0;
     for address in fixture.addresses().await?.into_values() {
-        let mut node = Connection::open(&Options::new(address).credentials(credentials.clone())).await?;
+        let mut node = oracle::open(address, &credentials).await?;
         let stats = node.info(&["commandstats"]).await?;
         let published = stats.get("cmdstat_publish").and_then(|stat| stat.split(',').next()?.strip_prefix("calls="));
         calls += published.map_or(Ok(0), str::parse::<u64>)?;
