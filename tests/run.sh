@@ -27,10 +27,14 @@ build() {
     cluster=$!
     set +m
     # Phases that end after the one that failed are of a run that failed, too.
-    trap 'kill -- "-$cluster" 2>/dev/null || true; rm -f target/test/phases' EXIT
+    trap 'end_cluster; rm -f target/test/phases' EXIT
     tests/build.sh
     wait "$cluster"
     trap - EXIT
 }
+
+# Once it has ended, its number may be that of somebody else's group.
+# shellcheck disable=SC2317,SC2329 # The trap calls it.
+end_cluster() { if [[ $'\n'"$(jobs -rp)"$'\n' == *$'\n'"$cluster"$'\n'* ]]; then kill -- "-$cluster" 2>/dev/null || true; fi; }
 
 main "$@"
