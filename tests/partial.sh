@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Sourced by whatever makes something that others rely on by its name. It is made beside its place, and gets its name when it is whole
 # and on the disk; what is to go loses its name first. So what has its name is whole, at whatever moment somebody was killed.
+. "$(dirname "${BASH_SOURCE[0]}")/places.sh"
 
 # begin_partial FOLDER: a new folder in it, as `partial`, which is removed when the script ends. Whoever makes one holds its lock.
 begin_partial() {

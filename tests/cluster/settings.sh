@@ -2,8 +2,9 @@
 # Sourced by the scripts of the cluster: where its files are and which addresses it has. CLUSTER is its number, 0 to 15; each
 # has 1/16 of 198.18.0.0/15, which is nobody's on the Internet, and a lock that is held as long as it runs.
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
-# Not in the user's cache folder: that may be deleted at any time.
-STATES="${KUN_STATE:-${KUN_CACHE:-${XDG_STATE_HOME:-$HOME/.local/state}/kun}/clusters}"
+. "$HERE/../places.sh"
+# Not in the cache, wherever that is: it may be deleted at any time.
+STATES="${KUN_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/kun/clusters}"
 CLUSTERS=16
 # As many as have a network of pods.
 MOST_NODES=7
