@@ -23,7 +23,10 @@ has_room() {
 # remove_left PLACE. A run is there as long as a process has its folder as TMPDIR; one that begins has none for a moment.
 remove_left() {
     local folder users
-    find "$1" -maxdepth 1 -type d -name 'kun-tests.*' -user "$(id -u)" -mmin +1 -print0 2>/dev/null | while read -r -d '' folder; do
+    # There may be no such place.
+    {
+        find "$1" -maxdepth 1 -type d -name 'kun-tests.*' -user "$(id -u)" -mmin +1 -print0 2>/dev/null || true
+    } | while read -r -d '' folder; do
         # It fails where a process has ended since, whatever it finds.
         users="$(grep -lszxF "TMPDIR=$folder" /proc/[0-9]*/environ || true)"
         [ -n "$users" ] || rm -rf "$folder"
