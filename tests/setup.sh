@@ -10,10 +10,11 @@ NODE="containerd=containerd ctr=containerd runc=runc iptables=iptables nft=nftab
     unshare=util-linux nsenter=util-linux flock=util-linux openssl=openssl curl=curl strip=binutils
     /usr/lib/cni/bridge=containernetworking-plugins"
 
-# unfinished PACKAGE: an installation that was killed has left it unpacked, but not configured, perhaps without its libraries.
+# unfinished PACKAGE: an installation that was killed has left it unpacked, but not configured, perhaps without its libraries. The first
+# letter says what is wanted (to install, hold or remove it), the second one what there is.
 unfinished() {
     case "$(dpkg-query --show --showformat='${db:Status-Abbrev}' "$1" 2>/dev/null || true)" in
-    "" | ii* | rc* | un*) return 1 ;;
+    "" | ?i* | ?c* | ?n*) return 1 ;;
     esac
 }
 
