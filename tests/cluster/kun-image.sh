@@ -36,5 +36,7 @@ if [ ! -e "$out" ]; then
     mv -T "$work/image.tar" "$out"
 fi
 touch "$out"
-find "$folder" -name 'kun-*.tar' -printf '%T@ %p\n' | sort -rn | tail -n "+$((KEPT + 1))" | cut -d' ' -f2- | xargs -r rm -f
+# Others make theirs in folders beside it, and may throw one away at this moment.
+{ find "$folder" -maxdepth 1 -name 'kun-*.tar' -printf '%T@ %p\n' 2>/dev/null || true; } |
+    sort -rn | tail -n "+$((KEPT + 1))" | cut -d' ' -f2- | xargs -r rm -f
 echo "$out"
