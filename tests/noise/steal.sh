@@ -5,11 +5,17 @@
 # usage: steal.sh SEED PID DONE
 set -euo pipefail
 
+# Those this process may run on, one a line: in a container not all that there are.
+processors() {
+    sed -n 's/^Cpus_allowed_list:\s*//p' /proc/self/status | tr ',' '\n' |
+        while IFS=- read -r first last; do seq "$first" "${last:-$first}"; done
+}
+
 RANDOM=$(($1 + 7))
 end=$((SECONDS + 5400))
 while [ "$SECONDS" -lt "$end" ] && kill -0 "$2" 2>/dev/null; do
     millis=$((1000 + RANDOM % 2000)) pause=$((3 + RANDOM % 15)) thieves=() taken=1
-    for processor in $(seq 0 $(($(nproc --all) - 1))); do
+    for processor in $(processors); do
         # It ends by itself: who would end it gets no processor either.
         # shellcheck disable=SC2016 # It computes there.
         chrt --fifo 50 taskset --cpu-list "$processor" bash -c \
