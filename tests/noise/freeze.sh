@@ -4,6 +4,8 @@
 # usage: freeze.sh FOLDER SEED PID DONE
 set -euo pipefail
 
+# It is there only in what is mounted on the folder: the folder alone lies in the machine's own file system.
+inside="$1/tmp"
 RANDOM="$2"
 end=$((SECONDS + 5400))
 while [ "$SECONDS" -lt "$end" ] && kill -0 "$3" 2>/dev/null && mountpoint -q "$1"; do
@@ -13,16 +15,16 @@ while [ "$SECONDS" -lt "$end" ] && kill -0 "$3" 2>/dev/null && mountpoint -q "$1
     (
         trap '' TERM
         sleep "$length"
-        fsfreeze --unfreeze "$1" 2>/dev/null || true
+        fsfreeze --unfreeze "$inside" 2>/dev/null || true
     ) &
     thaw=$!
     begin="${EPOCHREALTIME/[.,]/}"
-    if fsfreeze --freeze "$1" 2>/dev/null; then
+    if fsfreeze --freeze "$inside" 2>/dev/null; then
         wait "$thaw"
         echo $(((${EPOCHREALTIME/[.,]/} - begin) / 1000)) >>"$4"
     fi
     wait "$thaw"
     # The thaw may have come before the freeze.
-    fsfreeze --unfreeze "$1" 2>/dev/null || true
+    fsfreeze --unfreeze "$inside" 2>/dev/null || true
     sleep "$pause"
 done

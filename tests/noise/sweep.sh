@@ -6,7 +6,7 @@ set -euo pipefail
 for folder in /var/tmp/kun-noise.*; do
     [ -d "$folder" ] && [ "$(id -u)" = 0 ] || continue
     # A run that goes on has lost one of its freezes.
-    fsfreeze --unfreeze "$folder/disk" 2>/dev/null || true
+    fsfreeze --unfreeze "$folder/disk/tmp" 2>/dev/null || true
     (
         exec 5<"$folder"
         # What was killed ends as soon as it is thawed.

@@ -35,9 +35,10 @@ main() {
     mkfs.ext4 -q "$work/disk.img"
     mkdir "$work/disk"
     mount -o loop "$work/disk.img" "$work/disk"
-    fsfreeze --freeze "$work/disk"
-    fsfreeze --unfreeze "$work/disk"
+    # What is frozen and thawed is always this, or it might be what the disk is mounted on.
     mkdir "$work/disk/tmp"
+    fsfreeze --freeze "$work/disk/tmp"
+    fsfreeze --unfreeze "$work/disk/tmp"
     touch "$work/freezes" "$work/steals"
     "$here/freeze.sh" "$work/disk" "$seed" $$ "$work/freezes" &
     "$here/steal.sh" "$seed" $$ "$work/steals" &
@@ -70,7 +71,7 @@ end() {
     wait 2>/dev/null || true
     # A freeze that was under way may come after a thaw.
     for _ in 1 2 3 4 5; do
-        fsfreeze --unfreeze "$work/disk" 2>/dev/null || true
+        fsfreeze --unfreeze "$work/disk/tmp" 2>/dev/null || true
         umount "$work/disk" 2>/dev/null && break
         sleep 1
     done
