@@ -3,8 +3,14 @@
 # nobody can end before. Whoever uses one of the folders holds its lock.
 set -euo pipefail
 
+# is_ours FOLDER: everybody may write into /var/tmp, and root is about to thaw, unmount and remove what is there.
+is_ours() { [ -d "$1" ] && [ ! -L "$1" ] && [ -O "$1" ]; }
+
+[ "$(id -u)" = 0 ] || exit 0
 for folder in /var/tmp/kun-noise.*; do
-    [ -d "$folder" ] && [ "$(id -u)" = 0 ] || continue
+    is_ours "$folder" || continue
+    # Who was killed early has left no disk.
+    [ ! -e "$folder/disk" ] || is_ours "$folder/disk" || continue
     # A run that goes on has lost one of its freezes.
     fsfreeze --unfreeze "$folder/disk/tmp" 2>/dev/null || true
     (
