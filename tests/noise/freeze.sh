@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Freezes a file system for one to four seconds, again and again: who writes or syncs waits. A line of DONE says for how many
-# milliseconds. Ends with the file system or the process that is named, or after an hour and a half.
+# milliseconds. Ends with the file system or the process that is named, or after twelve hours.
 # usage: freeze.sh FOLDER SEED PID DONE
 set -euo pipefail
 
 # It is there only in what is mounted on the folder: the folder alone lies in the machine's own file system.
 inside="$1/tmp"
 RANDOM="$2"
-end=$((SECONDS + 5400))
+# The longest soak; the process's number may be somebody else's by then.
+end=$((SECONDS + 12 * 3600))
 while [ "$SECONDS" -lt "$end" ] && kill -0 "$3" 2>/dev/null && mountpoint -q "$1"; do
     # Drawn here: another shell would draw by a seed of its own.
     length="$((1 + RANDOM % 3)).$((RANDOM % 10))" pause=$((4 + RANDOM % 20))

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Takes every processor for one to three seconds, again and again, by threads of a real-time class: what is left to others is what
-# the kernel keeps for them, a twentieth. A line of DONE says for how many milliseconds. Ends with the process that is named, or after an
-# hour and a half.
+# the kernel keeps for them, a twentieth. A line of DONE says for how many milliseconds. Ends with the process that is named, or after
+# twelve hours.
 # usage: steal.sh SEED PID DONE
 set -euo pipefail
 
@@ -12,7 +12,8 @@ processors() {
 }
 
 RANDOM=$(($1 + 7))
-end=$((SECONDS + 5400))
+# The longest soak; the process's number may be somebody else's by then.
+end=$((SECONDS + 12 * 3600))
 while [ "$SECONDS" -lt "$end" ] && kill -0 "$2" 2>/dev/null; do
     millis=$((1000 + RANDOM % 2000)) pause=$((3 + RANDOM % 15)) thieves=() taken=1
     for processor in $(processors); do

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs a command on a machine that stands still now and then, as others' machines do: for seconds no file is written or synced, and
 # for seconds both processors do something else. What fails here and not elsewhere is a test that asks how long something takes. The last
-# line says how much of that there was; without any of it the run has failed.
+# line says how much of that there was; without any of it, or where it ended before the command, the run has failed.
 # usage: [NOISE_SEED=1] under.sh COMMAND [ARGUMENT...]
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
@@ -40,19 +40,41 @@ main() {
     fsfreeze --freeze "$work/disk/tmp"
     fsfreeze --unfreeze "$work/disk/tmp"
     touch "$work/freezes" "$work/steals"
-    "$here/freeze.sh" "$work/disk" "$seed" $$ "$work/freezes" &
-    "$here/steal.sh" "$seed" $$ "$work/steals" &
+    when_it_works "$here/freeze.sh" "$work/disk" "$seed" $$ "$work/freezes" &
+    when_it_works "$here/steal.sh" "$seed" $$ "$work/steals" &
     echo "noise: seed $seed" >&2
     local status=0
-    TMPDIR="$work/disk/tmp" KUN_STATE="$work/disk/clusters" KUN_STRETCH="$STRETCH" "$@" || status=$?
+    (
+        echo "$BASHPID" >"$work/command"
+        TMPDIR="$work/disk/tmp" KUN_STATE="$work/disk/clusters" KUN_STRETCH="$STRETCH" exec "$@"
+    ) || status=$?
+    # Before anything else ends them.
+    noises="$(jobs -rp | wc -l)"
     tell || { [ "$status" != 0 ] || status=1; }
     exit "$status"
+}
+
+# when_it_works NOISE ARGUMENT...: begins when the command has started something. Before that it may wait for another run on this machine to
+# end, which is not to be disturbed.
+when_it_works() {
+    # Ctrl-C is for the command: the noise goes on until that has ended.
+    trap '' INT
+    local command
+    until command="$(cat "$work/command" 2>/dev/null)" && [ -n "$(cat "/proc/$command/task/"*/children 2>/dev/null)" ]; do
+        kill -0 $$ 2>/dev/null || exit 0
+        sleep 0.2
+    done
+    exec "$@"
 }
 
 tell() {
     local file
     printf 'noise: seed %s; the file system stood still %s, the processors %s\n' \
         "$seed" "$(sum "$work/freezes")" "$(sum "$work/steals")" >&2
+    [ "$noises" = 2 ] || {
+        echo "noise: the noise ended before the command did: what ran since then ran on a quiet machine" >&2
+        return 1
+    }
     for file in freezes steals; do
         [ -s "$work/$file" ] || {
             echo "noise: the noise never ran ($file: 0): nothing is known of a machine that stands still" >&2
