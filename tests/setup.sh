@@ -2,6 +2,7 @@
 # Installs what the targets of the Makefile need, or says exactly what is missing and how to get it.
 # usage: tests/setup.sh [redis] [kubectl] [node] [cross-arm64] [cross-amd64]
 set -euo pipefail
+. "$(dirname "$0")/locks.sh"
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
@@ -31,12 +32,15 @@ forbid_services() {
     trap 'rm -f "$POLICY"' EXIT
 }
 
-# One at a time, of all checkouts.
+# One at a time, of all checkouts. Half an hour: what is installed is some tens of megabytes, and each of its downloads may be tried anew.
 take_turn() {
-    if have flock && mkdir -p /run/lock; then
-        exec 8>/run/lock/kun-setup
-        flock 8
-    fi
+    have flock || return 0
+    make_lock /run/lock/kun-setup
+    exec 8>/run/lock/kun-setup
+    flock --timeout 1800 8 || {
+        echo "setup.sh: somebody who installs packages has held /run/lock/kun-setup for half an hour" >&2
+        exit 1
+    }
 }
 
 # Somebody else who installs is waited for.

@@ -45,6 +45,7 @@ keep_logs() {
 
 # Whoever still held it has ended, or will not end.
 take_lock() {
+    make_lock "$LOCK"
     exec 9<>"$LOCK"
     flock --timeout 10 9 || {
         echo "down.sh: somebody starts cluster $CLUSTER right now" >&2

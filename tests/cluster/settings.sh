@@ -3,6 +3,7 @@
 # has 1/16 of 198.18.0.0/15, which is nobody's on the Internet, and a lock that is held as long as it runs.
 HERE="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 . "$HERE/../places.sh"
+. "$HERE/../locks.sh"
 # Not in the cache, wherever that is: it may be deleted at any time.
 STATES="${KUN_STATE:-${XDG_STATE_HOME:-$HOME/.local/state}/kun/clusters}"
 CLUSTERS=16
@@ -40,8 +41,9 @@ settle() {
 # where locks are, and the state is removed by root.
 read_state() {
     [ -s "$LOCK" ] || return 1
-    if [ ! -O "$LOCK" ] || [[ "$(cat "$LOCK")" != /*/"$CLUSTER" ]]; then
-        echo "$LOCK is not a lock of ours" >&2
+    is_our_lock "$LOCK" || exit 1
+    if [[ "$(cat "$LOCK")" != /*/"$CLUSTER" ]]; then
+        echo "$LOCK does not say where a state is" >&2
         exit 1
     fi
     STATE="$(cat "$LOCK")"
@@ -66,7 +68,7 @@ node_pods() { echo "$PODS_PREFIX.$((PODS_THIRD + $1)).0/24"; }
 # of a cluster, the file says where its state is: for whoever comes after a crash.
 claim() {
     settle "$1"
-    mkdir -p "$(dirname "$LOCK")"
+    make_lock "$LOCK" || return 1
     exec 9<>"$LOCK"
     flock --nonblock 9
 }
