@@ -2,15 +2,15 @@
 # Sourced by the scripts of the cluster: its control groups, of version 1. They lie below the group of whoever starts it, in
 # every hierarchy, and STATE/groups says where.
 
-# The caller's own group in each hierarchy, one folder a line. In a container the hierarchy may begin at that group.
-own_groups() {
+# groups_of PROCESS|self: its group in each hierarchy, one folder a line. In a container the hierarchy may begin at that group.
+groups_of() {
     local controllers path folder
     # A copy: the file changes while its reader is moved.
     while IFS=: read -r _ controllers path; do
         folder="/sys/fs/cgroup/${controllers#name=}"
         [ -n "$controllers" ] && [ -d "$folder" ] || continue
         if [ -d "$folder${path%/}" ]; then echo "$folder${path%/}"; else echo "$folder"; fi
-    done <<<"$(cat /proc/self/cgroup)"
+    done <<<"$(cat "/proc/$1/cgroup")"
 }
 
 # make_group GROUP. A new cpuset takes nobody in before it has processors and memory of its own.

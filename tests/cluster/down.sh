@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ends a cluster and removes what it left, also after a crash; does nothing where there is none.
+# Ends a cluster and removes what it left, also after a crash, or when its state was deleted; does nothing where there is none.
 # usage: [CLUSTER=0..15] down.sh
 set -euo pipefail
 . "$(dirname "$0")/settings.sh"
@@ -9,6 +9,7 @@ main() {
     settle "${CLUSTER:-0}"
     # A machine that starts again may have lost its locks, but not the state: its keys would be taken for those of the next one.
     read_state || [ -e "$STATE" ] || exit 0
+    if [ ! -e "$STATE/groups" ] || [ ! -e "$STATE/first.pid" ]; then recover; fi
     if [ -e "$STATE/groups" ]; then thaw; fi
     end_processes
     if [ "${1:-}" != --claimed ]; then take_lock; fi
@@ -18,6 +19,24 @@ main() {
     if [ -n "${KUN_KEEP:-}" ]; then keep_logs; fi
     rm -rf "$STATE"
     : >"$LOCK"
+}
+
+# What follows needs of a state that somebody has deleted: which process is the first one, and below which groups its own lie.
+recover() {
+    local pid
+    pid="$(holder)"
+    [ -n "$pid" ] || return 0
+    (umask 077 && mkdir -p "$STATE")
+    echo "$pid" >"$STATE/first.pid"
+    groups_of "$pid" | sed "s|/$GROUP\$||" >"$STATE/groups"
+}
+
+# Of those that hold the lock the one that is the first in its namespace.
+holder() {
+    local process
+    for process in /proc/[0-9]*; do
+        if [ "$process/fd/9" -ef "$LOCK" ] && grep -qs $'^NSpid:.*\t1$' "$process/status"; then echo "${process#/proc/}"; fi
+    done
 }
 
 # What is frozen cannot be killed.

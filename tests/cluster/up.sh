@@ -66,7 +66,7 @@ make_state() {
     mkdir -p "$STATE/log" "$STATE/kubectl-cache"
     echo "$TOOLS" >"$STATE/tools"
     echo "$IMAGES" >"$STATE/images"
-    own_groups >"$STATE/groups"
+    groups_of self >"$STATE/groups"
     make_group "$GROUP"
 }
 
