@@ -6,6 +6,7 @@ use std::{
 };
 
 use ::tests::writer::Lost;
+use anyhow::{Result, ensure};
 use resp::slot::key_slot;
 use serde_json::{Value, json};
 
@@ -24,6 +25,19 @@ pub(super) enum Keeps {
 }
 
 impl Keeps {
+    const ALL: [Self; 5] = [Self::Always, Self::NoVolume, Self::EverySec, Self::Snapshots, Self::Off];
+
+    /// Whether `MODE` leaves this mode in. A word that is no mode would leave out all of them, and nobody would see that.
+    pub(super) fn is_asked_for(self, mode: Option<&str>) -> Result<bool> {
+        let words = Self::ALL.map(Self::word);
+        ensure!(
+            mode.is_none_or(|mode| words.contains(&mode)),
+            "MODE is one of {words:?}, not {:?}",
+            mode.unwrap_or_default()
+        );
+        Ok(mode.is_none_or(|mode| mode == self.word()))
+    }
+
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Always => "Always",
@@ -147,6 +161,15 @@ mod tests {
 
     fn hit(member: Member, how: How, at: Instant, slots: &[u16]) -> Hit {
         Hit { shard: 0, member, from: at, at, ends: at, until: at, slots: slots.iter().copied().collect(), how }
+    }
+
+    #[test]
+    fn a_word_that_is_no_mode_is_an_error_and_leaves_out_nothing() {
+        let asked = |mode| Keeps::ALL.map(|keeps| keeps.is_asked_for(mode).ok());
+        assert_eq!(asked(None), [Some(true); 5]);
+        assert_eq!(asked(Some("Off")), [Some(false), Some(false), Some(false), Some(false), Some(true)]);
+        assert_eq!(asked(Some("off")), [None; 5]);
+        assert_eq!(asked(Some("")), [None; 5]);
     }
 
     #[test]
