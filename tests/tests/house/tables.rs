@@ -57,7 +57,16 @@ fn lines(table: &str, heading: &str) -> Vec<(usize, String)> {
     let ends = |line: &str| !heading.is_empty() && line.starts_with("## ");
     let lines = text.lines().zip(1..).skip_while(|(line, _)| !line.starts_with(heading)).skip(1);
     let rows = lines.take_while(|(line, _)| !ends(line)).filter(|(line, _)| line.starts_with('|'));
-    rows.map(|(line, number)| (number, line.to_owned())).collect()
+    let rows: Vec<_> = rows.map(|(line, number)| (number, line.to_owned())).collect();
+    // Whoever calls a heading otherwise would take its table from every check.
+    assert!(rows.len() > 2, "{table} has no table below {heading:?}");
+    rows
+}
+
+#[test]
+#[should_panic(expected = "docs/operations.md has no table below \"### Another name\"")]
+fn a_table_whose_heading_is_called_otherwise_is_missed() {
+    lines("docs/operations.md", "### Another name");
 }
 
 #[test]
