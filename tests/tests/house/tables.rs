@@ -84,6 +84,12 @@ fn what_a_table_names_wrongly_is_found() {
     assert_eq!(look_for("`b.rs` shows it, somewhere: `two_one`").functions, Vec::<String>::new());
 }
 
+#[test]
+fn a_test_that_a_macro_makes_is_one() {
+    let text = "fn a_a() {}\n\nbites! {\n    Unique, b_b: history => {\n        let a = c(d, e);\n    };\n    Atomic, f_f: history => g();\n}\n\nfn h_h() {}\n";
+    assert_eq!(functions(text), BTreeSet::from(["a_a", "b_b", "f_f", "h_h"].map(str::to_owned)));
+}
+
 /// The sums at the head of the table of rows are those of the table.
 #[test]
 fn the_table_of_rows_is_counted_rightly() {
@@ -208,12 +214,15 @@ fn spread(name: &str) -> Vec<String> {
     }
 }
 
-/// The names of the functions in a source, and of the test that a program without a harness is.
+/// The names of the functions in a source, of the tests that `bites!` makes, and of the test that a program without a harness is.
 fn functions(text: &str) -> BTreeSet<String> {
+    let bites = text.lines().skip_while(|line| *line != "bites! {").take_while(|line| *line != "}");
+    // `Property, name_of_the_test: history => …`
+    let bite = |line: &str| Some(line.split_once(", ")?.1.split_once(": history =>")?.0.to_owned());
     let rest = |line: &'_ str| {
         let after = |mark: &str| line.split_once(mark).map(|(_, rest)| rest.to_owned());
         after("const NAME: &str = \"").or_else(|| after("fn "))
     };
     let name = |rest: String| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    text.lines().filter_map(rest).map(name).collect()
+    text.lines().filter_map(rest).map(name).chain(bites.filter_map(bite)).collect()
 }
