@@ -88,7 +88,7 @@ fn alone() -> Result<Option<TcpListener>> {
             Err(_) => return Ok(None),
         }
         anyhow::ensure!(
-            begin.elapsed() < 6 * hung::machine(),
+            begin.elapsed() < 6 * hung::machine() * run::soak(),
             "another `make test` runs on this machine, and does not end"
         );
         if !is_told {

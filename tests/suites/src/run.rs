@@ -26,6 +26,8 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(50);
 /// A log is read into memory, and the disk is everybody's. A suite prints a few MiB where much fails.
 const LOG: u64 = 256 << 20;
+/// No longer are limits made: with it an hour is six weeks.
+const MOST_SOAK: u32 = 1000;
 
 /// A suite that has ended.
 #[derive(Debug)]
@@ -162,13 +164,22 @@ fn start(suite: &Suite, expected: Expected, folder: &Path) -> Result<Running> {
         command.arg(format!("--test-threads={threads}"));
     }
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
-    let limit = limit(expected);
+    let limit = limit(expected, soak());
     Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits, limit, forced: None })
 }
 
-/// Twice what it may take, and the longest wait of one test.
-fn limit(expected: Expected) -> Duration {
-    Duration::from_secs(expected.seconds.into()) * 2 * hung::stretch() + hung::machine()
+/// Twice what it may take, as often as its campaigns are run, and the longest wait of one test.
+fn limit(expected: Expected, soak: u32) -> Duration {
+    Duration::from_secs(expected.seconds.into()) * 2 * hung::stretch() * soak + hung::machine()
+}
+
+/// By how much `make soak` lengthens the campaigns; 1 in everyday runs.
+pub(crate) fn soak() -> u32 {
+    factor(std::env::var("KUN_SOAK").ok().as_deref())
+}
+
+fn factor(given: Option<&str>) -> u32 {
+    given.and_then(|text| text.parse().ok()).unwrap_or(1).clamp(1, MOST_SOAK)
 }
 
 /// What there is to say of a suite, if it has ended.
@@ -268,6 +279,15 @@ mod tests {
         assert_eq!(endless(60, LOG), None);
         assert_eq!(endless(61, 0).as_deref(), Some("it hangs: ended by force after 60 s"));
         assert_eq!(endless(1, LOG + 1).as_deref(), Some("it prints without end: ended by force after 256 MiB"));
+    }
+
+    #[test]
+    fn a_suite_of_a_soak_may_take_as_many_times_as_long() {
+        let expected = Expected { seconds: 1400, threads: None, waits: true };
+        let usual = limit(expected, factor(None)) - hung::machine();
+        let of = |given| limit(expected, factor(Some(given))) - hung::machine();
+        assert_eq!([of("1"), of("20"), of("0"), of("many")], [usual, usual * 20, usual, usual]);
+        assert_eq!(of("4000000000"), usual * MOST_SOAK);
     }
 
     #[test]
