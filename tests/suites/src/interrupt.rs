@@ -14,7 +14,10 @@ use tokio::{
     signal::unix::{self, SignalKind, signal},
 };
 
-use crate::processes::{self, Process};
+use crate::{
+    mark::{self, Mark},
+    processes::{self, Process},
+};
 
 /// A signal that ends the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,19 +93,31 @@ pub(crate) fn end_all(groups: &[i32]) -> usize {
         let found = processes::of(all, own, groups);
         found.into_iter().map(|one| one.id).filter(|id| *id != own).collect::<Vec<i32>>()
     };
+    end(|| left(&processes::all())).1
+}
+
+/// Ends what a run whose runner was killed has left. Returns how many there were, and how many of them do not end.
+pub(crate) fn end_left_behind(own: &Mark) -> (usize, usize) {
+    end(|| mark::left_behind(own, &processes::all()))
+}
+
+/// Ends all of these, also those that there are meanwhile, gently and then by force. Returns how many were told to, and how many do not end.
+fn end(left: impl Fn() -> Vec<i32>) -> (usize, usize) {
+    let mut all = BTreeSet::<i32>::new();
     for (signal, limit) in [(Signal::TERM, GRACE), (Signal::KILL, GRACE * hung::stretch())] {
         let begin = Instant::now();
         let mut told = BTreeSet::new();
         while begin.elapsed() < limit {
-            let left = left(&processes::all());
+            let left = left();
             if left.is_empty() {
-                return 0;
+                return (all.len(), 0);
             }
+            all.extend(&left);
             send(left.into_iter().filter(|id| told.insert(*id)), signal);
             thread::sleep(LOOK);
         }
     }
-    left(&processes::all()).len()
+    (all.len(), left().len())
 }
 
 /// Who has ended meanwhile needs no signal.

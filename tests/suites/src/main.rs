@@ -7,6 +7,7 @@
 mod budget;
 mod discover;
 mod interrupt;
+mod mark;
 mod outcome;
 mod processes;
 mod report;
@@ -24,7 +25,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-use crate::{budget::Budget, interrupt::Interrupts, report::Report};
+use crate::{budget::Budget, interrupt::Interrupts, mark::Mark, report::Report};
 
 /// Held by who runs tests. No test has an address of this network.
 const ALONE: &str = "127.83.255.254:8484";
@@ -51,7 +52,12 @@ fn all() -> Result<ExitCode> {
     // An error after the tests would hide what they said.
     let phases = phases_of(&phases)?;
 
-    let _alone = alone()?;
+    let place = env::var(OTHER).unwrap_or_else(|_| ALONE.to_owned());
+    let _alone = alone(&place)?;
+    let mark = Mark::own(&place);
+    if let Some(mark) = &mark {
+        end_left_behind(mark);
+    }
     let folder = Path::new("target/test");
     fs::create_dir_all(folder)?;
     let times = folder.join("times.json");
@@ -59,7 +65,8 @@ fn all() -> Result<ExitCode> {
     let mut interrupts = Interrupts::listen()?;
     let begin = Instant::now();
     let mut ended = Vec::new();
-    let interrupted = run::side_by_side(&suites, &budget, folder, &mut interrupts, |suite| {
+    let place = run::Place { folder, mark: mark.as_ref() };
+    let interrupted = run::side_by_side(&suites, &budget, place, &mut interrupts, |suite| {
         report::one(&suite);
         ended.push(suite);
     })?;
@@ -76,12 +83,11 @@ fn all() -> Result<ExitCode> {
 }
 
 /// Tests have fixed addresses on loopback, so two runs in one network namespace are in each other's way: the later one waits.
-fn alone() -> Result<Option<TcpListener>> {
-    let address = env::var(OTHER).unwrap_or_else(|_| ALONE.to_owned());
+fn alone(address: &str) -> Result<Option<TcpListener>> {
     let begin = Instant::now();
     let mut is_told = false;
     loop {
-        match TcpListener::bind(&address) {
+        match TcpListener::bind(address) {
             Ok(held) => return Ok(Some(held)),
             Err(error) if error.kind() == ErrorKind::AddrInUse => {}
             // No such address here: nobody else has it either.
@@ -96,6 +102,15 @@ fn alone() -> Result<Option<TcpListener>> {
             is_told = true;
         }
         thread::sleep(Duration::from_secs(1));
+    }
+}
+
+/// A runner that was killed ended nothing: its suites and their servers are at the addresses of the tests still.
+fn end_left_behind(own: &Mark) {
+    let (found, left) = interrupt::end_left_behind(own);
+    if found > 0 {
+        let still = if left > 0 { format!("; {left} of them do not end") } else { String::new() };
+        report::say(&format!("a run before this one was killed: {found} processes that it left are ended{still}"));
     }
 }
 

@@ -8,10 +8,26 @@ pub(crate) struct Process {
     pub(crate) id: i32,
     parent: i32,
     group: i32,
+    /// In ticks since the machine was started: an id is given again, an id of one moment is not.
+    pub(crate) begun: u64,
     /// Of processor time, with what its children used that it has waited for.
     ticks: u64,
     /// It ends a cluster and tidies up as soon as the test that started it is gone.
     is_keeper: bool,
+}
+
+impl Process {
+    /// The one of this id, if it has not ended.
+    pub(crate) fn find(id: i32) -> Option<Self> {
+        read(id, &fs::read_to_string(format!("/proc/{id}/stat")).ok()?, "")
+    }
+
+    /// Whether it or what it descends from is a keeper.
+    pub(crate) fn is_kept(&self, all: &[Self]) -> bool {
+        let parent = |one: &&Self| all.iter().find(|other| other.id == one.parent);
+        // A process that was started meanwhile may have the id of one that ended: no chain is longer than there are processes.
+        std::iter::successors(Some(self), parent).take(all.len()).any(|one| one.is_keeper)
+    }
 }
 
 /// The script of a test's cluster.
@@ -37,7 +53,8 @@ fn read(id: i32, stat: &str, command: &str) -> Option<Process> {
     }
     let ticks = fields.get(11..15)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum();
     let (parent, group) = (fields.get(1)?.parse().ok()?, fields.get(2)?.parse().ok()?);
-    Some(Process { id, parent, group, ticks, is_keeper: command.contains(KEEPER) })
+    let begun = fields.get(19)?.parse().ok()?;
+    Some(Process { id, parent, group, begun, ticks, is_keeper: command.contains(KEEPER) })
 }
 
 /// What descends from one of them, or is in one of these groups; a keeper and what is below it is left alone.
@@ -69,7 +86,7 @@ mod tests {
 
     #[test]
     fn what_a_suite_started_is_found_wherever_it_went() {
-        let one = |id, parent, group| Process { id, parent, group, ticks: 0, is_keeper: false };
+        let one = |id, parent, group| Process { id, parent, group, begun: 0, ticks: 0, is_keeper: false };
         let keeper = Process { is_keeper: true, ..one(13, 10, 13) };
         // A suite, its child, one that made a group of its own, a keeper with its child, an orphan, and others.
         let all = [one(14, 12, 14), one(10, 5, 10), one(11, 10, 10), one(12, 11, 12), keeper, one(15, 13, 13)];
@@ -78,12 +95,14 @@ mod tests {
         let ids = |found: Vec<&Process>| found.iter().map(|one| one.id).collect::<Vec<_>>();
         assert_eq!(ids(of(&all, 10, &[10])), [14, 10, 11, 12, 16]);
         assert_eq!(ids(of(&all, 5, &[10])), [14, 10, 11, 12, 16, 5]);
+        let kept = all.iter().filter(|one| one.is_kept(&all));
+        assert_eq!(kept.map(|one| one.id).collect::<Vec<_>>(), [13, 15]);
     }
 
     #[test]
     fn a_process_is_read_whatever_its_name_and_one_that_ended_is_none() {
         let stat = |state: &str| format!("7 (a) R (b) {state} 3 5 1 0 -1 0 0 0 0 0 10 20 30 40 20 0 1 0 9 0 0");
-        let process = |is_keeper| Process { id: 7, parent: 3, group: 5, ticks: 100, is_keeper };
+        let process = |is_keeper| Process { id: 7, parent: 3, group: 5, begun: 9, ticks: 100, is_keeper };
         assert_eq!(read(7, &stat("S"), "redis-server"), Some(process(false)));
         assert_eq!(read(7, &stat("S"), "bash\0/w/tests/cluster/keep.sh\x003"), Some(process(true)));
         assert_eq!(read(7, &stat("Z"), ""), None);

@@ -18,6 +18,7 @@ use crate::{
     budget::{Budget, Expected},
     discover::Suite,
     interrupt::{self, Interrupt, Interrupts},
+    mark::{self, Mark},
     outcome::Outcome,
     processes,
 };
@@ -70,14 +71,23 @@ pub(crate) struct Interrupted {
     pub(crate) processes: usize,
 }
 
+/// Where suites run.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// Of their logs.
+    pub(crate) folder: &'a Path,
+    pub(crate) mark: Option<&'a Mark>,
+}
+
 /// Runs all of them; `tell` hears of each as it ends.
 pub(crate) fn side_by_side(
     suites: &[Suite],
     budget: &Budget,
-    folder: &Path,
+    place: Place<'_>,
     interrupts: &mut Interrupts,
     mut tell: impl FnMut(Ended),
 ) -> Result<Option<Interrupted>> {
+    let folder = place.folder;
     let mut left: Vec<&Suite> = suites.iter().collect();
     // From the end: first what waits, then what takes longest; by name where that is the same.
     left.sort_by_key(|suite| (budget.of(&suite.name).waits, budget.of(&suite.name).seconds));
@@ -88,7 +98,7 @@ pub(crate) fn side_by_side(
         if let Some(expected) = next.filter(|next| next.waits || busy < processors())
             && let Some(suite) = left.pop()
         {
-            match start(suite, expected, folder) {
+            match start(suite, expected, place) {
                 Ok(begun) => running.push(begun),
                 Err(error) => tell(not_started(suite, &error)),
             }
@@ -146,8 +156,11 @@ fn processors() -> usize {
     thread::available_parallelism().map_or(1, NonZero::get)
 }
 
-fn start(suite: &Suite, expected: Expected, folder: &Path) -> Result<Running> {
-    let log = File::create(folder.join(&suite.name).with_extension("log"))?;
+fn start(suite: &Suite, expected: Expected, place: Place<'_>) -> Result<Running> {
+    let log = place.folder.join(&suite.name).with_extension("log");
+    // Who is left of another run, and has the old file open, writes into that one.
+    fs::remove_file(&log).ok();
+    let log = File::create(log)?;
     let mut command = Command::new(&suite.program);
     command
         .current_dir(&suite.folder)
@@ -155,6 +168,7 @@ fn start(suite: &Suite, expected: Expected, folder: &Path) -> Result<Running> {
         .env("RUSTC_BOOTSTRAP", "1")
         .args(["-Zunstable-options", "--report-time"])
         .env(hung::VARIABLE, hung::stretch().to_string())
+        .envs(place.mark.map(|mark| (mark::VARIABLE, mark.text())))
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)
         .stderr(log)

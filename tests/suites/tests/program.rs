@@ -115,18 +115,49 @@ fn an_interrupted_run_ends_what_it_started_and_says_so() {
         let mut told = String::new();
         runner.stdout.take().unwrap().read_to_string(&mut told).unwrap();
         assert_eq!(runner.wait().unwrap().code(), Some(code), "{told}");
-        let alive = |id: &&str| {
-            let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
-            !stat.is_empty() && !stat.contains(") Z ")
-        };
         let read = read();
-        assert_eq!(read.lines().filter(alive).collect::<Vec<_>>(), Vec::<&str>::new(), "{told}");
+        assert_eq!(read.lines().filter(|id| is_alive(id)).collect::<Vec<_>>(), Vec::<&str>::new(), "{told}");
         let last =
             format!("\n\ninterrupted by {name}; still running: left, deaf; not begun: none\n\n2 passed, 2 failed\n");
         let swapped = last.replace("left, deaf", "deaf, left");
         assert!(told.ends_with(&last) || told.ends_with(&swapped), "{told}");
         assert!(told.contains(&format!("\nFAILED: deaf: interrupted by {name} after ")), "{told}");
     }
+}
+
+/// A killed runner ends nothing. Its place is this test's own: the runners of other tests beside it would end what it leaves.
+#[test]
+fn what_a_killed_run_left_is_ended_by_the_next_and_writes_into_no_log_of_it() {
+    let begun = "setsid sleep 1000 & echo $! >>ids; echo $$ >>ids";
+    let stage = Stage::new()
+        .suite("left", &format!("{begun}; exec sleep 1000"))
+        .suite("well", "echo 'test a ... ok'")
+        .budget("[left]\nseconds = 1\nwaits = true\n");
+    let place = "127.83.255.253:0";
+    let log = stage.path().join("target/test/left.log");
+    fs::create_dir_all(log.parent().unwrap()).unwrap();
+    fs::write(&log, "old").unwrap();
+    fs::hard_link(&log, stage.path().join("old")).unwrap();
+    let mut runner = stage.command(&["left"]).env("KUN_ALONE", place).stdout(Stdio::null()).spawn().unwrap();
+    let read = || fs::read_to_string(stage.path().join("ids")).unwrap_or_default();
+    until("the suite runs", || read().lines().count() == 2);
+    assert_eq!(fs::read_to_string(stage.path().join("old")).unwrap(), "old");
+    runner.kill().unwrap();
+    runner.wait().unwrap();
+    let ids = read();
+    assert_eq!(ids.lines().filter(|id| is_alive(id)).count(), 2);
+    let out = stage.command(&["well"]).env("KUN_ALONE", place).output().unwrap();
+    let told = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(told.lines().next(), Some("a run before this one was killed: 2 processes that it left are ended"));
+    assert_eq!(ids.lines().filter(|id| is_alive(id)).count(), 0, "{told}");
+    assert!(told.ends_with("\n\n1 passed, 0 failed\n"), "{told}");
+    let out = stage.command(&["well"]).env("KUN_ALONE", place).output().unwrap();
+    assert!(!String::from_utf8(out.stdout).unwrap().contains("a run before"), "nothing is left");
+}
+
+fn is_alive(id: &str) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
 }
 
 fn until(what: &str, mut is_so: impl FnMut() -> bool) {
