@@ -285,7 +285,6 @@ async fn write(
         } else {
             format!("ring:{index}:{}", number % RING)
         };
-        let begin = Instant::now();
         let outcome = tokio::select! {
             outcome = client.set(&key, number.to_string()) => outcome,
             // Cut off by ourselves: it may have been executed.
@@ -302,8 +301,7 @@ async fn write(
                 ledger.worst_gap = ledger.worst_gap.max(gap);
                 gap_micros.fetch_max(u64::try_from(gap.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
                 last_ack = Instant::now();
-                // Attempts before the last one were refused, and the last one took no longer than it may.
-                let sent_at = last_ack.checked_sub(how.attempt).map_or(begin, |earliest| earliest.max(begin));
+                let sent_at = client.sent_at().into_std();
                 ledger.keys.entry(key).or_default().acked = Some(Acked { number, sent_at, acked_at: last_ack });
             }
             Outcome::Unknown(_) => {

@@ -68,6 +68,8 @@ pub struct ClusterClient {
     slots: BTreeMap<u16, SocketAddr>,
     connections: BTreeMap<SocketAddr, Connection>,
     counters: Counters,
+    /// When the last attempt began.
+    sent_at: Instant,
 }
 
 impl ClusterClient {
@@ -83,6 +85,7 @@ impl ClusterClient {
             slots: BTreeMap::new(),
             connections: BTreeMap::new(),
             counters: Counters::default(),
+            sent_at: Instant::now(),
         }
     }
 
@@ -104,6 +107,13 @@ impl ClusterClient {
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.counters
+    }
+
+    /// When the last attempt of a command began: those before it were surely not executed. Its answer may be read long after it was
+    /// given, whatever an attempt may take, on a machine that stands still.
+    #[must_use]
+    pub fn sent_at(&self) -> Instant {
+        self.sent_at
     }
 
     /// `SET key value`.
@@ -143,6 +153,7 @@ impl ClusterClient {
                 Some(address) => address,
                 None => self.owner(slot).await,
             };
+            self.sent_at = Instant::now();
             let why = match self.attempt(target, asking.take().is_some(), command).await {
                 Ok(reply) => return Outcome::Acked(reply),
                 Err(Error::Refused { reply, .. }) => match self.redirect(target, &reply) {

@@ -125,6 +125,40 @@ async fn a_peer_that_is_no_redis_is_an_error_and_nobody_listening_is_surely_not_
     assert!(matches!(error, Error::Connect { .. }) && error.surely_not_executed(), "{error}");
 }
 
+/// On a machine that stands still an answer is read long after it was given: what an attempt may take does not say when it was sent.
+#[tokio::test]
+async fn the_cluster_client_tells_when_its_last_attempt_began() {
+    let listener = tokio::net::TcpListener::bind("127.84.1.6:0").await.unwrap();
+    let mut client = ClusterClient::new(vec![listener.local_addr().unwrap()], None);
+    // It refuses the first SET, and says of no slot whose it is.
+    let peer = tokio::spawn(async move {
+        let mut came = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut words = [0; 512];
+            while let Ok(read) = stream.read(&mut words).await
+                && read > 0
+            {
+                let is_set = words[..read].windows(3).any(|word| word == b"SET");
+                came.extend(is_set.then(Instant::now));
+                let answer = match (is_set, came.len()) {
+                    (false, _) => "-ERR it is no cluster\r\n",
+                    (true, 1) => "-LOADING it starts\r\n",
+                    (true, _) => "+OK\r\n",
+                };
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                if is_set && came.len() == 2 {
+                    return came;
+                }
+            }
+        }
+    });
+    let begin = Instant::now();
+    assert_eq!(client.set("a", "1").await, Outcome::Acked(Reply::Status("OK".into())));
+    let (came, sent_at) = (peer.await.unwrap(), client.sent_at().into_std());
+    assert!(begin <= came[0] && came[0] <= sent_at && sent_at <= came[1], "{begin:?}, {came:?}, {sent_at:?}");
+}
+
 async fn two_nodes(first: u8) -> (Server, Server) {
     let cluster = ["--cluster-enabled", "yes", "--cluster-require-full-coverage", "no"];
     let (a, b) = (server(first, &cluster).await, server(first + 1, &cluster).await);
