@@ -119,13 +119,21 @@ async fn is_ours(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod) -> Re
     let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
     let live: Option<Pod> =
         kubernetes.live(namespace.unwrap_or_default(), name.unwrap_or_default()).await.map_err(failed(backup))?;
-    Ok(live.is_none_or(|live| label(&live, names::LABEL_BACKUP) == backup.metadata.name.as_deref()))
+    Ok(live.is_none_or(|live| is_worker_of(&live, backup)))
+}
+
+fn is_worker_of(pod: &Pod, backup: &RedisBackup) -> bool {
+    label(pod, names::LABEL_BACKUP) == backup.metadata.name.as_deref()
 }
 
 async fn give_up(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod, now: Timestamp) -> Result<(), Error> {
+    write_status(kubernetes, backup, name_taken(backup, pod, now)).await
+}
+
+fn name_taken(backup: &RedisBackup, pod: &Pod, now: Timestamp) -> RedisBackupStatus {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let why = format!("there is a pod {name} already that is no worker of this backup");
-    write_status(kubernetes, backup, fail(backup.status.clone().unwrap_or_default(), "NameTaken", why, now)).await
+    fail(backup.status.clone().unwrap_or_default(), "NameTaken", why, now)
 }
 
 /// Nothing is stored for a backup that could go without us: its workers and its artifacts would be left to nobody.

@@ -179,6 +179,35 @@ fn a_worker_that_reports_another_shard_has_stored_nothing() {
     assert!(scene.backup.status.unwrap().shards.is_empty());
 }
 
+/// Whoever may name an image of Redis must not run it beside a claim that is not theirs.
+#[test]
+fn a_worker_runs_our_image_whatever_image_the_cluster_names() {
+    let mut scene = Scene::new();
+    let backup = json!({"target": {"directory": {"path": "/mnt/backups"}}});
+    scene.resolved = resolved(&json!({"shards": 2, "replicasPerShard": 1, "backup": backup, "image": "anybody:1"}));
+    assert_eq!(scene.resolved.image, "anybody:1");
+    scene.round();
+    let spec = scene.workers["b1-0-0-backup"].spec.clone().unwrap();
+    let images: Vec<_> =
+        spec.init_containers.unwrap().into_iter().chain(spec.containers).map(|one| one.image).collect();
+    assert_eq!(images, [Some("kun:1".to_owned()), Some("kun:1".to_owned())]);
+}
+
+#[test]
+fn a_pod_that_happens_to_have_a_workers_name_ends_the_backup_with_a_word() {
+    let mut scene = Scene::new();
+    scene.round();
+    let worker = (*scene.workers["b1-0-0-backup"]).clone();
+    assert!(is_worker_of(&worker, &scene.backup));
+    let mut other = worker.clone();
+    other.metadata.labels = None;
+    assert!(!is_worker_of(&other, &scene.backup));
+    let status = name_taken(&scene.backup, &worker, now());
+    let why = "there is a pod b1-0-0-backup already that is no worker of this backup";
+    assert_eq!((status.phase, status.completion_time), (BackupPhase::Failed, Some(now())));
+    assert_eq!(status.conditions[1].message, why);
+}
+
 #[test]
 fn nothing_begins_while_slots_are_half_moved_or_a_shard_has_nobody_to_ask() {
     let mut scene = Scene::new();
