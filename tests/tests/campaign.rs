@@ -37,7 +37,7 @@ use tests::{
 use blow::{Blows, Moment};
 use excuse::{Hit, Keeps};
 use operation::Operation;
-use still::Stills;
+use still::{Owners, Stills};
 use tally::{Tally, next_random, soak};
 use witness::Witness;
 
@@ -157,6 +157,8 @@ struct Run {
     shards: u16,
     /// Nodes also give each other up while the machine stands still.
     stills: Stills,
+    /// Of the end of the last round.
+    owners: Owners,
     /// Whether a version is left to upgrade to.
     has_next: bool,
     written: Written,
@@ -171,15 +173,16 @@ impl Run {
         kun.use_flags(&flags.iter().map(String::as_str).collect::<Vec<_>>());
         kun.resume().await?;
         let folder = kun.data().parent().context("its folder")?.to_owned();
-        let stills = Stills::watch(&folder, hung::node_timeout(NODE_TIMEOUT) / 2)?;
+        // Whoever is silent for less is given up by nobody.
+        let stills = Stills::watch(&folder, hung::node_timeout(NODE_TIMEOUT))?;
         let fixture = Fixture::without_cluster(kun);
         // Neighbouring seeds begin alike; after some numbers they do not.
         let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         for _ in 0..8 {
             chance.below(2);
         }
-        let (has_next, written) = (!flags.is_empty(), Written::default());
-        Ok(Self { fixture, keeps, seed, chance, shards: 3, stills, has_next, written, history: Vec::new() })
+        let (has_next, written, owners) = (!flags.is_empty(), Written::default(), Owners::default());
+        Ok(Self { fixture, keeps, seed, chance, shards: 3, stills, owners, has_next, written, history: Vec::new() })
     }
 
     /// The cluster is made under blows: before there is a pod, while they start, while they meet and while slots are given out.
@@ -201,6 +204,7 @@ impl Run {
         let hits = self.strike(moments).await?;
         tally.faults += hits.len();
         self.settled(witness, tally).await?;
+        self.owners = Owners::ask(&self.fixture).await?;
         settle::copies_are_equal(&self.fixture).await
     }
 
@@ -280,7 +284,9 @@ impl Run {
         tally.faults += hits.len();
         tally.acknowledged += usize::try_from(verdict.acked)?;
         let all = verdict.lost.len();
-        let stills = self.stills.hits();
+        let owners = Owners::ask(&self.fixture).await?;
+        let stills = self.stills.hits(&owners.changed_since(&self.owners));
+        self.owners = owners;
         let felt = [hits, &stills].concat();
         verdict.lost.retain(|lost| !excuse::excused(self.keeps, &felt, lost));
         let begin = felt.first().map_or_else(Instant::now, |hit| hit.at);
