@@ -6,6 +6,7 @@
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
 mod blow;
+mod draw;
 mod engines;
 mod excuse;
 mod forbidden;
@@ -35,15 +36,14 @@ use tests::{
 };
 
 use blow::{Blows, Moment};
+use draw::{Creation, Draw, SHARDS};
 use excuse::{Hit, Keeps};
 use operation::Operation;
 use still::{Owners, Stills};
 use tally::{Tally, next_random, soak};
 use witness::Witness;
 
-/// Rounds of one campaign on one cluster, in which the seeds of the everyday slice draw another template and an upgrade (22), a backup
-/// and a restart (20), and scaling out and in (7); `make soak` runs more campaigns, of more rounds.
-const ROUNDS: u64 = 2;
+/// Rounds of each campaign of `make soak`.
 const LONG: u64 = 10;
 /// Replicas of each shard.
 const REPLICAS: u16 = 1;
@@ -53,26 +53,26 @@ const NODE_TIMEOUT: u64 = 2;
 /// Only the whole system has the moments that nobody thought of. What is synced at each write outlives all of them.
 #[tokio::test]
 async fn random_blows_lose_nothing_that_a_file_synced_at_each_write_keeps() -> Result<()> {
-    campaigns(Keeps::Always, &[22], 2).await?;
-    campaigns(Keeps::NoVolume, &[], 2).await
+    campaigns(Keeps::Always, 2).await?;
+    campaigns(Keeps::NoVolume, 2).await
 }
 
 /// The same where the disk may lack a second, which only real servers do.
 #[tokio::test]
 async fn random_blows_lose_nothing_that_a_file_synced_each_second_keeps() -> Result<()> {
-    campaigns(Keeps::EverySec, &[20], 1).await
+    campaigns(Keeps::EverySec, 1).await
 }
 
 /// The same where no file has it: the copies in the memory of other processes are all there is.
 #[tokio::test]
 async fn random_blows_lose_nothing_but_what_no_file_keeps() -> Result<()> {
-    campaigns(Keeps::Off, &[7], 2).await?;
-    campaigns(Keeps::Snapshots, &[], 2).await
+    campaigns(Keeps::Off, 2).await?;
+    campaigns(Keeps::Snapshots, 2).await
 }
 
 /// The campaigns of a mode: those of the everyday slice, or (of those modes that share a test, a part of) as many
 /// as `make soak` asks for, or the one that `SEED` names.
-async fn campaigns(keeps: Keeps, slice: &[u64], share: u64) -> Result<()> {
+async fn campaigns(keeps: Keeps, share: u64) -> Result<()> {
     let variable = |name: &str| std::env::var(name).ok();
     if !keeps.is_asked_for(variable("MODE").as_deref())? {
         return Ok(());
@@ -82,13 +82,13 @@ async fn campaigns(keeps: Keeps, slice: &[u64], share: u64) -> Result<()> {
         let rounds = variable("ROUNDS").map_or(Ok(LONG), |rounds| rounds.parse())?;
         return campaign(keeps, seed.parse()?, rounds, &mut tally).await;
     }
-    let (seeds, rounds): (Vec<u64>, u64) = match u64::try_from(soak())? {
-        0 | 1 => (slice.to_vec(), ROUNDS),
+    let seeds: Vec<(u64, u64)> = match u64::try_from(soak())? {
+        0 | 1 => draw::slice(keeps),
         // With the usual 20 times: 600 rounds.
-        times => ((1..=times / share).collect(), LONG),
+        times => (1..=times / share).map(|seed| (seed, LONG)).collect(),
     };
     let mut failed = Vec::new();
-    for seed in seeds {
+    for (seed, rounds) in seeds {
         if let Err(error) = campaign(keeps, seed, rounds, &mut tally).await {
             tally.lost += 1;
             say(&format!("FAILED: {error:#}"));
@@ -133,6 +133,15 @@ fn say(line: &str) {
 struct Chance(u64);
 
 impl Chance {
+    /// Neighbouring seeds begin alike; after some numbers they do not.
+    fn of(seed: u64) -> Self {
+        let mut chance = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        for _ in 0..8 {
+            chance.below(2);
+        }
+        chance
+    }
+
     /// One number below `end`.
     fn below(&mut self, end: u64) -> u64 {
         self.0 = next_random(self.0);
@@ -176,19 +185,14 @@ impl Run {
         // Whoever is silent for less is given up by nobody.
         let stills = Stills::watch(&folder, hung::node_timeout(NODE_TIMEOUT))?;
         let fixture = Fixture::without_cluster(kun);
-        // Neighbouring seeds begin alike; after some numbers they do not.
-        let mut chance = Chance(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        for _ in 0..8 {
-            chance.below(2);
-        }
+        let (chance, shards) = (Chance::of(seed), SHARDS);
         let (has_next, written, owners) = (!flags.is_empty(), Written::default(), Owners::default());
-        Ok(Self { fixture, keeps, seed, chance, shards: 3, stills, owners, has_next, written, history: Vec::new() })
+        Ok(Self { fixture, keeps, seed, chance, shards, stills, owners, has_next, written, history: Vec::new() })
     }
 
     /// The cluster is made under blows: before there is a pod, while they start, while they meet and while slots are given out.
     async fn create(&mut self, tally: &mut Tally) -> Result<()> {
-        let moments = Moment::some(&mut self.chance, self.shards);
-        let awaits = self.chance.one_in(2);
+        let Creation { moments, awaits } = Creation::next(&mut self.chance);
         self.history.push(format!("{} seed {}: Create", self.keeps.word(), self.seed));
         let witness = self.witness(0).await?;
         let mut spec = self.keeps.spec();
@@ -232,10 +236,8 @@ impl Run {
     }
 
     async fn round(&mut self, round: u64, tally: &mut Tally) -> Result<()> {
-        let operation = self.operation();
-        let moments = Moment::some(&mut self.chance, self.shards);
-        let calm = self.chance.time(0, 500);
-        let awaits = self.chance.one_in(2);
+        let Draw { operation, moments, calm, awaits, number } = Draw::next(&mut self.chance, self.shards);
+        let operation = self.possible(operation);
         let name = format!("{} seed {} round {round}: {operation:?}", self.keeps.word(), self.seed);
         self.history.push(name);
 
@@ -244,7 +246,7 @@ impl Run {
         let writer = self.writer().await?;
         writer.progress(100, hung::change()).await?;
         tokio::time::sleep(calm).await;
-        self.begin(operation).await?;
+        self.begin(operation, number).await?;
         if awaits {
             self.first_sign().await;
         }
@@ -260,9 +262,8 @@ impl Run {
         settle::bounded(&self.fixture, commands, matches!(operation, Operation::Scale)).await
     }
 
-    /// Chance's next one, as far as there is a version left to upgrade to.
-    fn operation(&mut self) -> Operation {
-        let operation = Operation::any(&mut self.chance);
+    /// The same, as far as there is a version left to upgrade to.
+    fn possible(&mut self, operation: Operation) -> Operation {
         if !matches!(operation, Operation::Upgrade) {
             return operation;
         }

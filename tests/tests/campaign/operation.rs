@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::{Chance, Run, engines};
+use super::{Chance, Run, draw::SHARDS, engines};
 
 /// What an operator does in a round.
 #[derive(Clone, Copy, Debug)]
@@ -41,21 +41,28 @@ impl Operation {
         let index = usize::try_from(chance.below(all.len() as u64)).unwrap_or_default();
         all.get(index).copied().unwrap_or(Self::Nothing)
     }
+
+    /// How many shards there are to be after it.
+    pub(super) fn shards_after(self, shards: u16) -> u16 {
+        if !matches!(self, Self::Scale) {
+            return shards;
+        }
+        if shards == SHARDS { SHARDS + 1 } else { SHARDS }
+    }
 }
 
 impl Run {
     /// Asks for the operation, and does not wait for it.
-    pub(super) async fn begin(&mut self, operation: Operation) -> Result<()> {
+    pub(super) async fn begin(&mut self, operation: Operation, number: u64) -> Result<()> {
         let action = |body: Value| {
             let mut object = json!({"apiVersion": types::API_VERSION, "kind": "RedisOperation"});
             object["spec"] = body;
             object
         };
-        let number = self.chance.below(1000);
+        self.shards = operation.shards_after(self.shards);
         match operation {
             Operation::Nothing => Ok(()),
             Operation::Scale => {
-                self.shards = if self.shards == 3 { 4 } else { 3 };
                 let count = format!("--replicas={}", self.shards);
                 self.fixture.kubectl.run(&["scale", "rdc", "orders", &count]).await.map(drop)
             }
