@@ -354,10 +354,17 @@ impl Pod {
         self.child.as_mut().is_some_and(|child| child.try_wait().unwrap().is_none())
     }
 
+    /// A test that asks waits longer than the product does: a machine that stands still for a while is no answer.
+    pub(crate) fn options(&self, user: &str, password: &str) -> Options {
+        let mut options =
+            Options::new(self.redis()).credentials(Credentials::new(user, password)).deadline(hung::answer());
+        options.connect_timeout = hung::answer();
+        options
+    }
+
     /// A connection to Redis, once it has started and loaded.
     pub(crate) async fn login(&self, user: &str, password: &str) -> Connection {
-        // A machine that stands still for longer than the product waits is no answer.
-        let options = Options::new(self.redis()).credentials(Credentials::new(user, password)).deadline(hung::answer());
+        let options = self.options(user, password);
         let began = Instant::now();
         let login = async || {
             let mut connection = Connection::open(&options).await?;

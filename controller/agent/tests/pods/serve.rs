@@ -180,8 +180,7 @@ async fn a_changed_password_closes_those_who_used_the_old_one_and_no_replica() {
         fs::write(pod.dir.join("auth/password"), "another-password").unwrap();
     }
     eventually("the old connection is closed", async || client.call(&["PING"]).await.is_err()).await;
-    let new = resp::Credentials::new("default", "another-password");
-    let opened = resp::Connection::open(&resp::Options::new(primary.redis()).credentials(new)).await;
+    let opened = resp::Connection::open(&primary.options("default", "another-password")).await;
     assert!(opened.is_ok(), "{opened:?}");
     // Long enough for a replica to come back.
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
