@@ -4,9 +4,13 @@
 //! There is one limit for each kind of wait, at least ten times what it takes on a quiet machine. On a slower machine every limit is
 //! stretched by the same factor, which is measured once: by `make test` for all its suites (`KUN_STRETCH`), or else by the process
 //! itself when it asks for the first time.
+//!
+//! Here is also what else all tests take from the machine they run on: whether it is CI's ([`in_ci`]).
 
 use std::{
-    env, fs,
+    env,
+    ffi::OsStr,
+    fs,
     io::Write as _,
     path::Path,
     process::{Command, Stdio},
@@ -16,6 +20,19 @@ use std::{
 
 /// Holds the factor for all processes of a run.
 pub const VARIABLE: &str = "KUN_STRETCH";
+
+/// Set by CI. There nobody reads that something was skipped, or took too long: it is a failure.
+const CI: &str = "CI";
+
+/// Whether this is a run of CI. One that sets the variable to nothing says that it is none.
+#[must_use]
+pub fn in_ci() -> bool {
+    says_ci(env::var_os(CI).as_deref())
+}
+
+fn says_ci(value: Option<&OsStr>) -> bool {
+    value.is_some_and(|value| !value.is_empty())
+}
 
 /// One answer of a server that runs: a request, a Redis command, an event of a watch. Takes milliseconds.
 #[must_use]
@@ -105,6 +122,12 @@ fn factor(took: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_variable_that_is_empty_does_not_say_ci() {
+        let said = [None, Some(""), Some("true"), Some("1")].map(|value| says_ci(value.map(OsStr::new)));
+        assert_eq!(said, [false, false, true, true]);
+    }
 
     #[test]
     fn a_slow_machine_stretches_every_limit_and_a_fast_one_shortens_none() {
