@@ -5,16 +5,34 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/lint/settings.sh
 
+# What runs, and all that it starts, is one group: it ends with this script. Who is signalled alone, as by make, would leave cargo behind,
+# with the target folder locked.
+running=""
+phase() {
+    local status=0
+    set -m
+    tests/phase.sh "$@" </dev/null &
+    running=$!
+    set +m
+    wait "$running" || status=$?
+    running=""
+    return "$status"
+}
+end() {
+    [ -z "$running" ] || kill -- "-$running" 2>/dev/null || true
+    rm -f "${messages:-}"
+}
+trap end EXIT
+
 mkdir -p target/test
 # Without the cache it only takes longer: the phase does not fail, which would end the run (phase.sh).
-tests/phase.sh "take others' code from the cache" bash -c \
+phase "take others' code from the cache" bash -c \
     "tests/cache.sh restore debug || echo \"the cache cannot be read; others' code is compiled anew\" >&2"
-tests/phase.sh "fetch" cargo fetch --quiet --locked --target "$(rustc -vV | sed -n "s/^host: //p")"
+phase "fetch" cargo fetch --quiet --locked --target "$(rustc -vV | sed -n "s/^host: //p")"
 # The programs come along, as tests of their packages start them. The messages of a build that failed or was killed are nobody's.
 messages="$(mktemp target/test/build.json.XXXXXX)"
-trap 'rm -f "$messages"' EXIT
-tests/phase.sh "build and lint (dev)" "${BUILD_TESTS[@]}" --locked >"$messages"
+phase "build and lint (dev)" "${BUILD_TESTS[@]}" --locked >"$messages"
 chmod 644 "$messages"
 mv "$messages" target/test/build.json
-tests/phase.sh "put others' code into the cache" bash -c \
+phase "put others' code into the cache" bash -c \
     "tests/cache.sh save debug || echo \"the cache cannot be written; the next checkout compiles others' code anew\" >&2"
