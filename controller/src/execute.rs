@@ -71,6 +71,16 @@ pub struct Done {
     pub bytes: u64,
     /// Slots handed over.
     pub slots: u64,
+    /// Why it stopped before its end, if it did.
+    pub held: Option<String>,
+}
+
+impl Done {
+    /// It stopped before it had done anything.
+    #[must_use]
+    pub fn only_waited(&self) -> bool {
+        self.held.is_some() && (self.slots, self.keys) == (0, 0)
+    }
 }
 
 /// What became of a batch.
@@ -80,6 +90,14 @@ pub struct Executed {
     pub done: Vec<(Step, Done)>,
     /// Steps that were not, with the reason. Steps after them were not begun.
     pub failed: Vec<(Step, Error)>,
+}
+
+impl Executed {
+    /// Why steps stopped before their end.
+    #[must_use]
+    pub fn held(&self) -> Vec<String> {
+        self.done.iter().filter_map(|(_, done)| done.held.clone()).collect()
+    }
 }
 
 /// Everything a step may need. Nothing in it is decided here.

@@ -68,6 +68,8 @@ pub struct Seeing<'a> {
     pub temporary: &'a BTreeMap<String, String>,
     /// What went wrong in this round, as sentences.
     pub troubles: &'a [String],
+    /// Why steps stopped before their end, as sentences.
+    pub held: &'a [String],
     /// Name of the operation that runs.
     pub operation: Option<&'a str>,
     /// Backups of this cluster, oldest first.
@@ -159,10 +161,11 @@ fn endpoints(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<String> {
     }
 }
 
-/// What is waited for, with the words of those who could start what has not started, and why an older replica gets no copy.
+/// What is waited for, with the words of those who could start what has not started, and why an older replica gets no copy; and what a
+/// step waits for that has begun.
 fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
     let cluster = seeing.cluster.metadata.name.as_deref().unwrap_or_default();
-    seeing.plan.waiting.iter().map(move |reason| {
+    let planned = seeing.plan.waiting.iter().map(move |reason| {
         let pod = match reason {
             plan::Waiting::Start { pod }
             | plan::Waiting::Members { first: pod, .. }
@@ -195,7 +198,8 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
         let why = why.or_else(|| older::why(seeing.probed, reason));
         let told = reason.of(cluster);
         why.map_or_else(|| told.to_string(), |why| format!("{told} ({why})"))
-    })
+    });
+    planned.chain(seeing.held.iter().cloned())
 }
 
 fn plan_status(seeing: Seeing<'_>) -> Option<PlanStatus> {

@@ -20,6 +20,7 @@ struct Scene {
     temporary: BTreeMap<String, String>,
     secret_missing: Option<String>,
     troubles: Vec<String>,
+    held: Vec<String>,
     left_behind: BTreeSet<u16>,
     reach: Reach,
 }
@@ -34,6 +35,7 @@ impl Scene {
             temporary: BTreeMap::new(),
             secret_missing: None,
             troubles: Vec::new(),
+            held: Vec::new(),
             left_behind: BTreeSet::new(),
             reach: Reach::ServiceNames,
         }
@@ -49,6 +51,7 @@ impl Scene {
             temporary: &self.temporary,
             secret_missing: self.secret_missing.as_deref(),
             troubles: &self.troubles,
+            held: &self.held,
             operation: None,
             backups: &[],
             left_behind: &self.left_behind,
@@ -170,6 +173,21 @@ fn what_is_half_moved_is_told_with_its_ends_and_with_what_it_waits_for() {
     let text = format!("{open}; 12 slots still have to move: {wait}");
     assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", &text));
     assert_eq!(scene.says("Degraded"), said(Status::True, "NoRoom", wait));
+}
+
+#[test]
+fn a_move_that_is_held_is_told_with_who_holds_it() {
+    let mut scene = Scene::healthy();
+    let [from, to] = [0, 1].map(|shard| plan::Who { pod: Pod::new(shard, 0), id: id(shard, 0) });
+    scene.plan.steps = vec![plan::Step::Move { from, to, slots: plan::SlotSet::range(3, 4) }];
+    scene.plan.slots_left = 2;
+    scene.held = vec!["slots wait for replica 1-1".to_owned()];
+    let ready = "2 slots still have to move; slots wait for replica 1-1";
+    assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", ready));
+    let progressing = "slots wait for replica 1-1; next: move 2 slots from 0-0 to 1-0: 3-4";
+    assert_eq!(scene.says("Progressing"), said(Status::True, "Working", progressing));
+    assert_eq!(scene.says("Degraded").0, Status::False);
+    assert_eq!(scene.report().plan.unwrap().waiting.as_deref(), Some("slots wait for replica 1-1"));
 }
 
 #[test]

@@ -28,6 +28,7 @@ use controller::redis::Access;
 use controller::resolve::{self, Resolved, resolve};
 use plan::{Desired, Limits, NodeId, Plan, Pod, Seen};
 use resp::{ClusterClient, Connection, Credentials, Options};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
 
@@ -123,6 +124,21 @@ impl Server {
         if let Some(child) = self.child.as_mut() {
             child.kill().await.unwrap();
         }
+    }
+
+    /// SIGSTOP: connections stay, and nothing is read from them.
+    pub fn hold(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let id = self.child.as_ref().and_then(Child::id).unwrap();
+        kill_process(Pid::from_raw(i32::try_from(id).unwrap()).unwrap(), signal).unwrap();
     }
 
     /// What a volume holds of a node: who it is, and its data.

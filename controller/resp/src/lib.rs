@@ -16,6 +16,6 @@ pub mod slot;
 pub use cluster::{ClusterClient, Outcome};
 pub use connection::{Connection, Credentials, Error, Options};
 pub use frame::{Command, Limits, Reply};
-pub use info::{AppendOnlyFile, ClusterInfo, Info, Vendor};
+pub use info::{AppendOnlyFile, ClusterInfo, Info, ReplicaLine, Vendor};
 pub use nodes::{Node, NodeId, SlotRange};
 pub use reply::{ErrorKind, ErrorReply, Link, Role};

@@ -37,16 +37,24 @@
 //!    and what has arrived whole is handed over. If the slot shall stay where it was, the planner makes room at the target by what else
 //!    it is to give back, finishes the slot, and moves it back whole.
 //!
+//! 8. Replicas: a key that moves is deleted at the source's primary and its replicas, and the target's have it only a moment later. So the
+//!    next exchange but one is sent, and a slot handed over, only when the linked replicas of both ends have acknowledged what was sent
+//!    (`replicas`): whichever primary dies, not more than two exchanges are lost, or are there twice. (Two and not one, so that nobody waits
+//!    while the first is acknowledged.) A replica that does not follow holds the move; the next call begins by waiting for it, whoever made the
+//!    one before.
+//!
 //! After a crash anywhere nothing is needed but what the nodes themselves show: marks are set again where they are
 //! missing, keys at the source are moved, empty slots are handed over, handed-over slots are announced again.
 
+mod flow;
 mod keys;
 mod pace;
+mod replicas;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use plan::{NodeId, Open, SlotSet};
 use resp::{Command, Connection, Role, nodes};
@@ -57,19 +65,18 @@ use crate::lease::Guard;
 use crate::redis::{self, Access, Error as RedisError};
 use crate::resolve::Moving;
 
+use flow::Flow;
 pub use keys::BigKey;
-use keys::{Ends, Stream};
+use keys::{Ends, Round, Stream};
 pub use pace::Bucket;
+pub use replicas::Behind;
+use replicas::Replicas;
 
 /// Slots handed over at once: often enough that clients are not redirected twice for long, seldom enough that the
 /// bus is not busy with ownership.
 const HAND_OVER: usize = 64;
 /// Slots closed at once: their keys are out of reach for two exchanges.
 const CLOSED_AT_ONCE: usize = 32;
-/// A move returns after this time even if slots are left, so that the status shows progress and a changed limit or
-/// pause is noticed; what is open is resumed by the next round.
-const SLICE: Duration = Duration::from_secs(4);
-
 /// Why slots did not move.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -133,41 +140,42 @@ pub struct Moved {
     pub replaced: u64,
     /// Keys too large to be moved; their slots stay.
     pub refused: Vec<BigKey>,
+    /// A replica that the move waits for.
+    pub held: Option<Behind>,
 }
 
-/// Moves slots until all are handed over or the time slice is used up.
+impl Moved {
+    fn add(&mut self, round: Round) {
+        self.keys = self.keys.saturating_add(round.keys);
+        self.bytes = self.bytes.saturating_add(round.bytes);
+        self.replaced = self.replaced.saturating_add(round.replaced);
+        self.refused.extend(round.refused);
+    }
+}
+
+/// Moves slots until all are handed over, the time slice is used up, or a replica does not follow.
 ///
 /// # Errors
 /// At the first thing that fails. What was done stays done; the next call goes on from there.
 pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &Mutex<Bucket>) -> Result<Moved, Error> {
-    let deadline = Instant::now() + SLICE;
     let mut ends = open(order, access).await?;
+    let mut replicas = Replicas::open(order, access).await?;
     let sorted = sort(&mut ends, order).await?;
     let mut moved = Moved::default();
     announce(&mut ends, order, access, guard, &sorted.handed_over, &mut moved).await?;
+    if sorted.to_move.is_empty() {
+        return Ok(moved);
+    }
+    // Whoever moved keys before us may have been held.
+    moved.held = replicas.follow().await?;
+    if moved.held.is_some() {
+        return Ok(moved);
+    }
     mark(&mut ends, order, guard, &sorted).await?;
-    let mut stream = Stream::new(&sorted.to_move, order.moving, order.node_timeout, access.credentials().clone());
-    let mut empty = Vec::new();
-    let refusal = loop {
-        let round = match stream.round(&mut ends, guard, bucket).await {
-            Ok(Some(round)) => round,
-            Ok(None) => break None,
-            Err(refusal @ Error::Migrate { .. }) => break Some(refusal),
-            Err(error) => return Err(error),
-        };
-        moved.keys = moved.keys.saturating_add(round.keys);
-        moved.bytes = moved.bytes.saturating_add(round.bytes);
-        moved.replaced = moved.replaced.saturating_add(round.replaced);
-        moved.refused.extend(round.refused);
-        empty.extend(round.empty);
-        if empty.len() >= HAND_OVER {
-            hand_over(&mut ends, order, access, guard, &std::mem::take(&mut empty), &mut moved).await?;
-        }
-        if Instant::now() > deadline {
-            stream.stop();
-        }
-    };
-    hand_over(&mut ends, order, access, guard, &empty, &mut moved).await?;
+    let stream = Stream::new(&sorted.to_move, order.moving, order.node_timeout, access.credentials().clone());
+    let mut flow = Flow::new(stream, replicas, moved);
+    let refusal = flow.run(&mut ends, order, access, guard, bucket).await?;
+    let mut moved = flow.moved;
     if let Some(refusal) = refusal {
         let left = |slot: &u16| !moved.slots.contains(*slot);
         let left: Vec<u16> = sorted.to_move.iter().copied().filter(left).collect();
@@ -180,7 +188,8 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
 }
 
 /// The target takes no more (it is out of memory, as a rule), and nobody knows for how long. What has arrived whole is handed over,
-/// which takes no memory, and what has not begun is closed: a new key of an open slot would be sent to the target, and refused there.
+/// which takes no memory, unless a replica lacks it; and what has not begun is closed: a new key of an open slot would be sent to the
+/// target, and refused there.
 async fn leave_off(
     ends: &mut Ends,
     order: Move<'_>,
@@ -190,6 +199,9 @@ async fn leave_off(
     moved: &mut Moved,
 ) -> Result<(), Error> {
     let begun = close(ends, order, guard, slots).await?;
+    if moved.held.is_some() {
+        return Ok(());
+    }
     hand_over(ends, order, access, guard, &begun, moved).await
 }
 

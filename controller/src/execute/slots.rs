@@ -1,10 +1,13 @@
 //! Steps that concern who owns which slot.
 
-use plan::{NodeId, SlotSet, Who};
+use std::collections::BTreeMap;
+
+use plan::{NodeId, Pod, SlotSet, Who};
 use resp::Command;
 
 use super::nodes::{Node, count_keys};
 use super::{Done, Error, Nodes, World, migrate};
+use crate::probe::{Container, Place};
 use crate::redis;
 
 fn refused(why: impl Into<String>) -> Error {
@@ -93,7 +96,28 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
             big.slot, big.bytes, big.most
         )));
     }
-    Ok(done(from, to, &moved))
+    let held = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
+    Ok(Done { held, ..done(from, to, &moved) })
+}
+
+/// Which member a primary means by an address.
+fn place_of(behind: &migrate::Behind, places: &BTreeMap<Pod, Place>) -> Option<Pod> {
+    let is_it = |place: &Place| match &place.container {
+        Container::Running { address } => address.ip().to_string() == behind.host && address.port() == behind.port,
+        Container::None | Container::Stopped | Container::Unreported => false,
+    };
+    places.iter().find(|(_, place)| is_it(place)).map(|(pod, _)| *pod)
+}
+
+/// Who holds a move, and what it lacks.
+fn waits_for(from: Who, to: Who, pod: Option<Pod>, behind: &migrate::Behind) -> String {
+    let there = || format!("the replica at {}:{}", behind.host, behind.port);
+    let who = pod.map_or_else(there, |pod| format!("replica {pod}"));
+    let what = match behind.bytes {
+        Some(bytes) => format!("has not acknowledged the last {bytes} bytes of its primary"),
+        None => "has acknowledged nothing of its primary yet".to_owned(),
+    };
+    format!("slots wait on their way from {from} to {to}, so that no copy misses what has moved: {who} {what}")
 }
 
 fn done(from: Who, to: Who, moved: &migrate::Moved) -> Done {
@@ -104,7 +128,7 @@ fn done(from: Who, to: Who, moved: &migrate::Moved) -> Done {
             format!("; {} batches found copies at {to} that {from} had kept; {from}'s were taken", moved.replaced);
         note.push_str(&more);
     }
-    Done { note: Some(note), keys, bytes, slots: u64::from(slots) }
+    Done { note: Some(note), keys, bytes, slots: u64::from(slots), held: None }
 }
 
 /// Clears marks that no longer mean anything. A mark hides keys from clients only as long as it stands, so it is
@@ -132,4 +156,29 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
     world.leading()?;
     redis::set_slots(redis.connection()?, &mut redis::Abreast::default(), &commands).await?;
     Ok(Done::default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::id;
+
+    #[test]
+    fn who_holds_a_move_is_told_by_its_place_and_by_what_it_lacks() {
+        let [from, to] = [0, 1].map(|shard| Who { pod: Pod::new(shard, 0), id: id(shard, 0) });
+        let told = |pod, bytes| {
+            let primary = "10.0.1.0:6379".parse().unwrap();
+            waits_for(from, to, pod, &migrate::Behind { primary, host: "10.0.1.1".to_owned(), port: 6379, bytes })
+        };
+        let waits = "slots wait on their way from 0-0 to 1-0, so that no copy misses what has moved: ";
+        assert_eq!(
+            told(Some(Pod::new(1, 1)), Some(70)),
+            format!("{waits}replica 1-1 has not acknowledged the last 70 bytes of its primary")
+        );
+        assert_eq!(
+            told(None, None),
+            format!("{waits}the replica at 10.0.1.1:6379 has acknowledged nothing of its primary yet")
+        );
+    }
 }

@@ -23,7 +23,7 @@ pub(super) async fn follow_up(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(resolved) = &round.resolved else { return Ok(()) };
-    let telling = round.executed.done.iter().filter(|(step, _)| is_telling(step));
+    let telling = round.executed.done.iter().filter(|(step, done)| is_telling(step) && !done.only_waited());
     let done: Vec<String> = telling.map(|(step, done)| sentence(step, done.note.as_ref())).collect();
     if let Some(operation) = gathered.current_operation() {
         let observed = &round.probed.observed;

@@ -40,6 +40,7 @@ pub(super) async fn tell(
     let operations = operations(&context.kubernetes.caches, key);
     let operation = current_operation(&operations);
     let backups = backups(&context.kubernetes.caches, key);
+    let waits = round.executed.held();
     let seeing = Seeing {
         cluster: &cluster,
         resolved: round.resolved.as_deref(),
@@ -48,6 +49,7 @@ pub(super) async fn tell(
         temporary: &round.temporary,
         secret_missing: round.secret_missing.as_deref(),
         troubles: &round.troubles,
+        held: &waits,
         operation: operation.and_then(|operation| operation.metadata.name.as_deref()),
         backups: &backups,
         left_behind: &round.left_behind,
@@ -84,7 +86,7 @@ fn tell_events(
     for repaired in &round.applied.repaired {
         context.events.tell(cluster, Tone::Normal, "PutRight", &format!("put right {repaired}"));
     }
-    for (step, done) in round.executed.done.iter().filter(|(step, _)| is_telling(step)) {
+    for (step, done) in round.executed.done.iter().filter(|(step, done)| is_telling(step) && !done.only_waited()) {
         context.events.tell(cluster, Tone::Normal, step.kind(), &sentence(step, done.note.as_ref()));
     }
     if round.troubles != local.troubles {

@@ -101,8 +101,10 @@ fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if verdict.open > 0 || seeing.plan.slots_left > 0 {
         let left = Some(seeing.plan.slots_left).filter(|left| *left > 0);
         let left = left.map(|left| format!("{left} slots still have to move"));
-        let parts: Vec<String> = half_moved(&seeing.probed.observed).into_iter().chain(left).collect();
+        let parts = half_moved(&seeing.probed.observed).into_iter().chain(left);
         // A step says the same once more.
+        let held = seeing.held.iter().filter(|_| !seeing.plan.steps.is_empty()).cloned();
+        let parts: Vec<String> = parts.chain(held).collect();
         let why = if seeing.plan.steps.is_empty() { why() } else { String::new() };
         return no("SlotsMoving", format!("{}{why}", parts.join("; ")));
     }

@@ -27,7 +27,7 @@ const HELD: usize = 4000;
 /// Second attempts of one batch before the move is given up for this round.
 const ATTEMPTS: u8 = 4;
 /// A source or target that is blocked longer than this by one MIGRATE is in trouble; its own limit below is shorter.
-const EXCHANGE_DEADLINE: Duration = Duration::from_secs(30);
+pub(super) const EXCHANGE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Connections to both ends of a move.
 pub(super) struct Ends {
@@ -59,6 +59,27 @@ pub(super) struct Round {
     /// Slots in which the source has no key left.
     pub(super) empty: Vec<u16>,
     pub(super) refused: Vec<BigKey>,
+    /// What was handed to the target, whether or not all of it arrived.
+    pub(super) sent: Sent,
+}
+
+/// Keys that were sent and are not known to be with the replicas yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sent {
+    pub(super) keys: usize,
+    bytes: u64,
+}
+
+impl Sent {
+    fn and(self, batch: &Batch) -> Self {
+        Self { keys: self.keys.saturating_add(batch.keys.len()), bytes: self.bytes.saturating_add(batch.bytes) }
+    }
+
+    /// Whether it may be sent while the exchange before it is being acknowledged: the replicas then lack two exchanges at most, or one
+    /// key that is larger than an exchange.
+    fn fits_beside(self, before: Self) -> bool {
+        before.keys == 0 || (self.bytes <= BYTES_MOST && before.bytes <= BYTES_MOST)
+    }
 }
 
 /// Keys of one slot that go in one MIGRATE.
@@ -126,16 +147,18 @@ impl Stream {
         self.waiting.clear();
     }
 
-    /// One exchange with the source; `None` when nothing is left.
+    /// One exchange with the source, while `before` is being acknowledged; `None` when nothing is left.
     pub(super) async fn round(
         &mut self,
         ends: &mut Ends,
         guard: &Guard,
         bucket: &Mutex<Bucket>,
+        before: Sent,
     ) -> Result<Option<Round>, Error> {
-        let asked = self.next_exchange();
+        let (asked, sent) = self.next_exchange(before);
         if asked.is_empty() {
-            return Ok(None);
+            // What is ready may only not go yet.
+            return Ok((!self.ready.is_empty()).then(Round::default));
         }
         let wait = self.wait(bucket);
         // Even a sleep of nothing takes a tick of the timer, a millisecond: a quarter of an exchange.
@@ -151,7 +174,7 @@ impl Stream {
         let begun = Instant::now();
         let replies = ends.source.pipeline(&commands).await.map_err(RedisError::from)?;
         self.learn(&asked, begun.elapsed());
-        let mut round = Round::default();
+        let mut round = Round { sent, ..Round::default() };
         for (asked, reply) in asked.into_iter().zip(replies) {
             self.take_in(asked, reply, ends.source.address(), &mut round)?;
         }
@@ -167,9 +190,9 @@ impl Stream {
         bucket.wait(Instant::now())
     }
 
-    fn next_exchange(&mut self) -> Vec<Asked> {
+    fn next_exchange(&mut self, before: Sent) -> (Vec<Asked>, Sent) {
         let mut asked = Vec::new();
-        self.take_batches(&mut asked);
+        let sent = self.take_batches(&mut asked, before);
         let sizes = self.budget.keys().saturating_mul(2);
         for (slot, state) in &mut self.slots {
             while asked.len() < sizes
@@ -180,22 +203,22 @@ impl Stream {
             }
         }
         self.ask_names(&mut asked);
-        asked
+        (asked, sent)
     }
 
-    /// Batches as far as the budget goes, at least one.
-    fn take_batches(&mut self, asked: &mut Vec<Asked>) {
-        let (mut keys, mut bytes) = (0_usize, 0_u64);
+    /// Batches as far as the budget goes, at least one, but none that does not fit beside what is not acknowledged yet.
+    fn take_batches(&mut self, asked: &mut Vec<Asked>, before: Sent) -> Sent {
+        let mut sent = Sent::default();
         while let Some(batch) = self.ready.front() {
-            keys = keys.saturating_add(batch.keys.len());
-            bytes = bytes.saturating_add(batch.bytes);
-            if !asked.is_empty() && (keys > self.budget.keys() || bytes > BYTES_MOST) {
-                return;
+            let more = sent.and(batch);
+            let fits = asked.is_empty() || (more.keys <= self.budget.keys() && more.bytes <= BYTES_MOST);
+            if !fits || !more.fits_beside(before) {
+                break;
             }
-            if let Some(batch) = self.ready.pop_front() {
-                asked.push(Asked::Migrate(batch));
-            }
+            sent = more;
+            asked.extend(self.ready.pop_front().map(Asked::Migrate));
         }
+        sent
     }
 
     /// Names of slots that have none left, and of new slots as long as few enough names are held.
@@ -401,6 +424,15 @@ fn unexpected(what: &'static str, address: SocketAddr, reply: &Reply) -> Error {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn a_key_larger_than_an_exchange_waits_until_all_is_acknowledged() {
+        let (nothing, usual, large) =
+            (Sent::default(), Sent { keys: 200, bytes: BYTES_MOST }, Sent { keys: 1, bytes: BYTES_MOST + 1 });
+        assert_eq!([usual, large].map(|sent| sent.fits_beside(nothing)), [true, true]);
+        assert_eq!([usual, large].map(|sent| sent.fits_beside(usual)), [true, false]);
+        assert_eq!([usual, large].map(|sent| sent.fits_beside(large)), [false, false]);
+    }
 
     #[test]
     fn a_key_that_went_while_its_slot_moves_is_sent_on_and_so_it_is_gone() {

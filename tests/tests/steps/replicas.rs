@@ -1,0 +1,152 @@
+//! A move, and how far the replicas of both ends are: until they have heard of it, what has moved is in the memory of one primary only.
+
+use std::time::{Duration, Instant};
+
+use controller::execute::migrate::{Bucket, End, Moved, migrate};
+use controller::lease::Guard;
+use controller::redis::Access;
+use plan::{Pod, SlotSet};
+use resp::Outcome;
+use tests::fleet::{Fleet, OPERATOR};
+
+use super::{created, ends, order, slots};
+
+const KEYS: usize = 3000;
+/// What a move that begins sends in its first two exchanges: the second goes while the first is being acknowledged.
+const TWO_EXCHANGES: usize = 64 + 80;
+
+/// Two shards of two members, and the keys of the slots that move, which both members of the first shard have.
+struct Pair {
+    fleet: Fleet,
+    slots: SlotSet,
+    keys: Vec<String>,
+}
+
+impl Pair {
+    async fn make(net: u8) -> Self {
+        let (fleet, slots) = (created(net, 2, 2).await, slots(0, 999));
+        let mut client = fleet.client();
+        let keys = (0..).map(|n| format!("key{n}")).filter(|key| slots.contains(resp::slot::key_slot(key)));
+        let keys: Vec<String> = keys.take(KEYS).collect();
+        for key in &keys {
+            assert!(matches!(client.set(key, "v").await, Outcome::Acked(_)));
+        }
+        for shard in 0..2 {
+            // For whatever this connection did last, so for all of it.
+            let mut primary = fleet.servers[&Pod::new(shard, 0)].operator().await;
+            primary.call(&["WAIT", "1", "0"]).await.unwrap();
+        }
+        Self { fleet, slots, keys }
+    }
+
+    async fn moves(&self) -> Moved {
+        self.moves_some(&self.slots).await
+    }
+
+    async fn moves_some(&self, some: &SlotSet) -> Moved {
+        let (from, to) = ends(&self.fleet).await;
+        let bucket = std::sync::Mutex::new(Bucket::default());
+        migrate(order(from, to, some), &Access::new(OPERATOR), &Guard::always(), &bucket).await.unwrap()
+    }
+
+    /// Keys that a member has.
+    async fn held_by(&self, pod: Pod) -> usize {
+        let mut operator = self.fleet.servers[&pod].operator().await;
+        usize::try_from(operator.call(&["DBSIZE"]).await.unwrap().integer().unwrap()).unwrap()
+    }
+
+    /// As the planner orders it; what it waits for.
+    async fn step(&mut self, some: &SlotSet) -> Option<String> {
+        let probed = self.fleet.look_at(&[Pod::new(0, 0), Pod::new(1, 0)]).await;
+        let (from, to) = ends(&self.fleet).await;
+        let who = |shard, end: End| plan::Who { pod: Pod::new(shard, 0), id: end.id };
+        let step = plan::Step::Move { from: who(0, from), to: who(1, to), slots: some.clone() };
+        let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
+        let mut executed = self.fleet.execute(&plan, &probed).await;
+        assert!(executed.failed.is_empty(), "{:?}", executed.failed);
+        executed.done.remove(0).1.held
+    }
+
+    /// Moves until all of these are handed over.
+    async fn finishes(&self, some: &SlotSet) {
+        let begun = Instant::now();
+        while self.moves_some(some).await.slots != *some {
+            assert!(begun.elapsed() < hung::change(), "{some} do not arrive");
+        }
+    }
+
+    /// The primary of a shard dies with all that its replica has not read; that one takes its place. Keys that it has.
+    async fn replace(&mut self, shard: u16) -> usize {
+        let [lead, heir] = [0, 1].map(|ordinal| Pod::new(shard, ordinal));
+        for pod in [lead, heir] {
+            self.fleet.servers.get_mut(&pod).unwrap().kill().await;
+        }
+        self.fleet.servers.get_mut(&heir).unwrap().run().await;
+        let mut replica = self.fleet.servers[&heir].operator().await;
+        let begun = Instant::now();
+        while replica.info(&["persistence"]).await.unwrap().flag("loading") != Some(false) {
+            assert!(begun.elapsed() < hung::process(), "{heir} loads");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        replica.call(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await.unwrap();
+        assert!(matches!(replica.role().await, Ok(resp::Role::Primary { .. })));
+        self.held_by(heir).await
+    }
+}
+
+/// Before, all 3,000 were lost: the source's replica had deleted them, and the target's had not received them.
+#[tokio::test]
+async fn no_more_keys_move_than_replicas_have_acknowledged() {
+    let mut pair = Pair::make(44).await;
+    pair.fleet.servers[&Pod::new(1, 1)].hold();
+    pair.moves().await;
+    let kept = pair.held_by(Pod::new(0, 0)).await + pair.replace(1).await;
+    let lost = pair.keys.len() - kept;
+    assert!(lost <= TWO_EXCHANGES, "{lost} keys are lost");
+}
+
+/// Before, all 3,000 were there: what a later move replaces is then an older copy that came back, or the newer one.
+#[tokio::test]
+async fn no_more_keys_are_left_at_both_ends_than_replicas_have_acknowledged() {
+    let mut pair = Pair::make(45).await;
+    pair.fleet.servers[&Pod::new(0, 1)].hold();
+    pair.moves().await;
+    let held = pair.held_by(Pod::new(1, 0)).await + pair.replace(0).await;
+    let twice = held - pair.keys.len();
+    assert!(twice <= TWO_EXCHANGES, "{twice} keys are there twice");
+}
+
+#[tokio::test]
+async fn a_held_move_tells_who_holds_it_and_goes_on_by_itself() {
+    let mut pair = Pair::make(46).await;
+    let (first, rest) = (slots(0, 499), slots(500, 999));
+    let behind = Pod::new(1, 1);
+    pair.fleet.servers[&behind].hold();
+    let moved = pair.moves_some(&first).await;
+    assert_eq!(moved.held.unwrap().host, pair.fleet.servers[&behind].address.ip().to_string());
+    // What the replica lacks is not handed over: only slots without keys were.
+    let mut target = pair.fleet.servers[&Pod::new(1, 0)].operator().await;
+    for slot in moved.slots.iter() {
+        let keys = target.call(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).await.unwrap();
+        assert_eq!(keys.integer(), Some(0), "{slot}");
+    }
+    // Who comes next, be it another controller, or is broken off in the middle, sends nothing.
+    let there = pair.held_by(Pod::new(1, 0)).await;
+    let why = pair.step(&first).await.unwrap();
+    let waits = "slots wait on their way from 0-0 to 1-0, so that no copy misses what has moved: replica 1-1 has ";
+    assert!(why.starts_with(waits), "{why}");
+    assert!(tokio::time::timeout(Duration::from_millis(200), pair.moves_some(&first)).await.is_err());
+    assert_eq!(pair.held_by(Pod::new(1, 0)).await, there);
+    pair.fleet.servers[&behind].go_on();
+    pair.finishes(&first).await;
+    // Of the source the same; and who is gone is not waited for.
+    let gone = Pod::new(0, 1);
+    pair.fleet.servers[&gone].hold();
+    assert!(pair.step(&rest).await.unwrap().contains("replica 0-1 has not acknowledged the last "));
+    pair.fleet.servers.get_mut(&gone).unwrap().kill().await;
+    pair.finishes(&rest).await;
+    let mut client = pair.fleet.client();
+    for key in &pair.keys {
+        assert_eq!(client.get(key).await.unwrap().unwrap(), "v", "{key}");
+    }
+}
