@@ -230,7 +230,9 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let outcome = hand_over(shared, process, handover::Limits::new(began, until)).await;
+    let logs = shared.local.logs_writes() && handover::logs(&shared.local).await;
+    let saving = if logs { None } else { Some(handover::saving_time(&shared.local).await) };
+    let outcome = hand_over(shared, process, handover::Limits::new(began, until, saving)).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),

@@ -30,6 +30,8 @@ pub(crate) struct Cluster {
     /// Dropped first: ending a pod's processes needs the records in its directory.
     pub(crate) pods: Vec<Pod>,
     pub(crate) config: AgentConfig,
+    /// What pods are made with.
+    pub(crate) grace_seconds: u64,
     authority: Authority,
     net: u8,
     dir: tempfile::TempDir,
@@ -97,7 +99,7 @@ impl Cluster {
     pub(crate) fn new(net: u8, config: AgentConfig) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::create("agents of a test").unwrap();
-        Self { pods: Vec::new(), config, authority, net, dir }
+        Self { pods: Vec::new(), config, grace_seconds: 30, authority, net, dir }
     }
 
     pub(crate) fn certificate(&self, common_name: &str) -> Issued {
@@ -134,7 +136,8 @@ impl Cluster {
             fs::write(dir.join(file), content).unwrap();
         }
         let name = format!("orders-0-{}", ip.octets()[3]);
-        self.pods.push(Pod { ip, dir, name, shard, server: "redis-server".into(), grace_seconds: 30, child: None });
+        let grace_seconds = self.grace_seconds;
+        self.pods.push(Pod { ip, dir, name, shard, server: "redis-server".into(), grace_seconds, child: None });
         self.pods[number].start();
         number
     }
@@ -142,7 +145,12 @@ impl Cluster {
     /// `primaries` shards with `replicas` each, agreed by everybody and in sync. Pod `p` is a primary, its first replica is
     /// pod `p + primaries`.
     pub(crate) async fn form(net: u8, config: AgentConfig, primaries: u16, replicas: u16) -> Self {
-        let mut cluster = Self::new(net, config);
+        Self::new(net, config).formed(primaries, replicas).await
+    }
+
+    /// The same of a cluster that has no pods yet.
+    pub(crate) async fn formed(self, primaries: u16, replicas: u16) -> Self {
+        let mut cluster = self;
         for number in 0..primaries * (1 + replicas) {
             cluster.add_to(number % primaries);
         }

@@ -141,11 +141,8 @@ async fn a_server_that_saves_for_longer_than_usual_is_let_finish() {
     let snapshots = vec![types::cluster::SavePoint { seconds: 3600, changes: 1 }];
     let saving = types::agent::AgentConfig { append_only: AppendOnly::Off, snapshots, ..config() };
     let mut cluster = Cluster::new(35, saving);
+    cluster.grace_seconds = 600;
     let pod = cluster.add();
-    cluster.pods[pod].signal(Signal::TERM);
-    cluster.pods[pod].ended().await;
-    cluster.pods[pod].grace_seconds = 600;
-    cluster.pods[pod].start();
     let mut operator = cluster.pods[pod].operator().await;
     operator.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
     eventually("it serves", async || operator.cluster_info().await.is_ok_and(|info| info.ok)).await;

@@ -1,0 +1,193 @@
+//! One attempt to have a replica take over, from the first question to how it ended. I/O.
+
+use std::time::Duration;
+
+use resp::{Command, Connection, Error, Node, NodeId, Role, bus};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::{Limits, PATIENCE_LOOK, behind, heirs::Heir};
+use crate::{local::Local, peers::Asker};
+
+/// How long one replica has to take over; Redis itself gives up after 5 s.
+const TAKE_OVER: Duration = Duration::from_millis(5200);
+/// An order is followed for so long at most: its answer may take 3 s, the replica gives up after 5 s, and the rest is for the last look.
+pub(super) const FOLLOWED: Duration = Duration::from_secs(10);
+/// How often the own role is looked at meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// How long it waits for slots that are half moved: what is left is marked at the heir, and the pod may have less time than it was made with
+/// (a node that shuts down, an eviction).
+const MOVES: Duration = Duration::from_secs(10);
+
+/// How an attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// This member is a replica now.
+    TookOver,
+    /// Nobody answers for the replica: no order was given.
+    Silent {
+        /// What was found instead.
+        why: String,
+    },
+    /// What it would load after a crash stayed older than what it has in memory: no order was given.
+    Behind {
+        /// Why, as a clause.
+        why: &'static str,
+    },
+    /// No order was given: what follows one would have outlasted the time for it.
+    Late,
+    /// The own Redis did not answer, before the order or after it.
+    Deaf {
+        /// Why.
+        why: String,
+    },
+    /// It did not take the order.
+    Refused {
+        /// In its words.
+        why: String,
+    },
+    /// It stopped answering after the order.
+    Lost,
+    /// It took the order and has let it expire.
+    Expired,
+}
+
+impl Attempt {
+    /// Whether somebody else is to be asked first, if there is anybody: the same would happen again.
+    pub(super) fn is_likely_to_repeat(&self) -> bool {
+        match self {
+            Self::Silent { .. } | Self::Behind { .. } | Self::Refused { .. } | Self::Lost => true,
+            // It was slow, or those who vote were: another one gets no other votes.
+            Self::Expired | Self::Late | Self::Deaf { .. } | Self::TookOver => false,
+        }
+    }
+}
+
+impl std::fmt::Display for Attempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TookOver => f.write_str("it took over"),
+            Self::Silent { why } => write!(f, "it was not asked to take over: {why}"),
+            Self::Behind { why } => write!(f, "it was not asked to take over: {why}"),
+            Self::Late => f.write_str("the rest of the grace period is too short for it"),
+            Self::Deaf { why } => write!(f, "the own Redis did not answer: {why}"),
+            Self::Refused { why } => write!(f, "it refused to take over: {why}"),
+            Self::Lost => f.write_str("it stopped answering before it took over"),
+            Self::Expired => write!(f, "it was asked to take over and did not within {} ms", TAKE_OVER.as_millis()),
+        }
+    }
+}
+
+/// Prepares one replica, gives it the order, and follows that to its end.
+pub(super) async fn attempt(
+    (local, own): (&Local, &mut Connection),
+    asker: &Asker,
+    heir: &Heir,
+    limits: Limits,
+) -> Attempt {
+    let prepared = async {
+        let silent = |why: String| Attempt::Silent { why };
+        let mut replica = asker.open(&heir.id, heir.address).await.map_err(|error| silent(error.to_string()))?;
+        await_disk(&mut replica, local.logs_writes(), limits.waits).await?;
+        // The last thing before the order: a move may have begun meanwhile.
+        let marks = await_moves(own, limits.waits).await.map_err(|error| Attempt::Deaf { why: error.to_string() })?;
+        Ok::<_, Attempt>((replica, marks))
+    };
+    match timeout_at(limits.orders, prepared).await {
+        Ok(Ok((replica, marks))) => order(own, replica, &heir.id, &marks).await,
+        Ok(Err(end)) => end,
+        Err(_) => Attempt::Late,
+    }
+}
+
+/// Gives the order and follows it until the own role has changed; whatever is slow, it is over after [`FOLLOWED`]. A replica that was told goes
+/// on by itself.
+async fn order(own: &mut Connection, replica: Connection, id: &NodeId, marks: &[Command]) -> Attempt {
+    timeout(FOLLOWED, follow(own, replica, id, marks)).await.unwrap_or(Attempt::Expired)
+}
+
+async fn follow(own: &mut Connection, mut replica: Connection, id: &NodeId, marks: &[Command]) -> Attempt {
+    match replica.call(&["CLUSTER", "FAILOVER"]).await {
+        Ok(_) => {}
+        Err(error) if error.refusal().is_some() => return Attempt::Refused { why: error.to_string() },
+        // It may have heard the order all the same: what follows from that shows at the own Redis.
+        Err(_) => {}
+    }
+    let (began, mut won) = (Instant::now(), false);
+    while began.elapsed() < TAKE_OVER {
+        // It is asked first: the marks are due before its clients come.
+        let theirs = replica.role().await;
+        if !won && matches!(theirs, Ok(Role::Primary { .. })) {
+            won = true;
+            mark(&mut replica, id, marks).await;
+            // Only the news has to arrive. Without the push it does, too, 40 ms later.
+            let _ = bus::push(&mut replica).await;
+        }
+        // A reply that cannot be had now (writes are paused, reads are not) is asked for again until time is up.
+        if let Ok(Role::Replica { .. }) = own.role().await {
+            if !won {
+                mark(&mut replica, id, marks).await;
+            }
+            return Attempt::TookOver;
+        }
+        if own.is_broken() {
+            return Attempt::Deaf { why: "its connection broke after the order".to_owned() };
+        }
+        // When all members stop at once the candidate may be gone already; there is then nothing to wait for.
+        if theirs.is_err() && replica.is_broken() {
+            return Attempt::Lost;
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    Attempt::Expired
+}
+
+/// Waits until no slot of this member is half moved, for a while; gives the marks that are left.
+///
+/// A replica knows nothing of its primary's marks (Redis 7 and 8 keep them in the primary's own table). Promoted, it would answer that
+/// the keys which have moved already do not exist, and take new ones in their place, which the end of the move then puts in place of
+/// the old. So whoever moves the slot finishes it first; what is still open when time is up is marked again at the heir.
+async fn await_moves(own: &mut Connection, patience: Instant) -> Result<Vec<Command>, Error> {
+    let patience = patience.min(Instant::now() + MOVES);
+    loop {
+        let marks = marks(&own.cluster_nodes().await?);
+        if marks.is_empty() || Instant::now() >= patience {
+            return Ok(marks);
+        }
+        sleep(PATIENCE_LOOK).await;
+    }
+}
+
+/// CLUSTER SETSLOT with the marks of this member's half-moved slots. Pure.
+pub(super) fn marks(table: &[Node]) -> Vec<Command> {
+    let mine = table.iter().filter(|node| node.flags.myself);
+    let set = |slot: u16, what: &str, id: &NodeId| {
+        Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, id.as_str()])
+    };
+    mine.flat_map(|node| {
+        let migrating = node.migrating.iter().map(|(slot, to)| set(*slot, "MIGRATING", to));
+        migrating.chain(node.importing.iter().map(|(slot, from)| set(*slot, "IMPORTING", from)))
+    })
+    .collect()
+}
+
+/// Marks at the heir what was half moved. What cannot be marked here, the controller marks when it sees the slot's keys at two places.
+async fn mark(heir: &mut Connection, id: &NodeId, marks: &[Command]) {
+    for command in marks {
+        if let Err(error) = heir.command(command).await {
+            tracing::warn!(%id, %error, "a half-moved slot could not be marked at the new primary");
+        }
+    }
+}
+
+/// Waits until what a member would load after a crash is what it has in memory: until its append-only file is written anew after a
+/// full synchronisation, or first after a start from a snapshot, the former files count (`AOF_WAIT_REWRITE`).
+async fn await_disk(member: &mut Connection, is_wanted: bool, patience: Instant) -> Result<(), Attempt> {
+    loop {
+        let info = member.info(&["persistence"]).await.map_err(|error| Attempt::Silent { why: error.to_string() })?;
+        match behind(&info, is_wanted) {
+            None => return Ok(()),
+            Some(why) if Instant::now() >= patience => return Err(Attempt::Behind { why }),
+            Some(_) => sleep(PATIENCE_LOOK).await,
+        }
+    }
+}

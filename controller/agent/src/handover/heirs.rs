@@ -1,0 +1,69 @@
+//! Who may take over from a primary that stops, and who may be able to in a moment. Pure.
+
+use std::net::SocketAddr;
+
+use resp::{Node, NodeId, info::ReplicaLine};
+
+use super::Attempt;
+
+/// A replica that has not acknowledged for longer is not in sync.
+const LAG_SECONDS: i64 = 2;
+
+/// A replica that may take over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Heir {
+    pub id: NodeId,
+    pub address: SocketAddr,
+}
+
+/// The replicas of a primary at one look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Heirs {
+    /// Known members whose stream is up to date, furthest first.
+    pub ready: Vec<Heir>,
+    /// What the others are up to.
+    pub others: Others,
+}
+
+/// The most that can be hoped for from replicas that are not ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Others {
+    /// Nobody is there.
+    Gone,
+    /// One has a link to this member on the cluster bus alone: whoever lost the stream asks for it again every second.
+    Linked,
+    /// One is attached: it gets its copy, or acknowledges late.
+    Attached,
+}
+
+/// Reads one look.
+pub(super) fn heirs(table: &[Node], attached: &[ReplicaLine]) -> Heirs {
+    let mine = table.iter().find(|node| node.flags.myself).map(|node| &node.id);
+    let is_alive = |node: &&Node| node.flags.replica && !node.flags.failed && node.primary.as_ref() == mine;
+    // A backup's reader also shows up as a replica; it has no port and is in no table.
+    let known = |line: &ReplicaLine| {
+        let address = SocketAddr::new(line.host.parse().ok()?, line.port);
+        let node = table.iter().filter(is_alive).find(|node| node.address == Some(address))?;
+        Some(Heir { id: node.id.clone(), address })
+    };
+    let is_ready = |line: &&ReplicaLine| line.state == "online" && (0..=LAG_SECONDS).contains(&line.lag);
+    let mut fit: Vec<&ReplicaLine> = attached.iter().filter(is_ready).collect();
+    fit.sort_by_key(|line| std::cmp::Reverse(line.offset));
+    let ready: Vec<Heir> = fit.into_iter().filter_map(known).collect();
+    let is_other = |id: &NodeId| ready.iter().all(|heir| heir.id != *id);
+    let others = if attached.iter().filter_map(known).any(|heir| is_other(&heir.id)) {
+        Others::Attached
+    } else if table.iter().filter(is_alive).any(|node| node.connected && !node.flags.suspected && is_other(&node.id)) {
+        Others::Linked
+    } else {
+        Others::Gone
+    };
+    Heirs { ready, others }
+}
+
+/// Those first of whom more is to be expected than of those who were tried.
+pub(super) fn ranked(mut ready: Vec<Heir>, tried: &[(NodeId, Attempt)]) -> Vec<Heir> {
+    let is_last = |heir: &Heir| tried.iter().any(|(id, end)| *id == heir.id && end.is_likely_to_repeat());
+    ready.sort_by_key(is_last);
+    ready
+}

@@ -1,0 +1,161 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use types::cluster::SavePoint;
+
+use resp::info::ReplicaLine;
+
+use super::{attempt::marks, *};
+
+fn line(last: u8, state: &str, offset: i64, lag: i64) -> ReplicaLine {
+    ReplicaLine { host: format!("127.84.0.{last}"), port: 6379, state: state.into(), offset, lag }
+}
+
+fn table() -> Vec<Node> {
+    resp::nodes::parse(&format!(
+        "{:040x} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460\n\
+         {:040x} 127.84.0.2:6379@16379 slave {:040x} 0 1 3 connected\n\
+         {:040x} 127.84.0.3:6379@16379 slave {:040x} 0 1 3 connected\n\
+         {:040x} 127.84.0.4:6379@16379 slave,fail {:040x} 0 1 3 connected\n",
+        1, 2, 1, 3, 1, 4, 1
+    ))
+    .unwrap()
+}
+
+fn order(attached: &[ReplicaLine]) -> Vec<String> {
+    heirs::heirs(&table(), attached).ready.into_iter().map(|heir| heir.address.ip().to_string()).collect()
+}
+
+#[test]
+fn what_follows_the_last_order_is_over_before_redis_must_be_stopped() {
+    let began = Instant::now();
+    let of = |seconds: u64, saving: Option<u64>| {
+        let limits = Limits::new(began, began + Duration::from_secs(seconds), saving.map(Duration::from_secs));
+        [limits.waits - began, limits.orders - began].map(|limit| limit.as_secs_f64())
+    };
+    // With a grace period of 30 s Redis must be stopped after 23.
+    let logged = [of(23, None), of(60, None), of(3600, None), of(5, None)];
+    assert_eq!(logged, [[6.0, 13.0], [15.0, 50.0], [600.0, 3590.0], [0.0, 0.0]]);
+    // A pod of 1 GiB has 94 s, and saves 64 s at worst.
+    let saved = [of(23, Some(0)), of(87, Some(2)), of(87, Some(64)), of(3593, Some(9000))];
+    assert_eq!(saved, [[6.0, 7.25], [21.75, 55.25], [13.0, 13.0], [7.0, 7.0]]);
+}
+
+#[test]
+fn who_gets_a_copy_or_has_just_lost_its_link_is_worth_waiting_for() {
+    let others = |table: &[Node], attached: &[ReplicaLine]| heirs::heirs(table, attached).others;
+    let (all, copying) = (table(), line(2, "send_bulk", 0, 0));
+    assert_eq!(others(&all, std::slice::from_ref(&copying)), Others::Attached);
+    assert_eq!(others(&all, &[line(3, "online", 10, 5)]), Others::Attached);
+    assert_eq!(others(&all, &[line(9, "wait_bgsave", 0, 0), line(4, "send_bulk", 0, 0)]), Others::Linked);
+    let without = |what: &str| -> Vec<Node> {
+        let gone = all.iter().cloned().map(|mut node| {
+            match what {
+                "link" => node.connected = false,
+                "answer" => node.flags.suspected = true,
+                _ => node.primary = None,
+            }
+            node
+        });
+        gone.collect()
+    };
+    assert_eq!(["link", "answer", "primary"].map(|what| others(&without(what), &[])), [Others::Gone; 3]);
+    let began = Instant::now();
+    let limits = Limits::new(began, began + Duration::from_secs(60), None);
+    let until = [Others::Gone, Others::Linked, Others::Attached]
+        .map(|others| (worth_waiting(others, began, limits) - began).as_secs());
+    assert_eq!(until, [0, 3, 15]);
+}
+
+#[test]
+fn another_replica_is_asked_first_where_the_first_does_not_answer() {
+    let ready = || heirs::heirs(&table(), &[line(2, "online", 10, 0), line(3, "online", 11, 0)]).ready;
+    let first_after = |end: Attempt| {
+        let tried = [(ready()[0].id.clone(), end)];
+        heirs::ranked(ready(), &tried)[0].address.ip().to_string()
+    };
+    assert_eq!(heirs::ranked(ready(), &[]), ready());
+    let silent = Attempt::Silent { why: String::new() };
+    let refused = Attempt::Refused { why: String::new() };
+    let another = [silent, refused, Attempt::Lost, Attempt::Behind { why: "" }].map(first_after);
+    assert_eq!(another, ["127.84.0.2"; 4]);
+    assert_eq!(first_after(Attempt::Expired), "127.84.0.3", "it was slow");
+}
+
+#[test]
+fn every_attempt_is_told_and_one_that_was_given_up_may_succeed() {
+    let [first, second] = [1, 2].map(|at| table()[at].id.clone());
+    let tried = [(first.clone(), Attempt::Lost), (second.clone(), Attempt::Expired)];
+    assert_eq!(
+        why(&tried, Others::Gone),
+        format!(
+            "replica {first}: it stopped answering before it took over; then replica {second}: it was asked to take over and did not \
+             within 5200 ms"
+        )
+    );
+    assert_eq!(why(&[], Others::Attached), "its replicas were not in sync in time");
+    let mut after = table();
+    assert_eq!(late_heir(&after, &tried), None);
+    after[0].primary = Some(first.clone());
+    assert_eq!(late_heir(&after, &tried), Some(Outcome::Done { to: first }));
+    assert_eq!(late_heir(&after, &[]), None, "it was a replica before");
+}
+
+#[test]
+fn the_furthest_replica_in_sync_comes_first_and_others_never() {
+    assert_eq!(order(&[line(2, "online", 10, 0), line(3, "online", 11, 1)]), ["127.84.0.3", "127.84.0.2"]);
+    assert_eq!(order(&[line(2, "wait_bgsave", 10, 0), line(3, "online", 11, 3)]), [""; 0]);
+    assert_eq!(order(&[line(4, "online", 10, 0), line(9, "online", 10, 0)]), [""; 0]);
+    let reader = ReplicaLine { port: 0, ..line(2, "online", 99, 0) };
+    assert_eq!(order(&[reader]), [""; 0]);
+}
+
+#[test]
+fn a_role_goes_only_where_a_restart_would_find_the_data() {
+    let aof = |enabled: u8, running: u8, is_wanted: bool| {
+        let info = Info::parse(&format!("aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\n"));
+        behind(&info, is_wanted).is_some()
+    };
+    let found = [aof(1, 0, true), aof(0, 0, false), aof(0, 0, true), aof(1, 1, true), aof(1, 1, false)];
+    assert_eq!(found, [false, false, true, true, true]);
+}
+
+#[test]
+fn whoever_has_slots_or_gets_the_first_has_a_role_to_hand_over() {
+    let outcome = |line: &str, link: &str| {
+        let table = resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{line}\n", 1)).unwrap();
+        without_role(&table, &Info::parse(&format!("master_link_status:{link}\n")))
+    };
+    let (primary, replica) = ("master - 0 0 3 connected", format!("slave {:040x} 0 0 3 connected", 2));
+    assert_eq!(outcome(&format!("{primary} 0-5"), "up"), None);
+    assert_eq!(outcome(&format!("{primary} [7-<-{:040x}]", 2), "up"), None);
+    assert_eq!(outcome(&replica, "up"), Some(Outcome::NotNeeded));
+    assert!(matches!(outcome(&replica, "down"), Some(Outcome::Failed { .. })));
+    assert!(matches!(outcome(primary, "up"), Some(Outcome::Failed { .. })));
+}
+
+#[test]
+fn marks_of_half_moved_slots_are_set_again_as_they_are() {
+    let me = format!("{:040x} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460", 1);
+    let table = resp::nodes::parse(&format!("{me} [93->-{:040x}] [7000-<-{:040x}]\n", 2, 3)).unwrap();
+    let set =
+        |slot: &str, what: &str, id: u8| Command::new("CLUSTER").args(["SETSLOT", slot, what, &format!("{id:040x}")]);
+    assert_eq!(marks(&table), [set("93", "MIGRATING", 2), set("7000", "IMPORTING", 3)]);
+    assert_eq!(marks(&super::tests::table()), []);
+}
+
+#[test]
+fn shutdown_saves_where_saving_was_asked_for_or_nobody_else_has_the_keys() {
+    let mut config = crate::config::fixture::config();
+    let failed = Outcome::Failed { why: String::new() };
+    let done = Outcome::Done { to: table()[1].id.clone() };
+    assert_eq!(shutdown_mode(&config, &failed, Some(5), true), "NOSAVE");
+    assert_eq!(shutdown_mode(&config, &failed, Some(5), false), "SAVE");
+    config.append_only = AppendOnly::Off;
+    assert_eq!(shutdown_mode(&config, &failed, Some(5), true), "SAVE");
+    assert_eq!(shutdown_mode(&config, &failed, None, true), "SAVE");
+    assert_eq!(shutdown_mode(&config, &failed, Some(0), true), "NOSAVE");
+    assert_eq!(shutdown_mode(&config, &done, Some(5), true), "NOSAVE");
+    assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, Some(5), true), "NOSAVE");
+    config.snapshots = vec![SavePoint { seconds: 1, changes: 1 }];
+    assert_eq!(shutdown_mode(&config, &done, Some(5), true), "SAVE");
+}

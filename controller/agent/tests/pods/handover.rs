@@ -1,0 +1,58 @@
+//! A stopping primary whose replica is not ready at the first look, or does not take over at the first order.
+
+use rustix::process::{Pid, Signal, kill_process};
+use types::{agent::AgentConfig, cluster::AppendOnly};
+
+use crate::harness::{Cluster, Pod, eventually, fill, patient};
+
+/// Pods that are given long, so that what is waited for comes in time on any machine.
+fn unhurried(net: u8, config: AgentConfig) -> Cluster {
+    let mut cluster = Cluster::new(net, config);
+    cluster.grace_seconds = 600;
+    cluster
+}
+
+fn signal_redis(pod: &Pod, signal: Signal) {
+    kill_process(Pid::from_raw(pod.redis_pid().unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Measured before: it gave up at the first look, and the shard was without a primary.
+#[tokio::test]
+async fn a_copy_that_is_under_way_at_a_stop_takes_over_once_it_is_whole() {
+    let volatile = AgentConfig { append_only: AppendOnly::Off, ..patient() };
+    let mut cluster = unhurried(61, volatile).formed(1, 1).await;
+    fill(&cluster.pods[0], "k", 300, b"v").await;
+    let mut primary = cluster.pods[0].operator().await;
+    // Ten milliseconds for each key.
+    primary.config_set("rdb-key-save-delay", "10000").await.unwrap();
+    cluster.pods[1].kill_redis();
+    assert_eq!(cluster.pods[1].ended().await, Some(2));
+    cluster.pods[1].start();
+    eventually("the replica gets its copy", async || {
+        let lines = primary.info(&["replication"]).await.unwrap().replicas();
+        lines.iter().any(|line| line.state != "online")
+    })
+    .await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
+    assert!(!cluster.pods[1].is_replica().await);
+    assert_eq!(cluster.pods[1].dbsize().await, 300);
+}
+
+/// Those who vote stand still while the first order counts.
+#[tokio::test]
+async fn an_order_that_comes_to_nothing_is_followed_by_another_one() {
+    let mut cluster = unhurried(62, patient()).formed(3, 1).await;
+    for voter in [1, 2] {
+        signal_redis(&cluster.pods[voter], Signal::STOP);
+    }
+    cluster.pods[0].signal(Signal::TERM);
+    eventually("the first order has expired", async || cluster.pods[0].log().contains("and did not within")).await;
+    for voter in [1, 2] {
+        signal_redis(&cluster.pods[voter], Signal::CONT);
+    }
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
+    assert!(!cluster.pods[3].is_replica().await);
+}
