@@ -4,6 +4,7 @@
 
 use std::{
     fs, io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime},
 };
@@ -117,6 +118,13 @@ fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
         }
     }
     Ok(if manifest { files } else { Vec::new() })
+}
+
+/// Which snapshot file lies there: Redis writes each one anew and gives it the name at the end. `None`: none that could be looked at.
+#[must_use]
+pub fn snapshot_stamp(dir: &Path) -> Option<(u64, SystemTime)> {
+    let file = fs::metadata(dir.join(RDB_FILE)).ok()?;
+    Some((file.ino(), file.modified().ok()?))
 }
 
 /// Moves nodes.conf, the snapshot and the append-only files into a new directory beside them, where they stay until a

@@ -269,9 +269,9 @@ pub async fn saving_time(local: &Local) -> Duration {
     Duration::from_secs(bytes.div_ceil(SAVED_PER_SECOND))
 }
 
-/// Whether the own Redis writes its append-only file.
-pub async fn logs(local: &Local) -> bool {
-    info(local, &["persistence"]).await.is_ok_and(|info| info.flag("aof_enabled") == Some(true))
+/// Whether the own Redis writes its append-only file; `None`: it does not say.
+pub async fn logs(local: &Local) -> Option<bool> {
+    info(local, &["persistence"]).await.ok()?.flag("aof_enabled")
 }
 
 /// Keys of the own Redis; `None`: it does not say.

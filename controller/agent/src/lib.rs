@@ -28,6 +28,7 @@ pub mod marker;
 pub mod metrics;
 pub mod parameters;
 pub mod peers;
+pub mod persistence;
 pub mod process;
 pub mod promotion;
 pub mod rdb;
@@ -226,11 +227,11 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
     }
 }
 
-/// Hands over, shuts down, and makes sure that the process is gone.
+/// Hands over, shuts down, and leaves one data set that the next start loads.
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let logs = shared.local.logs_writes() && handover::logs(&shared.local).await;
+    let logs = shared.local.logs_writes() && handover::logs(&shared.local).await == Some(true);
     let saving = if logs { None } else { Some(handover::saving_time(&shared.local).await) };
     let outcome = hand_over(shared, process, handover::Limits::new(began, until, saving)).await;
     match &outcome {
@@ -243,7 +244,17 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let until = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
     handover::await_own_disk(&shared.local, until).await;
     let logged = handover::logs(&shared.local).await;
-    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logged);
+    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logged == Some(true));
+    let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
+    end(shared, process, mode, until).await;
+    // What was saved at the end is newer than a log that was not written any more, which would be loaded in its place.
+    if logged == Some(false) && snapshot != disk::snapshot_stamp(&shared.options.data_dir) {
+        persistence::put_log_aside(shared);
+    }
+}
+
+/// Sees to it that the process is gone.
+async fn end(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant) {
     if shut_down(shared, process, mode, until).await {
         return;
     }

@@ -18,6 +18,7 @@ use crate::{
     marker::Member,
     parameters::Trials,
     peers::Asker,
+    persistence::Awaited,
     promotion::Standing,
 };
 
@@ -35,6 +36,8 @@ struct Kept {
     noted: Beat,
     /// As a replica: what it has of its primary.
     standing: Option<Standing>,
+    /// A snapshot that is to be there before append-only files go.
+    awaited: Option<Awaited>,
 }
 
 /// Shared by all tasks.
@@ -132,6 +135,17 @@ impl Shared {
     /// What the own Redis has of its primary.
     pub fn note_standing(&self, standing: Option<Standing>) {
         self.kept().standing = standing;
+    }
+
+    /// The snapshot that append-only files wait for.
+    #[must_use]
+    pub fn awaited_snapshot(&self) -> Option<Awaited> {
+        self.kept().awaited
+    }
+
+    /// They wait for this one, or for none.
+    pub fn await_snapshot(&self, awaited: Option<Awaited>) {
+        self.kept().awaited = awaited;
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -3,7 +3,6 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use jiff::Timestamp;
 use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
     sync::watch,
@@ -16,8 +15,7 @@ use crate::{
     admission,
     alive::{self, Keeper, Service},
     config::Inputs,
-    disk::{self, AOF_DIR},
-    engine, follow, handover, parameters,
+    disk, engine, follow, parameters, persistence,
     promotion::{Look, Promotion, Word},
     render,
     render::{Directive, Replicas},
@@ -28,8 +26,6 @@ use crate::{
 
 /// How often files and roles are looked at.
 const EVERY: Duration = Duration::from_millis(1000);
-/// How often loading is looked at.
-const WHILE_LOADING: Duration = Duration::from_millis(50);
 
 /// What could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -62,7 +58,7 @@ pub(crate) enum Taken {
 /// Writes redis.conf and users.acl, 0600, into the run directory. Returns the path of redis.conf.
 ///
 /// `survey` decides from which file Redis loads: a configuration that switched the append-only file on or off while the
-/// member was down must not hide the data set; [`after_loading`] brings the wanted state about.
+/// member was down must not hide the data set; [`persistence`] brings the wanted state about.
 ///
 /// # Errors
 /// When the configuration cannot be rendered or written.
@@ -88,43 +84,6 @@ pub fn write_files(
     Ok(path)
 }
 
-/// Waits until Redis has loaded its data set and then brings persistence into the wanted state; whether it is.
-pub async fn after_loading(shared: &Arc<Shared>) -> bool {
-    while !loaded(shared).await {
-        sleep(WHILE_LOADING).await;
-    }
-    let inputs = shared.inputs();
-    let settled = settle_append_only(shared, &inputs).await;
-    if !inputs.config.append_only.keeps_every_write()
-        && inputs.config.snapshots.is_empty()
-        && let Err(error) = disk::forget_snapshot(&shared.options.data_dir)
-    {
-        tracing::warn!(%error, "the loaded snapshot, which would grow stale, could not be removed");
-    }
-    settled
-}
-
-async fn loaded(shared: &Arc<Shared>) -> bool {
-    let info = handover::info(&shared.local, &["persistence"]).await;
-    info.is_ok_and(|info| info.flag("loading") == Some(false))
-}
-
-async fn settle_append_only(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
-    let wanted = inputs.config.append_only.keeps_every_write();
-    let settled = set(shared, "appendonly", if wanted { "yes" } else { "no" }).await == Taken::Yes;
-    // Files of a log that is no longer written would be taken for the data set at the next start.
-    if !wanted && settled {
-        match disk::quarantine(&shared.options.data_dir, Timestamp::now(), &[AOF_DIR]) {
-            Ok(None) => {}
-            Ok(Some(to)) => {
-                tracing::info!(to = %to.display(), "append-only files are no longer written and were put aside")
-            }
-            Err(error) => tracing::warn!(%error, "append-only files that are no longer written could not be put aside"),
-        }
-    }
-    settled
-}
-
 /// Runs until dropped.
 pub async fn run(shared: Arc<Shared>) {
     let (shard, seen) = watch::channel(Seen::default());
@@ -138,15 +97,15 @@ pub async fn run(shared: Arc<Shared>) {
 }
 
 async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: watch::Receiver<Option<Word>>) {
-    let mut settled = after_loading(shared).await;
+    let mut settled = persistence::after_loading(shared).await;
     let mut candidacy = Candidacy { promotion: Promotion::default(), words, looked: Instant::now() };
     let mut keeper = Keeper::default();
     loop {
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
-        // Switching the file on forks, and fails where that fails.
+        // Switching the file on forks, and fails where that fails; before it is switched off a snapshot is written.
         if !settled {
-            settled = settle_append_only(shared, &shared.inputs()).await;
+            settled = persistence::settle(shared, &shared.inputs()).await;
         }
         if shared.inputs().config.mode == Mode::Cluster
             && let Some(service) = candidacy.follow(shared, shard).await
@@ -211,7 +170,7 @@ async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, begun: Instant)
     Some((Look { at: begun.into_std(), info, primary, state_ok }, service))
 }
 
-/// Reads the files again and applies what changed; `false`: the append-only file is not yet as it should be.
+/// Reads the files again and applies what changed; `false`: persistence is not yet as it should be.
 pub(crate) async fn apply_changes(shared: &Arc<Shared>) -> bool {
     let old = shared.inputs();
     let new = match Inputs::read(&shared.options) {
@@ -241,14 +200,16 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<bool,
     let before = render::directives(&shared.options, old)?;
     let after = render::directives(&shared.options, new)?;
     write_files(shared, new, None)?;
-    let mut settled = true;
+    let mut persists_otherwise = false;
     for directive in changed(&before, &after, engine::of_program(&shared.options.redis_server)) {
-        if directive.name == "appendonly" {
-            settled = settle_append_only(shared, new).await;
-        } else if set(shared, &directive.name, &directive.value()).await == Taken::Unanswered {
+        persists_otherwise |= matches!(directive.name.as_str(), "appendonly" | "save");
+        let is_set = directive.name == "appendonly"
+            || set(shared, &directive.name, &directive.value()).await != Taken::Unanswered;
+        if !is_set {
             return Err(Error::Unanswered(directive.name));
         }
     }
+    let settled = !persists_otherwise || persistence::settle(shared, new).await;
     users::change(shared, &old.passwords, &new.passwords).await?;
     Ok(settled)
 }

@@ -15,6 +15,8 @@ mod hold;
 mod link;
 #[path = "pods/parameters.rs"]
 mod parameters;
+#[path = "pods/persistence.rs"]
+mod persistence;
 #[path = "pods/serve.rs"]
 mod serve;
 #[path = "pods/stop.rs"]

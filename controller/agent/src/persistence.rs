@@ -1,0 +1,171 @@
+//! Brings persistence into the wanted state while Redis runs, so that what the next start loads is the one data set that is current.
+//! I/O around a pure choice.
+//!
+//! The next start loads the append-only files if there are any, else the snapshot ([`crate::upkeep::write_files`]). So append-only files that
+//! are no longer written must not stay, a snapshot that stands in for them must be there before they go, and where nothing is to be kept
+//! no snapshot may stay that was taken when something was.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use resp::{Command, Info, Reply};
+use tokio::time::{Instant, sleep};
+
+use crate::{
+    config::Inputs,
+    disk::{self, AOF_DIR},
+    handover,
+    shared::Shared,
+    upkeep::{Taken, set},
+};
+
+/// How often loading is looked at.
+const WHILE_LOADING: Duration = Duration::from_millis(50);
+/// After this long a snapshot that did not come about is asked for again; Redis itself waits as long after one that failed.
+const SAVE_AGAIN: Duration = Duration::from_secs(5);
+
+/// A snapshot that was asked for before append-only files may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Awaited {
+    /// How many Redis had begun before.
+    saves: i64,
+    /// When it was asked for.
+    asked: Instant,
+}
+
+/// What comes before the append-only file may be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// Nothing.
+    Done,
+    /// Ask for a snapshot.
+    Save,
+    /// It is being written.
+    Wait,
+}
+
+/// Waits until Redis has loaded its data set and then brings persistence into the wanted state; whether it is.
+pub async fn after_loading(shared: &Arc<Shared>) -> bool {
+    while !loaded(shared).await {
+        sleep(WHILE_LOADING).await;
+    }
+    settle(shared, &shared.inputs()).await
+}
+
+async fn loaded(shared: &Arc<Shared>) -> bool {
+    let info = handover::info(&shared.local, &["persistence"]).await;
+    info.is_ok_and(|info| info.flag("loading") == Some(false))
+}
+
+/// One step towards the wanted state; whether it is reached. Nothing in it waits for a disk: the looks at the own Redis do.
+pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
+    let config = &inputs.config;
+    if config.append_only.keeps_every_write() {
+        shared.await_snapshot(None);
+        return set(shared, "appendonly", "yes").await == Taken::Yes;
+    }
+    if !config.snapshots.is_empty() && !is_saved(shared).await {
+        return false;
+    }
+    if set(shared, "appendonly", "no").await != Taken::Yes {
+        return false;
+    }
+    shared.await_snapshot(None);
+    // Until both are gone this is done again each time.
+    put_log_aside(shared) & (!config.snapshots.is_empty() || forget_snapshot(shared))
+}
+
+/// Whether a snapshot has what the append-only file has that is still written; asks for one.
+async fn is_saved(shared: &Arc<Shared>) -> bool {
+    let Ok(info) = handover::info(&shared.local, &["persistence"]).await else { return false };
+    match before_off(&info, shared.awaited_snapshot(), Instant::now()) {
+        Before::Done => true,
+        Before::Wait => false,
+        Before::Save => {
+            let saves = info.number("rdb_saves").unwrap_or_default();
+            // Scheduled where the append-only file is being written anew.
+            let asked = shared.local.ask(&[Command::new("BGSAVE").arg("SCHEDULE")]).await;
+            if let Ok([Reply::Error(words)]) = asked.as_deref() {
+                tracing::warn!(words, "the append-only file stays in use: no snapshot can be written");
+            }
+            shared.await_snapshot(Some(Awaited { saves, asked: Instant::now() }));
+            false
+        }
+    }
+}
+
+/// Pure.
+fn before_off(info: &Info, awaited: Option<Awaited>, now: Instant) -> Before {
+    if info.flag("aof_enabled") == Some(false) {
+        return Before::Done;
+    }
+    let is_running = info.flag("rdb_bgsave_in_progress") != Some(false);
+    let is_written = |awaited: Awaited| {
+        let is_ok = info.get("rdb_last_bgsave_status") == Some("ok");
+        is_ok && info.number("rdb_saves").is_some_and(|begun| begun > awaited.saves)
+    };
+    match awaited {
+        // One that runs already may lack what was written since it began: the next one counts.
+        _ if is_running => Before::Wait,
+        Some(awaited) if is_written(awaited) => Before::Done,
+        Some(awaited) if now.saturating_duration_since(awaited.asked) < SAVE_AGAIN => Before::Wait,
+        Some(_) | None => Before::Save,
+    }
+}
+
+/// Files of a log that is no longer written would be taken for the data set at the next start.
+pub(crate) fn put_log_aside(shared: &Shared) -> bool {
+    match disk::quarantine(&shared.options.data_dir, Timestamp::now(), &[AOF_DIR]) {
+        Ok(None) => true,
+        Ok(Some(to)) => {
+            tracing::info!(to = %to.display(), "append-only files are no longer written and were put aside");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(%error, "append-only files that are no longer written could not be put aside");
+            false
+        }
+    }
+}
+
+/// What nothing is written over any more would come back at the next start, however old it is by then.
+fn forget_snapshot(shared: &Shared) -> bool {
+    let forgotten = disk::forget_snapshot(&shared.options.data_dir);
+    if let Err(error) = &forgotten {
+        tracing::warn!(%error, "the snapshot, which would grow stale, could not be removed");
+    }
+    forgotten.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+    use super::*;
+
+    #[test]
+    fn append_only_files_go_once_a_snapshot_begun_after_all_is_written() {
+        let info = |on: u8, running: u8, saves: u8| {
+            Info::parse(&format!(
+                "aof_enabled:{on}\nrdb_bgsave_in_progress:{running}\nrdb_saves:{saves}\nrdb_last_bgsave_status:ok\n"
+            ))
+        };
+        let failed = Info::parse("aof_enabled:1\nrdb_bgsave_in_progress:0\nrdb_saves:4\nrdb_last_bgsave_status:err\n");
+        let (now, awaited) = (Instant::now(), |saves, asked| Some(Awaited { saves, asked }));
+        let long_ago = now.checked_sub(SAVE_AGAIN).unwrap();
+        let rows = [
+            (info(0, 0, 0), None, Before::Done),
+            (info(1, 0, 3), None, Before::Save),
+            (info(1, 1, 3), None, Before::Wait),
+            (info(1, 1, 3), awaited(3, long_ago), Before::Wait),
+            (info(1, 0, 3), awaited(3, now), Before::Wait),
+            (info(1, 0, 3), awaited(3, long_ago), Before::Save),
+            (info(1, 0, 4), awaited(3, now), Before::Done),
+            (failed.clone(), awaited(3, now), Before::Wait),
+            (failed, awaited(3, long_ago), Before::Save),
+            (Info::parse("loading:1\n"), None, Before::Wait),
+        ];
+        for (info, awaited, then) in rows {
+            assert_eq!(before_off(&info, awaited, now), then, "{info:?}, {awaited:?}");
+        }
+    }
+}

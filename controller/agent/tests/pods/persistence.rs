@@ -1,0 +1,89 @@
+//! Which data set the next start loads, where snapshots and append-only files may both lie on a volume.
+
+use rustix::process::Signal;
+use types::cluster::{AppendOnly, SavePoint};
+
+use crate::harness::{Cluster, Pod, config, eventually, fill};
+
+/// One that is never due by itself within a test.
+fn snapshots() -> Vec<SavePoint> {
+    vec![SavePoint { seconds: 3600, changes: 1_000_000 }]
+}
+
+/// What lies on the volume: append-only files that count, a snapshot.
+fn lies_there(pod: &Pod) -> [bool; 2] {
+    [pod.data("appendonlydir/appendonly.aof.manifest").exists(), pod.data("dump.rdb").exists()]
+}
+
+/// Another configuration while the server runs, and what lies on the volume once it is in use.
+async fn switch(cluster: &mut Cluster, append_only: AppendOnly, snapshots: Vec<SavePoint>, then: [bool; 2]) {
+    (cluster.config.append_only, cluster.config.snapshots) = (append_only, snapshots);
+    let pod = &cluster.pods[0];
+    cluster.write_config(&pod.dir);
+    let mut redis = pod.operator().await;
+    let wanted = if append_only == AppendOnly::Off { "no" } else { "yes" };
+    eventually(&format!("{append_only:?} is in use"), async || {
+        let is_set = redis.config_get(&["appendonly"]).await.unwrap()["appendonly"] == wanted;
+        let info = redis.info(&["persistence"]).await.unwrap();
+        is_set && info.flag("aof_rewrite_in_progress") == Some(false) && lies_there(pod) == then
+    })
+    .await;
+}
+
+async fn crash(cluster: &mut Cluster) {
+    cluster.pods[0].kill_redis();
+    assert_eq!(cluster.pods[0].ended().await, Some(2));
+    cluster.pods[0].start();
+    cluster.wait_ready().await;
+}
+
+/// Measured before: after the first switch nothing was left on the volume, and a crash cost everything.
+#[tokio::test]
+async fn a_switch_of_persistence_leaves_the_one_data_set_that_is_current() {
+    let mut cluster = Cluster::form(63, config(), 1, 0).await;
+    for (round, append_only) in [AppendOnly::Off, AppendOnly::EverySec, AppendOnly::Off].into_iter().enumerate() {
+        fill(&cluster.pods[0], &format!("{round}-"), 50, b"v").await;
+        let is_logged = append_only != AppendOnly::Off;
+        // Beside a log an older snapshot may lie, which is not loaded.
+        switch(&mut cluster, append_only, snapshots(), [is_logged, true]).await;
+        let written = 50 * i64::try_from(round + 1).unwrap();
+        assert_eq!(cluster.pods[0].dbsize().await, written);
+        crash(&mut cluster).await;
+        assert_eq!(cluster.pods[0].dbsize().await, written, "{append_only:?}");
+    }
+}
+
+/// Measured before: the snapshot of the time when something was kept came back, however old it was.
+#[tokio::test]
+async fn where_nothing_is_kept_any_more_nothing_that_is_older_comes_back() {
+    let mut cluster = Cluster::form(64, config(), 1, 0).await;
+    fill(&cluster.pods[0], "a", 50, b"v").await;
+    switch(&mut cluster, AppendOnly::Off, snapshots(), [false, true]).await;
+    switch(&mut cluster, AppendOnly::Off, vec![], [false, false]).await;
+    switch(&mut cluster, AppendOnly::Off, snapshots(), [false, false]).await;
+    switch(&mut cluster, AppendOnly::EverySec, vec![], [true, false]).await;
+    fill(&cluster.pods[0], "b", 50, b"v").await;
+    switch(&mut cluster, AppendOnly::Off, vec![], [false, false]).await;
+    assert_eq!(cluster.pods[0].dbsize().await, 100);
+    crash(&mut cluster).await;
+    assert_eq!(cluster.pods[0].dbsize().await, 0);
+}
+
+/// As if it could not be put aside when it was switched off.
+#[tokio::test]
+async fn what_is_saved_at_a_stop_is_loaded_and_no_log_of_before() {
+    let mut cluster = Cluster::form(65, config(), 1, 0).await;
+    fill(&cluster.pods[0], "a", 50, b"v").await;
+    let [log, kept] = [cluster.pods[0].data("appendonlydir"), cluster.pods[0].dir.join("kept")];
+    let copied = std::process::Command::new("cp").arg("-r").args([&log, &kept]).status().unwrap();
+    assert!(copied.success());
+    switch(&mut cluster, AppendOnly::Off, vec![], [false, false]).await;
+    fill(&cluster.pods[0], "b", 50, b"v").await;
+    std::fs::rename(&kept, &log).unwrap();
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert_eq!(lies_there(&cluster.pods[0]), [false, true]);
+    cluster.pods[0].start();
+    cluster.wait_ready().await;
+    assert_eq!(cluster.pods[0].dbsize().await, 100);
+}
