@@ -86,6 +86,22 @@ pub struct FollowReport {
     /// Absent: it has not been seen to have everything since this agent started, or since it began another copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current_millis: Option<u64>,
+    /// Why its agent does not let it stand for election. Absent: it may stand, or its agent is of an earlier release, which does not tell why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_back: Option<NotElectable>,
+}
+
+/// Why a replica is not to replace its primary by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum NotElectable {
+    /// It has not been seen to have everything, since its agent started or its copy was begun.
+    NeverWhole,
+    /// Its primary lived on beyond what it has.
+    LeftBehind,
+    /// It stood still, or saw no majority: how long its primary lived on it cannot know.
+    WasAlone,
+    /// Its copy was seen to be whole only when its primary counted as failed already.
+    TooLate,
 }
 
 /// How far a primary's data set had come. It is counted, so that no clocks are compared: later ones are greater, also after the primary

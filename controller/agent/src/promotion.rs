@@ -11,6 +11,7 @@ use std::{
 };
 
 use resp::{Info, Node, NodeId};
+use types::agent::NotElectable;
 
 /// A copy counts as whole while its primary is known to have lived no longer than this beyond it; the same bound as the planner's
 /// (`Limits::missed_millis`). Questions and looks, once a second each, take up to two of the three seconds.
@@ -26,6 +27,8 @@ const WORDS_MOST: usize = 16;
 pub struct Look {
     /// When the look began: what it says was so after that.
     pub at: Instant,
+    /// When it was over.
+    pub done: Instant,
     /// INFO with the sections `replication` and `server`.
     pub info: Info,
     /// Its line about the primary it follows.
@@ -54,6 +57,8 @@ pub struct Standing {
     pub of: NodeId,
     /// When it was last known to have everything; `None`: it never was since the agent started, or since it began another copy.
     pub current: Option<Instant>,
+    /// Why it is not to stand for election; `None`: it may.
+    pub held_back: Option<NotElectable>,
 }
 
 /// Follows whether the copy is whole.
@@ -61,6 +66,8 @@ pub struct Standing {
 pub struct Promotion {
     /// What Redis was last told; it starts forbidden.
     allowed: bool,
+    /// When the last look that was answered began.
+    looked: Option<Instant>,
     standing: Option<Standing>,
     /// The replication offset at the last look.
     offset: u64,
@@ -83,21 +90,24 @@ impl Promotion {
         self.words.push_back(word);
     }
 
-    /// Whether promotion by election is to be forbidden from now on; `None`: no change. `since_last` is the time from the beginning of the
-    /// last look that was answered to the end of this one. Explicit `CLUSTER FAILOVER` is not affected.
-    pub fn decide(&mut self, look: &Look, since_last: Duration, node_timeout: Duration) -> Option<bool> {
+    /// Whether promotion by election is to be forbidden from now on; `None`: no change. Explicit `CLUSTER FAILOVER` is not affected.
+    pub fn decide(&mut self, look: &Look, node_timeout: Duration) -> Option<bool> {
         // Whoever stood still does not know what happened meanwhile, be it in the middle of a look.
-        let stood_still = since_last > MISSED;
+        let before = self.looked.replace(look.at);
+        let stood_still = before.is_some_and(|before| look.done.saturating_duration_since(before) > MISSED);
         self.was_alone |= stood_still;
         // A primary cannot be promoted; when it becomes a replica it has to come up with another one first.
         let follows = look.primary.as_ref().filter(|_| look.info.get("role") == Some("slave"));
-        let allowed = match follows {
-            Some(primary) => self.is_whole(look, primary, node_timeout, stood_still),
-            None => {
-                (self.standing, self.offset, self.is_current) = (None, 0, false);
-                false
-            }
+        let Some(primary) = follows else {
+            (self.standing, self.offset, self.is_current) = (None, 0, false);
+            return self.allowed.then_some(true);
         };
+        self.judge(look, primary, node_timeout, stood_still);
+        let held_back = self.reason(look, primary);
+        if let Some(standing) = &mut self.standing {
+            standing.held_back = held_back;
+        }
+        let allowed = held_back.is_none();
         (allowed != self.allowed).then_some(!allowed)
     }
 
@@ -118,7 +128,7 @@ impl Promotion {
         self.allowed = !forbidden;
     }
 
-    fn is_whole(&mut self, look: &Look, primary: &Node, node_timeout: Duration, stood_still: bool) -> bool {
+    fn judge(&mut self, look: &Look, primary: &Node, node_timeout: Duration, stood_still: bool) {
         self.come_up(look, primary);
         self.is_current = !stood_still && self.age(look).is_some_and(|age| age <= MISSED);
         if self.is_current {
@@ -130,7 +140,23 @@ impl Promotion {
             let latest = node_timeout.saturating_mul(3) / 2 + GOSSIP;
             self.was_left |= !primary.flags.failed && self.age(look).is_none_or(|age| age > latest);
         }
-        self.age(look).is_some() && !self.was_alone && !self.was_left
+    }
+
+    /// Why this copy may not take over by itself.
+    fn reason(&self, look: &Look, primary: &Node) -> Option<NotElectable> {
+        let counts_as_failed = primary.flags.failed || primary.flags.suspected;
+        if self.age(look).is_none() {
+            Some(NotElectable::NeverWhole)
+        } else if self.was_left {
+            Some(NotElectable::LeftBehind)
+        } else if self.was_alone {
+            Some(NotElectable::WasAlone)
+        } else if counts_as_failed && !self.allowed {
+            // What the copy was seen to have may be older than the primary's last writes, and an election is a moment away.
+            Some(NotElectable::TooLate)
+        } else {
+            None
+        }
     }
 
     /// Which of the primary's words the copy has come to.
@@ -140,7 +166,7 @@ impl Promotion {
         let is_another = look.info.flag("master_sync_in_progress") != Some(false) || offset < self.offset;
         self.offset = offset;
         if is_another || self.standing.as_ref().is_none_or(|standing| standing.of != primary.id) {
-            self.standing = Some(Standing { of: primary.id.clone(), current: None });
+            self.standing = Some(Standing { of: primary.id.clone(), current: None, held_back: None });
         }
         let Some(standing) = self.standing.as_mut().filter(|_| !is_another) else { return };
         // Offsets of another history cannot be compared: a primary that started anew counts from the beginning.

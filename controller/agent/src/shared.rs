@@ -124,10 +124,11 @@ impl Shared {
         // One that is not in service may be older than what its replicas have noted.
         let serves = kept.serves.clone().filter(|_| self.phase() == AgentPhase::Running);
         let millis = |at: Instant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let following = kept
-            .standing
-            .as_ref()
-            .map(|standing| FollowReport { of: standing.of.to_string(), current_millis: standing.current.map(millis) });
+        let following = kept.standing.as_ref().map(|standing| FollowReport {
+            of: standing.of.to_string(),
+            current_millis: standing.current.map(millis),
+            held_back: standing.held_back,
+        });
         drop(kept);
         AgentReport { copy, serves, following, ..self.report.borrow().clone() }
     }

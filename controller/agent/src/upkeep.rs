@@ -98,7 +98,7 @@ pub async fn run(shared: Arc<Shared>) {
 
 async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: watch::Receiver<Option<Word>>) {
     let mut settled = persistence::after_loading(shared).await;
-    let mut candidacy = Candidacy { promotion: Promotion::default(), words, looked: Instant::now() };
+    let mut candidacy = Candidacy { promotion: Promotion::default(), words };
     let mut keeper = Keeper::default();
     loop {
         settled &= apply_changes(shared).await;
@@ -121,8 +121,6 @@ struct Candidacy {
     promotion: Promotion,
     /// What its primary told last.
     words: watch::Receiver<Option<Word>>,
-    /// When the last look that was answered began.
-    looked: Instant,
 }
 
 impl Candidacy {
@@ -136,12 +134,13 @@ impl Candidacy {
             self.promotion.hear(word);
         }
         let (look, service) = look(shared, shard, begun).await?;
-        let before = std::mem::replace(&mut self.looked, begun);
         let node_timeout = Duration::from_millis(shared.inputs().config.node_timeout_millis);
-        let forbidden = self.promotion.decide(&look, before.elapsed(), node_timeout);
+        let forbidden = self.promotion.decide(&look, node_timeout);
         shared.note_standing(self.promotion.standing().cloned());
         if let Some(forbidden) = forbidden {
             let value = if forbidden { "yes" } else { "no" };
+            let why = self.promotion.standing().and_then(|standing| standing.held_back);
+            tracing::info!(forbidden, ?why, "the right to stand for election");
             if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
                 self.promotion.applied(forbidden);
             }
@@ -167,7 +166,7 @@ async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, begun: Instant)
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
     let state_ok = ClusterInfo::parse(view.text()?).ok()?.ok;
-    Some((Look { at: begun.into_std(), info, primary, state_ok }, service))
+    Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, state_ok }, service))
 }
 
 /// Reads the files again and applies what changed; `false`: persistence is not yet as it should be.

@@ -19,5 +19,7 @@ mod parameters;
 mod persistence;
 #[path = "pods/serve.rs"]
 mod serve;
+#[path = "pods/stand.rs"]
+mod stand;
 #[path = "pods/stop.rs"]
 mod stop;

@@ -17,7 +17,8 @@ struct Replica {
     syncing: u8,
     /// For how many seconds its primary has been silent on the cluster bus.
     silent: u32,
-    is_failed: bool,
+    /// What the replica's own table says of its primary.
+    health: &'static str,
     state_ok: bool,
 }
 
@@ -32,7 +33,7 @@ impl Replica {
             offset: 100,
             syncing: 0,
             silent: 0,
-            is_failed: false,
+            health: "",
             state_ok: true,
         }
     }
@@ -50,10 +51,11 @@ impl Replica {
     /// So many seconds later: what Redis is told then.
     fn after(&mut self, seconds: u32) -> Option<bool> {
         self.seconds += seconds;
-        self.look(SECOND * seconds)
+        self.look(Duration::ZERO)
     }
 
-    fn look(&mut self, since_last: Duration) -> Option<bool> {
+    /// A look that takes so long.
+    fn look(&mut self, takes: Duration) -> Option<bool> {
         let now = NOW + i64::from(self.seconds) * 1_000;
         let info = Info::parse(&format!(
             "server_time_usec:{}\nrole:slave\nmaster_sync_in_progress:{}\nslave_repl_offset:{}\nmaster_replid:{}\n",
@@ -62,11 +64,11 @@ impl Replica {
             self.offset,
             self.stream
         ));
-        let (pong, fail) = (now - i64::from(self.silent) * 1_000, if self.is_failed { ",fail" } else { "" });
-        let line = format!("{:040x} 10.0.0.1:6379@16379 master{fail} - 0 {pong} 1 connected 0-100", self.primary);
+        let (pong, health) = (now - i64::from(self.silent) * 1_000, self.health);
+        let line = format!("{:040x} 10.0.0.1:6379@16379 master{health} - 0 {pong} 1 connected 0-100", self.primary);
         let primary = resp::nodes::parse(&line).unwrap().pop();
-        let look = Look { at: self.now(), info, primary, state_ok: self.state_ok };
-        let told = self.promotion.decide(&look, since_last, TIMEOUT);
+        let look = Look { at: self.now(), done: self.now() + takes, info, primary, state_ok: self.state_ok };
+        let told = self.promotion.decide(&look, TIMEOUT);
         told.into_iter().for_each(|forbidden| self.promotion.applied(forbidden));
         told
     }
@@ -75,7 +77,7 @@ impl Replica {
     fn whole() -> Self {
         let mut replica = Self::new();
         replica.hear(100);
-        assert_eq!(replica.look(SECOND), Some(false));
+        assert_eq!(replica.look(Duration::ZERO), Some(false));
         replica
     }
 
@@ -88,7 +90,7 @@ impl Replica {
 #[test]
 fn a_copy_counts_once_it_has_come_as_far_as_its_primary_was() {
     let mut replica = Replica::new();
-    assert_eq!(replica.look(SECOND), None, "the primary has not told how far it is");
+    assert_eq!(replica.look(Duration::ZERO), None, "the primary has not told how far it is");
     replica.hear(101);
     assert_eq!(replica.after(1), None, "a byte is missing");
     replica.offset = 101;
@@ -124,11 +126,11 @@ fn a_dead_primary_did_nothing_however_long_ago_it_died() {
     let mut replica = Replica::whole();
     replica.silent = 2;
     assert_eq!(replica.after(2), None);
-    (replica.silent, replica.is_failed) = (602, true);
+    (replica.silent, replica.health) = (602, ",fail");
     assert_eq!(replica.after(600), Some(true), "it stood still");
     let mut replica = Replica::whole();
     for second in 1..600 {
-        (replica.silent, replica.is_failed) = (second, second > 8);
+        (replica.silent, replica.health) = (second, if second > 8 { ",fail" } else { "" });
         assert_eq!(replica.after(1), None, "{second}");
     }
 }
@@ -157,7 +159,7 @@ fn a_primary_that_only_this_member_does_not_hear_lives_on() {
         .collect();
     assert_eq!(told.iter().position(|told| *told == Some(true)), Some(14), "{told:?}");
     // Half a minute later the others do not hear it either.
-    (replica.is_failed, replica.silent) = (true, 50);
+    (replica.health, replica.silent) = (",fail", 50);
     assert_eq!(replica.after(1), None);
 }
 
@@ -233,8 +235,41 @@ fn whoever_was_alone_does_not_know_how_long_its_primary_lived() {
     replica.silent = 4;
     assert_eq!(replica.after(1), Some(true));
     // Cut off from everybody, it has heard of its primary as long ago as of anybody.
-    (replica.silent, replica.state_ok, replica.is_failed) = (60, true, true);
+    (replica.silent, replica.state_ok, replica.health) = (60, true, ",fail");
     assert_eq!(replica.after(1), None);
+    replica.health = "";
     replica.hear(100);
     assert_eq!(replica.after(0), Some(false));
+}
+
+#[test]
+fn while_its_primary_counts_as_failed_nobody_gets_the_right_to_stand() {
+    for health in [",fail?", ",fail"] {
+        let mut replica = Replica::new();
+        replica.health = health;
+        replica.hear(100);
+        assert_eq!(replica.after(1), None, "{health}");
+        assert_eq!(replica.promotion.standing().unwrap().held_back, Some(NotElectable::TooLate));
+        (replica.seconds, replica.health) = (replica.seconds + 1, "");
+        replica.hear(100);
+        assert_eq!(replica.look(Duration::ZERO), Some(false), "it is heard again");
+        replica.health = health;
+        assert_eq!(replica.after(1), None, "who has the right keeps it");
+    }
+}
+
+#[test]
+fn why_a_replica_is_held_back_is_told() {
+    let why = |replica: &Replica| replica.promotion.standing().unwrap().held_back;
+    let mut replica = Replica::new();
+    replica.after(1);
+    assert_eq!(why(&replica), Some(NotElectable::NeverWhole));
+    let mut replica = Replica::whole();
+    assert_eq!(why(&replica), None);
+    replica.unheard(5);
+    assert_eq!(why(&replica), Some(NotElectable::LeftBehind));
+    let mut replica = Replica::whole();
+    replica.silent = 10;
+    replica.after(10);
+    assert_eq!(why(&replica), Some(NotElectable::WasAlone));
 }

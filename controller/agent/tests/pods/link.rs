@@ -22,7 +22,7 @@ const DETOUR: u16 = 7379;
 
 /// What arrives.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Traffic {
+pub(crate) enum Traffic {
     /// Everything.
     All,
     /// Nothing, without a word to either end.
@@ -34,10 +34,10 @@ enum Traffic {
 }
 
 /// A way between two addresses.
-struct Way(watch::Sender<Traffic>);
+pub(crate) struct Way(pub(crate) watch::Sender<Traffic>);
 
 impl Way {
-    async fn lead(from: SocketAddr, to: SocketAddr) -> Self {
+    pub(crate) async fn lead(from: SocketAddr, to: SocketAddr) -> Self {
         let (way, told) = watch::channel(Traffic::All);
         let listener = TcpListener::bind(from).await.unwrap();
         tokio::spawn(async move {
@@ -87,7 +87,7 @@ async fn pass(
 }
 
 /// Its replica follows it over another way from now on.
-async fn detour(cluster: &Cluster) -> Way {
+pub(crate) async fn detour(cluster: &Cluster) -> Way {
     let [primary, replica] = [&cluster.pods[0], &cluster.pods[3]];
     let way = Way::lead(SocketAddr::from((primary.ip, DETOUR)), primary.redis()).await;
     let mut redis = primary.operator().await;
@@ -102,7 +102,7 @@ async fn detour(cluster: &Cluster) -> Way {
     way
 }
 
-async fn may_be_elected(cluster: &Cluster) -> bool {
+pub(crate) async fn may_be_elected(cluster: &Cluster) -> bool {
     let mut redis = cluster.pods[3].operator().await;
     let told = redis.config_get(&["cluster-replica-no-failover"]).await.unwrap();
     told.get("cluster-replica-no-failover").is_some_and(|value| value == "no")
