@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use resp::{Connection, NodeId};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep},
 };
 use types::names::PORT_REDIS;
@@ -18,13 +18,18 @@ const EVERY: Duration = Duration::from_millis(1000);
 /// longer while the primary stands still.
 const ANSWER: Duration = Duration::from_secs(15);
 
-/// Keeps asking whom the looks show as followed, and tells the last word. Runs until dropped.
-pub async fn ask(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>, words: watch::Sender<Option<Word>>) {
+/// Keeps asking whom the looks show as followed, and tells the last word, and when no more words come. Runs until dropped.
+pub async fn ask(
+    shared: &Arc<Shared>,
+    mut seen: watch::Receiver<Seen>,
+    words: watch::Sender<Option<Word>>,
+    lost: &Notify,
+) {
     loop {
         let followed = seen.borrow_and_update().followed();
         let asks = async {
             match &followed {
-                Some((id, ip)) => keep_asking(shared, id, SocketAddr::new(*ip, PORT_REDIS), &words).await,
+                Some((id, ip)) => keep_asking(shared, id, SocketAddr::new(*ip, PORT_REDIS), &words, lost).await,
                 None => std::future::pending().await,
             }
         };
@@ -36,17 +41,25 @@ pub async fn ask(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>, words: w
 }
 
 /// The connection stays open: the agent at the other end proves who it is only when it is made. Never ends.
-async fn keep_asking(shared: &Arc<Shared>, id: &NodeId, address: SocketAddr, words: &watch::Sender<Option<Word>>) {
+async fn keep_asking(
+    shared: &Arc<Shared>,
+    id: &NodeId,
+    address: SocketAddr,
+    words: &watch::Sender<Option<Word>>,
+    lost: &Notify,
+) {
     let mut open: Option<Connection> = None;
     loop {
         if open.as_ref().is_none_or(Connection::is_broken) {
             open = shared.asker().open(id, address).await.ok();
             open.iter_mut().for_each(|redis| redis.set_deadline(ANSWER));
         }
-        if let Some(redis) = &mut open
-            && let Some(word) = word(id, redis).await
-        {
-            words.send_replace(Some(word));
+        if let Some(redis) = &mut open {
+            match word(id, redis).await {
+                Some(word) => drop(words.send_replace(Some(word))),
+                None if redis.is_broken() => lost.notify_one(),
+                None => {}
+            }
         }
         sleep(EVERY).await;
     }

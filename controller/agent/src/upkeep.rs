@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
-    sync::watch,
+    sync::{Notify, watch},
     time::{Instant, sleep},
 };
 use types::cluster::Mode;
@@ -26,6 +26,8 @@ use crate::{
 
 /// How often files and roles are looked at.
 const EVERY: Duration = Duration::from_millis(1000);
+/// How soon after the primary is lost: what came from it last is to be in the own Redis by then.
+const SOON: Duration = Duration::from_millis(50);
 
 /// What could not be prepared.
 #[derive(Debug, thiserror::Error)]
@@ -88,15 +90,21 @@ pub fn write_files(
 pub async fn run(shared: Arc<Shared>) {
     let (shard, seen) = watch::channel(Seen::default());
     let (told, words) = watch::channel(None);
+    let lost = Notify::new();
     tokio::join!(
         admission::admit_replicas(&shared),
-        look_after(&shared, &shard, words),
-        follow::ask(&shared, seen.clone(), told),
+        look_after(&shared, &shard, words, &lost),
+        follow::ask(&shared, seen.clone(), told, &lost),
         replication::follow(&shared, seen)
     );
 }
 
-async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: watch::Receiver<Option<Word>>) {
+async fn look_after(
+    shared: &Arc<Shared>,
+    shard: &watch::Sender<Seen>,
+    words: watch::Receiver<Option<Word>>,
+    lost: &Notify,
+) {
     let mut settled = persistence::after_loading(shared).await;
     let mut candidacy = Candidacy { promotion: Promotion::default(), words };
     let mut keeper = Keeper::default();
@@ -112,7 +120,15 @@ async fn look_after(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, words: wa
         {
             keeper.note(shared, service);
         }
-        sleep(EVERY).await;
+        next_look(lost).await;
+    }
+}
+
+/// Once the primary counts as failed nobody gets the right to take over, so whether the copy has everything is found out before.
+async fn next_look(lost: &Notify) {
+    tokio::select! {
+        () = sleep(EVERY) => {}
+        () = lost.notified() => sleep(SOON).await,
     }
 }
 
@@ -253,6 +269,19 @@ pub(crate) async fn set(shared: &Arc<Shared>, name: &str, value: &str) -> Taken 
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_primary_is_looked_into_at_once_and_all_else_once_a_second() {
+        let (lost, begun) = (Notify::new(), Instant::now());
+        next_look(&lost).await;
+        assert_eq!(begun.elapsed(), EVERY);
+        // It was lost during a look.
+        lost.notify_one();
+        next_look(&lost).await;
+        assert_eq!(begun.elapsed(), EVERY + SOON);
+        next_look(&lost).await;
+        assert_eq!(begun.elapsed(), EVERY * 2 + SOON, "once");
+    }
 
     fn directive(name: &str, value: &str) -> Directive {
         Directive { name: name.into(), words: vec![value.into()] }
