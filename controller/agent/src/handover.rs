@@ -177,7 +177,7 @@ async fn first(local: &Local, asker: &Asker, ranked: Vec<Heir>, until: Instant) 
     let until = until.min(Instant::now() + LOOK);
     let looks = ranked.iter().take(CANDIDATES).map(|heir| async move {
         let look = async {
-            let mut replica = asker.open(&heir.id, heir.address).await.ok()?;
+            let mut replica = asker.open_lasting(&heir.id, heir.address).await.ok()?;
             replica.info(&["persistence"]).await.ok()
         };
         let info = timeout_at(until, look).await.ok().flatten();
@@ -260,6 +260,11 @@ pub async fn shut_down(local: &Local, mode: &str, limit: Duration) -> Result<(),
         Err(Error::Io { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// Whether the own Redis is a primary at this moment.
+pub async fn is_primary(local: &Local) -> bool {
+    info(local, &["replication"]).await.is_ok_and(|info| info.get("role") == Some("master"))
 }
 
 /// How long the own Redis would save its keys, on a slow disk. Zero if it does not say.

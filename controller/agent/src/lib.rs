@@ -229,10 +229,35 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 
 /// Hands over, shuts down, and leaves one data set that the next start loads.
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
+    let mut last = last_words(shared, process, began).await;
+    // A primary that stops at the same moment may have given it its role meanwhile, and takes it for safe there.
+    if last.outcome == Outcome::NotNeeded && handover::is_primary(&shared.local).await {
+        last = last_words(shared, process, began).await;
+    }
+    let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
+    end(shared, process, last.mode, last.until).await;
+    // What was saved at the end is newer than a log that was not written any more, which would be loaded in its place.
+    if last.logs == Some(false) && snapshot != disk::snapshot_stamp(&shared.options.data_dir) {
+        persistence::put_log_aside(shared);
+    }
+}
+
+/// How redis-server is to be shut down.
+struct LastWords {
+    outcome: Outcome,
+    mode: &'static str,
+    /// Until when it may take.
+    until: Instant,
+    /// Whether it writes its append-only file, if it says so.
+    logs: Option<bool>,
+}
+
+/// Hands over, and finds out what has to be saved then.
+async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> LastWords {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let logs = shared.local.logs_writes() && handover::logs(&shared.local).await == Some(true);
-    let saving = if logs { None } else { Some(handover::saving_time(&shared.local).await) };
+    let keeps_all = shared.local.logs_writes() && handover::logs(&shared.local).await == Some(true);
+    let saving = if keeps_all { None } else { Some(handover::saving_time(&shared.local).await) };
     let outcome = hand_over(shared, process, handover::Limits::new(began, until, saving)).await;
     match &outcome {
         Outcome::NotNeeded => {}
@@ -243,14 +268,9 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     // What is nowhere else is worth every second there is.
     let until = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
     handover::await_own_disk(&shared.local, until).await;
-    let logged = handover::logs(&shared.local).await;
-    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logged == Some(true));
-    let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
-    end(shared, process, mode, until).await;
-    // What was saved at the end is newer than a log that was not written any more, which would be loaded in its place.
-    if logged == Some(false) && snapshot != disk::snapshot_stamp(&shared.options.data_dir) {
-        persistence::put_log_aside(shared);
-    }
+    let logs = handover::logs(&shared.local).await;
+    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logs == Some(true));
+    LastWords { outcome, mode, until, logs }
 }
 
 /// Sees to it that the process is gone.

@@ -12,7 +12,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use resp::{Command, Connection, Credentials, Error, Info, Node, NodeId, Options};
-use types::agent::Beat;
+use types::agent::{AgentPhase, Beat};
 
 use crate::{
     fellows::{Fellows, Word},
@@ -77,6 +77,9 @@ pub enum NoPeer {
     /// Another member answers.
     #[error("another member answers at {0}")]
     Another(SocketAddr),
+    /// It is about to stop.
+    #[error("{0} is about to stop itself")]
+    Stopping(SocketAddr),
 }
 
 impl Asker {
@@ -129,6 +132,18 @@ impl Asker {
         tokio::time::timeout(ACT_TIMEOUT, opened).await.unwrap_or(Err(NoPeer::Late(address)))
     }
 
+    /// The same of one that is to take a role over: whoever is about to stop would end with what it has just been given.
+    ///
+    /// # Errors
+    /// When it does not answer, stops, or somebody else does.
+    pub async fn open_lasting(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
+        let opened = async {
+            let word = self.fellows.ask(address.ip()).await?;
+            if is_stopping(&word) { Err(NoPeer::Stopping(address)) } else { self.log_in(id, address).await }
+        };
+        tokio::time::timeout(ACT_TIMEOUT, opened).await.unwrap_or(Err(NoPeer::Late(address)))
+    }
+
     /// The same where the agent has been asked already.
     async fn log_in(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
         let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(ACT_TIMEOUT);
@@ -163,6 +178,14 @@ impl Asker {
         let mut connection = self.open(id, address).await?;
         connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg("FORCE")).await?;
         Ok(())
+    }
+}
+
+/// Whether a member stops, by its agent's word.
+fn is_stopping(word: &Word) -> bool {
+    match word {
+        Word::Report(report) => report.phase == AgentPhase::Stopping,
+        Word::Silent | Word::Strange => false,
     }
 }
 
@@ -313,6 +336,19 @@ mod tests {
             let answers = asker(&authority).gather(&known, &me).await;
             assert_eq!((answers.peers, answers.copies), (BTreeMap::new(), copies));
         }
+    }
+
+    #[tokio::test]
+    async fn who_is_about_to_stop_is_given_no_role() {
+        let authority = Authority::create("agents").unwrap();
+        let ip = IpAddr::from([127, 84, 250, 7]);
+        let report = serde_json::json!({
+            "pod": "orders-0-1", "phase": "Stopping", "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 1,
+        });
+        saying(ip, certificates(&authority, "orders"), "200 OK", report.to_string()).await;
+        let id = NodeId::parse(&"a".repeat(40)).unwrap();
+        let error = asker(&authority).open_lasting(&id, SocketAddr::new(ip, PORT_REDIS)).await.unwrap_err();
+        assert!(matches!(error, NoPeer::Stopping(_)), "{error}");
     }
 
     #[test]

@@ -255,6 +255,12 @@ async fn all_members_stopped_at_once_keep_every_key_also_where_only_snapshots_ar
         .await;
 }
 
+/// Whoever gets a role from a primary that ends has to save, also if it is ending itself.
+#[tokio::test]
+async fn all_members_stopped_at_once_keep_every_key_also_without_persistence() {
+    all_stopped_and_started(67, types::agent::AgentConfig { append_only: AppendOnly::Off, ..config() }).await;
+}
+
 /// Writes, stops everybody at the same moment, starts everybody and reads everything back.
 async fn all_stopped_and_started(number: u8, config: types::agent::AgentConfig) -> Cluster {
     let mut cluster = Cluster::form(number, config, 3, 1).await;
