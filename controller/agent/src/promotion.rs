@@ -61,11 +61,22 @@ pub struct Standing {
     pub held_back: Option<NotElectable>,
 }
 
+/// What Redis was last told of standing for election.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Told {
+    /// Not to; it starts so.
+    #[default]
+    Forbidden,
+    /// It may.
+    Allowed,
+    /// It did not answer: either may be so.
+    Unanswered,
+}
+
 /// Follows whether the copy is whole.
 #[derive(Debug, Default)]
 pub struct Promotion {
-    /// What Redis was last told; it starts forbidden.
-    allowed: bool,
+    told: Told,
     /// When the last look that was answered began.
     looked: Option<Instant>,
     standing: Option<Standing>,
@@ -100,15 +111,15 @@ impl Promotion {
         let follows = look.primary.as_ref().filter(|_| look.info.get("role") == Some("slave"));
         let Some(primary) = follows else {
             (self.standing, self.offset, self.is_current) = (None, 0, false);
-            return self.allowed.then_some(true);
+            return (self.told != Told::Forbidden).then_some(true);
         };
         self.judge(look, primary, node_timeout, stood_still);
         let held_back = self.reason(look, primary);
         if let Some(standing) = &mut self.standing {
             standing.held_back = held_back;
         }
-        let allowed = held_back.is_none();
-        (allowed != self.allowed).then_some(!allowed)
+        let wanted = if held_back.is_none() { Told::Allowed } else { Told::Forbidden };
+        (wanted != self.told).then_some(held_back.is_some())
     }
 
     /// What the copy has; `None`: this member is no replica.
@@ -125,7 +136,12 @@ impl Promotion {
 
     /// Redis was told.
     pub fn applied(&mut self, forbidden: bool) {
-        self.allowed = !forbidden;
+        self.told = if forbidden { Told::Forbidden } else { Told::Allowed };
+    }
+
+    /// Redis was told and did not answer.
+    pub fn unanswered(&mut self) {
+        self.told = Told::Unanswered;
     }
 
     fn judge(&mut self, look: &Look, primary: &Node, node_timeout: Duration, stood_still: bool) {
@@ -151,7 +167,7 @@ impl Promotion {
             Some(NotElectable::LeftBehind)
         } else if self.was_alone {
             Some(NotElectable::WasAlone)
-        } else if counts_as_failed && !self.allowed {
+        } else if counts_as_failed && self.told != Told::Allowed {
             // What the copy was seen to have may be older than the primary's last writes, and an election is a moment away.
             Some(NotElectable::TooLate)
         } else {

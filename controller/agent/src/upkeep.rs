@@ -157,8 +157,10 @@ impl Candidacy {
             let value = if forbidden { "yes" } else { "no" };
             let why = self.promotion.standing().and_then(|standing| standing.held_back);
             tracing::info!(forbidden, ?why, "the right to stand for election");
-            if set(shared, "cluster-replica-no-failover", value).await == Taken::Yes {
-                self.promotion.applied(forbidden);
+            match set(shared, "cluster-replica-no-failover", value).await {
+                Taken::Yes => self.promotion.applied(forbidden),
+                Taken::Refused(_) => {}
+                Taken::Unanswered => self.promotion.unanswered(),
             }
         }
         let is_current = self.promotion.is_current();

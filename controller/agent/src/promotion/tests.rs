@@ -273,3 +273,15 @@ fn why_a_replica_is_held_back_is_told() {
     replica.after(10);
     assert_eq!(why(&replica), Some(NotElectable::WasAlone));
 }
+
+#[test]
+fn a_right_that_may_have_been_given_is_taken_back() {
+    let mut replica = Replica::whole();
+    replica.promotion.unanswered();
+    replica.health = ",fail?";
+    assert_eq!(replica.after(1), Some(true), "it may stand, and nobody knows");
+    replica.promotion.unanswered();
+    replica.health = "";
+    replica.hear(100);
+    assert_eq!(replica.after(1), Some(false));
+}
