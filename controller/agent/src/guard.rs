@@ -131,8 +131,8 @@ async fn gather(
 /// Tells what lies here, after what others say of it: the controller may release as it is what has a node ID.
 fn publish(shared: &Arc<Shared>, facts: &Facts) {
     // Another member's identity is nothing that could be released here, and of what a replica has more of nobody but that replica may
-    // say what the shard holds.
-    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty();
+    // say what the shard holds. Whoever was given up has no identity to come back to: what it holds is set aside.
+    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && start::orphaned(facts).is_none();
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
         report.holds_data = facts.holds_data;

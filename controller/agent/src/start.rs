@@ -18,6 +18,7 @@ use types::{
 use crate::identity::{Identity, Verdict};
 
 mod older;
+mod orphaned;
 
 pub use older::{Owed, remember};
 
@@ -97,6 +98,8 @@ pub struct Peer {
     pub current_ago: Option<Duration>,
     /// Keys it holds.
     pub keys: i64,
+    /// How far its own data set has come as a primary in service, by its agent's word.
+    pub serves: Option<Beat>,
 }
 
 impl Peer {
@@ -174,6 +177,8 @@ pub fn decide_start(facts: &Facts) -> Start {
         (Some(ReleaseHow::Blank), _) => return Start::Blank { quarantine: true },
         // Who spoke knew less than this: replicas that have more would copy what lies here.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if !facts.owed.is_empty() => {}
+        // And here: Redis would throw away what lies here.
+        (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if orphaned(facts).is_some() => {}
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
         }
@@ -195,12 +200,27 @@ pub fn decide_start(facts: &Facts) -> Start {
     }
 }
 
+/// Why what lies here may be nowhere else although its slots have other owners; `None`: nothing shows that.
+#[must_use]
+pub fn orphaned(facts: &Facts) -> Option<String> {
+    match &facts.verdict {
+        Verdict::Intact(me) if me.owned_slots() => orphaned::why(me, facts),
+        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => None,
+    }
+}
+
 /// The member was a primary with slots and its process is dead.
 fn decide_owner(me: &Identity, facts: &Facts) -> Start {
     if let Some(heir) = heir(me, facts) {
         return Start::Follow { heir: heir.clone() };
     }
     if facts.peers.values().any(|peer| moved(me, &peer.table)) {
+        if let Some(reason) = orphaned::why(me, facts) {
+            return Start::Hold { reason };
+        }
+        if facts.waited < PEERS_LIMIT && orphaned::is_unclear(me, facts) {
+            return Start::Wait { reason: "its slots' owners are asked how far they have come".to_owned() };
+        }
         return match silent_heir(me, facts) {
             Some(heir) if facts.waited < TAKEOVER_LIMIT => {
                 Start::Wait { reason: format!("its replica {heir} has taken over and is asked for its own word") }

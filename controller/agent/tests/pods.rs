@@ -13,6 +13,8 @@ mod harness;
 mod hold;
 #[path = "pods/link.rs"]
 mod link;
+#[path = "pods/orphaned.rs"]
+mod orphaned;
 #[path = "pods/parameters.rs"]
 mod parameters;
 #[path = "pods/persistence.rs"]

@@ -59,6 +59,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         link_down_for: primary.map(|_| SECOND),
         current_ago: primary.map(|_| 2 * SECOND),
         keys: 10,
+        serves: None,
     }
 }
 
@@ -171,6 +172,44 @@ fn a_crashed_primary_asks_its_replica_and_waits_until_the_slots_have_moved() {
     let strangers = vec![node(1, Some(7), 5, &[]), node(7, None, 6, &[(0, 99)])];
     facts.peers.get_mut(&id(3)).unwrap().table = strangers;
     assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have other owners, Redis will give them up" });
+}
+
+/// Member 7 owns its slots by a later decision, and has come to this beat; nobody knows of a replica of its own.
+fn given_up(serves: Option<Beat>) -> Facts {
+    let mut facts = crashed(true);
+    let mut line = node(7, None, 6, &[(0, 99)]);
+    for peer in facts.peers.values_mut() {
+        peer.table = vec![line.clone()];
+    }
+    line.flags.myself = true;
+    facts.peers.remove(&id(2));
+    facts.peers.insert(id(7), Peer { table: vec![line], serves, ..peer(7, None) });
+    facts
+}
+
+#[test]
+fn what_lies_on_a_volume_that_was_given_up_is_not_thrown_away() {
+    let mut facts = given_up(Some(beat(6, 3)));
+    assert!(held(&facts).contains("began without its data: that one says beat 3 where this volume has come to 40"));
+    assert!(orphaned(&facts).is_some());
+    facts.released = Some(ReleaseHow::AsIs);
+    assert!(held(&facts).starts_with("it was given up"), "who spoke did not know");
+    facts.released = Some(ReleaseHow::Blank);
+    assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
+    let goes_on = Start::AsIs { why: "its slots have other owners, Redis will give them up" };
+    let mut replica_is_known = given_up(Some(beat(6, 3)));
+    replica_is_known.peers.get_mut(&id(3)).unwrap().table.push(node(2, Some(7), 6, &[]));
+    assert!(matches!(decide_start(&given_up(None)), Start::Wait { .. }), "its heir may not have answered yet");
+    let not_shown = [
+        Facts { waited: PEERS_LIMIT, ..given_up(None) },
+        given_up(Some(beat(6, 34))),
+        Facts { beat: None, ..given_up(Some(beat(6, 3))) },
+        Facts { append_only: false, ..given_up(Some(beat(6, 3))) },
+        replica_is_known,
+    ];
+    for facts in not_shown {
+        assert_eq!(decide_start(&facts), goes_on);
+    }
 }
 
 #[test]

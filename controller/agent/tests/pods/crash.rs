@@ -287,7 +287,7 @@ async fn a_primary_that_comes_back_blank_never_empties_its_replica() {
 }
 
 /// What the volume of a pod says of how far its data set had come.
-fn alive(pod: &Pod) -> serde_json::Value {
+pub(crate) fn alive(pod: &Pod) -> serde_json::Value {
     let file = std::fs::read(pod.data("kun-alive.json")).unwrap_or_default();
     serde_json::from_slice(&file).unwrap_or_default()
 }
