@@ -4,6 +4,8 @@
 //! Steps run in their order, neighbours of the same kind side by side, and the batch ends at the first step that was
 //! not done: the next look plans anew. Every step is safe to repeat, also by two controllers at once.
 
+mod copy;
+mod looks;
 mod member;
 pub mod migrate;
 mod nodes;
@@ -13,6 +15,7 @@ mod slots;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use futures::StreamExt;
 use plan::{NodeId, Plan, Seen, Step, Who};
@@ -52,6 +55,11 @@ pub enum Error {
     /// The API server failed or refused.
     #[error(transparent)]
     Api(#[from] api::Error),
+}
+
+/// Nothing was sent, and why.
+fn refused(why: impl Into<String>) -> Error {
+    Error::Refused(why.into())
 }
 
 impl From<resp::Error> for Error {
@@ -119,6 +127,8 @@ pub struct World<'a> {
     pub kubernetes: &'a Kubernetes,
     /// Bytes per second, shared by all moves of this cluster.
     pub bucket: &'a std::sync::Mutex<migrate::Bucket>,
+    /// The time, by which the age of what was seen is judged.
+    pub clock: &'a (dyn Fn() -> Instant + Sync),
 }
 
 impl World<'_> {
@@ -130,6 +140,12 @@ impl World<'_> {
     /// Asked immediately before every Redis write.
     fn leading(&self) -> Result<(), Error> {
         if self.guard().is_valid() { Ok(()) } else { Err(Error::NotLeading) }
+    }
+
+    /// Asked immediately before whatever cannot be undone.
+    fn finally(&self) -> Result<(), Error> {
+        self.leading()?;
+        looks::too_old(self.probed.begun, (self.clock)()).map_or(Ok(()), |why| Err(Error::Refused(why)))
     }
 
     /// The name on the certificates of this cluster's agents.
@@ -246,6 +262,10 @@ fn remember(step: &Step, done: bool, memory: &mut Memory) {
 
 /// One step.
 async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error> {
+    if looks::is_final(step) {
+        // Also before anybody is asked anything: what comes of a look that is too old is another look.
+        world.finally()?;
+    }
     match step {
         Step::NodeTimeout { node, millis } => member::node_timeout(world, nodes, *node, *millis).await,
         Step::Epoch { node, epoch } => member::epoch(world, nodes, *node, *epoch).await,

@@ -22,7 +22,7 @@ use types::agent::AgentPhase;
 use types::cluster::Mode;
 
 pub use node::Facts;
-pub(crate) use node::{is_misled, peer};
+pub(crate) use node::{is_disk_current, is_misled, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck};
 pub use words::{Finding, Refusal};
 
@@ -157,6 +157,8 @@ impl Memory {
 /// What was seen.
 #[derive(Clone, Debug, Default, PartialEq, Hash)]
 pub struct Probed {
+    /// When the look began: nothing in it is older, and whoever asks how old it is means its oldest answer. `None`: nobody was asked.
+    pub begun: Option<Instant>,
     /// For the planner.
     pub observed: Observed,
     /// What else the nodes said, for the report and for backups.
@@ -194,6 +196,7 @@ pub struct Question<'a> {
 
 /// Asks everybody. Never fails: who does not answer is Unknown.
 pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
+    let begun = Instant::now();
     let given = |pod: &Pod| memory.patience.get(pod).copied().unwrap_or(PATIENCE.0);
     let asked: Vec<_> = question
         .places
@@ -213,6 +216,7 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     count_foreign_keys(question, &mut probed, memory).await;
     words::ask(question, &mut probed, &mut memory.words).await;
+    probed.begun = Some(begun);
     probed
 }
 

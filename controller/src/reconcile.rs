@@ -268,6 +268,7 @@ async fn go(
         agents: &context.agents,
         kubernetes: &context.kubernetes,
         bucket: &bucket,
+        clock: &Instant::now,
     };
     round.executed = execute(&round.plan, world, &mut local.memory).await;
     count(context, &round.executed);

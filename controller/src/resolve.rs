@@ -131,6 +131,14 @@ pub struct Resolved {
     pub restarted_by: BTreeMap<u16, String>,
 }
 
+impl Resolved {
+    /// Whether a member that is restarted finds its data again: as its volume, and what is written on it, are asked for.
+    #[must_use]
+    pub fn restart_keeps_data(&self) -> bool {
+        self.storage.is_some() && (self.agent.append_only.keeps_every_write() || !self.agent.snapshots.is_empty())
+    }
+}
+
 /// A volume for each pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Volume {

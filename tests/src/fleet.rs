@@ -8,6 +8,8 @@
     reason = "a harness: what fails here fails the test, and the names say what they are"
 )]
 
+mod pods;
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
@@ -31,6 +33,8 @@ use resp::{ClusterClient, Connection, Credentials, Options};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
+
+pub use pods::Pods;
 
 /// How long the servers wait for each other, in milliseconds. Where the machine stands still for longer they replace each other without any
 /// fault of ours, and ordinals are not who they were.
@@ -183,6 +187,9 @@ pub struct Fleet {
     pub resolved: Resolved,
     pub memory: Memory,
     pub limits: Limits,
+    /// How old looks are for the steps that follow them, however long a machine stands still in between.
+    pub aged: Duration,
+    pub pods: Pods,
     gathered: Gathered,
     agents: Agents,
     kubernetes: Kubernetes,
@@ -211,7 +218,11 @@ impl Fleet {
         let issuer = SystemIssuer::new(ring.clone());
         let gathered = gathered(&spec);
         let resolved = resolved(&gathered, &issuer);
-        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let pods = Pods::default();
+        for pod in servers.keys() {
+            pods.make(&name(*pod), &format!("uid of {pod}"));
+        }
+        let config = kube::Config::new(pods.serve().await.parse().unwrap());
         let client = kube::Client::try_from(config).unwrap();
         let guard = Guard::always();
         let kubernetes = Kubernetes::new(client, Arc::new(Caches::default()), guard, None);
@@ -220,6 +231,8 @@ impl Fleet {
             resolved,
             memory: Memory::default(),
             limits: Limits::default(),
+            aged: Duration::ZERO,
+            pods,
             gathered,
             agents: Agents::new(ring),
             kubernetes,
@@ -230,6 +243,7 @@ impl Fleet {
 
     /// One more server, at a place that did not exist.
     pub async fn add(&mut self, net: u8, pod: Pod) {
+        self.pods.make(&name(pod), &format!("uid of {pod}"));
         self.servers.insert(pod, Server::start(net, host(pod)).await);
     }
 
@@ -254,14 +268,14 @@ impl Fleet {
             (
                 *pod,
                 Place {
-                    name: format!("orders-{pod}"),
+                    name: name(*pod),
                     outdated: false,
                     other_image: false,
                     last_id: None,
                     site: plan::Site::Unknown,
                     ready: true,
                     terminating: false,
-                    uid: None,
+                    uid: self.pods.uid(&name(*pod)),
                     stuck: None,
                     crashes: None,
                     restarted_by: None,
@@ -324,15 +338,23 @@ impl Fleet {
     /// Carries out a plan that was made of this look.
     pub async fn execute(&mut self, plan: &Plan, probed: &Probed) -> Executed {
         let places = self.places();
+        self.execute_at(&places, plan, probed).await
+    }
+
+    /// As [`Fleet::execute`], with the pods that were there when the look was made.
+    pub async fn execute_at(&mut self, places: &BTreeMap<Pod, Place>, plan: &Plan, probed: &Probed) -> Executed {
+        let (begun, aged) = (probed.begun.unwrap_or_else(Instant::now), self.aged);
+        let clock = move || begun + aged;
         let world = World {
             resolved: &self.resolved,
             gathered: &self.gathered,
-            places: &places,
+            places,
             probed,
             access: &self.access,
             agents: &self.agents,
             kubernetes: &self.kubernetes,
             bucket: &self.bucket,
+            clock: &clock,
         };
         let executed = execute(plan, world, &mut self.memory).await;
         // It may be said again; a machine that stands still for longer than a connection takes is no reason.
@@ -369,6 +391,10 @@ impl Fleet {
         // Who waits less has writes without an answer where the machine stands still, and they say nothing of ours.
         ClusterClient::new(seeds, Some(credentials)).timeouts(hung::answer(), hung::change())
     }
+}
+
+fn name(pod: Pod) -> String {
+    format!("orders-{pod}")
 }
 
 fn host(pod: Pod) -> u8 {

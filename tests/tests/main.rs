@@ -12,6 +12,7 @@ mod failures;
 mod house;
 mod image;
 mod leftovers;
+mod looks;
 mod nodes;
 mod operations;
 mod recover;

@@ -7,7 +7,7 @@ use plan::{FailoverHow, NodeId, Open, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
-use super::{Done, Error, Nodes, World};
+use super::{Done, Error, Nodes, World, copy, refused};
 use crate::probe::{Container, is_misled, peer};
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
@@ -17,10 +17,6 @@ const FAILOVER_WATCH: Duration = Duration::from_millis(2500);
 const SILENCE: Duration = Duration::from_millis(200);
 /// How often the role is asked meanwhile.
 const FAILOVER_LOOK: Duration = Duration::from_millis(2);
-
-fn refused(why: impl Into<String>) -> Error {
-    Error::Refused(why.into())
-}
 
 pub(super) async fn node_timeout(world: World<'_>, nodes: &Nodes, node: Who, millis: u64) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
@@ -71,7 +67,8 @@ pub(super) async fn meet(world: World<'_>, nodes: &Nodes, node: Who, peer: Who, 
 pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primary: Who) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
     let table = redis.table().await?;
-    if table.follows() == Some(primary.id) {
+    let follows = table.follows();
+    if follows == Some(primary.id) {
         return send_on(world, redis, &table, node, primary).await;
     }
     if !table.mine().is_empty() {
@@ -86,8 +83,14 @@ pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primar
             let keys = keys.unwrap_or(-1);
             return Err(refused(format!("{node} is a primary and holds {keys} keys, which replicating would discard")));
         }
+    } else if follows != copy::followed(world, node) {
+        let whom = follows.map_or_else(|| "nobody".to_owned(), |id| id.short().to_string());
+        return Err(refused(format!("{node} follows {whom} by now, and may have the only copy of that")));
     }
-    world.leading()?;
+    if !nodes.at(world.address(primary)?, primary.id).await?.table().await?.is_primary() {
+        return Err(refused(format!("{primary} is no primary any more")));
+    }
+    world.finally()?;
     redis.send(&["CLUSTER", "REPLICATE", &primary.id.to_string()]).await?;
     Ok(Done::default())
 }
@@ -98,7 +101,7 @@ async fn send_on(world: World<'_>, mut redis: Node, table: &Table, node: Who, pr
     if info.get("master_link_status") == Some("up") || !is_misled(&info, table.of(primary.id)) {
         return Ok(Done::default());
     }
-    world.leading()?;
+    world.finally()?;
     redis.send(&["CLUSTER", "REPLICATE", &primary.id.to_string()]).await?;
     let was = info.get("master_host").unwrap_or_default();
     Ok(Done { note: Some(format!("{node} connected to {was}, where {primary} is no more")), ..Done::default() })
@@ -122,13 +125,20 @@ pub(super) async fn failover(
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
     match how {
-        FailoverHow::Coordinated => has_nothing_half_moved(world, nodes, primary).await?,
+        FailoverHow::Coordinated => {
+            copy::keeps(world, &mut redis, replica).await?;
+            has_nothing_half_moved(world, nodes, primary).await?;
+        }
         FailoverHow::Force if link_up => {
             return Err(refused(format!("{replica} has a link to its primary, which is not dead")));
         }
-        FailoverHow::Force => stays_silent(world, replica, primary).await?,
+        FailoverHow::Force => {
+            copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
+                .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
+            stays_silent(world, replica, primary).await?;
+        }
     }
-    world.leading()?;
+    world.finally()?;
     match how {
         FailoverHow::Coordinated => redis.send(&["CLUSTER", "FAILOVER"]).await?,
         FailoverHow::Force => redis.send(&["CLUSTER", "FAILOVER", "FORCE"]).await?,
@@ -160,10 +170,7 @@ pub(super) async fn failover(
 /// A replica knows nothing of its primary's marks (Redis 7 and 8 keep them in the primary's own table). Promoted, it would answer that what
 /// has moved of a slot does not exist. So what is half moved is finished first, also where the look at the cluster is older than that.
 async fn has_nothing_half_moved(world: World<'_>, nodes: &Nodes, primary: NodeId) -> Result<(), Error> {
-    let mut members = world.probed.observed.members.iter();
-    let place = members.find(|(_, member)| matches!(&member.seen, Seen::Node(node) if node.id == primary));
-    let (pod, _) = place.ok_or_else(|| refused(format!("the primary {} is not seen", primary.short())))?;
-    let who = Who { pod: *pod, id: primary };
+    let who = copy::seen_at(world, primary)?;
     match nodes.at(world.address(who)?, primary).await?.table().await?.open().first() {
         None => Ok(()),
         Some(slot) => Err(refused(format!("slot {slot} of {who} is half moved: its role moves once that is finished"))),
@@ -182,6 +189,20 @@ async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
             tracing::warn!(slot, error = %crate::chain(&error), "a half-moved slot could not be marked at the new primary");
         }
     }
+}
+
+/// No place at which somebody else, or nobody, was seen answers with this identity by now.
+async fn is_nowhere(world: World<'_>, id: NodeId) -> Result<(), Error> {
+    let unseen = world.places.iter().filter(|(pod, _)| {
+        !matches!(world.probed.observed.members.get(*pod).map(|member| &member.seen), Some(Seen::Node(_)))
+    });
+    for (pod, place) in unseen {
+        let Container::Running { address } = place.container else { continue };
+        if matches!(tokio::time::timeout(SILENCE, world.access.open_node(address, id)).await, Ok(Ok(_))) {
+            return Err(refused(format!("{pod} answers with the identity {} by now", id.short())));
+        }
+    }
+    Ok(())
 }
 
 /// Nobody answers with the primary's identity at the shard's other places: it may have come back since it was looked for.
@@ -214,7 +235,8 @@ pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Wh
         }
         tell.push(redis);
     }
-    world.leading()?;
+    is_nowhere(world, id).await?;
+    world.finally()?;
     // At the same time: who is told late brings the entry back to those who were told first.
     let id = id.to_string();
     let told = futures::future::join_all(tell.iter_mut().map(|redis| {

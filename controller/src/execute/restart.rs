@@ -4,59 +4,81 @@
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::Pod as KubePod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plan::{Leaver, ReleaseHow, RestartAs, Seen, Who};
+use plan::{Leaver, NodeId, ReleaseHow, RestartAs, Seen, Who};
 use resp::{Link, Role};
 use serde_json::json;
-use types::agent::{AgentPhase, Release};
+use types::agent::{AgentPhase, AgentReport, Release};
 use types::names;
 
 use super::nodes::{Node, count_keys};
-use super::{Done, Error, Nodes, World};
+use super::{Done, Error, Nodes, World, copy, refused};
 use crate::probe::{Container, container_of};
 
-fn refused(why: impl Into<String>) -> Error {
-    Error::Refused(why.into())
-}
-
 pub(super) async fn release(world: World<'_>, pod: plan::Pod, how: ReleaseHow) -> Result<Done, Error> {
-    let Some(Container::Running { address }) = world.places.get(&pod).map(|place| &place.container) else {
+    let live = same_pod(world, pod).await?.ok_or_else(|| refused(format!("{pod} has no pod")))?;
+    let Container::Running { address } = container_of(&live) else {
         return Err(refused(format!("{pod} does not run")));
     };
     let report = world.agents.report(address.ip(), &world.whose()).await?;
-    if report.phase != AgentPhase::Held {
-        return Err(refused(format!("{pod} is not held any more")));
-    }
+    let seen = world.probed.observed.members.get(&pod).map(|member| &member.seen);
+    is_held_as_seen(&report, live.metadata.name.as_deref().unwrap_or_default(), seen).map_err(refused)?;
     let how = match how {
         ReleaseHow::AsIs => types::agent::ReleaseHow::AsIs,
         ReleaseHow::Blank => types::agent::ReleaseHow::Blank,
     };
-    world.leading()?;
+    world.finally()?;
     world.agents.release(address.ip(), &world.whose(), Release { how }).await?;
     Ok(Done::default())
 }
 
-pub(super) async fn restart(world: World<'_>, nodes: &Nodes, pod: plan::Pod, expect: RestartAs) -> Result<Done, Error> {
-    let place = world.places.get(&pod).ok_or_else(|| refused(format!("{pod} is no place of this cluster")))?;
-    let namespace = &world.resolved.key.namespace;
-    let live: KubePod = world
-        .kubernetes
-        .live(namespace, &place.name)
-        .await?
-        .ok_or_else(|| refused(format!("the pod {} is gone already", place.name)))?;
-    if live.metadata.uid != place.uid {
-        return Err(refused(format!("the pod {} has been replaced already", place.name)));
+/// Who is let go is who was looked at: in that pod, held, with that identity on its disk, and no data where none was seen.
+fn is_held_as_seen(report: &AgentReport, name: &str, seen: Option<&Seen>) -> Result<(), String> {
+    if report.pod != name {
+        return Err(format!("the agent of {} answers for {name}", report.pod));
     }
+    if report.phase != AgentPhase::Held {
+        return Err(format!("{name} is not held any more"));
+    }
+    let Some(Seen::Held { holds_data, id, reason: _ }) = seen else { return Err(format!("{name} was not held")) };
+    let found = report.node_id.as_deref().and_then(NodeId::parse);
+    if found != *id {
+        let told = |id: Option<NodeId>| id.map_or_else(|| "no identity".to_owned(), |id| id.short().to_string());
+        return Err(format!("the disk of {name} holds {} by now, not {}", told(found), told(*id)));
+    }
+    if report.holds_data != *holds_data {
+        let what = if report.holds_data { "holds data by now" } else { "holds no data any more" };
+        return Err(format!("the disk of {name} {what}"));
+    }
+    Ok(())
+}
+
+/// The pod at a place as the API server has it, if it is the one that was looked at; `None`: there was none and there is none.
+async fn same_pod(world: World<'_>, pod: plan::Pod) -> Result<Option<KubePod>, Error> {
+    let key = &world.resolved.key;
+    let place = world.places.get(&pod);
+    let name = names::pod(&key.name, pod.shard, pod.ordinal);
+    let live: Option<KubePod> = world.kubernetes.live(&key.namespace, &name).await?;
+    if live.as_ref().and_then(|live| live.metadata.uid.as_ref()) != place.and_then(|place| place.uid.as_ref()) {
+        return Err(refused(format!("the pod {name} is another than the one that was looked at")));
+    }
+    Ok(live)
+}
+
+pub(super) async fn restart(world: World<'_>, nodes: &Nodes, pod: plan::Pod, expect: RestartAs) -> Result<Done, Error> {
+    let live = same_pod(world, pod).await?.ok_or_else(|| refused(format!("{pod} has no pod")))?;
+    let name = live.metadata.name.clone().unwrap_or_default();
     if live.metadata.deletion_timestamp.is_some() {
-        return Err(refused(format!("the pod {} is being deleted already", place.name)));
+        return Err(refused(format!("the pod {name} is being deleted already")));
     }
     match expect {
         RestartAs::Replica(id) => is_spare(world, nodes, Who { pod, id }).await?,
         RestartAs::Empty(id) => holds_nothing(world, nodes, Who { pod, id }).await?,
         RestartAs::OnlyCopy(id) => still_there(world, nodes, Who { pod, id }).await?,
-        RestartAs::NotRunning => redis_is_down(world, &container_of(&live), &place.name).await?,
+        RestartAs::NotRunning => redis_is_down(world, &container_of(&live), &name).await?,
     }
+    world.finally()?;
     world.kubernetes.delete(&live).await?;
-    Ok(Done { note: Some(format!("restarting pod {}", place.name)), ..Done::default() })
+    Ok(Done { note: Some(format!("restarting pod {name}")), ..Done::default() })
 }
 
 /// The container is down, or its agent has not started Redis.
@@ -64,10 +86,16 @@ async fn redis_is_down(world: World<'_>, container: &Container, pod: &str) -> Re
     match container {
         Container::None | Container::Stopped => Ok(()),
         Container::Unreported => Err(refused(format!("whether the pod {pod} runs is not known"))),
-        Container::Running { address } => match world.agents.report(address.ip(), &world.whose()).await?.phase {
-            AgentPhase::Held | AgentPhase::Starting => Ok(()),
-            AgentPhase::Running | AgentPhase::Stopping => Err(refused(format!("the Redis of pod {pod} runs"))),
-        },
+        Container::Running { address } => {
+            let report = world.agents.report(address.ip(), &world.whose()).await?;
+            match report.phase {
+                AgentPhase::Held | AgentPhase::Starting if report.pod == pod => Ok(()),
+                AgentPhase::Held | AgentPhase::Starting => {
+                    Err(refused(format!("the agent of {} answers for the pod {pod}", report.pod)))
+                }
+                AgentPhase::Running | AgentPhase::Stopping => Err(refused(format!("the Redis of pod {pod} runs"))),
+            }
+        }
     }
 }
 
@@ -78,11 +106,19 @@ async fn owns_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<Node,
     if mine.is_empty() { Ok(redis) } else { Err(refused(format!("{who} owns {} slots", mine.len()))) }
 }
 
-/// What it holds is also at its primary: that one may have died since it was looked at.
+/// What it holds is also at its primary: that one may have died since it was looked at, or the member may have taken its place.
 async fn is_spare(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
     let mut redis = owns_nothing(world, nodes, who).await?;
     match redis.connection()?.role().await? {
-        Role::Primary { .. } | Role::Replica { link: Link::Connected, .. } => Ok(()),
+        Role::Primary { .. } => match redis.send(&["DBSIZE"]).await?.integer() {
+            Some(0) => Ok(()),
+            keys => Err(refused(format!("{who} is a primary and holds {} keys", keys.unwrap_or(-1)))),
+        },
+        Role::Replica { link: Link::Connected, .. } => {
+            let of = redis.table().await?.follows();
+            let of = of.ok_or_else(|| refused(format!("whom {who} follows is not known")))?;
+            copy::is_beside_its_primary(world, nodes, who, of).await
+        }
         Role::Replica { link, .. } => Err(refused(format!(
             "the link of {who} to its primary is {link:?}, not connected: it may hold the only copy of its shard"
         ))),
@@ -98,7 +134,10 @@ async fn holds_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), 
 
 async fn still_there(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
     match world.resolved.mode {
-        types::cluster::Mode::Cluster => drop(nodes.at(world.address(who)?, who.id).await?),
+        types::cluster::Mode::Cluster => {
+            let mut redis = nodes.at(world.address(who)?, who.id).await?;
+            copy::keeps(world, &mut redis, who).await?;
+        }
         // Its identity is its pod's uid, which has just been compared.
         types::cluster::Mode::Standalone => {}
     }
@@ -116,38 +155,30 @@ async fn led_by_one_who_stays(world: World<'_>, nodes: &Nodes, shard: u16, keep:
         let mut redis = nodes.at(world.address(who)?, who.id).await?;
         let table = redis.table().await?;
         if table.is_primary() && !table.mine().is_empty() {
-            return Ok(());
+            return copy::keeps(world, &mut redis, who).await;
         }
     }
     Err(refused(format!("no member of shard {shard} that stays owns its slots")))
 }
 
-/// Nobody who leaves owns a slot; who was not seen as a node does not run.
-async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver], with_keys: bool) -> Result<(), Error> {
+/// Nobody who leaves owns a slot, or holds keys that nobody else has; who was not seen as a node does not run. All of them are in the pods
+/// that were looked at.
+async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver]) -> Result<(), Error> {
     for leaver in leaving {
+        let live = same_pod(world, leaver.pod).await?;
         let Some(id) = leaver.id else {
-            let seen = world.probed.observed.members.get(&leaver.pod).map(|member| &member.seen);
-            match seen {
-                None | Some(Seen::Absent | Seen::Stopped | Seen::Held { .. } | Seen::Starting) => continue,
-                Some(Seen::Unknown { .. } | Seen::Node(_)) => {
-                    return Err(refused(format!("what {} owns is not known", leaver.pod)));
-                }
-            }
+            is_down(world, leaver.pod, live.as_ref()).await?;
+            continue;
         };
         let who = Who { pod: leaver.pod, id };
         if world.address(who).is_err() {
             // Named by the last status only: it may leave if its process is dead.
-            let seen = world.probed.observed.members.get(&leaver.pod).map(|member| &member.seen);
-            match seen {
-                None | Some(Seen::Absent | Seen::Stopped | Seen::Held { .. }) => continue,
-                Some(Seen::Unknown { .. } | Seen::Starting | Seen::Node(_)) => {
-                    return Err(refused(format!("what {who} owns is not known")));
-                }
-            }
+            is_down(world, leaver.pod, live.as_ref()).await?;
+            continue;
         }
         let mut redis = owns_nothing(world, nodes, who).await?;
         // A replica's keys are its primary's; a primary's would be lost.
-        if with_keys && redis.table().await?.is_primary() {
+        if redis.table().await?.is_primary() {
             let held = count_keys(&mut redis, &plan::SlotSet::all()).await?;
             let keys: u64 = held.values().sum();
             if keys > 0 {
@@ -158,6 +189,24 @@ async fn may_leave(world: World<'_>, nodes: &Nodes, leaving: &[Leaver], with_key
     Ok(())
 }
 
+/// No Redis ran there when it was looked at, and none does now.
+async fn is_down(world: World<'_>, pod: plan::Pod, live: Option<&KubePod>) -> Result<(), Error> {
+    match world.probed.observed.members.get(&pod).map(|member| &member.seen) {
+        None | Some(Seen::Absent | Seen::Stopped | Seen::Held { .. }) => {}
+        Some(Seen::Unknown { .. } | Seen::Starting | Seen::Node(_)) => {
+            return Err(refused(format!("what {pod} owns is not known")));
+        }
+    }
+    let Some(live) = live else { return Ok(()) };
+    redis_is_down(world, &container_of(live), live.metadata.name.as_deref().unwrap_or_default()).await
+}
+
+/// The first member that a StatefulSet of this size would end and nobody has judged.
+fn unjudged(size: Option<i32>, keep: u16, leaving: &[Leaver]) -> Option<u16> {
+    let size = size.and_then(|size| u16::try_from(size).ok()).unwrap_or(1);
+    (keep..size).find(|ordinal| leaving.iter().all(|leaver| leaver.pod.ordinal != *ordinal))
+}
+
 pub(super) async fn retire_members(
     world: World<'_>,
     nodes: &Nodes,
@@ -166,7 +215,7 @@ pub(super) async fn retire_members(
     leaving: &[Leaver],
 ) -> Result<Done, Error> {
     led_by_one_who_stays(world, nodes, shard, keep).await?;
-    may_leave(world, nodes, leaving, true).await?;
+    may_leave(world, nodes, leaving).await?;
     let Some(set) = live_set(world, shard).await? else {
         return Err(refused(format!("shard {shard} has no StatefulSet")));
     };
@@ -174,6 +223,10 @@ pub(super) async fn retire_members(
     if spec.replicas.is_some_and(|size| size <= i32::from(keep)) {
         return Ok(Done::default());
     }
+    if let Some(ordinal) = unjudged(spec.replicas, keep, leaving) {
+        return Err(refused(format!("shard {shard} has a member {ordinal} by now that was not looked at")));
+    }
+    world.finally()?;
     world.kubernetes.patch("shrinking", &set, json!({"spec": {"replicas": keep}})).await?;
     Ok(Done::default())
 }
@@ -184,12 +237,18 @@ pub(super) async fn retire_shard(
     shard: u16,
     leaving: &[Leaver],
 ) -> Result<Done, Error> {
-    may_leave(world, nodes, leaving, true).await?;
+    may_leave(world, nodes, leaving).await?;
     let name = names::shard(&world.resolved.key.name, shard);
+    let set = live_set(world, shard).await?;
+    let size = set.as_ref().map(|set| set.spec.as_ref().and_then(|spec| spec.replicas));
+    if let Some(ordinal) = size.and_then(|size| unjudged(size, 0, leaving)) {
+        return Err(refused(format!("shard {shard} has a member {ordinal} by now that was not looked at")));
+    }
+    world.finally()?;
     if let Some(budget) = world.gathered.budgets.get(&name) {
         world.kubernetes.delete::<PodDisruptionBudget>(budget).await?;
     }
-    let Some(set) = live_set(world, shard).await? else { return Ok(Done::default()) };
+    let Some(set) = set else { return Ok(Done::default()) };
     world.kubernetes.delete(&set).await?;
     Ok(Done::default())
 }
@@ -204,4 +263,57 @@ async fn live_set(world: World<'_>, shard: u16) -> Result<Option<StatefulSet>, E
         return Err(refused(format!("the StatefulSet {name} belongs to another RedisCluster")));
     }
     Ok(Some(set))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn id(byte: u8) -> NodeId {
+        NodeId::from_bytes([byte; 20])
+    }
+
+    fn report(pod: &str, phase: &str, node: Option<NodeId>, holds_data: bool) -> AgentReport {
+        let node = node.map(|id| id.to_string());
+        let all = json!({"pod": pod, "phase": phase, "heldBecause": "why", "nodeId": node, "holdsData": holds_data, "starts": 1});
+        serde_json::from_value(all).unwrap()
+    }
+
+    #[test]
+    fn a_held_member_is_let_go_only_as_the_one_that_was_looked_at() {
+        let seen = Seen::Held { holds_data: true, id: Some(id(1)), reason: "why".to_owned() };
+        let judge = |report: &AgentReport| is_held_as_seen(report, "orders-0-0", Some(&seen)).err();
+        assert_eq!(judge(&report("orders-0-0", "Held", Some(id(1)), true)), None);
+        let table = [
+            (report("orders-0-1", "Held", Some(id(1)), true), "the agent of orders-0-1 answers for orders-0-0"),
+            (report("orders-0-0", "Running", Some(id(1)), true), "orders-0-0 is not held any more"),
+            (
+                report("orders-0-0", "Held", Some(id(2)), true),
+                "the disk of orders-0-0 holds 02020202 by now, not 01010101",
+            ),
+            (report("orders-0-0", "Held", None, true), "the disk of orders-0-0 holds no identity by now, not 01010101"),
+            (report("orders-0-0", "Held", Some(id(1)), false), "the disk of orders-0-0 holds no data any more"),
+        ];
+        for (report, why) in table {
+            assert_eq!(judge(&report).as_deref(), Some(why));
+        }
+        let blank = Seen::Held { holds_data: false, id: None, reason: "why".to_owned() };
+        let found = report("orders-0-0", "Held", None, true);
+        assert_eq!(
+            is_held_as_seen(&found, "orders-0-0", Some(&blank)).unwrap_err(),
+            "the disk of orders-0-0 holds data by now"
+        );
+        assert_eq!(is_held_as_seen(&found, "orders-0-0", None).unwrap_err(), "orders-0-0 was not held");
+    }
+
+    #[test]
+    fn a_member_that_nobody_judged_keeps_its_set_from_shrinking() {
+        let leaver = |ordinal| Leaver { pod: plan::Pod::new(0, ordinal), id: None };
+        let leaving = [leaver(1), leaver(2)];
+        assert_eq!(unjudged(Some(3), 1, &leaving), None);
+        assert_eq!(unjudged(Some(4), 1, &leaving), Some(3), "somebody has made the set larger");
+        assert_eq!(unjudged(Some(3), 0, &leaving), Some(0));
+        assert_eq!(unjudged(None, 1, &[]), None);
+    }
 }

@@ -6,13 +6,9 @@ use plan::{NodeId, Pod, SlotSet, Who};
 use resp::Command;
 
 use super::nodes::{Node, count_keys};
-use super::{Done, Error, Nodes, World, migrate};
+use super::{Done, Error, Nodes, World, migrate, refused};
 use crate::probe::{Container, Place};
 use crate::redis;
-
-fn refused(why: impl Into<String>) -> Error {
-    Error::Refused(why.into())
-}
 
 pub(super) async fn add(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
@@ -67,9 +63,9 @@ pub(super) async fn adopt(
         let mut alone = redis::Abreast::default();
         let importing: Vec<Command> = named.iter().map(|slot| set(slot, "IMPORTING", owner)).collect();
         let taking: Vec<Command> = named.iter().map(|slot| set(slot, "NODE", node.id)).collect();
-        world.leading()?;
+        world.finally()?;
         redis::set_slots(redis.connection()?, &mut alone, &importing).await?;
-        world.leading()?;
+        world.finally()?;
         redis::set_slots(redis.connection()?, &mut alone, &taking).await?;
     }
     add_unowned(world, &mut redis, &unowned).await

@@ -126,7 +126,7 @@ impl Raw {
 
 /// Whether a restart would load what is in memory, as far as an append-only file tells. One that could not be switched on (`logs`: it should
 /// be) does not count.
-fn is_disk_current(info: &Info, logs: bool) -> bool {
+pub(crate) fn is_disk_current(info: &Info, logs: bool) -> bool {
     match info.append_only_file() {
         AppendOnlyFile::Current => true,
         AppendOnlyFile::Rewriting => false,

@@ -163,6 +163,7 @@ impl Said {
 
 /// Whatever is not taken out here counts, also what is seen one day and not known of here.
 fn without_figures(mut probed: Probed) -> Probed {
+    probed.begun = None;
     probed.facts.values_mut().for_each(|facts| facts.offset = 0);
     probed.observed.elections.values_mut().for_each(|since| *since = 0);
     probed.observed.failovers_asked.values_mut().for_each(|since| *since = 0);

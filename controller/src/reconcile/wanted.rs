@@ -8,8 +8,7 @@ use crate::{backup, operate};
 
 /// What the planner is asked for.
 pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered) -> plan::Desired {
-    let keeps = resolved.agent.append_only.keeps_every_write() || !resolved.agent.snapshots.is_empty();
-    let restart_keeps_data = resolved.storage.is_some() && keeps;
+    let restart_keeps_data = resolved.restart_keeps_data();
     plan::Desired {
         mode: match resolved.mode {
             Mode::Cluster => plan::Mode::Cluster,

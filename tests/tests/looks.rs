@@ -1,0 +1,146 @@
+//! What cannot be undone is done on what is true now: a step that moves a role or ends a pod, on real redis-servers, when the world has
+//! changed since the members were looked at.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+
+use std::time::{Duration, Instant};
+
+use controller::probe::Probed;
+use plan::{FailoverHow, NodeId, Plan, Pod, RestartAs, Seen, Step, Who};
+use resp::{Outcome, Role};
+use serde_json::json;
+use tests::fleet::Fleet;
+
+const PRIMARY: Pod = Pod { shard: 0, ordinal: 0 };
+const REPLICA: Pod = Pod { shard: 0, ordinal: 1 };
+
+/// Two shards of two whose volumes keep what is written.
+async fn created(net: u8) -> Fleet {
+    let spec = json!({"shards": 2, "replicasPerShard": 1, "storage": {"size": "1Gi"}, "persistence": {"appendOnly": "EverySec"}});
+    let mut fleet = Fleet::start(net, 2, 2, spec).await;
+    let desired = fleet.desired(2, 1);
+    fleet.until_satisfied(&desired).await;
+    fleet
+}
+
+fn id(probed: &Probed, pod: Pod) -> NodeId {
+    match &probed.observed.members[&pod].seen {
+        Seen::Node(node) => node.id,
+        other => panic!("{pod} is {other:?}"),
+    }
+}
+
+fn plan(step: Step) -> Plan {
+    Plan { steps: vec![step], ..Plan::default() }
+}
+
+fn hand_over(probed: &Probed, how: FailoverHow) -> Plan {
+    let replica = Who { pod: REPLICA, id: id(probed, REPLICA) };
+    plan(Step::Failover { replica, primary: id(probed, PRIMARY), how })
+}
+
+fn restart_replica(probed: &Probed) -> Plan {
+    plan(Step::Restart { pod: REPLICA, expect: RestartAs::Replica(id(probed, REPLICA)) })
+}
+
+/// What kept a plan from being carried out; nothing: it was.
+async fn refusals(fleet: &mut Fleet, plan: &Plan, probed: &Probed) -> Vec<String> {
+    let executed = fleet.execute(plan, probed).await;
+    executed.failed.iter().map(|(_, error)| error.to_string()).collect()
+}
+
+async fn until_primary(fleet: &Fleet, pod: Pod) {
+    let (begun, mut redis) = (Instant::now(), fleet.servers[&pod].operator().await);
+    while !matches!(redis.role().await, Ok(Role::Primary { .. })) {
+        assert!(begun.elapsed() < hung::change(), "{pod} does not become a primary");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Before, a step was carried out however long ago its members had been looked at.
+#[tokio::test]
+async fn no_role_moves_on_a_look_that_is_too_old() {
+    let mut fleet = created(60).await;
+    let probed = fleet.look_at_all().await;
+    fleet.aged = Duration::from_secs(11);
+    let why =
+        "it was planned on a look that began 11000 ms ago, more than 10000 ms: the members are looked at anew first";
+    assert_eq!(refusals(&mut fleet, &hand_over(&probed, FailoverHow::Coordinated), &probed).await, [why]);
+    assert!(matches!(fleet.servers[&PRIMARY].operator().await.role().await, Ok(Role::Primary { .. })));
+    fleet.aged = Duration::ZERO;
+    assert_eq!(refusals(&mut fleet, &hand_over(&probed, FailoverHow::Coordinated), &probed).await, [""; 0]);
+}
+
+/// Before, it became the primary, and its file held what it had had a minute ago.
+#[tokio::test]
+async fn no_role_moves_to_a_member_whose_file_has_fallen_behind_since() {
+    let mut fleet = created(61).await;
+    let mut client = fleet.client();
+    for n in 0..400 {
+        assert!(matches!(client.set(&format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    let probed = fleet.look_at_all().await;
+    let mut replica = fleet.servers[&REPLICA].operator().await;
+    for (name, value) in [("rdb-key-save-delay", "30000"), ("appendonly", "no"), ("appendonly", "yes")] {
+        replica.config_set(name, value).await.unwrap();
+    }
+    let why = "the append-only file of 0-1 does not hold by now what it has in memory";
+    assert_eq!(refusals(&mut fleet, &hand_over(&probed, FailoverHow::Coordinated), &probed).await, [why]);
+}
+
+#[tokio::test]
+async fn a_copy_that_was_read_from_disk_since_is_not_promoted_for_the_one_that_was_seen() {
+    let mut fleet = created(62).await;
+    let probed = fleet.look_at_all().await;
+    for pod in [PRIMARY, REPLICA] {
+        fleet.servers.get_mut(&pod).unwrap().kill().await;
+    }
+    fleet.servers.get_mut(&REPLICA).unwrap().run().await;
+    let refused = refusals(&mut fleet, &hand_over(&probed, FailoverHow::Force), &probed).await;
+    assert!(refused[0].starts_with("0-1 is not promoted: its copy is"), "{refused:?}");
+}
+
+/// Before, the pod that had come in its place was deleted only if its uid was that of the look; now no member that leaves or restarts is judged
+/// by a look at another pod.
+#[tokio::test]
+async fn a_pod_is_restarted_only_while_it_is_the_one_that_was_looked_at() {
+    let mut fleet = created(63).await;
+    let probed = fleet.look_at_all().await;
+    let (places, plan) = (fleet.places(), restart_replica(&probed));
+    fleet.pods.make("orders-0-1", "another");
+    let executed = fleet.execute_at(&places, &plan, &probed).await;
+    let why = "the pod orders-0-1 is another than the one that was looked at";
+    assert_eq!(executed.failed.iter().map(|(_, error)| error.to_string()).collect::<Vec<_>>(), [why]);
+    assert_eq!(fleet.pods.deleted(), [""; 0]);
+    assert_eq!(refusals(&mut fleet, &plan, &probed).await, [""; 0]);
+    assert_eq!(fleet.pods.deleted(), ["orders-0-1"]);
+}
+
+#[tokio::test]
+async fn a_replica_that_leads_by_now_is_not_restarted() {
+    let mut fleet = created(64).await;
+    let probed = fleet.look_at_all().await;
+    fleet.servers[&REPLICA].operator().await.call(&["CLUSTER", "FAILOVER"]).await.unwrap();
+    until_primary(&fleet, REPLICA).await;
+    let plan = restart_replica(&probed);
+    assert_eq!(refusals(&mut fleet, &plan, &probed).await, ["0-1 owns 8192 slots"]);
+    assert_eq!(fleet.pods.deleted(), [""; 0]);
+}
+
+/// Before, a link that was up was enough: the primary's own file may hold nothing while the copy is away.
+#[tokio::test]
+async fn a_replica_is_not_restarted_beside_a_primary_whose_file_has_fallen_behind() {
+    let mut fleet = created(65).await;
+    let mut client = fleet.client();
+    for n in 0..400 {
+        assert!(matches!(client.set(&format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    let probed = fleet.look_at_all().await;
+    let mut primary = fleet.servers[&PRIMARY].operator().await;
+    for (name, value) in [("rdb-key-save-delay", "30000"), ("appendonly", "no"), ("appendonly", "yes")] {
+        primary.config_set(name, value).await.unwrap();
+    }
+    let why = "the append-only file of 0-0 does not hold by now what it has in memory";
+    let plan = restart_replica(&probed);
+    assert_eq!(refusals(&mut fleet, &plan, &probed).await, [why]);
+    assert_eq!(fleet.pods.deleted(), [""; 0]);
+}
