@@ -605,6 +605,27 @@ async fn a_slot_that_one_key_keeps_half_moved_is_not_closed_and_opened_each_time
     }
 }
 
+/// Before, each kept its own node while it waited for the other's.
+#[tokio::test]
+async fn marks_of_two_primaries_are_cleared_side_by_side() {
+    let mut fleet = created(67, 2, 1).await;
+    let (one, other) = ends(&fleet).await;
+    let pods = [Pod::new(0, 0), Pod::new(1, 0)];
+    let mut steps = Vec::new();
+    for (pod, id, to, slot) in [(pods[0], one.id, other.id, 0), (pods[1], other.id, one.id, 16_383)] {
+        let mut redis = fleet.servers[&pod].operator().await;
+        redis.call(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &to.to_string()]).await.unwrap();
+        steps.push(plan::Step::Stabilise { node: plan::Who { pod, id }, slots: slots(slot, slot) });
+    }
+    let probed = fleet.look_at_all().await;
+    let plan = plan::Plan { steps, ..plan::Plan::default() };
+    let executed =
+        tokio::time::timeout(hung::change(), fleet.execute(&plan, &probed)).await.expect("they wait for each other");
+    assert_eq!((executed.done.len(), executed.failed.len()), (2, 0), "{:?}", executed.failed);
+    let probed = fleet.look_at_all().await;
+    assert!(controller::probe::nodes(&probed.observed).all(|node| node.open.is_empty()));
+}
+
 #[tokio::test]
 async fn nothing_is_sent_without_the_lease_or_to_another_node() {
     let fleet = created(6, 2, 1).await;

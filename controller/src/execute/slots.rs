@@ -137,6 +137,8 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
     if let Some((slot, keys)) = held.first_key_value() {
         return Err(refused(format!("{node} does not own slot {slot} and holds {keys} keys of it")));
     }
+    // The others are told at the same time, and each of them asks this one.
+    drop(redis);
     let owned = slots.intersection(&mine);
     if !owned.is_empty() {
         for other in world.other_primaries(&[node.id]) {
@@ -147,6 +149,7 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
             }
         }
     }
+    let mut redis = nodes.at(world.address(node)?, node.id).await?;
     let stable = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
     let commands: Vec<Command> = slots.iter().map(stable).collect();
     world.leading()?;
