@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::DeepMerge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
 use serde_json::{Value, json};
 
@@ -155,6 +155,17 @@ impl Kubernetes {
     /// When the API server does not answer, or refuses.
     pub async fn live<K: Cached>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         self.api::<K>(namespace).get_opt(name).await.map_err(|source| request::<K>("reading", name, source))
+    }
+
+    /// As [`Kubernetes::live`], by a list of that name: where we may list objects and not get one.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses.
+    pub async fn named<K: Cached>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        let only = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
+        let found = self.api::<K>(namespace).list(&only).await;
+        let found = found.map_err(|source| request::<K>("listing", name, source))?;
+        Ok(found.items.into_iter().find(|object| object.meta().name.as_deref() == Some(name)))
     }
 
     /// Creates an object.

@@ -5,6 +5,7 @@
 //! the API server puts right what is ours, takes away what we stop asking for and leaves the rest. The size of a StatefulSet is only
 //! ever raised here; lowering it, and retiring StatefulSets, are steps of the plan. At rest it writes nothing.
 
+pub(crate) mod claims;
 mod differs;
 mod growth;
 mod owners;
@@ -106,6 +107,7 @@ pub async fn apply(
         walls::raise(&mut hand, gathered, policy, owner).await?;
     }
     for set in stateful_sets {
+        let Some(set) = claims::admit(&mut hand, gathered, set).await? else { continue };
         hand.one(&gathered.stateful_sets, set, owner, keep_size_and_claims).await?;
     }
     for budget in &budgets {

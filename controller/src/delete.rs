@@ -12,6 +12,7 @@ use types::cluster::{DeletionPolicy, Retain};
 use types::{RedisCluster, names};
 
 use crate::api::{self, Kubernetes};
+use crate::apply::claims::place_of;
 use crate::apply::owner_uid;
 use crate::cache::Cached;
 use crate::gather::Gathered;
@@ -61,7 +62,7 @@ pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Prog
         left = left.saturating_add(all(kubernetes, &gathered.secrets, uid).await?);
     }
     if retain(&gathered.cluster) == Retain::Delete {
-        left = left.saturating_add(claims(kubernetes, &gathered.claims, |_, _| true).await?);
+        left = left.saturating_add(claims(kubernetes, &gathered.key().name, &gathered.claims, |_, _| true).await?);
     }
     if left > 0 {
         return Ok(Progress::Waiting(format!("{left} objects are being deleted")));
@@ -124,16 +125,13 @@ async fn all<K: Cached>(
 /// StatefulSet controller and carry our labels, but not our annotation.
 async fn claims(
     kubernetes: &Kubernetes,
+    cluster: &str,
     claims: &BTreeMap<String, Arc<PersistentVolumeClaim>>,
     which: impl Fn(u16, u16) -> bool,
 ) -> Result<usize, Error> {
     let mut left = 0_usize;
-    for (name, claim) in claims {
-        let Some(shard) = crate::gather::shard_of(&claim.metadata) else { continue };
-        let Some(ordinal) = name.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok()) else { continue };
-        let cluster = claim.metadata.labels.as_ref().and_then(|labels| labels.get(names::LABEL_CLUSTER));
-        let ours = cluster.is_some_and(|cluster| *name == names::claim(cluster, shard, ordinal));
-        if ours && which(shard, ordinal) {
+    for claim in claims.values() {
+        if place_of(claim, cluster).is_some_and(|(shard, ordinal)| which(shard, ordinal)) {
             if claim.metadata.deletion_timestamp.is_none() {
                 kubernetes.delete(&**claim).await?;
             }
@@ -176,6 +174,6 @@ pub async fn sweep_claims(kubernetes: &Kubernetes, gathered: &Gathered, resolved
             && size(shard).is_none_or(|size| ordinal >= size)
             && !gathered.pods.contains_key(&names::pod(&resolved.key.name, shard, ordinal))
     };
-    claims(kubernetes, &gathered.claims, unwanted).await?;
+    claims(kubernetes, &resolved.key.name, &gathered.claims, unwanted).await?;
     Ok(())
 }

@@ -20,7 +20,7 @@ fn key() -> Key {
     Key { namespace: "shop".to_owned(), name: "orders".to_owned() }
 }
 
-fn cluster(spec: &Value) -> Value {
+pub(crate) fn cluster(spec: &Value) -> Value {
     json!({
         "apiVersion": "redis.kun.io/v1", "kind": "RedisCluster", "spec": spec,
         "metadata": {"name": "orders", "namespace": "shop", "uid": "u1", "generation": 1, "resourceVersion": "1",
@@ -34,29 +34,29 @@ fn ring() -> tokio::sync::watch::Receiver<Arc<certs::Ring>> {
 }
 
 /// A cluster in an API server that holds nothing else.
-struct Scene {
-    memory: Memory,
+pub(crate) struct Scene {
+    pub(crate) memory: Memory,
     issuer: SystemIssuer,
 }
 
 impl Scene {
-    fn new(spec: &Value) -> Self {
+    pub(crate) fn new(spec: &Value) -> Self {
         let memory = Memory::default();
         memory.put("redisclusters", cluster(spec));
         Self { memory, issuer: SystemIssuer::new(ring()) }
     }
 
-    fn gathered(&self) -> Gathered {
+    pub(crate) fn gathered(&self) -> Gathered {
         gather(&self.memory.caches(), &key()).unwrap().unwrap()
     }
 
-    fn resolved(&self) -> Resolved {
+    pub(crate) fn resolved(&self) -> Resolved {
         let context =
             Context { kun_image: "kun:1", namespace: "kun-system", issuer: &self.issuer, now: jiff::Timestamp::now() };
         resolve(&self.gathered(), context).unwrap()
     }
 
-    async fn apply(&self) -> Result<apply::Applied, apply::Error> {
+    pub(crate) async fn apply(&self) -> Result<apply::Applied, apply::Error> {
         self.apply_at(&mut Repairs::default(), Instant::now()).await
     }
 
@@ -66,7 +66,7 @@ impl Scene {
     }
 
     /// One round of deletion after another until it is done; pods go when their StatefulSet has gone.
-    async fn delete(&self) {
+    pub(crate) async fn delete(&self) {
         for _ in 0..10 {
             if delete(&self.memory.kubernetes(), &self.gathered()).await.unwrap() == Progress::Done {
                 return;

@@ -1,6 +1,7 @@
 //! What the controller makes in Kubernetes, with Kubernetes in memory.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod claims;
 mod kubernetes;
 mod memory;
 mod standing;

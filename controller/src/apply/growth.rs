@@ -9,7 +9,7 @@ use std::time::Instant;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
 
-use super::{Applied, Error, Repairs, label};
+use super::{Applied, Error, Repairs, claims, label};
 use crate::api::Kubernetes;
 use crate::chain;
 use crate::gather::{Gathered, asks_for};
@@ -25,7 +25,8 @@ pub(super) async fn grow(
 ) -> Result<(), Error> {
     let Some(volume) = &resolved.storage else { return Ok(()) };
     let is_small = |claim: &&PersistentVolumeClaim| asks_for(claim).is_some_and(|size| size.bytes() < volume.bytes);
-    let small: Vec<_> = gathered.claims.values().map(Arc::as_ref).filter(is_small).collect();
+    let is_members = |claim: &&PersistentVolumeClaim| claims::place_of(claim, &resolved.key.name).is_some();
+    let small: Vec<_> = gathered.claims.values().map(Arc::as_ref).filter(is_members).filter(is_small).collect();
     if small.is_empty() {
         repairs.forget_refusals("PersistentVolumeClaim");
     }

@@ -44,6 +44,8 @@ struct Asked<'a> {
     method: &'a Method,
     content_type: &'a str,
     author: Author<'a>,
+    /// The name of which a list is asked for.
+    listed: Option<&'a str>,
     body: Value,
 }
 
@@ -152,8 +154,10 @@ impl Memory {
         let body = body.collect().await.unwrap().to_bytes();
         let body: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
         let content_type = parts.headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let author = Author::of(parts.uri.query().unwrap_or_default());
-        let asked = Asked { method: &parts.method, content_type, author, body };
+        let query = parts.uri.query().unwrap_or_default();
+        let author = Author::of(query);
+        let listed = query.split('&').find_map(|part| part.strip_prefix("fieldSelector=metadata.name%3D"));
+        let asked = Asked { method: &parts.method, content_type, author, listed, body };
         let (status, answer) = self.held.lock().unwrap().answer(parts.uri.path(), asked);
         let text = serde_json::to_vec(&answer).unwrap();
         Response::builder().status(status).header("content-type", "application/json").body(Body::from(text)).unwrap()
@@ -173,13 +177,17 @@ impl Held {
     }
 
     fn answer(&mut self, path: &str, asked: Asked<'_>) -> (StatusCode, Value) {
-        let Asked { method, content_type, author, mut body } = asked;
+        let Asked { method, content_type, author, listed, mut body } = asked;
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let place = segments.iter().position(|segment| *segment == "namespaces").unwrap();
         let (plural, name) = match &segments[place..] {
             [_, _, plural, rest @ ..] => (*plural, rest.first().copied().unwrap_or_default()),
             _ => ("namespaces", ""),
         };
+        if let Some(wanted) = listed {
+            let found = self.objects.get(&(plural.to_owned(), wanted.to_owned())).into_iter().collect::<Vec<_>>();
+            return (StatusCode::OK, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": found}));
+        }
         let name =
             if name.is_empty() { body["metadata"]["name"].as_str().unwrap_or_default() } else { name }.to_owned();
         let id = (plural.to_owned(), name.clone());
