@@ -313,6 +313,6 @@ fn value<K: Cached>(object: &K) -> Result<Value, Error> {
 }
 
 /// Kind and name.
-fn label<K: Cached>(object: &K) -> String {
+pub(crate) fn label<K: Cached>(object: &K) -> String {
     format!("{} {}", K::kind(&()), object.meta().name.as_deref().unwrap_or_default())
 }

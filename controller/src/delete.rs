@@ -13,7 +13,7 @@ use types::{RedisCluster, names};
 
 use crate::api::{self, Kubernetes};
 use crate::apply::claims::place_of;
-use crate::apply::owner_uid;
+use crate::apply::{label, owner_uid};
 use crate::cache::Cached;
 use crate::gather::Gathered;
 use crate::resolve::Resolved;
@@ -49,23 +49,23 @@ pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Prog
         return Ok(Progress::Waiting("the deletion of this very object has not been seen".to_owned()));
     }
     end_records(kubernetes, gathered).await?;
-    let sets = all(kubernetes, &gathered.stateful_sets, uid).await?;
-    if sets > 0 || !gathered.pods.is_empty() {
-        let pods = gathered.pods.len();
-        return Ok(Progress::Waiting(format!("{sets} StatefulSets and {pods} pods are stopping")));
+    let mut left = all(kubernetes, &gathered.stateful_sets, uid).await?;
+    left.extend(gathered.pods.values().map(|pod| label(&**pod)));
+    if !left.is_empty() {
+        return Ok(Progress::Waiting(format!("still stopping: {}", listed(&left))));
     }
-    let mut left = all(kubernetes, &gathered.services, uid).await?;
-    left = left.saturating_add(all(kubernetes, &gathered.network_policies, uid).await?);
-    left = left.saturating_add(all(kubernetes, &gathered.budgets, uid).await?);
-    left = left.saturating_add(all(kubernetes, &gathered.config_maps, uid).await?);
+    left = all(kubernetes, &gathered.services, uid).await?;
+    left.extend(all(kubernetes, &gathered.network_policies, uid).await?);
+    left.extend(all(kubernetes, &gathered.budgets, uid).await?);
+    left.extend(all(kubernetes, &gathered.config_maps, uid).await?);
     if !keeps_secrets(gathered) {
-        left = left.saturating_add(all(kubernetes, &gathered.secrets, uid).await?);
+        left.extend(all(kubernetes, &gathered.secrets, uid).await?);
     }
     if retain(&gathered.cluster) == Retain::Delete {
-        left = left.saturating_add(claims(kubernetes, &gathered.key().name, &gathered.claims, |_, _| true).await?);
+        left.extend(claims(kubernetes, &gathered.key().name, &gathered.claims, |_, _| true).await?);
     }
-    if left > 0 {
-        return Ok(Progress::Waiting(format!("{left} objects are being deleted")));
+    if !left.is_empty() {
+        return Ok(Progress::Waiting(format!("still being deleted: {}", listed(&left))));
     }
     let_go(kubernetes, &gathered.cluster).await?;
     Ok(Progress::Done)
@@ -105,37 +105,59 @@ async fn end_records(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<(),
     Ok(crate::backup::tidy(kubernetes, gathered, now).await?)
 }
 
-/// Deletes every object of this owner; says how many are still there.
+/// Objects named in one sentence.
+const NAMED_MOST: usize = 5;
+
+/// The first of these, and how many more there are.
+fn listed(names: &[String]) -> String {
+    let more = names.len().saturating_sub(NAMED_MOST);
+    let named = names.iter().take(NAMED_MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{named} and {more} more") } else { named }
+}
+
+/// What outlives the object, by its specification: the claims of its members, and the Secrets without which they are of no use.
+#[must_use]
+pub fn kept(gathered: &Gathered) -> Option<String> {
+    let uid = gathered.cluster.metadata.uid.as_deref();
+    let claims = gathered.claims.values().filter(|claim| place_of(claim, &gathered.key().name).is_some());
+    let claims = claims.filter(|_| retain(&gathered.cluster) == Retain::Retain).map(|claim| label(&**claim));
+    let secrets = gathered.secrets.values().filter(|secret| owner_uid(&***secret) == uid);
+    let secrets = secrets.filter(|_| keeps_secrets(gathered)).map(|secret| label(&**secret));
+    let kept: Vec<String> = claims.chain(secrets).collect();
+    (!kept.is_empty()).then(|| format!("kept: {}", listed(&kept)))
+}
+
+/// Deletes every object of this owner; names those that are still there.
 async fn all<K: Cached>(
     kubernetes: &Kubernetes,
     objects: &BTreeMap<String, Arc<K>>,
     uid: &str,
-) -> Result<usize, Error> {
-    let mut left = 0_usize;
+) -> Result<Vec<String>, Error> {
+    let mut left = Vec::new();
     for object in objects.values().filter(|object| owner_uid(&***object) == Some(uid)) {
         if object.meta().deletion_timestamp.is_none() {
             kubernetes.delete(&**object).await?;
         }
-        left = left.saturating_add(1);
+        left.push(label(&**object));
     }
     Ok(left)
 }
 
-/// Deletes the claims that `which` names by shard and ordinal; says how many are still there. Claims are made by the
+/// Deletes the claims that `which` names by shard and ordinal; names those that are still there. Claims are made by the
 /// StatefulSet controller and carry our labels, but not our annotation.
 async fn claims(
     kubernetes: &Kubernetes,
     cluster: &str,
     claims: &BTreeMap<String, Arc<PersistentVolumeClaim>>,
     which: impl Fn(u16, u16) -> bool,
-) -> Result<usize, Error> {
-    let mut left = 0_usize;
+) -> Result<Vec<String>, Error> {
+    let mut left = Vec::new();
     for claim in claims.values() {
         if place_of(claim, cluster).is_some_and(|(shard, ordinal)| which(shard, ordinal)) {
             if claim.metadata.deletion_timestamp.is_none() {
                 kubernetes.delete(&**claim).await?;
             }
-            left = left.saturating_add(1);
+            left.push(label(&**claim));
         }
     }
     Ok(left)

@@ -5,6 +5,7 @@
 
 mod conditions;
 mod half_moved;
+mod leaving;
 mod left;
 mod members;
 mod older;
@@ -26,6 +27,7 @@ use crate::probe::Probed;
 use crate::resolve::Resolved;
 
 pub use conditions::ConditionOf;
+pub use leaving::{Leaving, leaving};
 pub use left::left_behind;
 pub use members::primaries;
 pub use sites::{Crowded, Shared, Sites};

@@ -157,7 +157,12 @@ async fn a_deletion_in_an_older_copy_or_of_another_object_deletes_no_child() {
     let before = scene.children();
     scene.memory.put("redisclusters", going(cluster("u1", 4, &spec())));
     scene.round().await;
-    assert_eq!((scene.memory.take_writes(), scene.children() == before), (vec![], true), "it waits for a person");
+    assert_eq!(scene.memory.take_writes(), ["PUT redisclusters/orders"]);
+    assert_eq!(
+        (scene.ready(), scene.children() == before),
+        ((json!("False"), json!("OwnerBehind")), true),
+        "it waits for a person"
+    );
     scene.memory.put("redisclusters", going(cluster("u2", 9, &spec())));
     scene.round().await;
     assert_eq!(scene.memory.take_writes(), ["PATCH redisclusters/orders"]);
@@ -225,4 +230,32 @@ async fn a_paused_cluster_is_on_record_as_it_is_now_and_nothing_else_changes() {
         (&json!(6), &json!(3), &json!(true))
     );
     assert_eq!(scene.memory.names("statefulsets"), ["orders-0", "orders-1"]);
+}
+
+/// Before, a cluster that was deleted while it was ready said Ready=True until it was gone.
+#[tokio::test]
+async fn a_cluster_that_is_deleted_is_not_ready_and_names_what_is_left() {
+    let scene = Scene::new().await;
+    let labels =
+        json!({"app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders", "redis.kun.io/shard": "0"});
+    scene.memory.put("pods", json!({"metadata": {"name": "orders-0-0", "namespace": "shop", "labels": labels}}));
+    let kept = json!({"shards": 2, "storage": {"size": "1Gi"}});
+    let mut leaving = going(cluster("u1", 6, &kept));
+    let ready = json!({"type": "Ready", "status": "True", "reason": "AllAgree", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    leaving["status"] = json!({"phase": "Ready", "observedGeneration": 5, "conditions": [ready]});
+    scene.memory.put("redisclusters", leaving);
+    scene.round().await;
+    assert_eq!(scene.ready(), (json!("False"), json!("Deleting")));
+    let told = |scene: &Scene| {
+        let status = scene.memory.get("redisclusters", "orders").unwrap()["status"].clone();
+        (status["observedGeneration"].clone(), status["plan"]["waiting"].as_str().unwrap().to_owned())
+    };
+    let kept = "kept: PersistentVolumeClaim data-orders-0-0, Secret orders-auth, Secret orders-internal";
+    let sets = format!("still stopping: StatefulSet orders-0, StatefulSet orders-1, Pod orders-0-0; {kept}");
+    assert_eq!(told(&scene), (json!(6), sets));
+    scene.round().await;
+    assert_eq!(told(&scene), (json!(6), format!("still stopping: Pod orders-0-0; {kept}")));
+    scene.memory.take_writes();
+    scene.round().await;
+    assert_eq!(scene.memory.take_writes(), Vec::<String>::new(), "the same is not told twice");
 }

@@ -1,7 +1,8 @@
 //! A cluster that leaves, or is not there.
 
+use std::collections::BTreeSet;
+
 use jiff::Timestamp;
-use types::cluster::Phase;
 use types::{RedisBackup, RedisCluster};
 
 use super::records::{expire_operations, write_operation};
@@ -9,17 +10,27 @@ use super::{Context, Error, has_finalizer, pace};
 use crate::delete::{self, delete};
 use crate::gather::Gathered;
 use crate::queue::{Key, Next};
-use crate::{backup, operate};
+use crate::report::{Leaving, leaving};
+use crate::{backup, chain, operate};
 
 /// The object is being deleted.
 pub(super) async fn leave(context: &Context, gathered: &Gathered) -> Result<Next, Error> {
     if !has_finalizer(&gathered.cluster) {
         return Ok(Next::OnChange);
     }
-    let progress = delete(&context.kubernetes, gathered).await?;
+    let progress = match delete(&context.kubernetes, gathered).await {
+        Ok(progress) => progress,
+        Err(error) => {
+            let error = Error::from(error);
+            if !error.is_change() {
+                tell_leaving(context, gathered, &chain(&error)).await?;
+            }
+            return Err(error);
+        }
+    };
     match progress {
-        delete::Progress::Waiting(_) => {
-            tell_leaving(context, gathered).await?;
+        delete::Progress::Waiting(why) => {
+            tell_leaving(context, gathered, &why).await?;
             Ok(Next::After(pace::WHILE_LEAVING))
         }
         delete::Progress::Done => {
@@ -29,14 +40,15 @@ pub(super) async fn leave(context: &Context, gathered: &Gathered) -> Result<Next
     }
 }
 
-/// One word, once.
-async fn tell_leaving(context: &Context, gathered: &Gathered) -> Result<(), Error> {
-    let mut status = gathered.cluster.status.clone().unwrap_or_default();
-    if status.phase == Some(Phase::Deleting) {
-        return Ok(());
+/// What is waited for and what will be left, whenever that is another.
+async fn tell_leaving(context: &Context, gathered: &Gathered, why: &str) -> Result<(), Error> {
+    let cluster = &*gathered.cluster;
+    let kept = delete::kept(gathered);
+    let pods: BTreeSet<&str> = gathered.pods.keys().map(String::as_str).collect();
+    let status = leaving(cluster, &Leaving { why, kept: kept.as_deref(), pods: &pods }, Timestamp::now());
+    if cluster.status.as_ref() != Some(&status) {
+        context.kubernetes.replace_status(&RedisCluster { status: Some(status), ..cluster.clone() }).await?;
     }
-    status.phase = Some(Phase::Deleting);
-    context.kubernetes.replace_status(&RedisCluster { status: Some(status), ..(*gathered.cluster).clone() }).await?;
     Ok(())
 }
 

@@ -112,7 +112,9 @@ async fn tell(
             (None, None) => {}
         }
     }
-    let Some(owner) = owner.filter(|owner| !is_going(owner)) else { return Ok(()) };
+    // One that goes at once is gone before anybody reads it.
+    let goes_now = |owner: &&RedisCluster| is_going(owner) && matches!(standing, Standing::Another { .. });
+    let Some(owner) = owner.filter(|owner| !goes_now(owner)) else { return Ok(()) };
     let status = set_aside(owner, reason, &sentence, Timestamp::now());
     if urgency(owner.status.as_ref(), &status, Duration::MAX) != Urgency::Never {
         context.kubernetes.replace_status(&RedisCluster { status: Some(status), ..owner.clone() }).await?;
