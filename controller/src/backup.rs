@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plan::{Role, Seen, SlotSet};
 use types::RedisBackup;
 use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
@@ -32,6 +33,12 @@ const ATTEMPTS: u16 = 3;
 
 /// How long a worker may wait for its node, its volume or its image: slots may not begin to move meanwhile.
 const START_MOST: Duration = Duration::from_secs(600);
+
+/// How long a backup may wait for one and the same thing, in seconds: slots may not begin to move meanwhile. Each reason has its own time.
+const WAIT_MOST: i64 = 600;
+
+/// How long a backup may stand behind others, in seconds, counted from its creation: what it was to hold nobody means any more.
+const QUEUE_MOST: i64 = 24 * 3600;
 
 /// How long the end of a worker that the kubelet has to end may take to be known, in seconds.
 const END_MOST: i64 = 600;
@@ -110,8 +117,45 @@ pub async fn backup(kubernetes: &Kubernetes, gathered: &Gathered, round: Round<'
                 Err(source) => return Err(failed(backup)(source)),
             }
         }
+        for waiting in queue(&gathered.backups, backup) {
+            write_status(kubernetes, waiting, queued(waiting, backup, round.now)).await?;
+        }
     }
     tidy(kubernetes, gathered, round.now).await
+}
+
+/// Backups that have not begun, behind this one.
+fn queue<'a>(backups: &'a [Arc<RedisBackup>], before: &RedisBackup) -> impl Iterator<Item = &'a Arc<RedisBackup>> {
+    let ahead = before.metadata.uid.clone();
+    let stays = backups.iter().filter(|backup| backup.metadata.deletion_timestamp.is_none());
+    stays.filter(move |backup| phase(backup) == BackupPhase::Pending && backup.metadata.uid != ahead)
+}
+
+/// The next status of a backup that stands behind another. Pure.
+fn queued(backup: &RedisBackup, before: &RedisBackup, now: Timestamp) -> RedisBackupStatus {
+    let mut status = backup.status.clone().unwrap_or_default();
+    let name = before.metadata.name.as_deref().unwrap_or_default();
+    if is_older_than(backup.metadata.creation_timestamp.as_ref(), QUEUE_MOST, now) {
+        let hours = QUEUE_MOST / 3600;
+        let why = format!("it stood behind others for {hours} h, the last of them the backup {name}");
+        return fail(status, "NotBegun", why, now);
+    }
+    let why = format!("the backup {name} has not ended; one of a cluster runs at a time");
+    status.conditions = crate::report::waits("Queued", &why, &status.conditions, now);
+    status
+}
+
+/// The statuses of backups of a cluster that is to be left alone. Pure.
+pub fn paused(
+    backups: &[Arc<RedisBackup>],
+    now: Timestamp,
+) -> impl Iterator<Item = (&Arc<RedisBackup>, RedisBackupStatus)> {
+    let open = backups.iter().filter(|backup| matches!(phase(backup), BackupPhase::Pending | BackupPhase::Running));
+    open.filter(|backup| backup.metadata.deletion_timestamp.is_none()).map(move |backup| {
+        let mut status = backup.status.clone().unwrap_or_default();
+        status.conditions = crate::report::waits("Paused", crate::operate::PAUSED, &status.conditions, now);
+        (backup, status)
+    })
 }
 
 /// A worker that is there already was made before the last crash: its label shows whose it is.
@@ -239,8 +283,13 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
         return Decision { status: fail(status, "NoTarget", why, round.now), create: Vec::new() };
     };
     // What moves now is finished first; every shard must have somebody to ask.
-    if round.slots_moving || (0..round.resolved.shards).any(|shard| worker::source(round.probed, shard).is_none()) {
-        return Decision { status, create: Vec::new() };
+    let silent = || (0..round.resolved.shards).find(|shard| worker::source(round.probed, *shard).is_none());
+    let obstacle =
+        round.slots_moving.then(|| ("SlotsMoving", "slots are half moved, which is finished first".to_owned()));
+    if let Some((reason, why)) =
+        obstacle.or_else(|| silent().map(|shard| (MEMBER_MISSING, nobody(round.probed, shard))))
+    {
+        return Decision { status: wait(status, reason, &why, round.now), create: Vec::new() };
     }
     let uid = backup.metadata.uid.as_deref().unwrap_or_default();
     let name = backup.metadata.name.as_deref().unwrap_or_default();
@@ -255,14 +304,37 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
     go_on(backup, status, round)
 }
 
+/// Reason of a backup that has nobody to copy from.
+const MEMBER_MISSING: &str = "MemberMissing";
+
+/// Whom a shard's copy could come from, and why it does not.
+fn nobody(probed: &Probed, shard: u16) -> String {
+    let stuck = probed.stuck.iter().find(|(pod, _)| pod.shard == shard);
+    let why = stuck.map_or_else(String::new, |(pod, why)| format!("; member {pod}: {why}"));
+    format!("no member of shard {shard} answers with its slots{why}")
+}
+
+/// It waits, or has waited for this one thing for too long.
+fn wait(mut status: RedisBackupStatus, reason: &str, why: &str, now: Timestamp) -> RedisBackupStatus {
+    status.conditions = crate::report::waits(reason, why, &status.conditions, now);
+    if crate::report::waits_for(&status.conditions, now) <= WAIT_MOST {
+        return status;
+    }
+    let minutes = WAIT_MOST / 60;
+    fail(status, reason, format!("given up after {minutes} min: {why}"), now)
+}
+
 fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
-    let (mut create, mut stuck) = (Vec::new(), None);
+    let (mut create, mut stuck, mut silent) = (Vec::new(), None, None);
     for shard in 0..round.resolved.shards {
         if status.shards.iter().any(|artifact| artifact.index == i32::from(shard)) {
             continue;
         }
         match shard_state(backup, shard, round) {
-            State::Begin { attempt } => create.extend(start(backup, &status, shard, attempt, round)),
+            State::Begin { attempt } => match start(backup, &status, shard, attempt, round) {
+                Some(pod) => create.push(pod),
+                None => silent = silent.or(Some(shard)),
+            },
             State::Runs => {}
             State::Stuck { why } => {
                 stuck = stuck.or(Some(format!("the worker of shard {shard} does not start: {why}")))
@@ -274,8 +346,17 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
             }
         }
     }
-    status.conditions =
-        stuck.map(|why| crate::report::stalled(&why, &status.conditions, round.now)).unwrap_or_default();
+    status = match (silent, stuck) {
+        (Some(shard), _) => wait(status, MEMBER_MISSING, &nobody(round.probed, shard), round.now),
+        (None, Some(why)) => {
+            let conditions = crate::report::waits("Stalled", &why, &status.conditions, round.now);
+            RedisBackupStatus { conditions, ..status }
+        }
+        (None, None) => RedisBackupStatus { conditions: Vec::new(), ..status },
+    };
+    if status.phase == BackupPhase::Failed {
+        return Decision { status, create: Vec::new() };
+    }
     status.shards.sort_by_key(|artifact| artifact.index);
     if status.shards.len() == usize::from(round.resolved.shards) {
         status = complete(status, round);
@@ -332,8 +413,11 @@ fn waits_for_long(pod: &Pod, now: Timestamp) -> bool {
 }
 
 fn is_older(pod: &Pod, seconds: i64, now: Timestamp) -> bool {
-    let made = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    made.is_some_and(|made| now.duration_since(made).as_secs() > seconds)
+    is_older_than(pod.metadata.creation_timestamp.as_ref(), seconds, now)
+}
+
+fn is_older_than(made: Option<&Time>, seconds: i64, now: Timestamp) -> bool {
+    made.is_some_and(|made| now.duration_since(made.0).as_secs() > seconds)
 }
 
 fn is_pending(pod: &Pod) -> bool {

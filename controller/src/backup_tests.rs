@@ -15,6 +15,7 @@ struct Scene {
     moving: bool,
     workers: BTreeMap<String, Arc<Pod>>,
     backup: RedisBackup,
+    now: Timestamp,
 }
 
 impl Scene {
@@ -30,6 +31,7 @@ impl Scene {
             moving: false,
             workers: BTreeMap::new(),
             backup: serde_json::from_value(backup).unwrap(),
+            now: now(),
         }
     }
 
@@ -40,7 +42,7 @@ impl Scene {
             probed: &self.probed,
             slots_moving: self.moving,
             workers: &self.workers,
-            now: now(),
+            now: self.now,
         };
         let Decision { status, create } = decide(&self.backup, round);
         self.backup.status = Some(status.clone());
@@ -337,4 +339,78 @@ fn a_worker_may_run_where_the_members_may_and_keeps_away_from_nobody() {
     assert_eq!(spec["nodeSelector"], json!({"disk": "fast"}));
     assert_eq!(spec["tolerations"], json!([{"operator": "Exists"}]));
     assert_eq!(spec["priorityClassName"], json!("databases"));
+}
+
+fn after(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1000 + seconds).unwrap()
+}
+
+/// Before, it waited without a word, for ever, and no slot could begin to move meanwhile.
+#[test]
+fn a_backup_that_cannot_begin_says_why_and_ends_each_reason_having_its_own_time() {
+    let mut scene = Scene::new();
+    scene.moving = true;
+    let said = |status: &RedisBackupStatus| {
+        let told = status.conditions.last().unwrap();
+        (status.phase, told.reason.clone(), told.message.clone())
+    };
+    let slots = "slots are half moved, which is finished first";
+    assert_eq!(said(&scene.round()), (BackupPhase::Pending, "SlotsMoving".to_owned(), slots.to_owned()));
+    scene.now = after(600);
+    assert_eq!(scene.round().phase, BackupPhase::Pending);
+    // Another reason: it begins now.
+    scene.moving = false;
+    for ordinal in 0..2 {
+        let pod = plan::Pod::new(1, ordinal);
+        scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Stopped;
+        scene.probed.stuck.insert(pod, "the scheduler has no node for its pod: 0/3 nodes are available".to_owned());
+    }
+    let members = "no member of shard 1 answers with its slots; member 1-0: the scheduler has no node for its pod: 0/3 nodes are available";
+    assert_eq!(said(&scene.round()), (BackupPhase::Pending, "MemberMissing".to_owned(), members.to_owned()));
+    scene.now = after(1_200);
+    assert_eq!(scene.round().phase, BackupPhase::Pending);
+    scene.now = after(1_201);
+    let given_up = format!("given up after 10 min: {members}");
+    assert_eq!(said(&scene.round()), (BackupPhase::Failed, "MemberMissing".to_owned(), given_up));
+}
+
+/// Before, it was Running for ever: nobody could be asked, so no worker was made.
+#[test]
+fn a_backup_that_loses_a_shard_before_its_worker_is_made_ends() {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.end("b1-1-0-backup", 1, &json!({"failed": {"message": "the member went away"}}));
+    for ordinal in 0..2 {
+        scene.probed.observed.members.get_mut(&plan::Pod::new(1, ordinal)).unwrap().seen = Seen::Stopped;
+    }
+    let status = scene.round();
+    assert_eq!((status.phase, status.conditions[0].reason.as_str()), (BackupPhase::Running, "MemberMissing"));
+    scene.now = after(601);
+    assert_eq!(scene.round().phase, BackupPhase::Failed);
+}
+
+#[test]
+fn a_backup_behind_another_names_it_and_does_not_stand_there_for_ever() {
+    let before = Scene::new().backup;
+    let mut behind = before.clone();
+    behind.metadata.name = Some("b2".to_owned());
+    behind.metadata.uid = Some("u2".to_owned());
+    behind.metadata.creation_timestamp = serde_json::from_value(json!(now())).unwrap();
+    let all = [Arc::new(before.clone()), Arc::new(behind.clone())];
+    assert_eq!(queue(&all, &before).map(|one| one.metadata.name.as_deref()).collect::<Vec<_>>(), [Some("b2")]);
+    let status = queued(&behind, &before, after(10));
+    let text = "the backup b1 has not ended; one of a cluster runs at a time";
+    assert_eq!((status.phase, status.conditions[0].message.as_str()), (BackupPhase::Pending, text));
+    assert_eq!(queued(&behind, &before, after(24 * 3600)).phase, BackupPhase::Pending);
+    let status = queued(&behind, &before, after(24 * 3600 + 1));
+    let text = "it stood behind others for 24 h, the last of them the backup b1";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (BackupPhase::Failed, text));
+}
+
+#[test]
+fn records_of_a_paused_cluster_say_so() {
+    let told: Vec<_> = paused(&[Arc::new(Scene::new().backup)], now())
+        .map(|(_, status)| status.conditions[0].reason.clone())
+        .collect();
+    assert_eq!(told, ["Paused"]);
 }

@@ -16,6 +16,11 @@ use crate::resolve::Resolved;
 
 /// A failover that has not happened by then is given up: nobody who asked for it still waits.
 const FAILOVER_PATIENCE: Duration = Duration::from_secs(300);
+/// A restart of which no pod has come back for so long, in seconds, is given up: a pod that is restarted is back within minutes, and nobody
+/// else may ask for anything meanwhile.
+const STILL_MOST: i64 = 3600;
+/// What is said of an operation, or of a backup, of a cluster that is to be left alone.
+pub(crate) const PAUSED: &str = "spec.paused of the RedisCluster is set: nothing is done";
 /// How long a finished operation is kept if it does not say.
 const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 /// Steps kept in a record: the first (it says who the primary was) and the latest.
@@ -171,8 +176,37 @@ fn failover(operation: &RedisOperation, mut status: RedisOperationStatus, round:
             let text = format!("given up after {} s: {}", FAILOVER_PATIENCE.as_secs(), why());
             end(status, OperationPhase::Failed, "Timeout", text, round.now)
         }
-        Some(plan::Operation::Running) | None => status,
+        Some(plan::Operation::Running) | None => waiting(status, round),
     }
+}
+
+/// What it waits for, while nothing is done for it.
+fn waiting(mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
+    let why = sentences(round.plan).filter(|_| round.plan.steps.is_empty());
+    status.conditions =
+        why.map(|why| crate::report::waits("Waiting", &why, &status.conditions, round.now)).unwrap_or_default();
+    status
+}
+
+/// The next record of an operation that is not the one that runs. Pure.
+#[must_use]
+pub fn queued(operation: &RedisOperation, before: &RedisOperation, now: Timestamp) -> RedisOperationStatus {
+    let mut status = operation.status.clone().unwrap_or_default();
+    if operation.spec.cancel {
+        return end(status, OperationPhase::Cancelled, "Cancelled", "cancelled before it began".to_owned(), now);
+    }
+    let name = before.metadata.name.as_deref().unwrap_or_default();
+    let why = format!("the operation {name} has not ended; one of a cluster runs at a time");
+    status.conditions = crate::report::waits("Queued", &why, &status.conditions, now);
+    status
+}
+
+/// The next record of an operation on a cluster that is to be left alone. Pure.
+#[must_use]
+pub fn paused(operation: &RedisOperation, now: Timestamp) -> RedisOperationStatus {
+    let mut status = operation.status.clone().unwrap_or_default();
+    status.conditions = crate::report::waits("Paused", PAUSED, &status.conditions, now);
+    status
 }
 
 fn is_late(status: &RedisOperationStatus, now: Timestamp) -> bool {
@@ -183,7 +217,10 @@ fn is_late(status: &RedisOperationStatus, now: Timestamp) -> bool {
 fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
     let progress = pods(operation, round);
     let (done, total) = (progress.done, progress.total);
-    status.progress = Some(progress);
+    if status.progress.replace(progress.clone()) != Some(progress) {
+        // It moves: what is waited for from now on has its own time.
+        status.conditions = Vec::new();
+    }
     if operation.spec.cancel {
         // One that is not back yet was restarted as well.
         let begun = number(round.restarted.iter().filter(|pod| concerns(operation, pod.shard)).count()).min(total);
@@ -193,6 +230,14 @@ fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: 
     if done == total && round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
         let text = format!("{total} pods were restarted and are in sync");
         return end(status, OperationPhase::Succeeded, "Done", text, round.now);
+    }
+    let status = waiting(status, round);
+    let for_a_person = round.plan.waiting.iter().any(|reason| matches!(reason, plan::Waiting::Approval { .. }));
+    if !for_a_person && crate::report::waits_for(&status.conditions, round.now) > STILL_MOST {
+        let why = sentences(round.plan).unwrap_or_default();
+        let text =
+            format!("given up after {done} of {total} pods, as none came back for {} min: {why}", STILL_MOST / 60);
+        return end(status, OperationPhase::Failed, "Timeout", text, round.now);
     }
     status
 }

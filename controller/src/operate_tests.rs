@@ -220,3 +220,58 @@ fn finished_records_go_after_their_time() {
     assert!(expired(Some(at(0)), None, true, at(3600)));
     assert!(!expired(Some(at(0)), None, false, at(999_999)));
 }
+
+/// Before, it ran for ever without a word, and nobody could ask for anything else.
+#[test]
+fn a_restart_that_does_not_move_says_why_and_is_given_up() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    scene.round();
+    scene.plan.waiting = vec![Waiting::Unknown { pod: Pod::new(1, 0), since_millis: 5_000 }];
+    scene.second = 200;
+    let status = scene.round();
+    let told = status.conditions[0].clone();
+    assert_eq!((told.kind.as_str(), told.reason.as_str(), told.last_transition_time), ("Complete", "Waiting", at(200)));
+    assert!(told.message.contains("1-0"), "{}", told.message);
+    // Only numbers differ: that is worth no write.
+    scene.plan.waiting = vec![Waiting::Unknown { pod: Pod::new(1, 0), since_millis: 90_000 }];
+    scene.second = 300;
+    assert_eq!(scene.round().conditions, status.conditions);
+    // One pod has come back: what is waited for from now on has its own time.
+    scene.restarted = [Pod::new(0, 1)].into();
+    scene.second = 3_700;
+    assert_eq!(scene.round().conditions[0].last_transition_time, at(3_700));
+    scene.second = 3_700 + 3_600;
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.second = 3_700 + 3_601;
+    let status = scene.round();
+    assert_eq!((status.phase, status.conditions[1].reason.as_str()), (OperationPhase::Failed, "Timeout"));
+    let text = &status.conditions[1].message;
+    assert!(
+        text.starts_with("given up after 1 of 4 pods, as none came back for 60 min: ") && text.contains("1-0"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_restart_that_waits_for_a_person_is_not_given_up() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    scene.round();
+    scene.plan.waiting = vec![Waiting::Approval { shard: 0, pod: Pod::new(0, 0) }];
+    scene.round();
+    scene.second = 1_000_000;
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+}
+
+#[test]
+fn an_operation_that_cannot_begin_names_the_one_before_it_or_that_all_is_paused() {
+    let before = failover().operation;
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    let said =
+        |status: &RedisOperationStatus| (status.conditions[0].reason.clone(), status.conditions[0].message.clone());
+    let status = queued(&scene.operation, &before, at(7));
+    let text = "the operation o1 has not ended; one of a cluster runs at a time";
+    assert_eq!((status.phase, said(&status)), (OperationPhase::Pending, ("Queued".to_owned(), text.to_owned())));
+    assert_eq!(said(&paused(&scene.operation, at(7))), ("Paused".to_owned(), PAUSED.to_owned()));
+    scene.operation.spec.cancel = true;
+    assert_eq!(queued(&scene.operation, &before, at(7)).phase, OperationPhase::Cancelled);
+}

@@ -44,7 +44,7 @@ pub use hold::Held;
 use hold::{gather_ours, hold};
 use local::Local;
 pub use local::Locals;
-use records::follow_up;
+use records::{follow_up, tell_paused};
 use rest::{Basis, Rest};
 use tell::{announce, count, tell};
 use wanted::wanted;
@@ -252,7 +252,7 @@ async fn go(
     round.applied = applied?;
     round.troubles.extend(round.applied.refused.iter().cloned());
     if resolved.paused {
-        return Ok(());
+        return tell_paused(context, &gathered, now).await;
     }
     round.left_behind = left_behind(&gathered, resolved.shards);
     round.plan = plan::plan(&wanted(resolved, &gathered), &round.probed.observed, &context.limits);

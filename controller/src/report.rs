@@ -302,19 +302,32 @@ pub fn ended(well: bool, reason: &str, message: &str, now: Timestamp) -> Vec<Con
     vec![condition("Complete", well), condition("Failed", !well)]
 }
 
-/// The conditions of a record that goes on and cannot get on; the time of an unchanged one stays.
+/// The conditions of a record that waits: for what, and since when it waits for that. Where the reason is the one of before its time stays, and
+/// with it the words if they differ in nothing but numbers, which change with every look and alone are worth no write.
 #[must_use]
-pub fn stalled(message: &str, before: &[Condition], now: Timestamp) -> Vec<Condition> {
-    let since = before.iter().find(|condition| condition.reason == "Stalled").map(|before| before.last_transition_time);
+pub fn waits(reason: &str, message: &str, before: &[Condition], now: Timestamp) -> Vec<Condition> {
+    let known = before.iter().find(|condition| condition.reason == reason);
+    let same = known.filter(|known| without_numbers(&known.message) == without_numbers(message));
     let condition = Condition {
         kind: "Complete".to_owned(),
         status: Status::False,
         observed_generation: None,
-        last_transition_time: since.unwrap_or_else(|| seconds(now)),
-        reason: "Stalled".to_owned(),
-        message: message.to_owned(),
+        last_transition_time: known.map_or_else(|| seconds(now), |known| known.last_transition_time),
+        reason: reason.to_owned(),
+        message: same.map_or_else(|| message.to_owned(), |known| known.message.clone()),
     };
     vec![condition]
+}
+
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|character| !character.is_ascii_digit()).collect()
+}
+
+/// For how many seconds a record has been waiting for what its conditions name.
+#[must_use]
+pub fn waits_for(conditions: &[Condition], now: Timestamp) -> i64 {
+    let since = conditions.iter().filter(|condition| condition.status == Status::False).map(|c| c.last_transition_time);
+    since.min().map_or(0, |since| now.as_second().saturating_sub(since.as_second()))
 }
 
 /// A time as metav1.Time keeps it: whole seconds.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use plan::Step;
-use types::RedisOperation;
 use types::operation::{OperationPhase, RedisOperationStatus};
+use types::{RedisBackup, RedisOperation};
 
 use super::tell::{is_telling, sentence};
 use super::{Context, Error, Round};
@@ -33,6 +33,9 @@ pub(super) async fn follow_up(
         let view = operate::Round { resolved, observed, plan: &round.plan, restarted: &restarted, done: &done, now };
         let status = operate::advance(operation, view);
         write_operation(context, operation, status).await?;
+        for other in queue(gathered, operation) {
+            write_operation(context, other, operate::queued(other, operation, now)).await?;
+        }
     }
     expire_operations(context, &gathered.operations, now).await?;
     let half_moved = crate::probe::nodes(&round.probed.observed).any(|node| !node.open.is_empty());
@@ -44,6 +47,26 @@ pub(super) async fn follow_up(
         round.plan.is_satisfied() && round.places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
     if at_rest {
         sweep_claims(&context.kubernetes, gathered, resolved).await?;
+    }
+    Ok(())
+}
+
+/// Operations that have not ended, behind this one.
+fn queue<'a>(gathered: &'a Gathered, before: &RedisOperation) -> impl Iterator<Item = &'a Arc<RedisOperation>> {
+    let ahead = before.metadata.uid.clone();
+    let open = gathered.operations.iter().filter(|operation| !operation.phase().has_ended());
+    open.filter(move |operation| operation.metadata.uid != ahead)
+}
+
+/// Operations and backups of a cluster that is to be left alone say so.
+pub(super) async fn tell_paused(context: &Context, gathered: &Gathered, now: Timestamp) -> Result<(), Error> {
+    for operation in gathered.operations.iter().filter(|operation| !operation.phase().has_ended()) {
+        write_operation(context, operation, operate::paused(operation, now)).await?;
+    }
+    for (backup, status) in backup::paused(&gathered.backups, now) {
+        if backup.status.as_ref() != Some(&status) {
+            context.kubernetes.replace_status(&RedisBackup { status: Some(status), ..(**backup).clone() }).await?;
+        }
     }
     Ok(())
 }
