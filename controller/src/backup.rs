@@ -66,10 +66,10 @@ pub fn current(backups: &[Arc<RedisBackup>]) -> Option<&Arc<RedisBackup>> {
     of(BackupPhase::Running).or_else(|| of(BackupPhase::Pending))
 }
 
-/// Whether slots may not begin to move because of a backup, also of one that waits for those that move now.
+/// The backup because of which slots may not begin to move, also one that waits for those that move now.
 #[must_use]
-pub fn holds_slots(backups: &[Arc<RedisBackup>]) -> bool {
-    current(backups).is_some()
+pub fn holds_slots(backups: &[Arc<RedisBackup>]) -> Option<String> {
+    current(backups).and_then(|backup| backup.metadata.name.clone())
 }
 
 fn phase(backup: &RedisBackup) -> BackupPhase {

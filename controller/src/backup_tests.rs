@@ -313,11 +313,11 @@ fn a_backup_stays_with_the_target_it_was_begun_with() {
 fn a_backup_that_is_being_deleted_stores_nothing_more_and_holds_no_slots() {
     let mut scene = Scene::new();
     scene.round();
-    assert!(holds_slots(&[Arc::new(scene.backup.clone())]));
+    assert_eq!(holds_slots(&[Arc::new(scene.backup.clone())]).as_deref(), Some("b1"));
     scene.backup.metadata.deletion_timestamp = serde_json::from_value(json!(now())).unwrap();
     let backups = [Arc::new(scene.backup)];
     assert!(current(&backups).is_none());
-    assert!(!holds_slots(&backups));
+    assert_eq!(holds_slots(&backups), None);
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Primary { .. }
             | plan::Waiting::Leftover { .. }
             | plan::Waiting::Approval { .. }
-            | plan::Waiting::MigrationPaused { .. }
+            | plan::Waiting::Hold { .. }
             | plan::Waiting::Room { .. }
             | plan::Waiting::Counting { .. }
             | plan::Waiting::Terminating { .. }

@@ -424,9 +424,11 @@ impl Full {
         let whole = all.difference(&slots(self.slot, self.slot)).lowest(6000);
         // They know each other, and nothing has moved yet.
         let mut desired = self.fleet.desired(3, 0);
-        desired.migration_paused = true;
+        desired.hold = Some(plan::Hold::Paused);
         let begun = Instant::now();
-        while self.fleet.round(&desired).await.plan.waiting != [plan::Waiting::MigrationPaused { slots: 5461 }] {
+        while self.fleet.round(&desired).await.plan.waiting
+            != [plan::Waiting::Hold { hold: plan::Hold::Paused, slots: 5461 }]
+        {
             assert!(begun.elapsed() < hung::change(), "the new shard is not known");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -1,6 +1,7 @@
 //! What is wanted, as the planner understands it, and how much may be disturbed at once.
 
 use alloc::collections::BTreeSet;
+use alloc::string::String;
 
 use crate::observed::NodeId;
 
@@ -20,8 +21,8 @@ pub struct Desired {
     /// When every copy of a shard is gone for good, its slots are given to the shard's new, empty members instead of waiting for a
     /// person. True for clusters that were never asked to keep anything (no volume or no persistence).
     pub adopt_lost_slots: bool,
-    /// No new slot moves; what is half moved is finished.
-    pub migration_paused: bool,
+    /// Why no new slot moves; what is half moved is finished.
+    pub hold: Option<Hold>,
     /// Whether a person approves each hand-over of a rolling restart.
     pub approval: Approval,
     /// A failover that somebody asked for.
@@ -49,7 +50,7 @@ impl Desired {
             node_timeout_millis: 5_000,
             restart_keeps_data: true,
             adopt_lost_slots: false,
-            migration_paused: false,
+            hold: None,
             approval: Approval::Automatic,
             failover: None,
             spread: true,
@@ -65,6 +66,18 @@ pub enum Mode {
     Cluster,
     /// One server without slots.
     Standalone,
+}
+
+/// Why no new slot moves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hold {
+    /// A person wants it so: `spec.migration.paused`.
+    Paused,
+    /// A backup has not ended: a key that moved meanwhile could be in none of its files, or in two.
+    Backup {
+        /// Its name.
+        name: String,
+    },
 }
 
 /// Whether a person approves each hand-over of a rolling restart.

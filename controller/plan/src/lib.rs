@@ -25,7 +25,7 @@ mod scene;
 mod sentences;
 mod twins;
 
-pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Limits, Mode};
+pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Hold, Limits, Mode};
 pub use observed::{
     Address, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen, Stands,
     Unused,

@@ -3,6 +3,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::desired::Hold;
 use crate::observed::{Address, NodeId, Pod};
 use crate::slots::SlotSet;
 use crate::step::Step;
@@ -176,8 +177,10 @@ pub enum Waiting {
         /// Its engine refuses them: a person has to correct them.
         refused: bool,
     },
-    /// Migration is paused.
-    MigrationPaused {
+    /// Moves are held.
+    Hold {
+        /// Why.
+        hold: Hold,
         /// Slots that still have to move.
         slots: u16,
     },
@@ -250,7 +253,7 @@ impl Waiting {
             Self::Members { .. }
             | Self::Introductions { .. }
             | Self::Agreement { .. }
-            | Self::MigrationPaused { .. }
+            | Self::Hold { .. }
             | Self::Ghost { .. } => None,
         }
     }

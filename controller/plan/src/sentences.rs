@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::desired::Hold;
 use crate::observed::{Address, NodeId, Pod};
 use crate::plan::{Refused, Waiting};
 use crate::slots::SlotSet;
@@ -262,7 +263,12 @@ impl fmt::Display for Waiting {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
             Self::Parameters { pod, refused } => parameters(f, &Name { cluster: None, pod: *pod }, *refused),
-            Self::MigrationPaused { slots } => write!(f, "{slots} slots still have to move; migration is paused"),
+            Self::Hold { hold: Hold::Paused, slots } => {
+                write!(f, "{slots} slots still have to move; spec.migration.paused holds them")
+            }
+            Self::Hold { hold: Hold::Backup { name }, slots } => {
+                write!(f, "{slots} slots still have to move; the backup {name}, which has not ended, holds them")
+            }
             Self::Room { .. } => no_room(f, self),
             Self::Counting { pod, slots } => {
                 write!(f, "it is not counted yet whether member {pod} holds keys of {slots} slots that are not its own")

@@ -67,7 +67,7 @@ fn obey(run: &mut Run, words: &[&str]) -> String {
         }
         "shards" => run.desired.shards = number(1),
         "replicas" => run.desired.replicas = number(1),
-        "pause" => run.desired.migration_paused = words[1] == "yes",
+        "pause" => run.desired.hold = (words[1] == "yes").then_some(plan::Hold::Paused),
         "outdate" if words[1] == "all" => run.world.homes.values_mut().for_each(|home| home.outdated = true),
         "outdate" => words[1..].iter().for_each(|word| run.world.homes.get_mut(&pod(word)).unwrap().outdated = true),
         "approve" => {

@@ -786,7 +786,7 @@ fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
         run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().data.remove(&slot);
     }
     // Else the slot would go home again.
-    run.desired.migration_paused = true;
+    run.desired.hold = Some(plan::Hold::Paused);
     run.cut_off(former);
     run.world.homes.get_mut(&former).unwrap().hidden = true;
     // Its replica is elected and gets the slot.
@@ -805,7 +805,7 @@ fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
     assert_ne!(before, run.world.homes[&Pod::new(2, 1)].address, "the rest goes on: a replica was restarted");
     // The way out that the sentence names.
-    run.desired.migration_paused = false;
+    run.desired.hold = None;
     run.wipe(former);
     assert!(settle(&mut run).is_satisfied());
 }

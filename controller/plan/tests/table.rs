@@ -440,13 +440,13 @@ fn a_replica_has_its_marks_cleared_by_its_primary() {
 #[test]
 fn half_moved_slots_are_finished_although_migration_is_paused() {
     let mut wanted = Desired::cluster(2, 0);
-    wanted.migration_paused = true;
+    wanted.hold = Some(plan::Hold::Paused);
     let mut observed = layout("0-0 P0-9999 1-0 P10000-16383");
     at(&mut observed, "0-0").open.insert(7, Open::Migrating(id(pod("1-0"))));
     assert_eq!(told(&wanted, &observed), ["move 1 slots from 0-0 to 1-0: 7"]);
     assert_eq!(
         told(&wanted, &layout("0-0 P0-9999 1-0 P10000-16383")),
-        ["waits: 1808 slots still have to move; migration is paused"]
+        ["waits: 1808 slots still have to move; spec.migration.paused holds them"]
     );
 }
 

@@ -327,10 +327,7 @@ fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous:
 fn nothing_will_mend_it(seeing: Seeing<'_>) -> bool {
     use plan::Waiting;
     let for_people = |why: &Waiting| {
-        matches!(
-            why,
-            Waiting::Approval { .. } | Waiting::MigrationPaused { .. } | Waiting::Parameters { refused: true, .. }
-        )
+        matches!(why, Waiting::Approval { .. } | Waiting::Hold { .. } | Waiting::Parameters { refused: true, .. })
     };
     seeing.plan.steps.is_empty() && seeing.plan.waiting.iter().all(for_people)
 }

@@ -16,8 +16,8 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     // Members that are missing have been reported.
     let Some(moves) = wanted(scene).filter(|moves| !moves.is_empty()) else { return Flow::On };
     plan.slots_left = moves.values().map(SlotSet::len).sum();
-    if scene.desired.migration_paused {
-        plan.waiting.push(Waiting::MigrationPaused { slots: plan.slots_left });
+    if let Some(hold) = scene.desired.hold.clone() {
+        plan.waiting.push(Waiting::Hold { hold, slots: plan.slots_left });
         return Flow::On;
     }
     let (steps, waits) = (plan.steps.len(), plan.waiting.len());
@@ -41,9 +41,9 @@ pub(crate) fn relieve(scene: &Scene<'_>, plan: &mut Plan, open: &SlotSet) {
     let given = wanted(scene).unwrap_or_default().into_iter().filter(|((from, _), _)| full.contains(from));
     let whole = given.map(|(ends, slots)| (ends, slots.difference(open))).filter(|(_, slots)| !slots.is_empty());
     let whole: BTreeMap<(Pod, Pod), SlotSet> = whole.collect();
-    if scene.desired.migration_paused && !whole.is_empty() {
+    if let Some(hold) = scene.desired.hold.clone().filter(|_| !whole.is_empty()) {
         let slots = whole.values().map(SlotSet::len).sum();
-        return plan.waiting.push(Waiting::MigrationPaused { slots });
+        return plan.waiting.push(Waiting::Hold { hold, slots });
     }
     batch(scene, plan, whole, Kind::New);
 }

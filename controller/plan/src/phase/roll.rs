@@ -41,7 +41,7 @@ fn is_calm(scene: &Scene<'_>, plan: &Plan) -> bool {
     plan.waiting.iter().all(|reason| match reason {
         Waiting::Room { half_moved, .. } => !half_moved,
         Waiting::Sync { pod, .. } => safety::is_left_behind(scene, *pod),
-        reason => matches!(reason, Waiting::MigrationPaused { .. } | Waiting::Approval { .. }),
+        reason => matches!(reason, Waiting::Hold { .. } | Waiting::Approval { .. }),
     })
 }
 

@@ -45,7 +45,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Agreement { .. }
         | Waiting::Approval { .. }
         | Waiting::Parameters { .. }
-        | Waiting::MigrationPaused { .. }
+        | Waiting::Hold { .. }
         | Waiting::Leaving { .. }
         | Waiting::Ghost { .. } => true,
         Waiting::Start { pod } => nowhere(pod),

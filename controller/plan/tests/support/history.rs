@@ -192,7 +192,7 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
         Event::Write => run.write_everywhere(),
         Event::Shards(shards) => run.desired.shards = *shards,
         Event::Replicas(replicas) => run.desired.replicas = *replicas,
-        Event::Pause(paused) => run.desired.migration_paused = *paused,
+        Event::Pause(paused) => run.desired.hold = paused.then_some(plan::Hold::Paused),
         Event::Outdate(places) => {
             for (index, home) in run.world.homes.values_mut().enumerate() {
                 home.outdated |= places >> (index % 8) & 1 == 1;
@@ -259,7 +259,7 @@ pub fn live_through(setting: &Setting, history: &[Event], planner: Planner) -> R
     run.rejoin_all();
     run.end_grace();
     run.world.configure(false);
-    run.desired.migration_paused = false;
+    run.desired.hold = None;
     run.desired.failover = None;
     run.desired.approval = Approval::Automatic;
     let plan = run.settle(400)?;
