@@ -167,6 +167,8 @@ pub struct Probed {
     pub unusable: BTreeMap<Pod, String>,
     /// Members that Kubernetes cannot start, and why.
     pub stuck: BTreeMap<Pod, String>,
+    /// Members whose answers were too long to be read, with the sentence.
+    pub too_long: BTreeMap<Pod, String>,
     /// Members that do not use the parameters they were given, and why.
     pub refused: BTreeMap<Pod, Refusal>,
     /// Members whose containers end again and again, and their servers' last words.
@@ -228,6 +230,8 @@ enum Answer {
     Redis(Box<node::Raw>),
     /// Redis did not; its agent did.
     Agent(Box<types::agent::AgentReport>),
+    /// Whoever did said more than is believed of a server.
+    TooLong(String),
     /// Nobody did.
     Nobody,
 }
@@ -238,7 +242,7 @@ fn given_next(answer: &Answer, patience: Duration, took: Duration) -> Duration {
         Answer::Agent(report) if report.phase == AgentPhase::Running => patience.saturating_mul(2),
         Answer::Redis(_) if took < patience / 4 => patience / 2,
         Answer::Redis(_) => patience,
-        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => PATIENCE.0,
+        Answer::Dead(_) | Answer::Agent(_) | Answer::TooLong(_) | Answer::Nobody => PATIENCE.0,
     };
     next.clamp(PATIENCE.0, PATIENCE.1)
 }
@@ -253,6 +257,7 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
     let raw = node::ask(question, address, place, patience);
     match tokio::time::timeout(patience, raw).await {
         Ok(Ok(raw)) => return Answer::Redis(Box::new(vouched(question, (address, place), raw).await)),
+        Ok(Err(error)) if error.is_too_long() => return Answer::TooLong(crate::chain(&error)),
         Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
         Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
     }
@@ -288,7 +293,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     let now = Instant::now();
     let answered = answers.values().filter_map(|answer| match answer {
         Answer::Redis(raw) => Some(&**raw),
-        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => None,
+        Answer::Dead(_) | Answer::Agent(_) | Answer::TooLong(_) | Answer::Nobody => None,
     });
     memory.streams.note(answered, now);
     let shared = shared(question.places);
@@ -306,11 +311,14 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 of_agent(report)
             }
-            Some(Answer::Nobody) | None => {
+            Some(Answer::TooLong(_) | Answer::Nobody) | None => {
                 let since = *memory.unknown.entry(*pod).or_insert(now);
                 Seen::Unknown { since_millis: millis(now.saturating_duration_since(since)) }
             }
         };
+        if let Some(Answer::TooLong(why)) = answers.get(pod) {
+            probed.too_long.insert(*pod, why.clone());
+        }
         if let Seen::Node(node) = &seen {
             memory.note_claim(*pod, node, now);
             memory.note_answer(*pod, node, &shared);
@@ -382,7 +390,7 @@ fn unlink_from_strangers(probed: &mut Probed, answers: &BTreeMap<Pod, Answer>) {
 fn id_at(answers: &BTreeMap<Pod, Answer>, pod: Pod) -> Option<NodeId> {
     match answers.get(&pod)? {
         Answer::Redis(raw) => Some(raw.id),
-        Answer::Dead(_) | Answer::Agent(_) | Answer::Nobody => None,
+        Answer::Dead(_) | Answer::Agent(_) | Answer::TooLong(_) | Answer::Nobody => None,
     }
 }
 

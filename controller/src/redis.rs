@@ -51,6 +51,14 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whoever answers says more than anybody may in answer to this.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, Self::Redis(error) if error.is_too_long())
+    }
+}
+
 /// Reaches the nodes of one cluster.
 #[derive(Clone, Debug)]
 pub struct Access {

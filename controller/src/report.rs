@@ -170,10 +170,10 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
     let planned = seeing.plan.waiting.iter().map(move |reason| {
         let pod = match reason {
             plan::Waiting::Start { pod }
+            | plan::Waiting::Unknown { pod, .. }
             | plan::Waiting::Members { first: pod, .. }
             | plan::Waiting::Parameters { pod, refused: true } => Some(pod),
             plan::Waiting::Parameters { refused: false, .. }
-            | plan::Waiting::Unknown { .. }
             | plan::Waiting::Loading { .. }
             | plan::Waiting::Held { .. }
             | plan::Waiting::Introductions { .. }
@@ -196,7 +196,9 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Ghost { .. } => None,
         };
         let refused = |pod| seeing.probed.refused.get(pod).map(|refusal| &refusal.words);
-        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| refused(pod))).cloned();
+        let unread = |pod| seeing.probed.too_long.get(pod);
+        let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| unread(pod)).or_else(|| refused(pod)));
+        let why = why.cloned();
         let why = why.or_else(|| older::why(seeing.probed, reason));
         let told = reason.of(cluster);
         why.map_or_else(|| told.to_string(), |why| format!("{told} ({why})"))

@@ -9,6 +9,7 @@ use plan::{FailoverHow, NodeId, Plan, Pod, RestartAs, Seen, Step, Who};
 use resp::{Outcome, Role};
 use serde_json::json;
 use tests::fleet::Fleet;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const PRIMARY: Pod = Pod { shard: 0, ordinal: 0 };
 const REPLICA: Pod = Pod { shard: 0, ordinal: 1 };
@@ -143,4 +144,32 @@ async fn a_replica_is_not_restarted_beside_a_primary_whose_file_has_fallen_behin
     let plan = restart_replica(&probed);
     assert_eq!(refusals(&mut fleet, &plan, &probed).await, [why]);
     assert_eq!(fleet.pods.deleted(), [""; 0]);
+}
+
+/// Before, what it said was kept up to 128 MB for each answer, of as many members as are asked at the same time.
+#[tokio::test]
+async fn a_member_that_says_too_much_is_unknown_and_told_of() {
+    let mut fleet = created(66).await;
+    let pod = Pod::new(1, 1);
+    let server = fleet.servers.get_mut(&pod).unwrap();
+    server.kill().await;
+    let listener = tokio::net::TcpListener::bind(server.address).await.unwrap();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut buffer = [0; 4096];
+            let says = [b"+OK\r\n".as_slice(), b"$40\r\n0123456789012345678901234567890123456789\r\n$4194305\r\n"];
+            for words in says {
+                if stream.read(&mut buffer).await.unwrap_or(0) == 0 || stream.write_all(words).await.is_err() {
+                    break;
+                }
+            }
+            // Until who asks has hung up.
+            while stream.read(&mut buffer).await.unwrap_or(0) > 0 {}
+        }
+    });
+    let probed = fleet.look().await;
+    let seen = &probed.observed.members[&pod].seen;
+    assert!(matches!(seen, Seen::Unknown { .. }), "{seen:?}");
+    let why = &probed.too_long[&pod];
+    assert!(why.contains("a bulk string of 4194305 exceeds the limit of 4194304"), "{why}");
 }

@@ -17,6 +17,7 @@ use tokio::{
 };
 
 use crate::{
+    budget,
     decode::Decoder,
     frame::{self, Command, Limits, Reply},
     info::{ClusterInfo, Info},
@@ -106,6 +107,12 @@ impl Error {
             Self::Connect { .. } | Self::Refused { .. } | Self::Broken { .. } => true,
             Self::Io { .. } | Self::Deadline { .. } | Self::Frame { .. } | Self::Shape { .. } => false,
         }
+    }
+
+    /// Whether the peer said more than anybody may in answer to this.
+    #[must_use]
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, Self::Frame { source: frame::Error::TooLarge { .. }, .. })
     }
 
     /// The error reply, if Redis gave one.
@@ -313,7 +320,7 @@ impl Connection {
         let decoder = &mut self.decoder;
         // Writing and reading go on side by side: a peer whose replies nobody reads may stop reading our commands.
         let write = async { writer.write_all(&wire).await.map_err(Fault::Io) };
-        let read = read_replies(&mut reader, decoder, commands.len());
+        let read = read_replies(&mut reader, decoder, commands);
         let outcome = timeout_at(until, async { tokio::try_join!(write, read) }).await;
         match outcome {
             Ok(Ok(((), replies))) => {
@@ -421,15 +428,18 @@ enum Fault {
 async fn read_replies(
     reader: &mut tokio::net::tcp::ReadHalf<'_>,
     decoder: &mut Decoder,
-    wanted: usize,
+    commands: &[Command],
 ) -> Result<Vec<Reply>, Fault> {
-    let mut replies = Vec::with_capacity(wanted);
+    let mut replies = Vec::with_capacity(commands.len());
+    let most = |read: usize| commands.get(read).and_then(|command| budget::of(command.name()));
+    decoder.expect(most(0));
     loop {
         while let Some(reply) = decoder.decode().map_err(Fault::Frame)? {
             replies.push(reply);
-            if replies.len() == wanted {
+            if replies.len() == commands.len() {
                 return Ok(replies);
             }
+            decoder.expect(most(replies.len()));
         }
         decoder.buffer().reserve(READ_CHUNK);
         if reader.read_buf(decoder.buffer()).await.map_err(Fault::Io)? == 0 {

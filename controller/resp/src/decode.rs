@@ -7,6 +7,9 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::frame::{Error, Limits, Reply};
 
+/// Bytes that an element is counted as, however little it says: what is kept of it takes memory, too.
+const ELEMENT: usize = 4;
+
 /// An array whose elements are still arriving.
 #[derive(Debug)]
 struct Open {
@@ -26,13 +29,29 @@ pub struct Decoder {
     open: Vec<Open>,
     elements: usize,
     payload: usize,
+    /// What the reply that is being read may have in all.
+    most: usize,
 }
 
 impl Decoder {
     /// An empty decoder.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { limits, buffer: BytesMut::new(), searched: 0, bulk: None, open: Vec::new(), elements: 0, payload: 0 }
+        Self {
+            limits,
+            buffer: BytesMut::new(),
+            searched: 0,
+            bulk: None,
+            open: Vec::new(),
+            elements: 0,
+            payload: 0,
+            most: limits.total,
+        }
+    }
+
+    /// The reply that comes next may have so many bytes; `None`: as many as any.
+    pub fn expect(&mut self, most: Option<usize>) {
+        self.most = most.unwrap_or(usize::MAX).min(self.limits.total);
     }
 
     /// The buffer that bytes from the peer are appended to.
@@ -95,7 +114,7 @@ impl Decoder {
             b'+' => complete(Reply::Status(String::from_utf8_lossy(rest).into_owned())),
             b'-' => complete(Reply::Error(String::from_utf8_lossy(rest).into_owned())),
             b':' => complete(Reply::Integer(number(rest)?)),
-            b'$' => match self.length(rest, "a bulk string", self.limits.bulk)? {
+            b'$' => match self.length(rest, "a bulk string", self.limits.bulk.min(self.most))? {
                 None => complete(Reply::Nil),
                 Some(length) => {
                     self.bulk = Some(length);
@@ -117,8 +136,9 @@ impl Decoder {
     fn count_element(&mut self, payload: usize) -> Result<(), Error> {
         self.elements = self.elements.saturating_add(1);
         self.payload = self.payload.saturating_add(payload);
-        check("a reply's number of elements", self.elements, self.limits.elements.saturating_add(1))?;
-        check("a reply's size", self.payload, self.limits.total)
+        let elements = self.limits.elements.min(self.most / ELEMENT);
+        check("a reply's number of elements", self.elements, elements.saturating_add(1))?;
+        check("a reply's size", self.payload, self.most)
     }
 
     fn length(&self, text: &[u8], what: &'static str, limit: usize) -> Result<Option<usize>, Error> {
@@ -132,7 +152,7 @@ impl Decoder {
     }
 
     fn bulk_body(&mut self, length: usize) -> Result<Option<Element>, Error> {
-        check("a reply's size", self.payload.saturating_add(length), self.limits.total)?;
+        check("a reply's size", self.payload.saturating_add(length), self.most)?;
         if self.buffer.len() < length.saturating_add(2) {
             return Ok(None);
         }
@@ -251,6 +271,28 @@ mod tests {
         assert_eq!(refused(b":x\r\n"), Error::NotANumber("x".into()));
         assert_eq!(refused(b"HTTP/1.1\r\n"), Error::UnknownType(b'H'));
         assert_eq!(refused(b"\r\n"), Error::UnknownType(b'\r'));
+    }
+
+    #[test]
+    fn a_reply_is_no_longer_than_is_expected_of_it_and_the_next_may_be() {
+        let mut decoder = Decoder::new(Limits::ADMIN);
+        decoder.expect(Some(40));
+        decoder.buffer().extend_from_slice(b"$40\r\n0123456789012345678901234567890123456789\r\n");
+        assert_eq!(decoder.decode(), Err(Error::TooLarge { what: "a reply's size", got: 42, limit: 40 }));
+
+        let read = |most, wire: &[u8]| {
+            let mut decoder = Decoder::new(Limits::ADMIN);
+            decoder.expect(most);
+            decoder.buffer().extend_from_slice(wire);
+            decoder.decode()
+        };
+        assert_eq!(read(Some(10), b"$11\r\n"), Err(Error::TooLarge { what: "a bulk string", got: 11, limit: 10 }));
+        let many = b"*9\r\n".iter().chain(b"+\r\n".repeat(9).iter()).copied().collect::<Vec<_>>();
+        assert_eq!(
+            read(Some(8), &many),
+            Err(Error::TooLarge { what: "a reply's number of elements", got: 4, limit: 3 })
+        );
+        assert_eq!(read(None, &many).map(|reply| reply.is_some()), Ok(true));
     }
 
     fn any_reply() -> impl Strategy<Value = Reply> {

@@ -1,8 +1,9 @@
 //! The Redis wire: RESP2 frames, one connection, typed replies, key slots, and a small cluster-aware client.
 //!
 //! Shared by the controller, the agent and the tests. It must not know Kubernetes, our API kinds or any policy: it says
-//! what Redis said. [`frame`], [`decode`], [`reply`] and [`slot`] are pure; [`connection`], [`cluster`] and [`bus`] do I/O.
+//! what Redis said. [`budget`], [`frame`], [`decode`], [`reply`] and [`slot`] are pure; [`connection`], [`cluster`] and [`bus`] do I/O.
 
+pub mod budget;
 pub mod bus;
 pub mod cluster;
 pub mod connection;
