@@ -14,7 +14,8 @@ use tests::{fixture::Fixture, kubectl::waiting};
 /// The agent asks, Redis elects and the controller tells: only together they make a former primary a replica.
 #[tokio::test]
 async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
-    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    // Shorter than its agent waits at the start for a replica to take over (TAKEOVER_LIMIT), also where the machine is slow.
+    let fixture = Fixture::start(3, 1, &json!({"failover": {"nodeTimeout": "2s"}})).await?;
     let (pod, address) = fixture.primary(1).await?;
     fixture.kun.redis_server(address)?.kill()?;
     let back = |cluster: &Value| {
