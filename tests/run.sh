@@ -19,22 +19,27 @@ main() {
     exec "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
 }
 
-# Kubernetes takes minutes, once: it is built beside our own build, and ends with it where that fails or is interrupted. All of its processes are
-# one group.
+# Kubernetes takes minutes, once: it is built beside our own build, and ends with it where that fails or is interrupted. All processes of each are
+# one group; build.sh ends its own.
 build() {
     set -m
     tests/phase.sh "Kubernetes and its images" tests/cluster/all.sh </dev/null &
     cluster=$!
+    tests/build.sh </dev/null &
+    built=$!
     set +m
     # Phases that end after the one that failed are of a run that failed, too.
-    trap 'end_cluster; rm -f target/test/phases' EXIT
-    tests/build.sh
+    trap 'end_builds; rm -f target/test/phases' EXIT
+    wait "$built"
     wait "$cluster"
     trap - EXIT
 }
 
-# Once it has ended, its number may be that of somebody else's group.
+# Once one has ended, its number may be that of somebody else's group.
 # shellcheck disable=SC2317,SC2329 # The trap calls it.
-end_cluster() { if [[ $'\n'"$(jobs -rp)"$'\n' == *$'\n'"$cluster"$'\n'* ]]; then kill -- "-$cluster" 2>/dev/null || true; fi; }
+end_builds() {
+    local one
+    for one in $(jobs -rp); do kill -- "-$one" 2>/dev/null || true; done
+}
 
 main "$@"
