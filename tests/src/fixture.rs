@@ -141,6 +141,12 @@ impl Fixture {
         self.write().await
     }
 
+    /// For a test in which a person has given up what was acknowledged: a new writer starts, and from now on nothing may be lost.
+    pub async fn write_after_a_loss(&mut self) -> Result<()> {
+        drop(self.writer.take());
+        self.write().await
+    }
+
     /// The writer under this cluster.
     pub fn writer(&self) -> Result<&Writer> {
         self.writer.as_ref().context("no writer runs")

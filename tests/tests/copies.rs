@@ -64,7 +64,7 @@ async fn a_primary_that_hangs_beside_a_replica_left_behind_is_waited_for_and_tha
 /// together let it through.
 #[tokio::test]
 async fn a_copy_that_is_not_whole_is_promoted_on_an_order_that_accepts_the_loss() -> Result<()> {
-    let fixture = Fixture::start(3, 1, &spec()).await?;
+    let mut fixture = Fixture::start(3, 1, &spec()).await?;
     let pair = left_behind(&fixture).await?;
     signal(&fixture, pair.primary, Signal::STOP)?;
     fixture.kubectl.until("rdc", "orders", hung::change(), "refusing a copy that is not whole", is_refused).await?;
@@ -78,10 +78,13 @@ async fn a_copy_that_is_not_whole_is_promoted_on_an_order_that_accepts_the_loss(
     fixture.act("failover", "rop", &order, "Succeeded").await?;
     let (heir, address) = fixture.primary(0).await?;
     ensure!(heir != pair.pod && address == pair.replica, "{heir} at {address}");
+    fixture.write_after_a_loss().await?;
     mend(&fixture, &pair).await?;
     signal(&fixture, pair.primary, Signal::CONT)?;
     fixture.ready(3).await?;
-    ensure!(fixture.primary(0).await?.0 == heir, "the former primary took its role back");
+    // Who is the primary by now is not asked: on a machine that stands still the former one may have been elected, as a replica of the
+    // heir that has all of this.
+    fixture.verify(3, 1).await?;
     Ok(())
 }
 
