@@ -127,6 +127,12 @@ pub fn snapshot_stamp(dir: &Path) -> Option<(u64, SystemTime)> {
     Some((file.ino(), file.modified().ok()?))
 }
 
+/// Whether a snapshot file was written between two looks: one that has vanished was not. Pure.
+#[must_use]
+pub fn is_newly_saved(before: Option<(u64, SystemTime)>, after: Option<(u64, SystemTime)>) -> bool {
+    after.is_some() && after != before
+}
+
 /// Moves nodes.conf, the snapshot and the append-only files into a new directory beside them, where they stay until a
 /// person removes them. Returns that directory; `None` when there was nothing to move.
 ///
@@ -212,6 +218,14 @@ mod tests {
         }
         let written = survey(dir.path()).unwrap().written.unwrap();
         assert!((hour..hour * 2).contains(&written), "the youngest file counts: {written:?}");
+    }
+
+    #[test]
+    fn a_snapshot_that_has_vanished_was_not_saved() {
+        let [first, second] = [1, 2].map(|file| Some((file, SystemTime::UNIX_EPOCH)));
+        let saved = [(None, None), (first, first), (first, None), (None, first), (first, second)]
+            .map(|(before, after)| is_newly_saved(before, after));
+        assert_eq!(saved, [false, false, false, true, true]);
     }
 
     #[test]

@@ -237,7 +237,8 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
     end(shared, process, last.mode, last.until).await;
     // What was saved at the end is newer than a log that was not written any more, which would be loaded in its place.
-    if last.logs == Some(false) && snapshot != disk::snapshot_stamp(&shared.options.data_dir) {
+    let is_saved = disk::is_newly_saved(snapshot, disk::snapshot_stamp(&shared.options.data_dir));
+    if last.logs == Some(false) && is_saved {
         persistence::put_log_aside(shared);
     }
 }
@@ -256,8 +257,8 @@ struct LastWords {
 async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> LastWords {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let keeps_all = shared.local.logs_writes() && handover::logs(&shared.local).await == Some(true);
-    let saving = if keeps_all { None } else { Some(handover::saving_time(&shared.local).await) };
+    let saving =
+        if handover::keeps_all(&shared.local).await { None } else { Some(handover::saving_time(&shared.local).await) };
     let outcome = hand_over(shared, process, handover::Limits::new(began, until, saving)).await;
     match &outcome {
         Outcome::NotNeeded => {}
