@@ -279,6 +279,16 @@ pub async fn logs(local: &Local) -> Option<bool> {
     info(local, &["persistence"]).await.ok()?.flag("aof_enabled")
 }
 
+/// Whether a restart would find every write in the append-only file: nothing has to be saved.
+pub async fn keeps_all(local: &Local) -> bool {
+    local.logs_writes() && info(local, &["persistence"]).await.is_ok_and(|info| finds_all(&info))
+}
+
+/// While the file is first written it counts as switched on, and Redis refuses to end. Pure.
+fn finds_all(info: &Info) -> bool {
+    info.append_only_file() == AppendOnlyFile::Current
+}
+
 /// Keys of the own Redis; `None`: it does not say.
 pub async fn keys(local: &Local) -> Option<i64> {
     let replies = local.ask(&[Command::new("DBSIZE")]).await;

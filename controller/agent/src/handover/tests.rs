@@ -120,6 +120,16 @@ fn a_role_goes_only_where_a_restart_would_find_the_data() {
 }
 
 #[test]
+fn a_log_that_is_first_written_leaves_something_to_save() {
+    let finds = |enabled: u8, running: u8, scheduled: u8| {
+        finds_all(&Info::parse(&format!(
+            "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n"
+        )))
+    };
+    assert_eq!([finds(1, 0, 0), finds(1, 1, 0), finds(1, 0, 1), finds(0, 0, 0)], [true, false, false, false]);
+}
+
+#[test]
 fn whoever_has_slots_or_gets_the_first_has_a_role_to_hand_over() {
     let outcome = |line: &str, link: &str| {
         let table = resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{line}\n", 1)).unwrap();
