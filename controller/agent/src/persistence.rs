@@ -72,7 +72,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
     }
     shared.await_snapshot(None);
     // Until both are gone this is done again each time.
-    put_log_aside(shared) & (!config.snapshots.is_empty() || forget_snapshot(shared))
+    put_log_aside(shared) & keep_nothing(shared, inputs).await
 }
 
 /// Whether a snapshot has what the append-only file has that is still written; asks for one.
@@ -128,7 +128,23 @@ pub(crate) fn put_log_aside(shared: &Shared) -> bool {
     }
 }
 
-/// What nothing is written over any more would come back at the next start, however old it is by then.
+/// Removes the snapshot where nothing is to be kept; `false`: one may lie there. What nothing is written over any more would come back at the
+/// next start, however old it is by then. Done at every look: a child that saves gives its file the name when it is done, and nothing tells
+/// whether one more is due (`BGSAVE SCHEDULE`).
+pub(crate) async fn keep_nothing(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
+    let keeps = inputs.config.append_only.keeps_every_write() || !inputs.config.snapshots.is_empty();
+    if keeps || disk::snapshot_stamp(&shared.options.data_dir).is_none() {
+        return true;
+    }
+    let info = handover::info(&shared.local, &["persistence", "replication"]).await;
+    info.is_ok_and(|info| is_unused(&info)) && forget_snapshot(shared)
+}
+
+/// A replica that gets its copy loads it from that file, and then removes it itself. Pure.
+fn is_unused(info: &Info) -> bool {
+    info.flag("loading") == Some(false) && info.flag("master_sync_in_progress") != Some(true)
+}
+
 fn forget_snapshot(shared: &Shared) -> bool {
     let forgotten = disk::forget_snapshot(&shared.options.data_dir);
     if let Err(error) = &forgotten {
@@ -141,6 +157,19 @@ fn forget_snapshot(shared: &Shared) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use super::*;
+
+    #[test]
+    fn a_snapshot_that_is_about_to_be_loaded_is_left_alone() {
+        let unused = [
+            "loading:0\nrole:master\n",
+            "loading:0\nmaster_sync_in_progress:0\n",
+            "loading:0\nmaster_sync_in_progress:1\n",
+            "loading:1\n",
+            "",
+        ]
+        .map(|text| is_unused(&Info::parse(text)));
+        assert_eq!(unused, [true, true, false, false, false]);
+    }
 
     #[test]
     fn append_only_files_go_once_a_snapshot_begun_after_all_is_written() {

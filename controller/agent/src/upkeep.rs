@@ -112,10 +112,13 @@ async fn look_after(
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
         // Switching the file on forks, and fails where that fails; before it is switched off a snapshot is written.
-        if !settled {
-            settled = persistence::settle(shared, &shared.inputs()).await;
-        }
-        if shared.inputs().config.mode == Mode::Cluster
+        let inputs = shared.inputs();
+        settled = if settled {
+            persistence::keep_nothing(shared, &inputs).await
+        } else {
+            persistence::settle(shared, &inputs).await
+        };
+        if inputs.config.mode == Mode::Cluster
             && let Some(service) = candidacy.follow(shared, shard).await
         {
             keeper.note(shared, service);

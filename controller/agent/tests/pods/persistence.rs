@@ -17,13 +17,15 @@ fn lies_there(pod: &Pod) -> [bool; 2] {
 
 /// Another configuration while the server runs, and what lies on the volume once it is in use.
 async fn switch(cluster: &mut Cluster, append_only: AppendOnly, snapshots: Vec<SavePoint>, then: [bool; 2]) {
-    (cluster.config.append_only, cluster.config.snapshots) = (append_only, snapshots);
+    (cluster.config.append_only, cluster.config.snapshots) = (append_only, snapshots.clone());
     let pod = &cluster.pods[0];
     cluster.write_config(&pod.dir);
     let mut redis = pod.operator().await;
-    let wanted = if append_only == AppendOnly::Off { "no" } else { "yes" };
+    let points: Vec<String> = snapshots.iter().map(|point| format!("{} {}", point.seconds, point.changes)).collect();
+    let wanted = [if append_only == AppendOnly::Off { "no" } else { "yes" }.to_owned(), points.join(" ")];
     eventually(&format!("{append_only:?} is in use"), async || {
-        let is_set = redis.config_get(&["appendonly"]).await.unwrap()["appendonly"] == wanted;
+        let found = redis.config_get(&["appendonly", "save"]).await.unwrap();
+        let is_set = ["appendonly", "save"].map(|name| found[name].clone()) == wanted;
         let info = redis.info(&["persistence"]).await.unwrap();
         is_set && info.flag("aof_rewrite_in_progress") == Some(false) && lies_there(pod) == then
     })
@@ -65,6 +67,27 @@ async fn where_nothing_is_kept_any_more_nothing_that_is_older_comes_back() {
     fill(&cluster.pods[0], "b", 50, b"v").await;
     switch(&mut cluster, AppendOnly::Off, vec![], [false, false]).await;
     assert_eq!(cluster.pods[0].dbsize().await, 100);
+    crash(&mut cluster).await;
+    assert_eq!(cluster.pods[0].dbsize().await, 0);
+}
+
+/// Measured before: the file got its name after the agent had looked for it, and came back at the next start.
+#[tokio::test]
+async fn a_snapshot_that_was_begun_when_something_was_kept_does_not_stay() {
+    let mut cluster = Cluster::form(69, config(), 1, 0).await;
+    fill(&cluster.pods[0], "a", 100, b"v").await;
+    switch(&mut cluster, AppendOnly::Off, snapshots(), [false, true]).await;
+    let mut redis = cluster.pods[0].operator().await;
+    // A tenth of a second for each key: it is still written when nothing is to be kept any more, whatever the machine does.
+    redis.config_set("rdb-key-save-delay", "100000").await.unwrap();
+    redis.call(&["BGSAVE"]).await.unwrap();
+    let is_saving = async |redis: &mut resp::Connection| {
+        redis.info(&["persistence"]).await.unwrap().flag("rdb_bgsave_in_progress").unwrap()
+    };
+    switch(&mut cluster, AppendOnly::Off, vec![], [false, false]).await;
+    assert!(is_saving(&mut redis).await, "it was over before");
+    eventually("it is written", async || !is_saving(&mut redis).await).await;
+    eventually("it is gone", async || lies_there(&cluster.pods[0]) == [false, false]).await;
     crash(&mut cluster).await;
     assert_eq!(cluster.pods[0].dbsize().await, 0);
 }
