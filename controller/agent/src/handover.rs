@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
 use self::{
-    attempt::FOLLOWED,
+    attempt::{FOLLOWED, Tried},
     heirs::{Heir, Heirs, Others},
 };
 use crate::{local::Local, peers::Asker};
@@ -33,6 +33,9 @@ const CANDIDATES: usize = 2;
 /// The shortest and the longest patience of a hand-over; between them it is a quarter of the grace period, so that the shortest of those,
 /// 30 s, also holds two attempts of 5 s.
 const PATIENCE: [Duration; 2] = [Duration::from_secs(6), Duration::from_secs(600)];
+/// How long a primary that has something to save waits for others' copies: its pod may have less time than it was made with (a node that shuts
+/// down, an eviction).
+const COPIES: Duration = Duration::from_secs(10);
 /// How long a replica that has lost its link alone has to come back: it tries once a second.
 const RECONNECT: Duration = Duration::from_secs(3);
 /// Part of the grace period that stays for saving at least, where that may be needed: a quarter.
@@ -68,6 +71,8 @@ pub enum Outcome {
 pub struct Limits {
     /// It waits for replicas to be in sync, for half-moved slots and for append-only files that are being written.
     waits: Instant,
+    /// It waits for replicas to get their copy, and until one may be ordered again. Where something has to be saved not longer than [`COPIES`].
+    copies: Instant,
     /// A replica is asked, and ordered to take over. Whatever the replicas answer, and how slowly: what follows an order is over before the own
     /// Redis must be stopped, and leaves it the time to save.
     orders: Instant,
@@ -83,7 +88,9 @@ impl Limits {
         let most_kept = whole.saturating_sub(HANDING);
         let kept = saving.map_or(Duration::ZERO, |saving| saving.max(whole / SAVING_PART).min(most_kept));
         let orders = whole.saturating_sub(FOLLOWED).saturating_sub(kept);
-        Self { waits: began + (whole / 4).clamp(least, most).min(orders), orders: began + orders }
+        let waits = (whole / 4).clamp(least, most).min(orders);
+        let copies = if saving.is_some() { waits.min(COPIES) } else { waits };
+        Self { waits: began + waits, copies: began + copies, orders: began + orders }
     }
 }
 
@@ -92,29 +99,39 @@ impl Limits {
 /// # Errors
 /// When the own Redis does not answer.
 pub async fn hand_over(local: &Local, asker: &Asker, limits: Limits) -> Result<Outcome, Error> {
-    let began = Instant::now();
+    let (began, mut waits) = (Instant::now(), false);
     let mut own = local.open(OWN_ANSWER).await?;
-    let mut tried: Vec<(NodeId, Attempt)> = Vec::new();
+    let mut tried: Vec<Tried> = Vec::new();
     loop {
         if own.is_broken() {
             own = local.open(OWN_ANSWER).await?;
         }
         let heirs = match look(&mut own, &tried).await? {
             Sight::Role(heirs) => heirs,
+            Sight::Gone(heir, outcome) => return Ok(gone(asker, &heir, outcome, &tried, limits).await),
             Sight::End(outcome) => return Ok(outcome),
         };
-        let others = heirs.others;
+        let (others, now) = (heirs.others, Instant::now());
+        let until = worth_waiting(others, began, limits);
+        let turns = heirs::turns(heirs.ready, &tried, (now, until, limits.copies), local.node_timeout());
         if tried.len() < ATTEMPTS
-            && let Some(heir) = first(local, asker, heirs::ranked(heirs.ready, &tried), limits.orders).await
+            && let Some(heir) = first(local, asker, turns.now, limits.orders).await
         {
-            match attempt::attempt((local, &mut own), asker, &heir, limits).await {
-                Attempt::TookOver => return Ok(Outcome::Done { to: heir.id }),
-                end => {
-                    tracing::warn!(id = %heir.id, %end, "an attempt to hand over came to nothing");
-                    tried.push((heir.id, end));
-                }
+            let end = attempt::attempt((local, &mut own), asker, &heir, limits).await;
+            let took_over = end.end == Attempt::TookOver;
+            if !took_over {
+                tracing::warn!(id = %heir.id, end = %end.end, "an attempt to hand over came to nothing");
             }
-        } else if tried.len() < ATTEMPTS && Instant::now() < worth_waiting(others, began, limits) {
+            tried.push(end);
+            if took_over {
+                let done = Outcome::Done { to: heir.id.clone() };
+                return Ok(gone(asker, &heir, done, &tried, limits).await);
+            }
+        } else if tried.len() < ATTEMPTS && (now < until || turns.later) {
+            if !waits {
+                tracing::info!(?others, "waiting for a replica that can take over");
+                waits = true;
+            }
             sleep(PATIENCE_LOOK).await;
         } else {
             return Ok(Outcome::Failed { why: why(&tried, others) });
@@ -126,11 +143,13 @@ pub async fn hand_over(local: &Local, asker: &Asker, limits: Limits) -> Result<O
 enum Sight {
     /// It has a role to hand over.
     Role(Heirs),
-    /// It has none, or not any more.
+    /// It follows another member, and what that means if it had one before.
+    Gone(Heir, Outcome),
+    /// It has none, or had none.
     End(Outcome),
 }
 
-async fn look(own: &mut Connection, tried: &[(NodeId, Attempt)]) -> Result<Sight, Error> {
+async fn look(own: &mut Connection, tried: &[Tried]) -> Result<Sight, Error> {
     let table = match own.cluster_nodes().await {
         Ok(table) => table,
         Err(error) if error.refusal().is_some() => {
@@ -140,27 +159,53 @@ async fn look(own: &mut Connection, tried: &[(NodeId, Attempt)]) -> Result<Sight
         Err(error) => return Err(error),
     };
     let info = own.info(&["replication"]).await?;
-    let end = late_heir(&table, tried).or_else(|| without_role(&table, &info));
-    Ok(end.map_or_else(|| Sight::Role(heirs::heirs(&table, &info.replicas())), Sight::End))
+    let Some(end) = late_heir(&table, tried).or_else(|| without_role(&table, &info)) else {
+        return Ok(Sight::Role(heirs::heirs(&table, &info.replicas())));
+    };
+    let primary = if tried.is_empty() { None } else { heirs::primary(&table) };
+    Ok(match primary {
+        Some(heir) => Sight::Gone(heir, end),
+        None => Sight::End(end),
+    })
+}
+
+/// What becomes of a member whose role has gone: the heir is told what was half moved. If it was about to stop when the role came, that ends
+/// with it, so it is asked once more.
+async fn gone(asker: &Asker, heir: &Heir, outcome: Outcome, tried: &[Tried], limits: Limits) -> Outcome {
+    let marks = attempt::last_marks(tried);
+    let over = limits.orders + FOLLOWED;
+    if !marks.is_empty() && timeout_at(over, attempt::mark_late(asker, heir, marks)).await.is_err() {
+        tracing::warn!(id = %heir.id, "half-moved slots could not be marked at the new primary in time");
+    }
+    if !matches!(outcome, Outcome::Done { .. }) {
+        return outcome;
+    }
+    match timeout_at(over, asker.lasts(heir.address)).await {
+        Ok(Ok(())) => outcome,
+        Ok(Err(error)) => Outcome::Failed { why: format!("replica {} took over, but {error}", heir.id) },
+        Err(_) => {
+            Outcome::Failed { why: format!("replica {} took over, and its agent was not heard in time", heir.id) }
+        }
+    }
 }
 
 /// Who has taken over after the attempt had been given up. Pure.
-fn late_heir(table: &[Node], tried: &[(NodeId, Attempt)]) -> Option<Outcome> {
+fn late_heir(table: &[Node], tried: &[Tried]) -> Option<Outcome> {
     let to = table.iter().find(|node| node.flags.myself)?.primary.clone()?;
-    tried.iter().any(|(id, _)| *id == to).then_some(Outcome::Done { to })
+    tried.iter().any(|tried| tried.id == to).then_some(Outcome::Done { to })
 }
 
 /// Until when replicas that are not ready are worth waiting for. Pure.
 fn worth_waiting(others: Others, began: Instant, limits: Limits) -> Instant {
     match others {
         Others::Gone => began,
-        Others::Linked => limits.waits.min(began + RECONNECT),
-        Others::Attached => limits.waits,
+        Others::Linked => limits.copies.min(began + RECONNECT),
+        Others::Attached => limits.copies,
     }
 }
 
 /// Why nobody took over, as a sentence. Pure.
-fn why(tried: &[(NodeId, Attempt)], others: Others) -> String {
+fn why(tried: &[Tried], others: Others) -> String {
     if tried.is_empty() {
         let what = match others {
             Others::Gone => "it has no replica",
@@ -169,7 +214,7 @@ fn why(tried: &[(NodeId, Attempt)], others: Others) -> String {
         };
         return what.to_owned();
     }
-    tried.iter().map(|(id, end)| format!("replica {id}: {end}")).collect::<Vec<_>>().join("; then ")
+    tried.iter().map(|Tried { id, end, .. }| format!("replica {id}: {end}")).collect::<Vec<_>>().join("; then ")
 }
 
 /// Of the first candidates the first one whose disk is current: the others' may take a while, or nobody answers for them.
@@ -262,9 +307,10 @@ pub async fn shut_down(local: &Local, mode: &str, limit: Duration) -> Result<(),
     }
 }
 
-/// Whether the own Redis is a primary at this moment.
-pub async fn is_primary(local: &Local) -> bool {
-    info(local, &["replication"]).await.is_ok_and(|info| info.get("role") == Some("master"))
+/// Whether the own Redis may be a primary at this moment: one that does not answer may.
+pub async fn may_be_primary(local: &Local) -> bool {
+    let info = info(local, &["replication"]).await;
+    !info.is_ok_and(|info| info.get("role") == Some("slave"))
 }
 
 /// How long the own Redis would save its keys, on a slow disk. Zero if it does not say.

@@ -231,7 +231,7 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let mut last = last_words(shared, process, began).await;
     // A primary that stops at the same moment may have given it its role meanwhile, and takes it for safe there.
-    if last.outcome == Outcome::NotNeeded && handover::is_primary(&shared.local).await {
+    if last.outcome == Outcome::NotNeeded && handover::may_be_primary(&shared.local).await {
         last = last_words(shared, process, began).await;
     }
     let snapshot = disk::snapshot_stamp(&shared.options.data_dir);

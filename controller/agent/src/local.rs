@@ -41,6 +41,12 @@ impl Local {
         self.inputs.borrow().config.append_only.keeps_every_write()
     }
 
+    /// After how long without an answer a member counts as failed.
+    #[must_use]
+    pub fn node_timeout(&self) -> Duration {
+        Duration::from_millis(self.inputs.borrow().config.node_timeout_millis)
+    }
+
     /// A connection of one's own.
     ///
     /// # Errors

@@ -77,9 +77,9 @@ pub enum NoPeer {
     /// Another member answers.
     #[error("another member answers at {0}")]
     Another(SocketAddr),
-    /// It is about to stop.
-    #[error("{0} is about to stop itself")]
-    Stopping(SocketAddr),
+    /// It is about to stop, or does not serve yet.
+    #[error("{0} does not run, or is about to stop itself, by its agent's word")]
+    NotRunning(SocketAddr),
 }
 
 impl Asker {
@@ -139,9 +139,19 @@ impl Asker {
     pub async fn open_lasting(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
         let opened = async {
             let word = self.fellows.ask(address.ip()).await?;
-            if is_stopping(&word) { Err(NoPeer::Stopping(address)) } else { self.log_in(id, address).await }
+            if is_lasting(&word) { self.log_in(id, address).await } else { Err(NoPeer::NotRunning(address)) }
         };
         tokio::time::timeout(ACT_TIMEOUT, opened).await.unwrap_or(Err(NoPeer::Late(address)))
+    }
+
+    /// Whether one that has taken a role over runs on, by its agent's word.
+    ///
+    /// # Errors
+    /// When its agent does not answer, or says that it does not.
+    pub async fn lasts(&self, address: SocketAddr) -> Result<(), NoPeer> {
+        let word = tokio::time::timeout(ACT_TIMEOUT, self.fellows.ask(address.ip())).await;
+        let word = word.map_err(|_| NoPeer::Late(address))??;
+        if is_lasting(&word) { Ok(()) } else { Err(NoPeer::NotRunning(address)) }
     }
 
     /// The same where the agent has been asked already.
@@ -181,11 +191,11 @@ impl Asker {
     }
 }
 
-/// Whether a member stops, by its agent's word.
-fn is_stopping(word: &Word) -> bool {
+/// Whether a member runs and is to go on, by its agent's word. One of another release whose word is not understood may.
+fn is_lasting(word: &Word) -> bool {
     match word {
-        Word::Report(report) => report.phase == AgentPhase::Stopping,
-        Word::Silent | Word::Strange => false,
+        Word::Report(report) => report.phase == AgentPhase::Running,
+        Word::Silent | Word::Strange => true,
     }
 }
 
@@ -348,14 +358,23 @@ mod tests {
     #[tokio::test]
     async fn who_is_about_to_stop_is_given_no_role() {
         let authority = Authority::create("agents").unwrap();
-        let ip = IpAddr::from([127, 84, 250, 7]);
-        let report = serde_json::json!({
-            "pod": "orders-0-1", "phase": "Stopping", "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 1,
-        });
-        saying(ip, certificates(&authority, "orders"), "200 OK", report.to_string()).await;
+        let report = |phase: &str| {
+            serde_json::json!({
+                "pod": "orders-0-1", "phase": phase, "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 1,
+            })
+        };
         let id = NodeId::parse(&"a".repeat(40)).unwrap();
-        let error = asker(&authority).open_lasting(&id, SocketAddr::new(ip, PORT_REDIS)).await.unwrap_err();
-        assert!(matches!(error, NoPeer::Stopping(_)), "{error}");
+        for (last, phase) in [(7, "Stopping"), (8, "Held"), (9, "Starting")] {
+            let address = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
+            saying(address.ip(), certificates(&authority, "orders"), "200 OK", report(phase).to_string()).await;
+            let error = asker(&authority).open_lasting(&id, address).await.unwrap_err();
+            assert!(matches!(error, NoPeer::NotRunning(_)), "{error}");
+        }
+        for (last, phase, lasts) in [(10, "Stopping", false), (11, "Running", true)] {
+            let address = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
+            saying(address.ip(), certificates(&authority, "orders"), "200 OK", report(phase).to_string()).await;
+            assert_eq!(asker(&authority).lasts(address).await.is_ok(), lasts, "{phase}");
+        }
     }
 
     #[test]

@@ -77,13 +77,30 @@ impl std::fmt::Display for Attempt {
     }
 }
 
+/// One attempt that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Tried {
+    pub id: NodeId,
+    pub end: Attempt,
+    /// When it was ordered, if it may have heard that.
+    pub ordered: Option<Instant>,
+    pub over: Instant,
+    /// What is half moved and not yet marked at the heir; `None`: it was not looked at.
+    pub marks: Option<Vec<Command>>,
+}
+
+/// Marks that the last attempt has left. Pure.
+pub(super) fn last_marks(tried: &[Tried]) -> &[Command] {
+    tried.iter().rev().find_map(|tried| tried.marks.as_deref()).unwrap_or_default()
+}
+
 /// Prepares one replica, gives it the order, and follows that to its end.
 pub(super) async fn attempt(
     (local, own): (&Local, &mut Connection),
     asker: &Asker,
     heir: &Heir,
     limits: Limits,
-) -> Attempt {
+) -> Tried {
     let prepared = async {
         let silent = |why: String| Attempt::Silent { why };
         let mut replica =
@@ -93,26 +110,32 @@ pub(super) async fn attempt(
         let marks = await_moves(own, limits.waits).await.map_err(|error| Attempt::Deaf { why: error.to_string() })?;
         Ok::<_, Attempt>((replica, marks))
     };
+    let tried = |end, ordered, marks| Tried { id: heir.id.clone(), end, ordered, over: Instant::now(), marks };
     match timeout_at(limits.orders, prepared).await {
-        Ok(Ok((replica, marks))) => order(own, replica, &heir.id, &marks).await,
-        Ok(Err(end)) => end,
-        Err(_) => Attempt::Late,
+        Ok(Ok((replica, mut marks))) => {
+            let ordered = Instant::now();
+            let end = order(own, replica, &heir.id, &mut marks).await;
+            let is_heard = !matches!(end, Attempt::Refused { .. });
+            tried(end, is_heard.then_some(ordered), Some(marks))
+        }
+        Ok(Err(end)) => tried(end, None, None),
+        Err(_) => tried(Attempt::Late, None, None),
     }
 }
 
 /// Gives the order and follows it until the own role has changed; whatever is slow, it is over after [`FOLLOWED`]. A replica that was told goes
 /// on by itself.
-async fn order(own: &mut Connection, replica: Connection, id: &NodeId, marks: &[Command]) -> Attempt {
+async fn order(own: &mut Connection, replica: Connection, id: &NodeId, marks: &mut Vec<Command>) -> Attempt {
     timeout(FOLLOWED, follow(own, replica, id, marks)).await.unwrap_or(Attempt::Expired)
 }
 
-async fn follow(own: &mut Connection, mut replica: Connection, id: &NodeId, marks: &[Command]) -> Attempt {
-    match replica.call(&["CLUSTER", "FAILOVER"]).await {
-        Ok(_) => {}
+async fn follow(own: &mut Connection, mut replica: Connection, id: &NodeId, marks: &mut Vec<Command>) -> Attempt {
+    let is_taken = match replica.call(&["CLUSTER", "FAILOVER"]).await {
+        Ok(_) => true,
         Err(error) if error.refusal().is_some() => return Attempt::Refused { why: error.to_string() },
         // It may have heard the order all the same: what follows from that shows at the own Redis.
-        Err(_) => {}
-    }
+        Err(_) => false,
+    };
     let (began, mut won) = (Instant::now(), false);
     while began.elapsed() < TAKE_OVER {
         // It is asked first: the marks are due before its clients come.
@@ -134,12 +157,12 @@ async fn follow(own: &mut Connection, mut replica: Connection, id: &NodeId, mark
             return Attempt::Deaf { why: "its connection broke after the order".to_owned() };
         }
         // When all members stop at once the candidate may be gone already; there is then nothing to wait for.
-        if theirs.is_err() && replica.is_broken() {
+        if is_taken && theirs.is_err() && replica.is_broken() {
             return Attempt::Lost;
         }
         sleep(LOOK_AGAIN).await;
     }
-    Attempt::Expired
+    if is_taken { Attempt::Expired } else { Attempt::Lost }
 }
 
 /// Waits until no slot of this member is half moved, for a while; gives the marks that are left.
@@ -172,11 +195,24 @@ pub(super) fn marks(table: &[Node]) -> Vec<Command> {
 }
 
 /// Marks at the heir what was half moved. What cannot be marked here, the controller marks when it sees the slot's keys at two places.
-async fn mark(heir: &mut Connection, id: &NodeId, marks: &[Command]) {
-    for command in marks {
+/// Those stay that it did not hear.
+async fn mark(heir: &mut Connection, id: &NodeId, marks: &mut Vec<Command>) {
+    while let Some(command) = marks.last() {
         if let Err(error) = heir.command(command).await {
             tracing::warn!(%id, %error, "a half-moved slot could not be marked at the new primary");
+            if heir.is_broken() {
+                return;
+            }
         }
+        marks.pop();
+    }
+}
+
+/// The same at one that took over after it had been given up, or whose connection broke.
+pub(super) async fn mark_late(asker: &Asker, heir: &Heir, marks: &[Command]) {
+    match asker.open(&heir.id, heir.address).await {
+        Ok(mut connection) => mark(&mut connection, &heir.id, &mut marks.to_vec()).await,
+        Err(error) => tracing::warn!(id = %heir.id, %error, "half-moved slots could not be marked at the new primary"),
     }
 }
 

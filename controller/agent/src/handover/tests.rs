@@ -4,7 +4,14 @@ use types::cluster::SavePoint;
 
 use resp::info::ReplicaLine;
 
-use super::{attempt::marks, *};
+use super::{
+    attempt::{last_marks, marks},
+    *,
+};
+
+fn tried(id: &NodeId, end: Attempt) -> Tried {
+    Tried { id: id.clone(), end, ordered: None, over: Instant::now(), marks: None }
+}
 
 fn line(last: u8, state: &str, offset: i64, lag: i64) -> ReplicaLine {
     ReplicaLine { host: format!("127.84.0.{last}"), port: 6379, state: state.into(), offset, lag }
@@ -30,14 +37,14 @@ fn what_follows_the_last_order_is_over_before_redis_must_be_stopped() {
     let began = Instant::now();
     let of = |seconds: u64, saving: Option<u64>| {
         let limits = Limits::new(began, began + Duration::from_secs(seconds), saving.map(Duration::from_secs));
-        [limits.waits - began, limits.orders - began].map(|limit| limit.as_secs_f64())
+        [limits.waits - began, limits.copies - began, limits.orders - began].map(|limit| limit.as_secs_f64())
     };
     // With a grace period of 30 s Redis must be stopped after 23.
     let logged = [of(23, None), of(60, None), of(3600, None), of(5, None)];
-    assert_eq!(logged, [[6.0, 13.0], [15.0, 50.0], [600.0, 3590.0], [0.0, 0.0]]);
+    assert_eq!(logged, [[6.0, 6.0, 13.0], [15.0, 15.0, 50.0], [600.0, 600.0, 3590.0], [0.0, 0.0, 0.0]]);
     // A pod of 1 GiB has 94 s, and saves 64 s at worst.
     let saved = [of(23, Some(0)), of(87, Some(2)), of(87, Some(64)), of(3593, Some(9000))];
-    assert_eq!(saved, [[6.0, 7.25], [21.75, 55.25], [13.0, 13.0], [7.0, 7.0]]);
+    assert_eq!(saved, [[6.0, 6.0, 7.25], [21.75, 10.0, 55.25], [13.0, 10.0, 13.0], [7.0, 7.0, 7.0]]);
 }
 
 #[test]
@@ -70,7 +77,7 @@ fn who_gets_a_copy_or_has_just_lost_its_link_is_worth_waiting_for() {
 fn another_replica_is_asked_first_where_the_first_does_not_answer() {
     let ready = || heirs::heirs(&table(), &[line(2, "online", 10, 0), line(3, "online", 11, 0)]).ready;
     let first_after = |end: Attempt| {
-        let tried = [(ready()[0].id.clone(), end)];
+        let tried = [tried(&ready()[0].id, end)];
         heirs::ranked(ready(), &tried)[0].address.ip().to_string()
     };
     assert_eq!(heirs::ranked(ready(), &[]), ready());
@@ -82,9 +89,54 @@ fn another_replica_is_asked_first_where_the_first_does_not_answer() {
 }
 
 #[test]
+fn who_would_only_answer_the_same_again_is_asked_later() {
+    let ready = || heirs::heirs(&table(), &[line(2, "online", 10, 0), line(3, "online", 11, 0)]).ready;
+    let [first, second] = [ready()[0].clone(), ready()[1].clone()];
+    let over = Instant::now();
+    let turns = |ready: Vec<Heir>, end: Attempt, after: Duration, until: Duration| {
+        let tried = [Tried { over, ..tried(&first.id, end) }];
+        let turns = heirs::turns(ready, &tried, (over + after, over + until, over + LOOK), LOOK);
+        (turns.now, turns.later)
+    };
+    let alone = || vec![first.clone()];
+    assert_eq!(turns(ready(), Attempt::Lost, Duration::ZERO, Duration::ZERO), (vec![second], true));
+    assert_eq!(turns(alone(), Attempt::Lost, Duration::ZERO, Duration::ZERO), (vec![], true));
+    assert_eq!(turns(alone(), Attempt::Lost, PATIENCE_LOOK, Duration::ZERO), (alone(), false));
+    assert_eq!(turns(alone(), Attempt::Lost, PATIENCE_LOOK, LOOK), (vec![], true), "another one may be ready soon");
+    assert_eq!(turns(alone(), Attempt::Late, Duration::ZERO, LOOK), (alone(), false));
+}
+
+#[test]
+fn who_was_ordered_is_ordered_again_only_where_it_can_be_elected() {
+    let heir = heirs::heirs(&table(), &[line(2, "online", 10, 0)]).ready;
+    let ordered = Instant::now();
+    let turns = |after: u64, limit: u64, node_timeout: u64| {
+        let over = ordered + Duration::from_millis(5200);
+        let tried = [Tried { ordered: Some(ordered), over, ..tried(&heir[0].id, Attempt::Expired) }];
+        let at = |seconds: u64| ordered + Duration::from_secs(seconds);
+        let turns =
+            heirs::turns(heir.clone(), &tried, (at(after), ordered, at(limit)), Duration::from_secs(node_timeout));
+        (turns.now.len(), turns.later)
+    };
+    assert_eq!([turns(6, 60, 5), turns(19, 60, 5), turns(20, 60, 5)], [(0, true), (0, true), (1, false)]);
+    assert_eq!([turns(6, 15, 5), turns(11, 15, 5)], [(1, false), (0, false)], "votes may come for ten seconds");
+    assert_eq!([turns(6, 3, 1), turns(6, 7, 1)], [(0, false), (1, false)]);
+}
+
+#[test]
+fn marks_that_an_attempt_has_left_are_those_of_the_last_look() {
+    let left = |marks: [Option<Vec<Command>>; 2]| {
+        let tried = marks.map(|marks| Tried { marks, ..tried(&table()[0].id, Attempt::Expired) });
+        last_marks(&tried).len()
+    };
+    let one = || Some(vec![Command::new("CLUSTER")]);
+    assert_eq!([left([one(), None]), left([one(), Some(vec![])]), left([None, one()])], [1, 0, 1]);
+}
+
+#[test]
 fn every_attempt_is_told_and_one_that_was_given_up_may_succeed() {
     let [first, second] = [1, 2].map(|at| table()[at].id.clone());
-    let tried = [(first.clone(), Attempt::Lost), (second.clone(), Attempt::Expired)];
+    let tried = [tried(&first, Attempt::Lost), tried(&second, Attempt::Expired)];
     assert_eq!(
         why(&tried, Others::Gone),
         format!(

@@ -21,7 +21,7 @@ fn signal_redis(pod: &Pod, signal: Signal) {
 async fn a_copy_that_is_under_way_at_a_stop_takes_over_once_it_is_whole() {
     let volatile = AgentConfig { append_only: AppendOnly::Off, ..patient() };
     let mut cluster = unhurried(61, volatile).formed(1, 1).await;
-    fill(&cluster.pods[0], "k", 300, b"v").await;
+    fill(&cluster.pods[0], "k", 100, b"v").await;
     let mut primary = cluster.pods[0].operator().await;
     // Ten milliseconds for each key.
     primary.config_set("rdb-key-save-delay", "10000").await.unwrap();
@@ -33,11 +33,17 @@ async fn a_copy_that_is_under_way_at_a_stop_takes_over_once_it_is_whole() {
         lines.iter().any(|line| line.state != "online")
     })
     .await;
+    // It stands still until the agent has looked.
+    signal_redis(&cluster.pods[1], Signal::STOP);
+    let lines = primary.info(&["replication"]).await.unwrap().replicas();
+    assert!(lines.iter().any(|line| line.state != "online"), "its copy was whole before: {lines:?}");
     cluster.pods[0].signal(Signal::TERM);
+    eventually("it is waited for", async || cluster.pods[0].log().contains("waiting for a replica")).await;
+    signal_redis(&cluster.pods[1], Signal::CONT);
     assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
     assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
     assert!(!cluster.pods[1].is_replica().await);
-    assert_eq!(cluster.pods[1].dbsize().await, 300);
+    assert_eq!(cluster.pods[1].dbsize().await, 100);
 }
 
 /// Those who vote stand still while the first order counts.
