@@ -88,6 +88,7 @@ async fn no_role_moves_to_a_member_whose_file_has_fallen_behind_since() {
     assert_eq!(refusals(&mut fleet, &hand_over(&probed, FailoverHow::Coordinated), &probed).await, [why]);
 }
 
+/// Only a real server that starts anew shows another history under the same node ID.
 #[tokio::test]
 async fn a_copy_that_was_read_from_disk_since_is_not_promoted_for_the_one_that_was_seen() {
     let mut fleet = created(62).await;
@@ -116,6 +117,7 @@ async fn a_pod_is_restarted_only_while_it_is_the_one_that_was_looked_at() {
     assert_eq!(fleet.pods.deleted(), ["orders-0-1"]);
 }
 
+/// Only a real hand-over between look and step shows that the role is asked for again.
 #[tokio::test]
 async fn a_replica_that_leads_by_now_is_not_restarted() {
     let mut fleet = created(64).await;
