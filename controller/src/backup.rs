@@ -37,7 +37,7 @@ const START_MOST: Duration = Duration::from_secs(600);
 /// How long a backup may wait for one and the same thing, in seconds: slots may not begin to move meanwhile. Each reason has its own time.
 const WAIT_MOST: i64 = 600;
 
-/// How long a backup may stand behind others, in seconds, counted from its creation: what it was to hold nobody means any more.
+/// How long a backup may stand behind others, in seconds: what it was to hold nobody means any more.
 const QUEUE_MOST: i64 = 24 * 3600;
 
 /// How long the end of a worker that the kubelet has to end may take to be known, in seconds.
@@ -135,13 +135,14 @@ fn queue<'a>(backups: &'a [Arc<RedisBackup>], before: &RedisBackup) -> impl Iter
 fn queued(backup: &RedisBackup, before: &RedisBackup, now: Timestamp) -> RedisBackupStatus {
     let mut status = backup.status.clone().unwrap_or_default();
     let name = before.metadata.name.as_deref().unwrap_or_default();
-    if is_older_than(backup.metadata.creation_timestamp.as_ref(), QUEUE_MOST, now) {
+    let why = format!("the backup {name} has not ended; one of a cluster runs at a time");
+    status.conditions = crate::report::waits("Queued", &why, &status.conditions, now);
+    // A pause of the cluster is another reason, with a time of its own.
+    if crate::report::waits_for(&status.conditions, now) > QUEUE_MOST {
         let hours = QUEUE_MOST / 3600;
         let why = format!("it stood behind others for {hours} h, the last of them the backup {name}");
         return fail(status, "NotBegun", why, now);
     }
-    let why = format!("the backup {name} has not ended; one of a cluster runs at a time");
-    status.conditions = crate::report::waits("Queued", &why, &status.conditions, now);
     status
 }
 

@@ -232,8 +232,14 @@ fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: 
         return end(status, OperationPhase::Succeeded, "Done", text, round.now);
     }
     let status = waiting(status, round);
-    let for_a_person = round.plan.waiting.iter().any(|reason| matches!(reason, plan::Waiting::Approval { .. }));
-    if !for_a_person && crate::report::waits_for(&status.conditions, round.now) > STILL_MOST {
+    // A person takes as long as he takes, and so does a data set that is read or sent.
+    let lawful = |reason: &plan::Waiting| {
+        matches!(
+            reason,
+            plan::Waiting::Approval { .. } | plan::Waiting::Loading { .. } | plan::Waiting::Sync { link_up: true, .. }
+        )
+    };
+    if !round.plan.waiting.iter().any(lawful) && crate::report::waits_for(&status.conditions, round.now) > STILL_MOST {
         let why = sentences(round.plan).unwrap_or_default();
         let text =
             format!("given up after {done} of {total} pods, as none came back for {} min: {why}", STILL_MOST / 60);

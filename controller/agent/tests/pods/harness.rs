@@ -23,7 +23,7 @@ use types::{
 
 pub(crate) const APPLICATION: &str = "canary-application-password";
 pub(crate) const OPERATOR: &str = "canary-operator-password";
-const AGENT: &str = "canary-agent-password";
+pub(crate) const AGENT: &str = "canary-agent-password";
 pub(crate) const REPLICA: &str = "canary replica \"password\" # with \\ quotes";
 
 pub(crate) struct Cluster {

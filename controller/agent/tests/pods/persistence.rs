@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use types::cluster::{AppendOnly, SavePoint};
 
-use crate::harness::{Cluster, Pod, config, eventually, fill};
+use crate::harness::{AGENT, Cluster, Pod, config, eventually, fill};
 
 /// One that is never due by itself within a test.
 fn snapshots() -> Vec<SavePoint> {
@@ -75,12 +75,12 @@ async fn where_nothing_is_kept_any_more_nothing_that_is_older_comes_back() {
 #[tokio::test]
 async fn a_snapshot_that_was_begun_when_something_was_kept_does_not_stay() {
     let mut cluster = Cluster::form(69, config(), 1, 0).await;
-    fill(&cluster.pods[0], "a", 100, b"v").await;
+    fill(&cluster.pods[0], "a", 300, b"v").await;
     switch(&mut cluster, AppendOnly::Off, snapshots(), [false, true]).await;
     let mut redis = cluster.pods[0].operator().await;
-    // A tenth of a second for each key: it is still written when nothing is to be kept any more, whatever the machine does.
+    // A tenth of a second for each key: it is still written when nothing is to be kept any more.
     redis.config_set("rdb-key-save-delay", "100000").await.unwrap();
-    redis.call(&["BGSAVE"]).await.unwrap();
+    cluster.pods[0].login(types::names::USER_AGENT, AGENT).await.call(&["BGSAVE"]).await.unwrap();
     let is_saving = async |redis: &mut resp::Connection| {
         redis.info(&["persistence"]).await.unwrap().flag("rdb_bgsave_in_progress").unwrap()
     };
