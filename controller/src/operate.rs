@@ -10,12 +10,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Pod, Role, Seen};
 use types::RedisOperation;
+use types::cluster::Mode;
 use types::operation::{FailoverAction, FailoverMode, OperationPhase, Progress, RedisOperationStatus};
 
 use crate::resolve::Resolved;
 
-/// A failover that has not happened by then is given up: nobody who asked for it still waits.
-const FAILOVER_PATIENCE: Duration = Duration::from_secs(300);
+/// A failover that has not happened by then, in seconds, is given up: nobody who asked for it still waits.
+const FAILOVER_PATIENCE: i64 = 300;
 /// A restart of which no pod has come back for so long, in seconds, is given up: a pod that is restarted is back within minutes, and nobody
 /// else may ask for anything meanwhile.
 const STILL_MOST: i64 = 3600;
@@ -105,12 +106,15 @@ pub fn advance(operation: &RedisOperation, round: Round<'_>) -> RedisOperationSt
 fn begin(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
     let fail = |status, why: String| end(status, OperationPhase::Failed, "Impossible", why, round.now);
     if let Some(action) = &operation.spec.failover {
+        if round.resolved.mode == Mode::Standalone {
+            return fail(status, plan::Refused::NotInStandalone.to_string());
+        }
         let Some(shard) = u16::try_from(action.shard).ok().filter(|shard| *shard < round.resolved.shards) else {
             let (shard, shards) = (action.shard, round.resolved.shards);
             return fail(status, format!("there is no shard {shard}: the cluster has {shards}, counted from 0"));
         };
         let Some((id, whose)) = primary_of(round.observed, shard) else {
-            return fail(status, format!("no member of shard {shard} that answers knows its primary"));
+            return until_known(status, shard, round.now);
         };
         if let Some(candidate) = action.candidate.as_deref().filter(|name| is_at(round.observed, shard, name, id)) {
             return fail(status, format!("pod {candidate} is the primary of shard {shard} already"));
@@ -122,8 +126,21 @@ fn begin(operation: &RedisOperation, mut status: RedisOperationStatus, round: Ro
     } else {
         return fail(status, "it asks for nothing".to_owned());
     }
+    // What it waited for before it began is not what it waits for now.
+    status.conditions = Vec::new();
     status.phase = OperationPhase::Running;
     status.start_time = Some(round.now);
+    status
+}
+
+/// One look at which nobody answers says nothing about the shard: the failover begins when a member says who its primary is.
+fn until_known(mut status: RedisOperationStatus, shard: u16, now: Timestamp) -> RedisOperationStatus {
+    let why = format!("no member of shard {shard} that answers knows its primary");
+    status.conditions = crate::report::waits("Waiting", &why, &status.conditions, now);
+    if crate::report::waits_for(&status.conditions, now) > FAILOVER_PATIENCE {
+        let text = format!("given up after {} s: {why}", FAILOVER_PATIENCE);
+        return end(status, OperationPhase::Failed, "Timeout", text, now);
+    }
     status
 }
 
@@ -173,7 +190,7 @@ fn failover(operation: &RedisOperation, mut status: RedisOperationStatus, round:
         }
         Some(plan::Operation::Refused) => end(status, OperationPhase::Failed, "Refused", why(), round.now),
         Some(plan::Operation::Running) | None if is_late(&status, round.now) => {
-            let text = format!("given up after {} s: {}", FAILOVER_PATIENCE.as_secs(), why());
+            let text = format!("given up after {} s: {}", FAILOVER_PATIENCE, why());
             end(status, OperationPhase::Failed, "Timeout", text, round.now)
         }
         Some(plan::Operation::Running) | None => waiting(status, round),
@@ -210,8 +227,7 @@ pub fn paused(operation: &RedisOperation, now: Timestamp) -> RedisOperationStatu
 }
 
 fn is_late(status: &RedisOperationStatus, now: Timestamp) -> bool {
-    let limit = i64::try_from(FAILOVER_PATIENCE.as_secs()).unwrap_or(i64::MAX);
-    status.start_time.is_some_and(|start| now.as_second().saturating_sub(start.as_second()) > limit)
+    status.start_time.is_some_and(|start| now.as_second().saturating_sub(start.as_second()) > FAILOVER_PATIENCE)
 }
 
 fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {

@@ -74,6 +74,38 @@ fn a_failover_records_who_the_primary_was_before_anything_is_done() {
     assert_eq!(request(&scene.operation), Some(expected));
 }
 
+/// Before, one look at which the shard was silent ended the failover as impossible.
+#[test]
+fn a_failover_of_a_shard_that_is_silent_waits_until_it_answers() {
+    let mut scene = failover();
+    let healthy = scene.probed.observed.members.clone();
+    for (_, member) in scene.probed.observed.members.iter_mut().filter(|(pod, _)| pod.shard == 1) {
+        member.seen = Seen::Unknown { since_millis: 3000 };
+    }
+    let silent = "no member of shard 1 that answers knows its primary";
+    for second in [100, 160, 400] {
+        scene.second = second;
+        let status = scene.round();
+        let condition = &status.conditions[0];
+        assert_eq!((status.phase, condition.message.as_str()), (OperationPhase::Pending, silent), "{second}");
+        assert_eq!(condition.last_transition_time, at(100));
+    }
+    let mut late = scene.operation.clone();
+    scene.probed.observed.members = healthy;
+    let status = scene.round();
+    assert_eq!((status.phase, status.start_time, status.conditions), (OperationPhase::Running, Some(at(400)), vec![]));
+
+    std::mem::swap(&mut late, &mut scene.operation);
+    for member in scene.probed.observed.members.values_mut() {
+        member.seen = Seen::Unknown { since_millis: 3000 };
+    }
+    scene.second = 401;
+    let status = scene.round();
+    let text = format!("given up after 300 s: {silent}");
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (OperationPhase::Failed, text.as_str()));
+    assert_eq!(status.conditions[1].reason, "Timeout");
+}
+
 /// Before, it "succeeded" at once.
 #[test]
 fn a_failover_to_who_is_the_primary_already_fails_with_that_word() {
