@@ -37,10 +37,10 @@ pub struct Admission {
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let began = Instant::now();
     let mut asked: Option<(resp::NodeId, Instant)> = None;
-    let (mut last, mut owed) = (None, Owed::default());
+    let (mut last, mut seen) = (None, Seen::default());
     loop {
-        let facts = gather(shared, began, asked.as_ref(), owed).await?;
-        owed = facts.owed.clone();
+        let facts = gather(shared, began, asked.as_ref(), seen).await?;
+        seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up };
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
         if last != Some(std::mem::discriminant(&decision)) {
@@ -87,11 +87,18 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     }
 }
 
+/// What outlasts the looks in which its witness is silent.
+#[derive(Default)]
+struct Seen {
+    owed: Owed,
+    given_up: bool,
+}
+
 async fn gather(
     shared: &Arc<Shared>,
     began: Instant,
     asked: Option<&(resp::NodeId, Instant)>,
-    owed: Owed,
+    seen: Seen,
 ) -> Result<Facts, disk::Error> {
     let inputs = shared.inputs();
     let survey = disk::survey(&shared.options.data_dir)?;
@@ -115,7 +122,8 @@ async fn gather(
         written: survey.written,
         beat: alive.map(|alive| alive.beat),
         copies: answers.copies,
-        owed,
+        owed: seen.owed,
+        given_up: seen.given_up,
         append_only: inputs.config.append_only != AppendOnly::Off,
         verdict,
         peers: answers.peers,
@@ -124,6 +132,7 @@ async fn gather(
         released: *shared.released.borrow(),
     };
     facts.owed = start::remember(&facts);
+    facts.given_up = start::is_given_up(&facts);
     publish(shared, &facts);
     Ok(facts)
 }
@@ -132,7 +141,7 @@ async fn gather(
 fn publish(shared: &Arc<Shared>, facts: &Facts) {
     // Another member's identity is nothing that could be released here, and of what a replica has more of nobody but that replica may
     // say what the shard holds. Whoever was given up has no identity to come back to: what it holds is set aside.
-    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && start::orphaned(facts).is_none();
+    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && !facts.given_up;
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
         report.holds_data = facts.holds_data;

@@ -94,26 +94,34 @@ impl Limits {
     }
 }
 
+/// What was attempted so far: it outlasts an own Redis that does not answer for a moment.
+#[derive(Debug, Default)]
+pub struct Attempts(Vec<Tried>);
+
 /// Hands the primary role over, if this member has it and a replica is in sync, or is so in time.
 ///
 /// # Errors
-/// When the own Redis does not answer.
-pub async fn hand_over(local: &Local, asker: &Asker, limits: Limits) -> Result<Outcome, Error> {
+/// When the own Redis does not answer. It may be called again with the same attempts.
+pub async fn hand_over(
+    local: &Local,
+    asker: &Asker,
+    limits: Limits,
+    Attempts(tried): &mut Attempts,
+) -> Result<Outcome, Error> {
     let (began, mut waits) = (Instant::now(), false);
     let mut own = local.open(OWN_ANSWER).await?;
-    let mut tried: Vec<Tried> = Vec::new();
     loop {
         if own.is_broken() {
             own = local.open(OWN_ANSWER).await?;
         }
-        let heirs = match look(&mut own, &tried).await? {
+        let heirs = match look(&mut own, tried).await? {
             Sight::Role(heirs) => heirs,
-            Sight::Gone(heir, outcome) => return Ok(gone(asker, &heir, outcome, &tried, limits).await),
+            Sight::Gone(heir, outcome) => return Ok(gone(asker, &heir, outcome, tried, limits).await),
             Sight::End(outcome) => return Ok(outcome),
         };
         let (others, now) = (heirs.others, Instant::now());
         let until = worth_waiting(others, began, limits);
-        let turns = heirs::turns(heirs.ready, &tried, (now, until, limits.copies), local.node_timeout());
+        let turns = heirs::turns(heirs.ready, tried, (now, until, limits.copies), local.node_timeout());
         if tried.len() < ATTEMPTS
             && let Some(heir) = first(local, asker, turns.now, limits.orders).await
         {
@@ -125,7 +133,7 @@ pub async fn hand_over(local: &Local, asker: &Asker, limits: Limits) -> Result<O
             tried.push(end);
             if took_over {
                 let done = Outcome::Done { to: heir.id.clone() };
-                return Ok(gone(asker, &heir, done, &tried, limits).await);
+                return Ok(gone(asker, &heir, done, tried, limits).await);
             }
         } else if tried.len() < ATTEMPTS && (now < until || turns.later) {
             if !waits {
@@ -134,7 +142,7 @@ pub async fn hand_over(local: &Local, asker: &Asker, limits: Limits) -> Result<O
             }
             sleep(PATIENCE_LOOK).await;
         } else {
-            return Ok(Outcome::Failed { why: why(&tried, others) });
+            return Ok(Outcome::Failed { why: why(tried, others) });
         }
     }
 }

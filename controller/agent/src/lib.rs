@@ -291,8 +291,9 @@ async fn end(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant)
 /// A Redis that is busy for a moment is asked again.
 async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits) -> Outcome {
     let again_until = Instant::now() + BUSY;
+    let mut attempts = handover::Attempts::default();
     loop {
-        match handover::hand_over(&shared.local, &shared.asker(), limits).await {
+        match handover::hand_over(&shared.local, &shared.asker(), limits, &mut attempts).await {
             Ok(outcome) => return outcome,
             Err(error) if Instant::now() >= again_until || !process.is_alive() => {
                 return Outcome::Failed { why: error.to_string() };

@@ -177,7 +177,7 @@ impl Asker {
         let mut connection = self.log_in(id, address).await?;
         let table = connection.cluster_nodes().await?;
         let info = connection.info(&["replication", "persistence", "keyspace"]).await?;
-        Ok(Peer { current_ago: current_ago(&word, me), serves: serves(&word, id), ..peer(address, table, &info) })
+        Ok(Peer { current_ago: current_ago(&word, me), ..peer(address, table, &info) })
     }
 
     /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
@@ -207,12 +207,6 @@ fn copy(word: &Word, id: &NodeId, me: &NodeId) -> Option<Beat> {
     report.copy.as_ref().filter(|copy| is_it && copy.of == me.as_str()).map(|copy| copy.beat)
 }
 
-/// How far the data set of a primary in service has come, by its agent's word.
-fn serves(word: &Word, id: &NodeId) -> Option<Beat> {
-    let Word::Report(report) = word else { return None };
-    report.serves.as_ref().filter(|serves| serves.of == id.as_str()).map(|serves| serves.beat)
-}
-
 /// How long ago the copy of `me`'s data there was known to have everything, by its agent's word.
 fn current_ago(word: &Word, me: &NodeId) -> Option<Duration> {
     let Word::Report(report) = word else { return None };
@@ -239,7 +233,6 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
         current_ago: None,
         keys: info.keys(),
-        serves: None,
     }
 }
 

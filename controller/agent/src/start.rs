@@ -56,6 +56,8 @@ pub struct Facts {
     pub copies: BTreeMap<NodeId, Beat>,
     /// Who has shown, in this look or an earlier one, to have more.
     pub owed: Owed,
+    /// An earlier look has shown that it was given up ([`is_given_up`]).
+    pub given_up: bool,
     /// The configuration keeps every write (append-only file): files must be there once the member owned slots.
     pub append_only: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
@@ -98,8 +100,6 @@ pub struct Peer {
     pub current_ago: Option<Duration>,
     /// Keys it holds.
     pub keys: i64,
-    /// How far its own data set has come as a primary in service, by its agent's word.
-    pub serves: Option<Beat>,
 }
 
 impl Peer {
@@ -178,7 +178,7 @@ pub fn decide_start(facts: &Facts) -> Start {
         // Who spoke knew less than this: replicas that have more would copy what lies here.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if !facts.owed.is_empty() => {}
         // And here: Redis would throw away what lies here.
-        (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if orphaned(facts).is_some() => {}
+        (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if is_given_up(facts) => {}
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
         }
@@ -200,13 +200,10 @@ pub fn decide_start(facts: &Facts) -> Start {
     }
 }
 
-/// Why what lies here may be nowhere else although its slots have other owners; `None`: nothing shows that.
+/// Whether what lies here may be nowhere else although its slots have other owners. What was seen once counts until it is disproved.
 #[must_use]
-pub fn orphaned(facts: &Facts) -> Option<String> {
-    match &facts.verdict {
-        Verdict::Intact(me) if me.owned_slots() => orphaned::why(me, facts),
-        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => None,
-    }
+pub fn is_given_up(facts: &Facts) -> bool {
+    orphaned::is_given_up(facts)
 }
 
 /// The member was a primary with slots and its process is dead.
@@ -214,13 +211,10 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
     if let Some(heir) = heir(me, facts) {
         return Start::Follow { heir: heir.clone() };
     }
+    if is_given_up(facts) {
+        return Start::Hold { reason: orphaned::WHY.to_owned() };
+    }
     if facts.peers.values().any(|peer| moved(me, &peer.table)) {
-        if let Some(reason) = orphaned::why(me, facts) {
-            return Start::Hold { reason };
-        }
-        if facts.waited < PEERS_LIMIT && orphaned::is_unclear(me, facts) {
-            return Start::Wait { reason: "its slots' owners are asked how far they have come".to_owned() };
-        }
         return match silent_heir(me, facts) {
             Some(heir) if facts.waited < TAKEOVER_LIMIT => {
                 Start::Wait { reason: format!("its replica {heir} has taken over and is asked for its own word") }

@@ -59,7 +59,6 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         link_down_for: primary.map(|_| SECOND),
         current_ago: primary.map(|_| 2 * SECOND),
         keys: 10,
-        serves: None,
     }
 }
 
@@ -73,6 +72,7 @@ fn crashed(holds_data: bool) -> Facts {
         beat: holds_data.then_some(beat(5, 40)),
         copies: BTreeMap::new(),
         owed: Owed::default(),
+        given_up: false,
         append_only: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
         waited: Duration::ZERO,
@@ -174,8 +174,8 @@ fn a_crashed_primary_asks_its_replica_and_waits_until_the_slots_have_moved() {
     assert_eq!(decide_start(&facts), Start::AsIs { why: "its slots have other owners, Redis will give them up" });
 }
 
-/// Member 7 owns its slots by a later decision, and has come to this beat; nobody knows of a replica of its own.
-fn given_up(serves: Option<Beat>) -> Facts {
+/// Member 7 owns its slots by a later decision; nobody knows of a replica of its own.
+fn given_up() -> Facts {
     let mut facts = crashed(true);
     let mut line = node(7, None, 6, &[(0, 99)]);
     for peer in facts.peers.values_mut() {
@@ -183,33 +183,54 @@ fn given_up(serves: Option<Beat>) -> Facts {
     }
     line.flags.myself = true;
     facts.peers.remove(&id(2));
-    facts.peers.insert(id(7), Peer { table: vec![line], serves, ..peer(7, None) });
+    facts.peers.insert(id(7), Peer { table: vec![line], ..peer(7, None) });
     facts
 }
 
 #[test]
 fn what_lies_on_a_volume_that_was_given_up_is_not_thrown_away() {
-    let mut facts = given_up(Some(beat(6, 3)));
-    assert!(held(&facts).contains("began without its data: that one says beat 3 where this volume has come to 40"));
-    assert!(orphaned(&facts).is_some());
+    let mut facts = given_up();
+    assert!(held(&facts).starts_with("all its slots have other owners, and nobody knows of a replica that took over"));
+    assert!(is_given_up(&facts));
     facts.released = Some(ReleaseHow::AsIs);
-    assert!(held(&facts).starts_with("it was given up"), "who spoke did not know");
+    assert_eq!(held(&facts), orphaned::WHY, "who spoke did not know");
     facts.released = Some(ReleaseHow::Blank);
     assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
-    let goes_on = Start::AsIs { why: "its slots have other owners, Redis will give them up" };
-    let mut replica_is_known = given_up(Some(beat(6, 3)));
-    replica_is_known.peers.get_mut(&id(3)).unwrap().table.push(node(2, Some(7), 6, &[]));
-    assert!(matches!(decide_start(&given_up(None)), Start::Wait { .. }), "its heir may not have answered yet");
-    let not_shown = [
-        Facts { waited: PEERS_LIMIT, ..given_up(None) },
-        given_up(Some(beat(6, 34))),
-        Facts { beat: None, ..given_up(Some(beat(6, 3))) },
-        Facts { append_only: false, ..given_up(Some(beat(6, 3))) },
-        replica_is_known,
-    ];
-    for facts in not_shown {
-        assert_eq!(decide_start(&facts), goes_on);
+    for facts in [
+        Facts { append_only: false, ..given_up() },
+        Facts { beat: None, ..given_up() },
+        Facts { waited: TAKEOVER_LIMIT, ..given_up() },
+    ] {
+        assert_eq!(held(&facts), orphaned::WHY);
     }
+}
+
+/// Before, one look without the present owner let it start, and what lay there was overwritten.
+#[test]
+fn who_was_given_up_is_held_also_when_nobody_says_so_any_more() {
+    let mut facts = Facts { given_up: true, waited: TAKEOVER_LIMIT, ..given_up() };
+    facts.peers.remove(&id(7));
+    assert_eq!(held(&facts), orphaned::WHY, "its owner is silent");
+    facts.peers.clear();
+    assert_eq!(held(&facts), orphaned::WHY, "everybody is silent");
+    facts.released = Some(ReleaseHow::AsIs);
+    assert_eq!(held(&facts), orphaned::WHY);
+}
+
+#[test]
+fn who_has_an_heir_that_others_know_was_not_given_up() {
+    let goes_on = Start::AsIs { why: "its slots have other owners, Redis will give them up" };
+    let mut replica_is_known = Facts { given_up: true, ..given_up() };
+    replica_is_known.peers.get_mut(&id(3)).unwrap().table.push(node(2, Some(7), 6, &[]));
+    assert!(!is_given_up(&replica_is_known));
+    assert_eq!(decide_start(&replica_is_known), goes_on);
+    let nothing_lies_there = Facts { holds_data: false, ..given_up() };
+    assert_eq!(decide_start(&nothing_lies_there), goes_on);
+    let mut some_slots = given_up();
+    for peer in some_slots.peers.values_mut() {
+        peer.table[0].slots[0].last = 98;
+    }
+    assert!(!is_given_up(&some_slots), "it owns one of them still");
 }
 
 #[test]
