@@ -1,7 +1,7 @@
 //! What a person or CI ends a run with, and the end of everything that the run has started.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs, future, io,
     task::Poll,
     thread,
@@ -90,34 +90,43 @@ pub(crate) fn end_all(groups: &[i32]) -> usize {
     set_child_subreaper(Some(own)).ok();
     let own = own.as_raw_nonzero().get();
     let left = |all: &[Process]| {
-        let found = processes::of(all, own, groups);
-        found.into_iter().map(|one| one.id).filter(|id| *id != own).collect::<Vec<i32>>()
+        let found = processes::of(all, &[own], groups).into_iter().filter(|one| one.id != own);
+        found.cloned().collect::<Vec<_>>()
     };
-    end(|| left(&processes::all())).1
+    end(left).1
 }
 
 /// Ends what a run whose runner was killed has left. Returns how many there were, and how many of them do not end.
 pub(crate) fn end_left_behind(own: &Mark) -> (usize, usize) {
-    end(|| mark::left_behind(own, &processes::all()))
+    end(|all| mark::left_behind(own, all).into_iter().cloned().collect())
 }
 
 /// Ends all of these, also those that there are meanwhile, gently and then by force. Returns how many were told to, and how many do not end.
-fn end(left: impl Fn() -> Vec<i32>) -> (usize, usize) {
-    let mut all = BTreeSet::<i32>::new();
-    for (signal, limit) in [(Signal::TERM, GRACE), (Signal::KILL, GRACE * hung::stretch())] {
+fn end(found: impl Fn(&[Process]) -> Vec<Process>) -> (usize, usize) {
+    // Whose parent has ended is not found again: each is remembered, with the moment it began, as its id may be given to another.
+    let mut known = BTreeMap::<i32, u64>::new();
+    let mut left = || {
+        let all = processes::all();
+        known.extend(found(&all).into_iter().map(|one| (one.id, one.begun)));
+        let is_known = |one: &&Process| known.get(&one.id) == Some(&one.begun);
+        (known.len(), all.iter().filter(is_known).map(|one| one.id).collect::<Vec<i32>>())
+    };
+    for signal in [Signal::TERM, Signal::KILL] {
+        // How slow the machine is may have to be measured first: not before anybody is told.
+        let limit = if signal == Signal::TERM { GRACE } else { GRACE * hung::stretch() };
         let begin = Instant::now();
         let mut told = BTreeSet::new();
         while begin.elapsed() < limit {
-            let left = left();
+            let (known, left) = left();
             if left.is_empty() {
-                return (all.len(), 0);
+                return (known, 0);
             }
-            all.extend(&left);
             send(left.into_iter().filter(|id| told.insert(*id)), signal);
             thread::sleep(LOOK);
         }
     }
-    (all.len(), left().len())
+    let (known, left) = left();
+    (known, left.len())
 }
 
 /// Who has ended meanwhile needs no signal.

@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::MetadataExt as _};
 
-use crate::processes::Process;
+use crate::processes::{self, Process};
 
 /// The environment variable. What a suite starts inherits it, wherever it goes.
 pub(crate) const VARIABLE: &str = "KUN_RUN";
@@ -45,14 +45,21 @@ impl Mark {
     }
 }
 
-/// Processes of this user that carry the mark of a run whose runner is dead; a keeper and what is below it tidies up by itself.
-pub(crate) fn left_behind(own: &Mark, all: &[Process]) -> Vec<i32> {
+/// Processes of this user that carry the mark of a run whose runner is dead, and what they started: redis-server writes its title over its
+/// environment, and an agent is given one of its own. A keeper and what is below it tidies up by itself.
+pub(crate) fn left_behind<'a>(own: &Mark, all: &'a [Process]) -> Vec<&'a Process> {
     let user = rustix::process::getuid().as_raw();
     let is_ours = |id: i32| fs::metadata(format!("/proc/{id}")).is_ok_and(|process| process.uid() == user);
     let is_left = |one: &&Process| {
-        is_ours(one.id) && of(one.id).is_some_and(|mark| mark.is_left_behind(own, all)) && !one.is_kept(all)
+        is_ours(one.id)
+            && of(one.id).is_some_and(|mark| mark.is_left_behind(own, all))
+            && !one.is_kept(all)
+            && !processes::leads_to(all, one.id, own.runner)
     };
-    all.iter().filter(is_left).map(|one| one.id).collect()
+    let marked: Vec<&Process> = all.iter().filter(is_left).collect();
+    let ids: Vec<i32> = marked.iter().map(|one| one.id).collect();
+    let groups: Vec<i32> = marked.iter().map(|one| one.group).filter(|group| ids.contains(group)).collect();
+    processes::of(all, &ids, &groups)
 }
 
 /// The mark that a process was started with.

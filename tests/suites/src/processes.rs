@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, fs};
 pub(crate) struct Process {
     pub(crate) id: i32,
     parent: i32,
-    group: i32,
+    pub(crate) group: i32,
     /// In ticks since the machine was started: an id is given again, an id of one moment is not.
     pub(crate) begun: u64,
     /// Of processor time, with what its children used that it has waited for.
@@ -24,9 +24,14 @@ impl Process {
 
     /// Whether it or what it descends from is a keeper.
     pub(crate) fn is_kept(&self, all: &[Self]) -> bool {
-        let parent = |one: &&Self| all.iter().find(|other| other.id == one.parent);
+        self.lineage(all).any(|one| one.is_keeper)
+    }
+
+    /// It, its parent, and so on.
+    fn lineage<'a>(&'a self, all: &'a [Self]) -> impl Iterator<Item = &'a Self> {
+        let parent = |one: &&'a Self| all.iter().find(|other| other.id == one.parent);
         // A process that was started meanwhile may have the id of one that ended: no chain is longer than there are processes.
-        std::iter::successors(Some(self), parent).take(all.len()).any(|one| one.is_keeper)
+        std::iter::successors(Some(self), parent).take(all.len())
     }
 }
 
@@ -57,9 +62,14 @@ fn read(id: i32, stat: &str, command: &str) -> Option<Process> {
     Some(Process { id, parent, group, begun, ticks, is_keeper: command.contains(KEEPER) })
 }
 
-/// What descends from one of them, or is in one of these groups; a keeper and what is below it is left alone.
-pub(crate) fn of<'a>(all: &'a [Process], ancestor: i32, groups: &[i32]) -> Vec<&'a Process> {
-    let mut found = BTreeSet::from([ancestor]);
+/// Whether the process `id` is `ancestor`, or descends from it.
+pub(crate) fn leads_to(all: &[Process], ancestor: i32, id: i32) -> bool {
+    all.iter().filter(|one| one.id == id).any(|one| one.lineage(all).any(|one| one.id == ancestor))
+}
+
+/// What is or descends from one of these, or is in one of these groups; a keeper and what is below it is left alone.
+pub(crate) fn of<'a>(all: &'a [Process], ancestors: &[i32], groups: &[i32]) -> Vec<&'a Process> {
+    let mut found = BTreeSet::from_iter(ancestors.iter().copied());
     loop {
         let before = found.len();
         let more = all.iter().filter(|one| !one.is_keeper);
@@ -93,8 +103,9 @@ mod tests {
         let others = [one(16, 1, 10), one(5, 1, 5), one(20, 1, 5)];
         let all = [all.as_slice(), others.as_slice()].concat();
         let ids = |found: Vec<&Process>| found.iter().map(|one| one.id).collect::<Vec<_>>();
-        assert_eq!(ids(of(&all, 10, &[10])), [14, 10, 11, 12, 16]);
-        assert_eq!(ids(of(&all, 5, &[10])), [14, 10, 11, 12, 16, 5]);
+        assert_eq!(ids(of(&all, &[10], &[10])), [14, 10, 11, 12, 16]);
+        assert_eq!(ids(of(&all, &[5], &[10])), [14, 10, 11, 12, 16, 5]);
+        assert_eq!([leads_to(&all, 10, 14), leads_to(&all, 14, 14), leads_to(&all, 14, 10)], [true, true, false]);
         let kept = all.iter().filter(|one| one.is_kept(&all));
         assert_eq!(kept.map(|one| one.id).collect::<Vec<_>>(), [13, 15]);
     }

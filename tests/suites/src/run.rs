@@ -222,7 +222,7 @@ fn endless(took: Duration, limit: Duration, printed: u64) -> Option<String> {
 /// Ends it with all that it started, and says what there is to say of it.
 fn force(running: &Running, why: &str) -> String {
     let (all, id) = (processes::all(), id(&running.child));
-    let of = processes::of(&all, id, &[id]);
+    let of = processes::of(&all, &[id], &[id]);
     let used = processes::seconds(&of);
     interrupt::send(of.iter().map(|one| one.id), Signal::KILL);
     // And what was started since.

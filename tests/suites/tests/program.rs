@@ -128,7 +128,8 @@ fn an_interrupted_run_ends_what_it_started_and_says_so() {
 /// A killed runner ends nothing. Its place is this test's own: the runners of other tests beside it would end what it leaves.
 #[test]
 fn what_a_killed_run_left_is_ended_by_the_next_and_writes_into_no_log_of_it() {
-    let begun = "setsid sleep 1000 & echo $! >>ids; echo $$ >>ids";
+    // As redis-server and an agent are: in a group of their own, with an environment that does not say whose they are.
+    let begun = "setsid sleep 1000 & echo $! >>ids; setsid env -i sleep 1000 & echo $! >>ids; echo $$ >>ids";
     let stage = Stage::new()
         .suite("left", &format!("{begun}; exec sleep 1000"))
         .suite("well", "echo 'test a ... ok'")
@@ -140,15 +141,15 @@ fn what_a_killed_run_left_is_ended_by_the_next_and_writes_into_no_log_of_it() {
     fs::hard_link(&log, stage.path().join("old")).unwrap();
     let mut runner = stage.command(&["left"]).env("KUN_ALONE", place).stdout(Stdio::null()).spawn().unwrap();
     let read = || fs::read_to_string(stage.path().join("ids")).unwrap_or_default();
-    until("the suite runs", || read().lines().count() == 2);
+    until("the suite runs", || read().lines().count() == 3);
     assert_eq!(fs::read_to_string(stage.path().join("old")).unwrap(), "old");
     runner.kill().unwrap();
     runner.wait().unwrap();
     let ids = read();
-    assert_eq!(ids.lines().filter(|id| is_alive(id)).count(), 2);
+    assert_eq!(ids.lines().filter(|id| is_alive(id)).count(), 3);
     let out = stage.command(&["well"]).env("KUN_ALONE", place).output().unwrap();
     let told = String::from_utf8(out.stdout).unwrap();
-    assert_eq!(told.lines().next(), Some("a run before this one was killed: 2 processes that it left are ended"));
+    assert_eq!(told.lines().next(), Some("a run before this one was killed: 3 processes that it left are ended"));
     assert_eq!(ids.lines().filter(|id| is_alive(id)).count(), 0, "{told}");
     assert!(told.ends_with("\n\n1 passed, 0 failed\n"), "{told}");
     let out = stage.command(&["well"]).env("KUN_ALONE", place).output().unwrap();
