@@ -5,7 +5,6 @@ use std::fs;
 
 use ::tests::{fixture::Fixture, oracle};
 use anyhow::{Result, ensure};
-use resp::{Connection, Options};
 use serde_json::Value;
 use types::names;
 
@@ -32,8 +31,7 @@ const COMMANDS: &[&str] = &[
 pub(super) async fn nothing(fixture: &Fixture) -> Result<()> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
     for (pod, address) in fixture.addresses().await? {
-        let options = Options::new(address).credentials(credentials.clone()).deadline(hung::answer());
-        let stats = Connection::open(&options).await?.info(&["commandstats"]).await?;
+        let stats = oracle::open(address, &credentials).await?.info(&["commandstats"]).await?;
         for command in COMMANDS {
             // Of those with subcommands each counts for itself.
             let own = format!("cmdstat_{command}");

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
-use resp::{Connection, Options};
 use serde_json::{Value, json};
 use tests::{fixture::Fixture, oracle, story};
 use types::names;
@@ -151,8 +150,7 @@ async fn parameters(fixture: &Fixture, namespace: &str) -> Result<Value> {
     let credentials = oracle::credentials(&fixture.kubectl, namespace, "orders", names::USER_OPERATOR).await?;
     let mut said: BTreeMap<String, BTreeMap<String, BTreeSet<String>>> = BTreeMap::new();
     for address in oracle::addresses(&fixture.kubectl, namespace, "orders").await?.into_values() {
-        let options = Options::new(address).credentials(credentials.clone()).deadline(hung::answer());
-        let mut connection = Connection::open(&options).await?;
+        let mut connection = oracle::open(address, &credentials).await?;
         let role = connection.info(&["replication"]).await?.get("role").context("role")?.to_owned();
         let of_role = said.entry(role).or_default();
         for (name, value) in connection.config_get(&["*"]).await? {
