@@ -288,6 +288,17 @@ pub enum Refused {
         /// The member that was another node before: the volume it has now is a copy of the other's.
         copied: Option<Pod>,
     },
+    /// A member owns slots that another one owns as well, knows no member, and the other does not know it: its volume is of a cluster of before.
+    Apart {
+        /// The member.
+        pod: Pod,
+        /// Its node.
+        id: NodeId,
+        /// Who owns slots of it as well.
+        other: Pod,
+        /// The slots that both own.
+        slots: u16,
+    },
     /// A primary that has been replaced in its shard holds keys, so that Redis does not let it become a replica.
     Former {
         /// The member.

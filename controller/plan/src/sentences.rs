@@ -298,6 +298,13 @@ impl fmt::Display for Refused {
             Self::Twins { id, pod, address, other, other_address, copied } => {
                 twins(f, *id, (*pod, address), (*other, other_address), *copied)
             }
+            Self::Apart { pod, id, other, slots } => write!(
+                f,
+                "member {pod} (node {}) owns {slots} slots that member {other} owns as well, and knows no other member: its volume seems to be \
+                 of a cluster of before. It is not introduced, as Redis would empty one of the two, and nothing is done to its shard. If what it \
+                 holds is not needed, delete the claim and the pod of member {pod}",
+                id.short()
+            ),
             Self::Former { pod, heir, keys, slots } => former(f, *pod, *heir, *keys, slots),
             Self::NoQuorum { alive, of, shard } => write!(
                 f,

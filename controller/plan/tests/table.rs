@@ -144,6 +144,16 @@ fn what_is_as_wanted_is_left_alone() {
     row(&Desired::cluster(1, 0), "0-0 P0-16383", &[]);
 }
 
+/// Before, it was refused for ever where its shard was none of the cluster any more.
+#[test]
+fn what_a_held_member_has_is_set_aside_once_every_slot_is_served() {
+    row(
+        &Desired::cluster(3, 1),
+        &format!("{THREE} 3-0 Hdn"),
+        &["let 3-0 start blank, its files set aside", "remove shard 3 with its 1 members"],
+    );
+}
+
 #[test]
 fn a_primary_that_is_proven_dead_is_replaced_by_a_synced_replica() {
     let wanted = Desired::cluster(3, 1);
@@ -285,6 +295,40 @@ fn two_clusters_are_never_joined_and_strangers_never_forgotten() {
     let told = told(&Desired::cluster(3, 1), &observed);
     assert!(!told.iter().any(|line| line.starts_with("introduce")), "{told:?}");
     assert!(told.contains(&refused.to_owned()), "{told:?}");
+}
+
+/// Before, it was introduced: its configuration epoch was higher, and the shard that was in service was emptied.
+#[test]
+fn a_volume_of_a_cluster_of_before_is_not_introduced() {
+    let mut observed = layout(THREE);
+    let stranger = peer(pod("9-9"), PeerRole::Primary { slots: SlotSet::EMPTY }, false);
+    let owned = at(&mut observed, "0-0").slots().clone();
+    let old = at(&mut observed, "0-1");
+    (old.id, old.epoch, old.role) = (NodeId::from_bytes([8; 20]), 57, Role::Primary { slots: owned });
+    old.peers = [(NodeId::from_bytes([9; 20]), stranger)].into();
+    for place in ["0-0", "1-0", "1-1", "2-0", "2-1"] {
+        at(&mut observed, place).peers.remove(&id(pod("0-1")));
+    }
+    let told_of = told(&Desired::cluster(3, 1), &observed);
+    let refused = "refuses: member 0-1 (node 08080808) owns 5461 slots that member 0-0 owns as well, and knows no other member: its volume seems to \
+                   be of a cluster of before. It is not introduced, as Redis would empty one of the two, and nothing is done to its shard. If \
+                   what it holds is not needed, delete the claim and the pod of member 0-1";
+    assert_eq!(told_of, [refused]);
+    // It knows one of the members: it was away, and comes back.
+    at(&mut observed, "0-1")
+        .peers
+        .insert(id(pod("1-0")), peer(pod("1-0"), PeerRole::Primary { slots: SlotSet::EMPTY }, true));
+    let told_of = told(&Desired::cluster(3, 1), &observed);
+    assert!(told_of.iter().any(|line| line.starts_with("introduce")), "{told_of:?}");
+    // A cluster of one shard: neither of the two knows anybody.
+    let mut observed = layout("0-0 P0-16383 0-1 P0-16383");
+    for place in ["0-0", "0-1"] {
+        at(&mut observed, place).peers.clear();
+    }
+    let told_of = told(&Desired::cluster(1, 1), &observed);
+    let is_refused = |line: &&String| line.starts_with("refuses: member 0-") && line.contains("owns 16384 slots");
+    assert_eq!(told_of.iter().filter(is_refused).count(), 2, "{told_of:?}");
+    assert!(told_of.iter().all(|line| line.starts_with("refuses: ") || line.starts_with("waits: ")), "{told_of:?}");
 }
 
 #[test]

@@ -64,7 +64,9 @@ fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) ->
     let as_known = if id.is_some() { ReleaseHow::AsIs } else { ReleaseHow::Blank };
     let served = scene.owner(pod.shard).is_some() && scene.lost.is_empty();
     if holds_data {
-        return if id.is_some() || served { Answer::Release(as_known) } else { Answer::Refuse };
+        // Nobody waits for what lies there, and it is kept: also where the shard is none of this cluster any more.
+        let is_unneeded = served || scene.lost.is_empty() && scene.unowned.is_empty();
+        return if id.is_some() || is_unneeded { Answer::Release(as_known) } else { Answer::Refuse };
     }
     if served {
         return Answer::Release(ReleaseHow::Blank);

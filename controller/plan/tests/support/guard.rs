@@ -383,7 +383,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Refused::NoQuorum { .. } | Refused::Held { .. } => true,
             Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
             Refused::NoCandidate { .. } => true,
-            Refused::Stranger { .. } | Refused::NotInStandalone | Refused::NoShards => false,
+            Refused::Stranger { .. } | Refused::Apart { .. } | Refused::NotInStandalone | Refused::NoShards => false,
         };
         check(fine, || format!("refuses without need: {reason}"))?;
     }
