@@ -191,6 +191,26 @@ pub fn forget_snapshot(dir: &Path) -> Result<(), Error> {
     }
 }
 
+/// Whether what lies in a directory ends with the pod: it is an emptyDir, by where the kubelet makes those, or in memory. What cannot be read
+/// stays.
+#[must_use]
+pub fn ends_with_the_pod(dir: &Path) -> bool {
+    fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_passing(&mounts, dir))
+}
+
+/// By the lines of proc_pid_mountinfo(5): `36 35 98:0 /root /mount/point options … - type source options`. Pure.
+fn is_passing(mounts: &str, dir: &Path) -> bool {
+    let mount = |line: &str| {
+        let (mount, system) = line.split_once(" - ")?;
+        let mut fields = mount.split(' ').skip(3);
+        let (root, point) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+        Some((point, root.contains("/volumes/kubernetes.io~empty-dir/") || system.starts_with("tmpfs ")))
+    };
+    let over = mounts.lines().filter_map(mount).filter(|(point, _)| dir.starts_with(point));
+    // Of several at one place the last one covers those before it.
+    over.max_by_key(|(point, _)| point.len()).is_some_and(|(_, is_passing)| is_passing)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
@@ -241,5 +261,20 @@ mod tests {
         assert_eq!(fs::read_to_string(moved.join(NODES_FILE)).unwrap(), "broken");
         assert_eq!(fs::read_to_string(moved.join(AOF_DIR).join("a")).unwrap(), "data");
         assert!(!dir.path().join(NODES_FILE).exists());
+    }
+
+    #[test]
+    fn a_volume_that_ends_with_its_pod_is_told_from_others() {
+        let mounts = "\
+            1 0 8:1 / / rw - overlay overlay rw\n\
+            2 1 8:1 /var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/data /data rw shared:1 - ext4 /dev/sda1 rw\n\
+            3 1 8:2 /var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount /kept rw - ext4 /dev/sdb rw\n\
+            4 1 0:9 / /memory rw - tmpfs tmpfs rw\n\
+            5 1 8:1 /opt/local-path/pvc-2 /local rw - ext4 /dev/sda1 rw\n\
+            6 2 8:3 / /data/inner rw - ext4 /dev/sdc rw\n";
+        let all = ["/data", "/data/redis", "/kept", "/memory", "/local", "/data/inner/x", "/database", "/etc"];
+        let passing = all.map(|dir| is_passing(mounts, Path::new(dir)));
+        assert_eq!(passing, [true, true, false, true, false, false, false, false]);
+        assert!(!is_passing("", Path::new("/data")) && !is_passing("x - y\n", Path::new("/data")));
     }
 }

@@ -66,6 +66,17 @@ pub enum Outcome {
     },
 }
 
+/// What the own disk is worth once the pod is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// Every write is there already.
+    HasAll,
+    /// The keys are saved there if nobody takes over, which is expected to take so long.
+    Saves(Duration),
+    /// Nothing.
+    EndsWithThePod,
+}
+
 /// Until when a hand-over does what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -79,12 +90,20 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The grace period began at `began`, and the own Redis must be stopped from `stop` on. `saving` is how long it is expected to save its
-    /// keys if nobody takes over; `None`: it has nothing to save. Pure.
+    /// The grace period began at `began`, and the own Redis must be stopped from `stop` on. Pure.
     #[must_use]
-    pub fn new(began: Instant, stop: Instant, saving: Option<Duration>) -> Self {
+    pub fn new(began: Instant, stop: Instant, disk: Disk) -> Self {
         let [least, most] = PATIENCE;
         let whole = stop.saturating_duration_since(began);
+        let saving = match disk {
+            // Others' copies are all there will be.
+            Disk::EndsWithThePod => {
+                let orders = began + whole.saturating_sub(FOLLOWED);
+                return Self { waits: orders, copies: orders, orders };
+            }
+            Disk::HasAll => None,
+            Disk::Saves(saving) => Some(saving),
+        };
         let most_kept = whole.saturating_sub(HANDING);
         let kept = saving.map_or(Duration::ZERO, |saving| saving.max(whole / SAVING_PART).min(most_kept));
         let orders = whole.saturating_sub(FOLLOWED).saturating_sub(kept);
@@ -151,7 +170,7 @@ pub async fn hand_over(
 enum Sight {
     /// It has a role to hand over.
     Role(Heirs),
-    /// It follows another member, and what that means if it had one before.
+    /// It follows another member, and what that means if that one lasts.
     Gone(Heir, Outcome),
     /// It has none, or had none.
     End(Outcome),
@@ -170,31 +189,39 @@ async fn look(own: &mut Connection, tried: &[Tried]) -> Result<Sight, Error> {
     let Some(end) = late_heir(&table, tried).or_else(|| without_role(&table, &info)) else {
         return Ok(Sight::Role(heirs::heirs(&table, &info.replicas())));
     };
-    let primary = if tried.is_empty() { None } else { heirs::primary(&table) };
-    Ok(match primary {
+    Ok(match heirs::primary(&table) {
         Some(heir) => Sight::Gone(heir, end),
         None => Sight::End(end),
     })
 }
 
-/// What becomes of a member whose role has gone: the heir is told what was half moved. If it was about to stop when the role came, that ends
-/// with it, so it is asked once more.
+/// What becomes of a member that has no role, or none any more: the heir is told what was half moved. If it was about to stop when the role
+/// came, that ends with it, so it is asked once more.
 async fn gone(asker: &Asker, heir: &Heir, outcome: Outcome, tried: &[Tried], limits: Limits) -> Outcome {
     let marks = attempt::last_marks(tried);
     let over = limits.orders + FOLLOWED;
     if !marks.is_empty() && timeout_at(over, attempt::mark_late(asker, heir, marks)).await.is_err() {
         tracing::warn!(id = %heir.id, "half-moved slots could not be marked at the new primary in time");
     }
-    if !matches!(outcome, Outcome::Done { .. }) {
+    if matches!(outcome, Outcome::Failed { .. }) {
         return outcome;
     }
-    match timeout_at(over, asker.lasts(heir.address)).await {
-        Ok(Ok(())) => outcome,
-        Ok(Err(error)) => Outcome::Failed { why: format!("replica {} took over, but {error}", heir.id) },
-        Err(_) => {
-            Outcome::Failed { why: format!("replica {} took over, and its agent was not heard in time", heir.id) }
-        }
-    }
+    let lasts = match timeout_at(over, asker.lasts(heir.address)).await {
+        Ok(lasts) => lasts.map_err(|error| error.to_string()),
+        Err(_) => Err("its agent was not heard in time".to_owned()),
+    };
+    confirmed(outcome, &heir.id, lasts)
+}
+
+/// How it went, after the word of the agent of the member that has the role: a link that looks up may lead to a machine that is gone. Pure.
+fn confirmed(outcome: Outcome, primary: &NodeId, lasts: Result<(), String>) -> Outcome {
+    let Err(error) = lasts else { return outcome };
+    let why = match outcome {
+        Outcome::Done { to } => format!("replica {to} took over, but {error}"),
+        Outcome::NotNeeded => format!("it is a replica of {primary}, but {error}"),
+        Outcome::Failed { why } => why,
+    };
+    Outcome::Failed { why }
 }
 
 /// Who has taken over after the attempt had been given up. Pure.

@@ -257,9 +257,14 @@ struct LastWords {
 async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> LastWords {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let saving =
-        if handover::keeps_all(&shared.local).await { None } else { Some(handover::saving_time(&shared.local).await) };
-    let outcome = hand_over(shared, process, handover::Limits::new(began, until, saving)).await;
+    let disk = if !shared.volume_stays {
+        handover::Disk::EndsWithThePod
+    } else if handover::keeps_all(&shared.local).await {
+        handover::Disk::HasAll
+    } else {
+        handover::Disk::Saves(handover::saving_time(&shared.local).await)
+    };
+    let outcome = hand_over(shared, process, handover::Limits::new(began, until, disk)).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),

@@ -136,13 +136,19 @@ pub(crate) async fn keep_nothing(shared: &Arc<Shared>, inputs: &Inputs) -> bool 
     if keeps || disk::snapshot_stamp(&shared.options.data_dir).is_none() {
         return true;
     }
-    let info = handover::info(&shared.local, &["persistence", "replication"]).await;
-    info.is_ok_and(|info| is_unused(&info)) && forget_snapshot(shared)
+    let ask = [Command::new("INFO").args(["persistence", "replication"]), Command::new("CONFIG").args(["GET", "save"])];
+    let Ok(replies) = shared.local.ask(&ask).await else { return false };
+    let [info, saves] = replies.as_slice() else { return false };
+    let info = info.text().map(Info::parse).unwrap_or_default();
+    let saves = saves.items().and_then(|pair| pair.get(1)).and_then(Reply::text);
+    is_unused(&info, saves) && forget_snapshot(shared)
 }
 
-/// A replica that gets its copy loads it from that file, and then removes it itself. Pure.
-fn is_unused(info: &Info) -> bool {
-    info.flag("loading") == Some(false) && info.flag("master_sync_in_progress") != Some(true)
+/// A replica that gets its copy loads it from that file, and then removes it itself; a server that keeps something yet, as not all of a change
+/// has reached it, is about to use it. Pure.
+fn is_unused(info: &Info, saves: Option<&str>) -> bool {
+    let keeps_nothing = info.flag("aof_enabled") == Some(false) && saves == Some("");
+    keeps_nothing && info.flag("loading") == Some(false) && info.flag("master_sync_in_progress") != Some(true)
 }
 
 fn forget_snapshot(shared: &Shared) -> bool {
@@ -160,15 +166,23 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_about_to_be_loaded_is_left_alone() {
+        let is_unused = |text: &str, saves| is_unused(&Info::parse(text), saves);
         let unused = [
-            "loading:0\nrole:master\n",
-            "loading:0\nmaster_sync_in_progress:0\n",
-            "loading:0\nmaster_sync_in_progress:1\n",
-            "loading:1\n",
+            "aof_enabled:0\nloading:0\nrole:master\n",
+            "aof_enabled:0\nloading:0\nmaster_sync_in_progress:0\n",
+            "aof_enabled:0\nloading:0\nmaster_sync_in_progress:1\n",
+            "aof_enabled:0\nloading:1\n",
             "",
         ]
-        .map(|text| is_unused(&Info::parse(text)));
+        .map(|text| is_unused(text, Some("")));
         assert_eq!(unused, [true, true, false, false, false]);
+        let nothing_kept = "aof_enabled:0\nloading:0\nrole:master\n";
+        assert_eq!(
+            [Some("3600 1"), None].map(|saves| is_unused(nothing_kept, saves)),
+            [false, false],
+            "it still saves"
+        );
+        assert!(!is_unused("aof_enabled:1\nloading:0\nrole:master\n", Some("")), "it still writes its log");
     }
 
     #[test]

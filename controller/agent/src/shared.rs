@@ -63,6 +63,8 @@ pub struct Shared {
     kept: Mutex<Kept>,
     /// Parameters that are being tried, or were refused.
     pub trials: Trials,
+    /// What lies in the data directory is there for the next pod.
+    pub volume_stays: bool,
     /// The user of replication is switched on; it stays so for as long as the process runs.
     replicas: AtomicBool,
     /// Replicas of earlier releases are let in with the cluster's password.
@@ -102,6 +104,7 @@ impl Shared {
             fellows,
             kept: Mutex::default(),
             trials: Trials::default(),
+            volume_stays: !crate::disk::ends_with_the_pod(&options.data_dir),
             replicas: AtomicBool::new(false),
             old_replicas: AtomicBool::new(false),
             inputs,

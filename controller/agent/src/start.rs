@@ -307,6 +307,12 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
             let reason = format!("{answered} of {known} replicas answer; one in sync would be asked to take over");
             Start::Wait { reason }
         }
+        // Its slots may have other owners by now, and a replica that its record does not name may have more.
+        None if facts.waited < PEERS_LIMIT && is_unheard(me, facts) => {
+            let (known, answered) = (voters(me).count(), answered_voters(me, facts));
+            let reason = format!("{answered} of {known} primaries answer; they know what has become of its slots");
+            Start::Wait { reason }
+        }
         None => Start::AsIs { why: "no replica in sync answers, and the data set is on disk" },
     }
 }
@@ -393,6 +399,11 @@ fn voters(me: &Identity) -> impl Iterator<Item = &Node> {
 /// A majority of all primaries with slots, this dead one included.
 fn quorum(me: &Identity) -> usize {
     voters(me).count().saturating_add(1) / 2 + 1
+}
+
+/// Whether there are other primaries, and fewer than a majority have said what they know.
+fn is_unheard(me: &Identity, facts: &Facts) -> bool {
+    voters(me).next().is_some() && answered_voters(me, facts) < quorum(me)
 }
 
 fn answered_voters(me: &Identity, facts: &Facts) -> usize {

@@ -36,7 +36,8 @@ fn order(attached: &[ReplicaLine]) -> Vec<String> {
 fn what_follows_the_last_order_is_over_before_redis_must_be_stopped() {
     let began = Instant::now();
     let of = |seconds: u64, saving: Option<u64>| {
-        let limits = Limits::new(began, began + Duration::from_secs(seconds), saving.map(Duration::from_secs));
+        let disk = saving.map_or(Disk::HasAll, |saving| Disk::Saves(Duration::from_secs(saving)));
+        let limits = Limits::new(began, began + Duration::from_secs(seconds), disk);
         [limits.waits - began, limits.copies - began, limits.orders - began].map(|limit| limit.as_secs_f64())
     };
     // With a grace period of 30 s Redis must be stopped after 23.
@@ -67,7 +68,7 @@ fn who_gets_a_copy_or_has_just_lost_its_link_is_worth_waiting_for() {
     };
     assert_eq!(["link", "answer", "primary"].map(|what| others(&without(what), &[])), [Others::Gone; 3]);
     let began = Instant::now();
-    let limits = Limits::new(began, began + Duration::from_secs(60), None);
+    let limits = Limits::new(began, began + Duration::from_secs(60), Disk::HasAll);
     let until = [Others::Gone, Others::Linked, Others::Attached]
         .map(|others| (worth_waiting(others, began, limits) - began).as_secs());
     assert_eq!(until, [0, 3, 15]);
@@ -179,6 +180,31 @@ fn a_log_that_is_first_written_leaves_something_to_save() {
         )))
     };
     assert_eq!([finds(1, 0, 0), finds(1, 1, 0), finds(1, 0, 1), finds(0, 0, 0)], [true, false, false, false]);
+}
+
+/// Before, a volume that is gone with the pod was saved to, while most of the grace period was left for a replica to get its copy.
+#[test]
+fn who_can_save_nothing_waits_for_a_copy_as_long_as_it_may() {
+    let began = Instant::now();
+    let limits = |disk| Limits::new(began, began + Duration::from_secs(60), disk);
+    let orders = began + Duration::from_secs(50);
+    assert_eq!(limits(Disk::EndsWithThePod), Limits { waits: orders, copies: orders, orders });
+    assert_eq!(limits(Disk::Saves(Duration::from_secs(5))).copies, began + COPIES);
+}
+
+#[test]
+fn a_replica_whose_primary_does_not_last_may_hold_the_only_copy() {
+    let primary = crate::identity::tests::id(7);
+    let gone = || Err("its agent is silent".to_owned());
+    let failed = |why: &str| Outcome::Failed { why: why.to_owned() };
+    assert_eq!(confirmed(Outcome::NotNeeded, &primary, Ok(())), Outcome::NotNeeded);
+    let told = format!("it is a replica of {primary}, but its agent is silent");
+    assert_eq!(confirmed(Outcome::NotNeeded, &primary, gone()), failed(&told));
+    let done = Outcome::Done { to: primary.clone() };
+    assert_eq!(confirmed(done.clone(), &primary, Ok(())), done);
+    let told = format!("replica {primary} took over, but its agent is silent");
+    assert_eq!(confirmed(done, &primary, gone()), failed(&told));
+    assert_eq!(confirmed(failed("why"), &primary, gone()), failed("why"));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 //! present owner who began with what: it may have been in service for long. What tells is that there was no heir. Slots go from a dead primary
 //! to a replica of it, which the others still know, or to somebody who has nothing of it.
 
+use resp::{Node, NodeId};
+
 use super::{Facts, heir, moved, told_replicas};
 use crate::identity::{Identity, Verdict};
 
@@ -13,17 +15,25 @@ use crate::identity::{Identity, Verdict};
 pub(super) fn is_given_up(facts: &Facts) -> bool {
     let Verdict::Intact(me) = &facts.verdict else { return false };
     let shows = || facts.peers.values().any(|peer| moved(me, &peer.table));
-    me.owned_slots() && facts.holds_data && !has_heir(me, facts) && (facts.given_up || shows())
+    let is_superseded = || has_heir(me, facts) || has_gone_on(me, facts);
+    me.owned_slots() && facts.holds_data && !is_superseded() && (facts.given_up || shows())
 }
 
 /// What is said of it.
 pub(super) const WHY: &str = "all its slots have other owners, and nobody knows of a replica that took over from it: what lies here may be nowhere \
     else. It is set aside and kept when this member is released to start blank";
 
-/// Whether a replica of this member is known to the others: what became of its slots after that is no matter of its own.
+/// Whether a replica of this member took over, or one that could have is there: what became of its slots after that is no matter of its own.
+/// Others may name one for long that is gone for good.
 fn has_heir(me: &Identity, facts: &Facts) -> bool {
-    let is_known = |id: &resp::NodeId| facts.peers.values().any(|peer| peer.table.iter().any(|node| node.id == *id));
-    heir(me, facts).is_some()
-        || told_replicas(me, facts).next().is_some()
-        || me.replicas().any(|replica| is_known(&replica.id))
+    let lines = || facts.peers.values().flat_map(|peer| peer.table.iter());
+    let is_gone = |node: &Node| (node.flags.failed || node.flags.no_address) && node.slots.is_empty();
+    let is_there = |id: &NodeId| facts.peers.contains_key(id) || lines().any(|node| node.id == *id && !is_gone(node));
+    heir(me, facts).is_some() || told_replicas(me, facts).chain(me.replicas()).any(|replica| is_there(&replica.id))
+}
+
+/// Whether others know this member as an owner of other slots, by a later decision: its volume is an older copy, and what it had then went on.
+fn has_gone_on(me: &Identity, facts: &Facts) -> bool {
+    let mut lines = facts.peers.values().flat_map(|peer| peer.table.iter());
+    lines.any(|node| node.id == me.id && !node.slots.is_empty() && node.config_epoch > me.config_epoch)
 }

@@ -217,6 +217,22 @@ fn who_was_given_up_is_held_also_when_nobody_says_so_any_more() {
     assert_eq!(held(&facts), orphaned::WHY);
 }
 
+/// Before, one look at which nobody answered let it start at once.
+#[test]
+fn who_has_no_replica_hears_others_before_it_starts() {
+    let mut facts = crashed(true);
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.peers.remove(0);
+    facts.peers.clear();
+    let waits = Start::Wait { reason: "0 of 2 primaries answer; they know what has become of its slots".to_owned() };
+    assert_eq!(decide_start(&facts), waits);
+    let starts = Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
+    assert_eq!(decide_start(&Facts { waited: PEERS_LIMIT, ..facts.clone() }), starts);
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.peers.clear();
+    assert_eq!(decide_start(&facts), starts, "nobody is there who could know");
+}
+
 #[test]
 fn who_has_an_heir_that_others_know_was_not_given_up() {
     let goes_on = Start::AsIs { why: "its slots have other owners, Redis will give them up" };
@@ -224,6 +240,13 @@ fn who_has_an_heir_that_others_know_was_not_given_up() {
     replica_is_known.peers.get_mut(&id(3)).unwrap().table.push(node(2, Some(7), 6, &[]));
     assert!(!is_given_up(&replica_is_known));
     assert_eq!(decide_start(&replica_is_known), goes_on);
+    for line in replica_is_known.peers.get_mut(&id(3)).unwrap().table.iter_mut().filter(|line| line.id == id(2)) {
+        line.flags.failed = true;
+    }
+    assert_eq!(held(&replica_is_known), orphaned::WHY, "others name it for long after it is gone");
+    let mut gone_on = given_up();
+    gone_on.peers.get_mut(&id(3)).unwrap().table.push(node(1, None, 8, &[(200, 300)]));
+    assert!(!is_given_up(&gone_on), "its volume is an older copy");
     let nothing_lies_there = Facts { holds_data: false, ..given_up() };
     assert_eq!(decide_start(&nothing_lies_there), goes_on);
     let mut some_slots = given_up();
