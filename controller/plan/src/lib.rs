@@ -19,6 +19,7 @@ pub mod sites;
 pub mod slots;
 pub mod step;
 
+mod apart;
 mod phase;
 mod safety;
 mod scene;

@@ -288,16 +288,16 @@ pub enum Refused {
         /// The member that was another node before: the volume it has now is a copy of the other's.
         copied: Option<Pod>,
     },
-    /// A member owns slots that another one owns as well, knows no member, and the other does not know it: its volume is of a cluster of before.
+    /// A member is of another cluster than others, and both claim the same slots: its volume, or theirs, is of a cluster of before.
     Apart {
         /// The member.
         pod: Pod,
         /// Its node.
         id: NodeId,
-        /// Who owns slots of it as well.
-        other: Pod,
-        /// The slots that both own.
+        /// Slots that both claim.
         slots: u16,
+        /// Neither cluster has more members.
+        is_unsure: bool,
     },
     /// A primary that has been replaced in its shard holds keys, so that Redis does not let it become a replica.
     Former {

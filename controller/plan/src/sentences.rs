@@ -287,6 +287,25 @@ impl fmt::Display for Waiting {
     }
 }
 
+fn apart(f: &mut fmt::Formatter<'_>, pod: Pod, id: NodeId, slots: u16, is_unsure: bool) -> fmt::Result {
+    write!(
+        f,
+        "member {pod} (node {}) and other members do not know each other, and both claim {slots} slots: volumes of a cluster of before are among \
+         theirs. They are not introduced, as Redis would empty one of the two. ",
+        id.short()
+    )?;
+    if is_unsure {
+        f.write_str(
+            "As many are on either side, so nothing is done: find out which of them clients use, and delete the claims and the pods of the others",
+        )
+    } else {
+        write!(
+            f,
+            "More members are on the other side. If what it holds is not needed, delete the claim and the pod of member {pod}"
+        )
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -298,13 +317,7 @@ impl fmt::Display for Refused {
             Self::Twins { id, pod, address, other, other_address, copied } => {
                 twins(f, *id, (*pod, address), (*other, other_address), *copied)
             }
-            Self::Apart { pod, id, other, slots } => write!(
-                f,
-                "member {pod} (node {}) owns {slots} slots that member {other} owns as well, and knows no other member: its volume seems to be \
-                 of a cluster of before. It is not introduced, as Redis would empty one of the two, and nothing is done to its shard. If what it \
-                 holds is not needed, delete the claim and the pod of member {pod}",
-                id.short()
-            ),
+            Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
             Self::Former { pod, heir, keys, slots } => former(f, *pod, *heir, *keys, slots),
             Self::NoQuorum { alive, of, shard } => write!(
                 f,

@@ -1,5 +1,3 @@
-//! Members whose word cannot be built on: they run twice, or come from elsewhere.
-//!
 //! One identity in two processes: a volume that was copied to another claim, or a pod that runs on after Kubernetes has replaced it.
 //!
 //! Redis does not notice. Both serve the same slots, everybody's table has the address of the one that spoke last, and an introduction of
@@ -14,7 +12,6 @@ use alloc::vec::Vec;
 use crate::desired::{Desired, Mode};
 use crate::observed::{Address, Member, Node, NodeId, Observed, Pod, Seen};
 use crate::plan::{Plan, Refused, Waiting};
-use crate::scene;
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -40,10 +37,6 @@ impl Twins {
                 by_id.entry(node.id).or_default().push((*pod, node, member));
             }
         }
-        let all: Vec<(Pod, &Node, &Member)> = by_id.values().flatten().copied().collect();
-        for one in &all {
-            twins.note_apart(observed, &all, one);
-        }
         for (id, found) in by_id {
             if let Some(one) = found.first() {
                 twins.note_unseen(observed, id, one);
@@ -68,27 +61,6 @@ impl Twins {
             }
         }
         twins
-    }
-
-    /// A volume of a cluster of before, under the name of a claim of this one. Whoever of the two has the lower configuration epoch would become a
-    /// replica of the other and lose what it holds (`clusterUpdateSlotsConfigWith`). Of two that know nobody neither is built on.
-    fn note_apart(&mut self, observed: &Observed, all: &[(Pod, &Node, &Member)], one: &(Pod, &Node, &Member)) {
-        let (pod, node, _) = *one;
-        let is_elsewhere = |id: &NodeId| {
-            let mut others = observed.members.iter().filter(|(place, _)| **place != pod);
-            others.any(|(_, member)| scene::identity(member) == Some(*id))
-        };
-        if node.slots().is_empty() || node.peers.keys().any(is_elsewhere) {
-            return;
-        }
-        let both = |other: &Node| node.slots().intersection(other.slots()).len();
-        let rival = all
-            .iter()
-            .find(|(_, other, _)| other.id != node.id && !other.peers.contains_key(&node.id) && both(other) > 0);
-        if let Some((other, rival, _)) = rival {
-            self.told.push(Refused::Apart { pod, id: node.id, other: *other, slots: both(rival) });
-            self.note(node.id, one);
-        }
     }
 
     /// Members that had this identity when they were last seen, and may still run: a twin does not end by not answering for a moment.

@@ -16,6 +16,7 @@ mod tidy;
 
 use alloc::vec::Vec;
 
+use crate::apart::Apart;
 use crate::desired::{Desired, Limits, Mode};
 use crate::observed::Observed;
 use crate::plan::{Plan, Refused};
@@ -55,6 +56,8 @@ const CLUSTER: [Phase; 12] = [
 pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
     let twins = Twins::of(desired, observed);
     let known = twins.set_aside(observed);
+    let apart = Apart::of(desired, &known);
+    let known = apart.set_aside(known);
     let scene = Scene::of(desired, &known, limits);
     let mut plan = Plan { operation: operate::before(desired), ..Plan::default() };
     match desired.mode {
@@ -67,6 +70,7 @@ pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
             });
         }
     }
+    apart.keep_out(&mut plan);
     twins.keep_out(&mut plan);
     tell_once(&mut plan.waiting);
     tell_once(&mut plan.refused);
