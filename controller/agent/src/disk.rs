@@ -191,8 +191,8 @@ pub fn forget_snapshot(dir: &Path) -> Result<(), Error> {
     }
 }
 
-/// Whether what lies in a directory ends with the pod: it is an emptyDir, by where the kubelet makes those, or in memory. What cannot be read
-/// stays.
+/// Whether what lies in a directory ends with the pod: it is the emptyDir `data` of its pod, by where the kubelet makes those. What cannot be
+/// read stays.
 #[must_use]
 pub fn ends_with_the_pod(dir: &Path) -> bool {
     fs::read_to_string("/proc/self/mountinfo").is_ok_and(|mounts| is_passing(&mounts, dir))
@@ -201,14 +201,13 @@ pub fn ends_with_the_pod(dir: &Path) -> bool {
 /// By the lines of proc_pid_mountinfo(5): `36 35 98:0 /root /mount/point options … - type source options`. Pure.
 fn is_passing(mounts: &str, dir: &Path) -> bool {
     let mount = |line: &str| {
-        let (mount, system) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ').skip(3);
-        let (root, point) = (fields.next()?.to_owned(), fields.next()?.to_owned());
-        Some((point, root.contains("/volumes/kubernetes.io~empty-dir/") || system.starts_with("tmpfs ")))
+        let mut fields = line.split(' ').skip(3);
+        Some((fields.next()?.to_owned(), fields.next()?.to_owned()))
     };
-    let over = mounts.lines().filter_map(mount).filter(|(point, _)| dir.starts_with(point));
+    let over = mounts.lines().filter_map(mount).filter(|(_, point)| dir.starts_with(point));
     // Of several at one place the last one covers those before it.
-    over.max_by_key(|(point, _)| point.len()).is_some_and(|(_, is_passing)| is_passing)
+    over.max_by_key(|(_, point)| point.len())
+        .is_some_and(|(root, _)| root.ends_with("/volumes/kubernetes.io~empty-dir/data"))
 }
 
 #[cfg(test)]
@@ -269,12 +268,12 @@ mod tests {
             1 0 8:1 / / rw - overlay overlay rw\n\
             2 1 8:1 /var/lib/kubelet/pods/u/volumes/kubernetes.io~empty-dir/data /data rw shared:1 - ext4 /dev/sda1 rw\n\
             3 1 8:2 /var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/pvc-1/mount /kept rw - ext4 /dev/sdb rw\n\
-            4 1 0:9 / /memory rw - tmpfs tmpfs rw\n\
-            5 1 8:1 /opt/local-path/pvc-2 /local rw - ext4 /dev/sda1 rw\n\
+            4 1 8:1 /pods/u/volumes/kubernetes.io~empty-dir/disk/pvs/pvc-2 /outer rw - ext4 /dev/sda1 rw\n\
+            5 1 8:1 /opt/local-path/pvc-3 /local rw - ext4 /dev/sda1 rw\n\
             6 2 8:3 / /data/inner rw - ext4 /dev/sdc rw\n";
-        let all = ["/data", "/data/redis", "/kept", "/memory", "/local", "/data/inner/x", "/database", "/etc"];
+        let all = ["/data", "/data/redis", "/kept", "/outer", "/local", "/data/inner/x", "/database", "/etc"];
         let passing = all.map(|dir| is_passing(mounts, Path::new(dir)));
-        assert_eq!(passing, [true, true, false, true, false, false, false, false]);
+        assert_eq!(passing, [true, true, false, false, false, false, false, false]);
         assert!(!is_passing("", Path::new("/data")) && !is_passing("x - y\n", Path::new("/data")));
     }
 }

@@ -66,17 +66,6 @@ pub enum Outcome {
     },
 }
 
-/// What the own disk is worth once the pod is gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Disk {
-    /// Every write is there already.
-    HasAll,
-    /// The keys are saved there if nobody takes over, which is expected to take so long.
-    Saves(Duration),
-    /// Nothing.
-    EndsWithThePod,
-}
-
 /// Until when a hand-over does what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -87,29 +76,28 @@ pub struct Limits {
     /// A replica is asked, and ordered to take over. Whatever the replicas answer, and how slowly: what follows an order is over before the own
     /// Redis must be stopped, and leaves it the time to save.
     orders: Instant,
+    /// A replica takes over only once its own disk is current: else what the disk here has may be better. It is not where that ends with the pod.
+    asks_disk: bool,
 }
 
 impl Limits {
-    /// The grace period began at `began`, and the own Redis must be stopped from `stop` on. Pure.
+    /// The grace period began at `began`, and the own Redis must be stopped from `stop` on. `saving` is how long it is expected to save its
+    /// keys if nobody takes over; `None`: it has nothing to save. What is on the volume is there for the next pod if `stays`. Pure.
     #[must_use]
-    pub fn new(began: Instant, stop: Instant, disk: Disk) -> Self {
+    pub fn new(began: Instant, stop: Instant, saving: Option<Duration>, stays: bool) -> Self {
         let [least, most] = PATIENCE;
         let whole = stop.saturating_duration_since(began);
-        let saving = match disk {
-            // Others' copies are all there will be.
-            Disk::EndsWithThePod => {
-                let orders = began + whole.saturating_sub(FOLLOWED);
-                return Self { waits: orders, copies: orders, orders };
-            }
-            Disk::HasAll => None,
-            Disk::Saves(saving) => Some(saving),
-        };
         let most_kept = whole.saturating_sub(HANDING);
         let kept = saving.map_or(Duration::ZERO, |saving| saving.max(whole / SAVING_PART).min(most_kept));
         let orders = whole.saturating_sub(FOLLOWED).saturating_sub(kept);
         let waits = (whole / 4).clamp(least, most).min(orders);
-        let copies = if saving.is_some() { waits.min(COPIES) } else { waits };
-        Self { waits: began + waits, copies: began + copies, orders: began + orders }
+        let copies = match saving {
+            // Others' copies are all there will be, unless only the container is ended.
+            _ if !stays => orders,
+            Some(_) => waits.min(COPIES),
+            None => waits,
+        };
+        Self { waits: began + waits, copies: began + copies, orders: began + orders, asks_disk: stays }
     }
 }
 
@@ -142,7 +130,7 @@ pub async fn hand_over(
         let until = worth_waiting(others, began, limits);
         let turns = heirs::turns(heirs.ready, tried, (now, until, limits.copies), local.node_timeout());
         if tried.len() < ATTEMPTS
-            && let Some(heir) = first(local, asker, turns.now, limits.orders).await
+            && let Some(heir) = first(local, asker, turns.now, limits).await
         {
             let end = attempt::attempt((local, &mut own), asker, &heir, limits).await;
             let took_over = end.end == Attempt::TookOver;
@@ -189,9 +177,12 @@ async fn look(own: &mut Connection, tried: &[Tried]) -> Result<Sight, Error> {
     let Some(end) = late_heir(&table, tried).or_else(|| without_role(&table, &info)) else {
         return Ok(Sight::Role(heirs::heirs(&table, &info.replicas())));
     };
-    Ok(match heirs::primary(&table) {
-        Some(heir) => Sight::Gone(heir, end),
-        None => Sight::End(end),
+    Ok(match (heirs::primary(&table), end) {
+        (Some(heir), end) => Sight::Gone(heir, end),
+        (None, Outcome::NotNeeded) => {
+            Sight::End(Outcome::Failed { why: "it is a replica, and nobody knows where its primary is".to_owned() })
+        }
+        (None, end) => Sight::End(end),
     })
 }
 
@@ -253,8 +244,8 @@ fn why(tried: &[Tried], others: Others) -> String {
 }
 
 /// Of the first candidates the first one whose disk is current: the others' may take a while, or nobody answers for them.
-async fn first(local: &Local, asker: &Asker, ranked: Vec<Heir>, until: Instant) -> Option<Heir> {
-    let until = until.min(Instant::now() + LOOK);
+async fn first(local: &Local, asker: &Asker, ranked: Vec<Heir>, limits: Limits) -> Option<Heir> {
+    let until = limits.orders.min(Instant::now() + LOOK);
     let looks = ranked.iter().take(CANDIDATES).map(|heir| async move {
         let look = async {
             let mut replica = asker.open_lasting(&heir.id, heir.address).await.ok()?;
@@ -263,7 +254,7 @@ async fn first(local: &Local, asker: &Asker, ranked: Vec<Heir>, until: Instant) 
         let info = timeout_at(until, look).await.ok().flatten();
         info.is_some_and(|info| behind(&info, local.logs_writes()).is_none())
     });
-    let is_ready = if ranked.len() > 1 { join_all(looks).await } else { Vec::new() };
+    let is_ready = if ranked.len() > 1 && limits.asks_disk { join_all(looks).await } else { Vec::new() };
     let best = is_ready.into_iter().position(|is_ready| is_ready).unwrap_or(0);
     ranked.into_iter().nth(best)
 }

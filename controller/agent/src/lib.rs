@@ -229,9 +229,10 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 
 /// Hands over, shuts down, and leaves one data set that the next start loads.
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
+    let was_replica = !handover::may_be_primary(&shared.local).await;
     let mut last = last_words(shared, process, began).await;
     // A primary that stops at the same moment may have given it its role meanwhile, and takes it for safe there.
-    if last.outcome == Outcome::NotNeeded && handover::may_be_primary(&shared.local).await {
+    if was_replica && handover::may_be_primary(&shared.local).await {
         last = last_words(shared, process, began).await;
     }
     let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
@@ -245,7 +246,6 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
 
 /// How redis-server is to be shut down.
 struct LastWords {
-    outcome: Outcome,
     mode: &'static str,
     /// Until when it may take.
     until: Instant,
@@ -257,14 +257,10 @@ struct LastWords {
 async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> LastWords {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
-    let disk = if !shared.volume_stays {
-        handover::Disk::EndsWithThePod
-    } else if handover::keeps_all(&shared.local).await {
-        handover::Disk::HasAll
-    } else {
-        handover::Disk::Saves(handover::saving_time(&shared.local).await)
-    };
-    let outcome = hand_over(shared, process, handover::Limits::new(began, until, disk)).await;
+    let saving =
+        if handover::keeps_all(&shared.local).await { None } else { Some(handover::saving_time(&shared.local).await) };
+    let limits = handover::Limits::new(began, until, saving, shared.volume_stays);
+    let outcome = hand_over(shared, process, limits).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
@@ -276,7 +272,7 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     handover::await_own_disk(&shared.local, until).await;
     let logs = handover::logs(&shared.local).await;
     let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logs == Some(true));
-    LastWords { outcome, mode, until, logs }
+    LastWords { mode, until, logs }
 }
 
 /// Sees to it that the process is gone.

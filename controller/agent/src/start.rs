@@ -401,9 +401,10 @@ fn quorum(me: &Identity) -> usize {
     voters(me).count().saturating_add(1) / 2 + 1
 }
 
-/// Whether there are other primaries, and fewer than a majority have said what they know.
+/// Whether there are other primaries, and no majority of these has said what it knows.
 fn is_unheard(me: &Identity, facts: &Facts) -> bool {
-    voters(me).next().is_some() && answered_voters(me, facts) < quorum(me)
+    let others = voters(me).count();
+    others > 0 && answered_voters(me, facts) <= others / 2
 }
 
 fn answered_voters(me: &Identity, facts: &Facts) -> usize {

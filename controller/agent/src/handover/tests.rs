@@ -36,8 +36,8 @@ fn order(attached: &[ReplicaLine]) -> Vec<String> {
 fn what_follows_the_last_order_is_over_before_redis_must_be_stopped() {
     let began = Instant::now();
     let of = |seconds: u64, saving: Option<u64>| {
-        let disk = saving.map_or(Disk::HasAll, |saving| Disk::Saves(Duration::from_secs(saving)));
-        let limits = Limits::new(began, began + Duration::from_secs(seconds), disk);
+        let saving = saving.map(Duration::from_secs);
+        let limits = Limits::new(began, began + Duration::from_secs(seconds), saving, true);
         [limits.waits - began, limits.copies - began, limits.orders - began].map(|limit| limit.as_secs_f64())
     };
     // With a grace period of 30 s Redis must be stopped after 23.
@@ -68,7 +68,7 @@ fn who_gets_a_copy_or_has_just_lost_its_link_is_worth_waiting_for() {
     };
     assert_eq!(["link", "answer", "primary"].map(|what| others(&without(what), &[])), [Others::Gone; 3]);
     let began = Instant::now();
-    let limits = Limits::new(began, began + Duration::from_secs(60), Disk::HasAll);
+    let limits = Limits::new(began, began + Duration::from_secs(60), None, true);
     let until = [Others::Gone, Others::Linked, Others::Attached]
         .map(|others| (worth_waiting(others, began, limits) - began).as_secs());
     assert_eq!(until, [0, 3, 15]);
@@ -182,14 +182,17 @@ fn a_log_that_is_first_written_leaves_something_to_save() {
     assert_eq!([finds(1, 0, 0), finds(1, 1, 0), finds(1, 0, 1), finds(0, 0, 0)], [true, false, false, false]);
 }
 
-/// Before, a volume that is gone with the pod was saved to, while most of the grace period was left for a replica to get its copy.
+/// Before, only ten seconds were, as where something can be saved, while most of the grace period was left for a replica to get its copy.
 #[test]
 fn who_can_save_nothing_waits_for_a_copy_as_long_as_it_may() {
     let began = Instant::now();
-    let limits = |disk| Limits::new(began, began + Duration::from_secs(60), disk);
-    let orders = began + Duration::from_secs(50);
-    assert_eq!(limits(Disk::EndsWithThePod), Limits { waits: orders, copies: orders, orders });
-    assert_eq!(limits(Disk::Saves(Duration::from_secs(5))).copies, began + COPIES);
+    let limits = |saving: Option<u64>, stays| {
+        let limits = Limits::new(began, began + Duration::from_secs(60), saving.map(Duration::from_secs), stays);
+        ([limits.waits, limits.copies, limits.orders].map(|limit| (limit - began).as_secs()), limits.asks_disk)
+    };
+    // A container that ends alone finds what it has saved: the time for that stays.
+    assert_eq!([limits(Some(5), false), limits(None, false)], [([15, 35, 35], false), ([15, 50, 50], false)]);
+    assert_eq!([limits(Some(5), true), limits(None, true)], [([15, 10, 35], true), ([15, 15, 50], true)]);
 }
 
 #[test]
