@@ -170,16 +170,14 @@ impl Story<'_> {
         let begin = self.begin(&format!("SIGKILL to the redis-server of {pod}, the primary of shard 0"));
         let member = shard["members"].as_array().into_iter().flatten().find(|member| member["pod"] == pod.as_str());
         let address: SocketAddr = member.and_then(|m| m["address"].as_str()).context("address")?.parse()?;
+        let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64();
+        let before = restarts(&self.kubectl.get("pod", &pod).await?);
         self.kun.redis_server(address)?.kill()?;
         let crash = Instant::now();
-        let back = |object: &Value| {
-            let members = object["status"]["shards"][0]["members"].as_array();
-            members
-                .into_iter()
-                .flatten()
-                .any(|m| m["pod"] == pod.as_str() && m["role"] == "Replica" && m["state"] == "Online")
-        };
-        self.kubectl.until("rdc", "orders", hung::change(), "back as a replica", back).await?;
+        // As a replica of who took over; as the primary where the machine stood still for so long that nobody did.
+        let back =
+            |object: &Value| restarts(object) > before && object["status"]["containerStatuses"][0]["ready"] == true;
+        self.kubectl.until("pod", &pod, hung::change(), "back", back).await?;
         ready(&self.kubectl, "orders", 3).await?;
         self.listener.end(begin.elapsed());
         Ok(crash)
