@@ -43,13 +43,8 @@ differential: ## every request of the corpus to kube-apiserver and to ours; DIFF
 	cargo build --quiet --workspace --bin kun --bin differential
 	tools="$$(tests/cluster/tools.sh)" && $${CARGO_TARGET_DIR:-target}/debug/differential --tools "$$tools" $(DIFFERENTIAL)
 
-soak: ## the long campaigns, seeded; SOAK multiplies their size
-	tally=$$(mktemp); trap 'rm -f "$$tally"' EXIT; \
-	KUN_TALLY="$$tally" KUN_SOAK=$${SOAK:-20} PROPTEST_CASES=$$((256 * $${SOAK:-20})) tests/run.sh $(TESTS); \
-	awk '{ faults += $$1; told += $$2; lost += $$3 } \
-		$$4 == "cluster:" { hits += $$1 } \
-		END { printf "soak: %d faults injected, %d of them into Redis clusters, %d writes acknowledged, %d of them lost\n", faults, hits, told, lost; \
-			exit faults < 500 || lost > 0 }' "$$tally"
+soak: ## the long campaigns, seeded; SOAK=20: so many times their usual size
+	@tests/soak.sh $(TESTS)
 
 lint: ## fmt, cargo-deny, and a build with the lints of clippy and rustdoc, which `make test` goes on with
 	@rm -f target/test/phases

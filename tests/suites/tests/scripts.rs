@@ -1,0 +1,126 @@
+//! What the scripts behind `make test`, `make quick` and `make soak` do when something comes in between.
+#![allow(clippy::unwrap_used)]
+
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// A checkout of some of our scripts; what they call is beside them.
+struct Checkout(TempDir);
+
+impl Checkout {
+    fn of(scripts: &[&str]) -> Self {
+        let checkout = Self(tempfile::tempdir().unwrap());
+        let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        for script in scripts {
+            checkout.install(script, &fs::read_to_string(ours.join(script)).unwrap());
+        }
+        checkout
+    }
+
+    /// A script of `sh` in place of what is called by this name.
+    fn with(self, script: &str, text: &str) -> Self {
+        self.install(script, &format!("#!/bin/sh\n{text}\n"));
+        self
+    }
+
+    /// By a process of its own: a program that any process has open for writing cannot be started.
+    fn install(&self, script: &str, text: &str) {
+        let mut install = Command::new("install");
+        install.args(["-D", "-m", "755", "/dev/stdin"]).arg(self.path(script)).stdin(Stdio::piped());
+        let mut install = install.spawn().unwrap();
+        install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        assert!(install.wait().unwrap().success());
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.path().join(file)
+    }
+
+    /// Whoever runs these tests may run them by any of these scripts.
+    fn command(&self, program: &str, words: &[&str]) -> Command {
+        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP,INT,TERM").arg(program).args(words).current_dir(self.0.path());
+        for variable in
+            ["TESTS", "SOAK", "BASE", "NOISE", "NOISE_SEED", "CARGO_TARGET_DIR", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"]
+        {
+            command.env_remove(variable);
+        }
+        command.env("PATH", path).env("KUN_CACHE", self.path("cache")).stdin(Stdio::null());
+        command
+    }
+}
+
+/// What it printed, line by line, and its exit code.
+fn told(out: &Output) -> (Vec<String>, Option<i32>) {
+    let text = [out.stdout.as_slice(), out.stderr.as_slice()].concat();
+    (String::from_utf8(text).unwrap().lines().map(str::to_owned).collect(), out.status.code())
+}
+
+const COUNTED: &str =
+    "soak: 600 faults injected, 600 of them into Redis clusters, 400 writes acknowledged, 1 of them lost";
+
+#[test]
+fn a_soak_tells_what_it_counted_also_when_a_test_failed() {
+    let soak = |run: &str| {
+        let checkout = Checkout::of(&["Makefile", "tests/soak.sh"]).with("tests/run.sh", run);
+        told(&checkout.command("make", &["soak"]).output().unwrap())
+    };
+    let (lines, code) = soak("echo '600 400 1 cluster: Off' >>\"$KUN_TALLY\"; exit 3");
+    assert_eq!((lines.first().map(String::as_str), code), (Some(COUNTED), Some(2)), "{lines:?}");
+    let (lines, code) = soak("echo '500 400 0 store' >>\"$KUN_TALLY\"");
+    let all = "soak: 500 faults injected, 0 of them into Redis clusters, 400 writes acknowledged, 0 of them lost";
+    assert_eq!((lines, code), (vec![all.to_owned()], Some(0)));
+    let (lines, code) = soak("true");
+    let few = "soak: with fewer than 500 faults nothing is known";
+    assert_eq!((lines.get(1).map(String::as_str), code), (Some(few), Some(2)), "{lines:?}");
+}
+
+#[test]
+fn a_soak_of_no_size_is_an_error_before_anything_runs() {
+    let checkout = Checkout::of(&["Makefile", "tests/soak.sh"]).with("tests/run.sh", "touch ran");
+    for size in ["many", "0", "-1", "1001", "7 "] {
+        let (lines, code) = told(&checkout.command("make", &["soak"]).env("SOAK", size).output().unwrap());
+        let expected = format!("soak: SOAK is a number from 1 to 1000, not '{size}'");
+        assert_eq!((lines.first(), code), (Some(&expected), Some(2)), "{lines:?}");
+    }
+    assert!(!checkout.path("ran").exists());
+}
+
+#[test]
+fn a_soak_that_is_ended_alone_ends_its_run_and_tells_what_it_counted() {
+    let run = "echo '600 400 1 cluster: Off' >>\"$KUN_TALLY\"; echo $$ >begun; mv begun run; exec sleep 1000";
+    for (signal, is_made) in [(Signal::TERM, true), (Signal::INT, false), (Signal::HUP, false)] {
+        let checkout = Checkout::of(&["Makefile", "tests/soak.sh"]).with("tests/run.sh", run);
+        let (program, words): (&str, &[&str]) = if is_made { ("make", &["soak"]) } else { ("tests/soak.sh", &[]) };
+        let output = fs::File::create(checkout.path("told")).unwrap();
+        let mut soak = checkout.command(program, words).stdout(output).stderr(Stdio::null()).spawn().unwrap();
+        until("it runs", || checkout.path("run").exists());
+        kill_process(Pid::from_child(&soak), signal).unwrap();
+        assert!(!soak.wait().unwrap().success());
+        until("the run has ended", || !is_alive(&fs::read_to_string(checkout.path("run")).unwrap()));
+        until("it is told", || fs::read_to_string(checkout.path("told")).unwrap() == format!("{COUNTED}\n"));
+    }
+}
+
+fn is_alive(id: &str) -> bool {
+    // Who has ended, and nobody has asked how, has no command line any more.
+    fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < hung::process(), "it hangs: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
