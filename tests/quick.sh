@@ -26,8 +26,20 @@ main() {
         folders+="$folder "
         targets_of "$crate" "$folder"
     done
-    "${BUILD_TESTS[@]}" "${targets[@]}" | programs | run_each
+    # What builds and what runs is one group: it ends with this script. Who is signalled alone, as by make, would leave both behind.
+    set -m
+    { "${BUILD_TESTS[@]}" "${targets[@]}" | programs | run_each; } </dev/null &
+    running=$!
+    set +m
+    trap end EXIT
+    local status=0
+    wait "$running" || status=$?
+    trap - EXIT
+    return "$status"
 }
+
+# shellcheck disable=SC2329 # The trap calls it.
+end() { kill -- "-$running" 2>/dev/null || true; }
 
 # Packages whose folder holds a file that differs; the deepest folder counts. What all of them are built from makes all differ.
 changed_crates() {

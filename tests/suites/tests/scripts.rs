@@ -112,6 +112,21 @@ fn a_soak_that_is_ended_alone_ends_its_run_and_tells_what_it_counted() {
     }
 }
 
+#[test]
+fn a_quick_run_that_is_ended_alone_ends_what_compiles() {
+    let checkout = Checkout::of(&["Makefile", "tests/quick.sh", "tests/lint/settings.sh"])
+        .with("tests/cache.sh", "true")
+        .with("bin/git", "[ \"$1\" != diff ] || printf 'a/lib.rs\\0'")
+        .with("bin/cargo", "[ \"$1\" != test ] || { sleep 1000 & echo $! >begun; mv begun compiler; wait; }");
+    fs::create_dir(checkout.path("a")).unwrap();
+    fs::write(checkout.path("a/Cargo.toml"), "[package]\nname = \"a\"\n").unwrap();
+    let mut quick = checkout.command("make", &["quick"]).stdout(Stdio::null()).spawn().unwrap();
+    until("cargo compiles", || checkout.path("compiler").exists());
+    kill_process(Pid::from_child(&quick), Signal::TERM).unwrap();
+    assert!(!quick.wait().unwrap().success());
+    until("the compiler has ended", || !is_alive(&fs::read_to_string(checkout.path("compiler")).unwrap()));
+}
+
 fn is_alive(id: &str) -> bool {
     // Who has ended, and nobody has asked how, has no command line any more.
     fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
