@@ -127,6 +127,24 @@ fn a_quick_run_that_is_ended_alone_ends_what_compiles() {
     until("the compiler has ended", || !is_alive(&fs::read_to_string(checkout.path("compiler")).unwrap()));
 }
 
+/// What `tests/run.sh` calls.
+fn run(build: &str) -> Checkout {
+    Checkout::of(&["tests/run.sh", "tests/phase.sh", "tests/noise/under.sh"])
+        .with("tests/setup.sh", "true")
+        .with("tests/memory.sh", "pwd")
+        .with("tests/cluster/all.sh", "true")
+        .with("tests/build.sh", build)
+        .with("target/debug/suites", "echo suites \"$3\"")
+}
+
+#[test]
+fn a_run_whose_phases_another_one_of_its_checkout_has_taken_goes_on() {
+    // The phase of Kubernetes may be written down before or after.
+    let checkout = run("sleep 0.2; while [ ! -e target/test/phases ]; do sleep 0.1; done; rm target/test/phases");
+    let out = checkout.command("tests/run.sh", &["word"]).output().unwrap();
+    assert_eq!(told(&out), (vec!["suites word".to_owned()], Some(0)));
+}
+
 fn is_alive(id: &str) -> bool {
     // Who has ended, and nobody has asked how, has no command line any more.
     fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
