@@ -6,6 +6,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 main() {
+    # Before minutes of building.
+    case "${NOISE:=0}" in
+    0) ;;
+    1) tests/noise/under.sh ;;
+    *)
+        echo "NOISE is 0 or 1, not ${NOISE@Q}" >&2
+        exit 2
+        ;;
+    esac
     tests/setup.sh redis kubectl
     build
     # What was built is on disk before the first test waits for the disk.
@@ -14,7 +23,7 @@ main() {
     mv target/test/phases target/test/phases.done 2>/dev/null || true
     TMPDIR="$(tests/memory.sh)"
     export TMPDIR
-    if [ -n "${NOISE:-}" ]; then
+    if [ "$NOISE" = 1 ]; then
         exec tests/noise/under.sh "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
     fi
     exec "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"

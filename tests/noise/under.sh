@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs a command on a machine that stands still now and then, as others' machines do: for seconds no file is written or synced, and
 # for seconds both processors do something else. What fails here and not elsewhere is a test that asks how long something takes. The last
-# line says how much of that there was; without any of it, or where it ended before the command, the run has failed.
-# usage: [NOISE_SEED=1] under.sh COMMAND [ARGUMENT...]
+# line says how much of that there was; without any of it, or where it ended before the command, the run has failed. Without a command it
+# only says what is missing for that.
+# usage: [NOISE_SEED=1] under.sh [COMMAND [ARGUMENT...]]
 set -euo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
 
@@ -12,6 +13,11 @@ STRETCH=4
 SIZE=24G
 
 main() {
+    look
+    if [ $# -gt 0 ]; then under "$@"; fi
+}
+
+look() {
     [ "$(id -u)" = 0 ] || {
         echo "noise: missing: root, to freeze a file system and to take processors from others" >&2
         exit 1
@@ -25,6 +31,9 @@ main() {
         echo "noise: missing: the right to a real-time class (chrt --fifo), to take processors from others" >&2
         exit 1
     }
+}
+
+under() {
     "$here/sweep.sh"
     work="$(mktemp -d /var/tmp/kun-noise.XXXXXX)"
     trap end EXIT

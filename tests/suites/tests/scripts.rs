@@ -145,6 +145,21 @@ fn a_run_whose_phases_another_one_of_its_checkout_has_taken_goes_on() {
     assert_eq!(told(&out), (vec!["suites word".to_owned()], Some(0)));
 }
 
+#[test]
+fn noise_that_cannot_be_is_an_error_before_anything_is_built() {
+    let checkout = run("touch built");
+    let noise = |noise: &str, seed: &str| {
+        let mut command = checkout.command("tests/run.sh", &["word"]);
+        told(&command.env("NOISE", noise).env("NOISE_SEED", seed).output().unwrap())
+    };
+    assert_eq!(noise("2", "1"), (vec!["NOISE is 0 or 1, not '2'".to_owned()], Some(2)));
+    // Who is not root hears of that first.
+    let (lines, code) = noise("1", "many");
+    assert!(lines.len() == 1 && lines[0].starts_with("noise: "), "{lines:?}");
+    assert_eq!((code, checkout.path("built").exists()), (Some(1), false));
+    assert_eq!(noise("0", "many"), (vec!["suites word".to_owned()], Some(0)));
+}
+
 fn is_alive(id: &str) -> bool {
     // Who has ended, and nobody has asked how, has no command line any more.
     fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
