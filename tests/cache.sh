@@ -97,14 +97,23 @@ copy() {
     libraries="$(cd "$from" && find deps -maxdepth 1 -type f \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) | theirs)"
     rest="$(cd "$from" && find deps .fingerprint build -mindepth 1 -maxdepth 1 \
         ! -name '*.rlib' ! -name '*.rmeta' ! -name '*.so' | theirs)"
-    (cd "$from" && xargs -r cp --archive --link --parents --target-directory="$to" <<<"$libraries" 2>/dev/null) || {
+    copy_each "$from" "$to" --link <<<"$libraries" 2>/dev/null || {
         how=copied
-        (cd "$from" && xargs -r cp --archive --force --parents --target-directory="$to" <<<"$libraries")
+        copy_each "$from" "$to" --force <<<"$libraries"
     }
-    (cd "$from" && xargs -r cp --archive --parents --target-directory="$to" <<<"$rest")
+    copy_each "$from" "$to" <<<"$rest"
     local count every
     count="$(grep -c . <<<"$libraries" || true)" every="$(find "$to" ! -type d | wc -l)"
     echo "cache: $count libraries $how, $((every - count)) other files copied from $from" >&2
+}
+
+# copy_each FROM TO [HOW]: where the folder has gone, or the disk is full, cp complains of each of thousands of files; one tells why.
+copy_each() {
+    local complaints
+    complaints="$(cd "$1" && xargs -r cp --archive "${@:3}" --parents --target-directory="$2" 2>&1)" || {
+        head -n 1 <<<"$complaints" >&2
+        return 1
+    }
 }
 
 # Leaves out what is ours: it is built in each checkout anew, and named after where that is.

@@ -160,6 +160,28 @@ fn noise_that_cannot_be_is_an_error_before_anything_is_built() {
     assert_eq!(noise("0", "many"), (vec!["suites word".to_owned()], Some(0)));
 }
 
+#[test]
+fn a_cache_that_cannot_be_copied_says_why_in_a_line() {
+    let checkout = Checkout::of(&["tests/cache.sh", "tests/partial.sh", "tests/places.sh"])
+        .with("bin/cargo", "true")
+        .with("bin/rustc", "echo host: none")
+        .with("bin/git", "true");
+    for folder in ["target/test", "target/debug/deps", "target/debug/build/b", "target/debug/.fingerprint/f", ".cargo"]
+    {
+        fs::create_dir_all(checkout.path(folder)).unwrap();
+    }
+    for file in ["Cargo.lock", ".cargo/config.toml", "target/test/build.json", "target/debug/deps/libx-0.rlib"] {
+        fs::write(checkout.path(file), "x").unwrap();
+    }
+    let cache = |action| told(&checkout.command("tests/cache.sh", &[action, "debug"]).output().unwrap());
+    assert_eq!(cache("save").1, Some(0));
+    fs::remove_dir_all(checkout.path("target/debug")).unwrap();
+    let checkout = checkout.with("bin/cp", "for file in a b c; do echo \"cp: no $file\" >&2; done; exit 1");
+    let out = checkout.command("tests/cache.sh", &["restore", "debug"]).output().unwrap();
+    assert_eq!(told(&out), (vec!["cp: no a".to_owned()], Some(1)));
+    assert!(!checkout.path("target/debug/deps").exists());
+}
+
 fn is_alive(id: &str) -> bool {
     // Who has ended, and nobody has asked how, has no command line any more.
     fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
