@@ -79,8 +79,8 @@ async fn campaigns(keeps: Keeps, share: u64) -> Result<()> {
     }
     let mut tally = Tally::of(keeps.told());
     if let Some(seed) = variable("SEED") {
-        let rounds = variable("ROUNDS").map_or(Ok(LONG), |rounds| rounds.parse())?;
-        return campaign(keeps, seed.parse()?, rounds, &mut tally).await;
+        let rounds = variable("ROUNDS").map_or(Ok(LONG), |rounds| rounds.parse()).context("ROUNDS")?;
+        return campaign(keeps, seed.parse().context("SEED")?, rounds, &mut tally).await;
     }
     let seeds: Vec<(u64, u64)> = match u64::try_from(soak())? {
         0 | 1 => draw::slice(keeps),
