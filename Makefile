@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .PHONY: help demo test quick bench lint soak build setup cluster-up cluster-down cluster-install differential image
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 setup: ## redis-server and kubectl
 	@tests/setup.sh redis kubectl
