@@ -14,7 +14,8 @@ mod report;
 mod run;
 
 use std::{
-    env, fs,
+    env,
+    fs::{self, File, TryLockError},
     io::ErrorKind,
     net::TcpListener,
     path::Path,
@@ -60,6 +61,7 @@ fn all() -> Result<ExitCode> {
     }
     let folder = Path::new("target/test");
     fs::create_dir_all(folder)?;
+    let _alone_here = alone_in(folder)?;
     let times = folder.join("times.json");
     fs::remove_file(&times).ok();
     let mut interrupts = Interrupts::listen()?;
@@ -84,21 +86,40 @@ fn all() -> Result<ExitCode> {
 
 /// Tests have fixed addresses on loopback, so two runs in one network namespace are in each other's way: the later one waits.
 fn alone(address: &str) -> Result<Option<TcpListener>> {
+    wait("on this machine", || match TcpListener::bind(address) {
+        Ok(held) => Some(Some(held)),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+        // No such address here: nobody else has it either.
+        Err(_) => Some(None),
+    })
+}
+
+/// The logs of a checkout are one run's, also where each run has a network of its own. What a run has started does not hold the lock.
+fn alone_in(folder: &Path) -> Result<File> {
+    let path = folder.join("lock");
+    let lock = File::create(&path).with_context(|| path.display().to_string())?;
+    wait("in this checkout", || match lock.try_lock() {
+        Err(TryLockError::WouldBlock) => None,
+        // Where there are no locks, nobody waits.
+        Ok(()) | Err(TryLockError::Error(_)) => Some(()),
+    })?;
+    Ok(lock)
+}
+
+/// Until nobody else holds it.
+fn wait<T>(place: &str, mut held: impl FnMut() -> Option<T>) -> Result<T> {
     let begin = Instant::now();
     let mut is_told = false;
     loop {
-        match TcpListener::bind(address) {
-            Ok(held) => return Ok(Some(held)),
-            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
-            // No such address here: nobody else has it either.
-            Err(_) => return Ok(None),
+        if let Some(held) = held() {
+            return Ok(held);
         }
         anyhow::ensure!(
             begin.elapsed() < 6 * hung::machine() * run::soak(),
-            "another `make test` runs on this machine, and does not end"
+            "another `make test` runs {place}, and does not end"
         );
         if !is_told {
-            report::say("another `make test` runs on this machine: this one waits until it has ended");
+            report::say(&format!("another `make test` runs {place}: this one waits until it has ended"));
             is_told = true;
         }
         thread::sleep(Duration::from_secs(1));

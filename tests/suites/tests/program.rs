@@ -95,6 +95,25 @@ fn a_run_whose_report_nobody_reads_ends_like_any_other() {
     assert!(stage.path().join("ran").exists());
 }
 
+/// As in two networks, where none holds an address that the other one wants.
+#[test]
+fn two_runs_of_one_checkout_write_their_logs_one_after_the_other() {
+    let stage = Stage::new()
+        .suite("one", "echo $$ >>begun; while [ ! -e go ]; do sleep 0.1; done; echo 'test a ... ok'")
+        .budget("[one]\nseconds = 1\nwaits = true\n");
+    let mut first = stage.command(&[]).stdout(Stdio::null()).spawn().unwrap();
+    let begun = || fs::read_to_string(stage.path().join("begun")).unwrap_or_default().lines().count();
+    until("the first runs", || begun() == 1);
+    let told = stage.path().join("told");
+    let mut second = stage.command(&[]).stdout(fs::File::create(&told).unwrap()).spawn().unwrap();
+    let waits = "another `make test` runs in this checkout: this one waits until it has ended\n";
+    until("the second waits", || fs::read_to_string(&told).unwrap() == waits || begun() > 1);
+    let at_once = begun();
+    fs::write(stage.path().join("go"), "").unwrap();
+    assert_eq!([first.wait().unwrap().code(), second.wait().unwrap().code()], [Some(0); 2]);
+    assert_eq!((at_once, begun()), (1, 2));
+}
+
 /// Two suites, one of which heeds no gentle word; each has a process in a session of its own.
 #[test]
 fn an_interrupted_run_ends_what_it_started_and_says_so() {
