@@ -4,6 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/lint/settings.sh
+. tests/signals.sh
 
 # What runs, and all that it starts, is one group: it ends with this script. Who is signalled alone, as by make, would leave cargo behind,
 # with the target folder locked.
@@ -23,6 +24,7 @@ end() {
     rm -f "${messages:-}"
 }
 trap end EXIT
+end_once
 
 mkdir -p target/test
 # Without the cache it only takes longer: the phase does not fail, which would end the run (phase.sh).

@@ -5,6 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/lint/settings.sh
+. tests/signals.sh
 
 # Test targets that need no process but themselves.
 PURE="admission api applying identities merging planning"
@@ -32,9 +33,10 @@ main() {
     running=$!
     set +m
     trap end EXIT
+    end_once
     local status=0
     wait "$running" || status=$?
-    trap - EXIT
+    trap - EXIT HUP INT TERM
     return "$status"
 }
 

@@ -4,6 +4,7 @@
 # usage: [NOISE=1] run.sh [WORD...]
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/signals.sh
 
 main() {
     # Before minutes of building.
@@ -40,9 +41,10 @@ build() {
     set +m
     # Phases that end after the one that failed are of a run that failed, too.
     trap 'end_builds; rm -f target/test/phases' EXIT
+    end_once
     wait "$built"
     wait "$cluster"
-    trap - EXIT
+    trap - EXIT HUP INT TERM
 }
 
 # Once one has ended, its number may be that of somebody else's group.

@@ -98,6 +98,8 @@ sum() { awk '{ all += $1 } END { printf "%d times, %.1f s", NR, all / 1000 }' "$
 # Whatever happened, nothing stays frozen or mounted.
 # shellcheck disable=SC2329 # The trap calls it.
 end() {
+    # Nor does a further Ctrl-C.
+    trap '' HUP INT TERM
     pkill -P $$ 2>/dev/null || true
     wait 2>/dev/null || true
     # A freeze that was under way may come after a thaw.

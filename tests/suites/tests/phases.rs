@@ -37,7 +37,7 @@ fn phases_of_a_run_that_failed_do_not_stay_for_the_next() {
 }
 
 /// The script of the build, with a cargo beside it that compiles without end and writes down which process does.
-const BUILD: &str = r#"mkdir -p tests/lint bin && cp "$0/build.sh" "$0/phase.sh" tests && cp "$0/lint/settings.sh" tests/lint
+const BUILD: &str = r#"mkdir -p tests/lint bin && cp "$0/build.sh" "$0/phase.sh" "$0/signals.sh" tests && cp "$0/lint/settings.sh" tests/lint
 printf '#!/bin/sh\n' >tests/cache.sh
 printf '#!/bin/sh\n[ "$1" != test ] || { sleep 1000 & echo $! >begun; mv begun compiler; wait; }\n' >bin/cargo
 printf '#!/bin/sh\necho host: none\n' >bin/rustc

@@ -114,7 +114,7 @@ fn a_soak_that_is_ended_alone_ends_its_run_and_tells_what_it_counted() {
 
 #[test]
 fn a_quick_run_that_is_ended_alone_ends_what_compiles() {
-    let checkout = Checkout::of(&["Makefile", "tests/quick.sh", "tests/lint/settings.sh"])
+    let checkout = Checkout::of(&["Makefile", "tests/quick.sh", "tests/signals.sh", "tests/lint/settings.sh"])
         .with("tests/cache.sh", "true")
         .with("bin/git", "[ \"$1\" != diff ] || printf 'a/lib.rs\\0'")
         .with("bin/cargo", "[ \"$1\" != test ] || { sleep 1000 & echo $! >begun; mv begun compiler; wait; }");
@@ -129,7 +129,7 @@ fn a_quick_run_that_is_ended_alone_ends_what_compiles() {
 
 /// What `tests/run.sh` calls.
 fn run(build: &str) -> Checkout {
-    Checkout::of(&["tests/run.sh", "tests/phase.sh", "tests/noise/under.sh"])
+    Checkout::of(&["tests/run.sh", "tests/signals.sh", "tests/phase.sh", "tests/noise/under.sh"])
         .with("tests/setup.sh", "true")
         .with("tests/memory.sh", "pwd")
         .with("tests/cluster/all.sh", "true")
@@ -143,6 +143,18 @@ fn a_run_whose_phases_another_one_of_its_checkout_has_taken_goes_on() {
     let checkout = run("sleep 0.2; while [ ! -e target/test/phases ]; do sleep 0.1; done; rm target/test/phases");
     let out = checkout.command("tests/run.sh", &["word"]).output().unwrap();
     assert_eq!(told(&out), (vec!["suites word".to_owned()], Some(0)));
+}
+
+#[test]
+fn a_run_that_is_told_more_than_once_to_end_ends_its_build() {
+    let checkout = run("exec >/dev/null; echo $$ >begun; mv begun build; exec sleep 1000");
+    let mut run = checkout.command("tests/run.sh", &[]).spawn().unwrap();
+    until("it builds", || checkout.path("build").exists());
+    // As by a Ctrl-C that whoever called it passes on.
+    while run.try_wait().unwrap().is_none() {
+        kill_process(Pid::from_child(&run), Signal::INT).unwrap();
+    }
+    until("the build has ended", || !is_alive(&fs::read_to_string(checkout.path("build")).unwrap()));
 }
 
 #[test]
