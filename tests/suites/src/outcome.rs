@@ -159,7 +159,9 @@ fn shown(name: &str, printed: &str) -> String {
     let shown = lines.split(|line| line.starts_with("---- ") || *line == "failures:").next().unwrap_or_default();
     let panicked = shown.iter().rposition(|line| line.contains(" panicked at ")).map(|at| at + 1);
     let from = panicked.or_else(|| shown.iter().rposition(|line| line.starts_with("Error: "))).unwrap_or(0);
-    said("---- ", "", shown.iter().skip(from).copied())
+    // Where it was says nobody why; who has the runtime print that would read of nothing else.
+    let is_trace = |line: &str| line.trim().eq_ignore_ascii_case("stack backtrace:");
+    said("---- ", "", shown.iter().skip(from).copied().take_while(|line| !is_trace(line)))
 }
 
 /// What a program says before it ends for a reason that is no test's: where it tells of an error, or else its last line.
@@ -282,5 +284,16 @@ mod tests {
         assert_eq!(whys(plain), ["kubectl drain failed: one two", ""]);
         let long = format!("s: test a ... FAILED: {}", "word ".repeat(1000));
         assert_eq!(whys(&long)[0].len(), REASON);
+    }
+
+    #[test]
+    fn a_backtrace_is_no_reason() {
+        let panicked = "thread 'a' panicked at a.rs:1:2:\nno answer\nstack backtrace:\n   0: core::panic\n";
+        let returned = "Error: no disk\n\nStack backtrace:\n   0: anyhow::error\n";
+        let why = |said: &str| {
+            let printed = format!("test a ... FAILED\n\nfailures:\n\n---- a stdout ----\n{said}\n\nfailures:\n    a\n");
+            Outcome::read(&printed).tests[0].why.clone()
+        };
+        assert_eq!([why(panicked), why(returned)], ["no answer", "Error: no disk"]);
     }
 }
