@@ -81,7 +81,7 @@ impl Apart {
     }
 }
 
-/// The clusters that the members who answer are of.
+/// The clusters that the members who answer are of; none if it is one, as nearly always.
 fn groups(observed: &Observed) -> Vec<Group<'_>> {
     let mut rest: Vec<(Pod, &Node)> = Vec::new();
     for (pod, member) in &observed.members {
@@ -89,27 +89,33 @@ fn groups(observed: &Observed) -> Vec<Group<'_>> {
             rest.push((*pod, node));
         }
     }
-    let homes: BTreeSet<NodeId> = observed.members.values().filter_map(scene::identity).collect();
-    let mut groups = Vec::new();
+    let answer: BTreeSet<NodeId> = rest.iter().map(|(_, node)| node.id).collect();
+    let silent = observed.members.values().filter_map(scene::identity).filter(|id| !answer.contains(id)).collect();
+    let mut clusters = Vec::new();
     while !rest.is_empty() {
-        // Of a cluster that is whole the first one knows all: the rest is looked at once.
-        let mut members: Vec<(Pod, &Node)> = Vec::from([rest.remove(0)]);
-        let (mut known, mut next) = (BTreeSet::new(), 0);
-        while let Some((_, node)) = members.get(next) {
+        clusters.push(take_cluster(&mut rest));
+    }
+    if clusters.len() < 2 {
+        return Vec::new();
+    }
+    clusters.into_iter().map(|members| Group { slots: claimed(&members, &silent), members }).collect()
+}
+
+/// Takes out the first one and whoever it is connected with by tables. Of a cluster that is whole it knows all: the rest is looked at once.
+fn take_cluster<'a>(rest: &mut Vec<(Pod, &'a Node)>) -> Vec<(Pod, &'a Node)> {
+    let mut members = Vec::from([rest.remove(0)]);
+    let (mut known, mut heard) = (BTreeSet::new(), 0);
+    while heard < members.len() && !rest.is_empty() {
+        for (_, node) in members.iter().skip(heard) {
             known.insert(node.id);
             known.extend(listed(node));
-            next += 1;
-            if next == members.len() {
-                let (found, left) = rest
-                    .into_iter()
-                    .partition(|(_, node)| known.contains(&node.id) || listed(node).any(|id| known.contains(&id)));
-                rest = left;
-                members.extend::<Vec<_>>(found);
-            }
         }
-        groups.push(Group { slots: claimed(&members, &homes), members });
+        heard = members.len();
+        let is_connected =
+            |(_, node): &(Pod, &Node)| known.contains(&node.id) || listed(node).any(|id| known.contains(&id));
+        members.extend(rest.extract_if(.., |one| is_connected(one)));
     }
-    groups
+    members
 }
 
 /// Who is in its table as a full member.
@@ -117,9 +123,9 @@ fn listed(node: &Node) -> impl Iterator<Item = NodeId> {
     node.peers.iter().filter(|(_, peer)| !peer.handshake).map(|(id, _)| *id)
 }
 
-fn claimed(members: &[(Pod, &Node)], homes: &BTreeSet<NodeId>) -> SlotSet {
+fn claimed(members: &[(Pod, &Node)], silent: &BTreeSet<NodeId>) -> SlotSet {
     let own = members.iter().map(|(_, node)| node.slots());
     let told = members.iter().flat_map(|(_, node)| node.peers.iter());
-    let told = told.filter(|(id, _)| homes.contains(id)).map(|(_, peer)| peer.slots());
+    let told = told.filter(|(id, _)| silent.contains(id)).map(|(_, peer)| peer.slots());
     own.chain(told).fold(SlotSet::EMPTY, |all, slots| all.union(slots))
 }
