@@ -2,17 +2,19 @@
 //!
 //! Introduced to the members in service, whoever has the lower configuration epoch would lose its slots, become a replica of the other and be
 //! emptied (`clusterUpdateSlotsConfigWith`). Members are of one cluster if a table of theirs has a node of the other's. Of two clusters that
-//! claim a common slot the one with fewer members is set aside; where neither is larger, nobody can tell from here, and nothing is done.
+//! claim a common slot the one with fewer members is set aside, where it stays the smaller one whatever those are who do not answer; else nobody
+//! can tell from here, and nothing is done.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::desired::{Desired, Mode};
-use crate::observed::{Node, NodeId, Observed, Pod, Seen};
+use crate::observed::{Member, Node, NodeId, Observed, Pod, Role, Seen};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::scene;
 use crate::slots::SlotSet;
+use crate::step::{ReleaseHow, Step};
 
 /// Members of another cluster than the one that is built on.
 #[derive(Default)]
@@ -22,29 +24,40 @@ pub(crate) struct Apart {
     is_unsure: bool,
 }
 
-/// Members of one cluster, and the slots they claim: by their own word, and by their tables' word for members that do not answer.
+/// Members of one cluster that answer.
 struct Group<'a> {
     members: Vec<(Pod, &'a Node)>,
-    slots: SlotSet,
+    /// Their nodes, and whom their tables list.
+    known: BTreeSet<NodeId>,
+}
+
+/// A group that claims slots of another one.
+struct Rival<'a> {
+    members: Vec<(Pod, &'a Node)>,
+    disputed: SlotSet,
+    /// With the members that do not answer and that it knows.
+    size: usize,
 }
 
 impl Apart {
     pub(crate) fn of(desired: &Desired, observed: &Observed) -> Self {
-        let mut groups = if desired.mode == Mode::Standalone { Vec::new() } else { groups(observed) };
-        groups.retain(|group| !group.slots.is_empty());
-        let disputed = |one: &Group<'_>| {
-            let others = groups.iter().filter(|other| !core::ptr::eq(*other, one));
-            others.fold(SlotSet::EMPTY, |all, other| all.union(&one.slots.intersection(&other.slots)))
+        let groups = if desired.mode == Mode::Standalone { Vec::new() } else { groups(observed) };
+        if groups.len() < 2 {
+            return Self::default();
+        }
+        let silent = silent(observed);
+        let is_known = |id: &Option<NodeId>| id.is_some_and(|id| groups.iter().any(|group| group.known.contains(&id)));
+        let unknown = silent.iter().filter(|id| !is_known(id)).count();
+        let rivals = rivals(groups, observed, &silent);
+        let is_largest = |one: &Rival<'_>| {
+            rivals.iter().all(|other| core::ptr::eq(one, other) || one.size > other.size.saturating_add(unknown))
         };
-        let mut rivals: Vec<(&Group<'_>, SlotSet)> = groups.iter().map(|group| (group, disputed(group))).collect();
-        rivals.retain(|(_, slots)| !slots.is_empty());
-        let most = rivals.iter().map(|(group, _)| group.members.len()).max().unwrap_or_default();
-        let is_unsure = rivals.iter().filter(|(group, _)| group.members.len() == most).count() > 1;
-        rivals.retain(|(group, _)| is_unsure || group.members.len() < most);
-        let named = |(group, slots): (&Group<'_>, SlotSet)| {
-            group.members.iter().map(|(pod, node)| (*pod, (node.id, slots.clone()))).collect::<Vec<_>>()
-        };
-        Self { members: rivals.into_iter().flat_map(named).collect(), is_unsure }
+        let largest = rivals.iter().position(is_largest);
+        let aside = rivals.iter().enumerate().filter(|(place, _)| Some(*place) != largest);
+        let named = aside
+            .flat_map(|(_, rival)| rival.members.iter().map(|(pod, node)| (*pod, (node.id, rival.disputed.clone()))));
+        let members: BTreeMap<_, _> = named.collect();
+        Self { is_unsure: !members.is_empty() && largest.is_none(), members }
     }
 
     /// What was seen, with these members as not known. They are alive, and hold what they hold.
@@ -65,7 +78,8 @@ impl Apart {
     /// Tells of them. Where it is not known who is in service, nothing is built on anybody.
     pub(crate) fn keep_out(self, plan: &mut Plan) {
         if self.is_unsure {
-            plan.steps.clear();
+            // Who starts as it is shows whose it is, and nothing is lost by it.
+            plan.steps.retain(|step| matches!(step, Step::Release { how: ReleaseHow::AsIs, .. }));
         }
         let is_of_them =
             |reason: &Waiting| matches!(reason, Waiting::Unknown { pod, .. } if self.members.contains_key(pod));
@@ -81,7 +95,7 @@ impl Apart {
     }
 }
 
-/// The clusters that the members who answer are of; none if it is one, as nearly always.
+/// The clusters that the members who answer are of.
 fn groups(observed: &Observed) -> Vec<Group<'_>> {
     let mut rest: Vec<(Pod, &Node)> = Vec::new();
     for (pod, member) in &observed.members {
@@ -89,33 +103,29 @@ fn groups(observed: &Observed) -> Vec<Group<'_>> {
             rest.push((*pod, node));
         }
     }
-    let answer: BTreeSet<NodeId> = rest.iter().map(|(_, node)| node.id).collect();
-    let silent = observed.members.values().filter_map(scene::identity).filter(|id| !answer.contains(id)).collect();
-    let mut clusters = Vec::new();
+    let mut groups = Vec::new();
     while !rest.is_empty() {
-        clusters.push(take_cluster(&mut rest));
+        groups.push(take_group(&mut rest));
     }
-    if clusters.len() < 2 {
-        return Vec::new();
-    }
-    clusters.into_iter().map(|members| Group { slots: claimed(&members, &silent), members }).collect()
+    groups
 }
 
 /// Takes out the first one and whoever it is connected with by tables. Of a cluster that is whole it knows all: the rest is looked at once.
-fn take_cluster<'a>(rest: &mut Vec<(Pod, &'a Node)>) -> Vec<(Pod, &'a Node)> {
+fn take_group<'a>(rest: &mut Vec<(Pod, &'a Node)>) -> Group<'a> {
     let mut members = Vec::from([rest.remove(0)]);
     let (mut known, mut heard) = (BTreeSet::new(), 0);
-    while heard < members.len() && !rest.is_empty() {
+    while heard < members.len() {
         for (_, node) in members.iter().skip(heard) {
             known.insert(node.id);
-            known.extend(listed(node));
+            // Of one that is whole nobody is left who could be found by a further table.
+            known.extend(listed(node).filter(|_| heard == 0 || !rest.is_empty()));
         }
         heard = members.len();
         let is_connected =
             |(_, node): &(Pod, &Node)| known.contains(&node.id) || listed(node).any(|id| known.contains(&id));
         members.extend(rest.extract_if(.., |one| is_connected(one)));
     }
-    members
+    Group { members, known }
 }
 
 /// Who is in its table as a full member.
@@ -123,9 +133,49 @@ fn listed(node: &Node) -> impl Iterator<Item = NodeId> {
     node.peers.iter().filter(|(_, peer)| !peer.handshake).map(|(id, _)| *id)
 }
 
-fn claimed(members: &[(Pod, &Node)], silent: &BTreeSet<NodeId>) -> SlotSet {
+/// Members that do not answer and may hold something, by their identity as far as that is known.
+fn silent(observed: &Observed) -> Vec<Option<NodeId>> {
+    let is_silent = |member: &&Member| !matches!(member.seen, Seen::Node(_));
+    let may_hold = |member: &Member| scene::may_run(member) || matches!(member.seen, Seen::Held { .. });
+    let silent = observed.members.values().filter(is_silent).map(|member| (scene::identity(member), may_hold(member)));
+    silent.filter(|(id, may_hold)| id.is_some() || *may_hold).map(|(id, _)| id).collect()
+}
+
+/// Groups of which another one claims a slot as well.
+fn rivals<'a>(groups: Vec<Group<'a>>, observed: &Observed, silent: &[Option<NodeId>]) -> Vec<Rival<'a>> {
+    let answering = |member: &Member| match &member.seen {
+        Seen::Node(node) => Some(node.id),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+    };
+    let answer: BTreeSet<NodeId> = observed.members.values().filter_map(answering).collect();
+    let claims: Vec<SlotSet> = groups.iter().map(|group| claimed(&group.members, &answer)).collect();
+    let disputed = |place: usize| {
+        let others = claims.iter().enumerate().filter(|(other, _)| *other != place);
+        let all = others.fold(SlotSet::EMPTY, |all, (_, slots)| if slots.is_empty() { all } else { all.union(slots) });
+        claims
+            .get(place)
+            .map_or(SlotSet::EMPTY, |own| if own.is_empty() { SlotSet::EMPTY } else { own.intersection(&all) })
+    };
+    let disputed: Vec<SlotSet> = (0..claims.len()).map(disputed).collect();
+    let rival = |(Group { members, known }, disputed): (Group<'a>, SlotSet)| {
+        let fellows = silent.iter().flatten().filter(|id| known.contains(id)).count();
+        Rival { size: members.len().saturating_add(fellows), members, disputed }
+    };
+    groups.into_iter().zip(disputed).filter(|(_, disputed)| !disputed.is_empty()).map(rival).collect()
+}
+
+/// By their own word, and by that of their tables for others that do not answer, if one of them follows such a node or owns slots: else they
+/// are what is left of a cluster, and nobody's slots are theirs.
+fn claimed(members: &[(Pod, &Node)], answer: &BTreeSet<NodeId>) -> SlotSet {
+    let owns = members.iter().any(|(_, node)| !node.slots().is_empty());
+    let follows = |node: &Node| match &node.role {
+        Role::Replica { of, .. } => Some(*of),
+        Role::Primary { .. } => None,
+    };
+    let followed: BTreeSet<NodeId> = members.iter().filter_map(|(_, node)| follows(node)).collect();
     let own = members.iter().map(|(_, node)| node.slots());
     let told = members.iter().flat_map(|(_, node)| node.peers.iter());
-    let told = told.filter(|(id, _)| silent.contains(id)).map(|(_, peer)| peer.slots());
-    own.chain(told).fold(SlotSet::EMPTY, |all, slots| all.union(slots))
+    let told =
+        told.filter(|(id, _)| !answer.contains(id) && (owns || followed.contains(id))).map(|(_, peer)| peer.slots());
+    own.chain(told).filter(|slots| !slots.is_empty()).fold(SlotSet::EMPTY, |all, slots| all.union(slots))
 }

@@ -294,16 +294,11 @@ fn apart(f: &mut fmt::Formatter<'_>, pod: Pod, id: NodeId, slots: u16, is_unsure
          theirs. They are not introduced, as Redis would empty one of the two. ",
         id.short()
     )?;
-    if is_unsure {
-        f.write_str(
-            "As many are on either side, so nothing is done: find out which of them clients use, and delete the claims and the pods of the others",
-        )
+    f.write_str(if is_unsure {
+        "Neither side is the larger one for certain, so nothing is done: find out which members clients use, and put the claims of the others away"
     } else {
-        write!(
-            f,
-            "More members are on the other side. If what it holds is not needed, delete the claim and the pod of member {pod}"
-        )
-    }
+        "More members are on the other side, so this one is left alone: find out what it holds, and put its claim away"
+    })
 }
 
 impl fmt::Display for Refused {

@@ -318,8 +318,8 @@ fn of_before(observed: &mut Observed, places: &[(&str, u8, SlotSet)]) {
 fn is_apart(place: &str, short: &str, slots: u16) -> String {
     format!(
         "refuses: member {place} (node {short}) and other members do not know each other, and both claim {slots} slots: volumes of a cluster of before \
-         are among theirs. They are not introduced, as Redis would empty one of the two. More members are on the other side. If what it holds is \
-         not needed, delete the claim and the pod of member {place}"
+         are among theirs. They are not introduced, as Redis would empty one of the two. More members are on the other side, so this one is \
+         left alone: find out what it holds, and put its claim away"
     )
 }
 
@@ -363,6 +363,33 @@ fn volumes_of_a_cluster_of_before_are_not_introduced_together_either() {
     assert_eq!(told(&Desired::cluster(3, 1), &observed), refused);
 }
 
+/// Those in service are more, and most of them do not answer at this moment.
+#[test]
+fn who_is_in_service_is_not_taken_for_the_smaller_side_while_it_restarts() {
+    let mut observed = layout("0-0 P0-5460 0-1 - 1-0 P5461-10922 1-1 - 2-0 P10923-16383");
+    let first = at(&mut observed, "0-0").slots().clone();
+    let blank = at(&mut observed, "2-0").clone();
+    observed.members.get_mut(&pod("0-1")).unwrap().seen = Seen::Node(Box::new(blank));
+    of_before(&mut observed, &[("0-1", 8, first)]);
+    let told_of = |observed: &Observed| told(&Desired::cluster(3, 1), observed);
+    assert!(told_of(&observed).contains(&is_apart("0-1", "08080808", 5461)), "{:?}", told_of(&observed));
+    for seen in [Seen::Starting, Seen::Unknown { since_millis: 0 }, Seen::Stopped] {
+        let mut observed = observed.clone();
+        for place in ["0-0", "1-0"] {
+            let member = observed.members.get_mut(&pod(place)).unwrap();
+            (member.last_id, member.seen) = (Some(id(pod(place))), seen.clone());
+        }
+        let told = told_of(&observed);
+        assert!(told.contains(&is_apart("0-1", "08080808", 5461)), "{told:?}");
+        // Nobody knows who they were.
+        for place in ["0-0", "1-0"] {
+            observed.members.get_mut(&pod(place)).unwrap().last_id = None;
+        }
+        let told = told_of(&observed);
+        assert!(told.iter().all(|line| line.starts_with("refuses: ") || line.starts_with("waits: ")), "{told:?}");
+    }
+}
+
 #[test]
 fn of_two_clusters_of_one_size_nobody_is_built_on() {
     let mut observed = layout("0-0 P0-16383 0-1 P0-16383");
@@ -370,7 +397,7 @@ fn of_two_clusters_of_one_size_nobody_is_built_on() {
         at(&mut observed, place).peers.clear();
     }
     let told_of = told(&Desired::cluster(1, 1), &observed);
-    let unsure = "As many are on either side, so nothing is done: find out which of them clients use, and delete the claims and the pods of the others";
+    let unsure = "Neither side is the larger one for certain, so nothing is done: find out which members clients use, and put the claims of the others away";
     assert_eq!(
         told_of.iter().filter(|line| line.starts_with("refuses: member 0-") && line.ends_with(unsure)).count(),
         2
