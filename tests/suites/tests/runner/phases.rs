@@ -1,15 +1,10 @@
 //! What `tests/phase.sh` writes down for the table, and how a build ends.
-#![allow(clippy::unwrap_used)]
 
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Command};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use super::stage::until;
 
 /// Whether the phase succeeded.
 fn phase(folder: &Path, name: &str, command: &str) -> bool {
@@ -60,12 +55,4 @@ fn a_build_that_is_ended_alone_ends_what_compiles() {
     let command = format!("/proc/{}/cmdline", compiler.trim());
     until("the compiler has ended", || !fs::read(&command).is_ok_and(|words| !words.is_empty()));
     until("no phase is written down", || written(folder).is_empty());
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < hung::process(), "it hangs: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -1,19 +1,15 @@
 //! The program as `tests/run.sh` calls it.
-#![allow(clippy::unwrap_used)]
-
-mod stage;
 
 use std::{
     fs,
     io::Read as _,
     path::Path,
     process::{Command, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
-use stage::Stage;
+
+use super::stage::{Stage, until};
 
 #[test]
 fn who_calls_it_wrongly_is_told_how() {
@@ -178,12 +174,4 @@ fn what_a_killed_run_left_is_ended_by_the_next_and_writes_into_no_log_of_it() {
 fn is_alive(id: &str) -> bool {
     let stat = fs::read_to_string(Path::new("/proc").join(id).join("stat")).unwrap_or_default();
     !stat.is_empty() && !stat.contains(") Z ")
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < hung::process(), "{what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }

@@ -5,9 +5,20 @@ use std::{
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use tempfile::TempDir;
+
+/// Waits for something that no event tells.
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !is_so() {
+        assert!(begin.elapsed() < hung::process(), "it hangs: {what}");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
 
 /// The suites are called as they are added; the folder goes with this value.
 pub(crate) struct Stage {

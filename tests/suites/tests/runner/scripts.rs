@@ -1,17 +1,16 @@
 //! What the scripts behind `make test`, `make quick` and `make soak` do when something comes in between.
-#![allow(clippy::unwrap_used)]
 
 use std::{
     fs,
     io::Write as _,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    thread,
-    time::{Duration, Instant},
 };
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use super::stage::until;
 
 /// A checkout of some of our scripts; what they call is beside them.
 struct Checkout(TempDir);
@@ -197,12 +196,4 @@ fn a_cache_that_cannot_be_copied_says_why_in_a_line() {
 fn is_alive(id: &str) -> bool {
     // Who has ended, and nobody has asked how, has no command line any more.
     fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
-}
-
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begin = Instant::now();
-    while !is_so() {
-        assert!(begin.elapsed() < hung::process(), "it hangs: {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
