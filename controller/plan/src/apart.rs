@@ -67,10 +67,7 @@ impl Apart {
         }
         let mut observed = observed.into_owned();
         for (pod, (id, _)) in &self.members {
-            if let Some(member) = observed.members.get_mut(pod) {
-                member.last_id = Some(*id);
-                member.seen = Seen::Unknown { since_millis: u64::MAX };
-            }
+            observed.set_aside(*pod, *id);
         }
         Cow::Owned(observed)
     }

@@ -106,6 +106,16 @@ pub struct Observed {
     pub unused: BTreeMap<Pod, Unused>,
 }
 
+impl Observed {
+    /// What was seen of this node counts as not known. Its member may be alive, and holds what it holds.
+    pub(crate) fn set_aside(&mut self, pod: Pod, id: NodeId) {
+        if let Some(member) = self.members.get_mut(&pod) {
+            member.last_id = Some(id);
+            member.seen = Seen::Unknown { since_millis: u64::MAX };
+        }
+    }
+}
+
 /// Why the user's parameters are not in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unused {

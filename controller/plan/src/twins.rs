@@ -90,10 +90,7 @@ impl Twins {
         }
         let mut observed = observed.clone();
         for (pod, id) in &self.members {
-            if let Some(member) = observed.members.get_mut(pod) {
-                member.last_id = Some(*id);
-                member.seen = Seen::Unknown { since_millis: u64::MAX };
-            }
+            observed.set_aside(*pod, *id);
         }
         Cow::Owned(observed)
     }
