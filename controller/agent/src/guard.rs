@@ -177,6 +177,11 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     }
     let survey = disk::survey(dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
+    // What was moved away is none of what runs.
+    shared.report.send_modify(|report| {
+        report.node_id = verdict.node_id().map(ToString::to_string);
+        report.holds_data = survey.holds_data();
+    });
     let lets_replicas_in = admission::from_the_start(shared.inputs().config.mode, &verdict);
     Ok(Admission { survey, lets_replicas_in })
 }

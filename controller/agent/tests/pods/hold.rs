@@ -136,6 +136,31 @@ async fn each_kind_of_damage_is_held_and_the_controllers_word_releases_it() {
     assert!(quarantine.join("nodes.conf").exists() && quarantine.join("appendonlydir").exists(), "{kept:?}");
 }
 
+/// Before, it was taken for the same node in two processes if the former one ran elsewhere.
+#[tokio::test]
+async fn who_was_released_blank_is_not_told_by_its_former_node_id() {
+    let mut cluster = Cluster::new(79, config());
+    cluster.add();
+    let mut redis = cluster.pods[0].operator().await;
+    redis.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
+    let former = cluster.pods[0].id().await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0));
+    fs::remove_dir_all(cluster.pods[0].data("appendonlydir")).unwrap();
+    cluster.pods[0].start();
+    let told = async || {
+        let report = cluster.report(&cluster.pods[0]).await?;
+        Some((report.phase, report.node_id))
+    };
+    let held = Some((AgentPhase::Held, Some(former.to_string())));
+    eventually("it is held as who it was", async || told().await == held).await;
+    let release = "{\"how\":\"Blank\"}";
+    assert_eq!(cluster.as_user("kun:controller", &cluster.pods[0], "POST", "/v1/release", release).await.0, 202);
+    let runs = Some((AgentPhase::Running, None));
+    eventually("it runs as somebody new", async || told().await == runs).await;
+    assert_ne!(cluster.pods[0].id().await, former);
+}
+
 /// Two members of one cluster have each other's volumes, as after a restore to the wrong claims.
 #[tokio::test]
 async fn a_volume_of_another_member_is_held_and_nobody_loses_anything_by_it() {
