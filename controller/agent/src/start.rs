@@ -21,6 +21,7 @@ mod older;
 mod orphaned;
 
 pub use older::{Owed, remember};
+pub use orphaned::is_given_up;
 
 /// How long a member with data waits for peers before it starts as it is.
 pub const PEERS_LIMIT: Duration = Duration::from_secs(3);
@@ -198,12 +199,6 @@ pub fn decide_start(facts: &Facts) -> Start {
         Verdict::Intact(identity) if identity.owned_slots() => decide_owner(identity, facts),
         Verdict::Intact(_) => Start::AsIs { why: "it owned no slot" },
     }
-}
-
-/// Whether what lies here may be nowhere else although its slots have other owners. What was seen once counts until it is disproved.
-#[must_use]
-pub fn is_given_up(facts: &Facts) -> bool {
-    orphaned::is_given_up(facts)
 }
 
 /// The member was a primary with slots and its process is dead.

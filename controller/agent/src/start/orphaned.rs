@@ -12,7 +12,8 @@ use crate::identity::{Identity, Verdict};
 /// Whether all its slots have other owners, and nobody knows of a replica that could have taken them over with what lies here: seen in this
 /// look, or in an earlier one and not disproved since. Where a replica is gone for good, too, it counts as given up as well: what lies here is
 /// then set aside for nothing, and nothing is lost.
-pub(super) fn is_given_up(facts: &Facts) -> bool {
+#[must_use]
+pub fn is_given_up(facts: &Facts) -> bool {
     let Verdict::Intact(me) = &facts.verdict else { return false };
     let shows = || facts.peers.values().any(|peer| moved(me, &peer.table));
     let is_superseded = || has_heir(me, facts) || has_gone_on(me, facts);
