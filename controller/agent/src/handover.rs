@@ -26,7 +26,7 @@ pub use attempt::Attempt;
 
 /// How long a look at one replica takes, which only decides who is asked first.
 const LOOK: Duration = Duration::from_secs(3);
-/// Attempts altogether.
+/// Attempts altogether, of those that say something.
 const ATTEMPTS: usize = 2;
 /// Replicas that are compared before an attempt.
 const CANDIDATES: usize = 2;
@@ -76,8 +76,9 @@ pub struct Limits {
     /// A replica is asked, and ordered to take over. Whatever the replicas answer, and how slowly: what follows an order is over before the own
     /// Redis must be stopped, and leaves it the time to save.
     orders: Instant,
-    /// A replica takes over only once its own disk is current: else what the disk here has may be better. It is not where that ends with the pod.
-    asks_disk: bool,
+    /// A replica takes over only once its own disk is current: else what the disk here has may be better. Where that ends with the pod, it is
+    /// waited for as long, and no longer.
+    needs_disk: bool,
 }
 
 impl Limits {
@@ -97,7 +98,7 @@ impl Limits {
             Some(_) => waits.min(COPIES),
             None => waits,
         };
-        Self { waits: began + waits, copies: began + copies, orders: began + orders, asks_disk: stays }
+        Self { waits: began + waits, copies: began + copies, orders: began + orders, needs_disk: stays }
     }
 }
 
@@ -129,9 +130,8 @@ pub async fn hand_over(
         let (others, now) = (heirs.others, Instant::now());
         let until = worth_waiting(others, began, limits);
         let turns = heirs::turns(heirs.ready, tried, (now, until, limits.copies), local.node_timeout());
-        if tried.len() < ATTEMPTS
-            && let Some(heir) = first(local, asker, turns.now, limits).await
-        {
+        let is_tried_enough = is_tried_enough(tried);
+        if !is_tried_enough && let Some(heir) = first(local, asker, turns.now, limits).await {
             let end = attempt::attempt((local, &mut own), asker, &heir, limits).await;
             let took_over = end.end == Attempt::TookOver;
             if !took_over {
@@ -142,7 +142,7 @@ pub async fn hand_over(
                 let done = Outcome::Done { to: heir.id.clone() };
                 return Ok(gone(asker, &heir, done, tried, limits).await);
             }
-        } else if tried.len() < ATTEMPTS && (now < until || turns.later) {
+        } else if !is_tried_enough && (now < until || turns.later) {
             if !waits {
                 tracing::info!(?others, "waiting for a replica that can take over");
                 waits = true;
@@ -197,7 +197,7 @@ async fn gone(asker: &Asker, heir: &Heir, outcome: Outcome, tried: &[Tried], lim
     if matches!(outcome, Outcome::Failed { .. }) {
         return outcome;
     }
-    let lasts = match timeout_at(over, asker.lasts(heir.address)).await {
+    let lasts = match timeout_at(over, asker.lasts(&heir.id, heir.address)).await {
         Ok(lasts) => lasts.map_err(|error| error.to_string()),
         Err(_) => Err("its agent was not heard in time".to_owned()),
     };
@@ -219,6 +219,11 @@ fn confirmed(outcome: Outcome, primary: &NodeId, lasts: Result<(), String>) -> O
 fn late_heir(table: &[Node], tried: &[Tried]) -> Option<Outcome> {
     let to = table.iter().find(|node| node.flags.myself)?.primary.clone()?;
     tried.iter().any(|tried| tried.id == to).then_some(Outcome::Done { to })
+}
+
+/// Whether no further attempt is made. One in which the own Redis did not answer says nothing of the replica: time alone limits those. Pure.
+fn is_tried_enough(tried: &[Tried]) -> bool {
+    tried.iter().filter(|tried| !matches!(tried.end, Attempt::Deaf { .. })).count() >= ATTEMPTS
 }
 
 /// Until when replicas that are not ready are worth waiting for. Pure.
@@ -254,7 +259,7 @@ async fn first(local: &Local, asker: &Asker, ranked: Vec<Heir>, limits: Limits) 
         let info = timeout_at(until, look).await.ok().flatten();
         info.is_some_and(|info| behind(&info, local.logs_writes()).is_none())
     });
-    let is_ready = if ranked.len() > 1 && limits.asks_disk { join_all(looks).await } else { Vec::new() };
+    let is_ready = if ranked.len() > 1 { join_all(looks).await } else { Vec::new() };
     let best = is_ready.into_iter().position(|is_ready| is_ready).unwrap_or(0);
     ranked.into_iter().nth(best)
 }

@@ -45,6 +45,7 @@ pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
+use resp::Command;
 use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -69,7 +70,7 @@ const SPARE: Duration = Duration::from_secs(25);
 const CHANGES: Duration = Duration::from_secs(3);
 /// After a refused SHUTDOWN, or a hand-over that Redis did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a Redis that does not answer is asked for a hand-over.
+/// How long a Redis that has not answered since is asked for a hand-over.
 const BUSY: Duration = Duration::from_secs(6);
 /// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
 const AFTER_TERM: Duration = Duration::from_secs(5);
@@ -231,8 +232,8 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
     let was_replica = !handover::may_be_primary(&shared.local).await;
     let mut last = last_words(shared, process, began).await;
-    // A primary that stops at the same moment may have given it its role meanwhile, and takes it for safe there.
-    if was_replica && handover::may_be_primary(&shared.local).await {
+    // A primary that stops at the same moment may have given it its role meanwhile, or its heir is gone and it was elected again.
+    if (was_replica || last.is_elsewhere) && handover::may_be_primary(&shared.local).await {
         last = last_words(shared, process, began).await;
     }
     let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
@@ -247,6 +248,8 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
 /// How redis-server is to be shut down.
 struct LastWords {
     mode: &'static str,
+    /// Another member has the role and all that this one has.
+    is_elsewhere: bool,
     /// Until when it may take.
     until: Instant,
     /// Whether it writes its append-only file, if it says so.
@@ -260,7 +263,7 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     let saving =
         if handover::keeps_all(&shared.local).await { None } else { Some(handover::saving_time(&shared.local).await) };
     let limits = handover::Limits::new(began, until, saving, shared.volume_stays);
-    let outcome = hand_over(shared, process, limits).await;
+    let outcome = hand_over(shared, process, limits, until).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
@@ -272,7 +275,11 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     handover::await_own_disk(&shared.local, until).await;
     let logs = handover::logs(&shared.local).await;
     let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logs == Some(true));
-    LastWords { mode, until, logs }
+    let is_elsewhere = match outcome {
+        Outcome::NotNeeded | Outcome::Done { .. } => true,
+        Outcome::Failed { .. } => false,
+    };
+    LastWords { mode, is_elsewhere, until, logs }
 }
 
 /// Sees to it that the process is gone.
@@ -289,18 +296,21 @@ async fn end(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant)
     sleep(Duration::ZERO).await;
 }
 
-/// A Redis that is busy for a moment is asked again.
-async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits) -> Outcome {
-    let again_until = Instant::now() + BUSY;
-    let mut attempts = handover::Attempts::default();
+/// A Redis that is busy for a moment is asked again, but not when it must be stopped.
+async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits, until: Instant) -> Outcome {
+    let (mut answered, mut attempts) = (Instant::now(), handover::Attempts::default());
     loop {
-        match handover::hand_over(&shared.local, &shared.asker(), limits, &mut attempts).await {
+        let error = match handover::hand_over(&shared.local, &shared.asker(), limits, &mut attempts).await {
             Ok(outcome) => return outcome,
-            Err(error) if Instant::now() >= again_until || !process.is_alive() => {
-                return Outcome::Failed { why: error.to_string() };
-            }
-            Err(_) => sleep(AGAIN).await,
+            Err(error) => error,
+        };
+        if shared.local.ask(&[Command::new("PING")]).await.is_ok() {
+            answered = Instant::now();
         }
+        if Instant::now() >= until || answered.elapsed() >= BUSY || !process.is_alive() {
+            return Outcome::Failed { why: error.to_string() };
+        }
+        sleep(AGAIN).await;
     }
 }
 

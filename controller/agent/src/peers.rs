@@ -147,10 +147,13 @@ impl Asker {
     /// Whether one that has taken a role over runs on, by its agent's word.
     ///
     /// # Errors
-    /// When its agent does not answer, or says that it does not.
-    pub async fn lasts(&self, address: SocketAddr) -> Result<(), NoPeer> {
+    /// When its agent does not answer, or says that it does not, or that another member is there now.
+    pub async fn lasts(&self, id: &NodeId, address: SocketAddr) -> Result<(), NoPeer> {
         let word = tokio::time::timeout(ACT_TIMEOUT, self.fellows.ask(address.ip())).await;
         let word = word.map_err(|_| NoPeer::Late(address))??;
+        if !may_be(&word, id) {
+            return Err(NoPeer::Another(address));
+        }
         if is_lasting(&word) { Ok(()) } else { Err(NoPeer::NotRunning(address)) }
     }
 
@@ -199,12 +202,19 @@ fn is_lasting(word: &Word) -> bool {
     }
 }
 
-/// How far the copy of `me`'s data had come that lies on the volume of `id`, by its agent's word. One that was started blank does not know
-/// its node ID; who has a copy of this member's is one of its replicas all the same.
+/// Whether the node there is this one, as far as its agent knows: of one that was started blank it does not know the node ID.
+fn may_be(word: &Word, id: &NodeId) -> bool {
+    match word {
+        Word::Report(report) => report.node_id.as_ref().is_none_or(|told| told == id.as_str()),
+        Word::Silent | Word::Strange => true,
+    }
+}
+
+/// How far the copy of `me`'s data had come that lies on the volume of `id`, by its agent's word. Who has a copy of this member's is one of its
+/// replicas, also if its node ID is not known.
 fn copy(word: &Word, id: &NodeId, me: &NodeId) -> Option<Beat> {
     let Word::Report(report) = word else { return None };
-    let is_it = report.node_id.as_ref().is_none_or(|told| told == id.as_str());
-    report.copy.as_ref().filter(|copy| is_it && copy.of == me.as_str()).map(|copy| copy.beat)
+    report.copy.as_ref().filter(|copy| may_be(word, id) && copy.of == me.as_str()).map(|copy| copy.beat)
 }
 
 /// How long ago the copy of `me`'s data there was known to have everything, by its agent's word.
@@ -351,22 +361,35 @@ mod tests {
     #[tokio::test]
     async fn who_is_about_to_stop_is_given_no_role() {
         let authority = Authority::create("agents").unwrap();
-        let report = |phase: &str| {
+        let report = |phase: &str, id: Option<&NodeId>| {
             serde_json::json!({
-                "pod": "orders-0-1", "phase": phase, "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 1,
+                "pod": "orders-0-1", "phase": phase, "heldBecause": null, "nodeId": id.map(NodeId::as_str), "holdsData": true,
+                "starts": 1,
             })
         };
-        let id = NodeId::parse(&"a".repeat(40)).unwrap();
+        let [id, other] = ["a", "b"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
         for (last, phase) in [(7, "Stopping"), (8, "Held"), (9, "Starting")] {
             let address = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
-            saying(address.ip(), certificates(&authority, "orders"), "200 OK", report(phase).to_string()).await;
+            saying(address.ip(), certificates(&authority, "orders"), "200 OK", report(phase, None).to_string()).await;
             let error = asker(&authority).open_lasting(&id, address).await.unwrap_err();
             assert!(matches!(error, NoPeer::NotRunning(_)), "{error}");
         }
-        for (last, phase, lasts) in [(10, "Stopping", false), (11, "Running", true)] {
+        for (last, phase, at_home, why) in [
+            (10, "Stopping", Some(&id), Some("does not run, or is about to stop itself, by its agent's word")),
+            (11, "Running", None, None),
+            (12, "Running", Some(&id), None),
+            (13, "Running", Some(&other), Some("another member answers at")),
+        ] {
             let address = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
-            saying(address.ip(), certificates(&authority, "orders"), "200 OK", report(phase).to_string()).await;
-            assert_eq!(asker(&authority).lasts(address).await.is_ok(), lasts, "{phase}");
+            saying(address.ip(), certificates(&authority, "orders"), "200 OK", report(phase, at_home).to_string())
+                .await;
+            let told = asker(&authority).lasts(&id, address).await.map_err(|error| error.to_string());
+            let is_so = match (&told, why) {
+                (Err(told), Some(why)) => told.contains(why),
+                (Ok(()), None) => true,
+                (Ok(()), Some(_)) | (Err(_), None) => false,
+            };
+            assert!(is_so, "{phase}, {at_home:?}: {told:?}");
         }
     }
 

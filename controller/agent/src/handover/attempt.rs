@@ -105,9 +105,7 @@ pub(super) async fn attempt(
         let silent = |why: String| Attempt::Silent { why };
         let mut replica =
             asker.open_lasting(&heir.id, heir.address).await.map_err(|error| silent(error.to_string()))?;
-        if limits.asks_disk {
-            await_disk(&mut replica, local.logs_writes(), limits.waits).await?;
-        }
+        on_disk(await_disk(&mut replica, local.logs_writes(), limits.waits).await, limits.needs_disk)?;
         // The last thing before the order: a move may have begun meanwhile.
         let marks = await_moves(own, limits.waits).await.map_err(|error| Attempt::Deaf { why: error.to_string() })?;
         Ok::<_, Attempt>((replica, marks))
@@ -215,6 +213,15 @@ pub(super) async fn mark_late(asker: &Asker, heir: &Heir, marks: &[Command]) {
     match asker.open(&heir.id, heir.address).await {
         Ok(mut connection) => mark(&mut connection, &heir.id, &mut marks.to_vec()).await,
         Err(error) => tracing::warn!(id = %heir.id, %error, "half-moved slots could not be marked at the new primary"),
+    }
+}
+
+/// Whether the wait for a replica's disk lets it be ordered: where the disk here ends with the pod, a replica with an older one is all there will
+/// be. Pure.
+pub(super) fn on_disk(waited: Result<(), Attempt>, needs_disk: bool) -> Result<(), Attempt> {
+    match waited {
+        Err(Attempt::Behind { .. }) if !needs_disk => Ok(()),
+        waited => waited,
     }
 }
 

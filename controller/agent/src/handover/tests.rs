@@ -5,7 +5,7 @@ use types::cluster::SavePoint;
 use resp::info::ReplicaLine;
 
 use super::{
-    attempt::{last_marks, marks},
+    attempt::{last_marks, marks, on_disk},
     *,
 };
 
@@ -188,11 +188,32 @@ fn who_can_save_nothing_waits_for_a_copy_as_long_as_it_may() {
     let began = Instant::now();
     let limits = |saving: Option<u64>, stays| {
         let limits = Limits::new(began, began + Duration::from_secs(60), saving.map(Duration::from_secs), stays);
-        ([limits.waits, limits.copies, limits.orders].map(|limit| (limit - began).as_secs()), limits.asks_disk)
+        ([limits.waits, limits.copies, limits.orders].map(|limit| (limit - began).as_secs()), limits.needs_disk)
     };
     // A container that ends alone finds what it has saved: the time for that stays.
     assert_eq!([limits(Some(5), false), limits(None, false)], [([15, 35, 35], false), ([15, 50, 50], false)]);
     assert_eq!([limits(Some(5), true), limits(None, true)], [([15, 10, 35], true), ([15, 15, 50], true)]);
+}
+
+/// Measured before, on a machine that stood still: the first attempt broke off, the second found no votes, and most of the grace period was left.
+#[test]
+fn an_attempt_that_the_own_redis_broke_off_is_none_of_the_two() {
+    let id = crate::identity::tests::id(7);
+    let tried = |ends: &[Attempt]| is_tried_enough(&ends.iter().map(|end| tried(&id, end.clone())).collect::<Vec<_>>());
+    let (deaf, expired) = (Attempt::Deaf { why: "closed".to_owned() }, Attempt::Expired);
+    assert!(!tried(&[deaf.clone(), deaf.clone(), deaf.clone()]));
+    assert!(!tried(&[deaf.clone(), expired.clone()]));
+    assert!(tried(&[expired.clone(), deaf, expired]));
+}
+
+/// Before, it was not waited for at all where the disk here ends with the pod: a crash of the heir's container would have loaded the older file.
+#[test]
+fn an_heir_with_an_older_disk_is_ordered_only_where_the_own_one_ends() {
+    let behind = || Err(Attempt::Behind { why: "its append-only file is being written anew" });
+    let silent = || Err(Attempt::Silent { why: "closed".to_owned() });
+    assert_eq!([true, false].map(|needs_disk| on_disk(behind(), needs_disk)), [behind(), Ok(())]);
+    assert_eq!([true, false].map(|needs_disk| on_disk(silent(), needs_disk)), [silent(), silent()]);
+    assert_eq!([true, false].map(|needs_disk| on_disk(Ok(()), needs_disk)), [Ok(()), Ok(())]);
 }
 
 #[test]
