@@ -67,10 +67,11 @@ async fn a_killed_primary_comes_back_as_a_replica_and_nothing_is_lost() {
     let mut cluster = Cluster::form(7, patient(), 3, 1).await;
     let keys = write(&cluster, "a", 300).await;
     let id = cluster.pods[0].id().await;
-    cluster.pods[0].kill_redis();
-    assert_eq!(cluster.pods[0].ended().await, Some(2), "the agent ends with its Redis");
-    cluster.pods[0].start();
-    eventually("the member is a replica", async || cluster.pods[0].is_replica().await).await;
+    let killed = async |pod: &mut Pod| {
+        pod.kill_redis();
+        assert_eq!(pod.ended().await, Some(2), "the agent ends with its Redis");
+    };
+    cluster.until_replaced(0, killed).await;
     // How fast is what `make bench` measures (`failover`).
     let log = cluster.pods[0].log();
     assert!(log.contains("asking a replica to take over: this process is dead"), "{log}");
@@ -218,7 +219,7 @@ async fn a_replica_that_its_primary_left_behind_is_not_elected_and_the_primary_c
 #[tokio::test]
 async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
     let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
-    let mut cluster = Cluster::form(32, always, 3, 1).await;
+    let mut cluster = Cluster::unhurried(32, always).formed(3, 1).await;
     let (mut primary, mut heir) = (cluster.pods[0].operator().await, cluster.pods[3].operator().await);
     let mut keys = write_to_first_shard(&cluster, "a", 20).await;
     // What it missed is more than its primary keeps for it: a full synchronisation, after which its file is written anew, slowly.
@@ -237,6 +238,7 @@ async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
     .await;
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended().await, Some(0));
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
     // Both processes of the shard are gone, the heir's at once.
     cluster.pods[3].kill_redis();
     assert_eq!(cluster.pods[3].ended().await, Some(2));

@@ -5,13 +5,6 @@ use types::{agent::AgentConfig, cluster::AppendOnly};
 
 use crate::harness::{Cluster, Pod, eventually, fill, patient};
 
-/// Pods that are given long, so that what is waited for comes in time on any machine.
-fn unhurried(net: u8, config: AgentConfig) -> Cluster {
-    let mut cluster = Cluster::new(net, config);
-    cluster.grace_seconds = 600;
-    cluster
-}
-
 fn signal_redis(pod: &Pod, signal: Signal) {
     kill_process(Pid::from_raw(pod.redis_pid().unwrap()).unwrap(), signal).unwrap();
 }
@@ -20,7 +13,7 @@ fn signal_redis(pod: &Pod, signal: Signal) {
 #[tokio::test]
 async fn a_copy_that_is_under_way_at_a_stop_takes_over_once_it_is_whole() {
     let volatile = AgentConfig { append_only: AppendOnly::Off, ..patient() };
-    let mut cluster = unhurried(61, volatile).formed(1, 1).await;
+    let mut cluster = Cluster::unhurried(61, volatile).formed(1, 1).await;
     fill(&cluster.pods[0], "k", 100, b"v").await;
     let mut primary = cluster.pods[0].operator().await;
     // Ten milliseconds for each key.
@@ -49,7 +42,7 @@ async fn a_copy_that_is_under_way_at_a_stop_takes_over_once_it_is_whole() {
 /// Those who vote stand still while the first order counts.
 #[tokio::test]
 async fn an_order_that_comes_to_nothing_is_followed_by_another_one() {
-    let mut cluster = unhurried(62, patient()).formed(3, 1).await;
+    let mut cluster = Cluster::unhurried(62, patient()).formed(3, 1).await;
     for voter in [1, 2] {
         signal_redis(&cluster.pods[voter], Signal::STOP);
     }

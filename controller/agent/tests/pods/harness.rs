@@ -102,6 +102,11 @@ impl Cluster {
         Self { pods: Vec::new(), config, grace_seconds: 30, authority, net, dir }
     }
 
+    /// The same, and its pods are given long to end: what is waited for comes in time on any machine.
+    pub(crate) fn unhurried(net: u8, config: AgentConfig) -> Self {
+        Self { grace_seconds: 600, ..Self::new(net, config) }
+    }
+
     pub(crate) fn certificate(&self, common_name: &str) -> Issued {
         self.authority.issue(&leaf(common_name)).unwrap()
     }
@@ -201,6 +206,23 @@ impl Cluster {
             views.len() == 1
         })
         .await;
+    }
+
+    /// Ends a primary, or its agent, and starts it again, until a replica has its place: where the machine stands still for longer than an agent
+    /// waits, nobody takes over in time, and it comes back as it was.
+    pub(crate) async fn until_replaced(&mut self, pod: usize, end: impl AsyncFn(&mut Pod)) {
+        let began = Instant::now();
+        loop {
+            let former = self.pods[pod].redis_pid();
+            end(&mut self.pods[pod]).await;
+            self.pods[pod].start();
+            eventually("a new redis-server runs", async || self.pods[pod].redis_pid() != former).await;
+            if self.pods[pod].is_replica().await {
+                return;
+            }
+            self.wait_ready().await;
+            assert!(began.elapsed() < hung::change(), "nobody takes over from {}", self.pods[pod].ip);
+        }
     }
 
     pub(crate) fn client(&self) -> ClusterClient {

@@ -40,7 +40,7 @@ async fn counts_as_failed(cluster: &Cluster) -> bool {
 /// Measured before: it got the right in the first look after its copy was whole, a moment before an election.
 #[tokio::test]
 async fn a_copy_whole_only_once_its_primary_counts_as_failed_is_not_elected() {
-    let cluster = Cluster::form(66, types::agent::AgentConfig { node_timeout_millis: 2000, ..config() }, 3, 1).await;
+    let cluster = Cluster::form(66, config(), 3, 1).await;
     let [primary, replica] = [&cluster.pods[0], &cluster.pods[3]];
     let data = detour(&cluster).await;
     let buses = [bus_detour(primary).await, bus_detour(replica).await];

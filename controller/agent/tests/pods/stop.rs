@@ -13,7 +13,7 @@ use resp::{NodeId, Outcome};
 use rustix::process::Signal;
 use types::cluster::AppendOnly;
 
-use crate::harness::{Cluster, config, eventually, fill, patient};
+use crate::harness::{Cluster, Pod, config, eventually, fill, patient};
 
 /// Writes until told to stop.
 struct Writer {
@@ -74,7 +74,7 @@ async fn assert_all(cluster: &Cluster, acked: &[String]) {
 #[tokio::test]
 async fn a_stopped_primary_hands_over_first_and_a_writer_loses_nothing() {
     let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..patient() };
-    let mut cluster = Cluster::form(12, volatile, 3, 1).await;
+    let mut cluster = Cluster::unhurried(12, volatile).formed(3, 1).await;
     let writer = Writer::start(&cluster);
     writer.progress(100).await;
     for primary in 0..3 {
@@ -97,19 +97,17 @@ async fn a_stopped_primary_hands_over_first_and_a_writer_loses_nothing() {
 
 #[tokio::test]
 async fn a_killed_agents_redis_is_handed_over_from_and_taken_down_by_the_next_agent() {
-    let mut cluster = Cluster::form(13, config(), 3, 1).await;
+    let mut cluster = Cluster::unhurried(13, config()).formed(3, 1).await;
     let writer = Writer::start(&cluster);
     writer.progress(100).await;
     let left = cluster.pods[0].redis_pid().unwrap();
-    cluster.pods[0].signal(Signal::KILL);
-    assert_eq!(cluster.pods[0].ended().await, None);
-    writer.progress(100).await;
-    assert!(!cluster.pods[0].is_replica().await, "it goes on alone");
-    cluster.pods[0].start();
-    eventually("a new redis-server is a replica", async || {
-        cluster.pods[0].redis_pid() != Some(left) && cluster.pods[0].is_replica().await
-    })
-    .await;
+    let agent_killed = async |pod: &mut Pod| {
+        pod.signal(Signal::KILL);
+        assert_eq!(pod.ended().await, None);
+        writer.progress(100).await;
+        assert!(!pod.is_replica().await, "it goes on alone");
+    };
+    cluster.until_replaced(0, agent_killed).await;
     assert!(!std::path::Path::new(&format!("/proc/{left}/cwd")).exists());
     writer.progress(100).await;
     let acked = writer.stop().await;
@@ -181,7 +179,7 @@ async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
 
 /// A cluster of three shards with a slot of pod 0 half moved to pod 1.
 async fn half_moved(net: u8) -> (Cluster, [NodeId; 2]) {
-    let cluster = Cluster::form(net, patient(), 3, 1).await;
+    let cluster = Cluster::unhurried(net, patient()).formed(3, 1).await;
     let ids = [cluster.pods[0].id().await, cluster.pods[1].id().await];
     let [mut from, mut to] = [cluster.pods[0].operator().await, cluster.pods[1].operator().await];
     to.call(&["CLUSTER", "SETSLOT", "7", "IMPORTING", ids[0].as_str()]).await.unwrap();
@@ -189,7 +187,7 @@ async fn half_moved(net: u8) -> (Cluster, [NodeId; 2]) {
     (cluster, ids)
 }
 
-async fn migrating(pod: &crate::harness::Pod) -> Vec<(u16, NodeId)> {
+async fn migrating(pod: &Pod) -> Vec<(u16, NodeId)> {
     let table = pod.operator().await.cluster_nodes().await.unwrap();
     table.into_iter().filter(|node| node.flags.myself).flat_map(|node| node.migrating).collect()
 }
