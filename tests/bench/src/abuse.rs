@@ -12,7 +12,7 @@ use tests::standalone::Standalone;
 use crate::{
     api::{COLLECTION, target},
     http::{self, Connection, Target},
-    report::{Line, Report, median, percentile},
+    report::{Better, Pairs, Report, percentile},
 };
 
 /// How long a turn lasts, and how many turns there are of each kind.
@@ -31,10 +31,18 @@ pub(crate) async fn run(report: &mut Report) -> Result<()> {
         attack.abort();
         abused.push(turn?);
     }
-    for (name, share) in [("p50", 0.5), ("p99", 0.99), ("longest", 1.0)] {
-        report.add(line(name, &figures(&mut abused, share), &figures(&mut quiet, share)))?;
-    }
-    Ok(())
+    let mut pairs = |name: &str, share| Pairs {
+        name: format!("others' reads while streams are opened and reset, {name}"),
+        ours: figures(&mut abused, share),
+        reference: figures(&mut quiet, share),
+        against: "the same in quiet".to_owned(),
+        unit: "ms".to_owned(),
+        better: Better::Less,
+        bar: "all ≤ 2000 ms".to_owned(),
+    };
+    report.show(pairs("p50", 0.5))?;
+    report.show(pairs("p99", 0.99))?;
+    report.compare(pairs("longest", 1.0), |waits, _| percentile(&mut waits.to_vec(), 1.0) <= 2000.0)
 }
 
 /// What others waited in milliseconds, of each turn.
@@ -71,23 +79,4 @@ async fn abandon(mut connection: Connection) {
 
 fn figures(turns: &mut [Vec<f64>], share: f64) -> Vec<f64> {
     turns.iter_mut().map(|millis| percentile(millis, share)).collect()
-}
-
-fn line(name: &str, abused: &[f64], quiet: &[f64]) -> Line {
-    let (mut ours, mut theirs) = (abused.to_vec(), quiet.to_vec());
-    let (middle, reference) = (median(&mut ours), median(&mut theirs));
-    let (least, most) = (percentile(&mut ours, 0.0), percentile(&mut ours, 1.0));
-    let longest = name == "longest";
-    Line {
-        name: format!(
-            "others' reads while streams are opened and reset, {name} ({least:.1} to {most:.1} in {PAIRS} turns)"
-        ),
-        ours: middle,
-        reference,
-        against: "the same in quiet".to_owned(),
-        unit: "ms".to_owned(),
-        ratio: reference / middle,
-        bar: if longest { "≤ 2000 ms" } else { "-" }.to_owned(),
-        met: longest.then_some(most <= 2000.0),
-    }
 }

@@ -27,7 +27,7 @@ use types::names;
 use crate::{
     http::{self, Target},
     redis::{self, Nodes},
-    report::{Line, Report, median},
+    report::{Better, Pairs, Report},
 };
 
 /// Keys of the measured member.
@@ -60,25 +60,17 @@ pub(crate) async fn run(report: &mut Report, quick: bool) -> Result<()> {
         theirs.push(redis_cli(address, &folder.join("theirs.rdb")).await?);
         whole.push(worker(&pki, pod, &folder).await?);
     }
-    let (ours, theirs, whole) = (median(&mut ours), median(&mut theirs), median(&mut whole));
-    let against = "redis-cli --rdb, defaults".to_owned();
-    let line = |name: String, ours: f64| Line {
+    let line = |name: String, ours: Vec<f64>| Pairs {
         name,
         ours,
-        reference: theirs,
-        against: against.clone(),
+        reference: theirs.clone(),
+        against: "redis-cli --rdb, defaults".to_owned(),
         unit: "MB/s".to_owned(),
-        ratio: ours / theirs,
-        bar: "-".to_owned(),
-        met: None,
-    };
-    let bar = Line {
+        better: Better::More,
         bar: "≥ 4 x".to_owned(),
-        met: Some(ours / theirs >= 4.0),
-        ..line(format!("backup stream of {keys} values of {VALUE} B"), ours)
     };
-    report.add(bar)?;
-    report.add(line("the same by the backup worker: synced, read back, checked".to_owned(), whole))
+    report.compare(line(format!("backup stream of {keys} values of {VALUE} B"), ours), |_, ratio| ratio >= 4.0)?;
+    report.show(line("the same by the backup worker: synced, read back, checked".to_owned(), whole))
 }
 
 /// Reads the stream of the agent into a file, with the worker's own hands; MB/s.

@@ -10,7 +10,7 @@ use tests::fleet::{Fleet, OPERATOR};
 
 use crate::{
     redis::{self, Nodes},
-    report::{Pairs, Report, median},
+    report::{Better, Pairs, Report, median},
 };
 
 /// Creations of each kind, in turns.
@@ -36,6 +36,7 @@ pub(crate) async fn run(report: &mut Report) -> Result<()> {
         reference: theirs,
         against: "redis-cli --cluster create".to_owned(),
         unit: "s".to_owned(),
+        better: Better::Less,
         bar: "≥ 8 x, ≤ 0.8 s".to_owned(),
     };
     report.compare(pairs, |ours, ratio| ratio >= 8.0 && median(&mut ours.to_vec()) <= 0.8)

@@ -15,7 +15,7 @@ use tests::{fixture::Fixture, oracle, standalone::Standalone};
 use crate::{
     prober::{Cut, Prober},
     redis::Nodes,
-    report::{Pairs, Report, percentile},
+    report::{Better, Pairs, Report, percentile},
 };
 
 /// Failovers of each side, of each shard in turn: a shard rests after each.
@@ -48,6 +48,7 @@ async fn planned(report: &mut Report, ours: &Ours, theirs: &mut Theirs) -> Resul
         reference: by_hand,
         against: "CLUSTER FAILOVER by hand".to_owned(),
         unit: "ms".to_owned(),
+        better: Better::Less,
         bar: "all ≤ 50 ms".to_owned(),
     };
     report.compare(pairs, |gaps, _| percentile(&mut gaps.to_vec(), 1.0) <= 50.0)
@@ -66,6 +67,7 @@ async fn crashes(report: &mut Report, ours: &Ours, theirs: &mut Theirs) -> Resul
         reference: alone,
         against: "Redis by itself".to_owned(),
         unit: "ms".to_owned(),
+        better: Better::Less,
         bar: "all ≤ 5 s, faster".to_owned(),
     };
     report.compare(pairs, |gaps, ratio| percentile(&mut gaps.to_vec(), 1.0) <= 5_000.0 && ratio > 1.0)

@@ -11,7 +11,7 @@ use plan::{
     Waiting,
 };
 
-use crate::report::{Pairs, Report, median};
+use crate::report::{Better, Pairs, Report, median};
 
 /// Shards of one primary and one replica: 1,000 members, as many as a RedisCluster may have.
 const SHARDS: u16 = 500;
@@ -33,6 +33,7 @@ pub(crate) fn run(report: &mut Report) -> Result<()> {
         reference,
         against: "a walk over the same tables".to_owned(),
         unit: "ms".to_owned(),
+        better: Better::Less,
         bar: format!("at most {WALKS_MOST} walks, < {ROUNDS_MOST} rounds"),
     };
     report.compare(pairs, |_, ratio| ratio * WALKS_MOST >= 1.0 && rounds < ROUNDS_MOST)

@@ -23,7 +23,7 @@ use crate::{
     api::{self, COLLECTION, name},
     http::{self, Connection, Rate, Target},
     machine,
-    report::{Line, Report, median, percentile},
+    report::{Better, Line, Report, median, percentile},
 };
 
 /// Objects present: as many as the WatchList of the issue.
@@ -122,16 +122,9 @@ struct Both<'a> {
     theirs: &'a Server,
 }
 
-/// What is better: more of it, or less.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Better {
-    More,
-    Less,
-}
-
 /// A line of ours beside theirs; `bar` is the least ratio.
 fn line(name: &str, unit: &str, (ours, theirs): (f64, f64), better: Better, bar: Option<f64>) -> Line {
-    let ratio = if better == Better::More { ours / theirs } else { theirs / ours };
+    let ratio = better.ratio(ours, theirs);
     Line {
         name: name.to_owned(),
         ours,

@@ -86,8 +86,8 @@ async fn main() -> ExitCode {
     match result {
         Ok(0) => ExitCode::SUCCESS,
         Ok(missed) => {
-            println!("bars missed: {missed}");
-            ExitCode::SUCCESS
+            eprintln!("bench: {missed} bars are missed");
+            ExitCode::FAILURE
         }
         Err(error) => {
             eprintln!("bench: {error:#}");

@@ -12,7 +12,7 @@ use crate::{
     failover::keys_of,
     prober::{Cut, Prober},
     redis::Nodes,
-    report::{Pairs, Report, percentile},
+    report::{Better, Pairs, Report, percentile},
 };
 
 /// How often each is done.
@@ -47,6 +47,7 @@ fn gaps(name: &str, ours: Vec<f64>) -> Pairs {
         reference: vec![GAP],
         against: "bound".to_owned(),
         unit: "ms".to_owned(),
+        better: Better::Less,
         bar: "all ≤ 1 s".to_owned(),
     }
 }
@@ -106,6 +107,7 @@ async fn stops(report: &mut Report, fixture: &mut Fixture) -> Result<()> {
         reference: theirs,
         against: "SIGTERM to six redis-servers".to_owned(),
         unit: "s".to_owned(),
+        better: Better::Less,
         bar: "all ≤ 25 s".to_owned(),
     };
     report.compare(pairs, |ours, _| percentile(&mut ours.to_vec(), 1.0) <= STOP)

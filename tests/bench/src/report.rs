@@ -46,7 +46,24 @@ impl Spread {
     }
 }
 
-/// The same thing done by us and by the reference in turns, several times: less is better.
+/// Which of two figures is the better one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Better {
+    Less,
+    More,
+}
+
+impl Better {
+    /// How many times better ours is.
+    pub(crate) fn ratio(self, ours: f64, theirs: f64) -> f64 {
+        match self {
+            Self::Less => theirs / ours,
+            Self::More => ours / theirs,
+        }
+    }
+}
+
+/// The same thing done by us and by the reference in turns, several times.
 pub(crate) struct Pairs {
     /// What was measured.
     pub name: String,
@@ -58,6 +75,8 @@ pub(crate) struct Pairs {
     pub against: String,
     /// Unit of all figures.
     pub unit: String,
+    /// Which figures are the better ones.
+    pub better: Better,
     /// The bar, as a sentence.
     pub bar: String,
 }
@@ -88,12 +107,21 @@ impl Report {
     /// Adds what was measured in turns: the medians, and how far the figures lie apart. `met` is asked with our figures and the
     /// ratio of the medians.
     pub(crate) fn compare(&mut self, pairs: Pairs, met: impl FnOnce(&[f64], f64) -> bool) -> Result<()> {
-        let Pairs { name, mut ours, mut reference, against, unit, bar } = pairs;
+        self.turns(pairs, |ours, ratio| Some(met(ours, ratio)))
+    }
+
+    /// The same where there is no bar.
+    pub(crate) fn show(&mut self, pairs: Pairs) -> Result<()> {
+        self.turns(Pairs { bar: "-".to_owned(), ..pairs }, |_, _| None)
+    }
+
+    fn turns(&mut self, pairs: Pairs, met: impl FnOnce(&[f64], f64) -> Option<bool>) -> Result<()> {
+        let Pairs { name, mut ours, mut reference, against, unit, better, bar } = pairs;
         let spread = [Spread::of(&ours), Spread::of(&reference)];
         let (middle, theirs) = (median(&mut ours), median(&mut reference));
-        let ratio = theirs / middle;
+        let ratio = better.ratio(middle, theirs);
         let name = format!("{name}, median ({}; reference {})", spread[0].text(), spread[1].text());
-        let met = Some(met(&ours, ratio));
+        let met = met(&ours, ratio);
         let line = Line { name, ours: middle, reference: theirs, against, unit, ratio, bar, met };
         self.tell(line, Some(spread))
     }

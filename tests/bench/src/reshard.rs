@@ -24,7 +24,7 @@ use types::engine::Engine;
 
 use crate::{
     redis::{self, Nodes},
-    report::{Line, Report, median, percentile},
+    report::{Better, Line, Pairs, Report, median, percentile},
 };
 
 /// Slots of one move.
@@ -73,19 +73,18 @@ async fn pairs(report: &mut Report, net: u8, load: Load) -> Result<()> {
         probes.extend(millis);
         refused.extend(errors);
     }
-    let (ours, theirs, probed) = (median(&mut ours), median(&mut theirs), median(&mut probed));
     let Load { bytes, keys_per_slot } = load;
-    let bar = keys_per_slot == DENSE;
-    report.add(Line {
+    let pairs = Pairs {
         name: format!("move {SLOTS} slots of {keys_per_slot} values of {bytes} B"),
         ours,
         reference: theirs,
         against: "redis-cli reshard, defaults".to_owned(),
         unit: "keys/s".to_owned(),
-        ratio: ours / theirs,
-        bar: if bar { "≥ 4.5 x" } else { "-" }.to_owned(),
-        met: bar.then_some(ours / theirs >= 4.5),
-    })?;
+        better: Better::More,
+        bar: "≥ 4.5 x".to_owned(),
+    };
+    if keys_per_slot == DENSE { report.compare(pairs, |_, ratio| ratio >= 4.5) } else { report.show(pairs) }?;
+    let probed = median(&mut probed);
     let p99 = percentile(&mut probes, 0.99);
     report.add(Line {
         name: format!(
