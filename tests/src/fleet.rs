@@ -20,16 +20,16 @@ use controller::api::Kubernetes;
 use controller::build::build;
 use controller::cache::Caches;
 use controller::credentials::{Issuer, SystemIssuer};
-use controller::execute::migrate::Bucket;
-use controller::execute::{Executed, World, execute, settle};
+use controller::execute::migrate::{self, Bucket};
+use controller::execute::{Done, Error, Executed, World, execute, settle};
 use controller::gather::Gathered;
 use controller::lease::Guard;
 use controller::probe::agent::Agents;
 use controller::probe::{Container, Memory, Place, Probed, Question, probe};
-use controller::redis::Access;
+use controller::redis::{self, Access};
 use controller::resolve::{self, Resolved, resolve};
 use plan::{Desired, Limits, NodeId, Plan, Pod, Seen};
-use resp::{ClusterClient, Connection, Credentials, Options};
+use resp::{ClusterClient, Connection, Credentials, Options, Role};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use tokio::process::{Child, Command};
@@ -365,6 +365,51 @@ impl Fleet {
         executed
     }
 
+    /// Carries out a plan that was made of this look, again where the wire failed, as the controller does in its next round: on a
+    /// machine that stands still the product gives a node up. What was refused is not tried again.
+    ///
+    /// # Errors
+    /// Why it was refused.
+    pub async fn carry_out(&mut self, plan: &Plan, probed: &Probed) -> Result<Done, String> {
+        let places = self.places();
+        self.carry_out_at(&places, plan, probed).await
+    }
+
+    /// As [`Fleet::carry_out`], with the pods that were there when the look was made.
+    ///
+    /// # Errors
+    /// Why it was refused.
+    pub async fn carry_out_at(
+        &mut self,
+        places: &BTreeMap<Pod, Place>,
+        plan: &Plan,
+        probed: &Probed,
+    ) -> Result<Done, String> {
+        let begun = Instant::now();
+        loop {
+            let mut executed = self.execute_at(places, plan, probed).await;
+            match executed.failed.first() {
+                None => return Ok(executed.done.remove(0).1),
+                Some((_, error)) if is_broken_off(error) => assert!(begun.elapsed() < hung::change(), "{error}"),
+                Some((_, error)) => return Err(error.to_string()),
+            }
+        }
+    }
+
+    /// Carries out a plan that gives this member a role, until it has it: those who vote may stand still meanwhile.
+    pub async fn promote(&mut self, plan: &Plan, probed: &Probed, heir: Pod) {
+        let (begun, mut again) = (Instant::now(), false);
+        loop {
+            let executed = self.execute(plan, probed).await;
+            let Some((_, error)) = executed.failed.first() else { return };
+            again |= is_broken_off(error) || error.to_string().contains(" was asked to take over and has not within ");
+            if again && matches!(self.servers[&heir].operator().await.role().await, Ok(Role::Primary { .. })) {
+                return;
+            }
+            assert!(again && begun.elapsed() < hung::change(), "{error}");
+        }
+    }
+
     /// Rounds until the planner is satisfied.
     pub async fn until_satisfied(&mut self, desired: &Desired) {
         let begun = Instant::now();
@@ -390,6 +435,20 @@ impl Fleet {
         let credentials = Credentials::new("default", APPLICATION);
         // Who waits less has writes without an answer where the machine stands still, and they say nothing of ours.
         ClusterClient::new(seeds, Some(credentials)).timeouts(hung::answer(), hung::change())
+    }
+}
+
+/// Whether a connection was not made, or not answered, in the time that the product gives it.
+#[must_use]
+pub fn is_of_the_wire(error: &redis::Error) -> bool {
+    use resp::Error::{Connect, Deadline, Io};
+    matches!(error, redis::Error::Redis(Connect { .. } | Deadline { .. } | Io { .. }))
+}
+
+fn is_broken_off(error: &Error) -> bool {
+    match error {
+        Error::Node(node) | Error::Migrate(migrate::Error::Node(node)) => is_of_the_wire(node),
+        Error::Refused(_) | Error::NotLeading | Error::Migrate(_) | Error::Agent(_) | Error::Api(_) => false,
     }
 }
 

@@ -17,7 +17,7 @@ use controller::resolve::Moving;
 use plan::{Pod, SlotSet};
 use resp::{ClusterClient, Outcome};
 use serde_json::json;
-use tests::fleet::{Fleet, OPERATOR, Server, node_timeout_millis};
+use tests::fleet::{Fleet, OPERATOR, Server, is_of_the_wire, node_timeout_millis};
 use tokio::task::JoinHandle;
 use types::engine::Engine;
 
@@ -154,13 +154,11 @@ fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
 /// Goes on where the wire failed, as the controller does in its next round: on a machine that stands still the product gives a node up.
 /// Nothing else is tried again. Also whether it was done at one go: what an attempt that broke off had moved, nobody counts.
 async fn moved(order: Move<'_>, guard: &Guard, bucket: &std::sync::Mutex<Bucket>) -> (Result<Moved, Error>, bool) {
-    use controller::redis::Error::Redis;
-    use resp::Error::{Connect, Deadline, Io};
     let (access, begun, mut at_one_go) = (Access::new(OPERATOR), Instant::now(), true);
     loop {
         match migrate(order, &access, guard, bucket).await {
-            Err(Error::Node(Redis(wire @ (Connect { .. } | Deadline { .. } | Io { .. })))) => {
-                assert!(begun.elapsed() < hung::change(), "{wire}");
+            Err(Error::Node(node)) if is_of_the_wire(&node) => {
+                assert!(begun.elapsed() < hung::change(), "{node}");
                 at_one_go = false;
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -277,17 +275,15 @@ impl HalfMoved {
         Self { fleet, slot, from, to: (from + 1) % 3, keys }
     }
 
-    /// Hands the role of the source over, as a look from before says, and gives what went wrong.
-    async fn hand_over(&mut self, probed: &controller::probe::Probed, how: plan::FailoverHow) -> Vec<String> {
+    /// To hand the role of the source over, as a look from before says.
+    fn hand_over(&self, probed: &controller::probe::Probed, how: plan::FailoverHow) -> plan::Plan {
         let [primary, replica] = [0, 1].map(|ordinal| Pod::new(self.from, ordinal));
         let [primary, id] = [primary, replica].map(|pod| match &probed.observed.members[&pod].seen {
             plan::Seen::Node(node) => node.id,
             other => panic!("{pod} is {other:?}"),
         });
         let step = plan::Step::Failover { replica: plan::Who { pod: replica, id }, primary, how };
-        let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
-        let executed = self.fleet.execute(&plan, probed).await;
-        executed.failed.iter().map(|(_, error)| error.to_string()).collect()
+        plan::Plan { steps: vec![step], ..plan::Plan::default() }
     }
 
     /// What the shard's second member answers of a key that has moved.
@@ -358,9 +354,9 @@ async fn no_role_moves_in_the_middle_of_a_slot_that_an_older_look_misses() {
     let mut half = HalfMoved::prepare(42).await;
     let older = half.fleet.look_at_all().await;
     half.begin().await;
-    let failed = half.hand_over(&older, plan::FailoverHow::Coordinated).await;
+    let plan = half.hand_over(&older, plan::FailoverHow::Coordinated);
     let why = format!("slot {} of {}-0 is half moved: its role moves once that is finished", half.slot, half.from);
-    assert_eq!(failed, [why]);
+    assert_eq!(half.fleet.carry_out(&plan, &older).await.map(drop), Err(why));
     half.settles_with_all_keys().await;
 }
 
@@ -376,7 +372,8 @@ async fn the_heir_of_a_dead_primary_sends_clients_to_where_keys_have_moved() {
         assert!(begun.elapsed() < hung::change(), "the link stays up");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(half.hand_over(&probed, plan::FailoverHow::Force).await, [""; 0]);
+    let plan = half.hand_over(&probed, plan::FailoverHow::Force);
+    half.fleet.promote(&plan, &probed, Pod::new(half.from, 1)).await;
     let says = half.heir_says().await;
     assert!(says.contains(&format!("ASK {}", half.slot)), "{says}");
     let source = half.from;
@@ -621,9 +618,8 @@ async fn marks_of_two_primaries_are_cleared_side_by_side() {
     }
     let probed = fleet.look_at_all().await;
     let plan = plan::Plan { steps, ..plan::Plan::default() };
-    let executed =
-        tokio::time::timeout(hung::change(), fleet.execute(&plan, &probed)).await.expect("they wait for each other");
-    assert_eq!((executed.done.len(), executed.failed.len()), (2, 0), "{:?}", executed.failed);
+    let carried_out = tokio::time::timeout(hung::change(), fleet.carry_out(&plan, &probed)).await;
+    assert_eq!(carried_out.expect("they wait for each other").map(drop), Ok(()));
     let probed = fleet.look_at_all().await;
     assert!(controller::probe::nodes(&probed.observed).all(|node| node.open.is_empty()));
 }

@@ -6,6 +6,11 @@ use crate::site::Site;
 
 const ORDERS: &str = "apiVersion: redis.kun.io/v1\nkind: RedisCluster\nmetadata:\n  name: orders\nspec:\n  shards: 3\n";
 
+/// The flag that has kubectl wait for as long as nothing hangs.
+fn waiting() -> String {
+    format!("--timeout={}s", hung::process().as_secs())
+}
+
 #[tokio::test]
 async fn a_cluster_is_applied_shown_changed_scaled_and_deleted() {
     let site = Site::start().await;
@@ -58,7 +63,7 @@ async fn a_cluster_is_applied_shown_changed_scaled_and_deleted() {
         "rediscluster.redis.kun.io/orders\n"
     );
     assert!(site.kubectl(&["describe", "rdc", "orders"]).await.unwrap().contains("Kind:         RedisCluster"));
-    let deleted = site.kubectl(&["delete", "rdc", "orders", "--timeout=20s"]).await.unwrap();
+    let deleted = site.kubectl(&["delete", "rdc", "orders", &waiting()]).await.unwrap();
     assert_eq!(deleted.lines().next(), Some("rediscluster.redis.kun.io \"orders\" deleted"));
 }
 
@@ -137,7 +142,7 @@ async fn a_scale_with_preconditions_counts_only_where_they_hold() {
     assert_eq!(site.kubectl(&shards).await.unwrap(), "5");
     let now = format!("--resource-version={}", site.kubectl(&version).await.unwrap());
     // It waits, if it is told to, until as many are there.
-    let both = ["scale", "rdc", "orders", &now, "--current-replicas=5", "--replicas=7", "--timeout=50s"];
+    let both = ["scale", "rdc", "orders", &now, "--current-replicas=5", "--replicas=7", &waiting()];
     let (scaling, _) = tokio::join!(site.kubectl(&both), async {
         while site.kubectl(&shards).await.unwrap() != "7" {}
         let patch = r#"{"status":{"replicas":7}}"#;
@@ -238,7 +243,8 @@ async fn a_wait_ends_when_the_condition_holds() {
     let site = Site::start().await;
     let file = site.write("orders.yaml", ORDERS);
     site.kubectl(&["apply", "-f", &file]).await.unwrap();
-    let arguments = ["wait", "--for=condition=Ready", "rdc/orders", "--timeout=30s"];
+    let (limit, arguments) = (waiting(), ["wait", "--for=condition=Ready", "rdc/orders"]);
+    let arguments = [&arguments[..], &[&limit]].concat();
     let waiting = site.kubectl(&arguments);
     let change = async {
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;

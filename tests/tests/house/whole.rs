@@ -25,20 +25,26 @@ fn every_test_of_the_whole_system_says_what_only_it_can_show() {
 #[test]
 fn a_test_or_a_scenario_without_a_word_is_found() {
     let text = "/// Told.\n#[tokio::test]\nasync fn told() {}\n\n#[test]\nfn silent() {}\n\nfn other() {}\n\n\
-                pub(crate) async fn scenario(installed: &Installed) {}\n";
-    assert_eq!(without_doc(text), ["fn silent() {}", "pub(crate) async fn scenario(installed: &Installed) {}"]);
+                pub(crate) async fn scenario(installed: &Installed) {}\n\n\
+                pub(crate) async fn long(\n    installed: &Installed,\n) -> Result<()> {\n}\n";
+    let silent =
+        ["fn silent() {}", "pub(crate) async fn scenario(installed: &Installed) {}", "pub(crate) async fn long("];
+    assert_eq!(without_doc(text), silent);
 }
 
 /// The first lines of tests and scenarios above which nothing is said.
 fn without_doc(text: &str) -> Vec<&str> {
     let (mut is_told, mut is_test, mut silent) = (false, false, Vec::new());
-    for line in text.lines() {
+    let lines: Vec<&str> = text.lines().collect();
+    for (number, line) in lines.iter().copied().enumerate() {
         if line.starts_with("///") {
             is_told = true;
         } else if line.starts_with("#[") {
             is_test |= line.ends_with("test]");
         } else {
-            let is_scenario = line.starts_with("pub(crate) async fn") && line.contains("(installed: &Installed)");
+            // What it is called with may stand below its name.
+            let called = [line, lines.get(number + 1).copied().unwrap_or_default().trim()].concat();
+            let is_scenario = line.starts_with("pub(crate) async fn") && called.contains("(installed: &Installed");
             if (is_test || is_scenario) && !is_told {
                 silent.push(line);
             }

@@ -26,8 +26,15 @@ use crate::{
 
 /// How long nothing is to happen.
 const REST: Duration = Duration::from_secs(20);
-/// How long a kube-apiserver may take to see that a file of its own has changed: the kernel tells it.
-const SEEN: Duration = Duration::from_secs(15);
+/// How long a kube-apiserver may take to see that a file of its own has changed, or who believes it that a ConfigMap has: the kernel and the
+/// watch tell them, nobody tells us.
+fn seen() -> Duration {
+    Duration::from_secs(15) * hung::stretch().min(STILL)
+}
+/// Who follows the ConfigMap hears of it at once.
+const MOMENT: Duration = Duration::from_secs(2);
+/// A machine that stands still does so for seconds at a time: so many times the usual are enough, and more would only be waited for.
+const STILL: u32 = 3;
 
 /// Rights that these scenarios give no occasion to use, each with the reason why KUN has it.
 const FOR_OTHER_DAYS: &[(&str, &str)] = &[
@@ -226,18 +233,18 @@ async fn front_proxy(installed: &Installed) -> Result<()> {
     let issued = next.issue(&Leaf::client("front-proxy", &[], Duration::from_secs(86_400)))?;
     fs::write(keys.join("front-proxy-ca.crt"), format!("{former}{}", next.certificate_pem()))?;
     believed(installed, |bundle| bundle.contains(next.certificate_pem().trim())).await?;
-    pass(Duration::from_secs(2)).await;
+    pass(MOMENT * hung::stretch()).await;
     fs::write(keys.join("front-proxy.key"), &issued.key_pem)?;
     fs::write(keys.join("front-proxy.crt"), &issued.certificate_pem)?;
-    pass(SEEN).await;
+    pass(seen()).await;
     fs::write(keys.join("front-proxy-ca.crt"), next.certificate_pem())?;
-    pass(SEEN).await;
+    pass(seen()).await;
     // The kube-apiserver adds to what it publishes and takes nothing away: that is its administrator's to do.
     let only = json!({"data": {"requestheader-client-ca-file": next.certificate_pem()}}).to_string();
     let map = "configmap/extension-apiserver-authentication";
     installed.kubectl.run(&["patch", map, "-n", "kube-system", "--type=merge", "-p", &only]).await?;
     believed(installed, |bundle| !bundle.contains(former.trim())).await?;
-    pass(Duration::from_secs(2)).await;
+    pass(MOMENT * hung::stretch()).await;
     Ok(())
 }
 

@@ -57,7 +57,8 @@ async fn counted_by_kubernetes(kubectl: &Kubectl, counted: &str) -> Result<()> {
     let used = |quota: &Value| quota["status"]["used"][counted] == "0";
     loop {
         kubectl.run(&["create", "quota", "few", &format!("--hard={counted}=3")]).await?;
-        let looked = kubectl.until("resourcequota", "few", Duration::from_secs(5), "counted", used).await;
+        let looked =
+            kubectl.until("resourcequota", "few", Duration::from_secs(5) * hung::stretch(), "counted", used).await;
         if looked.is_ok() || begin.elapsed() > hung::change() {
             return looked.map(drop);
         }
@@ -183,7 +184,7 @@ pub(crate) async fn six_hundred_foreign_secrets_are_not_kept(installed: &Install
     let made: Vec<String> = stream::iter((0..FOREIGN.0 / 100).map(create)).buffered(3).try_collect().await?;
     ensure!(made.iter().map(|names| names.lines().count()).sum::<usize>() == FOREIGN.0, "{made:?}");
     // Whoever follows all Secrets has them by now.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2) * hung::stretch()).await;
     let after = pods.iter().map(|pod| installed.memory(pod, "kun")).collect::<Result<Vec<_>>>()?;
     say(&format!("memory of the controllers in KiB before {before:?} and after 24 MB of foreign Secrets {after:?}"));
     for (before, after) in before.iter().zip(&after) {

@@ -178,7 +178,14 @@ async fn both_serve_the_same(installed: &Installed) -> Result<()> {
 async fn direct(installed: &Installed, address: &str, words: &[&str]) -> Result<Value> {
     let keys = installed.kubernetes.state().context("the cluster is ours")?.join("keys");
     let out = Command::new("curl")
-        .args(["--silent", "--show-error", "--fail-with-body", "--insecure", "--max-time", "10"])
+        .args([
+            "--silent",
+            "--show-error",
+            "--fail-with-body",
+            "--insecure",
+            "--max-time",
+            &hung::answer().as_secs().to_string(),
+        ])
         .arg("--cert")
         .arg(keys.join("front-proxy.crt"))
         .arg("--key")

@@ -74,7 +74,16 @@ pub(crate) async fn a_proxy_that_nobody_named_is_refused(installed: &Installed) 
     for address in [service, pod] {
         let url = format!("https://{address}/apis/redis.kun.io/v1/redisclusters");
         let out = tokio::process::Command::new("curl")
-            .args(["--silent", "--insecure", "--max-time", "10", "--write-out", "%{http_code}", "--output", "-"])
+            .args([
+                "--silent",
+                "--insecure",
+                "--max-time",
+                &hung::answer().as_secs().to_string(),
+                "--write-out",
+                "%{http_code}",
+                "--output",
+                "-",
+            ])
             .args(["-H", "X-Remote-User: admin", "-H", "X-Remote-Group: system:masters", &url])
             .output()
             .await?;

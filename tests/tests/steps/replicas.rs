@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use controller::execute::migrate::{Bucket, End, Moved, migrate};
+use controller::execute::migrate::{Bucket, End, Moved};
 use controller::lease::Guard;
-use controller::redis::Access;
 use plan::{Pod, SlotSet};
 use resp::Outcome;
-use tests::fleet::{Fleet, OPERATOR};
+use tests::fleet::Fleet;
 
-use super::{created, ends, order, slots};
+use super::{created, ends, moved, order, slots};
 
 const KEYS: usize = 3000;
 /// What a move that begins sends in its first two exchanges: the second goes while the first is being acknowledged.
@@ -46,7 +45,7 @@ impl Pair {
     async fn moves_some(&self, some: &SlotSet) -> Moved {
         let (from, to) = ends(&self.fleet).await;
         let bucket = std::sync::Mutex::new(Bucket::default());
-        migrate(order(from, to, some), &Access::new(OPERATOR), &Guard::always(), &bucket).await.unwrap()
+        moved(order(from, to, some), &Guard::always(), &bucket).await.0.unwrap()
     }
 
     /// Keys that a member has.
@@ -62,9 +61,7 @@ impl Pair {
         let who = |shard, end: End| plan::Who { pod: Pod::new(shard, 0), id: end.id };
         let step = plan::Step::Move { from: who(0, from), to: who(1, to), slots: some.clone() };
         let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
-        let mut executed = self.fleet.execute(&plan, &probed).await;
-        assert!(executed.failed.is_empty(), "{:?}", executed.failed);
-        executed.done.remove(0).1.held
+        self.fleet.carry_out(&plan, &probed).await.unwrap().held
     }
 
     /// Moves until all of these are handed over.

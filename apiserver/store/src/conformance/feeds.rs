@@ -10,7 +10,7 @@ use crate::{Change, Error, Event, Feed, Revision, Stored};
 async fn take(feed: &mut Feed, count: usize) -> Vec<Event> {
     let mut events = Vec::new();
     while events.len() < count {
-        let batch = tokio::time::timeout(Duration::from_secs(10), feed.next()).await.expect("an event").unwrap();
+        let batch = tokio::time::timeout(hung::answer(), feed.next()).await.expect("an event").unwrap();
         assert!(batch.events.last().is_none_or(|event| event.revision <= batch.revision));
         events.extend(batch.events);
     }
