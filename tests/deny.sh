@@ -21,4 +21,5 @@ if [ ! -x "$folder/bin/cargo-deny" ]; then
     if [ -d "$folder" ] && [ ! -x "$folder/bin/cargo-deny" ]; then throw_away "$folder"; fi
     finish_partial "$folder"
 fi
+keep_used "$cache" "$folder"
 "$folder/bin/cargo-deny" --log-level error check bans licenses sources

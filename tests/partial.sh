@@ -44,3 +44,11 @@ throw_away() {
         rm -rf "$nameless"
     done
 }
+
+# keep_used CACHE FOLDER...: these are used now. What was last used a month ago is of an earlier state of the project, and goes.
+keep_used() {
+    local cache="$1" old
+    touch "${@:2}" 2>/dev/null || true
+    find "$cache" -maxdepth 1 -type d \( -name 'cluster-*' -o -name 'images-*' -o -name 'cargo-deny-*' \) -mtime +30 -print0 |
+        while read -r -d '' old; do throw_away "$old"; done
+}

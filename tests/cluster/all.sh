@@ -4,6 +4,9 @@ set -uo pipefail
 cd "$(dirname "$0")" || exit 0
 
 command -v go >/dev/null 2>&1 || exit 0
-./tools.sh </dev/null >/dev/null 2>&1
-./prepare.sh </dev/null >/dev/null 2>&1
+. ../partial.sh
+
+tools="$(./tools.sh </dev/null 2>/dev/null)"
+images="$(./prepare.sh </dev/null 2>/dev/null | tail -n 1)"
+if [ -d "$tools" ] && [ -d "$images" ]; then keep_used "$(dirname "$tools")" "$tools" "$images"; fi
 exit 0

@@ -193,6 +193,26 @@ fn a_cache_that_cannot_be_copied_says_why_in_a_line() {
     assert!(!checkout.path("target/debug/deps").exists());
 }
 
+#[test]
+fn what_nobody_has_used_for_a_month_leaves_the_cache() {
+    let checkout = Checkout::of(&["tests/partial.sh", "tests/places.sh"]);
+    for (folder, days) in
+        [("cluster-old", 40), ("images-old", 40), ("cluster-used", 40), ("images-new", 20), ("rust-old", 40)]
+    {
+        let path = checkout.path("cache").join(folder);
+        fs::create_dir_all(&path).unwrap();
+        assert!(Command::new("touch").args(["-d", &format!("{days} days ago")]).arg(&path).status().unwrap().success());
+    }
+    let script = ". tests/partial.sh; keep_used cache cache/cluster-used";
+    assert!(checkout.command("bash", &["-euc", script]).status().unwrap().success());
+    let mut left: Vec<_> = fs::read_dir(checkout.path("cache"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["cluster-used", "images-new", "rust-old"]);
+}
+
 fn is_alive(id: &str) -> bool {
     // Who has ended, and nobody has asked how, has no command line any more.
     fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
