@@ -99,17 +99,19 @@ fn faults(cluster: &RedisCluster, action: &FailoverAction) -> Vec<Cause> {
     Vec::new()
 }
 
-/// What time may mend: no replica that has everything the primary acknowledged. Force does without, and says so.
+/// What time may mend: no replica that has everything the primary acknowledged. Force does without, and says so. Where the primary was seen, a
+/// member that was not may have it, as it most often does: who carries this out looks for itself, and waits.
 fn check_synced(cluster: &RedisCluster, action: &FailoverAction) -> Result<()> {
     let members = shard(cluster, action).map(|shard| shard.members.as_slice()).unwrap_or_default();
     let is_wanted = |member: &&MemberStatus| action.candidate.as_ref().is_none_or(|name| *name == member.pod);
-    let replicas: Vec<&MemberStatus> =
-        members.iter().filter(is_wanted).filter(|member| member.role == Some(Role::Replica)).collect();
-    let usable = match action.mode {
-        FailoverMode::Coordinated => replicas.iter().filter(|member| member.state == MemberState::Online).count(),
-        FailoverMode::Force => replicas.iter().filter(|member| member.state != MemberState::Absent).count(),
+    let has_primary = members.iter().any(|member| member.role == Some(Role::Primary));
+    let is_usable = |member: &MemberStatus| match (member.role, action.mode) {
+        (Some(Role::Replica), FailoverMode::Coordinated) => member.state == MemberState::Online,
+        (Some(Role::Replica), FailoverMode::Force) => member.state != MemberState::Absent,
+        (Some(Role::Primary), FailoverMode::Coordinated | FailoverMode::Force) => false,
+        (None, FailoverMode::Coordinated | FailoverMode::Force) => has_primary && member.state == MemberState::Unknown,
     };
-    if usable > 0 {
+    if members.iter().filter(is_wanted).any(is_usable) {
         return Ok(());
     }
     let states: Vec<String> = members.iter().map(|member| format!("{} is {:?}", member.pod, member.state)).collect();
@@ -189,6 +191,21 @@ mod tests {
             checked(&parent("Syncing"), json!({"shard": 1})),
             Err("Operation cannot be fulfilled on redisclusters.redis.kun.io \"a\": shard 1 has no synced replica to promote: a-1-0 is Online, a-1-1 is Syncing".to_owned())
         );
+    }
+
+    /// Before, one look that a replica did not answer in time was taken for a shard without one.
+    #[test]
+    fn a_replica_that_was_not_seen_at_the_last_look_is_no_reason_to_refuse() {
+        let unseen = |primary: Value| {
+            let mut cluster = parent("Online");
+            let members = &mut cluster["status"]["shards"][0]["members"];
+            members[0] = primary;
+            members[1] = json!({"pod": "a-1-1", "state": "Unknown"});
+            checked(&cluster, json!({"shard": 1}))
+        };
+        assert_eq!(unseen(json!({"pod": "a-1-0", "role": "Primary", "state": "Online"})), Ok(()));
+        let refused = unseen(json!({"pod": "a-1-0", "state": "Unknown"})).unwrap_err();
+        assert!(refused.ends_with("no synced replica to promote: a-1-0 is Unknown, a-1-1 is Unknown"), "{refused}");
     }
 
     #[test]
