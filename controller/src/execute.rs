@@ -40,6 +40,9 @@ pub enum Error {
     /// A precondition does not hold (any more): nothing was sent.
     #[error("{0}")]
     Refused(String),
+    /// It was asked for, and has not come about in time.
+    #[error("{0}")]
+    Late(String),
     /// Another controller may lead by now: nothing was sent.
     #[error("this controller does not hold the lease")]
     NotLeading,
@@ -185,7 +188,7 @@ pub async fn execute(plan: &Plan, world: World<'_>, memory: &mut Memory) -> Exec
         // Unordered in time, ordered in the result.
         let results: Vec<_> = futures::stream::iter(run).buffered(AT_ONCE).collect().await;
         for (step, result) in results {
-            remember(&step, result.is_ok(), memory);
+            remember(&step, &result, memory);
             if let Some((pair, at)) = introduction(&step, world) {
                 memory.introduced(pair, at);
             }
@@ -225,16 +228,27 @@ fn introduction(step: &Step, world: World<'_>) -> Option<((plan::Pod, plan::Pod)
     }
 }
 
-/// What the next look has to know.
-fn remember(step: &Step, done: bool, memory: &mut Memory) {
-    match step {
-        Step::Failover { replica, .. } => {
-            if done {
-                memory.failover_over(replica.pod.shard);
-            } else {
-                memory.failover_asked(replica.pod.shard);
-            }
+/// Whether it is certain that a step has changed nothing.
+fn is_unsent(error: &Error) -> bool {
+    match error {
+        Error::Refused(_) | Error::NotLeading => true,
+        Error::Node(node) => {
+            matches!(node, redis::Error::Redis(resp::Error::Connect { .. }) | redis::Error::Identity { .. })
         }
+        Error::Late(_) | Error::Migrate(_) | Error::Agent(_) | Error::Api(_) => false,
+    }
+}
+
+/// What the next look has to know.
+fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
+    let done = result.is_ok();
+    match step {
+        Step::Failover { replica, .. } => match result {
+            Ok(_) => memory.failover_over(replica.pod.shard),
+            // Nobody was asked to take over, and nobody has to rest from it.
+            Err(error) if is_unsent(error) => {}
+            Err(_) => memory.failover_asked(replica.pod.shard),
+        },
         // Keys may lie where their slot is not any more.
         Step::Stabilise { .. } => memory.count_anew(),
         Step::Adopt { .. } => {

@@ -402,7 +402,7 @@ impl Fleet {
         loop {
             let executed = self.execute(plan, probed).await;
             let Some((_, error)) = executed.failed.first() else { return };
-            again |= is_broken_off(error) || error.to_string().contains(" was asked to take over and has not within ");
+            again |= is_broken_off(error) || matches!(error, Error::Late(_));
             if again && matches!(self.servers[&heir].operator().await.role().await, Ok(Role::Primary { .. })) {
                 return;
             }
@@ -448,7 +448,12 @@ pub fn is_of_the_wire(error: &redis::Error) -> bool {
 fn is_broken_off(error: &Error) -> bool {
     match error {
         Error::Node(node) | Error::Migrate(migrate::Error::Node(node)) => is_of_the_wire(node),
-        Error::Refused(_) | Error::NotLeading | Error::Migrate(_) | Error::Agent(_) | Error::Api(_) => false,
+        Error::Refused(_)
+        | Error::Late(_)
+        | Error::NotLeading
+        | Error::Migrate(_)
+        | Error::Agent(_)
+        | Error::Api(_) => false,
     }
 }
 

@@ -67,6 +67,9 @@ async fn no_role_moves_on_a_look_that_is_too_old() {
     assert_eq!(refusal(&mut fleet, &hand_over(&probed, FailoverHow::Coordinated), &probed).await, why);
     assert!(matches!(fleet.servers[&PRIMARY].operator().await.role().await, Ok(Role::Primary { .. })));
     fleet.aged = Duration::ZERO;
+    // Before, the shard had to rest from an order that nobody was given.
+    let probed = fleet.look_at_all().await;
+    assert_eq!(probed.observed.failovers_asked, std::collections::BTreeMap::new());
     fleet.promote(&hand_over(&probed, FailoverHow::Coordinated), &probed, REPLICA).await;
 }
 

@@ -161,7 +161,7 @@ pub(super) async fn failover(
         }
         if is_late {
             let limit = FAILOVER_WATCH.as_millis();
-            return Err(refused(format!("{replica} was asked to take over and has not within {limit} ms")));
+            return Err(Error::Late(format!("{replica} was asked to take over and has not within {limit} ms")));
         }
         tokio::time::sleep(FAILOVER_LOOK).await;
     }
