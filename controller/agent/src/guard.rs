@@ -18,6 +18,9 @@ use crate::{
 
 /// Pause between two looks while something is expected to change at once.
 const SOON: Duration = Duration::from_millis(100);
+/// For how long one look and the pause before it count as waiting: two rounds of questions take two seconds if all are silent. While the machine
+/// stood still nobody was heard, so no single look is [`start::PEERS_LIMIT`].
+const LOOK: Duration = Duration::from_millis(2500);
 /// Pause between two looks while held.
 const LATER: Duration = Duration::from_millis(1000);
 
@@ -35,11 +38,12 @@ pub struct Admission {
 /// # Errors
 /// When the data directory cannot be read or written.
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
-    let began = Instant::now();
+    let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
     let mut asked: Option<(resp::NodeId, Instant)> = None;
     let (mut last, mut seen) = (None, Seen::default());
     loop {
-        let facts = gather(shared, began, asked.as_ref(), seen).await?;
+        let facts = gather(shared, (waited, looked), asked.as_ref(), seen).await?;
+        (waited, looked) = (facts.waited, Instant::now());
         seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up };
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
@@ -96,7 +100,7 @@ struct Seen {
 
 async fn gather(
     shared: &Arc<Shared>,
-    began: Instant,
+    (waited, looked): (Duration, Instant),
     asked: Option<&(resp::NodeId, Instant)>,
     seen: Seen,
 ) -> Result<Facts, disk::Error> {
@@ -127,7 +131,7 @@ async fn gather(
         append_only: inputs.config.append_only != AppendOnly::Off,
         verdict,
         peers: answers.peers,
-        waited: began.elapsed(),
+        waited: waited + looked.elapsed().min(LOOK),
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };

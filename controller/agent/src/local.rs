@@ -62,7 +62,7 @@ impl Local {
     pub async fn open_as(&self, user: Credentials, deadline: Duration) -> Result<Connection, Error> {
         let mut options = Options::new(self.address).credentials(user).deadline(deadline);
         options.source = Some(self.address.ip());
-        options.connect_timeout = DEADLINE;
+        options.connect_timeout = deadline.max(DEADLINE);
         Connection::open(&options).await
     }
 
