@@ -82,6 +82,16 @@ pub enum NoPeer {
     NotRunning(SocketAddr),
 }
 
+impl NoPeer {
+    /// Whether somebody has answered: it would say the same again.
+    pub(crate) fn is_answer(&self) -> bool {
+        match self {
+            Self::Another(_) | Self::NotRunning(_) => true,
+            Self::Agent(_) | Self::Redis(_) | Self::Late(_) => false,
+        }
+    }
+}
+
 impl Asker {
     /// Asks everybody that the table names, and then those whose present address the answers reveal.
     pub async fn gather(&self, known: &[Node], me: &NodeId) -> Answers {
@@ -188,7 +198,7 @@ impl Asker {
     /// # Errors
     /// When it does not answer, refuses, or is somebody else.
     pub async fn force_failover(&self, id: &NodeId, address: SocketAddr) -> Result<(), NoPeer> {
-        let mut connection = self.open(id, address).await?;
+        let mut connection = self.open_lasting(id, address).await?;
         connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg("FORCE")).await?;
         Ok(())
     }
@@ -240,6 +250,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         offset: offset.unwrap_or_default(),
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
+        log: info.append_only_file(),
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
         current_ago: None,
         keys: info.keys(),

@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use resp::{Node, NodeId};
+use resp::{AppendOnlyFile, Node, NodeId};
 use types::{
     agent::{Beat, ReleaseHow},
     cluster::Mode,
@@ -93,6 +93,8 @@ pub struct Peer {
     pub syncing: bool,
     /// It loads its data set.
     pub loading: bool,
+    /// What a restart of it would find in its append-only file.
+    pub log: AppendOnlyFile,
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
@@ -313,11 +315,14 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
 }
 
 /// A replica that lost its link before the last write to disk lacks writes that the disk has. Where every write is on disk, one that its own
-/// agent does not let be elected lacks some of them or may do so, be it the last second's; a snapshot is compared by its age.
+/// agent does not let be elected lacks some of them or may do so, be it the last second's; and what one has in memory alone a crash of it would
+/// lose, and what lies here by then is a copy of that. A snapshot is compared by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
     let is_held_back = facts.append_only && peer.myself().is_some_and(|node| node.flags.no_failover);
+    let is_on_disk = !facts.append_only || peer.log == AppendOnlyFile::Current;
     peer.offset > 0
         && !is_held_back
+        && is_on_disk
         && peer.behind_for() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
 }
 

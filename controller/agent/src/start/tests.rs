@@ -56,6 +56,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         offset: 1000,
         syncing: false,
         loading: false,
+        log: AppendOnlyFile::Current,
         link_down_for: primary.map(|_| SECOND),
         current_ago: primary.map(|_| 2 * SECOND),
         keys: 10,
@@ -328,6 +329,21 @@ fn a_replica_that_is_not_whole_or_lags_behind_the_disk_is_never_asked() {
 
 fn hold_back(peer: &mut Peer) {
     peer.table.iter_mut().filter(|node| node.flags.myself).for_each(|me| me.flags.no_failover = true);
+}
+
+/// Before, it was asked: a crash of it a minute later left the shard with what its file had held before it got its copy, or with nothing.
+#[test]
+fn a_replica_whose_own_file_lags_is_not_asked_while_the_data_set_is_here() {
+    for log in [AppendOnlyFile::Rewriting, AppendOnlyFile::Off] {
+        let mut facts = crashed(true);
+        facts.peers.get_mut(&id(2)).unwrap().log = log;
+        facts.waited = PEERS_LIMIT;
+        let why = "no replica in sync answers, and the data set is on disk";
+        assert_eq!(decide_start(&facts), Start::AsIs { why });
+        // Where snapshots are kept its file says nothing; where nothing is left, its memory is better than that.
+        assert_eq!(decide_start(&Facts { append_only: false, ..facts.clone() }), ask(2));
+        assert_eq!(decide_start(&Facts { holds_data: false, written: None, beat: None, ..facts }), ask(2));
+    }
 }
 
 #[test]
