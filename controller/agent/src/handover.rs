@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use resp::{AppendOnlyFile, Command, Connection, Error, Info, Node, NodeId, Reply};
+use resp::{AppendOnlyFile, Command, Connection, Error, ErrorKind, ErrorReply, Info, Node, NodeId, Reply};
 use tokio::time::{Instant, sleep, timeout_at};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
@@ -46,6 +46,8 @@ const HANDING: Duration = Duration::from_secs(17);
 const SAVED_PER_SECOND: u64 = 16 << 20;
 /// How long each answer of the own Redis may take.
 const OWN_ANSWER: Duration = Duration::from_secs(2);
+/// Clients of this agent that come at a stop.
+const ROOM: u32 = 64;
 /// How often a wait for somebody else's work looks again.
 const PATIENCE_LOOK: Duration = Duration::from_millis(100);
 
@@ -71,13 +73,15 @@ pub enum Outcome {
 pub struct Limits {
     /// It waits for replicas to be in sync, for half-moved slots and for append-only files that are being written.
     waits: Instant,
+    /// It waits for the heir's append-only file: as long, but where the disk here ends with the pod not longer than [`COPIES`].
+    disks: Instant,
     /// It waits for replicas to get their copy, and until one may be ordered again. Where something has to be saved not longer than [`COPIES`].
     copies: Instant,
     /// A replica is asked, and ordered to take over. Whatever the replicas answer, and how slowly: what follows an order is over before the own
     /// Redis must be stopped, and leaves it the time to save.
     orders: Instant,
     /// A replica takes over only once its own disk is current: else what the disk here has may be better. Where that ends with the pod, it is
-    /// waited for as long, and no longer.
+    /// only waited for.
     needs_disk: bool,
 }
 
@@ -98,7 +102,15 @@ impl Limits {
             Some(_) => waits.min(COPIES),
             None => waits,
         };
-        Self { waits: began + waits, copies: began + copies, orders: began + orders, needs_disk: stays }
+        let disks = if stays { waits } else { waits.min(COPIES) };
+        let [waits, disks, copies, orders] = [waits, disks, copies, orders].map(|part| began + part);
+        Self { waits, disks, copies, orders, needs_disk: stays }
+    }
+
+    /// Until when anybody is ordered to take over.
+    #[must_use]
+    pub fn orders(&self) -> Instant {
+        self.orders
     }
 }
 
@@ -167,7 +179,7 @@ enum Sight {
 async fn look(own: &mut Connection, tried: &[Tried]) -> Result<Sight, Error> {
     let table = match own.cluster_nodes().await {
         Ok(table) => table,
-        Err(error) if error.refusal().is_some() => {
+        Err(error) if error.refusal().is_some_and(|refusal| !refusal.is_transient()) => {
             let why = "a single server has no replica that could take over".to_owned();
             return Ok(Sight::End(Outcome::Failed { why }));
         }
@@ -197,11 +209,21 @@ async fn gone(asker: &Asker, heir: &Heir, outcome: Outcome, tried: &[Tried], lim
     if matches!(outcome, Outcome::Failed { .. }) {
         return outcome;
     }
-    let lasts = match timeout_at(over, asker.lasts(&heir.id, heir.address)).await {
-        Ok(lasts) => lasts.map_err(|error| error.to_string()),
-        Err(_) => Err("its agent was not heard in time".to_owned()),
-    };
-    confirmed(outcome, &heir.id, lasts)
+    confirmed(outcome, &heir.id, lasts(asker, heir, over.min(Instant::now() + FOLLOWED)).await)
+}
+
+/// Whether it runs on, by its agent's word; one that does not answer for a moment is asked again.
+async fn lasts(asker: &Asker, heir: &Heir, until: Instant) -> Result<(), String> {
+    loop {
+        let told = timeout_at(until, asker.lasts(&heir.id, heir.address)).await;
+        match told {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(error)) if error.is_answer() => return Err(error.to_string()),
+            Ok(Err(_)) if Instant::now() < until => sleep(PATIENCE_LOOK).await,
+            Ok(Err(error)) => return Err(error.to_string()),
+            Err(_) => return Err("its agent was not heard in time".to_owned()),
+        }
+    }
 }
 
 /// How it went, after the word of the agent of the member that has the role: a link that looks up may lead to a machine that is gone. Pure.
@@ -221,9 +243,10 @@ fn late_heir(table: &[Node], tried: &[Tried]) -> Option<Outcome> {
     tried.iter().any(|tried| tried.id == to).then_some(Outcome::Done { to })
 }
 
-/// Whether no further attempt is made. One in which the own Redis did not answer says nothing of the replica: time alone limits those. Pure.
+/// Whether no further attempt is made. One in which the own Redis or the replica was silent says nothing of what another would come to: time
+/// alone limits those. Pure.
 fn is_tried_enough(tried: &[Tried]) -> bool {
-    tried.iter().filter(|tried| !matches!(tried.end, Attempt::Deaf { .. })).count() >= ATTEMPTS
+    tried.iter().filter(|tried| !matches!(tried.end, Attempt::Deaf { .. } | Attempt::Silent { .. })).count() >= ATTEMPTS
 }
 
 /// Until when replicas that are not ready are worth waiting for. Pure.
@@ -328,14 +351,55 @@ pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: Option<i64>,
 /// Sends SHUTDOWN. Success is a connection that ends without a reply.
 ///
 /// # Errors
-/// When Redis refuses (it cannot save, or its append-only file is written for the first time), or does not answer within `limit`: a
-/// large data set takes longer to be saved.
+/// When Redis refuses (it cannot save, a script runs, or its append-only file is written for the first time), or does not answer within `limit`:
+/// a large data set takes longer to be saved.
 pub async fn shut_down(local: &Local, mode: &str, limit: Duration) -> Result<(), Error> {
     let mut connection = local.open(limit).await?;
-    match connection.command(&Command::new("SHUTDOWN").arg(mode)).await {
+    match connection.command(&Command::new("SHUTDOWN").args(mode.split(' '))).await {
         Err(Error::Io { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
     }
+}
+
+/// What keeps the own Redis from answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Silence {
+    /// It answers.
+    None,
+    /// A script runs, and it refuses everything else meanwhile.
+    Script,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// Whether the own Redis answers at this moment.
+pub async fn silence(local: &Local) -> Silence {
+    match local.ask(&[Command::new("PING")]).await.as_deref() {
+        Ok([Reply::Error(words)]) if ErrorReply::parse(words).kind == ErrorKind::Busy => Silence::Script,
+        Ok(_) => Silence::None,
+        Err(_) => Silence::Unknown,
+    }
+}
+
+/// Sees to it that this agent's next connections are let in however many clients there are (`maxclients`): the one that it has is. What cannot be
+/// changed stays as it is.
+pub async fn make_room(local: &Local) {
+    let asked = local.ask(&[Command::new("CONFIG").args(["GET", "maxclients"])]).await;
+    let told = asked.ok().and_then(|replies| replies.into_iter().next());
+    let most = match told {
+        Some(Reply::Array(pair)) => pair.get(1).and_then(Reply::text).and_then(|text| text.parse::<u32>().ok()),
+        _ => None,
+    };
+    if let Some(most) = most {
+        let more = most.saturating_add(ROOM).to_string();
+        let _ = local.ask(&[Command::new("CONFIG").args(["SET", "maxclients", &more])]).await;
+    }
+}
+
+/// Whether it is in the middle of writing its append-only file: while that is the first one Redis refuses to end.
+pub async fn writes_its_log(local: &Local) -> bool {
+    let info = info(local, &["persistence"]).await;
+    info.is_ok_and(|info| info.append_only_file() == AppendOnlyFile::Rewriting)
 }
 
 /// Whether the own Redis may be a primary at this moment: one that does not answer may.

@@ -45,7 +45,6 @@ pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
-use resp::Command;
 use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -55,7 +54,7 @@ use types::agent::AgentPhase;
 
 use crate::{
     config::{Inputs, Options},
-    handover::Outcome,
+    handover::{Outcome, Silence},
     process::{Exit, Record, Running},
     shared::Shared,
 };
@@ -70,8 +69,9 @@ const SPARE: Duration = Duration::from_secs(25);
 const CHANGES: Duration = Duration::from_secs(3);
 /// After a refused SHUTDOWN, or a hand-over that Redis did not answer.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long a Redis that has not answered since is asked for a hand-over.
-const BUSY: Duration = Duration::from_secs(6);
+/// How long a Redis that has not answered since is asked for a hand-over: a machine may stand still for some seconds, and a script has run for
+/// five when Redis says so (`busy-reply-threshold`).
+const BUSY: Duration = Duration::from_secs(20);
 /// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
 const AFTER_TERM: Duration = Duration::from_secs(5);
 /// Exit code when redis-server ended by itself.
@@ -230,6 +230,7 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
 
 /// Hands over, shuts down, and leaves one data set that the next start loads.
 async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
+    handover::make_room(&shared.local).await;
     let was_replica = !handover::may_be_primary(&shared.local).await;
     let mut last = last_words(shared, process, began).await;
     // A primary that stops at the same moment may have given it its role meanwhile, or its heir is gone and it was elected again.
@@ -237,7 +238,7 @@ async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
         last = last_words(shared, process, began).await;
     }
     let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
-    end(shared, process, last.mode, last.until).await;
+    end(shared, process, &last).await;
     // What was saved at the end is newer than a log that was not written any more, which would be loaded in its place.
     let is_saved = disk::is_newly_saved(snapshot, disk::snapshot_stamp(&shared.options.data_dir));
     if last.logs == Some(false) && is_saved {
@@ -252,6 +253,8 @@ struct LastWords {
     is_elsewhere: bool,
     /// Until when it may take.
     until: Instant,
+    /// Until when it is told to again after it has refused.
+    tries: Instant,
     /// Whether it writes its append-only file, if it says so.
     logs: Option<bool>,
 }
@@ -263,7 +266,7 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     let saving =
         if handover::keeps_all(&shared.local).await { None } else { Some(handover::saving_time(&shared.local).await) };
     let limits = handover::Limits::new(began, until, saving, shared.volume_stays);
-    let outcome = hand_over(shared, process, limits, until).await;
+    let outcome = hand_over(shared, process, limits).await;
     match &outcome {
         Outcome::NotNeeded => {}
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
@@ -271,20 +274,22 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     }
     let keys = handover::keys(&shared.local).await;
     // What is nowhere else is worth every second there is.
-    let until = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
-    handover::await_own_disk(&shared.local, until).await;
+    let tries = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
+    handover::await_own_disk(&shared.local, tries).await;
     let logs = handover::logs(&shared.local).await;
-    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, logs == Some(true));
+    // One that runs a script does not say: what it said last is true still.
+    let is_logged = logs.or_else(|| shared.logs()) == Some(true);
+    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, is_logged);
     let is_elsewhere = match outcome {
         Outcome::NotNeeded | Outcome::Done { .. } => true,
         Outcome::Failed { .. } => false,
     };
-    LastWords { mode, is_elsewhere, until, logs }
+    LastWords { mode, is_elsewhere, until, tries, logs }
 }
 
 /// Sees to it that the process is gone.
-async fn end(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant) {
-    if shut_down(shared, process, mode, until).await {
+async fn end(shared: &Arc<Shared>, process: &Record, last: &LastWords) {
+    if shut_down(shared, process, last).await {
         return;
     }
     process.signal(Signal::TERM);
@@ -296,18 +301,20 @@ async fn end(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant)
     sleep(Duration::ZERO).await;
 }
 
-/// A Redis that is busy for a moment is asked again, but not when it must be stopped.
-async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits, until: Instant) -> Outcome {
+/// A Redis that is busy for a moment is asked again, but not when nobody would be ordered any more.
+async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits) -> Outcome {
     let (mut answered, mut attempts) = (Instant::now(), handover::Attempts::default());
     loop {
+        let asked = Instant::now();
         let error = match handover::hand_over(&shared.local, &shared.asker(), limits, &mut attempts).await {
             Ok(outcome) => return outcome,
             Err(error) => error,
         };
-        if shared.local.ask(&[Command::new("PING")]).await.is_ok() {
+        // What lasted longer than one may be silent has heard it meanwhile.
+        if asked.elapsed() > BUSY || handover::silence(&shared.local).await == Silence::None {
             answered = Instant::now();
         }
-        if Instant::now() >= until || answered.elapsed() >= BUSY || !process.is_alive() {
+        if Instant::now() >= limits.orders() || answered.elapsed() >= BUSY || !process.is_alive() {
             return Outcome::Failed { why: error.to_string() };
         }
         sleep(AGAIN).await;
@@ -316,23 +323,35 @@ async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Lim
 
 /// Sends SHUTDOWN until the process is gone; `false`: it hangs, or time is up. Redis refuses while it cannot save, and while its
 /// append-only file is first written: what is on disk is older than what is in memory then, and a kill would lose it.
-async fn shut_down(shared: &Arc<Shared>, process: &Record, mode: &str, until: Instant) -> bool {
+async fn shut_down(shared: &Arc<Shared>, process: &Record, last: &LastWords) -> bool {
     let told = async {
         let mut told = false;
         loop {
             // No reply is what success looks like, and it may take as long as saving takes.
-            let left = until.saturating_duration_since(Instant::now());
-            if let Err(error) = handover::shut_down(&shared.local, mode, left).await
-                && !told
-            {
-                tracing::warn!(mode, %error, "SHUTDOWN is not followed yet; it is tried again");
-                told = true;
+            let left = last.until.saturating_duration_since(Instant::now());
+            let mode = now(last.mode, handover::silence(&shared.local).await);
+            if let Err(error) = handover::shut_down(&shared.local, mode, left).await {
+                if !told {
+                    tracing::warn!(mode, %error, "SHUTDOWN is not followed yet; it is tried again");
+                    told = true;
+                }
+                if Instant::now() >= last.tries && !handover::writes_its_log(&shared.local).await {
+                    return;
+                }
             }
             sleep(AGAIN).await;
         }
     };
     tokio::select! {
-        is_gone = process.gone_or_stuck(until, STALL) => is_gone,
+        is_gone = process.gone_or_stuck(last.until, STALL) => is_gone,
         () = told => false,
+    }
+}
+
+/// How to say it while a script runs: Redis would wait for replicas that lag, and hears of none of them before the script has ended. Pure.
+fn now(mode: &'static str, silence: Silence) -> &'static str {
+    match (mode, silence) {
+        ("NOSAVE", Silence::Script) => "NOSAVE NOW",
+        (mode, Silence::None | Silence::Script | Silence::Unknown) => mode,
     }
 }

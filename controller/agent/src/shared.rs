@@ -38,6 +38,8 @@ struct Kept {
     standing: Option<Standing>,
     /// A snapshot that is to be there before append-only files go.
     awaited: Option<Awaited>,
+    /// Whether redis-server wrote its append-only file when it last said so.
+    logs: Option<bool>,
 }
 
 /// Shared by all tasks.
@@ -139,6 +141,18 @@ impl Shared {
     /// What the own Redis has of its primary.
     pub fn note_standing(&self, standing: Option<Standing>) {
         self.kept().standing = standing;
+    }
+
+    /// What redis-server says of its append-only file, if it does.
+    pub fn note_logs(&self, logs: Option<bool>) {
+        let mut kept = self.kept();
+        kept.logs = logs.or(kept.logs);
+    }
+
+    /// Whether redis-server wrote its append-only file when it last said so.
+    #[must_use]
+    pub fn logs(&self) -> Option<bool> {
+        self.kept().logs
     }
 
     /// The snapshot that append-only files wait for.

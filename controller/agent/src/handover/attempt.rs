@@ -105,7 +105,7 @@ pub(super) async fn attempt(
         let silent = |why: String| Attempt::Silent { why };
         let mut replica =
             asker.open_lasting(&heir.id, heir.address).await.map_err(|error| silent(error.to_string()))?;
-        on_disk(await_disk(&mut replica, local.logs_writes(), limits.waits).await, limits.needs_disk)?;
+        on_disk(await_disk(&mut replica, local.logs_writes(), limits.disks).await, limits.needs_disk)?;
         // The last thing before the order: a move may have begun meanwhile.
         let marks = await_moves(own, limits.waits).await.map_err(|error| Attempt::Deaf { why: error.to_string() })?;
         Ok::<_, Attempt>((replica, marks))

@@ -38,7 +38,7 @@ async fn a_primary_whose_heir_has_more_than_it_had_comes_back_as_its_replica() {
     to.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", giver.as_str()]).await.unwrap();
     from.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", former.as_str()]).await.unwrap();
     let ip = cluster.pods[0].ip.to_string();
-    let words = ["MIGRATE", &ip, "6379", "", "0", "5000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
+    let words = ["MIGRATE", &ip, "6379", "", "0", "60000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
     from.call(&words).await.unwrap();
     to.call(&["WAIT", "1", "0"]).await.unwrap();
     // Its agent is stopped as well: nobody asks the replica.

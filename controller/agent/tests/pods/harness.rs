@@ -366,13 +366,22 @@ impl Pod {
 
     /// Waits for the agent's process to end.
     pub(crate) async fn ended(&mut self) -> Option<i32> {
+        self.ended_within(hung::process()).await
+    }
+
+    /// The same where something takes half a minute.
+    pub(crate) async fn ended_slowly(&mut self) -> Option<i32> {
+        self.ended_within(hung::change()).await
+    }
+
+    async fn ended_within(&mut self, limit: Duration) -> Option<i32> {
         let mut child = self.child.take().unwrap();
         let began = Instant::now();
         loop {
             if let Some(status) = child.try_wait().unwrap() {
                 return status.code();
             }
-            if began.elapsed() > hung::process() {
+            if began.elapsed() > limit {
                 self.child = Some(child);
                 panic!("the agent of {} does not end; its log:\n{}", self.ip, self.log());
             }

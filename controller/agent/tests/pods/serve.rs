@@ -124,7 +124,7 @@ async fn the_controllers_user_moves_keys_between_members_and_cannot_read_them() 
     to.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", from_id.as_str()]).await.unwrap();
     from.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", to_id.as_str()]).await.unwrap();
     let host = cluster.pods[1].ip.to_string();
-    let words = ["MIGRATE", &host, "6379", "", "0", "5000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
+    let words = ["MIGRATE", &host, "6379", "", "0", "60000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
     assert!(from.call(&words).await.unwrap().is_ok());
     for redis in [&mut to, &mut from] {
         redis.call(&["CLUSTER", "SETSLOT", &slot, "NODE", to_id.as_str()]).await.unwrap();

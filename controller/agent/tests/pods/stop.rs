@@ -13,7 +13,7 @@ use resp::{NodeId, Outcome};
 use rustix::process::Signal;
 use types::cluster::AppendOnly;
 
-use crate::harness::{Cluster, Pod, config, eventually, fill, patient};
+use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, patient};
 
 /// Writes until told to stop.
 struct Writer {
@@ -148,14 +148,77 @@ async fn a_server_that_saves_for_longer_than_usual_is_let_finish() {
     // A millisecond for each key.
     operator.config_set("rdb-key-save-delay", "1000").await.unwrap();
     cluster.pods[pod].signal(Signal::TERM);
-    let begun = std::time::Instant::now();
-    while cluster.pods[pod].is_running() {
-        assert!(begun.elapsed() < hung::change(), "{}", cluster.pods[pod].log());
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    assert_eq!(cluster.pods[pod].ended().await, Some(0), "{}", cluster.pods[pod].log());
+    assert_eq!(cluster.pods[pod].ended_slowly().await, Some(0), "{}", cluster.pods[pod].log());
     cluster.pods[pod].start();
     assert_eq!(cluster.pods[pod].dbsize().await, 26_000);
+}
+
+/// The same of one whose data others have; before, it was killed in the middle after 30 s, and had to be sent everything anew.
+#[tokio::test]
+async fn a_replica_that_saves_for_longer_than_usual_is_let_finish() {
+    let snapshots = vec![types::cluster::SavePoint { seconds: 3600, changes: 1 }];
+    let saving = types::agent::AgentConfig { append_only: AppendOnly::Off, snapshots, ..patient() };
+    let mut cluster = Cluster::unhurried(80, saving).formed(1, 1).await;
+    fill(&cluster.pods[0], "k", 26_000, b"v").await;
+    let mut replica = cluster.pods[1].operator().await;
+    eventually("it has all", async || cluster.pods[1].dbsize().await == 26_000).await;
+    replica.config_set("rdb-key-save-delay", "1400").await.unwrap();
+    cluster.pods[1].signal(Signal::TERM);
+    assert_eq!(cluster.pods[1].ended_slowly().await, Some(0), "{}", cluster.pods[1].log());
+    assert!(cluster.pods[1].data("dump.rdb").exists());
+}
+
+/// A script on the first shard's primary that writes, and then runs for so long: Redis refuses whatever else it is asked meanwhile.
+async fn run_a_script(cluster: &Cluster, seconds: u32) {
+    let primary = &cluster.pods[0];
+    let mut other = primary.operator().await;
+    other.config_set("busy-reply-threshold", "100").await.unwrap();
+    let mut client = primary.login("default", APPLICATION).await;
+    let script = format!(
+        "redis.call('SET', KEYS[1], 'v') local till = redis.call('TIME')[1] + {seconds} \
+         while redis.call('TIME')[1] + 0 < till do end"
+    );
+    tokio::spawn(async move { client.call(&["EVAL", &script, "1", "{06S}script"]).await });
+    eventually("a script runs", async || {
+        other.call(&["PING"]).await.is_err_and(|error| error.to_string().contains("BUSY"))
+    })
+    .await;
+}
+
+/// Before, it was taken for a single server, and ended without a hand-over once the script had ended.
+#[tokio::test]
+async fn a_primary_that_runs_a_script_hands_over_after_it() {
+    let mut cluster = Cluster::unhurried(81, patient()).formed(1, 1).await;
+    run_a_script(&cluster, 8).await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
+    assert!(!cluster.pods[1].is_replica().await);
+}
+
+/// Before, it was told to save for as long as there was time, which Redis refuses then, and was killed.
+#[tokio::test]
+async fn a_script_without_an_end_keeps_no_server_from_ending_whose_file_has_all() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
+    let mut cluster = Cluster::unhurried(82, always).formed(1, 0).await;
+    fill(&cluster.pods[0], "k", 200, b"v").await;
+    run_a_script(&cluster, 100_000).await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    // What the script has done was acknowledged to nobody.
+    assert_eq!(cluster.pods[0].dbsize().await, 200);
+}
+
+/// Before, neither a replica's order nor SHUTDOWN could be sent: every connection of a stop was one too many.
+#[tokio::test]
+async fn a_primary_that_lets_nobody_in_any_more_hands_over() {
+    let mut cluster = Cluster::unhurried(83, patient()).formed(1, 1).await;
+    cluster.pods[0].operator().await.config_set("maxclients", "3").await.unwrap();
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
+    assert!(!cluster.pods[1].is_replica().await);
 }
 
 /// Redis refuses to end then (`AOF_WAIT_REWRITE`), once for each time it is told to; killed, it would lose what came after the switch.
