@@ -164,7 +164,9 @@ impl Story<'_> {
     }
 
     async fn kill_a_primary(&mut self) -> Result<Instant> {
-        let cluster = self.kubectl.get("rdc", "orders").await?;
+        // Status names none while a look went without an answer.
+        let told = |cluster: &Value| cluster["status"]["shards"][0]["primary"].is_string();
+        let cluster = self.kubectl.until("rdc", "orders", hung::change(), "naming the primary", told).await?;
         let shard = &cluster["status"]["shards"][0];
         let pod = shard["primary"].as_str().context("primary of shard 0")?.to_owned();
         let begin = self.begin(&format!("SIGKILL to the redis-server of {pod}, the primary of shard 0"));

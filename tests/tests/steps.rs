@@ -223,7 +223,7 @@ async fn a_leftover_of_an_interrupted_migrate_is_replaced_by_the_newer_copy_at_t
     operator.call(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to.id.to_string()]).await.unwrap();
     // As an interrupted MIGRATE leaves it: a copy at the target, the key still at the source.
     let (ip, port) = (to.address.ip().to_string(), to.address.port().to_string());
-    let copy = ["MIGRATE", &ip, &port, "", "0", "1000", "COPY", "AUTH2", "kun-operator", OPERATOR, "KEYS", key];
+    let copy = ["MIGRATE", &ip, &port, "", "0", "60000", "COPY", "AUTH2", "kun-operator", OPERATOR, "KEYS", key];
     operator.call(&copy).await.unwrap();
     assert!(matches!(client.set(key, "new").await, Outcome::Acked(_)));
 
@@ -299,7 +299,7 @@ impl HalfMoved {
         heir.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &from]).await.unwrap();
         source.call(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &to]).await.unwrap();
         let (ip, port) = (target.address.ip().to_string(), target.address.port().to_string());
-        let fixed = ["MIGRATE", &ip, &port, "", "0", "5000", "AUTH2", "kun-operator", OPERATOR, "KEYS"];
+        let fixed = ["MIGRATE", &ip, &port, "", "0", "60000", "AUTH2", "kun-operator", OPERATOR, "KEYS"];
         let words: Vec<&str> = fixed.into_iter().chain(self.keys.iter().step_by(2).map(String::as_str)).collect();
         source.call(&words).await.unwrap();
         // The replicas have what their primaries have.
@@ -586,7 +586,7 @@ async fn a_slot_that_one_key_keeps_half_moved_is_not_closed_and_opened_each_time
     let (number, ip, port) = (slot.to_string(), to.address.ip().to_string(), to.address.port().to_string());
     target.call(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from.id.to_string()]).await.unwrap();
     source.call(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to.id.to_string()]).await.unwrap();
-    let part = ["MIGRATE", &ip, &port, "", "0", "5000", "AUTH2", "kun-operator", OPERATOR, "KEYS", &small];
+    let part = ["MIGRATE", &ip, &port, "", "0", "60000", "AUTH2", "kun-operator", OPERATOR, "KEYS", &small];
     source.call(&part).await.unwrap();
     let (one, bucket) = (slots(slot, slot), std::sync::Mutex::new(Bucket::default()));
     let mut marks = Vec::new();

@@ -110,6 +110,8 @@ pub(super) enum How {
 
 /// A replica takes over that lacks what its primary acknowledged this long before its end at most: 3 s, and half of `nodeTimeout` (2 s).
 const BEHIND: Duration = Duration::from_secs(4);
+/// So long Redis answers writes that are in its own memory only while a sync of its file is in progress (`flushAppendOnlyFile`).
+const UNWRITTEN: Duration = Duration::from_secs(2);
 /// A primary that wakes up answers what it was sent, before it hears that it was replaced.
 const AWAKE: Duration = Duration::from_secs(2);
 
@@ -117,7 +119,15 @@ const AWAKE: Duration = Duration::from_secs(2);
 pub(super) fn excused(keeps: Keeps, hits: &[Hit], lost: &Lost) -> bool {
     let slot = key_slot(&lost.key);
     let own: Vec<&Hit> = hits.iter().filter(|hit| hit.slots.contains(&slot)).collect();
-    own.iter().any(|hit| replaced(hit, lost)) || (!keeps.outlives_a_process() && forgotten(hits, &own))
+    own.iter().any(|hit| replaced(hit, lost))
+        || (keeps == Keeps::EverySec && own.iter().any(|hit| unwritten(hit, lost)))
+        || (!keeps.outlives_a_process() && forgotten(hits, &own))
+}
+
+/// All of a shard were killed before the primary had handed the last of it to the kernel.
+fn unwritten(hit: &Hit, lost: &Lost) -> bool {
+    let is_last = lost.acked_at + UNWRITTEN * hung::stretch() >= hit.from && lost.sent_at <= hit.at;
+    hit.member == Member::All && hit.how == How::Killed && is_last
 }
 
 /// A primary was replaced by a replica that had not heard the last of it. It carried the write out between when that was sent and when the
@@ -187,6 +197,17 @@ mod tests {
             assert!(!excused(Keeps::Always, &[hit(member, how, at, &[slot])], &just), "{member:?} {how:?}");
         }
         assert!(!excused(Keeps::Always, &[hit(Member::Primary, How::Killed, at, &[slot ^ 1])], &just));
+    }
+
+    #[test]
+    fn where_files_are_synced_each_second_all_who_are_killed_may_lose_the_last_of_it() {
+        let slot = key_slot("a");
+        let at = Instant::now() + Duration::from_secs(1000);
+        let (just, long_ago) = (write(at - Duration::from_secs(1)), write(at - Duration::from_secs(900)));
+        let all = [hit(Member::All, How::Killed, at, &[slot])];
+        assert!(excused(Keeps::EverySec, &all, &just));
+        assert!(!excused(Keeps::EverySec, &all, &long_ago) && !excused(Keeps::Always, &all, &just));
+        assert!(!excused(Keeps::EverySec, &[hit(Member::Replica, How::Killed, at, &[slot])], &just));
     }
 
     /// The machine stood still between the answer of the primary and its end, and before the answer was read.

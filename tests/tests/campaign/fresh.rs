@@ -47,7 +47,7 @@ const OWN_MARKS: &[&str] = &[
     "controller-revision-hash",
 ];
 
-/// Parameters that are each server's own: where it is, whom it follows, and with what it logs in.
+/// Parameters that are each server's own: where it is, whom it follows, with what it logs in, and whether it may be elected at this moment.
 const OWN_PARAMETERS: &[&str] = &[
     "bind",
     "bind-source-addr",
@@ -57,6 +57,7 @@ const OWN_PARAMETERS: &[&str] = &[
     "unixsocket",
     "pidfile",
     "masterauth",
+    "cluster-replica-no-failover",
     "slaveof",
     "replicaof",
 ];

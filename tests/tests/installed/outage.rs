@@ -48,7 +48,8 @@ pub(crate) async fn kubernetes_away_while_a_primary_dies(installed: &Installed) 
 
 /// The pod that is primary of a shard.
 async fn primary(installed: &Installed, shard: usize) -> Result<Value> {
-    let cluster = installed.kubectl.get("rdc", "orders").await?;
+    let told = |cluster: &Value| cluster["status"]["shards"][shard]["primary"].is_string();
+    let cluster = installed.kubectl.until("rdc", "orders", hung::change(), "naming the primary", told).await?;
     let name = cluster["status"]["shards"][shard]["primary"].as_str().context("primary of the shard")?;
     installed.kubectl.get("pod", name).await
 }

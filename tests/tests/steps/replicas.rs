@@ -35,6 +35,9 @@ impl Pair {
             let mut primary = fleet.servers[&Pod::new(shard, 0)].operator().await;
             primary.call(&["WAIT", "1", "0"]).await.unwrap();
         }
+        for server in fleet.servers.values() {
+            written(&mut server.operator().await).await;
+        }
         Self { fleet, slots, keys }
     }
 
@@ -88,6 +91,18 @@ impl Pair {
         replica.call(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await.unwrap();
         assert!(matches!(replica.role().await, Ok(resp::Role::Primary { .. })));
         self.held_by(heir).await
+    }
+}
+
+/// Waits until a server's file has what its memory has: while one sync is under way Redis writes nothing, for two seconds.
+async fn written(server: &mut resp::Connection) {
+    let begun = Instant::now();
+    let is_written = |info: &resp::Info| {
+        ["aof_buffer_length", "aof_pending_bio_fsync"].iter().all(|name| info.number(name) == Some(0))
+    };
+    while !is_written(&server.info(&["persistence"]).await.unwrap()) {
+        assert!(begun.elapsed() < hung::process(), "it does not write its file");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

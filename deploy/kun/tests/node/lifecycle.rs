@@ -15,9 +15,13 @@ async fn a_pod_becomes_a_process_with_an_address_of_its_own() {
     assert_ne!(address(&one), address(&two));
     assert!(is_alive(pid(&one)) && phase(&one) == "Running");
     assert_eq!(one.spec.as_ref().unwrap().node_name.as_deref(), Some("standalone"));
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid(&one))).unwrap();
-    let session: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap().parse().unwrap();
-    assert_eq!(session, pid(&one), "a session of its own: a Ctrl-C at the terminal does not reach it");
+    // It begins one as the first thing that it does.
+    let session = stage.until("a session of its own: a Ctrl-C at the terminal does not reach it", async || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid(&one))).unwrap();
+        let session: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(3).unwrap().parse().unwrap();
+        (session == pid(&one)).then_some(())
+    });
+    session.await;
     let events = stage.until("an event", async || {
         let events = stage.api::<Event>().list(&Default::default()).await.unwrap().items;
         Some(events).filter(|events| events.iter().any(|e| e.reason.as_deref() == Some("Started")))
