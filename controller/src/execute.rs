@@ -40,7 +40,7 @@ pub enum Error {
     /// A precondition does not hold (any more): nothing was sent.
     #[error("{0}")]
     Refused(String),
-    /// It was asked for, and has not come about in time.
+    /// It was asked for, or may have been, and is not known to have come about.
     #[error("{0}")]
     Late(String),
     /// Another controller may lead by now: nothing was sent.
@@ -228,26 +228,15 @@ fn introduction(step: &Step, world: World<'_>) -> Option<((plan::Pod, plan::Pod)
     }
 }
 
-/// Whether it is certain that a step has changed nothing.
-fn is_unsent(error: &Error) -> bool {
-    match error {
-        Error::Refused(_) | Error::NotLeading => true,
-        Error::Node(node) => {
-            matches!(node, redis::Error::Redis(resp::Error::Connect { .. }) | redis::Error::Identity { .. })
-        }
-        Error::Late(_) | Error::Migrate(_) | Error::Agent(_) | Error::Api(_) => false,
-    }
-}
-
 /// What the next look has to know.
 fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
     let done = result.is_ok();
     match step {
         Step::Failover { replica, .. } => match result {
             Ok(_) => memory.failover_over(replica.pod.shard),
+            Err(Error::Late(_)) => memory.failover_asked(replica.pod.shard),
             // Nobody was asked to take over, and nobody has to rest from it.
-            Err(error) if is_unsent(error) => {}
-            Err(_) => memory.failover_asked(replica.pod.shard),
+            Err(_) => {}
         },
         // Keys may lie where their slot is not any more.
         Step::Stabilise { .. } => memory.count_anew(),

@@ -9,6 +9,7 @@ use resp::Role;
 use super::nodes::{Node, Table};
 use super::{Done, Error, Nodes, World, copy, refused};
 use crate::probe::{Container, is_misled, peer};
+use crate::redis;
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
 /// by itself after 5 s.
@@ -139,16 +140,22 @@ pub(super) async fn failover(
         }
     }
     world.finally()?;
-    match how {
-        FailoverHow::Coordinated => redis.send(&["CLUSTER", "FAILOVER"]).await?,
-        FailoverHow::Force => redis.send(&["CLUSTER", "FAILOVER", "FORCE"]).await?,
+    let late = |error: &dyn std::error::Error| Error::Late(format!("{replica} was asked to take over: {error}"));
+    let order: &[&str] = match how {
+        FailoverHow::Coordinated => &["CLUSTER", "FAILOVER"],
+        FailoverHow::Force => &["CLUSTER", "FAILOVER", "FORCE"],
     };
+    if let Err(error) = redis.send(order).await {
+        let is_sure = matches!(&error, Error::Node(redis::Error::Redis(node)) if node.surely_not_executed());
+        return Err(if is_sure { error } else { late(&error) });
+    }
     // OK means "scheduled": done is when the role has changed.
     let begun = Instant::now();
     loop {
         // Before the clock: where the machine stood still, the role may have moved meanwhile.
         let is_late = begun.elapsed() >= FAILOVER_WATCH;
-        if matches!(redis.connection()?.role().await?, Role::Primary { .. }) {
+        let role = redis.connection()?.role().await.map_err(|error| late(&error))?;
+        if matches!(role, Role::Primary { .. }) {
             let millis = begun.elapsed().as_millis();
             if how == FailoverHow::Force {
                 mark(world, &mut redis, primary).await;
