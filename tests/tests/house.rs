@@ -56,6 +56,16 @@ fn crates_lean_only_on_the_crates_that_the_architecture_allows() {
     assert_eq!(wrong, Vec::<String>::new());
 }
 
+/// Five rows of promises.md stood between them for a day.
+#[test]
+fn no_file_holds_the_marks_of_a_merge() {
+    let mark = |sign: &str| format!("^{}( |$)", sign.repeat(7));
+    let words = ["-C", "..", "grep", "-InE", &[mark("<"), mark(">")].join("|")];
+    let out = Command::new("git").args(words).output().expect("git");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "");
+    assert_eq!(out.status.code(), Some(1), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
 #[test]
 fn the_allowed_edges_are_the_ones_written_in_the_architecture() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).expect("docs/architecture.md");
