@@ -83,21 +83,21 @@ pub fn write(dir: &Path, alive: &Alive) -> Result<(), Error> {
 
 /// As what its data set is in service; `None`: as nothing that could be relied on later. Pure.
 ///
-/// A primary's counts while its own disk holds what its memory holds, if every write is to be kept there. A replica's counts while that is so
-/// and its link is up, so only where every write is kept.
+/// A primary's counts unless its file lags behind its memory since it was sent everything anew ([`crate::lag`]). A replica's counts while its link
+/// is up and its own disk holds what its memory holds, so only where every write is kept.
 #[must_use]
-pub fn service(info: &Info, table: &[Node], keeps_every_write: bool) -> Option<Service> {
+pub fn service(info: &Info, table: &[Node], keeps_every_write: bool, lags: bool) -> Option<Service> {
     let myself = table.iter().find(|node| node.flags.myself)?;
-    let is_on_disk = keeps_every_write && handover::behind(info, keeps_every_write).is_none();
     match (&myself.primary, info.get("role")?) {
         (None, "master") => {
             let service = Service::Primary { me: myself.id.clone(), epoch: myself.config_epoch };
-            (!myself.slots.is_empty() && (is_on_disk || !keeps_every_write)).then_some(service)
+            (!myself.slots.is_empty() && !lags).then_some(service)
         }
         (Some(primary), "slave") => {
             let is_whole = info.get("master_link_status") == Some("up")
                 && info.flag("master_sync_in_progress") == Some(false)
-                && is_on_disk;
+                && keeps_every_write
+                && handover::behind(info, keeps_every_write).is_none();
             let at = table.iter().find(|node| node.id == *primary)?.address?.ip();
             is_whole.then(|| Service::CopyOf { primary: primary.clone(), at })
         }
@@ -289,18 +289,18 @@ mod tests {
         };
         let (primary, replica) =
             (table("master - 0 0 1 connected 0-5"), table(&format!("slave {:040x} 0 0 2 connected", 2)));
-        let says = |text: &str, table: &[Node]| service(&Info::parse(text), table, true);
+        let says = |text: &str, table: &[Node]| service(&Info::parse(text), table, true, false);
         let synced = "role:slave\nmaster_link_status:up\nmaster_sync_in_progress:0\naof_enabled:1\n";
         let [me, of] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
         let leads = "role:master\naof_enabled:1\n";
         let leading = Some(Service::Primary { me, epoch: 1 });
         assert_eq!(says(leads, &primary), leading);
         assert_eq!(says(leads, &table("master - 0 0 1 connected")), None);
+        assert_eq!(says(&format!("{leads}aof_rewrite_in_progress:1\n"), &primary), leading);
         // A restart would load what was there before.
-        assert_eq!(says(&format!("{leads}aof_rewrite_in_progress:1\n"), &primary), None);
-        assert_eq!(service(&Info::parse("role:master\naof_enabled:0\n"), &primary, false), leading);
+        assert_eq!(service(&Info::parse(leads), &primary, true, true), None);
         assert_eq!(says(synced, &replica), Some(Service::CopyOf { primary: of, at: [127, 84, 0, 2].into() }));
-        assert_eq!(service(&Info::parse(synced), &replica, false), None, "what it keeps on disk is older");
+        assert_eq!(service(&Info::parse(synced), &replica, false, false), None, "what it keeps on disk is older");
         for (from, to) in [(":up", ":down"), ("progress:0", "progress:1"), ("aof_enabled:1", "aof_enabled:0")] {
             assert_eq!(says(&synced.replace(from, to), &replica), None, "{to}");
         }

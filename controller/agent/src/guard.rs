@@ -10,6 +10,7 @@ use crate::{
     admission, alive,
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
     identity::{self, Verdict},
+    lag::{self, Lag},
     marker::{self, Owner},
     peers::Answers,
     shared::Shared,
@@ -38,11 +39,12 @@ pub struct Admission {
 /// # Errors
 /// When the data directory cannot be read or written.
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
-    let (mut waited, mut looked) = (Duration::ZERO, Instant::now());
+    let began = Instant::now();
+    let (mut waited, mut looked) = (Duration::ZERO, began);
     let mut asked: Option<(resp::NodeId, Instant)> = None;
     let (mut last, mut seen) = (None, Seen::default());
     loop {
-        let facts = gather(shared, (waited, looked), asked.as_ref(), seen).await?;
+        let facts = gather(shared, (began, waited, looked), asked.as_ref(), seen).await?;
         (waited, looked) = (facts.waited, Instant::now());
         seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up };
         let decision = start::decide_start(&facts);
@@ -100,14 +102,17 @@ struct Seen {
 
 async fn gather(
     shared: &Arc<Shared>,
-    (waited, looked): (Duration, Instant),
+    (began, waited, looked): (Instant, Duration, Instant),
     asked: Option<&(resp::NodeId, Instant)>,
     seen: Seen,
 ) -> Result<Facts, disk::Error> {
     let inputs = shared.inputs();
     let survey = disk::survey(&shared.options.data_dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
-    let holds_data = survey.holds_data();
+    // Of an owner what lags is none of what it owned.
+    let is_owner = matches!(&verdict, Verdict::Intact(me) if me.owned_slots());
+    let lags = is_owner && Lag::read(&shared.options.data_dir)?.lags();
+    let holds_data = survey.holds_data() && !lags;
     let foreign = foreign(shared)?;
     let alive = alive::read(&shared.options.data_dir);
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
@@ -122,6 +127,7 @@ async fn gather(
     let mut facts = Facts {
         mode: inputs.config.mode,
         holds_data,
+        lags,
         foreign,
         written: survey.written,
         beat: alive.map(|alive| alive.beat),
@@ -132,6 +138,7 @@ async fn gather(
         verdict,
         peers: answers.peers,
         waited: waited + looked.elapsed().min(LOOK),
+        began: began.elapsed(),
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };
@@ -166,7 +173,7 @@ fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Erro
     let dir = &shared.options.data_dir;
     fs::create_dir_all(dir).map_err(|source| disk::Error::Write { path: dir.clone(), source })?;
     if quarantine {
-        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE])?;
+        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE, lag::FILE])?;
         tracing::warn!(to = ?moved, "files were moved away and are kept; redis-server starts as a blank node");
     }
     shared.set_alive(None);

@@ -47,7 +47,7 @@ const SAVED_PER_SECOND: u64 = 16 << 20;
 /// How long each answer of the own Redis may take.
 const OWN_ANSWER: Duration = Duration::from_secs(2);
 /// Clients of this agent that come at a stop.
-const ROOM: u32 = 64;
+const ROOM: i64 = 64;
 /// How often a wait for somebody else's work looks again.
 const PATIENCE_LOOK: Duration = Duration::from_millis(100);
 
@@ -142,7 +142,7 @@ pub async fn hand_over(
         let (others, now) = (heirs.others, Instant::now());
         let until = worth_waiting(others, began, limits);
         let turns = heirs::turns(heirs.ready, tried, (now, until, limits.copies), local.node_timeout());
-        let is_tried_enough = is_tried_enough(tried);
+        let is_tried_enough = is_tried_enough(tried, Instant::now() < limits.copies);
         if !is_tried_enough && let Some(heir) = first(local, asker, turns.now, limits).await {
             let end = attempt::attempt((local, &mut own), asker, &heir, limits).await;
             let took_over = end.end == Attempt::TookOver;
@@ -177,24 +177,25 @@ enum Sight {
 }
 
 async fn look(own: &mut Connection, tried: &[Tried]) -> Result<Sight, Error> {
+    let end = |why: &str| Sight::End(Outcome::Failed { why: why.to_owned() });
     let table = match own.cluster_nodes().await {
         Ok(table) => table,
-        Err(error) if error.refusal().is_some_and(|refusal| !refusal.is_transient()) => {
-            let why = "a single server has no replica that could take over".to_owned();
-            return Ok(Sight::End(Outcome::Failed { why }));
+        Err(error) => {
+            return match error.refusal().map(|refusal| &refusal.kind) {
+                None | Some(ErrorKind::Busy) => Err(error),
+                Some(ErrorKind::Loading) => Ok(end("it loads its data set, which its disk has")),
+                Some(_) => Ok(end("a single server has no replica that could take over")),
+            };
         }
-        Err(error) => return Err(error),
     };
     let info = own.info(&["replication"]).await?;
-    let Some(end) = late_heir(&table, tried).or_else(|| without_role(&table, &info)) else {
+    let Some(outcome) = late_heir(&table, tried).or_else(|| without_role(&table, &info)) else {
         return Ok(Sight::Role(heirs::heirs(&table, &info.replicas())));
     };
-    Ok(match (heirs::primary(&table), end) {
-        (Some(heir), end) => Sight::Gone(heir, end),
-        (None, Outcome::NotNeeded) => {
-            Sight::End(Outcome::Failed { why: "it is a replica, and nobody knows where its primary is".to_owned() })
-        }
-        (None, end) => Sight::End(end),
+    Ok(match (heirs::primary(&table), outcome) {
+        (Some(heir), outcome) => Sight::Gone(heir, outcome),
+        (None, Outcome::NotNeeded) => end("it is a replica, and nobody knows where its primary is"),
+        (None, outcome) => Sight::End(outcome),
     })
 }
 
@@ -244,9 +245,20 @@ fn late_heir(table: &[Node], tried: &[Tried]) -> Option<Outcome> {
 }
 
 /// Whether no further attempt is made. One in which the own Redis or the replica was silent says nothing of what another would come to: time
-/// alone limits those. Pure.
-fn is_tried_enough(tried: &[Tried]) -> bool {
-    tried.iter().filter(|tried| !matches!(tried.end, Attempt::Deaf { .. } | Attempt::Silent { .. })).count() >= ATTEMPTS
+/// alone limits those, and a silent replica is not waited for longer than a copy. Pure.
+fn is_tried_enough(tried: &[Tried], waits: bool) -> bool {
+    let counts = |end: &Attempt| match end {
+        Attempt::Deaf { .. } => false,
+        Attempt::Silent { .. } => !waits,
+        Attempt::TookOver
+        | Attempt::Declined { .. }
+        | Attempt::Behind { .. }
+        | Attempt::Late
+        | Attempt::Refused { .. }
+        | Attempt::Lost
+        | Attempt::Expired => true,
+    };
+    tried.iter().filter(|tried| counts(&tried.end)).count() >= ATTEMPTS
 }
 
 /// Until when replicas that are not ready are worth waiting for. Pure.
@@ -381,19 +393,17 @@ pub async fn silence(local: &Local) -> Silence {
     }
 }
 
-/// Sees to it that this agent's next connections are let in however many clients there are (`maxclients`): the one that it has is. What cannot be
-/// changed stays as it is.
+/// Sees to it that this agent's next connections are let in however many clients there are (`maxclients`), as long as the one that it has
+/// lasts. What cannot be changed stays as it is.
 pub async fn make_room(local: &Local) {
-    let asked = local.ask(&[Command::new("CONFIG").args(["GET", "maxclients"])]).await;
-    let told = asked.ok().and_then(|replies| replies.into_iter().next());
-    let most = match told {
-        Some(Reply::Array(pair)) => pair.get(1).and_then(Reply::text).and_then(|text| text.parse::<u32>().ok()),
-        _ => None,
-    };
-    if let Some(most) = most {
-        let more = most.saturating_add(ROOM).to_string();
-        let _ = local.ask(&[Command::new("CONFIG").args(["SET", "maxclients", &more])]).await;
+    let Ok(info) = info(local, &["clients"]).await else { return };
+    let number = |name: &str| info.number(name).unwrap_or_default();
+    let there = number("connected_clients").saturating_add(number("cluster_connections"));
+    if number("maxclients") > there.saturating_add(ROOM) {
+        return;
     }
+    let more = there.saturating_add(2 * ROOM).to_string();
+    let _ = local.ask(&[Command::new("CONFIG").args(["SET", "maxclients", &more])]).await;
 }
 
 /// Whether it is in the middle of writing its append-only file: while that is the first one Redis refuses to end.

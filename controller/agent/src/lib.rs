@@ -23,6 +23,7 @@ pub mod follow;
 pub mod guard;
 pub mod handover;
 pub mod identity;
+pub mod lag;
 pub mod local;
 pub mod marker;
 pub mod metrics;
@@ -278,7 +279,7 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     handover::await_own_disk(&shared.local, tries).await;
     let logs = handover::logs(&shared.local).await;
     // One that runs a script does not say: what it said last is true still.
-    let is_logged = logs.or_else(|| shared.logs()) == Some(true);
+    let is_logged = logs.or_else(|| shared.is_logged()) == Some(true);
     let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, is_logged);
     let is_elsewhere = match outcome {
         Outcome::NotNeeded | Outcome::Done { .. } => true,
@@ -303,7 +304,7 @@ async fn end(shared: &Arc<Shared>, process: &Record, last: &LastWords) {
 
 /// A Redis that is busy for a moment is asked again, but not when nobody would be ordered any more.
 async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Limits) -> Outcome {
-    let (mut answered, mut attempts) = (Instant::now(), handover::Attempts::default());
+    let (mut answered, mut attempts, mut told) = (Instant::now(), handover::Attempts::default(), false);
     loop {
         let asked = Instant::now();
         let error = match handover::hand_over(&shared.local, &shared.asker(), limits, &mut attempts).await {
@@ -317,6 +318,11 @@ async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Lim
         if Instant::now() >= limits.orders() || answered.elapsed() >= BUSY || !process.is_alive() {
             return Outcome::Failed { why: error.to_string() };
         }
+        if !told {
+            tracing::info!(%error, "redis-server does not answer for a hand-over; it is asked again");
+            told = true;
+        }
+        handover::make_room(&shared.local).await;
         sleep(AGAIN).await;
     }
 }

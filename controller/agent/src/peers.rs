@@ -87,7 +87,8 @@ impl NoPeer {
     pub(crate) fn is_answer(&self) -> bool {
         match self {
             Self::Another(_) | Self::NotRunning(_) => true,
-            Self::Agent(_) | Self::Redis(_) | Self::Late(_) => false,
+            Self::Redis(error) => error.refusal().is_some(),
+            Self::Agent(_) | Self::Late(_) => false,
         }
     }
 }
@@ -190,7 +191,8 @@ impl Asker {
         let mut connection = self.log_in(id, address).await?;
         let table = connection.cluster_nodes().await?;
         let info = connection.info(&["replication", "persistence", "keyspace"]).await?;
-        Ok(Peer { current_ago: current_ago(&word, me), ..peer(address, table, &info) })
+        let lags = matches!(&word, Word::Report(report) if report.lags);
+        Ok(Peer { current_ago: current_ago(&word, me), lags, ..peer(address, table, &info) })
     }
 
     /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
@@ -250,7 +252,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         offset: offset.unwrap_or_default(),
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
-        log: info.append_only_file(),
+        lags: false,
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
         current_ago: None,
         keys: info.keys(),

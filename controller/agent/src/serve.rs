@@ -194,7 +194,7 @@ async fn unready(shared: &Shared) -> Option<String> {
     };
     let words = |index: usize| replies.get(index).and_then(Reply::text).unwrap_or_default();
     let info = Info::parse(words(0));
-    shared.note_logs(info.flag("aof_enabled"));
+    shared.note_log(&info);
     // While it loads Redis refuses CLUSTER; the loading itself is then the reason.
     let table: Vec<Node> = resp::nodes::parse(words(1)).unwrap_or_default();
     ready::unready(mode, &info, &table)

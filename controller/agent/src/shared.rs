@@ -7,6 +7,7 @@ use std::sync::{
 use std::time::Instant;
 
 use certs::Reloading;
+use resp::{AppendOnlyFile, Info};
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, ReleaseHow};
 
@@ -38,8 +39,8 @@ struct Kept {
     standing: Option<Standing>,
     /// A snapshot that is to be there before append-only files go.
     awaited: Option<Awaited>,
-    /// Whether redis-server wrote its append-only file when it last said so.
-    logs: Option<bool>,
+    /// Whether redis-server's append-only file had all that was in memory, when it last said so.
+    is_logged: Option<bool>,
 }
 
 /// Shared by all tasks.
@@ -97,6 +98,7 @@ impl Shared {
                 refused: None,
                 settled: None,
                 following: None,
+                lags: false,
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
             }),
@@ -144,15 +146,16 @@ impl Shared {
     }
 
     /// What redis-server says of its append-only file, if it does.
-    pub fn note_logs(&self, logs: Option<bool>) {
-        let mut kept = self.kept();
-        kept.logs = logs.or(kept.logs);
+    pub fn note_log(&self, info: &Info) {
+        if info.flag("aof_enabled").is_some() {
+            self.kept().is_logged = Some(info.append_only_file() == AppendOnlyFile::Current);
+        }
     }
 
-    /// Whether redis-server wrote its append-only file when it last said so.
+    /// Whether redis-server's append-only file had all that was in memory, when it last said so.
     #[must_use]
-    pub fn logs(&self) -> Option<bool> {
-        self.kept().logs
+    pub fn is_logged(&self) -> Option<bool> {
+        self.kept().is_logged
     }
 
     /// The snapshot that append-only files wait for.

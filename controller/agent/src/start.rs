@@ -9,7 +9,7 @@
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
 
-use resp::{AppendOnlyFile, Node, NodeId};
+use resp::{Node, NodeId};
 use types::{
     agent::{Beat, ReleaseHow},
     cluster::Mode,
@@ -44,8 +44,10 @@ pub struct Facts {
     pub mode: Mode,
     /// Judgement of nodes.conf.
     pub verdict: Verdict,
-    /// Whether a data set lies on disk.
+    /// Whether a data set lies on disk that is what the member had.
     pub holds_data: bool,
+    /// One lies there that lags behind that ([`crate::lag`]).
+    pub lags: bool,
     /// Whose the volume is, as a clause, if it is another member's.
     pub foreign: Option<String>,
     /// How long ago the data set was last written; `None`: there is none.
@@ -63,8 +65,10 @@ pub struct Facts {
     pub append_only: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
     pub peers: BTreeMap<NodeId, Peer>,
-    /// How long the agent has been deciding.
+    /// For how long others were waited for: what the machine stood still does not count.
     pub waited: Duration,
+    /// How long ago the agent began to decide.
+    pub began: Duration,
     /// The last request to take over.
     pub asked: Option<Asked>,
     /// The controller's word, if it gave one.
@@ -93,8 +97,8 @@ pub struct Peer {
     pub syncing: bool,
     /// It loads its data set.
     pub loading: bool,
-    /// What a restart of it would find in its append-only file.
-    pub log: AppendOnlyFile,
+    /// What lies on its volume lags behind its memory ([`crate::lag`]), by its agent's word.
+    pub lags: bool,
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
@@ -319,10 +323,10 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
 /// lose, and what lies here by then is a copy of that. A snapshot is compared by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
     let is_held_back = facts.append_only && peer.myself().is_some_and(|node| node.flags.no_failover);
-    let is_on_disk = !facts.append_only || peer.log == AppendOnlyFile::Current;
+    let lags = facts.append_only && peer.lags;
     peer.offset > 0
         && !is_held_back
-        && is_on_disk
+        && !lags
         && peer.behind_for() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
 }
 
@@ -338,14 +342,15 @@ fn freshest(me: &Identity, facts: &Facts) -> Duration {
 }
 
 fn without_data(me: &Identity, facts: &Facts) -> Start {
+    let gone = if facts.lags { "what lies here lags behind what it had" } else { "its data set is gone" };
     let freshest = freshest(me, facts);
     let fresh = |peer: &Peer| peer.behind_for() <= freshest.saturating_add(SLACK);
     if let Some((replica, peer)) = successor(me, facts, fresh) {
         // One that was in sync when this member died lost its link then, and the agent was back soon after.
-        let is_stale = freshest > facts.waited.saturating_add(RESTART);
+        let is_stale = freshest > facts.began.saturating_add(RESTART);
         if is_stale && !all_replicas_answered(me, facts) {
             let reason = format!(
-                "its data set is gone, replica {replica} has had no link for {} s, and another replica, which does not \
+                "{gone}, replica {replica} has had no link for {} s, and another replica, which does not \
                  answer, may have more",
                 freshest.as_secs()
             );
@@ -357,7 +362,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         }
         return Start::Hold {
             reason: format!(
-                "its data set is gone, replica {replica} holds a copy, and {votes} primaries that know it answer where \
+                "{gone}, replica {replica} holds a copy, and {votes} primaries that know it answer where \
                  {quorum} are needed to elect it"
             ),
         };
@@ -369,7 +374,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     }
     Start::Hold {
         reason: format!(
-            "it owned {} slots and its data set is gone; {} of its {known} replicas answer and none holds a whole copy. \
+            "it owned {} slots and {gone}; {} of its {known} replicas answer and none holds a whole copy. \
              It will not come back as an empty primary",
             me.slots.iter().map(resp::SlotRange::len).sum::<usize>(),
             answered_replicas(me, facts),

@@ -15,7 +15,9 @@ use crate::{
     admission,
     alive::{self, Keeper, Service},
     config::Inputs,
-    disk, engine, follow, parameters, persistence,
+    disk, engine, follow,
+    lag::Lag,
+    parameters, persistence,
     promotion::{Look, Promotion, Word},
     render,
     render::{Directive, Replicas},
@@ -108,6 +110,7 @@ async fn look_after(
     let mut settled = persistence::after_loading(shared).await;
     let mut candidacy = Candidacy { promotion: Promotion::default(), words };
     let mut keeper = Keeper::default();
+    let mut lag = Lag::read(&shared.options.data_dir).unwrap_or_default();
     loop {
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
@@ -119,7 +122,7 @@ async fn look_after(
             persistence::settle(shared, &inputs).await
         };
         if inputs.config.mode == Mode::Cluster
-            && let Some(service) = candidacy.follow(shared, shard).await
+            && let Some(service) = candidacy.follow(shared, shard, &mut lag).await
         {
             keeper.note(shared, service);
         }
@@ -144,7 +147,12 @@ struct Candidacy {
 
 impl Candidacy {
     /// Looks once, tells Redis if something has changed, and gives what the data set is in service as; `None`: Redis does not answer.
-    async fn follow(&mut self, shared: &Arc<Shared>, shard: &watch::Sender<Seen>) -> Option<Option<Service>> {
+    async fn follow(
+        &mut self,
+        shared: &Arc<Shared>,
+        shard: &watch::Sender<Seen>,
+        lag: &mut Lag,
+    ) -> Option<Option<Service>> {
         let begun = Instant::now();
         // Of a word that comes during the look the copy may have been short.
         if self.words.has_changed().unwrap_or(false)
@@ -152,7 +160,7 @@ impl Candidacy {
         {
             self.promotion.hear(word);
         }
-        let (look, service) = look(shared, shard, begun).await?;
+        let (look, service) = look(shared, shard, begun, lag).await?;
         let node_timeout = Duration::from_millis(shared.inputs().config.node_timeout_millis);
         let forbidden = self.promotion.decide(&look, node_timeout);
         shared.note_standing(self.promotion.standing().cloned());
@@ -172,7 +180,12 @@ impl Candidacy {
 }
 
 /// The own Redis, as far as its right to be promoted depends on it, and as what its data set is in service; `None`: it does not answer.
-async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, begun: Instant) -> Option<(Look, Option<Service>)> {
+async fn look(
+    shared: &Arc<Shared>,
+    shard: &watch::Sender<Seen>,
+    begun: Instant,
+    lag: &mut Lag,
+) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
         [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
@@ -183,11 +196,21 @@ async fn look(shared: &Arc<Shared>, shard: &watch::Sender<Seen>, begun: Instant)
     if let Some(seen) = Seen::of(&table, &info) {
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
     }
-    let service = alive::service(&info, &table, shared.local.logs_writes());
+    note_lag(shared, lag, &info);
+    let service = alive::service(&info, &table, shared.local.logs_writes(), lag.lags());
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
     let state_ok = ClusterInfo::parse(view.text()?).ok()?.ok;
     Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, state_ok }, service))
+}
+
+/// Says on the volume, and to others, whether what lies there is what is in memory.
+fn note_lag(shared: &Arc<Shared>, lag: &mut Lag, info: &Info) {
+    if let Err(error) = lag.note(&shared.options.data_dir, info, shared.local.logs_writes()) {
+        tracing::warn!(%error, "the volume does not say whether what lies there is what is in memory");
+    }
+    let lags = lag.lags();
+    shared.report.send_if_modified(|report| std::mem::replace(&mut report.lags, lags) != lags);
 }
 
 /// Reads the files again and applies what changed; `false`: persistence is not yet as it should be.

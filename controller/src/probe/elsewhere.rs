@@ -172,6 +172,7 @@ mod tests {
             refused: None,
             settled: None,
             following: None,
+            lags: false,
             altered: BTreeMap::new(),
             not_set: [].into(),
         };

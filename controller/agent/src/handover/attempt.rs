@@ -28,6 +28,11 @@ pub enum Attempt {
         /// What was found instead.
         why: String,
     },
+    /// Somebody answers, and it is not to be asked: it stops itself, is another member, or lets nobody in. No order was given.
+    Declined {
+        /// What was found.
+        why: String,
+    },
     /// What it would load after a crash stayed older than what it has in memory: no order was given.
     Behind {
         /// Why, as a clause.
@@ -55,7 +60,9 @@ impl Attempt {
     /// Whether somebody else is to be asked first, if there is anybody: the same would happen again.
     pub(super) fn is_likely_to_repeat(&self) -> bool {
         match self {
-            Self::Silent { .. } | Self::Behind { .. } | Self::Refused { .. } | Self::Lost => true,
+            Self::Silent { .. } | Self::Declined { .. } | Self::Behind { .. } | Self::Refused { .. } | Self::Lost => {
+                true
+            }
             // It was slow, or those who vote were: another one gets no other votes.
             Self::Expired | Self::Late | Self::Deaf { .. } | Self::TookOver => false,
         }
@@ -66,7 +73,7 @@ impl std::fmt::Display for Attempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TookOver => f.write_str("it took over"),
-            Self::Silent { why } => write!(f, "it was not asked to take over: {why}"),
+            Self::Silent { why } | Self::Declined { why } => write!(f, "it was not asked to take over: {why}"),
             Self::Behind { why } => write!(f, "it was not asked to take over: {why}"),
             Self::Late => f.write_str("the rest of the grace period is too short for it"),
             Self::Deaf { why } => write!(f, "the own Redis did not answer: {why}"),
@@ -102,9 +109,10 @@ pub(super) async fn attempt(
     limits: Limits,
 ) -> Tried {
     let prepared = async {
-        let silent = |why: String| Attempt::Silent { why };
-        let mut replica =
-            asker.open_lasting(&heir.id, heir.address).await.map_err(|error| silent(error.to_string()))?;
+        let mut replica = asker.open_lasting(&heir.id, heir.address).await.map_err(|error| {
+            let why = error.to_string();
+            if error.is_answer() { Attempt::Declined { why } } else { Attempt::Silent { why } }
+        })?;
         on_disk(await_disk(&mut replica, local.logs_writes(), limits.disks).await, limits.needs_disk)?;
         // The last thing before the order: a move may have begun meanwhile.
         let marks = await_moves(own, limits.waits).await.map_err(|error| Attempt::Deaf { why: error.to_string() })?;

@@ -200,11 +200,15 @@ fn who_can_save_nothing_waits_for_a_copy_as_long_as_it_may() {
 #[test]
 fn an_attempt_that_silence_broke_off_is_none_of_the_two() {
     let id = crate::identity::tests::id(7);
-    let tried = |ends: &[Attempt]| is_tried_enough(&ends.iter().map(|end| tried(&id, end.clone())).collect::<Vec<_>>());
+    let tried = |ends: &[Attempt]| {
+        let tried: Vec<Tried> = ends.iter().map(|end| tried(&id, end.clone())).collect();
+        [true, false].map(|waits| is_tried_enough(&tried, waits))
+    };
     let [deaf, silent] = [Attempt::Deaf { why: String::new() }, Attempt::Silent { why: String::new() }];
-    assert!(!tried(&[deaf.clone(), silent.clone(), deaf.clone(), silent.clone()]));
-    assert!(!tried(&[deaf.clone(), Attempt::Expired, silent]));
-    assert!(tried(&[Attempt::Expired, deaf, Attempt::Expired]));
+    let declined = Attempt::Declined { why: String::new() };
+    assert_eq!(tried(&[deaf.clone(), deaf.clone(), Attempt::Expired]), [false; 2]);
+    assert_eq!(tried(&[deaf.clone(), silent.clone(), Attempt::Expired]), [false, true]);
+    assert_eq!(tried(&[Attempt::Expired, deaf, declined]), [true; 2]);
 }
 
 /// Before, it was not waited for at all where the disk here ends with the pod: a crash of the heir's container would have loaded the older file.

@@ -56,7 +56,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         offset: 1000,
         syncing: false,
         loading: false,
-        log: AppendOnlyFile::Current,
+        lags: false,
         link_down_for: primary.map(|_| SECOND),
         current_ago: primary.map(|_| 2 * SECOND),
         keys: 10,
@@ -68,6 +68,7 @@ fn crashed(holds_data: bool) -> Facts {
         mode: Mode::Cluster,
         verdict: Verdict::Intact(owner()),
         holds_data,
+        lags: false,
         foreign: None,
         written: holds_data.then_some(SECOND),
         beat: holds_data.then_some(beat(5, 40)),
@@ -77,6 +78,7 @@ fn crashed(holds_data: bool) -> Facts {
         append_only: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
         waited: Duration::ZERO,
+        began: Duration::ZERO,
         asked: None,
         released: None,
     }
@@ -331,19 +333,31 @@ fn hold_back(peer: &mut Peer) {
     peer.table.iter_mut().filter(|node| node.flags.myself).for_each(|me| me.flags.no_failover = true);
 }
 
+/// Before, it came back with what its file had held before it got its copy, and its former primary copied that.
+#[test]
+fn a_primary_whose_file_lags_is_no_better_than_one_without_data() {
+    let lagging = |facts: Facts| Facts { lags: true, ..facts };
+    assert_eq!(decide_start(&lagging(crashed(false))), ask(2));
+    let mut alone = lagging(crashed(false));
+    alone.peers.remove(&id(2));
+    let why = held(&alone);
+    assert!(why.starts_with("it owned 100 slots and what lies here lags behind what it had; 0 of"), "{why}");
+    // Nobody else has anything: then it is the best there is.
+    alone.released = Some(ReleaseHow::AsIs);
+    assert_eq!(decide_start(&alone), Start::AsIs { why: "the controller said so" });
+}
+
 /// Before, it was asked: a crash of it a minute later left the shard with what its file had held before it got its copy, or with nothing.
 #[test]
 fn a_replica_whose_own_file_lags_is_not_asked_while_the_data_set_is_here() {
-    for log in [AppendOnlyFile::Rewriting, AppendOnlyFile::Off] {
-        let mut facts = crashed(true);
-        facts.peers.get_mut(&id(2)).unwrap().log = log;
-        facts.waited = PEERS_LIMIT;
-        let why = "no replica in sync answers, and the data set is on disk";
-        assert_eq!(decide_start(&facts), Start::AsIs { why });
-        // Where snapshots are kept its file says nothing; where nothing is left, its memory is better than that.
-        assert_eq!(decide_start(&Facts { append_only: false, ..facts.clone() }), ask(2));
-        assert_eq!(decide_start(&Facts { holds_data: false, written: None, beat: None, ..facts }), ask(2));
-    }
+    let mut facts = crashed(true);
+    facts.peers.get_mut(&id(2)).unwrap().lags = true;
+    facts.waited = PEERS_LIMIT;
+    let why = "no replica in sync answers, and the data set is on disk";
+    assert_eq!(decide_start(&facts), Start::AsIs { why });
+    // Where snapshots are kept its file says nothing; where nothing is left, its memory is better than that.
+    assert_eq!(decide_start(&Facts { append_only: false, ..facts.clone() }), ask(2));
+    assert_eq!(decide_start(&Facts { holds_data: false, written: None, beat: None, ..facts }), ask(2));
 }
 
 #[test]

@@ -146,7 +146,7 @@ async fn a_shard_whose_every_member_crashed_comes_back_from_disk() {
 }
 
 /// Breaks the link between two pods, and nothing else. Returns what it takes to mend it.
-async fn unlink(primary: &Pod, replica: &Pod) -> String {
+pub(crate) async fn unlink(primary: &Pod, replica: &Pod) -> String {
     let mut redis = replica.operator().await;
     let password = redis.config_get(&["masterauth"]).await.unwrap().remove("masterauth").unwrap();
     redis.config_set("masterauth", "wrong").await.unwrap();
@@ -246,6 +246,66 @@ async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
     cluster.pods[0].start();
     cluster.wait_ready().await;
     assert_readable(&cluster, &keys).await;
+}
+
+/// Measured before: the member that had been elected came back with what its file had held before its copy, and the other one, whose disk had
+/// everything, copied that.
+#[tokio::test]
+async fn an_elected_copy_that_dies_before_its_file_is_written_overwrites_nobody() {
+    let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
+    let mut cluster = Cluster::form(84, always, 3, 1).await;
+    let (mut primary, mut heir) = (cluster.pods[0].operator().await, cluster.pods[3].operator().await);
+    let mut keys = write_to_first_shard(&cluster, "a", 20).await;
+    primary.config_set("repl-backlog-size", "16kb").await.unwrap();
+    let password = unlink(&cluster.pods[0], &cluster.pods[3]).await;
+    keys.extend(write_to_first_shard(&cluster, "b", 280).await);
+    let mut client = cluster.pods[0].login("default", APPLICATION).await;
+    client.call(&["SET", "{06S}filler", &"x".repeat(64 << 10)]).await.unwrap();
+    // Nearly for ever.
+    heir.config_set("rdb-key-save-delay", "5000000").await.unwrap();
+    heir.config_set("masterauth", &password).await.unwrap();
+    eventually("the heir's file is being written anew, and its volume says so", async || {
+        let info = heir.info(&["replication", "persistence"]).await.unwrap();
+        let is_written = info.flag("aof_rewrite_in_progress") == Some(true);
+        info.get("master_link_status") == Some("up") && is_written && cluster.pods[3].data("kun-lags").exists()
+    })
+    .await;
+    // Nobody asks: both are gone with their agents, and others have elected it in between.
+    cluster.pods[0].signal(Signal::KILL);
+    cluster.pods[0].kill_redis();
+    cluster.pods[0].ended().await;
+    heir.call(&["CLUSTER", "FAILOVER", "FORCE"]).await.unwrap();
+    eventually("it is elected", async || !cluster.pods[3].is_replica().await).await;
+    others_know_the_owner(&cluster, &cluster.pods[3].id().await).await;
+    cluster.pods[3].kill_redis();
+    assert_eq!(cluster.pods[3].ended().await, Some(2));
+    cluster.pods[3].start();
+    cluster.pods[0].start();
+    let id = cluster.pods[0].id().await;
+    others_know_the_owner(&cluster, &id).await;
+    assert_readable(&cluster, &keys).await;
+    // What lies there is set aside once its slots are served, as the controller sees to.
+    eventually("it is held", async || {
+        let report = cluster.report(&cluster.pods[3]).await;
+        report.and_then(|report| report.held_because).is_some_and(|why| why.contains("all its slots have other owners"))
+    })
+    .await;
+    let release = r#"{"how":"Blank"}"#;
+    assert_eq!(cluster.as_user("kun:controller", &cluster.pods[3], "POST", "/v1/release", release).await.0, 202);
+    assert_eq!(cluster.pods[3].dbsize().await, 0);
+    assert!(!cluster.pods[3].data("kun-lags").exists());
+    assert_readable(&cluster, &keys).await;
+}
+
+/// Waits until the other shards' primaries know whose the first slot is.
+async fn others_know_the_owner(cluster: &Cluster, id: &resp::NodeId) {
+    for other in [1, 2] {
+        let mut other = cluster.pods[other].operator().await;
+        eventually("others know the owner", async || {
+            other.cluster_nodes().await.unwrap().iter().any(|node| node.id == *id && node.owns(0))
+        })
+        .await;
+    }
 }
 
 /// Its volume is emptied under it, and it is back at the same address within a moment, where its replica looks for it.

@@ -13,6 +13,7 @@ use resp::{NodeId, Outcome};
 use rustix::process::Signal;
 use types::cluster::AppendOnly;
 
+use crate::crash::unlink;
 use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, patient};
 
 /// Writes until told to stop.
@@ -165,35 +166,61 @@ async fn a_replica_that_saves_for_longer_than_usual_is_let_finish() {
     replica.config_set("rdb-key-save-delay", "1400").await.unwrap();
     cluster.pods[1].signal(Signal::TERM);
     assert_eq!(cluster.pods[1].ended_slowly().await, Some(0), "{}", cluster.pods[1].log());
-    assert!(cluster.pods[1].data("dump.rdb").exists());
+    // One lies there from its first synchronisation, when there were no keys.
+    let saved = std::fs::metadata(cluster.pods[1].data("dump.rdb")).unwrap().len();
+    assert!(saved > 100_000, "{saved} bytes were saved");
 }
 
-/// A script on the first shard's primary that writes, and then runs for so long: Redis refuses whatever else it is asked meanwhile.
-async fn run_a_script(cluster: &Cluster, seconds: u32) {
+/// Has the first shard's primary run a script until it is killed, once others are told that it does. Gives a connection that may kill it.
+async fn run_a_script(cluster: &Cluster, script: &'static str) -> resp::Connection {
     let primary = &cluster.pods[0];
     let mut other = primary.operator().await;
     other.config_set("busy-reply-threshold", "100").await.unwrap();
     let mut client = primary.login("default", APPLICATION).await;
-    let script = format!(
-        "redis.call('SET', KEYS[1], 'v') local till = redis.call('TIME')[1] + {seconds} \
-         while redis.call('TIME')[1] + 0 < till do end"
-    );
-    tokio::spawn(async move { client.call(&["EVAL", &script, "1", "{06S}script"]).await });
+    let killer = primary.login("default", APPLICATION).await;
+    tokio::spawn(async move { client.call(&["EVAL", script, "1", "{06S}script"]).await });
     eventually("a script runs", async || {
         other.call(&["PING"]).await.is_err_and(|error| error.to_string().contains("BUSY"))
     })
     .await;
+    killer
 }
 
 /// Before, it was taken for a single server, and ended without a hand-over once the script had ended.
 #[tokio::test]
 async fn a_primary_that_runs_a_script_hands_over_after_it() {
     let mut cluster = Cluster::unhurried(81, patient()).formed(1, 1).await;
-    run_a_script(&cluster, 8).await;
+    let mut killer = run_a_script(&cluster, "while true do end").await;
     cluster.pods[0].signal(Signal::TERM);
+    eventually("it is asked again", async || cluster.pods[0].log().contains("it is asked again")).await;
+    killer.call(&["SCRIPT", "KILL"]).await.unwrap();
     assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
     assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
     assert!(!cluster.pods[1].is_replica().await);
+}
+
+/// It refuses whatever a hand-over asks, and ends when it is told to.
+#[tokio::test]
+async fn a_replica_that_loads_its_copy_ends_at_once() {
+    let mut cluster = Cluster::unhurried(85, patient()).formed(1, 1).await;
+    let (mut primary, mut replica) = (cluster.pods[0].operator().await, cluster.pods[1].operator().await);
+    primary.config_set("repl-backlog-size", "16kb").await.unwrap();
+    let password = unlink(&cluster.pods[0], &cluster.pods[1]).await;
+    fill(&cluster.pods[0], "k", 2000, &[b'v'; 100]).await;
+    // A twentieth of a second for each key, and clients are answered every ten keys.
+    for (name, value) in
+        [("key-load-delay", "50000"), ("loading-process-events-interval-bytes", "1024"), ("masterauth", &password)]
+    {
+        replica.config_set(name, value).await.unwrap();
+    }
+    eventually("it loads its copy", async || {
+        let info = replica.info(&["persistence"]).await;
+        info.is_ok_and(|info| info.flag("loading") == Some(true))
+    })
+    .await;
+    cluster.pods[1].signal(Signal::TERM);
+    assert_eq!(cluster.pods[1].ended().await, Some(0), "{}", cluster.pods[1].log());
+    assert!(cluster.pods[1].log().contains("it loads its data set"), "{}", cluster.pods[1].log());
 }
 
 /// Before, it was told to save for as long as there was time, which Redis refuses then, and was killed.
@@ -202,7 +229,7 @@ async fn a_script_without_an_end_keeps_no_server_from_ending_whose_file_has_all(
     let always = types::agent::AgentConfig { append_only: AppendOnly::Always, ..patient() };
     let mut cluster = Cluster::unhurried(82, always).formed(1, 0).await;
     fill(&cluster.pods[0], "k", 200, b"v").await;
-    run_a_script(&cluster, 100_000).await;
+    run_a_script(&cluster, "redis.call('SET', KEYS[1], 'v') while true do end").await;
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
     cluster.pods[0].start();
@@ -214,7 +241,11 @@ async fn a_script_without_an_end_keeps_no_server_from_ending_whose_file_has_all(
 #[tokio::test]
 async fn a_primary_that_lets_nobody_in_any_more_hands_over() {
     let mut cluster = Cluster::unhurried(83, patient()).formed(1, 1).await;
-    cluster.pods[0].operator().await.config_set("maxclients", "3").await.unwrap();
+    // It stays connected: nobody else comes in its place.
+    let mut operator = cluster.pods[0].operator().await;
+    let info = operator.info(&["clients"]).await.unwrap();
+    let there = ["connected_clients", "cluster_connections"].map(|name| info.number(name).unwrap()).iter().sum::<i64>();
+    operator.config_set("maxclients", &there.to_string()).await.unwrap();
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
     assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
