@@ -178,7 +178,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         refused: None,
         settled: None,
         following: None,
-        lags: false,
+        lags: None,
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
     }

@@ -71,9 +71,10 @@ pub struct AgentReport {
     /// What it has of the primary that it follows. Absent: it follows none, or is of an earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub following: Option<FollowReport>,
-    /// What lies on its volume lags behind what its Redis has in memory: it was sent everything anew, and its append-only file is not written yet.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub lags: bool,
+    /// Whether what lies on its volume lags behind what its Redis has in memory: it was sent everything anew, and its append-only file is not written
+    /// yet. Absent: it has not looked, or is of an earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lags: Option<bool>,
     /// Parameters that the running server did not take, with its words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_set: BTreeMap<String, String>,

@@ -186,6 +186,7 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     if marker::read(dir)? != Owner::Member(member.clone()) {
         marker::write(dir, &member)?;
     }
+    lag::tidy(dir)?;
     let survey = disk::survey(dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
     // What was moved away is none of what runs.

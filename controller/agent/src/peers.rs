@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use resp::{Command, Connection, Credentials, Error, Info, Node, NodeId, Options};
+use resp::{AppendOnlyFile, Command, Connection, Credentials, Error, Info, Node, NodeId, Options};
 use types::agent::{AgentPhase, Beat};
 
 use crate::{
@@ -87,8 +87,7 @@ impl NoPeer {
     pub(crate) fn is_answer(&self) -> bool {
         match self {
             Self::Another(_) | Self::NotRunning(_) => true,
-            Self::Redis(error) => error.refusal().is_some(),
-            Self::Agent(_) | Self::Late(_) => false,
+            Self::Agent(_) | Self::Redis(_) | Self::Late(_) => false,
         }
     }
 }
@@ -191,8 +190,7 @@ impl Asker {
         let mut connection = self.log_in(id, address).await?;
         let table = connection.cluster_nodes().await?;
         let info = connection.info(&["replication", "persistence", "keyspace"]).await?;
-        let lags = matches!(&word, Word::Report(report) if report.lags);
-        Ok(Peer { current_ago: current_ago(&word, me), lags, ..peer(address, table, &info) })
+        Ok(Peer { current_ago: current_ago(&word, me), lags: lags(&word, &info), ..peer(address, table, &info) })
     }
 
     /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
@@ -235,6 +233,15 @@ fn current_ago(word: &Word, me: &NodeId) -> Option<Duration> {
     let following = report.following.as_ref()?;
     let current = following.current_millis.filter(|_| following.of == me.as_str());
     Some(current.map_or(Duration::MAX, Duration::from_millis))
+}
+
+/// Whether what lies on its volume lags behind its memory, by its agent's word; one that does not tell may rewrite its file for that reason.
+fn lags(word: &Word, info: &Info) -> bool {
+    let told = match word {
+        Word::Report(report) => report.lags,
+        Word::Silent | Word::Strange => None,
+    };
+    told.unwrap_or(info.append_only_file() != AppendOnlyFile::Current)
 }
 
 /// Reads what one peer said about itself.
@@ -404,6 +411,21 @@ mod tests {
             };
             assert!(is_so, "{phase}, {at_home:?}: {told:?}");
         }
+    }
+
+    #[test]
+    fn a_file_lags_as_its_agent_says_or_may_where_it_says_nothing() {
+        let word = |told: serde_json::Value| {
+            let report = serde_json::json!({
+                "pod": "orders-0-1", "phase": "Running", "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 0, "lags": told,
+            });
+            Word::Report(Box::new(serde_json::from_value(report).unwrap()))
+        };
+        let says = |word: Word| {
+            ["0", "1"].map(|is| lags(&word, &Info::parse(&format!("aof_enabled:1\naof_rewrite_in_progress:{is}\n"))))
+        };
+        assert_eq!([says(word(false.into())), says(word(true.into()))], [[false; 2], [true; 2]]);
+        assert_eq!([word(serde_json::Value::Null), Word::Silent, Word::Strange].map(says), [[false, true]; 3]);
     }
 
     #[test]

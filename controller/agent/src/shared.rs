@@ -98,7 +98,7 @@ impl Shared {
                 refused: None,
                 settled: None,
                 following: None,
-                lags: false,
+                lags: None,
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
             }),

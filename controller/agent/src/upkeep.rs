@@ -209,7 +209,7 @@ fn note_lag(shared: &Arc<Shared>, lag: &mut Lag, info: &Info) {
     if let Err(error) = lag.note(&shared.options.data_dir, info, shared.local.logs_writes()) {
         tracing::warn!(%error, "the volume does not say whether what lies there is what is in memory");
     }
-    let lags = lag.lags();
+    let lags = Some(lag.lags());
     shared.report.send_if_modified(|report| std::mem::replace(&mut report.lags, lags) != lags);
 }
 

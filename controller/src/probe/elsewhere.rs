@@ -172,7 +172,7 @@ mod tests {
             refused: None,
             settled: None,
             following: None,
-            lags: false,
+            lags: None,
             altered: BTreeMap::new(),
             not_set: [].into(),
         };

@@ -28,7 +28,7 @@ pub enum Attempt {
         /// What was found instead.
         why: String,
     },
-    /// Somebody answers, and it is not to be asked: it stops itself, is another member, or lets nobody in. No order was given.
+    /// Somebody answers, and it is not to be asked: it stops itself, or is another member. No order was given.
     Declined {
         /// What was found.
         why: String,

@@ -257,12 +257,23 @@ async fn an_elected_copy_that_dies_before_its_file_is_written_overwrites_nobody(
     let (mut primary, mut heir) = (cluster.pods[0].operator().await, cluster.pods[3].operator().await);
     let mut keys = write_to_first_shard(&cluster, "a", 20).await;
     primary.config_set("repl-backlog-size", "16kb").await.unwrap();
-    let password = unlink(&cluster.pods[0], &cluster.pods[3]).await;
+    // Nearly for ever.
+    for (name, value) in
+        [("rdb-key-save-delay", "5000000"), ("auto-aof-rewrite-min-size", "1"), ("auto-aof-rewrite-percentage", "1")]
+    {
+        heir.config_set(name, value).await.unwrap();
+    }
     keys.extend(write_to_first_shard(&cluster, "b", 280).await);
+    eventually("the heir's file is being written anew as usual", async || {
+        heir.info(&["persistence"]).await.unwrap().flag("aof_rewrite_in_progress") == Some(true)
+    })
+    .await;
+    // Which takes longer than its agent's looks are apart.
+    let password = unlink(&cluster.pods[0], &cluster.pods[3]).await;
+    assert!(!cluster.pods[3].data("kun-lags").exists(), "what counts is going on to be written");
+    keys.extend(write_to_first_shard(&cluster, "c", 280).await);
     let mut client = cluster.pods[0].login("default", APPLICATION).await;
     client.call(&["SET", "{06S}filler", &"x".repeat(64 << 10)]).await.unwrap();
-    // Nearly for ever.
-    heir.config_set("rdb-key-save-delay", "5000000").await.unwrap();
     heir.config_set("masterauth", &password).await.unwrap();
     eventually("the heir's file is being written anew, and its volume says so", async || {
         let info = heir.info(&["replication", "persistence"]).await.unwrap();
