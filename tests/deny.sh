@@ -16,7 +16,8 @@ if [ ! -x "$folder/bin/cargo-deny" ]; then
         cargo install --quiet --locked --debug --no-track --version "$VERSION" --root "$partial/root" cargo-deny
     rm -rf "$partial/build"
     mv "$partial/root/bin" "$partial/bin"
-    rmdir "$partial/root"
+    # Cargo notes there what it has installed, whether it is to or not.
+    rm -rf "$partial/root"
     # Without its program it is of no use to anybody.
     if [ -d "$folder" ] && [ ! -x "$folder/bin/cargo-deny" ]; then throw_away "$folder"; fi
     finish_partial "$folder"

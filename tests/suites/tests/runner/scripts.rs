@@ -194,6 +194,19 @@ fn a_cache_that_cannot_be_copied_says_why_in_a_line() {
 }
 
 #[test]
+fn the_licence_checker_is_kept_whatever_cargo_leaves_beside_it() {
+    let install = r#"while [ "$1" != --root ]; do shift; done; mkdir -p "$2/bin"; touch "$2/.crates.toml"
+        printf '#!/bin/sh\necho checks "$@"\n' > "$2/bin/cargo-deny"; chmod 755 "$2/bin/cargo-deny""#;
+    let checkout = Checkout::of(&["tests/deny.sh", "tests/partial.sh", "tests/places.sh"]).with("bin/cargo", install);
+    let checks = "checks --log-level error check bans licenses sources".to_owned();
+    let deny = || told(&checkout.command("tests/deny.sh", &[]).output().unwrap());
+    let (lines, code) = deny();
+    assert_eq!((lines.first(), code), (Some(&checks), Some(0)), "{lines:?}");
+    // It is not built again.
+    assert_eq!(deny(), (vec![checks], Some(0)));
+}
+
+#[test]
 fn what_nobody_has_used_for_a_month_leaves_the_cache() {
     let checkout = Checkout::of(&["tests/partial.sh", "tests/places.sh"]);
     for (folder, days) in
