@@ -16,7 +16,7 @@ use crate::{
     alive::{self, Keeper, Service},
     config::Inputs,
     disk, engine, follow,
-    lag::Lag,
+    lag::{self, Lag},
     parameters, persistence,
     promotion::{Look, Promotion, Word},
     render,
@@ -110,7 +110,8 @@ async fn look_after(
     let mut settled = persistence::after_loading(shared).await;
     let mut candidacy = Candidacy { promotion: Promotion::default(), words };
     let mut keeper = Keeper::default();
-    let mut lag = Lag::read(&shared.options.data_dir).unwrap_or_default();
+    let dir = &shared.options.data_dir;
+    let (mut lag, mut marker) = (Lag::read(dir).unwrap_or_default(), lag::Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
         parameters::keep(shared).await;
@@ -121,10 +122,12 @@ async fn look_after(
         } else {
             persistence::settle(shared, &inputs).await
         };
-        if inputs.config.mode == Mode::Cluster
-            && let Some(service) = candidacy.follow(shared, shard, &mut lag).await
-        {
-            keeper.note(shared, service);
+        if inputs.config.mode == Mode::Cluster {
+            let service = candidacy.follow(shared, shard, &mut lag).await;
+            marker.note(dir.clone(), lag.clone());
+            if let Some(service) = service {
+                keeper.note(shared, service);
+            }
         }
         next_look(lost).await;
     }
@@ -189,14 +192,16 @@ async fn look(
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
         [Command::new("INFO").args(["server", "replication", "persistence"]), cluster("NODES"), cluster("INFO")];
+    let counted = lag::manifest(&shared.options.data_dir).ok();
     let replies = shared.local.ask(&commands).await.ok()?;
     let [info, table, view] = replies.as_slice() else { return None };
-    let table = resp::nodes::parse(table.text()?).ok()?;
     let info = Info::parse(info.text()?);
+    // Also of one that loads its copy, which does not give its table meanwhile.
+    see_lag(shared, lag, counted, &info);
+    let table = resp::nodes::parse(table.text()?).ok()?;
     if let Some(seen) = Seen::of(&table, &info) {
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
     }
-    note_lag(shared, lag, &info);
     let service = alive::service(&info, &table, shared.local.logs_writes(), lag.lags());
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
@@ -204,11 +209,9 @@ async fn look(
     Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, state_ok }, service))
 }
 
-/// Says on the volume, and to others, whether what lies there is what is in memory.
-fn note_lag(shared: &Arc<Shared>, lag: &mut Lag, info: &Info) {
-    if let Err(error) = lag.note(&shared.options.data_dir, info, shared.local.logs_writes()) {
-        tracing::warn!(%error, "the volume does not say whether what lies there is what is in memory");
-    }
+/// Tells others whether what lies on the volume is what is in memory.
+fn see_lag(shared: &Arc<Shared>, lag: &mut Lag, counted: Option<Vec<u8>>, info: &Info) {
+    lag.see(&shared.options.data_dir, counted, info, shared.local.logs_writes());
     let lags = Some(lag.lags());
     shared.report.send_if_modified(|report| std::mem::replace(&mut report.lags, lags) != lags);
 }

@@ -248,7 +248,7 @@ async fn a_role_is_handed_over_once_the_heirs_disk_has_what_its_memory_has() {
     assert_readable(&cluster, &keys).await;
 }
 
-/// Measured before: the member that had been elected came back with what its file had held before its copy, and the other one, whose disk had
+/// Before, the member that had been elected came back with what its file had held before its copy, and the other one, whose disk had
 /// everything, copied that.
 #[tokio::test]
 async fn an_elected_copy_that_dies_before_its_file_is_written_overwrites_nobody() {
