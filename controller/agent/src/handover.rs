@@ -393,6 +393,17 @@ pub async fn silence(local: &Local) -> Silence {
     }
 }
 
+/// Ends a script or function that has written nothing: Redis saves nothing while one runs, and one without an end would take all that was not saved
+/// with it. Of one that has written it only refuses to (UNKILLABLE).
+pub async fn end_script(local: &Local) {
+    let kill = ["SCRIPT", "FUNCTION"].map(|what| Command::new(what).arg("KILL"));
+    if let Ok(replies) = local.ask(&kill).await
+        && replies.iter().any(|reply| matches!(reply, Reply::Status(_)))
+    {
+        tracing::warn!("a script that had written nothing was ended: redis-server has to save");
+    }
+}
+
 /// Sees to it that this agent's next connections are let in however many clients there are (`maxclients`), as long as the one that it has
 /// lasts. What cannot be changed stays as it is.
 pub async fn make_room(local: &Local) {

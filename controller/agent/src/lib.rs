@@ -335,7 +335,11 @@ async fn shut_down(shared: &Arc<Shared>, process: &Record, last: &LastWords) -> 
         loop {
             // No reply is what success looks like, and it may take as long as saving takes.
             let left = last.until.saturating_duration_since(Instant::now());
-            let mode = now(last.mode, handover::silence(&shared.local).await);
+            let silence = handover::silence(&shared.local).await;
+            if silence == Silence::Script && last.mode == "SAVE" {
+                handover::end_script(&shared.local).await;
+            }
+            let mode = now(last.mode, silence);
             if let Err(error) = handover::shut_down(&shared.local, mode, left).await {
                 if !told {
                     tracing::warn!(mode, %error, "SHUTDOWN is not followed yet; it is tried again");

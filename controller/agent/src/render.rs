@@ -282,7 +282,7 @@ const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +in
 /// The agents: state, hand-over (with the marks of half-moved slots), a snapshot before the append-only file is switched off, shutdown, and the
 /// replication stream for backups.
 const AGENT: &str = "resetkeys resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +auth +hello +select +command \
-    +config|get +config|set +acl|whoami +bgsave +shutdown +psync +sync +replconf +client|id +client|info +client|setname \
+    +config|get +config|set +acl|whoami +bgsave +shutdown +script|kill +function|kill +psync +sync +replconf +client|id +client|info +client|setname \
     +cluster|info +cluster|nodes +cluster|myid +cluster|slots +cluster|shards +cluster|failover +cluster|setslot";
 
 /// The agent at its own Redis: users.

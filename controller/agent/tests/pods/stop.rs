@@ -206,10 +206,10 @@ async fn a_replica_that_loads_its_copy_ends_at_once() {
     let (mut primary, mut replica) = (cluster.pods[0].operator().await, cluster.pods[1].operator().await);
     primary.config_set("repl-backlog-size", "16kb").await.unwrap();
     let password = unlink(&cluster.pods[0], &cluster.pods[1]).await;
-    fill(&cluster.pods[0], "k", 2000, &[b'v'; 100]).await;
-    // A twentieth of a second for each key, and clients are answered every ten keys.
+    fill(&cluster.pods[0], "k", 8000, &[b'v'; 100]).await;
+    // Nearly a minute for all of them, and clients are answered every ten.
     for (name, value) in
-        [("key-load-delay", "50000"), ("loading-process-events-interval-bytes", "1024"), ("masterauth", &password)]
+        [("key-load-delay", "5000"), ("loading-process-events-interval-bytes", "1024"), ("masterauth", &password)]
     {
         replica.config_set(name, value).await.unwrap();
     }
@@ -234,6 +234,23 @@ async fn a_script_without_an_end_keeps_no_server_from_ending_whose_file_has_all(
     assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
     cluster.pods[0].start();
     // What the script has done was acknowledged to nobody.
+    assert_eq!(cluster.pods[0].dbsize().await, 200);
+}
+
+/// Before, Redis refused to save for as long as the script ran, and was killed.
+#[tokio::test]
+async fn a_script_without_an_end_is_ended_where_a_server_has_to_save() {
+    let snapshots = types::agent::AgentConfig {
+        append_only: AppendOnly::Off,
+        snapshots: vec![types::cluster::SavePoint { seconds: 3600, changes: 1 }],
+        ..patient()
+    };
+    let mut cluster = Cluster::unhurried(86, snapshots).formed(1, 0).await;
+    fill(&cluster.pods[0], "k", 200, b"v").await;
+    run_a_script(&cluster, "while true do end").await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
     assert_eq!(cluster.pods[0].dbsize().await, 200);
 }
 
