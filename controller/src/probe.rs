@@ -5,6 +5,7 @@
 //! Kubernetes proves. Decides nothing.
 
 pub mod agent;
+mod compare;
 mod count;
 mod elsewhere;
 mod node;
@@ -69,6 +70,8 @@ pub struct Memory {
     patience: BTreeMap<Pod, Duration>,
     /// Keys of others that have been counted.
     counts: count::Counts,
+    /// Keys of former primaries that have been compared.
+    compared: compare::Known,
     /// What engines said of parameters that they do not use.
     words: words::Words,
 }
@@ -217,6 +220,9 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     count_foreign_keys(question, &mut probed, memory).await;
+    if question.mode == Mode::Cluster {
+        compare::look(question.access, &mut probed.observed, &mut memory.compared).await;
+    }
     words::ask(question, &mut probed, &mut memory.words).await;
     probed.begun = Some(begun);
     probed

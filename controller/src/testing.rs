@@ -147,6 +147,7 @@ pub(crate) fn a_node(id: NodeId, role: Role, epoch: u64) -> Node {
         open: BTreeMap::new(),
         foreign_keys: BTreeMap::new(),
         uncounted: plan::SlotSet::EMPTY,
+        compared: BTreeMap::new(),
         leaving: BTreeMap::new(),
         keys: 0,
         bytes: 0,

@@ -549,6 +549,44 @@ async fn a_member_whose_keys_are_not_counted_is_known_all_the_same() {
     assert_eq!(uncounted, [SlotSet::EMPTY, SlotSet::EMPTY, slots(0, 10_921)]);
 }
 
+/// What becomes of them a person decides, who hears of which slots their owners lack some.
+#[tokio::test]
+async fn keys_of_a_former_primary_are_compared_with_those_of_their_owners() {
+    let mut fleet = created(68, 2, 1).await;
+    let (to, from) = ends(&fleet).await;
+    let (owner, former) = (Pod::new(0, 0), Pod::new(1, 0));
+    let [who, whom] = [(former, from.id), (owner, to.id)].map(|(pod, id)| plan::Who { pod, id });
+    let all = plan::Step::Move { from: who, to: whom, slots: slots(8_192, 16_383) };
+    let plan = plan::Plan { steps: vec![all], ..plan::Plan::default() };
+    let probed = fleet.look_at_all().await;
+    fleet.carry_out(&plan, &probed).await.unwrap();
+    let (keys, slot) = (["{t}a", "{t}b"], resp::slot::key_slot("{t}"));
+    let mark = ["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &to.id.to_string()];
+    fleet.servers[&former].operator().await.call(&mark).await.unwrap();
+    let mut held = fleet.servers[&former].application().await;
+    let mut there = fleet.servers[&owner].application().await;
+    for (key, is_there) in keys.into_iter().zip([false, true]) {
+        let set = [resp::Command::new("ASKING"), resp::Command::new("SET").args([key, "v"])];
+        assert!(held.pipeline(&set).await.unwrap().iter().all(resp::Reply::is_ok));
+        for key in keys.into_iter().filter(|_| is_there) {
+            there.call(&["SET", key, "v"]).await.unwrap();
+        }
+        let begun = Instant::now();
+        let compared = loop {
+            let probed = fleet.look_at_all().await;
+            let compared: Vec<_> =
+                controller::probe::nodes(&probed.observed).map(|node| node.compared.clone()).collect();
+            // Else the machine stood still during the look.
+            if compared.iter().any(|slots| !slots.is_empty()) {
+                break compared;
+            }
+            assert!(begun.elapsed() < hung::change(), "they are not compared");
+        };
+        // An answer counts for as many keys as it was about.
+        assert_eq!(compared, [BTreeMap::new(), BTreeMap::from([(slot, is_there)])]);
+    }
+}
+
 #[tokio::test]
 async fn a_key_that_is_too_large_stays_and_so_does_its_slot() {
     let fleet = created(5, 2, 1).await;

@@ -193,6 +193,8 @@ pub struct Node {
     pub foreign_keys: BTreeMap<u16, u64>,
     /// Slots it does not own, of which it is not known yet whether it holds keys. Always empty for a replica.
     pub uncounted: SlotSet,
+    /// Slots with such keys, of a primary that owns no slot, whose owner was asked for each of the keys by name, and whether it has them all.
+    pub compared: BTreeMap<u16, bool>,
     /// Keys it still holds in slots of its own that it is sending away, as far as they are counted: without any, such a slot takes no room
     /// where it goes. While the mark stands they only become fewer.
     pub leaving: BTreeMap<u16, u64>,

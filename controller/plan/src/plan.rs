@@ -303,12 +303,14 @@ pub enum Refused {
     Former {
         /// The member.
         pod: Pod,
-        /// Who took over from it and owns the slots of all of these keys; `None`: some are in slots of others.
-        heir: Option<Pod>,
         /// Its keys.
         keys: u64,
         /// Their slots.
         slots: SlotSet,
+        /// Those of them whose owner lacks at least one of its keys.
+        lacking: SlotSet,
+        /// Those of which that is not known.
+        unknown: SlotSet,
     },
     /// Too few primaries answer to elect another.
     NoQuorum {

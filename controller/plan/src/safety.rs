@@ -281,14 +281,6 @@ pub(crate) fn is_former(scene: &Scene<'_>, live: &Live<'_>) -> bool {
     is_bare && live.node.keys > 0 && counted >= live.node.keys
 }
 
-/// Who has replaced a former primary and has a copy of what that one held: a newer primary of the same shard, which took over as its replica, and
-/// owns the slots of all these keys. Of keys in anybody else's slots nobody knows whether that one has them.
-pub(crate) fn heir_of<'a>(scene: &Scene<'a>, former: &Live<'_>) -> Option<Live<'a>> {
-    let heir = scene.owner(former.pod.shard).filter(|heir| heir.pod != former.pod)?;
-    let is_newer = heir.node.epoch > former.node.epoch;
-    (is_newer && slots_with_keys(former).difference(scene.owned_by(heir.pod)).is_empty()).then_some(heir)
-}
-
 /// Slots it does not own and holds keys of.
 pub(crate) fn slots_with_keys(live: &Live<'_>) -> SlotSet {
     live.node.foreign_keys.iter().filter(|(_, keys)| **keys > 0).map(|(slot, _)| *slot).collect()

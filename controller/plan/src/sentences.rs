@@ -172,18 +172,32 @@ fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Re
     )
 }
 
-fn former(f: &mut fmt::Formatter<'_>, pod: Pod, heir: Option<Pod>, keys: u64, slots: &SlotSet) -> fmt::Result {
+fn former(
+    f: &mut fmt::Formatter<'_>,
+    (pod, keys): (Pod, u64),
+    slots: &SlotSet,
+    lacking: &SlotSet,
+    unknown: &SlotSet,
+) -> fmt::Result {
     write!(
         f,
         "member {pod} has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds {keys} keys of the \
          slots {slots}. "
     )?;
-    match heir {
-        Some(heir) => write!(
+    if !lacking.is_empty() {
+        write!(
             f,
-            "{heir} took over with its copy of them and owns these slots; what {pod} was told too late to be in that copy nobody else has. "
-        )?,
-        None => write!(f, "Others own these slots, and whether they have these keys is not known: compare first. ")?,
+            "The owners of the slots {lacking} lack some of these keys, which may have been deleted there since. "
+        )?;
+    }
+    if !unknown.is_empty() {
+        write!(f, "Whether the owners of the slots {unknown} have these keys is not known: compare first. ")?;
+    }
+    if lacking.is_empty() && unknown.is_empty() {
+        write!(
+            f,
+            "The owners of these slots have all of these keys; a value that {pod} was told too late nobody else has. "
+        )?;
     }
     write!(f, "To give up what {pod} holds, delete its claim and its pod: it comes back empty, as a replica")
 }
@@ -313,7 +327,7 @@ impl fmt::Display for Refused {
                 twins(f, *id, (*pod, address), (*other, other_address), *copied)
             }
             Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
-            Self::Former { pod, heir, keys, slots } => former(f, *pod, *heir, *keys, slots),
+            Self::Former { pod, keys, slots, lacking, unknown } => former(f, (*pod, *keys), slots, lacking, unknown),
             Self::NoQuorum { alive, of, shard } => write!(
                 f,
                 "quorum lost: {alive} of {of} primaries answer, a majority is needed to promote a replica of shard {shard}"

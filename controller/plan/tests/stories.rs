@@ -1,9 +1,13 @@
 //! What a user does, and what becomes of it, without any trouble and with one.
 
+use std::collections::BTreeSet;
+
 use crate::support::Run;
 use crate::support::history::{Event, Setting, live_through};
 use plan::model::{Luck, World};
-use plan::{Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Role, Stands, Step, Waiting};
+use plan::{
+    Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Role, SlotSet, Stands, Step, Waiting,
+};
 
 fn settle(run: &mut Run) -> plan::Plan {
     let plan = run.settle(150).unwrap_or_else(|reason| panic!("{reason}"));
@@ -767,24 +771,21 @@ fn a_dead_primary_of_another_shard_is_replaced_while_a_node_runs_twice() {
     assert_eq!(promoted.collect::<Vec<_>>(), [true], "{plan:?}");
 }
 
-#[test]
-fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
+/// A former primary that was cut off while it received a slot, which its heir owns by now; with a key of its own, or without.
+fn replaced(own: Option<u64>) -> (Run, Pod, (u16, BTreeSet<u64>)) {
     let mut run = Run::created(Desired::cluster(3, 1), true);
     let (former, heir, giver) = (Pod::new(0, 0), Pod::new(0, 1), Pod::new(1, 0));
     let ids = [former, giver].map(|pod| run.world.up(pod).unwrap().id);
     let slot = 8_191;
     // Half moved, with its keys at both ends of the replication.
     for (pod, mark) in [(giver, Open::Migrating(ids[0])), (former, Open::Importing(ids[1]))] {
-        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().open.insert(slot, mark);
+        server(&mut run, pod).open.insert(slot, mark);
     }
-    let server = |run: &mut Run, pod| run.world.homes.get_mut(&pod).unwrap().server.clone().unwrap();
     let keys = server(&mut run, giver).data.remove(&slot).unwrap();
     for pod in [former, heir] {
-        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().data.insert(slot, keys.clone());
+        server(&mut run, pod).data.insert(slot, keys.clone());
     }
-    for pod in [giver, Pod::new(1, 1)] {
-        run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap().data.remove(&slot);
-    }
+    server(&mut run, Pod::new(1, 1)).data.remove(&slot);
     // Else the slot would go home again.
     run.desired.hold = Some(plan::Hold::Paused);
     run.cut_off(former);
@@ -795,19 +796,35 @@ fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
         run.tick(1);
     }
     assert!(run.world.up(heir).unwrap().slots().contains(slot));
+    server(&mut run, former).data.get_mut(&slot).unwrap().extend(own);
+    let keys = server(&mut run, former).data[&slot].clone();
     run.rejoin_all();
-    run.world.homes.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
-    let before = run.world.homes[&Pod::new(2, 1)].address.clone();
-    let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
-    let slots = [slot].into_iter().collect();
-    let told = Refused::Former { pod: former, heir: Some(heir), keys: u64::try_from(keys.len()).unwrap(), slots };
-    assert_eq!((plan.steps, plan.refused), (vec![], vec![told]));
-    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
-    assert_ne!(before, run.world.homes[&Pod::new(2, 1)].address, "the rest goes on: a replica was restarted");
-    // The way out that the sentence names.
-    run.desired.hold = None;
-    run.wipe(former);
-    assert!(settle(&mut run).is_satisfied());
+    (run, former, (slot, keys))
+}
+
+fn server(run: &mut Run, pod: Pod) -> &mut plan::model::Server {
+    run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap()
+}
+
+#[test]
+fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
+    for (own, is_lacking) in [(Some(77), true), (None, false)] {
+        let (mut run, former, (slot, keys)) = replaced(own);
+        run.world.homes.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
+        let before = run.world.homes[&Pod::new(2, 1)].address.clone();
+        let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+        let slots = SlotSet::range(slot, slot);
+        let lacking = if is_lacking { slots.clone() } else { SlotSet::EMPTY };
+        let (keys, unknown) = (u64::try_from(keys.len()).unwrap(), SlotSet::EMPTY);
+        let told = Refused::Former { pod: former, keys, slots, lacking, unknown };
+        assert_eq!((plan.steps, plan.refused), (vec![], vec![told]));
+        run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+        assert_ne!(before, run.world.homes[&Pod::new(2, 1)].address, "the rest goes on: a replica was restarted");
+        // The way out that the sentence names.
+        run.desired.hold = None;
+        run.wipe(former);
+        assert!(settle(&mut run).is_satisfied());
+    }
 }
 
 #[test]

@@ -101,6 +101,7 @@ fn node(pod: Pod, role: Role, lines: &BTreeMap<NodeId, Peer>) -> Node {
         open: BTreeMap::new(),
         foreign_keys: BTreeMap::new(),
         uncounted: SlotSet::EMPTY,
+        compared: BTreeMap::new(),
         leaving: BTreeMap::new(),
         bytes: 0,
         epoch: u64::from(pod.shard) + 1,

@@ -299,6 +299,7 @@ pub(super) fn read(raw: &Raw, streams: &Streams, now: Instant) -> Node {
         open: myself.map(open).unwrap_or_default(),
         foreign_keys: BTreeMap::new(),
         uncounted: SlotSet::EMPTY,
+        compared: BTreeMap::new(),
         leaving: BTreeMap::new(),
         keys: u64::try_from(raw.info.keys()).unwrap_or(0),
         bytes: unsigned(raw.info.number("used_memory_dataset")),

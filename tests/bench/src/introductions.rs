@@ -183,6 +183,7 @@ fn observed(servers: &[Server]) -> Observed {
             leaving: [].into(),
             foreign_keys: [].into(),
             uncounted: SlotSet::EMPTY,
+            compared: [].into(),
             keys: 0,
             bytes: 0,
             room: None,

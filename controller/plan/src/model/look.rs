@@ -107,6 +107,7 @@ impl World {
             open: server.open.clone(),
             foreign_keys: foreign.map(|(slot, keys)| (*slot, keys.len() as u64)).collect(),
             uncounted: SlotSet::EMPTY,
+            compared: if primary && claims.is_empty() { self.compared(server) } else { BTreeMap::new() },
             leaving,
             keys: server.keys(),
             bytes: 0,
@@ -119,6 +120,16 @@ impl World {
             node_timeout_millis: server.node_timeout_millis,
             peers: server.table.clone(),
         }
+    }
+
+    /// Slots of which a server holds keys and somebody running owns, and whether that one holds all of these keys.
+    pub(super) fn compared(&self, server: &Server) -> BTreeMap<u16, bool> {
+        let held = server.data.iter().filter(|(_, keys)| !keys.is_empty());
+        let compared = held.filter_map(|(slot, keys)| {
+            let owner = self.authority(*slot).and_then(|pod| self.up(pod))?;
+            Some((*slot, keys.iter().all(|key| owner.data.get(slot).is_some_and(|there| there.contains(key)))))
+        });
+        compared.collect()
     }
 
     /// What is true now.

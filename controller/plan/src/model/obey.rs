@@ -400,7 +400,8 @@ impl Server {
         let held: SlotSet = slots.iter().filter(|slot| mine.contains(*slot) && self.keys_in(*slot) > 0).collect();
         let slots = slots.difference(&held);
         self.drop_claim(&slots);
-        self.open.retain(|slot, _| !slots.contains(*slot));
+        // Only its own name ends an import (`CLUSTER SETSLOT NODE`).
+        self.open.retain(|slot, mark| !slots.contains(*slot) || matches!(mark, Open::Importing(_)));
         self.unclaimed = self.unclaimed.difference(&slots);
         for peer in self.table.values_mut() {
             disown(peer, &slots);

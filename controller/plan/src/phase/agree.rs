@@ -3,6 +3,7 @@
 use crate::observed::{Health, PeerRole, Pod, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Waiting};
+use crate::safety;
 use crate::scene::{Live, Scene};
 
 pub(crate) fn agree(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
@@ -29,8 +30,12 @@ pub(crate) fn right(scene: &Scene<'_>) -> usize {
     scene.live.iter().filter(|live| is_right(scene, live, false)).count()
 }
 
-/// `others_may_be_listed`: besides those who answer.
+/// `others_may_be_listed`: besides those who answer. A former primary that keeps keys keeps its marks as well, and of slots that it was being sent
+/// it believes for ever what it believed then (`clusterUpdateSlotsConfigWith`): it is told of, and its table is no reason to wait.
 fn is_right(scene: &Scene<'_>, live: &Live<'_>, others_may_be_listed: bool) -> bool {
+    if safety::is_former(scene, live) {
+        return true;
+    }
     let lines = scene.live.iter().filter(|other| other.pod != live.pod).all(|other| is_right_about(live, other));
     let is_whole = others_may_be_listed || live.node.peers.len() + 1 == scene.live.len();
     live.node.state_ok && live.node.open.is_empty() && is_whole && lines
