@@ -47,7 +47,8 @@ const OWN_MARKS: &[&str] = &[
     "controller-revision-hash",
 ];
 
-/// Parameters that are each server's own: where it is, whom it follows, with what it logs in, and whether it may be elected at this moment.
+/// Parameters that are each server's own: where it is, whom it follows, with what it logs in, and whether it may be elected at this moment;
+/// each by every name that an engine gives it.
 const OWN_PARAMETERS: &[&str] = &[
     "bind",
     "bind-source-addr",
@@ -58,6 +59,7 @@ const OWN_PARAMETERS: &[&str] = &[
     "pidfile",
     "masterauth",
     "cluster-replica-no-failover",
+    "cluster-slave-no-failover",
     "slaveof",
     "replicaof",
 ];
