@@ -95,6 +95,7 @@ async fn stops(report: &mut Report, fixture: &mut Fixture) -> Result<()> {
         fixture.kun.resume().await?;
 
         let nodes = Nodes::cluster(NET + time, u8::try_from(SHARDS)?, 1, &["--appendonly", "yes"]).await?;
+        nodes.written().await?;
         let begin = Instant::now();
         nodes.stop().await.context("stop the reference")?;
         theirs.push(begin.elapsed().as_secs_f64());

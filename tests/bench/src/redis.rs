@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use resp::{Connection, Options};
+use resp::{AppendOnlyFile, Connection, Options};
 use tokio::process::{Child, Command};
 
 use crate::noise::Noise;
@@ -100,6 +100,20 @@ impl Nodes {
         let started = self.started(address)?;
         started.child = server(&started.arguments)?;
         answering(address).await
+    }
+
+    /// Waits until no node writes its append-only file anew: one that does after a full copy refuses to stop (`prepareForShutdown`), and a
+    /// SIGTERM is not remembered.
+    pub(crate) async fn written(&self) -> Result<()> {
+        let begin = Instant::now();
+        for address in &self.addresses {
+            let mut connection = Connection::open(&Options::new(*address)).await?;
+            while connection.info(&["persistence"]).await?.append_only_file() == AppendOnlyFile::Rewriting {
+                ensure!(begin.elapsed() < hung::change(), "{address} writes its append-only file");
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+        Ok(())
     }
 
     /// SIGTERM to all at once, until all have ended.
