@@ -810,7 +810,9 @@ fn server(run: &mut Run, pod: Pod) -> &mut plan::model::Server {
 fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
     for (own, is_lacking) in [(Some(77), true), (None, false)] {
         let (mut run, former, (slot, keys)) = replaced(own);
-        run.world.homes.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
+        for pod in [former, Pod::new(2, 1)] {
+            run.world.homes.get_mut(&pod).unwrap().outdated = true;
+        }
         let before = run.world.homes[&Pod::new(2, 1)].address.clone();
         let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
         let slots = SlotSet::range(slot, slot);

@@ -352,7 +352,9 @@ impl World {
         let home = self.homes.get(&pod).ok_or("there is no such pod")?;
         let running = self.up(pod);
         let holds = match expect {
-            RestartAs::Replica(id) => running.is_some_and(|server| server.id == id && server.slots().is_empty()),
+            RestartAs::Replica(id) => running.is_some_and(|server| {
+                server.id == id && server.slots().is_empty() && (server.follows().is_some() || server.keys() == 0)
+            }),
             RestartAs::Empty(id) => {
                 running.is_some_and(|server| server.id == id && server.slots().is_empty() && server.keys() == 0)
             }

@@ -57,9 +57,11 @@ pub(crate) fn unproven(scene: &Scene<'_>) -> Option<Waiting> {
     stands.min().map(|(pending, pod)| Waiting::Parameters { pod, refused: !pending })
 }
 
+/// A former primary that keeps keys is told of, and is not restarted: what nobody else has may end with its pod.
 fn is_outdated(scene: &Scene<'_>, shard: u16) -> bool {
-    let mut members = scene.observed.members.iter();
-    members.any(|(pod, member)| pod.shard == shard && member.outdated && matches!(member.seen, Seen::Node(_)))
+    let is_former = |pod: Pod| scene.live.iter().any(|live| live.pod == pod && safety::is_former(scene, live));
+    let mut members = scene.observed.members.iter().filter(|(pod, _)| pod.shard == shard);
+    members.any(|(pod, member)| member.outdated && matches!(member.seen, Seen::Node(_)) && !is_former(*pod))
 }
 
 fn outdated(scene: &Scene<'_>, pod: Pod) -> bool {
@@ -83,7 +85,7 @@ fn catch_up(scene: &Scene<'_>, plan: &mut Plan, replica: &Live<'_>) {
 /// The next restart or hand-over of one shard, whose members are all in sync.
 fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
     let Some(lead) = scene.lead(shard) else { return };
-    let members = || scene.live_of(shard).filter(|live| live.pod != lead.pod);
+    let members = || scene.live_of(shard).filter(|live| live.pod != lead.pod && !safety::is_former(scene, live));
     let replica = members().filter(|live| outdated(scene, live.pod)).max_by_key(|live| live.pod);
     // While a copy is away, the other one has to survive a restart.
     if !safety::keeps(scene, &lead) {
