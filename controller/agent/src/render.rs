@@ -285,8 +285,8 @@ const AGENT: &str = "resetkeys resetchannels &kun:bus -@all +publish +ping +role
     +config|get +config|set +acl|whoami +bgsave +shutdown +script|kill +function|kill +psync +sync +replconf +client|id +client|info +client|setname \
     +cluster|info +cluster|nodes +cluster|myid +cluster|slots +cluster|shards +cluster|failover +cluster|setslot";
 
-/// The agent at its own Redis: users.
-const LOCAL: &str = "resetkeys resetchannels -@all +ping +auth +hello +acl|setuser +client|kill";
+/// The agent at its own Redis: users, and whom it closes out.
+const LOCAL: &str = "resetkeys resetchannels -@all +ping +auth +hello +acl|setuser +client|kill +client|list";
 
 /// Replication.
 const REPLICA: &str = "resetkeys resetchannels -@all +ping +psync +replconf";

@@ -7,7 +7,12 @@
 //! Members of earlier releases log in with the secret itself, whatever their shard. While one of them is in this shard it is let in, and is
 //! shown what it expects; their agents are known by that they tell the cluster's other agents nothing ([`Word::Silent`]).
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::Duration,
+};
 
 use aws_lc_rs::hmac;
 use futures::{StreamExt, stream};
@@ -54,6 +59,8 @@ pub fn rules(passwords: &Passwords, lets_old_in: bool) -> Vec<String> {
 pub struct Seen {
     /// The other members.
     members: BTreeMap<NodeId, IpAddr>,
+    /// Where they are, and those that count as failed.
+    places: BTreeSet<IpAddr>,
     /// The one that it follows.
     primary: Option<NodeId>,
     /// Where that is, also when it counts as failed: it may be back, or be heard by this member alone.
@@ -74,9 +81,11 @@ impl Seen {
     pub fn of(table: &[Node], info: &Info) -> Option<Self> {
         let myself = table.iter().find(|node| node.flags.myself)?;
         let head = myself.primary.as_ref().unwrap_or(&myself.id);
-        let fellows = table.iter().filter(|node| node.id != myself.id && !node.flags.failed);
-        let fellows = fellows.filter(|node| node.id == *head || node.primary.as_ref() == Some(head));
-        let members: BTreeMap<_, _> = fellows.filter_map(|node| Some((node.id.clone(), node.address?.ip()))).collect();
+        let fellows = table.iter().filter(|node| node.id != myself.id);
+        let fellows = || fellows.clone().filter(|node| node.id == *head || node.primary.as_ref() == Some(head));
+        let places = fellows().filter_map(|node| Some(node.address?.ip())).collect();
+        let there = fellows().filter(|node| !node.flags.failed);
+        let members: BTreeMap<_, _> = there.filter_map(|node| Some((node.id.clone(), node.address?.ip()))).collect();
         let online = info.replicas().iter().filter(|line| line.state == "online").count();
         let is_parted = match info.get("role") {
             Some("slave") => info.get("master_link_status") != Some("up"),
@@ -84,7 +93,7 @@ impl Seen {
         };
         let line = table.iter().find(|node| Some(&node.id) == myself.primary.as_ref());
         let primary_at = line.and_then(|line| line.address).map(|address| address.ip());
-        Some(Self { members, primary: myself.primary.clone(), primary_at, is_parted })
+        Some(Self { members, places, primary: myself.primary.clone(), primary_at, is_parted })
     }
 }
 
@@ -138,6 +147,8 @@ pub async fn follow(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>) {
     let mut known = Known::new();
     // Redis was started so.
     let (mut wanted, mut applied) = (Use::default(), Some(Use::default()));
+    // Somebody may be connected who has shown the cluster's password.
+    let mut let_in = false;
     loop {
         let now = seen.borrow_and_update().clone();
         known.retain(|id, _| now.members.contains_key(id));
@@ -145,14 +156,22 @@ pub async fn follow(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>) {
         known.extend(ask(shared, &open).await);
         wanted = decide(&now, &known, wanted);
         if applied != Some(wanted) {
+            let_in |= wanted.lets_old_in;
             match apply(shared, wanted).await {
                 Ok(()) => applied = Some(wanted),
                 Err(error) => tracing::warn!(%error, "the password of replication is not changed yet"),
             }
         }
+        if let_in && applied.is_some_and(|applied| !applied.lets_old_in) {
+            match close_out(shared, &now).await {
+                Ok(()) => let_in = false,
+                Err(error) => tracing::warn!(%error, "who came in by the cluster's password is not closed out yet"),
+            }
+        }
         let open = unsettled(&now, &known);
         let is_known = |(id, ip): &(NodeId, IpAddr)| known.get(id) == Some(&(*ip, Release::Earlier));
-        let calm = applied == Some(wanted) && !now.is_parted && open.iter().all(is_known);
+        let is_applied = applied == Some(wanted) && (wanted.lets_old_in || !let_in);
+        let calm = is_applied && !now.is_parted && open.iter().all(is_known);
         tokio::select! {
             _ = seen.changed() => {}
             // Whoever took new passwords over has set them for members of this release, before or after what was applied last, which may
@@ -190,6 +209,30 @@ async fn apply(shared: &Arc<Shared>, wanted: Use) -> Result<(), Error> {
     Ok(())
 }
 
+/// A password that counts no more ends no connection: who came in by it and is none of the shard is closed out, as is whoever has shown it and does
+/// not replicate yet. A member of the shard that is on its way to that comes again.
+async fn close_out(shared: &Arc<Shared>, seen: &Seen) -> Result<(), Error> {
+    let user = Credentials::new(USER_LOCAL, shared.own.expose());
+    let mut connection = shared.local.open_as(user, DEADLINE).await?;
+    connection.call(&["CLIENT", "KILL", "TYPE", "normal", "USER", USER_REPLICA]).await?;
+    let list = connection.call(&["CLIENT", "LIST", "TYPE", "replica"]).await?;
+    for stranger in strangers(list.text().unwrap_or_default(), seen) {
+        tracing::info!(client = stranger, "a replica that is none of this shard is closed out");
+        connection.call(&["CLIENT", "KILL", "ID", stranger]).await?;
+    }
+    Ok(())
+}
+
+/// Connections of replication, by `CLIENT LIST`, from where no member of the shard is. Pure.
+fn strangers<'a>(list: &'a str, seen: &Seen) -> Vec<&'a str> {
+    let of = |line: &'a str, name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+    let is_strange = |line: &&'a str| {
+        let from = of(line, "addr").and_then(|addr| addr.parse::<SocketAddr>().ok());
+        of(line, "user") == Some(USER_REPLICA) && !from.is_some_and(|from| seen.places.contains(&from.ip()))
+    };
+    list.lines().filter(is_strange).filter_map(|line| of(line, "id")).collect()
+}
+
 /// Gives the user of replication its passwords.
 pub(crate) fn accepting(passwords: &Passwords, lets_old_in: bool) -> Command {
     Command::new("ACL").args(["SETUSER", USER_REPLICA, "resetpass"]).args(rules(passwords, lets_old_in))
@@ -209,8 +252,9 @@ mod tests {
 
     /// Member 3, a replica of 1 beside 2, or of nobody.
     fn replica(primary: Option<u8>) -> Seen {
-        let members = [(id(1), ONE), (id(2), TWO)].into();
-        Seen { members, primary: primary.map(id), primary_at: primary.map(|_| ONE), is_parted: false }
+        let members: BTreeMap<_, _> = [(id(1), ONE), (id(2), TWO)].into();
+        let places = members.values().copied().collect();
+        Seen { members, places, primary: primary.map(id), primary_at: primary.map(|_| ONE), is_parted: false }
     }
 
     #[test]
@@ -240,7 +284,7 @@ mod tests {
         assert_eq!(Seen::of(&table, &up), Some(replica(Some(1))));
         let [mut dead, _, own, _] = <[Node; 4]>::try_from(table.clone()).unwrap();
         dead.flags.failed = true;
-        let left = Seen { members: [].into(), ..replica(Some(1)) };
+        let left = Seen { members: [].into(), places: [ONE].into(), ..replica(Some(1)) };
         assert_eq!(Seen::of(&[dead, own], &up), Some(left), "nobody answers for it");
         let down = Info::parse("role:slave\nmaster_link_status:down\n");
         assert_eq!(Seen::of(&table, &down), Some(Seen { is_parted: true, ..replica(Some(1)) }));
@@ -270,6 +314,21 @@ mod tests {
         assert_eq!(decide(&replica(Some(1)), &elsewhere, used(false, false)), used(false, false));
         // A primary shows nothing to anybody.
         assert_eq!(decide(&replica(None), &known(Some(Earlier), None), used(false, true)), used(true, false));
+    }
+
+    #[test]
+    fn who_replicates_and_is_none_of_the_shard_is_closed_out() {
+        let line = |id: u8, addr: &str, user: &str| {
+            format!("id={id} addr={addr} laddr=10.0.0.9:6379 fd=8 name= flags=S user={user} redir=-1\n")
+        };
+        let list = [
+            line(3, "10.0.0.1:4711", USER_REPLICA),
+            line(4, "10.0.0.7:6379", USER_REPLICA),
+            line(5, "10.0.0.7:6379", "kun-agent"),
+            line(6, "/run/redis.sock:0", USER_REPLICA),
+        ];
+        assert_eq!(strangers(&list.concat(), &replica(Some(1))), ["4", "6"]);
+        assert_eq!(strangers("", &replica(Some(1))), Vec::<&str>::new());
     }
 
     #[test]

@@ -1,9 +1,16 @@
 //! What a crash must not cost: the data of a shard, or the identity of a member.
 
-use std::time::Duration;
+use std::{
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use resp::Outcome;
 use rustix::process::Signal;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+};
 use types::{agent::AgentPhase, cluster::AppendOnly, names};
 
 use crate::harness::{APPLICATION, Cluster, OPERATOR, Pod, REPLICA, config, eventually, patient, taken_for_dead};
@@ -534,9 +541,38 @@ async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
     })
     .await;
     assert!(is_let_in().await);
+    let mut stranger = replicating(primary, [127, 84, 43, 200].into()).await;
     silent.abort();
     let _ = silent.await;
     cluster.pods[1].start();
     eventually("the cluster's password does not count any more", async || !is_let_in().await).await;
+    let closed = tokio::time::timeout(hung::change(), stranger.read_to_end(&mut Vec::new())).await;
+    assert!(closed.is_ok(), "what was opened with it stays open");
+    // Redis closes one that is silent as well, after a minute.
+    assert_eq!(cluster.pods[0].log().matches("a replica that is none of this shard is closed out").count(), 1);
     cluster.wait_ready().await;
+}
+
+/// A replica of no shard, which shows the cluster's password.
+async fn replicating(primary: SocketAddr, from: IpAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::new(from, 0)).unwrap();
+    let mut stream = socket.connect(primary).await.unwrap();
+    let auth = resp::Command::new("AUTH").args([names::USER_REPLICA, REPLICA]);
+    for (command, answer) in [(auth, "+OK"), (resp::Command::new("PSYNC").args(["?", "-1"]), "+FULLRESYNC")] {
+        let mut wire = Vec::new();
+        command.encode(&mut wire);
+        stream.write_all(&wire).await.unwrap();
+        hears(&mut stream, answer).await;
+    }
+    stream
+}
+
+async fn hears(stream: &mut TcpStream, answer: &str) {
+    let (mut part, mut said) = ([0; 512], String::new());
+    while !said.contains(answer) {
+        let read = tokio::time::timeout(hung::answer(), stream.read(&mut part)).await;
+        let read = read.ok().and_then(Result::ok).filter(|read| *read > 0);
+        said += &String::from_utf8_lossy(&part[..read.unwrap_or_else(|| panic!("{said}"))]);
+    }
 }
