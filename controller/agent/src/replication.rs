@@ -159,7 +159,11 @@ pub async fn follow(shared: &Arc<Shared>, mut seen: watch::Receiver<Seen>) {
             let_in |= wanted.lets_old_in;
             match apply(shared, wanted).await {
                 Ok(()) => applied = Some(wanted),
-                Err(error) => tracing::warn!(%error, "the password of replication is not changed yet"),
+                // One half of it may be.
+                Err(error) => {
+                    applied = None;
+                    tracing::warn!(%error, "the password of replication is not changed yet");
+                }
             }
         }
         if let_in && applied.is_some_and(|applied| !applied.lets_old_in) {

@@ -401,9 +401,13 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
     }
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&older, &data).unwrap();
-    for number in [3, 0] {
-        cluster.pods[number].start();
-    }
+    cluster.pods[3].start();
+    // Where nobody answers for three seconds a primary starts as it is.
+    eventually("the replica's agent says what it has", async || {
+        cluster.report(&cluster.pods[3]).await.is_some_and(|report| report.copy.is_some())
+    })
+    .await;
+    cluster.pods[0].start();
     eventually("the member is held", async || {
         let report = cluster.report(&cluster.pods[0]).await;
         report.is_some_and(|report| {
