@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, NodeId, Open, Seen, Who};
+use plan::{FailoverHow, Member, NodeId, Observed, Open, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
@@ -187,15 +187,31 @@ async fn has_nothing_half_moved(world: World<'_>, nodes: &Nodes, primary: NodeId
 /// Others are in the middle of receiving slots from the primary that is dead: its heir sends clients there for what has arrived. What cannot be
 /// marked here is marked when the slot is gone on with.
 async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
-    let receivers = crate::probe::nodes(&world.probed.observed).filter(|node| node.is_primary());
-    let open = receivers.flat_map(|node| node.open.iter().map(|(slot, mark)| (node.id, *slot, *mark)));
-    let open: Vec<_> = open.filter(|(_, _, mark)| *mark == Open::Importing(primary)).collect();
-    for (to, slot, _) in open {
+    for (to, slot) in receivers(&world.probed.observed, primary) {
         let told = heir.send(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &to.to_string()]).await;
         if let Err(error) = told {
             tracing::warn!(slot, error = %crate::chain(&error), "a half-moved slot could not be marked at the new primary");
         }
     }
+}
+
+/// Who is receiving which slot from that primary. A member that was replaced as a primary keeps its marks with its keys, and is sent nothing. Pure.
+fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
+    let leads = |shard: u16| {
+        observed.members.iter().filter(move |(pod, _)| pod.shard == shard).any(|(_, member)| owns_slots(member))
+    };
+    let open = observed.members.iter().filter_map(|(pod, member)| match &member.seen {
+        Seen::Node(node) if node.is_primary() && (owns_slots(member) || !leads(pod.shard)) => Some(node),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } | Seen::Node(_) => {
+            None
+        }
+    });
+    let open = open.flat_map(|node| node.open.iter().map(|(slot, mark)| (node.id, *slot, *mark)));
+    open.filter(|(_, _, mark)| *mark == Open::Importing(primary)).map(|(to, slot, _)| (to, slot)).collect()
+}
+
+fn owns_slots(member: &Member) -> bool {
+    matches!(&member.seen, Seen::Node(node) if node.is_primary() && !node.slots().is_empty())
 }
 
 /// No place at which somebody else, or nobody, was seen answers with this identity by now.
@@ -257,4 +273,27 @@ pub(super) async fn forget(world: World<'_>, nodes: &Nodes, id: NodeId, by: &[Wh
     }));
     told.await.into_iter().collect::<Result<Vec<_>, _>>()?;
     Ok(Done::default())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::testing::{healthy, id, node};
+
+    #[test]
+    fn a_replaced_primary_that_kept_its_marks_receives_nothing() {
+        let mut probed = healthy(3, 2);
+        let dead = id(2, 0);
+        // 0-0 receives slot 9; 1-1 was a primary and has kept what it received.
+        node(&mut probed, 0, 0).open.insert(9, Open::Importing(dead));
+        node(&mut probed, 0, 0).open.insert(10, Open::Importing(id(1, 0)));
+        let former = node(&mut probed, 1, 1);
+        former.role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
+        former.open.insert(9, Open::Importing(dead));
+        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9)]);
+        // Where nobody of its shard owns slots it is the one that gets its first.
+        node(&mut probed, 1, 0).role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
+        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9), (id(1, 1), 9)]);
+    }
 }
