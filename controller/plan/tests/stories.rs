@@ -830,6 +830,22 @@ fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
 }
 
 #[test]
+fn a_former_primary_that_kept_keys_is_no_member_to_stay_alone_and_holds_up_no_other_shard() {
+    let (mut run, former, _) = replaced(None);
+    run.desired.replicas = 0;
+    run.world.homes.get_mut(&Pod::new(2, 0)).unwrap().outdated = true;
+    let before = run.world.homes[&Pod::new(2, 0)].address.clone();
+    let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+    assert!(matches!(plan.refused[..], [Refused::Former { pod, .. }] if pod == former), "{plan:?}");
+    assert!(
+        run.world.up(Pod::new(0, 1)).is_some() && run.world.up(Pod::new(2, 1)).is_none(),
+        "the others' replicas have left"
+    );
+    assert_ne!(before, run.world.homes[&Pod::new(2, 0)].address, "the rest goes on: an upgrade");
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+}
+
+#[test]
 fn volumes_that_were_swapped_end_as_a_whole_cluster() {
     let mut run = Run::created(Desired::cluster(3, 1), true);
     let pods = [Pod::new(0, 0), Pod::new(1, 0)];

@@ -380,6 +380,11 @@ impl World {
         let leaving: Vec<Pod> = self.homes.keys().copied().filter(|pod| leaves(*pod)).collect();
         let owns = leaving.iter().any(|pod| self.up(*pod).is_some_and(|server| !server.slots().is_empty()));
         require(!owns, "one of them owns slots")?;
+        let has_keys = |server: &Server| server.follows().is_none() && server.keys() > 0;
+        require(
+            !leaving.iter().any(|pod| self.up(*pod).is_some_and(has_keys)),
+            "one of them is a primary and holds keys",
+        )?;
         for pod in leaving {
             self.crash(pod, true);
             let files = self.homes.remove(&pod).and_then(|home: Home| home.server);

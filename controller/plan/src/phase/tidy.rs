@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::observed::{NodeId, Pod, Seen};
-use crate::phase::{Flow, agree, operate};
+use crate::phase::{Flow, agree, operate, replicate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -46,6 +46,9 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
         return Flow::On;
     }
     let Some(lead) = scene.owner(shard) else { return Flow::On };
+    if tell_formers(scene, plan, shard) {
+        return Flow::On;
+    }
     let stays: Vec<Live<'_>> = scene.live_of(shard).filter(|live| scene.is_wanted(live.pod)).collect();
     if !scene.is_wanted(lead.pod) {
         return operate::hand_over(scene, plan, &lead, &stays);
@@ -70,11 +73,23 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
     Flow::On
 }
 
+/// A former primary that keeps keys goes nowhere, and nobody's place is handed to it. Those that stay are told of where replicas are made.
+fn tell_formers(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> bool {
+    let formers = || scene.live_of(shard).filter(|live| !scene.is_lead(live.pod) && safety::is_former(scene, live));
+    for live in formers().filter(|live| !scene.is_wanted(live.pod)) {
+        replicate::tell_of(plan, &live);
+    }
+    formers().next().is_some()
+}
+
 /// Shards beyond the wanted number leave once none of their members owns a slot or holds keys of one.
 fn retire_shards(scene: &Scene<'_>, plan: &mut Plan) {
     let surplus: BTreeSet<u16> =
         scene.observed.members.keys().map(|pod| pod.shard).filter(|shard| *shard >= scene.desired.shards).collect();
     for shard in surplus.into_iter().rev() {
+        if tell_formers(scene, plan, shard) {
+            continue;
+        }
         let leaving = leavers(scene, |pod| pod.shard == shard);
         let empty = scene.live_of(shard).all(|live| {
             live.node.slots().is_empty()
