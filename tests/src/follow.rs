@@ -29,6 +29,7 @@ const KINDS: &[(&[&str], &str, &str, bool)] = &[
     (&["secret"], "/api/v1", "secrets", true),
     (&["configmap"], "/api/v1", "configmaps", true),
     (&["resourcequota"], "/api/v1", "resourcequotas", true),
+    (&["events"], "/api/v1", "events", true),
     (&["node"], "/api/v1", "nodes", false),
     (&["statefulset"], "/apis/apps/v1", "statefulsets", true),
     (&["pdb"], "/apis/policy/v1", "poddisruptionbudgets", true),

@@ -345,6 +345,8 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
     });
     if shape.shards == 1 {
         object["spec"]["mode"] = json!("Standalone");
+    } else {
+        object["spec"]["failover"] = crate::fixture::node_timeout(5);
     }
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();

@@ -3,7 +3,7 @@
 use std::{
     path::{Path, PathBuf},
     process::Stdio,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail};
@@ -105,6 +105,19 @@ impl Kubectl {
         Ok(outcome.stdout)
     }
 
+    /// The same where it may be told to try again, or that no replica was seen in sync: one look at the cluster may have had no answer.
+    pub async fn feed_until_taken(&self, args: &[&str], stdin: &str) -> Result<String> {
+        let begun = Instant::now();
+        loop {
+            match self.feed(args, stdin).await {
+                Err(error) if is_for_a_moment(&error) && begun.elapsed() < hung::process() => {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                told => return told,
+            }
+        }
+    }
+
     /// Runs kubectl, which must be refused; returns what it told the user.
     pub async fn refused(&self, args: &[&str], stdin: &str) -> Result<String> {
         let outcome = self.outcome(args, stdin).await?;
@@ -186,4 +199,9 @@ pub fn waiting() -> String {
 pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     let all = object["status"]["conditions"].as_array();
     all.into_iter().flatten().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
+}
+
+fn is_for_a_moment(error: &anyhow::Error) -> bool {
+    let text = error.to_string();
+    text.contains("try again") || text.contains("no synced replica to promote")
 }

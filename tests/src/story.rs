@@ -84,7 +84,7 @@ impl Story<'_> {
         self.listener.show(said.trim());
         self.kubectl.run(&["wait", "rdc/orders", "--for=condition=Ready", &waiting()]).await?;
         self.listener.end(begin.elapsed());
-        oracle::check(&self.kubectl, "default", "orders", Shape { shards: 3, replicas: 1 }).await
+        settled(&self.kubectl, Shape { shards: 3, replicas: 1 }, async || Ok(None)).await
     }
 
     async fn write(&mut self) -> Result<Writer> {
@@ -110,10 +110,10 @@ impl Story<'_> {
 
     async fn scale(&mut self, shards: u16) -> Result<()> {
         let begin = self.begin(&format!("kubectl scale rdc orders --replicas={shards}: slots move under load"));
-        self.kubectl.run(&["scale", "rdc", "orders", &format!("--replicas={shards}")]).await?;
+        self.kubectl.feed_until_taken(&["scale", "rdc", "orders", &format!("--replicas={shards}")], "").await?;
         ready(&self.kubectl, "orders", shards).await?;
         self.listener.end(begin.elapsed());
-        oracle::check(&self.kubectl, "default", "orders", Shape { shards, replicas: 1 }).await
+        settled(&self.kubectl, Shape { shards, replicas: 1 }, async || Ok(None)).await
     }
 
     async fn failover(&mut self) -> Result<()> {
@@ -201,7 +201,7 @@ impl Story<'_> {
         self.kun.resume().await?;
         ready(&self.kubectl, "orders", 5).await?;
         self.listener.end(begin.elapsed());
-        oracle::check(&self.kubectl, "default", "orders", Shape { shards: 5, replicas: 1 }).await
+        settled(&self.kubectl, Shape { shards: 5, replicas: 1 }, async || Ok(None)).await
     }
 
     async fn read_back(&mut self, writer: Writer, crash: Instant) -> Result<Outcome> {
@@ -239,8 +239,10 @@ impl Story<'_> {
     }
 
     async fn create_raw(&self, path: &str, body: &Value) -> Result<String> {
-        let answer =
-            self.kubectl.feed(&["create", "--raw", &format!("{API}/{path}"), "-f", "-"], &body.to_string()).await?;
+        let answer = self
+            .kubectl
+            .feed_until_taken(&["create", "--raw", &format!("{API}/{path}"), "-f", "-"], &body.to_string())
+            .await?;
         let created: Value = serde_json::from_str(&answer).context("answer of create --raw")?;
         Ok(created["metadata"]["name"].as_str().context("name of what was created")?.to_owned())
     }

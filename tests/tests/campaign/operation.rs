@@ -1,7 +1,5 @@
 //! What an operator asks for in a round.
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 use serde_json::{Value, json};
 
@@ -92,23 +90,14 @@ impl Run {
 
     async fn ask(&self, subresource: &str, body: &Value) -> Result<()> {
         let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{subresource}");
-        self.told(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await
+        self.fixture.kubectl.feed_until_taken(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await.map(drop)
     }
 
     async fn patch(&self, patch: &Value) -> Result<()> {
-        self.told(&["patch", "rdc", "orders", "--type=merge", "-p", &patch.to_string()], "").await
-    }
-
-    /// Who is told to try again does so.
-    async fn told(&self, words: &[&str], stdin: &str) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            match self.fixture.kubectl.feed(words, stdin).await {
-                Err(error) if error.to_string().contains("try again") && begun.elapsed() < hung::process() => {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-                told => return told.map(drop),
-            }
-        }
+        self.fixture
+            .kubectl
+            .feed_until_taken(&["patch", "rdc", "orders", "--type=merge", "-p", &patch.to_string()], "")
+            .await
+            .map(drop)
     }
 }

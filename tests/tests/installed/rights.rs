@@ -99,10 +99,13 @@ async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
             && condition(cluster, "Ready")["reason"] == "Trouble"
     };
     kubectl.until("rdc", "orders", hung::change(), "telling what it lacks, and serving", told).await?;
-    let events = kubectl
-        .run(&["get", "events", "--field-selector=involvedObject.name=orders,reason=Trouble", "-o", "json"])
-        .await?;
-    ensure!(events.contains("poddisruptionbudgets.policy is forbidden"), "{events}");
+    let of_that = |event: &Value| {
+        let message = event["message"].as_str().unwrap_or_default();
+        event["reason"] == "Trouble"
+            && event["involvedObject"]["name"] == "orders"
+            && message.contains("poddisruptionbudgets.policy is forbidden")
+    };
+    kubectl.until_all("events", "", hung::change(), "telling of it", |events| events.iter().any(of_that)).await?;
     // Eight in a row with pauses from 50 ms on, each twice as long; and what else happens to the cluster is a reason to look.
     more_seldom(installed, since, "create", "poddisruptionbudgets", 12).await?;
     give(installed, CONTROLLER, whole).await?;

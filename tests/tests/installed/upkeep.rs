@@ -95,7 +95,7 @@ async fn act(installed: &Installed, verb: &str, resource: &str, spec: &Value, ph
     let kind = if resource == "rbk" { "RedisBackup" } else { "RedisOperation" };
     let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec});
     let path = format!("/apis/redis.kun.io/v1/namespaces/{}/redisclusters/orders/{verb}", installed.home);
-    let created = installed.kubectl.feed(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
+    let created = installed.kubectl.feed_until_taken(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
     let created: Value = serde_json::from_str(&created)?;
     let name = created["metadata"]["name"].as_str().context("name of the record")?;
     let done = story::finished(&installed.kubectl, resource, name).await?;
@@ -161,8 +161,8 @@ async fn fields_of_a_set_are_shared(installed: &Installed) -> Result<()> {
     ours_is_applied(installed, "statefulset", "orders-0").await?;
     let told =
         |event: &Value| event["message"] == "put right StatefulSet orders-0, which had been changed by kubectl-patch";
-    let events: Value = serde_json::from_str(&kubectl.run(&["get", "events", "-o", "json"]).await?)?;
-    ensure!(events["items"].as_array().into_iter().flatten().any(told), "{events:#}");
+    // Events are written beside what they tell of.
+    kubectl.until_all("events", "", hung::change(), "telling who changed it", |events| events.iter().any(told)).await?;
     let given_back = r#"{"spec":{"minReadySeconds":null}}"#;
     kubectl.run(&["patch", "statefulset", "orders-0", "--type=merge", "-p", given_back]).await.map(drop)
 }

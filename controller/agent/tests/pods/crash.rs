@@ -54,8 +54,12 @@ async fn a_primary_whose_heir_has_more_than_it_had_comes_back_as_its_replica() {
     cluster.pods[0].ended().await;
     let heir = cluster.pods[3].id().await;
     let mut operator = cluster.pods[3].operator().await;
-    operator.call(&["CLUSTER", "FAILOVER", "FORCE"]).await.unwrap();
-    eventually("it has taken over", async || !cluster.pods[3].is_replica().await).await;
+    // An order expires after five seconds.
+    eventually("it has taken over", async || {
+        let _ = operator.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
+        !cluster.pods[3].is_replica().await
+    })
+    .await;
     operator.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", giver.as_str()]).await.unwrap();
     for pod in [3, 1] {
         let mut operator = cluster.pods[pod].operator().await;
@@ -292,8 +296,11 @@ async fn an_elected_copy_that_dies_before_its_file_is_written_overwrites_nobody(
     cluster.pods[0].signal(Signal::KILL);
     cluster.pods[0].kill_redis();
     cluster.pods[0].ended().await;
-    heir.call(&["CLUSTER", "FAILOVER", "FORCE"]).await.unwrap();
-    eventually("it is elected", async || !cluster.pods[3].is_replica().await).await;
+    eventually("it is elected", async || {
+        let _ = heir.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
+        !cluster.pods[3].is_replica().await
+    })
+    .await;
     others_know_the_owner(&cluster, &cluster.pods[3].id().await).await;
     cluster.pods[3].kill_redis();
     assert_eq!(cluster.pods[3].ended().await, Some(2));
@@ -401,12 +408,7 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
     }
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&older, &data).unwrap();
-    cluster.pods[3].start();
-    // Where nobody answers for three seconds a primary starts as it is.
-    eventually("the replica's agent says what it has", async || {
-        cluster.report(&cluster.pods[3]).await.is_some_and(|report| report.copy.is_some())
-    })
-    .await;
+    says_what_it_has(&mut cluster, 3).await;
     cluster.pods[0].start();
     eventually("the member is held", async || {
         let report = cluster.report(&cluster.pods[0]).await;
@@ -466,9 +468,8 @@ async fn a_single_shard_whose_noted_replica_is_gone_goes_on_when_its_pod_is_dele
     }
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&older, &data).unwrap();
-    for number in [1, 0] {
-        cluster.pods[number].start();
-    }
+    says_what_it_has(&mut cluster, 1).await;
+    cluster.pods[0].start();
     let held = async |cluster: &Cluster, words: &str| {
         eventually(&format!("the member is held: {words}"), async || {
             let report = cluster.report(&cluster.pods[0]).await;
@@ -529,9 +530,11 @@ async fn a_replica_that_finds_another_shards_primary_copies_nothing_of_it() {
 async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
     let mut cluster = Cluster::form(43, config(), 1, 1).await;
     let primary = cluster.pods[0].redis();
+    let shown = cluster.pods[0].options(names::USER_REPLICA, REPLICA);
     let is_let_in = async || {
-        let user = resp::Credentials::new(names::USER_REPLICA, REPLICA);
-        resp::Connection::open(&resp::Options::new(primary).credentials(user)).await.is_ok()
+        let opened = resp::Connection::open(&shown).await;
+        assert!(opened.as_ref().err().is_none_or(|error| error.refusal().is_some()), "{opened:?}");
+        opened.is_ok()
     };
     assert!(!is_let_in().await, "nobody of an earlier release is there");
     cluster.pods[1].signal(Signal::KILL);
@@ -579,4 +582,13 @@ async fn hears(stream: &mut TcpStream, answer: &str) {
         let read = read.ok().and_then(Result::ok).filter(|read| *read > 0);
         said += &String::from_utf8_lossy(&part[..read.unwrap_or_else(|| panic!("{said}"))]);
     }
+}
+
+/// Starts a replica. Where nobody answers for three seconds a primary starts as it is.
+async fn says_what_it_has(cluster: &mut Cluster, replica: usize) {
+    cluster.pods[replica].start();
+    eventually("the replica's agent says what it has", async || {
+        cluster.report(&cluster.pods[replica]).await.is_some_and(|report| report.copy.is_some())
+    })
+    .await;
 }

@@ -21,8 +21,11 @@ async fn a_fresh_member_starts_blank_and_is_ready_only_with_slots() {
     .await;
     redis.call(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).await.unwrap();
     eventually("it is ready", async || cluster.get(pod, "/readyz").await.0 == 200).await;
-    let metrics = cluster.get(pod, "/metrics").await.1;
-    assert!(metrics.contains("redis_up 1\n") && metrics.contains("redis_primary 1\n"), "{metrics}");
+    eventually("its metrics say so", async || {
+        let metrics = cluster.get(pod, "/metrics").await.1;
+        metrics.contains("redis_up 1\n") && metrics.contains("redis_primary 1\n")
+    })
+    .await;
     let report = cluster.report(pod).await.unwrap();
     assert_eq!((report.phase, report.held_because, report.starts), (AgentPhase::Running, None, 1));
     let limits = redis.config_get(&["maxmemory", "cluster-announce-ip", "repl-diskless-sync-delay"]).await.unwrap();

@@ -236,7 +236,7 @@ async fn readiness_comes_and_goes_with_its_probe_and_liveness_restarts() {
     let mut object = pod("one", "Always", "exec sleep 600");
     let probe = |file: &str, failures: i32| {
         json!({"exec": {"command": ["/bin/sh", "-c", format!("test ! -f {}", stage.scratch().join(file).display())]},
-        "periodSeconds": 1, "failureThreshold": failures})
+        "periodSeconds": 1, "timeoutSeconds": 60, "failureThreshold": failures})
     };
     object["spec"]["containers"][0]["readinessProbe"] = probe("unready", 2);
     object["spec"]["containers"][0]["livenessProbe"] = probe("dead", 2);
