@@ -1,9 +1,10 @@
 //! Steps that concern who belongs to the cluster and in which role.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, Member, NodeId, Observed, Open, Seen, Who};
+use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
@@ -197,21 +198,17 @@ async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
 
 /// Who is receiving which slot from that primary. A member that was replaced as a primary keeps its marks with its keys, and is sent nothing. Pure.
 fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
-    let leads = |shard: u16| {
-        observed.members.iter().filter(move |(pod, _)| pod.shard == shard).any(|(_, member)| owns_slots(member))
-    };
-    let open = observed.members.iter().filter_map(|(pod, member)| match &member.seen {
-        Seen::Node(node) if node.is_primary() && (owns_slots(member) || !leads(pod.shard)) => Some(node),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } | Seen::Node(_) => {
-            None
-        }
+    let owns_slots = |member: &Member| matches!(&member.seen, Seen::Node(node) if !node.slots().is_empty());
+    let owners = observed.members.iter().filter(|(_, member)| owns_slots(member));
+    let led: BTreeSet<u16> = owners.map(|(pod, _)| pod.shard).collect();
+    let is_replaced = |pod: &Pod, member: &Member| led.contains(&pod.shard) && !owns_slots(member);
+    let receiving = observed.members.iter().filter(|(pod, member)| !is_replaced(pod, member));
+    let open = receiving.filter_map(|(_, member)| match &member.seen {
+        Seen::Node(node) => Some(node),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
     });
-    let open = open.flat_map(|node| node.open.iter().map(|(slot, mark)| (node.id, *slot, *mark)));
-    open.filter(|(_, _, mark)| *mark == Open::Importing(primary)).map(|(to, slot, _)| (to, slot)).collect()
-}
-
-fn owns_slots(member: &Member) -> bool {
-    matches!(&member.seen, Seen::Node(node) if node.is_primary() && !node.slots().is_empty())
+    let open = open.filter(|node| node.is_primary()).flat_map(|node| node.open.iter().map(|open| (node.id, open)));
+    open.filter(|(_, (_, mark))| **mark == Open::Importing(primary)).map(|(to, (slot, _))| (to, *slot)).collect()
 }
 
 /// No place at which somebody else, or nobody, was seen answers with this identity by now.

@@ -352,9 +352,7 @@ impl World {
         let home = self.homes.get(&pod).ok_or("there is no such pod")?;
         let running = self.up(pod);
         let holds = match expect {
-            RestartAs::Replica(id) => running.is_some_and(|server| {
-                server.id == id && server.slots().is_empty() && (server.follows().is_some() || server.keys() == 0)
-            }),
+            RestartAs::Replica(id) => running.is_some_and(|server| server.id == id && server.is_spare()),
             RestartAs::Empty(id) => {
                 running.is_some_and(|server| server.id == id && server.slots().is_empty() && server.keys() == 0)
             }
@@ -378,13 +376,8 @@ impl World {
 
     fn retire(&mut self, leaves: impl Fn(Pod) -> bool) -> Check {
         let leaving: Vec<Pod> = self.homes.keys().copied().filter(|pod| leaves(*pod)).collect();
-        let owns = leaving.iter().any(|pod| self.up(*pod).is_some_and(|server| !server.slots().is_empty()));
-        require(!owns, "one of them owns slots")?;
-        let has_keys = |server: &Server| server.follows().is_none() && server.keys() > 0;
-        require(
-            !leaving.iter().any(|pod| self.up(*pod).is_some_and(has_keys)),
-            "one of them is a primary and holds keys",
-        )?;
+        let spare = leaving.iter().all(|pod| self.up(*pod).is_none_or(Server::is_spare));
+        require(spare, "one of them owns slots, or is a primary and holds keys")?;
         for pod in leaving {
             self.crash(pod, true);
             let files = self.homes.remove(&pod).and_then(|home: Home| home.server);
@@ -401,6 +394,11 @@ fn require(holds: bool, otherwise: &str) -> Check {
 }
 
 impl Server {
+    /// It may end: it owns no slot, and what it holds is at its primary.
+    fn is_spare(&self) -> bool {
+        self.slots().is_empty() && (self.follows().is_some() || self.keys() == 0)
+    }
+
     /// `SETSLOT NODE`: believed without comparing epochs, except of a slot it owns itself and still holds keys of.
     fn take_word_for(&mut self, owner: NodeId, epoch: u64, slots: &SlotSet) {
         let mine = self.slots();

@@ -41,13 +41,13 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}
         Role::Primary { slots } if slots.is_empty() && live.node.keys == 0 => plan.steps.push(join),
-        Role::Primary { .. } if safety::is_former(scene, live) => tell_of(plan, live),
+        Role::Primary { .. } if safety::is_former(scene, live) => tell_of_former(plan, live),
         Role::Primary { .. } => plan.waiting.push(Waiting::Leftover { pod: live.pod, keys: live.node.keys }),
     }
 }
 
 /// Redis makes no replica of a former primary while it holds keys. What it was told alone nobody else has, so a person decides.
-pub(super) fn tell_of(plan: &mut Plan, live: &Live<'_>) {
+pub(super) fn tell_of_former(plan: &mut Plan, live: &Live<'_>) {
     let slots = safety::slots_with_keys(live);
     let compared = |slot: u16| live.node.compared.get(&slot).copied();
     let lacking = slots.iter().filter(|slot| compared(*slot) == Some(false)).collect();

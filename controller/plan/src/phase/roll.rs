@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::{Pod, Seen, Unused};
+use crate::observed::{Pod, Unused};
 use crate::phase::{Flow, operate};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -57,11 +57,13 @@ pub(crate) fn unproven(scene: &Scene<'_>) -> Option<Waiting> {
     stands.min().map(|(pending, pod)| Waiting::Parameters { pod, refused: !pending })
 }
 
-/// A former primary that keeps keys is told of, and is not restarted: what nobody else has may end with its pod.
+/// Those of a shard that may be restarted. A former primary that keeps keys is told of: what nobody else has may end with its pod.
+fn members<'a>(scene: &'a Scene<'_>, shard: u16) -> impl Iterator<Item = Live<'a>> {
+    scene.live_of(shard).filter(|live| !safety::is_former(scene, live))
+}
+
 fn is_outdated(scene: &Scene<'_>, shard: u16) -> bool {
-    let is_former = |pod: Pod| scene.live.iter().any(|live| live.pod == pod && safety::is_former(scene, live));
-    let mut members = scene.observed.members.iter().filter(|(pod, _)| pod.shard == shard);
-    members.any(|(pod, member)| member.outdated && matches!(member.seen, Seen::Node(_)) && !is_former(*pod))
+    members(scene, shard).any(|live| outdated(scene, live.pod))
 }
 
 fn outdated(scene: &Scene<'_>, pod: Pod) -> bool {
@@ -85,8 +87,8 @@ fn catch_up(scene: &Scene<'_>, plan: &mut Plan, replica: &Live<'_>) {
 /// The next restart or hand-over of one shard, whose members are all in sync.
 fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
     let Some(lead) = scene.lead(shard) else { return };
-    let members = || scene.live_of(shard).filter(|live| live.pod != lead.pod && !safety::is_former(scene, live));
-    let replica = members().filter(|live| outdated(scene, live.pod)).max_by_key(|live| live.pod);
+    let others = || members(scene, shard).filter(|live| live.pod != lead.pod);
+    let replica = others().filter(|live| outdated(scene, live.pod)).max_by_key(|live| live.pod);
     // While a copy is away, the other one has to survive a restart.
     if !safety::keeps(scene, &lead) {
         return plan.waiting.push(Waiting::Disk { pod: lead.pod });
@@ -104,7 +106,7 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
         return plan.waiting.push(Waiting::Approval { shard, pod: lead.pod });
     }
     if scene.desired.replicas > 0 {
-        let among: Vec<Live<'_>> = members().collect();
+        let among: Vec<Live<'_>> = others().collect();
         operate::hand_over(scene, plan, &lead, &among);
     } else {
         restart_alone(scene, plan, &lead);

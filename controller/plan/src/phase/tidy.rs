@@ -77,7 +77,7 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
 fn tell_formers(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> bool {
     let formers = || scene.live_of(shard).filter(|live| !scene.is_lead(live.pod) && safety::is_former(scene, live));
     for live in formers().filter(|live| !scene.is_wanted(live.pod)) {
-        replicate::tell_of(plan, &live);
+        replicate::tell_of_former(plan, &live);
     }
     formers().next().is_some()
 }
