@@ -6,19 +6,14 @@
 
 use std::{sync::Arc, time::Duration};
 
-use resp::{Command, Credentials, Node};
+use resp::{Command, Node};
 use tokio::time::sleep;
-use types::{
-    cluster::Mode,
-    names::{USER_LOCAL, USER_REPLICA},
-};
+use types::{cluster::Mode, names::USER_REPLICA};
 
 use crate::{identity::Verdict, shared::Shared};
 
 /// How often a member that lets nobody in looks whether it may. What is waited for is the controller's next step.
 const LOOK: Duration = Duration::from_millis(50);
-/// How long Redis may take to switch a user on.
-const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Whether replicas are let in from the start: the member starts with what it was.
 #[must_use]
@@ -56,8 +51,7 @@ async fn may_admit(shared: &Arc<Shared>) -> bool {
 }
 
 async fn switch_on(shared: &Arc<Shared>) -> bool {
-    let user = Credentials::new(USER_LOCAL, shared.own.expose());
-    let Ok(mut connection) = shared.local.open_as(user, DEADLINE).await else { return false };
+    let Ok(mut connection) = shared.open_for_users().await else { return false };
     connection.call(&["ACL", "SETUSER", USER_REPLICA, "on"]).await.is_ok()
 }
 

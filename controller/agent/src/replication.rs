@@ -16,9 +16,9 @@ use std::{
 
 use aws_lc_rs::hmac;
 use futures::{StreamExt, stream};
-use resp::{Command, Credentials, Error, Info, Node, NodeId};
+use resp::{Command, Error, Info, Node, NodeId};
 use tokio::{sync::watch, time::sleep};
-use types::names::{USER_LOCAL, USER_REPLICA};
+use types::names::USER_REPLICA;
 
 use crate::{
     config::{Passwords, Secret},
@@ -35,7 +35,7 @@ const AGAIN: Duration = Duration::from_millis(1000);
 const EARLIER_AGAIN: Duration = Duration::from_secs(10);
 /// Agents asked at the same time; a shard has a handful.
 const AT_ONCE: usize = 8;
-/// How long Redis may take to change a user.
+/// How long Redis may take to change a parameter.
 const DEADLINE: Duration = Duration::from_secs(2);
 
 /// What the replicas of one shard log in with.
@@ -82,10 +82,11 @@ impl Seen {
         let myself = table.iter().find(|node| node.flags.myself)?;
         let head = myself.primary.as_ref().unwrap_or(&myself.id);
         let fellows = table.iter().filter(|node| node.id != myself.id);
-        let fellows = || fellows.clone().filter(|node| node.id == *head || node.primary.as_ref() == Some(head));
-        let places = fellows().filter_map(|node| Some(node.address?.ip())).collect();
-        let there = fellows().filter(|node| !node.flags.failed);
-        let members: BTreeMap<_, _> = there.filter_map(|node| Some((node.id.clone(), node.address?.ip()))).collect();
+        let fellows = fellows.filter(|node| node.id == *head || node.primary.as_ref() == Some(head));
+        let fellows: Vec<_> = fellows.filter_map(|node| Some((node, node.address?.ip()))).collect();
+        let places = fellows.iter().map(|(_, ip)| *ip).collect();
+        let there = fellows.iter().filter(|(node, _)| !node.flags.failed);
+        let members: BTreeMap<_, _> = there.map(|(node, ip)| (node.id.clone(), *ip)).collect();
         let online = info.replicas().iter().filter(|line| line.state == "online").count();
         let is_parted = match info.get("role") {
             Some("slave") => info.get("master_link_status") != Some("up"),
@@ -202,8 +203,7 @@ async fn apply(shared: &Arc<Shared>, wanted: Use) -> Result<(), Error> {
     // First, so that passwords that change meanwhile find it.
     shared.let_old_in(wanted.lets_old_in);
     let inputs = shared.inputs();
-    let user = Credentials::new(USER_LOCAL, shared.own.expose());
-    let mut connection = shared.local.open_as(user, DEADLINE).await?;
+    let mut connection = shared.open_for_users().await?;
     connection.command(&accepting(&inputs.passwords, wanted.lets_old_in)).await?;
     let Passwords { replica, replica_of_all, .. } = &inputs.passwords;
     let shown = if wanted.shows_old { replica_of_all } else { replica };
@@ -216,8 +216,7 @@ async fn apply(shared: &Arc<Shared>, wanted: Use) -> Result<(), Error> {
 /// A password that counts no more ends no connection: who came in by it and is none of the shard is closed out, as is whoever has shown it and does
 /// not replicate yet. A member of the shard that is on its way to that comes again.
 async fn close_out(shared: &Arc<Shared>, seen: &Seen) -> Result<(), Error> {
-    let user = Credentials::new(USER_LOCAL, shared.own.expose());
-    let mut connection = shared.local.open_as(user, DEADLINE).await?;
+    let mut connection = shared.open_for_users().await?;
     connection.call(&["CLIENT", "KILL", "TYPE", "normal", "USER", USER_REPLICA]).await?;
     let list = connection.call(&["CLIENT", "LIST", "TYPE", "replica"]).await?;
     for stranger in strangers(list.text().unwrap_or_default(), seen) {

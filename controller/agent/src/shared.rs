@@ -4,10 +4,10 @@ use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use certs::Reloading;
-use resp::{AppendOnlyFile, Info};
+use resp::{AppendOnlyFile, Connection, Credentials, Error as RedisError, Info};
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, ReleaseHow};
 
@@ -25,6 +25,8 @@ use crate::{
 
 /// Backups stream one at a time: each costs Redis a fork.
 const SNAPSHOTS_AT_ONCE: usize = 1;
+/// How long Redis may take to change users.
+const USERS_DEADLINE: Duration = Duration::from_secs(2);
 
 /// How far the own data set had come.
 #[derive(Debug, Default)]
@@ -114,6 +116,15 @@ impl Shared {
             inputs,
             options,
         }))
+    }
+
+    /// A connection to the own Redis that may change users, and close out who uses them.
+    ///
+    /// # Errors
+    /// When Redis does not answer or refuses the password.
+    pub(crate) async fn open_for_users(&self) -> Result<Connection, RedisError> {
+        let user = Credentials::new(types::names::USER_LOCAL, self.own.expose());
+        self.local.open_as(user, USERS_DEADLINE).await
     }
 
     /// The name on the certificates of this cluster's agents.

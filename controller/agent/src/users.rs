@@ -4,10 +4,10 @@
 //! replica is one of them. Redis 8 has crashed on it (redis/redis#15356). What is closed here are the connections of those who logged in
 //! with a password that is no longer one, but for replication and the agents, whose next login shows the new one.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use resp::{Command, Credentials, Error};
-use types::names::{USER_AGENT, USER_LOCAL, USER_OPERATOR};
+use resp::{Command, Error};
+use types::names::{USER_AGENT, USER_OPERATOR};
 
 use crate::{
     config::{Passwords, Secret},
@@ -17,8 +17,6 @@ use crate::{
 
 /// The application's user is Redis' own.
 const APPLICATION: &str = "default";
-/// How long Redis may take to change users.
-const DEADLINE: Duration = Duration::from_secs(2);
 
 /// Gives users their new passwords and closes what was opened with old ones.
 ///
@@ -29,8 +27,7 @@ pub async fn change(shared: &Arc<Shared>, old: &Passwords, new: &Passwords) -> R
     if commands.is_empty() {
         return Ok(());
     }
-    let user = Credentials::new(USER_LOCAL, shared.own.expose());
-    let mut connection = shared.local.open_as(user, DEADLINE).await?;
+    let mut connection = shared.open_for_users().await?;
     for command in &commands {
         connection.command(command).await?;
     }

@@ -1,15 +1,12 @@
 //! What a crash must not cost: the data of a shard, or the identity of a member.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
+use std::{net::IpAddr, time::Duration};
 
 use resp::Outcome;
 use rustix::process::Signal;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpSocket, TcpStream},
+    net::TcpStream,
 };
 use types::{agent::AgentPhase, cluster::AppendOnly, names};
 
@@ -54,12 +51,7 @@ async fn a_primary_whose_heir_has_more_than_it_had_comes_back_as_its_replica() {
     cluster.pods[0].ended().await;
     let heir = cluster.pods[3].id().await;
     let mut operator = cluster.pods[3].operator().await;
-    // An order expires after five seconds.
-    eventually("it has taken over", async || {
-        let _ = operator.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
-        !cluster.pods[3].is_replica().await
-    })
-    .await;
+    takes_over(&cluster.pods[3], &mut operator).await;
     operator.call(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", giver.as_str()]).await.unwrap();
     for pod in [3, 1] {
         let mut operator = cluster.pods[pod].operator().await;
@@ -296,11 +288,7 @@ async fn an_elected_copy_that_dies_before_its_file_is_written_overwrites_nobody(
     cluster.pods[0].signal(Signal::KILL);
     cluster.pods[0].kill_redis();
     cluster.pods[0].ended().await;
-    eventually("it is elected", async || {
-        let _ = heir.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
-        !cluster.pods[3].is_replica().await
-    })
-    .await;
+    takes_over(&cluster.pods[3], &mut heir).await;
     others_know_the_owner(&cluster, &cluster.pods[3].id().await).await;
     cluster.pods[3].kill_redis();
     assert_eq!(cluster.pods[3].ended().await, Some(2));
@@ -358,11 +346,7 @@ async fn a_primary_that_comes_back_blank_never_empties_its_replica() {
     .await;
     assert_eq!(cluster.pods[3].dbsize().await, held, "it copied the emptiness");
     // As the controller does, who knows that the former primary is gone.
-    eventually("the replica is the primary", async || {
-        let _ = replica.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
-        !cluster.pods[3].is_replica().await
-    })
-    .await;
+    takes_over(&cluster.pods[3], &mut replica).await;
     assert_eq!(cluster.pods[0].dbsize().await, 0);
     assert_readable(&cluster, &keys).await;
     // The blank member becomes its replica once somebody introduces it, and may be copied from then.
@@ -435,11 +419,7 @@ async fn a_primary_on_an_older_copy_of_its_volume_never_empties_its_replica() {
         .await;
     }
     // As the controller does: the replica was started anew, so the agent does not ask it on its own.
-    eventually("the replica is the primary", async || {
-        let _ = heir.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
-        !cluster.pods[3].is_replica().await
-    })
-    .await;
+    takes_over(&cluster.pods[3], &mut heir).await;
     eventually("it follows its replica", async || cluster.pods[0].is_replica().await).await;
     cluster.wait_ready().await;
     assert!(!cluster.pods[3].is_replica().await);
@@ -529,7 +509,6 @@ async fn a_replica_that_finds_another_shards_primary_copies_nothing_of_it() {
 #[tokio::test]
 async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
     let mut cluster = Cluster::form(43, config(), 1, 1).await;
-    let primary = cluster.pods[0].redis();
     let shown = cluster.pods[0].options(names::USER_REPLICA, REPLICA);
     let is_let_in = async || {
         let opened = resp::Connection::open(&shown).await;
@@ -548,7 +527,7 @@ async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
     })
     .await;
     assert!(is_let_in().await);
-    let mut stranger = replicating(primary, [127, 84, 43, 200].into()).await;
+    let mut stranger = replicating(shown.clone(), [127, 84, 43, 200].into()).await;
     silent.abort();
     let _ = silent.await;
     cluster.pods[1].start();
@@ -561,27 +540,28 @@ async fn a_replica_of_an_earlier_release_is_let_in_until_it_is_of_this_one() {
 }
 
 /// A replica of no shard, which shows the cluster's password.
-async fn replicating(primary: SocketAddr, from: IpAddr) -> TcpStream {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(SocketAddr::new(from, 0)).unwrap();
-    let mut stream = socket.connect(primary).await.unwrap();
-    let auth = resp::Command::new("AUTH").args([names::USER_REPLICA, REPLICA]);
-    for (command, answer) in [(auth, "+OK"), (resp::Command::new("PSYNC").args(["?", "-1"]), "+FULLRESYNC")] {
-        let mut wire = Vec::new();
-        command.encode(&mut wire);
-        stream.write_all(&wire).await.unwrap();
-        hears(&mut stream, answer).await;
-    }
-    stream
-}
-
-async fn hears(stream: &mut TcpStream, answer: &str) {
+async fn replicating(shown: resp::Options, from: IpAddr) -> TcpStream {
+    let opened = resp::Connection::open(&shown.source(from)).await.unwrap();
+    let (mut stream, _) = opened.into_parts();
+    let mut wire = Vec::new();
+    resp::Command::new("PSYNC").args(["?", "-1"]).encode(&mut wire);
+    stream.write_all(&wire).await.unwrap();
     let (mut part, mut said) = ([0; 512], String::new());
-    while !said.contains(answer) {
+    while !said.contains("+FULLRESYNC") {
         let read = tokio::time::timeout(hung::answer(), stream.read(&mut part)).await;
         let read = read.ok().and_then(Result::ok).filter(|read| *read > 0);
         said += &String::from_utf8_lossy(&part[..read.unwrap_or_else(|| panic!("{said}"))]);
     }
+    stream
+}
+
+/// Orders a replica whose primary is gone to stand for election, again and again: an order expires after five seconds.
+async fn takes_over(heir: &Pod, operator: &mut resp::Connection) {
+    eventually("the replica is the primary", async || {
+        let _ = operator.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
+        !heir.is_replica().await
+    })
+    .await;
 }
 
 /// Starts a replica. Where nobody answers for three seconds a primary starts as it is.
