@@ -123,8 +123,7 @@ impl Fixture {
     /// Creates an action through its subresource and waits until it ended; it must end in `phase`.
     pub async fn act(&self, subresource: &str, resource: &str, body: &Value, phase: &str) -> Result<Value> {
         let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{subresource}");
-        let answer = self.kubectl.feed_until_taken(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
-        let created: Value = serde_json::from_str(&answer)?;
+        let created = self.kubectl.create_at(&path, body).await?;
         let name = created["metadata"]["name"].as_str().context("name")?;
         let done = story::finished(&self.kubectl, resource, name).await?;
         ensure!(done["status"]["phase"] == phase, "{name} ended with {:#}", done["status"]);

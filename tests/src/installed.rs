@@ -18,6 +18,7 @@ use tokio::process::Command;
 
 use crate::{
     cluster::built,
+    fixture,
     kubectl::{Kubectl, condition, waiting},
     kubernetes::Kubernetes,
     oracle::{self, Shape},
@@ -346,7 +347,7 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
     if shape.shards == 1 {
         object["spec"]["mode"] = json!("Standalone");
     } else {
-        object["spec"]["failover"] = crate::fixture::node_timeout(5);
+        object["spec"]["failover"] = fixture::node_timeout(5);
     }
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();

@@ -118,6 +118,12 @@ impl Kubectl {
         }
     }
 
+    /// Creates an object at a path, as [`Self::feed_until_taken`] does; returns it.
+    pub async fn create_at(&self, path: &str, object: &Value) -> Result<Value> {
+        let answer = self.feed_until_taken(&["create", "--raw", path, "-f", "-"], &object.to_string()).await?;
+        serde_json::from_str(&answer).with_context(|| format!("what was created at {path}"))
+    }
+
     /// Runs kubectl, which must be refused; returns what it told the user.
     pub async fn refused(&self, args: &[&str], stdin: &str) -> Result<String> {
         let outcome = self.outcome(args, stdin).await?;

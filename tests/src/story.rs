@@ -239,11 +239,7 @@ impl Story<'_> {
     }
 
     async fn create_raw(&self, path: &str, body: &Value) -> Result<String> {
-        let answer = self
-            .kubectl
-            .feed_until_taken(&["create", "--raw", &format!("{API}/{path}"), "-f", "-"], &body.to_string())
-            .await?;
-        let created: Value = serde_json::from_str(&answer).context("answer of create --raw")?;
+        let created = self.kubectl.create_at(&format!("{API}/{path}"), body).await?;
         Ok(created["metadata"]["name"].as_str().context("name of what was created")?.to_owned())
     }
 }

@@ -9,14 +9,16 @@ use std::{
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-use tests::{fixture::Fixture, kubectl::waiting};
+use tests::{
+    fixture::{self, Fixture},
+    kubectl::waiting,
+};
 
 /// The agent asks, Redis elects and the controller tells: only together they make a former primary a replica.
 #[tokio::test]
 async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
-    let node_timeout = format!("{}s", hung::node_timeout(2).as_secs());
-    // While an fsync is under way others may wait two seconds, and a replica that answers nobody takes nothing over.
-    let always = json!({"failover": {"nodeTimeout": node_timeout}, "persistence": {"appendOnly": "Always"}});
+    // With EverySec a write may be in memory alone for two seconds, and where the machine stands still nobody takes over.
+    let always = json!({"failover": fixture::node_timeout(2), "persistence": {"appendOnly": "Always"}});
     let fixture = Fixture::start(3, 1, &always).await?;
     let begin = Instant::now();
     // Where the machine stands still for longer than its agent waits, nobody takes over in time, and it comes back as it was.

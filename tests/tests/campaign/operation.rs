@@ -90,7 +90,7 @@ impl Run {
 
     async fn ask(&self, subresource: &str, body: &Value) -> Result<()> {
         let path = format!("/apis/redis.kun.io/v1/namespaces/default/redisclusters/orders/{subresource}");
-        self.fixture.kubectl.feed_until_taken(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await.map(drop)
+        self.fixture.kubectl.create_at(&path, body).await.map(drop)
     }
 
     async fn patch(&self, patch: &Value) -> Result<()> {

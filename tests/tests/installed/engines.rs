@@ -92,10 +92,9 @@ impl Engine {
     }
 
     pub(crate) async fn act(&self, verb: &str, kind: &str, spec: &Value, phase: &str) -> Result<Value> {
-        let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec}).to_string();
+        let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec});
         let path = format!("/apis/redis.kun.io/v1/namespaces/{0}/redisclusters/{0}/{verb}", self.name);
-        let record: Value =
-            serde_json::from_str(&self.kubectl.feed_until_taken(&["create", "--raw", &path, "-f", "-"], &body).await?)?;
+        let record = self.kubectl.create_at(&path, &body).await?;
         let name = record["metadata"]["name"].as_str().context("name of the record")?;
         let done = story::finished(&self.kubectl, &kind.to_ascii_lowercase(), name).await?;
         ensure!(done["status"]["phase"] == phase, "{verb} ended with {:#}", done["status"]);

@@ -95,8 +95,7 @@ async fn act(installed: &Installed, verb: &str, resource: &str, spec: &Value, ph
     let kind = if resource == "rbk" { "RedisBackup" } else { "RedisOperation" };
     let body = json!({"apiVersion": types::API_VERSION, "kind": kind, "spec": spec});
     let path = format!("/apis/redis.kun.io/v1/namespaces/{}/redisclusters/orders/{verb}", installed.home);
-    let created = installed.kubectl.feed_until_taken(&["create", "--raw", &path, "-f", "-"], &body.to_string()).await?;
-    let created: Value = serde_json::from_str(&created)?;
+    let created = installed.kubectl.create_at(&path, &body).await?;
     let name = created["metadata"]["name"].as_str().context("name of the record")?;
     let done = story::finished(&installed.kubectl, resource, name).await?;
     ensure!(done["status"]["phase"] == phase, "{verb} ended with {:#}", done["status"]);
