@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tokio::{io::AsyncWriteExt, process::Command};
 
@@ -122,6 +122,17 @@ impl Kubectl {
     pub async fn create_at(&self, path: &str, object: &Value) -> Result<Value> {
         let answer = self.feed_until_taken(&["create", "--raw", path, "-f", "-"], &object.to_string()).await?;
         serde_json::from_str(&answer).with_context(|| format!("what was created at {path}"))
+    }
+
+    /// Waits until a namespace that is being deleted is gone. Kubernetes empties it of pods first, and where they take a moment it looks again only
+    /// after half their grace period, or at its next resync, five minutes apart; a change of the namespace makes it look at once
+    /// (`pkg/controller/namespace`).
+    pub async fn namespace_gone(&self, name: &str) -> Result<()> {
+        self.run(&["wait", "pods", "--all", "--namespace", name, "--for=delete", &waiting()]).await?;
+        let object = format!("namespace/{name}");
+        let told = self.outcome(&["annotate", &object, "kun.test/emptied=true"], "").await?;
+        ensure!(told.success || told.stderr.contains("NotFound"), "{}", told.stderr);
+        self.run(&["wait", &object, "--for=delete", &waiting()]).await.map(drop)
     }
 
     /// Runs kubectl, which must be refused; returns what it told the user.

@@ -131,8 +131,7 @@ async fn client_go(installed: &Installed) -> Result<()> {
     // What nobody has built yet needs not be built to go.
     installed.kubectl.run(&["delete", "namespace", "informers", "--wait=false"]).await?;
     installed.scale("deployment/kun-controller", 2).await?;
-    installed.kubectl.run(&["wait", "namespace/informers", "--for=delete", &waiting()]).await?;
-    Ok(())
+    installed.kubectl.namespace_gone("informers").await
 }
 
 /// Follows RedisClusters and applies a label of its own to each that it sees.
@@ -210,7 +209,7 @@ pub(crate) async fn a_namespace_full_of_clusters_goes(installed: &Installed) -> 
         kubectl.run(&["delete", "namespace", "many", "--wait=false"]).await?;
         kubectl.run(&["wait", "pods", "--all", "--for=delete", &waiting()]).await?;
         let begin = Instant::now();
-        kubectl.run(&["wait", "namespace/many", "--for=delete", &waiting()]).await?;
+        kubectl.namespace_gone("many").await?;
         say(&format!("the namespace is gone {:.1} s after its last pod", begin.elapsed().as_secs_f64()));
         Ok(())
     })

@@ -118,7 +118,7 @@ pub(crate) async fn pods_run_where_they_are_placed_and_move_when_that_changes(in
     if moved.is_ok() {
         // Nobody evicts a pod of a namespace that goes, so a drain would wait for it; and it goes only while our API answers, which the drain may
         // take away.
-        kubectl.run(&["wait", "namespace/placed", "--for=delete", &waiting()]).await?;
+        kubectl.namespace_gone("placed").await?;
     }
     // Taken away also if that went wrong: others need the nodes.
     kubectl.run(&["taint", "node", "node-2", "kun.test/dedicated-"]).await?;

@@ -75,7 +75,7 @@ pub(crate) async fn our_api_away_hangs_nobody_longer_than_it_is_away(installed: 
         kubectl.run(&["get", "namespace", "leaving"]).await.context("it waits for us")?;
         installed.scale("statefulset/kun-apiserver", 1).await?;
         let begin = Instant::now();
-        kubectl.run(&["wait", "namespace/leaving", "--for=delete", &waiting()]).await?;
+        kubectl.namespace_gone("leaving").await?;
         say(&format!("the namespace is gone {:.1} s after our API is back", begin.elapsed().as_secs_f64()));
         story::ready(kubectl, "orders", 3).await.map(drop)
     })

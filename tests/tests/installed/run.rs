@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future;
-use tests::{cluster::built, installed::Installed, kubectl::waiting};
+use tests::{cluster::built, installed::Installed};
 
 use crate::scenario::{Company, NAME, Needs, OVERLAP, Scenario, away, say};
 
@@ -151,7 +151,8 @@ impl Run {
         let home = format!("lane-{number}");
         let lane = installed.at(&home).await?;
         self.take(&self.beside, &lane, &format!("{place}, {home}")).await;
-        installed.kubectl.run(&["delete", "namespace", &home, &waiting()]).await.map(drop)
+        installed.kubectl.run(&["delete", "namespace", &home, "--wait=false"]).await?;
+        installed.kubectl.namespace_gone(&home).await
     }
 
     /// Takes scenarios until there is none left, or too many have failed.
