@@ -53,7 +53,7 @@ switch_on() {
 child_of() { tr -d ' ' <"/proc/$1/task/$1/children"; }
 # nsenter, unshare, and then the first process of the node.
 first_of() { child_of "$(child_of "$1")"; }
-has_first() { grep -qs inside/node.sh "/proc/$(first_of "$1")/cmdline"; }
+has_first() { runs "$(first_of "$1")" inside/node.sh "$STATE" "$NODE"; }
 
 # The wire of a node, from a port of the cluster's bridge. Its address is the node's for ever, or the others would
 # go on sending to the one before.

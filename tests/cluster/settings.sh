@@ -88,17 +88,26 @@ until_true() {
     done
 }
 
+# runs PID SCRIPT ARGUMENT...: whether that process is the script by now. Before bash comes the `env` of its first line, and while
+# one gives way to the other the process has no command line.
+runs() {
+    local pid="$1" line
+    shift
+    line="$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")" || return 1
+    [[ "$line" == "bash $HERE/$* " ]]
+}
+
 # The first process of the cluster, as the machine counts; empty if it does not run. A number may have been given to another
 # process since: it counts only if that one is ours.
 first_process() {
     local pid
     pid="$(cat "$STATE/first.pid" 2>/dev/null)" || return 0
-    if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "inside/cluster.sh $STATE "; then echo "$pid"; fi
+    if runs "$pid" inside/cluster.sh "$STATE"; then echo "$pid"; fi
 }
 
 # The same of a node.
 node_process() {
     local pid
     pid="$(cat "$STATE/node-$1/first.pid" 2>/dev/null)" || return 0
-    if tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline" | grep -q "inside/node.sh $STATE $1 "; then echo "$pid"; fi
+    if runs "$pid" inside/node.sh "$STATE" "$1"; then echo "$pid"; fi
 }

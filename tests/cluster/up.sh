@@ -82,7 +82,7 @@ start() {
 }
 
 child_of() { tr -d ' ' <"/proc/$1/task/$1/children"; }
-has_child() { [ -n "$(child_of "$1")" ] && grep -q inside/ "/proc/$(child_of "$1")/cmdline"; }
+has_child() { runs "$(child_of "$1")" inside/cluster.sh "$STATE"; }
 
 # The machine's end of the only wire. It disappears with the cluster, and its routes with it.
 connect() {
