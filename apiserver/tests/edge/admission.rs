@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use certs::{ALPN_H1, ALPN_H2, Authority};
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 
 use crate::hooks::{Hooks, TOGETHER, attributes, object};
 
@@ -233,8 +233,10 @@ async fn whatever_goes_wrong_fails_the_request_under_fail_and_is_noted_under_ign
 #[tokio::test]
 async fn a_webhook_that_cannot_be_reached_or_believed_is_a_failed_call() {
     let hooks = Hooks::start(&[ALPN_H2]).await;
-    // Nobody listens there.
-    let closed = TcpListener::bind("127.83.3.1:0").await.unwrap().local_addr().unwrap();
+    // Nobody listens there, and as it is held, no other process comes to.
+    let held = TcpSocket::new_v4().unwrap();
+    held.bind("127.83.3.1:0".parse().unwrap()).unwrap();
+    let closed = held.local_addr().unwrap();
     let nobody =
         hooks.hook("a.test.io", "/allow", |hook| hook["clientConfig"]["url"] = json!(format!("https://{closed}/")));
     // Somebody listens and never answers the handshake.
