@@ -54,7 +54,9 @@ struct Running {
     child: Child,
     since: Instant,
     waits: bool,
-    /// It hangs if it takes longer.
+    /// How long its log is, and since when.
+    log: (u64, Instant),
+    /// It hangs if its log stays as it is for longer.
     limit: Duration,
     /// When and why it was ended by the runner.
     forced: Option<(Instant, String)>,
@@ -178,13 +180,15 @@ fn start(suite: &Suite, expected: Expected, place: Place<'_>) -> Result<Running>
         command.arg(format!("--test-threads={threads}"));
     }
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
-    let limit = limit(expected, soak());
-    Ok(Running { name: suite.name.clone(), child, since: Instant::now(), waits: expected.waits, limit, forced: None })
+    let now = Instant::now();
+    let (name, limit) = (suite.name.clone(), limit(soak()));
+    Ok(Running { name, child, since: now, waits: expected.waits, log: (0, now), limit, forced: None })
 }
 
-/// Twice what it may take, as often as its campaigns are run, and the longest wait of one test.
-fn limit(expected: Expected, soak: u32) -> Duration {
-    Duration::from_secs(expected.seconds.into()) * 2 * hung::stretch() * soak + hung::machine()
+/// A suite tells of each test that has ended. The longest test takes up to three minutes, and ten times that is no failure of KUN; the
+/// campaigns of a soak take as many times as long.
+fn limit(soak: u32) -> Duration {
+    3 * hung::machine() * soak
 }
 
 /// By how much `make soak` lengthens the campaigns; 1 in everyday runs.
@@ -200,8 +204,11 @@ fn factor(given: Option<&str>) -> u32 {
 fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
     let log = folder.join(&running.name).with_extension("log");
     let printed = fs::metadata(&log).map_or(0, |log| log.len());
+    if printed != running.log.0 {
+        running.log = (printed, Instant::now());
+    }
     if running.forced.is_none()
-        && let Some(why) = endless(running.since.elapsed(), running.limit, printed)
+        && let Some(why) = endless(running.log.1.elapsed(), running.limit, printed)
     {
         running.forced = Some((Instant::now(), force(running, &why)));
     }
@@ -213,9 +220,9 @@ fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
 }
 
 /// Why it would not come to an end by itself.
-fn endless(took: Duration, limit: Duration, printed: u64) -> Option<String> {
+fn endless(silent: Duration, limit: Duration, printed: u64) -> Option<String> {
     let (seconds, printed) = (limit.as_secs(), (printed > LOG).then_some(printed >> 20));
-    let hangs = (took > limit).then(|| format!("it hangs: ended by force after {seconds} s"));
+    let hangs = (silent > limit).then(|| format!("it hangs: ended by force after {seconds} s without a word"));
     hangs.or(printed.map(|printed| format!("it prints without end: ended by force after {printed} MiB")))
 }
 
@@ -274,7 +281,8 @@ mod tests {
         fs::write(folder.join("a.log"), "running 2 tests\ntest b ... ok <0.1s>\n").unwrap();
         let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let (since, limit) = (Instant::now(), Duration::from_millis(50));
-        let mut running = Running { name: "a".to_owned(), child, since, waits: true, limit, forced: None };
+        let mut running =
+            Running { name: "a".to_owned(), child, since, waits: true, log: (0, since), limit, forced: None };
         let ended = loop {
             if let Some(ended) = end(&mut running, &folder).unwrap() {
                 break ended;
@@ -282,26 +290,47 @@ mod tests {
             thread::sleep(LOOK);
         };
         fs::remove_dir_all(&folder).unwrap();
-        let told = "it hangs: ended by force after 0 s, in which its processes used 0.0 s of processor time, after 1 of 2 tests";
+        let told = "it hangs: ended by force after 0 s without a word, in which its processes used 0.0 s of processor time, \
+                    after 1 of 2 tests";
         assert_eq!(ended.trouble.as_deref(), Some(told));
         assert!(!ended.passed() && ended.printed.ends_with(&format!("\n{told}\n")), "{}", ended.printed);
     }
 
     #[test]
-    fn a_suite_that_takes_or_prints_too_much_is_endless() {
-        let endless = |took, printed| endless(Duration::from_secs(took), Duration::from_secs(60), printed);
+    fn a_suite_that_is_silent_or_prints_too_much_is_endless() {
+        let endless = |silent, printed| endless(Duration::from_secs(silent), Duration::from_secs(60), printed);
         assert_eq!(endless(60, LOG), None);
-        assert_eq!(endless(61, 0).as_deref(), Some("it hangs: ended by force after 60 s"));
+        assert_eq!(endless(61, 0).as_deref(), Some("it hangs: ended by force after 60 s without a word"));
         assert_eq!(endless(1, LOG + 1).as_deref(), Some("it prints without end: ended by force after 256 MiB"));
     }
 
+    /// On a machine of any speed it comes to its end, as long as it comes forward.
     #[test]
-    fn a_suite_of_a_soak_may_take_as_many_times_as_long() {
-        let expected = Expected { seconds: 1400, threads: None, waits: true };
-        let usual = limit(expected, factor(None)) - hung::machine();
-        let of = |given| limit(expected, factor(Some(given))) - hung::machine();
+    fn a_suite_that_goes_on_is_not_ended_however_long_it_takes() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("a.log");
+        let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
+        let since = Instant::now();
+        let limit = Duration::from_secs(3600);
+        let mut running =
+            Running { name: "a".to_owned(), child, since, waits: true, log: (0, since), limit, forced: None };
+        for length in 1..4 {
+            fs::write(&log, "x".repeat(length)).unwrap();
+            // It was silent for an hour before.
+            running.log.1 = since.checked_sub(2 * limit).unwrap();
+            assert!(end(&mut running, folder.path()).unwrap().is_none() && running.forced.is_none(), "{length}");
+        }
+        running.log.1 = since.checked_sub(2 * limit).unwrap();
+        let ended = (0..).find_map(|_| end(&mut running, folder.path()).unwrap()).unwrap();
+        assert!(ended.trouble.unwrap().starts_with("it hangs: ended by force after 3600 s without a word"));
+    }
+
+    #[test]
+    fn a_suite_of_a_soak_may_be_silent_as_many_times_as_long() {
+        let usual = limit(factor(None));
+        let of = |given| limit(factor(Some(given)));
         assert_eq!([of("1"), of("20"), of("0"), of("many")], [usual, usual * 20, usual, usual]);
-        assert_eq!(of("4000000000"), usual * MOST_SOAK);
+        assert_eq!((usual, of("4000000000")), (3 * hung::machine(), usual * MOST_SOAK));
     }
 
     #[test]
