@@ -2,6 +2,8 @@
 
 #![allow(clippy::expect_used, reason = "a test ends where something it needs is missing")]
 
+mod modules;
+mod runs;
 mod tables;
 mod whole;
 
@@ -125,33 +127,6 @@ fn no_doc_comment_holds_code_that_would_have_to_run() {
         let code: Vec<&&str> = fences.iter().step_by(2).filter(|fence| **fence != "```text").collect();
         assert_eq!(code, Vec::<&&str>::new(), "{}", file.display());
     }
-}
-
-/// A file that no `mod` names is not compiled, and what it tests is not tested.
-#[test]
-fn every_source_is_part_of_a_target() {
-    let targets: BTreeSet<_> =
-        metadata().packages.iter().flat_map(|package| &package.targets).map(|target| target.src_path.clone()).collect();
-    let sources = rust_files(&root());
-    let named: BTreeSet<String> = sources
-        .iter()
-        .map(|file| std::fs::read_to_string(file).expect("source"))
-        .flat_map(|text| text.lines().filter_map(module).collect::<Vec<_>>())
-        .collect();
-    let is_left_out = |file: &&std::path::PathBuf| {
-        let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        let folder = file.parent().and_then(|folder| folder.file_name()?.to_str()).unwrap_or_default();
-        let name = if stem == "mod" { folder } else { stem };
-        !named.contains(name) && !targets.iter().any(|target| target.as_std_path() == file.as_path())
-    };
-    assert_eq!(sources.iter().filter(is_left_out).collect::<Vec<_>>(), Vec::<&std::path::PathBuf>::new());
-}
-
-/// The module that a line says is in another file.
-fn module(line: &str) -> Option<String> {
-    let path = || line.trim().strip_prefix("#[path = \"")?.strip_suffix(".rs\"]")?.rsplit('/').next();
-    let name = || line.trim_start_matches("pub").rsplit_once("mod ")?.1.strip_suffix(';');
-    path().or_else(name).map(str::to_owned)
 }
 
 #[test]

@@ -52,6 +52,7 @@ fn all() -> Result<ExitCode> {
     let budget = Budget::read(&fs::read_to_string("tests/budget.toml").context("tests/budget.toml")?)?;
     let suites = discover::suites(&fs::read_to_string(&built).with_context(|| built.clone())?)?;
     let suites = discover::wanted(suites, &words)?;
+    budget.misses_none(&suites, &words)?;
     // An error after the tests would hide what they said.
     let phases = phases_of(&phases)?;
 
