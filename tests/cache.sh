@@ -20,13 +20,6 @@ main() {
     "$action"
 }
 
-# Who compiles, and which library of C what is compiled is linked with.
-toolchain() {
-    rustc -vV
-    "${CC:-cc}" --version 2>&1 || true
-    ldd --version 2>&1 || true
-}
-
 # What decides how others' code is compiled, beside its versions.
 features() {
     git ls-files -z 'Cargo.toml' '*/Cargo.toml' | xargs -0 cat
@@ -36,15 +29,17 @@ features() {
 
 restore() {
     [ ! -e "$target/deps" ] || return 0
-    local from folder
-    while :; do
-        from="$exact"
-        [ -d "$from" ] || from="$(by_use "$family" | head -n 1)"
-        [ -n "$from" ] || return 0
-        if is_whole "$from"; then break; fi
-        echo "cache: $from is not as it was saved ($(differing "$from")); it is thrown away" >&2
-        throw_away "$from"
-    done
+    local from="" one folder
+    # Each of them once: what cannot be thrown away is still there afterwards.
+    while read -r one; do
+        if is_whole "$one"; then
+            from="$one"
+            break
+        fi
+        echo "cache: $one is not as it was saved ($(differing "$one")); it is not used, and thrown away if that can be done" >&2
+        throw_away "$one"
+    done < <(serving)
+    [ -n "$from" ] || return 0
     begin_partial "$target"
     copy "$from" "$partial"
     # What tells that all is there comes last.
@@ -58,6 +53,8 @@ restore() {
 
 save() {
     [ ! -d "$exact" ] && [ -s target/test/build.json ] || return 0
+    # Who has called says what that costs.
+    can_be_written "$cache" || return 1
     begin_partial "$cache"
     copy "$target" "$partial"
     local empty
@@ -66,21 +63,19 @@ save() {
         echo "cache: $target/$empty is empty; nothing is saved" >&2
         return 1
     fi
-    manifest "$partial" >"$partial/manifest"
     finish_partial "$exact"
     local old
     by_use "$all" | tail -n "+$((KEPT + 1))" | while read -r old; do throw_away "$old"; done
 }
 
-# by_use PREFIX: folders, what was used last first.
-by_use() { find "$cache" -maxdepth 1 -type d -path "$1-*" -printf '%T@ %p\n' 2>/dev/null | sort -rn | cut -d' ' -f2- || true; }
-
-# manifest FOLDER: every file of it, and its size.
-manifest() {
-    (cd "$1" && find build .fingerprint deps -type f -printf '%s %p\n' -o ! -type d -printf '%y %p\n' | LC_ALL=C sort)
+# Folders that would serve, the best first.
+serving() {
+    if [ -d "$exact" ]; then echo "$exact"; fi
+    by_use "$family" | grep -vxF "$exact" || true
 }
 
-is_whole() { [ -s "$1/manifest" ] && manifest "$1" 2>/dev/null | cmp --quiet "$1/manifest"; }
+# by_use PREFIX: folders, what was used last first.
+by_use() { find "$cache" -maxdepth 1 -type d -path "$1-*" -printf '%T@ %p\n' 2>/dev/null | sort -rn | cut -d' ' -f2- || true; }
 
 # differing FOLDER: how many files, and one of them.
 differing() {

@@ -6,10 +6,20 @@ cd "$(dirname "$0")/.."
 
 VERSION=0.20.2
 
-cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
-folder="$cache/cargo-deny-$VERSION"
-if [ ! -x "$folder/bin/cargo-deny" ]; then
-    echo "building cargo-deny $VERSION (minutes, once) into $folder" >&2
+main() {
+    local name folder
+    # Another machine that shares the cache may have another processor or library of C, on which it does not run.
+    name="cargo-deny-$VERSION-$(toolchain | sha256sum | cut -c1-8)"
+    cache="$(cache_for "$name")"
+    folder="$cache/$name"
+    if ! is_whole "$folder"; then build "$folder"; fi
+    keep_used "$cache" "$folder"
+    "$folder/bin/cargo-deny" --log-level error check bans licenses sources
+}
+
+# build FOLDER
+build() {
+    echo "building cargo-deny $VERSION (minutes, once) into $1" >&2
     begin_partial "$cache"
     # Of what it is built with only speed of building counts.
     CARGO_TARGET_DIR="$partial/build" CARGO_PROFILE_DEV_DEBUG=0 RUSTC_WORKSPACE_WRAPPER='' \
@@ -18,9 +28,7 @@ if [ ! -x "$folder/bin/cargo-deny" ]; then
     mv "$partial/root/bin" "$partial/bin"
     # Cargo notes there what it has installed, whether it is to or not.
     rm -rf "$partial/root"
-    # Without its program it is of no use to anybody.
-    if [ -d "$folder" ] && [ ! -x "$folder/bin/cargo-deny" ]; then throw_away "$folder"; fi
-    finish_partial "$folder"
-fi
-keep_used "$cache" "$folder"
-"$folder/bin/cargo-deny" --log-level error check bans licenses sources
+    finish_partial "$1"
+}
+
+main

@@ -28,21 +28,59 @@ take_turn() {
     flock 9
 }
 
-# finish_partial PLACE. Two who made the same at once end with the folder of one of them.
+# finish_partial PLACE. Two who made the same at once end with the folder of one of them; what lies there and is not whole any more goes.
 finish_partial() {
+    manifest "$partial" >"$partial/manifest"
     chmod 755 "$partial"
     sync --file-system "$partial"
-    mv -T "$partial" "$1" 2>/dev/null || [ -d "$1" ]
+    if [ -e "$1" ] && ! is_whole "$1"; then throw_away "$1"; fi
+    mv -T "$partial" "$1" 2>/dev/null || is_whole "$1" || {
+        echo "$1 is not as it was made, and cannot be replaced" >&2
+        return 1
+    }
 }
 
-# throw_away FOLDER... Somebody else may have been quicker.
+# manifest FOLDER: every file of it, and its size.
+manifest() {
+    (cd "$1" && find . -path ./manifest -o -type f -printf '%s %P\n' -o ! -type d -printf '%y %P\n' | LC_ALL=C sort)
+}
+
+# is_whole FOLDER: as it was when it got its name. Whoever tidies up a cache, or a disk that fails, takes single files of it.
+is_whole() { [ -s "$1/manifest" ] && manifest "$1" 2>/dev/null | cmp --quiet "$1/manifest"; }
+
+# throw_away FOLDER... Somebody else may have been quicker. Where nothing can be renamed, as in a cache that is only read, it stays.
 throw_away() {
     local folder nameless
     for folder in "$@"; do
-        nameless="$(mktemp -d "$(dirname "$folder")/partial.XXXXXX")"
+        nameless="$(mktemp -d "$(dirname "$folder")/partial.XXXXXX" 2>/dev/null)" || continue
         mv -T "$folder" "$nameless" 2>/dev/null || true
-        rm -rf "$nameless"
+        rm -rf "$nameless" 2>/dev/null || true
     done
+}
+
+# cache_for NAME: the cache, if NAME lies there whole or can be put there; or else a folder of the checkout that is used like it, as one that can
+# only be read shall cost no more than time.
+cache_for() {
+    local cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}" own
+    own="$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")/target/cache"
+    if ! is_whole "$cache/$1" && ! can_be_written "$cache"; then
+        is_whole "$own/$1" || echo "the cache $cache cannot be written; $1 is made for this checkout alone, in $own" >&2
+        cache="$own"
+    fi
+    echo "$cache"
+}
+
+# By root, too, and however it is forbidden.
+can_be_written() {
+    local tried
+    mkdir -p "$1" 2>/dev/null && tried="$(mktemp -d "$1/partial.XXXXXX" 2>/dev/null)" && rmdir "$tried"
+}
+
+# Who compiles, and which library of C what is compiled is linked with.
+toolchain() {
+    rustc -vV
+    "${CC:-cc}" --version 2>&1 || true
+    ldd --version 2>&1 || true
 }
 
 # keep_used CACHE FOLDER...: these are used now. What was last used a month ago is of an earlier state of the project, and goes.

@@ -8,19 +8,27 @@ cd "$(dirname "$0")/.."
 . tests/signals.sh
 
 # Test targets that need no process but themselves.
-PURE="admission api applying identities merging planning"
+PURE="admission api applying cache cache_history chart identities merging planning strangers"
 
 main() {
     tests/cache.sh restore debug || echo "the cache cannot be read; others' code is compiled anew" >&2
-    local changed crates
+    local changed crates crate leaning
     changed="$(changed_crates)"
     if [ -z "$changed" ]; then
         echo "quick: no crate differs from ${BASE:-HEAD}"
         return
     fi
-    crates="$(for crate in $changed; do echo "$crate" && leaning_on "$crate"; done | sort -u)"
+    crates="$changed"
+    for crate in $changed; do
+        leaning="$(leaning_on "$crate")" || {
+            echo "quick: cargo does not say who leans on $crate, and nobody of them would be tested" >&2
+            return 1
+        }
+        crates+=$'\n'"$leaning"
+    done
+    crates="$(grep . <<<"$crates" | sort -u)"
     echo "quick: ${crates//$'\n'/ }"
-    local crate targets=() folders=" "
+    local targets=() folders=" "
     for crate in $crates; do
         local folder
         folder="$(folder_of "$crate")"
@@ -50,17 +58,32 @@ changed_crates() {
         while [ ! -e "$folder/Cargo.toml" ] && [ "$folder" != . ]; do folder="$(dirname "$folder")"; done
         if [ "$folder" != . ]; then
             name_of "$folder/Cargo.toml"
+        # What lies beside the packages and is read by the tests of one.
+        elif [[ "$file" == deploy/chart/* ]]; then
+            echo kun
+            tell_of_helm
+        elif [ "$file" = deploy/install.yaml ]; then
+            echo controller
+            tell_of_helm
         elif [ "$file" = Cargo.toml ] || [ "$file" = Cargo.lock ]; then
             git ls-files '*/Cargo.toml' | while read -r manifest; do name_of "$manifest"; done
         fi
     done | sort -u
 }
 
+# Once, however many of its files differ.
+tell_of_helm() {
+    [ -n "${told:-}" ] || echo 'quick: what helm makes of the chart is looked at by make test TESTS=system' >&2
+    told=1
+}
+
 name_of() { sed -n '0,/^name = /s/^name = "\(.*\)"/\1/p' "$1"; }
 
+# Cargo may download for it what the build needs as well, as in a new clone, or with a new dependency.
 leaning_on() {
-    cargo tree --quiet --offline --workspace --invert "$1" --edges normal --prefix none --format '{p}' |
-        sed -nE 's/^([a-z-]+) v[^ ]+ \(.*/\1/p' | grep -vxE "$1|tests|bench|differential" || true
+    local tree
+    tree="$(cargo tree --quiet --workspace --invert "$1" --edges normal --prefix none --format '{p}')" || return 1
+    sed -nE 's/^([a-z-]+) v[^ ]+ \(.*/\1/p' <<<"$tree" | grep -vxE "$1|tests|bench|differential" || true
 }
 
 folder_of() {
@@ -77,8 +100,13 @@ targets_of() {
         targets+=(--lib)
     fi
     for target in $PURE; do
-        if grep -q "name = \"$target\"" "$2/Cargo.toml" || [ -e "$2/tests/$target.rs" ]; then targets+=(--test "$target"); fi
+        if has_target "$2" "$target"; then targets+=(--test "$target"); fi
     done
+}
+
+# has_target FOLDER NAME: declared, or found by cargo, where it is let look.
+has_target() {
+    grep -q "name = \"$2\"" "$1/Cargo.toml" || { [ -e "$1/tests/$2.rs" ] && ! grep -q '^autotests = false' "$1/Cargo.toml"; }
 }
 
 # Of cargo's messages the test programs: folder of the package, name, program.

@@ -17,6 +17,7 @@ main() {
         ;;
     esac
     tests/setup.sh redis kubectl
+    forget_phases
     build
     # What was built is on disk before the first test waits for the disk.
     sync
@@ -28,6 +29,14 @@ main() {
         exec tests/noise/under.sh "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
     fi
     exec "${CARGO_TARGET_DIR:-target}/debug/suites" target/test/build.json target/test/phases.done "$@"
+}
+
+# What an earlier run has written down that was killed, or a build that somebody ran by itself, is not of this one. What lint has written down is,
+# where it has just built what is tested here, as in .ci/run.
+forget_phases() {
+    rm -f target/test/phases.done
+    if [ -z "${KUN_LINTED:-}" ]; then rm -f target/test/phases; fi
+    unset KUN_LINTED
 }
 
 # Kubernetes takes minutes, once: it is built beside our own build, and ends with it where that fails or is interrupted. All processes of each are

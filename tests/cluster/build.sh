@@ -6,12 +6,12 @@ cd "$(dirname "$0")"
 . ./go.sh
 . ../partial.sh
 
-cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
 hash="$(cat go.mod go.sum build.sh go.sh {kube,coredns,cert-manager,informer}/*.go | sha256sum | cut -c1-16)"
+cache="$(cache_for "cluster-$hash")"
 out="$cache/cluster-$hash"
 
-if [ ! -d "$out" ]; then take_turn "$cache/build.lock"; fi
-if [ ! -d "$out" ]; then
+if ! is_whole "$out"; then take_turn "$cache/build.lock"; fi
+if ! is_whole "$out"; then
     if ! command -v go >/dev/null 2>&1; then
         echo "missing: go, $(grep '^go ' go.mod | cut -d' ' -f2) or newer. See https://go.dev/doc/install" >&2
         exit 1

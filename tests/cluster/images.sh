@@ -14,11 +14,11 @@ APPLETS="cat chmod cp date df echo env false grep head hostname id ip kill ln ls
 
 main() {
     local hash
-    cache="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}"
     hash="$(cat images.sh go.sh suite.sh image/*.go pause/*.go | sha256sum | cut -c1-16)"
+    cache="$(cache_for "images-$hash")"
     out="$cache/images-$hash"
-    if [ ! -d "$out" ]; then take_turn "$cache/build.lock"; fi
-    if [ ! -d "$out" ]; then make_all; fi
+    if ! is_whole "$out"; then take_turn "$cache/build.lock"; fi
+    if ! is_whole "$out"; then make_all; fi
     echo "$out"
 }
 

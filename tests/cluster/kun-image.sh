@@ -11,7 +11,7 @@ cd "$(dirname "$0")"
 KEPT=4
 
 images="$(./prepare.sh | tail -n 1)"
-folder="${KUN_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kun}/kun-images"
+folder="$(cache_for kun-images)/kun-images"
 hash="$( (cat "$program" && cat kun-image.sh kun-static.sh image/*.go && echo "$tag") | sha256sum | cut -c1-16)"
 out="$folder/kun-$hash.tar"
 

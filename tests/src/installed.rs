@@ -50,7 +50,7 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// Installs KUN into the cluster that KUBECONFIG names, or else into one of our own, with these values of its chart. `None`: this
+    /// Installs KUN into the cluster that the user gives, or else into one of our own, with these values of its chart. `None`: this
     /// machine cannot have one.
     pub async fn start(nodes: u8, test: &str, values: &[&str]) -> Result<Option<Self>> {
         let Some(tools) = built("tools.sh", test)? else { return Ok(None) };

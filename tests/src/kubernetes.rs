@@ -95,6 +95,17 @@ impl Blow {
     }
 }
 
+/// The kubeconfig of a cluster that the user gives to the tests: KUBECONFIG's, where KUN_TEST_CLUSTER=1 says so. KUBECONFIG alone is set for
+/// kubectl, perhaps on the cluster that the user works with.
+pub fn given() -> Result<Option<PathBuf>> {
+    if std::env::var_os("KUN_TEST_CLUSTER").is_none_or(|value| value != "1") {
+        return Ok(None);
+    }
+    let kubeconfig = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty());
+    let kubeconfig = kubeconfig.context("KUN_TEST_CLUSTER=1 means the cluster of KUBECONFIG, which names none")?;
+    Ok(Some(kubeconfig.into()))
+}
+
 impl Kubernetes {
     /// A cluster for this test alone, which may break it. `None`: this machine cannot have one, and the test is skipped with a
     /// line that says so.
@@ -106,14 +117,14 @@ impl Kubernetes {
         Ok(Some(Self { kubeconfig, home: home()?, own: Some(own) }))
     }
 
-    /// The cluster that the user's KUBECONFIG names, or else one of our own: for tests that break nothing but what they made.
+    /// The cluster that the user gives ([`given`]), or else one of our own: for tests that break nothing but what they made.
     #[expect(clippy::print_stdout, reason = "whose cluster was used is to be seen")]
     pub fn given_or_start(nodes: u8, test: &str) -> Result<Option<Self>> {
-        let Some(kubeconfig) = std::env::var_os("KUBECONFIG").filter(|value| !value.is_empty()) else {
+        let Some(kubeconfig) = given()? else {
             return Self::start(nodes, test);
         };
         println!("{test}: on the cluster of KUBECONFIG={}", kubeconfig.display());
-        Ok(Some(Self { kubeconfig: kubeconfig.into(), home: home()?, own: None }))
+        Ok(Some(Self { kubeconfig, home: home()?, own: None }))
     }
 
     /// Whether it is one of our own, which a test may break.

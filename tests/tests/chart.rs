@@ -13,7 +13,7 @@ use tests::cluster::built;
 const SYSTEM: &str = "kun-system";
 
 /// What `kubectl apply -f` needs beside what helm makes.
-const HEAD: &str = "# Made by `KUN_GOLDEN=write cargo test -p tests --test chart` from deploy/chart with its default values: do not edit.
+const HEAD: &str = "# Made by `KUN_GOLDEN=write cargo test -p tests --test system -- chart::` from deploy/chart with its default values: do not edit.
 apiVersion: v1
 kind: Namespace
 metadata:

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use futures::future;
-use tests::{cluster::built, installed::Installed};
+use tests::{cluster::built, installed::Installed, kubernetes::given};
 
 use crate::scenario::{Company, NAME, Needs, OVERLAP, Scenario, away, say};
 
@@ -84,7 +84,7 @@ pub(crate) async fn run(test: &'static str, scenarios: &'static [Scenario], last
 impl Run {
     /// Whether all of them ended well.
     async fn all(test: &'static str, wanted: &[&'static Scenario], last: &'static Last, judges: bool) -> Result<bool> {
-        let is_given = std::env::var_os("KUBECONFIG").is_some_and(|value| !value.is_empty());
+        let is_given = given()?.is_some();
         let script = if is_given { "tools.sh" } else { "prepare.sh" };
         if (wanted.is_empty() && !judges) || built(script, test)?.is_none() {
             return Ok(true);

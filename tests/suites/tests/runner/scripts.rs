@@ -1,69 +1,13 @@
-//! What the scripts behind `make test`, `make quick` and `make soak` do when something comes in between.
+//! What the scripts behind `make test` and `make soak`, and the project's own check, do when something comes in between.
 
-use std::{
-    fs,
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-};
+use std::{fs, process::Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
-use tempfile::TempDir;
 
-use super::stage::until;
-
-/// A checkout of some of our scripts; what they call is beside them.
-struct Checkout(TempDir);
-
-impl Checkout {
-    fn of(scripts: &[&str]) -> Self {
-        let checkout = Self(tempfile::tempdir().unwrap());
-        let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        for script in scripts {
-            checkout.install(script, &fs::read_to_string(ours.join(script)).unwrap());
-        }
-        checkout
-    }
-
-    /// A script of `sh` in place of what is called by this name.
-    fn with(self, script: &str, text: &str) -> Self {
-        self.install(script, &format!("#!/bin/sh\n{text}\n"));
-        self
-    }
-
-    /// By a process of its own: a program that any process has open for writing cannot be started.
-    fn install(&self, script: &str, text: &str) {
-        let mut install = Command::new("install");
-        install.args(["-D", "-m", "755", "/dev/stdin"]).arg(self.path(script)).stdin(Stdio::piped());
-        let mut install = install.spawn().unwrap();
-        install.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
-        assert!(install.wait().unwrap().success());
-    }
-
-    fn path(&self, file: &str) -> PathBuf {
-        self.0.path().join(file)
-    }
-
-    /// Whoever runs these tests may run them by any of these scripts.
-    fn command(&self, program: &str, words: &[&str]) -> Command {
-        let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
-        let mut command = Command::new("env");
-        command.arg("--default-signal=HUP,INT,TERM").arg(program).args(words).current_dir(self.0.path());
-        for variable in
-            ["TESTS", "SOAK", "BASE", "NOISE", "NOISE_SEED", "CARGO_TARGET_DIR", "MAKEFLAGS", "MAKELEVEL", "MFLAGS"]
-        {
-            command.env_remove(variable);
-        }
-        command.env("PATH", path).env("KUN_CACHE", self.path("cache")).stdin(Stdio::null());
-        command
-    }
-}
-
-/// What it printed, line by line, and its exit code.
-fn told(out: &Output) -> (Vec<String>, Option<i32>) {
-    let text = [out.stdout.as_slice(), out.stderr.as_slice()].concat();
-    (String::from_utf8(text).unwrap().lines().map(str::to_owned).collect(), out.status.code())
-}
+use super::{
+    checkout::{Checkout, is_alive, told},
+    stage::until,
+};
 
 const COUNTED: &str =
     "soak: 600 faults injected, 600 of them into Redis clusters, 400 writes acknowledged, 1 of them lost";
@@ -109,21 +53,6 @@ fn a_soak_that_is_ended_alone_ends_its_run_and_tells_what_it_counted() {
         until("the run has ended", || !is_alive(&fs::read_to_string(checkout.path("run")).unwrap()));
         until("it is told", || fs::read_to_string(checkout.path("told")).unwrap() == format!("{COUNTED}\n"));
     }
-}
-
-#[test]
-fn a_quick_run_that_is_ended_alone_ends_what_compiles() {
-    let checkout = Checkout::of(&["Makefile", "tests/quick.sh", "tests/signals.sh", "tests/lint/settings.sh"])
-        .with("tests/cache.sh", "true")
-        .with("bin/git", "[ \"$1\" != diff ] || printf 'a/lib.rs\\0'")
-        .with("bin/cargo", "[ \"$1\" != test ] || { sleep 1000 & echo $! >begun; mv begun compiler; wait; }");
-    fs::create_dir(checkout.path("a")).unwrap();
-    fs::write(checkout.path("a/Cargo.toml"), "[package]\nname = \"a\"\n").unwrap();
-    let mut quick = checkout.command("make", &["quick"]).stdout(Stdio::null()).spawn().unwrap();
-    until("cargo compiles", || checkout.path("compiler").exists());
-    kill_process(Pid::from_child(&quick), Signal::TERM).unwrap();
-    assert!(!quick.wait().unwrap().success());
-    until("the compiler has ended", || !is_alive(&fs::read_to_string(checkout.path("compiler")).unwrap()));
 }
 
 /// What `tests/run.sh` calls.
@@ -172,61 +101,50 @@ fn noise_that_cannot_be_is_an_error_before_anything_is_built() {
 }
 
 #[test]
-fn a_cache_that_cannot_be_copied_says_why_in_a_line() {
-    let checkout = Checkout::of(&["tests/cache.sh", "tests/partial.sh", "tests/places.sh"])
-        .with("bin/cargo", "true")
-        .with("bin/rustc", "echo host: none")
-        .with("bin/git", "true");
-    for folder in ["target/test", "target/debug/deps", "target/debug/build/b", "target/debug/.fingerprint/f", ".cargo"]
-    {
-        fs::create_dir_all(checkout.path(folder)).unwrap();
-    }
-    for file in ["Cargo.lock", ".cargo/config.toml", "target/test/build.json", "target/debug/deps/libx-0.rlib"] {
-        fs::write(checkout.path(file), "x").unwrap();
-    }
-    let cache = |action| told(&checkout.command("tests/cache.sh", &[action, "debug"]).output().unwrap());
-    assert_eq!(cache("save").1, Some(0));
-    fs::remove_dir_all(checkout.path("target/debug")).unwrap();
-    let checkout = checkout.with("bin/cp", "for file in a b c; do echo \"cp: no $file\" >&2; done; exit 1");
-    let out = checkout.command("tests/cache.sh", &["restore", "debug"]).output().unwrap();
-    assert_eq!(told(&out), (vec!["cp: no a".to_owned()], Some(1)));
-    assert!(!checkout.path("target/debug/deps").exists());
+fn the_table_of_a_run_has_no_phases_of_an_earlier_one_but_those_of_its_lint() {
+    let checkout =
+        run("tests/phase.sh build true").with("target/debug/suites", "sed 's/ [^ ]*$//' \"$2\" | LC_ALL=C sort");
+    fs::create_dir_all(checkout.path("target/test")).unwrap();
+    let phases = |is_linted: bool| {
+        // As by a run that was killed, or by lint.
+        fs::write(checkout.path("target/test/phases"), "earlier 1.0\n").unwrap();
+        let mut command = checkout.command("tests/run.sh", &[]);
+        command.env("KUN_LINTED", if is_linted { "1" } else { "" });
+        told(&command.output().unwrap()).0
+    };
+    assert_eq!(phases(false), ["Kubernetes and its images", "build"]);
+    assert_eq!(phases(true), ["Kubernetes and its images", "build", "earlier"]);
 }
 
 #[test]
-fn the_licence_checker_is_kept_whatever_cargo_leaves_beside_it() {
-    let install = r#"while [ "$1" != --root ]; do shift; done; mkdir -p "$2/bin"; touch "$2/.crates.toml"
-        printf '#!/bin/sh\necho checks "$@"\n' > "$2/bin/cargo-deny"; chmod 755 "$2/bin/cargo-deny""#;
-    let checkout = Checkout::of(&["tests/deny.sh", "tests/partial.sh", "tests/places.sh"]).with("bin/cargo", install);
-    let checks = "checks --log-level error check bans licenses sources".to_owned();
-    let deny = || told(&checkout.command("tests/deny.sh", &[]).output().unwrap());
-    let (lines, code) = deny();
-    assert_eq!((lines.first(), code), (Some(&checks), Some(0)), "{lines:?}");
-    // It is not built again.
-    assert_eq!(deny(), (vec![checks], Some(0)));
-}
-
-#[test]
-fn what_nobody_has_used_for_a_month_leaves_the_cache() {
-    let checkout = Checkout::of(&["tests/partial.sh", "tests/places.sh"]);
-    for (folder, days) in
-        [("cluster-old", 40), ("images-old", 40), ("cluster-used", 40), ("images-new", 20), ("rust-old", 40)]
-    {
-        let path = checkout.path("cache").join(folder);
-        fs::create_dir_all(&path).unwrap();
-        assert!(Command::new("touch").args(["-d", &format!("{days} days ago")]).arg(&path).status().unwrap().success());
+fn the_check_builds_as_it_is_written_down_whatever_flags_its_caller_has() {
+    let checkout = Checkout::of(&[".ci/run"]).with("bin/make", "[ \"$1\" != test ] || env");
+    let dropped = [
+        "RUSTFLAGS",
+        "RUSTDOCFLAGS",
+        "RUST_TEST_THREADS",
+        "CARGO_BUILD_RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_PROFILE_DEV_DEBUG_ASSERTIONS",
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+        "CLIPPY_CONF_DIR",
+        "KUN_TEST_CLUSTER",
+        "KUBECONFIG",
+    ];
+    let stays = [
+        "CARGO_HOME",
+        "CARGO_TARGET_DIR",
+        "CARGO_NET_OFFLINE",
+        "CARGO_REGISTRIES_OURS_INDEX",
+        "HTTPS_PROXY",
+        "KUN_CACHE",
+    ];
+    let mut command = checkout.command(".ci/run", &[]);
+    for variable in dropped.iter().chain(&stays) {
+        command.env(variable, "/x");
     }
-    let script = ". tests/partial.sh; keep_used cache cache/cluster-used";
-    assert!(checkout.command("bash", &["-euc", script]).status().unwrap().success());
-    let mut left: Vec<_> = fs::read_dir(checkout.path("cache"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .collect();
-    left.sort();
-    assert_eq!(left, ["cluster-used", "images-new", "rust-old"]);
-}
-
-fn is_alive(id: &str) -> bool {
-    // Who has ended, and nobody has asked how, has no command line any more.
-    fs::read(Path::new("/proc").join(id.trim()).join("cmdline")).is_ok_and(|words| !words.is_empty())
+    let (lines, code) = told(&command.output().unwrap());
+    assert_eq!(code, Some(0), "{lines:?}");
+    let has = |variable: &&str| lines.iter().any(|line| line.starts_with(&format!("{variable}=")));
+    assert_eq!((dropped.into_iter().find(has), stays.into_iter().find(|one| !has(one))), (None, None));
 }
