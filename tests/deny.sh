@@ -13,7 +13,7 @@ main() {
     cache="$(cache_for "$name")"
     folder="$cache/$name"
     if ! is_whole "$folder"; then build "$folder"; fi
-    keep_used "$cache" "$folder"
+    touch "$folder" 2>/dev/null || true
     "$folder/bin/cargo-deny" --log-level error check bans licenses sources
 }
 
@@ -22,13 +22,19 @@ build() {
     echo "building cargo-deny $VERSION (minutes, once) into $1" >&2
     begin_partial "$cache"
     # Of what it is built with only speed of building counts.
-    CARGO_TARGET_DIR="$partial/build" CARGO_PROFILE_DEV_DEBUG=0 RUSTC_WORKSPACE_WRAPPER='' \
-        cargo install --quiet --locked --debug --no-track --version "$VERSION" --root "$partial/root" cargo-deny
+    # Its sources may be here, and the registry not.
+    install || install --offline
     rm -rf "$partial/build"
     mv "$partial/root/bin" "$partial/bin"
     # Cargo notes there what it has installed, whether it is to or not.
     rm -rf "$partial/root"
     finish_partial "$1"
+}
+
+# install FLAG...
+install() {
+    CARGO_TARGET_DIR="$partial/build" CARGO_PROFILE_DEV_DEBUG=0 RUSTC_WORKSPACE_WRAPPER='' \
+        cargo install "$@" --quiet --locked --debug --no-track --version "$VERSION" --root "$partial/root" cargo-deny
 }
 
 main

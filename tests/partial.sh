@@ -79,11 +79,12 @@ can_be_written() {
 # Who compiles, and which library of C what is compiled is linked with.
 toolchain() {
     rustc -vV
-    "${CC:-cc}" --version 2>&1 || true
-    ldd --version 2>&1 || true
+    # Whatever language the caller reads.
+    LC_ALL=C "${CC:-cc}" --version 2>&1 || true
+    LC_ALL=C ldd --version 2>&1 || true
 }
 
-# keep_used CACHE FOLDER...: these are used now. What was last used a month ago is of an earlier state of the project, and goes.
+# keep_used CACHE FOLDER...: these are used now; to be called once all that a run uses is. What was last used a month ago is of an earlier state of the project, and goes.
 keep_used() {
     local cache="$1" old
     touch "${@:2}" 2>/dev/null || true

@@ -88,13 +88,13 @@ until_true() {
     done
 }
 
-# runs PID SCRIPT ARGUMENT...: whether that process is the script by now. Before bash comes the `env` of its first line, and while
+# runs PID SCRIPT ARGUMENT...: whether that process is the script by now, of whatever checkout: its state is the machine's. Before bash comes the `env` of its first line, and while
 # one gives way to the other the process has no command line.
 runs() {
     local pid="$1" line
     shift
     line="$(tr '\0' ' ' 2>/dev/null <"/proc/$pid/cmdline")" || return 1
-    [[ "$line" == "bash $HERE/$* " ]]
+    [[ "$line" == "bash "*"/$* " ]]
 }
 
 # The first process of the cluster, as the machine counts; empty if it does not run. A number may have been given to another

@@ -38,9 +38,16 @@ const (
 	remade = 3
 	// The label that counts the changes of an object.
 	counter = "change"
-	// Longest time until informers hold what a list gives.
-	patience = 20 * time.Second
 )
+
+// Longest time until informers hold what a list gives, stretched as tests/hung stretches its limits.
+func patience() time.Duration {
+	stretch, err := strconv.Atoi(os.Getenv("KUN_STRETCH"))
+	if err != nil || stretch < 1 {
+		stretch = 1
+	}
+	return time.Duration(stretch) * 20 * time.Second
+}
 
 var (
 	clusters   = schema.GroupVersionResource{Group: "redis.kun.io", Version: "v1", Resource: "redisclusters"}
@@ -219,7 +226,7 @@ func (f *follower) equalsList(ctx context.Context, client dynamic.Interface) err
 		wanted[item.GetName()] = text(item.Object)
 	}
 	var difference error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(patience()); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if difference = f.differs(wanted); difference == nil {
 			return nil
 		}

@@ -2,6 +2,14 @@
 
 use std::{collections::BTreeSet, iter, process::ExitStatus};
 
+/// Whether a line is what stands behind the name of a test: `ok <1.2s>`.
+fn is_rest(line: &str) -> bool {
+    ["ok", "FAILED"]
+        .into_iter()
+        .filter_map(|word| line.strip_prefix(word))
+        .any(|rest| rest.is_empty() || rest.starts_with(" <"))
+}
+
 /// One test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Test {
@@ -36,8 +44,17 @@ impl Outcome {
     /// prints may stand between the name and the rest, so the end of the line is looked at first.
     pub(crate) fn read(printed: &str) -> Self {
         let mut outcome = Self { last: last(printed), ..Self::default() };
+        // Of a test in whose line something was printed before the rest.
+        let mut begun: Option<&str> = None;
         for (at, line) in printed.lines().enumerate() {
             outcome.look(line);
+            if let Some(name) = begun.filter(|_| is_rest(line)) {
+                begun = None;
+                let passed = line.starts_with("ok");
+                let why = if passed { String::new() } else { shown(name, printed) };
+                outcome.tests.push(Test { name: name.to_owned(), passed, seconds: seconds(line), why });
+                continue;
+            }
             let Some((before, rest)) =
                 line.split_once("test ").filter(|(before, _)| before.is_empty() || before.ends_with(": "))
             else {
@@ -54,7 +71,10 @@ impl Outcome {
                     outcome.ignored += 1;
                     continue;
                 }
-                Some(_) | None => continue,
+                Some(_) | None => {
+                    begun = before.is_empty().then_some(name);
+                    continue;
+                }
             };
             let why = match end.strip_prefix("FAILED: ") {
                 _ if passed => String::new(),
@@ -84,7 +104,8 @@ impl Outcome {
 
     /// Whether this test did not do what it is for.
     fn is_left_out(&self, test: &Test) -> bool {
-        test.name.rsplit("::").next().is_some_and(|name| self.left_out.contains(name))
+        self.left_out.contains(&test.name)
+            || test.name.rsplit("::").next().is_some_and(|name| self.left_out.contains(name))
     }
 
     pub(crate) fn passed(&self) -> usize {
@@ -93,7 +114,8 @@ impl Outcome {
 
     /// How many nobody ran.
     pub(crate) fn skipped(&self) -> usize {
-        let failed: BTreeSet<&str> = self.failed().filter_map(|test| test.name.rsplit("::").next()).collect();
+        let names = |test: &'_ Test| [test.name.clone(), test.name.rsplit("::").next().unwrap_or_default().to_owned()];
+        let failed: BTreeSet<String> = self.failed().flat_map(names).collect();
         self.ignored + self.left_out.iter().filter(|name| !failed.contains(name.as_str())).count()
     }
 
@@ -227,7 +249,11 @@ mod tests {
         assert_eq!(counts("installed: test a ... not for this cluster\ninstalled: test b ... ok (1.0 s)\n"), (1, 0, 1));
         let harness = "running 3 tests\ntest chart::a ... one: SKIPPED; missing: Go\nok <0.1s>\ntest x::one ... ok <0.1s>\n\
             test b ... ignored, slow\n";
-        assert_eq!(counts(harness), (0, 0, 2));
+        assert_eq!(counts(harness), (1, 0, 2));
+        let full = "running 2 tests\ntest chart::a ... chart::a: SKIPPED; missing: Go\nok <0.1s>\ntest x::a ... ok <0.1s>\n\n\
+            test result: ok. 2 passed; 0 failed\n";
+        assert_eq!(counts(full), (1, 0, 1));
+        assert_eq!(Outcome::read(full).trouble(ExitStatus::from_raw(0)), None);
         assert_eq!(counts("one: SKIPPED; missing: Go\ntest x::one ... FAILED <0.1s>\n"), (0, 1, 0));
     }
 

@@ -56,10 +56,18 @@ struct Running {
     waits: bool,
     /// How long its log is, and since when.
     log: (u64, Instant),
-    /// It hangs if its log stays as it is for longer.
-    limit: Duration,
+    limit: Limit,
     /// When and why it was ended by the runner.
     forced: Option<(Instant, String)>,
+}
+
+/// From when on a suite hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Limit {
+    /// Its log stays as it is for longer.
+    silent: Duration,
+    /// It takes longer, whatever it prints.
+    whole: Duration,
 }
 
 /// A run that was ended before its end.
@@ -181,14 +189,16 @@ fn start(suite: &Suite, expected: Expected, place: Place<'_>) -> Result<Running>
     }
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
     let now = Instant::now();
-    let (name, limit) = (suite.name.clone(), limit(soak()));
+    let (name, limit) = (suite.name.clone(), limit(expected, soak()));
     Ok(Running { name, child, since: now, waits: expected.waits, log: (0, now), limit, forced: None })
 }
 
-/// A suite tells of each test that has ended. The longest test takes up to three minutes, and ten times that is no failure of KUN; the
-/// campaigns of a soak take as many times as long.
-fn limit(soak: u32) -> Duration {
-    3 * hung::machine() * soak
+/// A suite tells of each test that has ended. The longest test takes up to three minutes, and ten times that is no failure of KUN, as is ten
+/// times what the suite usually takes; the campaigns of a soak take as many times as long.
+fn limit(expected: Expected, soak: u32) -> Limit {
+    let silent = 3 * hung::machine() * soak;
+    let whole = Duration::from_secs(expected.seconds.into()) * 10 * hung::stretch() * soak;
+    Limit { silent, whole: whole.max(silent) }
 }
 
 /// By how much `make soak` lengthens the campaigns; 1 in everyday runs.
@@ -208,7 +218,7 @@ fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
         running.log = (printed, Instant::now());
     }
     if running.forced.is_none()
-        && let Some(why) = endless(running.log.1.elapsed(), running.limit, printed)
+        && let Some(why) = endless(running.log.1.elapsed(), running.since.elapsed(), running.limit, printed)
     {
         running.forced = Some((Instant::now(), force(running, &why)));
     }
@@ -220,10 +230,12 @@ fn end(running: &mut Running, folder: &Path) -> Result<Option<Ended>> {
 }
 
 /// Why it would not come to an end by itself.
-fn endless(silent: Duration, limit: Duration, printed: u64) -> Option<String> {
-    let (seconds, printed) = (limit.as_secs(), (printed > LOG).then_some(printed >> 20));
-    let hangs = (silent > limit).then(|| format!("it hangs: ended by force after {seconds} s without a word"));
-    hangs.or(printed.map(|printed| format!("it prints without end: ended by force after {printed} MiB")))
+fn endless(silent: Duration, whole: Duration, limit: Limit, printed: u64) -> Option<String> {
+    let (silence, most) = (limit.silent.as_secs(), limit.whole.as_secs());
+    let hangs = (silent > limit.silent).then(|| format!("it hangs: ended by force after {silence} s without a word"));
+    let lasts = (whole > limit.whole).then(|| format!("it hangs: ended by force after {most} s"));
+    let printed = (printed > LOG).then_some(printed >> 20);
+    hangs.or(lasts).or(printed.map(|printed| format!("it prints without end: ended by force after {printed} MiB")))
 }
 
 /// Ends it with all that it started, and says what there is to say of it.
@@ -280,7 +292,8 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("a.log"), "running 2 tests\ntest b ... ok <0.1s>\n").unwrap();
         let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
-        let (since, limit) = (Instant::now(), Duration::from_millis(50));
+        let (since, hour) = (Instant::now(), Duration::from_secs(3600));
+        let limit = Limit { silent: Duration::from_millis(50), whole: hour };
         let mut running =
             Running { name: "a".to_owned(), child, since, waits: true, log: (0, since), limit, forced: None };
         let ended = loop {
@@ -298,10 +311,15 @@ mod tests {
 
     #[test]
     fn a_suite_that_is_silent_or_prints_too_much_is_endless() {
-        let endless = |silent, printed| endless(Duration::from_secs(silent), Duration::from_secs(60), printed);
-        assert_eq!(endless(60, LOG), None);
-        assert_eq!(endless(61, 0).as_deref(), Some("it hangs: ended by force after 60 s without a word"));
-        assert_eq!(endless(1, LOG + 1).as_deref(), Some("it prints without end: ended by force after 256 MiB"));
+        let [minute, hour] = [60, 3600].map(Duration::from_secs);
+        let limit = Limit { silent: minute, whole: hour };
+        let endless =
+            |silent, whole, printed| endless(Duration::from_secs(silent), Duration::from_secs(whole), limit, printed);
+        assert_eq!(endless(60, 3600, LOG), None);
+        assert_eq!(endless(61, 61, 0).as_deref(), Some("it hangs: ended by force after 60 s without a word"));
+        // It says something again and again.
+        assert_eq!(endless(1, 3601, 0).as_deref(), Some("it hangs: ended by force after 3600 s"));
+        assert_eq!(endless(1, 1, LOG + 1).as_deref(), Some("it prints without end: ended by force after 256 MiB"));
     }
 
     /// On a machine of any speed it comes to its end, as long as it comes forward.
@@ -311,26 +329,30 @@ mod tests {
         let log = folder.path().join("a.log");
         let child = Command::new("sleep").arg("1000").process_group(0).spawn().unwrap();
         let since = Instant::now();
-        let limit = Duration::from_secs(3600);
+        let silent = Duration::from_secs(3600);
+        let limit = Limit { silent, whole: 10 * silent };
         let mut running =
             Running { name: "a".to_owned(), child, since, waits: true, log: (0, since), limit, forced: None };
         for length in 1..4 {
             fs::write(&log, "x".repeat(length)).unwrap();
             // It was silent for an hour before.
-            running.log.1 = since.checked_sub(2 * limit).unwrap();
+            running.log.1 = since.checked_sub(2 * silent).unwrap();
             assert!(end(&mut running, folder.path()).unwrap().is_none() && running.forced.is_none(), "{length}");
         }
-        running.log.1 = since.checked_sub(2 * limit).unwrap();
+        running.log.1 = since.checked_sub(2 * silent).unwrap();
         let ended = (0..).find_map(|_| end(&mut running, folder.path()).unwrap()).unwrap();
         assert!(ended.trouble.unwrap().starts_with("it hangs: ended by force after 3600 s without a word"));
     }
 
     #[test]
     fn a_suite_of_a_soak_may_be_silent_as_many_times_as_long() {
-        let usual = limit(factor(None));
-        let of = |given| limit(factor(Some(given)));
-        assert_eq!([of("1"), of("20"), of("0"), of("many")], [usual, usual * 20, usual, usual]);
-        assert_eq!((usual, of("4000000000")), (3 * hung::machine(), usual * MOST_SOAK));
+        let expected = |seconds| Expected { seconds, threads: None, waits: true };
+        let of = |given: Option<&str>| limit(expected(1400), factor(given));
+        let (machine, suite) = (3 * hung::machine(), Duration::from_secs(14_000) * hung::stretch());
+        let times = |soak| Limit { silent: machine * soak, whole: suite * soak };
+        assert_eq!(["1", "20", "0", "many"].map(|given| of(Some(given))), [1, 20, 1, 1].map(times));
+        assert_eq!((of(None), of(Some("4000000000"))), (times(1), times(MOST_SOAK)));
+        assert_eq!(limit(expected(1), 1), Limit { silent: machine, whole: machine });
     }
 
     #[test]

@@ -72,7 +72,14 @@ impl Witness {
             stopped: AtomicU64::new(0),
             history: Mutex::default(),
         });
-        let from = room.list().await.context("a first list")?;
+        let begin = Instant::now();
+        let from = loop {
+            match room.list().await {
+                Ok(from) => break from,
+                Err(error) if begin.elapsed() >= hung::process() => return Err(error.context("a first list")),
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        };
         let clients = (0..CLIENTS).map(|n| tokio::spawn(work(Arc::clone(&room), n, Chance(seed ^ (n << 32) | 1))));
         let clients = clients.collect();
         let watch = tokio::spawn(watch(Arc::clone(&room), from));

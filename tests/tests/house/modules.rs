@@ -17,6 +17,10 @@ fn every_source_is_part_of_a_target() {
     let top = root();
     let below = |path: &Path| Some(path.strip_prefix(&top).ok()?.to_str()?.to_owned());
     let targets: Vec<_> = metadata().packages.into_iter().flat_map(|package| package.targets).collect();
+    let is_left_out =
+        |target: &&cargo_metadata::Target| !target.test && !target.is_custom_build() && !target.is_example();
+    let left_out: Vec<&str> = targets.iter().filter(is_left_out).map(|target| target.name.as_str()).collect();
+    assert_eq!(left_out, Vec::<&str>::new(), "what is tested in them does not run");
     let roots: Vec<String> = targets.iter().filter_map(|target| below(target.src_path.as_std_path())).collect();
     let read = |file: PathBuf| {
         (below(&file).expect("a path below the root is text"), std::fs::read_to_string(&file).expect("source"))

@@ -44,7 +44,7 @@ pub(crate) async fn a_missing_right_is_named_and_asked_for_ever_more_seldom(inst
 /// A controller that may not see what there is does nothing, says why it is not ready, and goes on by itself.
 async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
     give(installed, CONTROLLER, &without(whole, "services", &["list", "watch"])).await?;
-    let (kubectl, since) = (installed.kubectl.clone().within(SYSTEM), length(installed)?);
+    let (kubectl, since) = (installed.kubectl.clone().within(SYSTEM), (length(installed)?, Instant::now()));
     kubectl.run(&["delete", "pods", "-l", "app.kubernetes.io/name=kun-controller", "--grace-period=1"]).await?;
     let refusal = "services is forbidden: User \"system:serviceaccount:kun-system:kun-controller\" cannot list resource \"services\"";
     let begin = Instant::now();
@@ -89,7 +89,7 @@ async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
     story::ready(kubectl, "orders", 3).await?;
     give(installed, CONTROLLER, &without(whole, "poddisruptionbudgets", &["create", "patch", "update"])).await?;
     pass(Duration::from_secs(1)).await;
-    let since = length(installed)?;
+    let since = (length(installed)?, Instant::now());
     kubectl.run(&["delete", "pdb", "orders-0"]).await?;
     let refusal =
         "poddisruptionbudgets.policy is forbidden: User \"system:serviceaccount:kun-system:kun-controller\" cannot";
@@ -114,18 +114,25 @@ async fn bound(installed: &Installed, whole: &Value) -> Result<()> {
 
 /// Counts how often something was asked for in vain by all controllers: at most so often at `first` for each window that has passed, and then
 /// seldom. What else happens to the cluster is a reason to look as well, and where the machine stands still much happens.
-async fn more_seldom(installed: &Installed, since: u64, verb: &str, resource: &str, first: usize) -> Result<()> {
+///
+/// `since` is how long the audit log was, and when.
+async fn more_seldom(
+    installed: &Installed,
+    (since, at): (u64, Instant),
+    verb: &str,
+    resource: &str,
+    first: usize,
+) -> Result<()> {
     let count = |since| in_vain(installed, since, verb, resource);
     let begin = Instant::now();
     while count(since)? == 0 {
         ensure!(begin.elapsed() < hung::change(), "it was never asked for");
         pass(Duration::from_millis(200)).await;
     }
-    let first_came = Instant::now();
     pass(WINDOW).await;
     let early = count(since)?;
     // A machine that stood still meanwhile has counted longer.
-    let windows = first_came.elapsed().as_secs().div_ceil(WINDOW.as_secs()).max(1);
+    let windows = at.elapsed().as_secs().div_ceil(WINDOW.as_secs()).max(1);
     ensure!(early <= first * usize::try_from(windows)?, "{early} times in {windows} times {WINDOW:?}");
     loop {
         let middle = length(installed)?;
