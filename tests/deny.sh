@@ -21,7 +21,6 @@ main() {
 build() {
     echo "building cargo-deny $VERSION (minutes, once) into $1" >&2
     begin_partial "$cache"
-    # Of what it is built with only speed of building counts.
     # Its sources may be here, and the registry not.
     install || install --offline
     rm -rf "$partial/build"
@@ -31,7 +30,7 @@ build() {
     finish_partial "$1"
 }
 
-# install FLAG...
+# install FLAG...: of what it is built with only speed of building counts.
 install() {
     CARGO_TARGET_DIR="$partial/build" CARGO_PROFILE_DEV_DEBUG=0 RUSTC_WORKSPACE_WRAPPER='' \
         cargo install "$@" --quiet --locked --debug --no-track --version "$VERSION" --root "$partial/root" cargo-deny

@@ -88,8 +88,8 @@ until_true() {
     done
 }
 
-# runs PID SCRIPT ARGUMENT...: whether that process is the script by now, of whatever checkout: its state is the machine's. Before bash comes the `env` of its first line, and while
-# one gives way to the other the process has no command line.
+# runs PID SCRIPT ARGUMENT...: whether that process is the script by now, of whatever checkout: its state is the machine's. Before bash
+# comes the `env` of its first line, and while one gives way to the other the process has no command line.
 runs() {
     local pid="$1" line
     shift

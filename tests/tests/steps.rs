@@ -167,6 +167,18 @@ async fn moved(order: Move<'_>, guard: &Guard, bucket: &std::sync::Mutex<Bucket>
     }
 }
 
+/// Moves until just these are handed over: a move returns after some seconds, and on a slow machine slots are left. What the last one says.
+async fn until_moved(order: Move<'_>, wanted: &SlotSet, bucket: &std::sync::Mutex<Bucket>) -> Moved {
+    let begun = Instant::now();
+    loop {
+        let moved = moved(order, &Guard::always(), bucket).await.0.unwrap();
+        if moved.slots == *wanted {
+            return moved;
+        }
+        assert!(begun.elapsed() < hung::change(), "{wanted} do not arrive, but {}", moved.slots);
+    }
+}
+
 #[tokio::test]
 async fn a_move_that_stops_after_any_exchange_is_resumed_and_loses_nothing() {
     let fleet = created(3, 2, 1).await;
@@ -432,7 +444,7 @@ impl Full {
         let [from, to] = [Pod::new(source, 0), Pod::new(2, 0)].map(|pod| &self.fleet.servers[&pod]);
         let (from, to) = (end(from).await, end(to).await);
         let (bucket, guard) = (std::sync::Mutex::new(Bucket::default()), Guard::always());
-        while moved(order(from, to, &whole), &guard, &bucket).await.0.unwrap().slots != whole {}
+        until_moved(order(from, to, &whole), &whole, &bucket).await;
         let one = slots(self.slot, self.slot);
         let others = all.difference(&whole).difference(&one).intersection(single);
         for more in [one, others] {
@@ -555,23 +567,8 @@ async fn keys_of_a_former_primary_are_compared_with_those_of_their_owners() {
     let mut fleet = created(68, 2, 1).await;
     let (to, from) = ends(&fleet).await;
     let (owner, former) = (Pod::new(0, 0), Pod::new(1, 0));
-    let [who, whom] = [(former, from.id), (owner, to.id)].map(|(pod, id)| plan::Who { pod, id });
-    let begun = Instant::now();
-    // A move returns after some seconds, and on a slow machine slots are left.
-    loop {
-        let probed = fleet.look_at_all().await;
-        let seen = controller::probe::nodes(&probed.observed).find(|node| node.id == from.id);
-        // Unknown for one look, as where the machine stands still, it may have all of them.
-        let left = seen.map_or(slots(8_192, 16_383), |node| node.slots().clone());
-        if left.is_empty() {
-            break;
-        }
-        assert!(begun.elapsed() < hung::change(), "{left} do not arrive");
-        let step = plan::Step::Move { from: who, to: whom, slots: left };
-        if seen.is_some() {
-            fleet.carry_out(&plan::Plan { steps: vec![step], ..plan::Plan::default() }, &probed).await.unwrap();
-        }
-    }
+    let all = slots(8_192, 16_383);
+    until_moved(order(from, to, &all), &all, &std::sync::Mutex::new(Bucket::default())).await;
     let (keys, slot) = (["{t}a", "{t}b"], resp::slot::key_slot("{t}"));
     let mark = ["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &to.id.to_string()];
     fleet.servers[&former].operator().await.call(&mark).await.unwrap();
@@ -608,17 +605,10 @@ async fn a_key_that_is_too_large_stays_and_so_does_its_slot() {
     let slot = resp::slot::key_slot(&big);
     assert!(matches!(client.set(&big, "x".repeat(300_000)).await, Outcome::Acked(_)));
     let some = slots(0, 99);
-    let (bucket, begun) = (std::sync::Mutex::new(Bucket::default()), Instant::now());
-    // A move returns after some seconds, and on a slow machine slots are left.
-    let refused = loop {
-        let mut order = order(from, to, &some);
-        order.moving.max_key_bytes = 100_000;
-        let moved = moved(order, &Guard::always(), &bucket).await.0.unwrap();
-        if moved.slots == some.difference(&slots(slot, slot)) {
-            break moved.refused;
-        }
-        assert!(begun.elapsed() < hung::change(), "{:?} arrive", moved.slots);
-    };
+    let mut order = order(from, to, &some);
+    order.moving.max_key_bytes = 100_000;
+    let bucket = std::sync::Mutex::new(Bucket::default());
+    let refused = until_moved(order, &some.difference(&slots(slot, slot)), &bucket).await.refused;
     assert_eq!(refused.iter().map(|key| key.slot).collect::<Vec<_>>(), [slot]);
     let mut source = fleet.servers[&Pod::new(0, 0)].operator().await;
     let mine = source.cluster_nodes().await.unwrap().into_iter().find(|node| node.flags.myself).unwrap();

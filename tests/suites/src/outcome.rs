@@ -2,14 +2,6 @@
 
 use std::{collections::BTreeSet, iter, process::ExitStatus};
 
-/// Whether a line is what stands behind the name of a test: `ok <1.2s>`.
-fn is_rest(line: &str) -> bool {
-    ["ok", "FAILED"]
-        .into_iter()
-        .filter_map(|word| line.strip_prefix(word))
-        .any(|rest| rest.is_empty() || rest.starts_with(" <"))
-}
-
 /// One test.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Test {
@@ -19,6 +11,26 @@ pub(crate) struct Test {
     pub(crate) seconds: Option<f64>,
     /// Why it failed, in a line; empty where it did not, or nobody said.
     pub(crate) why: String,
+}
+
+impl Test {
+    /// As it is called: whole, and without the modules before it.
+    fn names(&self) -> [&str; 2] {
+        [&self.name, self.name.rsplit("::").next().unwrap_or_default()]
+    }
+}
+
+/// What stands before the test, its name, and what comes after that, in a line that tells of one.
+fn named(line: &str) -> Option<(&str, &str, &str)> {
+    let (before, rest) = line.split_once("test ").filter(|(before, _)| before.is_empty() || before.ends_with(": "))?;
+    let (name, end) = rest.split_once(" ... ")?;
+    (!name.contains(' ') || name.ends_with(" - should panic")).then_some((before, name, end))
+}
+
+/// Whether a line is what stands behind the name of a test: `ok <1.2s>`.
+fn is_rest(line: &str) -> bool {
+    let rest = line.strip_prefix("ok").or_else(|| line.strip_prefix("FAILED"));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(" <"))
 }
 
 /// All of a suite.
@@ -48,21 +60,10 @@ impl Outcome {
         let mut begun: Option<&str> = None;
         for (at, line) in printed.lines().enumerate() {
             outcome.look(line);
-            if let Some(name) = begun.filter(|_| is_rest(line)) {
+            let rest = begun.filter(|_| is_rest(line)).map(|name| ("", name, line));
+            let Some((before, name, end)) = rest.or_else(|| named(line)) else { continue };
+            if rest.is_some() {
                 begun = None;
-                let passed = line.starts_with("ok");
-                let why = if passed { String::new() } else { shown(name, printed) };
-                outcome.tests.push(Test { name: name.to_owned(), passed, seconds: seconds(line), why });
-                continue;
-            }
-            let Some((before, rest)) =
-                line.split_once("test ").filter(|(before, _)| before.is_empty() || before.ends_with(": "))
-            else {
-                continue;
-            };
-            let Some((name, end)) = rest.split_once(" ... ") else { continue };
-            if name.contains(' ') && !name.ends_with(" - should panic") {
-                continue;
             }
             let passed = match end.split([' ', ':', ',']).next() {
                 Some("ok") => true,
@@ -104,8 +105,7 @@ impl Outcome {
 
     /// Whether this test did not do what it is for.
     fn is_left_out(&self, test: &Test) -> bool {
-        self.left_out.contains(&test.name)
-            || test.name.rsplit("::").next().is_some_and(|name| self.left_out.contains(name))
+        test.names().into_iter().any(|name| self.left_out.contains(name))
     }
 
     pub(crate) fn passed(&self) -> usize {
@@ -114,8 +114,7 @@ impl Outcome {
 
     /// How many nobody ran.
     pub(crate) fn skipped(&self) -> usize {
-        let names = |test: &'_ Test| [test.name.clone(), test.name.rsplit("::").next().unwrap_or_default().to_owned()];
-        let failed: BTreeSet<String> = self.failed().flat_map(names).collect();
+        let failed: BTreeSet<&str> = self.failed().flat_map(Test::names).collect();
         self.ignored + self.left_out.iter().filter(|name| !failed.contains(name.as_str())).count()
     }
 
