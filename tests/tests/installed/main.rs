@@ -3,9 +3,9 @@
 //!
 //! Most of their time they wait, so several clusters are at work at once. Who only touches what is in its own namespaces runs
 //! beside others on one of them; who breaks KUN, nodes or the control plane has a cluster for itself for as long as it takes. Each
-//! leaves `orders` Ready. There is no harness around them: `cargo test -p tests --test installed -- node_lost webhook` runs those
-//! whose names contain one of the words. Times of minutes are seconds here; `make soak` takes them in full. With KUBECONFIG set they
-//! run on that cluster, as far as they break nothing of it that is not KUN's.
+//! leaves `orders` Ready. There is no harness around them: `make build && cargo test --workspace --test installed -- node_lost webhook` runs
+//! those whose names contain one of the words. Times of minutes are seconds here; `make soak` takes them in full. With KUN_TEST_CLUSTER=1 they
+//! run on the cluster of KUBECONFIG, as far as they break nothing of it that is not KUN's.
 
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
