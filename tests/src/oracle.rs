@@ -8,6 +8,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -17,6 +18,9 @@ use serde_json::Value;
 use types::names;
 
 use crate::kubectl::Kubectl;
+
+/// Between two looks at members: nothing tells of a flag of theirs.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// One member as the oracle sees it.
 struct Member {
@@ -95,6 +99,22 @@ async fn gather(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Result<Vec
         members.push(Member { pod, address, id, nodes, info });
     }
     Ok(members)
+}
+
+/// Waits until every replica of a cluster may stand for election: an agent forbids it while it does not know its copy current.
+pub async fn all_stand(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let members = gather(kubectl, namespace, cluster).await?;
+        let stands = |own: &resp::Node| own.primary.is_none() || !own.flags.no_failover;
+        let is_held_back = |member: &&Member| !member.nodes.iter().filter(|node| node.flags.myself).all(stands);
+        let held_back: Vec<_> = members.iter().filter(is_held_back).map(|member| member.pod.as_str()).collect();
+        if held_back.is_empty() {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < hung::change(), "held back from election: {held_back:?}");
+        tokio::time::sleep(AGAIN).await;
+    }
 }
 
 fn tables_agree(members: &[Member]) -> Result<()> {
