@@ -113,6 +113,7 @@ pub(crate) async fn at_rest_nothing_is_asked_but_about_leases(installed: &Instal
             say(&format!("{} requests in {REST:?} at rest, {leases} of them about leases", asked.len()));
             return Ok(());
         }
+        say(&format!("not yet at rest: {}", others.join(", ")));
         ensure!(begin.elapsed() < hung::change(), "it does not come to rest: {others:#?}");
     }
 }
