@@ -16,11 +16,14 @@ async fn a_copy_that_is_under_way_at_a_stop_takes_over_once_it_is_whole() {
     let mut cluster = Cluster::unhurried(61, volatile).formed(1, 1).await;
     fill(&cluster.pods[0], "k", 100, b"v").await;
     let mut primary = cluster.pods[0].operator().await;
-    // Ten milliseconds for each key.
-    primary.config_set("rdb-key-save-delay", "10000").await.unwrap();
+    // Fifty milliseconds for each key: longer than a machine stands still.
+    primary.config_set("rdb-key-save-delay", "50000").await.unwrap();
+    let former = cluster.pods[1].redis_pid();
     cluster.pods[1].kill_redis();
     assert_eq!(cluster.pods[1].ended().await, Some(2));
     cluster.pods[1].start();
+    // It runs before its agent has written down which process it is.
+    eventually("the agent has recorded it", async || cluster.pods[1].redis_pid() != former).await;
     eventually("the replica gets its copy", async || {
         let lines = primary.info(&["replication"]).await.unwrap().replicas();
         lines.iter().any(|line| line.state != "online")
