@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context as _, Result};
 use futures::future;
-use tests::{cluster::built, installed::Installed, kubernetes::given};
+use tests::{cluster::built, installed::Installed, kubectl::Kubectl, kubernetes::given};
 
 use crate::scenario::{Company, NAME, Needs, OVERLAP, Scenario, away, say};
 
@@ -166,7 +166,12 @@ impl Run {
             }
             let begin = Instant::now();
             let limit = hung::machine() * 2 + away(Duration::from_secs(600), Duration::ZERO);
-            let run = NAME.scope(scenario.name, (scenario.run)(installed));
+            let run = NAME.scope(scenario.name, async {
+                if scenario.company == Company::Alone && installed.kubernetes.is_ours() {
+                    nothing_is_on_its_way_out(&installed.kubectl).await?;
+                }
+                (scenario.run)(installed).await
+            });
             let outcome = tokio::time::timeout(limit, run).await;
             let outcome = outcome.unwrap_or_else(|_| Err(anyhow::anyhow!("it took longer than {limit:?}")));
             let failed = self.told(scenario.name, place, begin, &outcome);
@@ -210,6 +215,18 @@ impl Run {
         say(&format!("test result: {word}. {passed} passed; {failed} failed; {not_here} not for this cluster"));
         *failed == 0
     }
+}
+
+/// Kubernetes empties a namespace that goes of what it finds served at that moment, and where that is not all of it, it looks again minutes
+/// later. If our API is taken away meanwhile, or its store is copied, the namespace goes without what we have of it: that comes back with our
+/// API, never finds its namespace again, and never rests.
+async fn nothing_is_on_its_way_out(kubectl: &Kubectl) -> Result<()> {
+    let going = r#"-o=jsonpath={.items[?(@.status.phase=="Terminating")].metadata.name}"#;
+    let left = kubectl.run(&["get", "namespaces", going]).await?;
+    for name in left.split_whitespace() {
+        kubectl.namespace_gone(name).await.with_context(|| format!("namespace {name} does not go"))?;
+    }
+    Ok(())
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -12,7 +12,6 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tests::{
     installed::{Installed, SYSTEM},
-    kubectl::Kubectl,
     standalone::kun_binary,
     story,
 };
@@ -49,25 +48,10 @@ pub(crate) async fn a_store_that_was_wiped_costs_nothing_and_owners_come_back(in
     .await
 }
 
-/// What is in the copy of a store and gone from Kubernetes by the time it comes back never finds its namespace again, and never rests.
-async fn nothing_is_on_its_way_out(kubectl: &Kubectl) -> Result<()> {
-    let going = r#"-o=jsonpath={.items[?(@.status.phase=="Terminating")].metadata.name}"#;
-    let begin = std::time::Instant::now();
-    loop {
-        let left = kubectl.run(&["get", "namespaces", going]).await?;
-        if left.is_empty() {
-            return Ok(());
-        }
-        ensure!(begin.elapsed() < hung::change(), "namespaces do not go: {left}");
-        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-    }
-}
-
 /// The same where the owners are older than what they own.
 pub(crate) async fn a_store_that_went_back_is_noticed_and_nothing_is_touched(installed: &Installed) -> Result<()> {
     let kubectl = &installed.kubectl;
     under_writes(installed, async |writer| {
-        nothing_is_on_its_way_out(kubectl).await?;
         installed.scale(SERVER, 0).await?;
         let folder = folder(installed).await?;
         let older = installed.kubernetes.scratch().join("older");
