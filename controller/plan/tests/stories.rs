@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use crate::support::Run;
 use crate::support::history::{Event, Setting, live_through};
-use plan::model::{Luck, World};
+use plan::model::{Luck, Outcome, World};
 use plan::{
-    Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Role, SlotSet, Stands, Step, Waiting,
+    Desired, FailoverHow, FailoverRequest, Open, Operation, Pod, Refused, Role, SlotSet, Stands, Step, Waiting, Who,
 };
 
 fn settle(run: &mut Run) -> plan::Plan {
@@ -804,6 +804,26 @@ fn replaced(own: Option<u64>) -> (Run, Pod, (u16, BTreeSet<u64>)) {
 
 fn server(run: &mut Run, pod: Pod) -> &mut plan::model::Server {
     run.world.homes.get_mut(&pod).unwrap().server.as_mut().unwrap()
+}
+
+/// Who imports a slot does not hear whose it becomes, and forgets with its process that its own table is in doubt.
+#[test]
+fn a_primary_without_slots_is_told_of_a_move_like_every_other() {
+    let (mut run, former, (slot, _)) = replaced(None);
+    let [giver, heir, third] =
+        [Pod::new(1, 0), Pod::new(0, 1), Pod::new(2, 0)].map(|pod| Who { pod, id: run.world.up(pod).unwrap().id });
+    let names = |run: &Run, owner: Who| run.world.up(former).unwrap().table[&owner.id].slots().contains(slot);
+    let doubts = |run: &Run| run.world.up(former).unwrap().unclaimed.contains(slot);
+    run.tick(2);
+    assert!(names(&run, giver) && doubts(&run), "{}", run.world.describe());
+    run.crash(former, false);
+    // Nobody but the controller reaches it.
+    run.world.homes.get_mut(&former).unwrap().cut_off = true;
+    run.tick(3);
+    assert!(names(&run, giver) && !doubts(&run), "{}", run.world.describe());
+    let step = Step::Move { from: heir, to: third, slots: SlotSet::range(slot, slot) };
+    assert_eq!(run.world.obey(&step, &mut Luck::good()), Outcome::Done);
+    assert!(names(&run, third) && !names(&run, giver), "{}", run.world.describe());
 }
 
 #[test]

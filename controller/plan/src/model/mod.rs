@@ -454,6 +454,8 @@ impl World {
         let server = home.server.get_or_insert_with(|| Server::blank(id));
         server.holds_writes = false;
         server.banned.clear();
+        // Not in the file that keeps its table.
+        server.unclaimed = SlotSet::EMPTY;
         if let Role::Replica { link_up, synced, misled, .. } = &mut server.role {
             *link_up = false;
             *misled = false;

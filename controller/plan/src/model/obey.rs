@@ -254,16 +254,27 @@ impl World {
         }
         target.offset += 1;
         let epoch = target.epoch;
-        for pod in self.running().into_iter().filter(|pod| *pod != to.pod) {
-            let told = self.up(pod).is_some_and(|server| server.id == from.id || !server.slots().is_empty());
-            if let Some(server) = self.up_mut(pod).filter(|server| told && server.table.contains_key(&to.id)) {
-                server.take_word_for(to.id, epoch, slots);
-            }
-        }
+        self.announce((from, to), epoch, slots, luck);
         if !luck.fails(2) || !self.lossy {
             self.broadcast(to.pod);
         }
         Ok(())
+    }
+
+    /// The source is told whose the slots are, then all other primaries that the controller sees, also those that own nothing. A node refuses
+    /// it for whom it takes for a replica, and one that cannot be told holds up nothing.
+    fn announce(&mut self, (from, to): (Who, Who), epoch: u64, slots: &SlotSet, luck: &Luck) {
+        // Drawn aside, so that a seed goes on telling the story that it was kept for.
+        let (mut aside, lossy) = (luck.clone(), self.lossy);
+        for pod in self.running().into_iter().filter(|pod| *pod != to.pod) {
+            let is_seen = self.homes.get(&pod).is_some_and(|home| !home.hidden && !home.outside);
+            let Some(server) = self.up_mut(pod).filter(|server| server.table.contains_key(&to.id)) else { continue };
+            let takes_it = matches!(server.table.get(&to.id).map(|peer| &peer.role), Some(PeerRole::Primary { .. }));
+            let is_told = is_seen && takes_it && server.follows().is_none() && !(lossy && aside.fails(10));
+            if server.id == from.id || is_told {
+                server.take_word_for(to.id, epoch, slots);
+            }
+        }
     }
 
     /// The executor dies at one of the points between the commands that move a slot.
