@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plan::{Role, Seen, SlotSet};
 use types::RedisBackup;
 use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
@@ -30,6 +29,8 @@ pub use retire::{Means, retire};
 
 /// Workers started for one shard before the backup is given up.
 const ATTEMPTS: u16 = 3;
+/// So long after the end of the first attempt the second one is made, and twice as long after that of the second the third.
+const BETWEEN_SECONDS: i64 = 10;
 
 /// How long a worker may wait for its node, its volume or its image: slots may not begin to move meanwhile.
 const START_MOST: Duration = Duration::from_secs(600);
@@ -326,7 +327,7 @@ fn wait(mut status: RedisBackupStatus, reason: &str, why: &str, now: Timestamp) 
 }
 
 fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
-    let (mut create, mut stuck, mut silent) = (Vec::new(), None, None);
+    let (mut create, mut stands) = (Vec::new(), Stands::default());
     for shard in 0..round.resolved.shards {
         if status.shards.iter().any(|artifact| artifact.index == i32::from(shard)) {
             continue;
@@ -334,11 +335,16 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
         match shard_state(backup, shard, round) {
             State::Begin { attempt } => match start(backup, &status, shard, attempt, round) {
                 Some(pod) => create.push(pod),
-                None => silent = silent.or(Some(shard)),
+                None => stands.silent = stands.silent.or(Some(shard)),
             },
             State::Runs => {}
             State::Stuck { why } => {
-                stuck = stuck.or(Some(format!("the worker of shard {shard} does not start: {why}")))
+                let text = format!("the worker of shard {shard} does not start: {why}");
+                stands.stuck.get_or_insert(text);
+            }
+            State::Rests { why } => {
+                let text = format!("the worker of shard {shard} failed and is tried again in some seconds: {why}");
+                stands.rests.get_or_insert(text);
             }
             State::Stored(artifact) => status.shards.push(*artifact),
             State::GivenUp(why) => {
@@ -347,14 +353,7 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
             }
         }
     }
-    status = match (silent, stuck) {
-        (Some(shard), _) => wait(status, MEMBER_MISSING, &nobody(round.probed, shard), round.now),
-        (None, Some(why)) => {
-            let conditions = crate::report::waits("Stalled", &why, &status.conditions, round.now);
-            RedisBackupStatus { conditions, ..status }
-        }
-        (None, None) => RedisBackupStatus { conditions: Vec::new(), ..status },
-    };
+    status = told(status, stands, round);
     if status.phase == BackupPhase::Failed {
         return Decision { status, create: Vec::new() };
     }
@@ -365,6 +364,31 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
     Decision { status, create }
 }
 
+/// Why shards do not get on, the first of each kind.
+#[derive(Default)]
+struct Stands {
+    /// A shard of which nobody can be asked.
+    silent: Option<u16>,
+    /// A worker that does not begin.
+    stuck: Option<String>,
+    /// A worker that has failed and has another attempt before it.
+    rests: Option<String>,
+}
+
+/// What a backup waits for; what nobody but a person may mend comes before what is over in some seconds.
+fn told(status: RedisBackupStatus, stands: Stands, round: Round<'_>) -> RedisBackupStatus {
+    let says = |reason: &str, why: &str| crate::report::waits(reason, why, &status.conditions, round.now);
+    let conditions = match stands {
+        Stands { silent: Some(shard), stuck: _, rests: _ } => {
+            return wait(status, MEMBER_MISSING, &nobody(round.probed, shard), round.now);
+        }
+        Stands { silent: None, stuck: Some(why), rests: _ } => says("Stalled", &why),
+        Stands { silent: None, stuck: None, rests: Some(why) } => says("Retrying", &why),
+        Stands { silent: None, stuck: None, rests: None } => Vec::new(),
+    };
+    RedisBackupStatus { conditions, ..status }
+}
+
 /// How far one shard is.
 enum State {
     /// A worker is to be made.
@@ -373,6 +397,8 @@ enum State {
     Runs,
     /// A worker cannot begin.
     Stuck { why: String },
+    /// The last worker failed a moment ago.
+    Rests { why: String },
     /// It is stored and checked.
     Stored(Box<ArtifactStatus>),
     /// Too many workers failed.
@@ -382,10 +408,14 @@ enum State {
 fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let mut last = String::new();
+    let mut before: Option<&Pod> = None;
     for attempt in 0..ATTEMPTS {
         let Some(pod) = round.workers.get(&names::backup_pod(name, shard, attempt)) else {
-            return State::Begin { attempt };
+            // What stands in its way for some seconds, as a node that restarts, would else end all attempts.
+            let rests = before.is_some_and(|pod| rests_after(pod, attempt, round.now));
+            return if rests { State::Rests { why: last } } else { State::Begin { attempt } };
         };
+        before = Some(&**pod);
         match worker::outcome(pod, shard) {
             // The kubelet says nothing of a volume that does not come in the pod's status, and of a node that has gone nobody does.
             worker::Outcome::Runs if is_pending(pod) && waits_for_long(pod, round.now) => {
@@ -408,16 +438,20 @@ fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
     State::GivenUp(format!("{ATTEMPTS} attempts failed, the last one: {last}"))
 }
 
+/// The attempt before this one ended a moment ago. One that ends only in future by the clock of its node has ended, and nobody knows when.
+fn rests_after(before: &Pod, attempt: u16, now: Timestamp) -> bool {
+    let ended = worker::ended_at(before).or(before.metadata.creation_timestamp.as_ref());
+    let most = BETWEEN_SECONDS.saturating_mul(i64::from(attempt));
+    ended.is_some_and(|ended| (0..=most).contains(&now.duration_since(ended.0).as_secs()))
+}
+
 /// Since it was made, whatever its node does: no deadline of the kubelet counts for a pod that has none.
 fn waits_for_long(pod: &Pod, now: Timestamp) -> bool {
     is_older(pod, i64::try_from(START_MOST.as_secs()).unwrap_or(i64::MAX), now)
 }
 
 fn is_older(pod: &Pod, seconds: i64, now: Timestamp) -> bool {
-    is_older_than(pod.metadata.creation_timestamp.as_ref(), seconds, now)
-}
-
-fn is_older_than(made: Option<&Time>, seconds: i64, now: Timestamp) -> bool {
+    let made = pod.metadata.creation_timestamp.as_ref();
     made.is_some_and(|made| now.duration_since(made.0).as_secs() > seconds)
 }
 

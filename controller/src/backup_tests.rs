@@ -171,6 +171,66 @@ fn a_worker_that_fails_is_tried_again_and_then_the_backup_fails_with_its_words()
     assert_eq!(status.conditions[1].message, why);
 }
 
+/// A worker of that name that was made then and failed, and ended then, if its kubelet has said so.
+fn failed(name: &str, made: i64, ended: Option<i64>) -> Arc<Pod> {
+    let second = |second: i64| Timestamp::from_second(second).unwrap();
+    let told = ended.map(|ended| {
+        json!([{"name": "backup", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": 1, "finishedAt": second(ended),
+                "message": json!({"failed": {"message": "the node restarts"}}).to_string()}}}])
+    });
+    let pod = json!({"metadata": {"name": name, "creationTimestamp": second(made)},
+        "status": {"phase": "Failed", "message": "the node restarts", "containerStatuses": told}});
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// Before, all attempts could fail within the seconds in which a node restarts.
+#[test]
+fn attempts_of_a_worker_are_spread_over_time() {
+    let mut scene = Scene::new();
+    scene.round();
+    let mut ends = |attempt: u16, made: i64, ended: Option<i64>| {
+        let name = format!("b1-0-{attempt}-backup");
+        scene.workers.insert(name.clone(), failed(&name, made, ended));
+        let status = scene.round();
+        let next = scene.workers.contains_key(&format!("b1-0-{}-backup", attempt + 1));
+        (next, status.conditions.first().map(|told| (told.reason.clone(), told.message.clone())))
+    };
+    let text = "the worker of shard 0 failed and is tried again in some seconds: the node restarts";
+    let rests = (false, Some(("Retrying".to_owned(), text.to_owned())));
+    // It counts from the end of the one before, and where nobody says when that was, from when it was made.
+    assert_eq!(ends(0, 900, Some(990)), rests);
+    assert_eq!(ends(0, 990, None), rests);
+    assert_eq!(ends(0, 900, Some(989)), (true, None));
+    // The third one comes twice as long after the second.
+    assert_eq!(ends(1, 900, Some(980)), rests);
+    assert_eq!(ends(1, 900, Some(979)), (true, None));
+}
+
+/// Before, it would have rested until the clocks were the same, be it for hours.
+#[test]
+fn an_attempt_that_ended_in_the_future_is_not_waited_for() {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.workers.insert("b1-0-0-backup".to_owned(), failed("b1-0-0-backup", 5_000, Some(5_001)));
+    scene.round();
+    assert_eq!(scene.names(), ["b1-0-0-backup", "b1-0-1-backup", "b1-1-0-backup"]);
+}
+
+/// Before, the first of both was told, whichever it was.
+#[test]
+fn a_worker_that_does_not_start_is_told_before_one_that_is_tried_again() {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.workers.insert("b1-0-0-backup".to_owned(), failed("b1-0-0-backup", 900, Some(995)));
+    let pending = json!({"metadata": {"name": "b1-1-0-backup", "creationTimestamp": now()}, "status": {"phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no room"}]}});
+    scene.workers.insert("b1-1-0-backup".to_owned(), Arc::new(serde_json::from_value(pending).unwrap()));
+    let told = scene.round().conditions[0].clone();
+    let text = "the worker of shard 1 does not start: the scheduler has no node for its pod: no room";
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("Stalled", text));
+}
+
 #[test]
 fn a_worker_that_reports_another_shard_has_stored_nothing() {
     let mut scene = Scene::new();

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{
     PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume,
     VolumeMount,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use plan::NodeId;
 use types::agent::WorkerReport;
 use types::backup::ArtifactStatus;
@@ -247,13 +247,23 @@ fn ended<'a>(
     containers.find(|container| container.name == name)?.state.as_ref()?.terminated.as_ref()
 }
 
+/// The end that counts: the worker's own, or that of the container before it, where that one failed.
+fn terminated(pod: &Pod) -> Option<&ContainerStateTerminated> {
+    let status = pod.status.as_ref()?;
+    let own = ended(status.container_statuses.iter().flatten(), CONTAINER);
+    let before = || ended(status.init_container_statuses.iter().flatten(), FOLDER);
+    own.or_else(|| before().filter(|ended| ended.exit_code != 0))
+}
+
+/// When it ended, by the clock of its node.
+pub(super) fn ended_at(pod: &Pod) -> Option<&Time> {
+    terminated(pod)?.finished_at.as_ref()
+}
+
 /// Reads a worker's end: its exit code, and the summary it left as termination message.
 pub(super) fn end(pod: &Pod) -> End {
-    let status = pod.status.as_ref();
-    let containers = status.into_iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let before = status.into_iter().flat_map(|status| status.init_container_statuses.iter().flatten());
-    let ended = ended(containers, CONTAINER).or_else(|| ended(before, FOLDER).filter(|ended| ended.exit_code != 0));
-    let Some(ended) = ended else {
+    let Some(ended) = terminated(pod) else {
+        let status = pod.status.as_ref();
         let phase = status.and_then(|status| status.phase.as_deref());
         return if matches!(phase, Some("Failed" | "Succeeded")) {
             let why = status.and_then(|status| status.message.clone().or_else(|| status.reason.clone()));
