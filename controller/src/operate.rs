@@ -4,11 +4,13 @@
 //! The record is written before anything is done for it, and what must survive a crash is in it: for a failover, who
 //! the primary was when it began. One operation of a cluster runs at a time.
 
+mod clock;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Pod, Role, Seen};
+use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Pod, Role, Seen, Waiting};
 use types::RedisOperation;
 use types::cluster::Mode;
 use types::operation::{FailoverAction, FailoverMode, OperationPhase, Progress, RedisOperationStatus};
@@ -17,9 +19,6 @@ use crate::resolve::Resolved;
 
 /// A failover that has not happened by then, in seconds, is given up: nobody who asked for it still waits.
 const FAILOVER_PATIENCE: i64 = 300;
-/// A restart of which no pod has come back for so long, in seconds, is given up: a pod that is restarted is back within minutes, and nobody
-/// else may ask for anything meanwhile.
-const STILL_MOST: i64 = 3600;
 /// What is said of an operation, or of a backup, of a cluster that is to be left alone.
 pub(crate) const PAUSED: &str = "spec.paused of the RedisCluster is set: nothing is done";
 /// How long a finished operation is kept if it does not say.
@@ -28,6 +27,10 @@ const DEFAULT_TTL: Duration = Duration::from_secs(3600);
 const STEPS_MOST: usize = 64;
 /// The first step of a failover, before the node ID. Read back after a crash.
 const PRIMARY_WAS: &str = "the primary was ";
+/// Reason of what waits for the cluster.
+const WAITING: &str = "Waiting";
+/// Reason of what waits for a data set to be read or sent, and for nothing else.
+const COPYING: &str = "Copying";
 
 /// What the record and the round know.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +45,10 @@ pub struct Round<'a> {
     pub restarted: &'a BTreeSet<Pod>,
     /// Steps done in this round, as sentences.
     pub done: &'a [String],
+    /// Steps that were not done in this round, as sentences with the reason.
+    pub failed: &'a [String],
+    /// Replicas to which their primary is sending everything.
+    pub syncing: &'a BTreeSet<Pod>,
     /// The time.
     pub now: Timestamp,
 }
@@ -178,7 +185,7 @@ fn go_on(operation: &RedisOperation, mut status: RedisOperationStatus, round: Ro
 }
 
 fn failover(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
-    let why = || sentences(round.plan).unwrap_or_else(|| "nothing stands in its way".to_owned());
+    let why = || sentences(round).unwrap_or_else(|| "nothing stands in its way".to_owned());
     match round.plan.operation {
         Some(plan::Operation::Done) => {
             status.progress = Some(Progress { done: 1, total: 1, unit: "shards".to_owned() });
@@ -197,12 +204,27 @@ fn failover(operation: &RedisOperation, mut status: RedisOperationStatus, round:
     }
 }
 
-/// What it waits for, while nothing is done for it.
+/// What it waits for, while nothing is done for it. Steps that are planned and come to nothing at each look are waited for as well.
 fn waiting(mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
-    let why = sentences(round.plan).filter(|_| round.plan.steps.is_empty());
-    status.conditions =
-        why.map(|why| crate::report::waits("Waiting", &why, &status.conditions, round.now)).unwrap_or_default();
+    let nothing_done = || next(round).filter(|_| round.done.is_empty());
+    let why = if round.plan.steps.is_empty() { sentences(round) } else { nothing_done() };
+    let copies = round.plan.waiting.iter().any(|reason| takes_its_time(reason, round));
+    let reason = if copies && round.plan.steps.is_empty() { COPYING } else { WAITING };
+    let mut before = std::mem::take(&mut status.conditions);
+    // One or the other, it has waited all that time.
+    let one_or_other = before.iter_mut().filter(|condition| [WAITING, COPYING].contains(&condition.reason.as_str()));
+    one_or_other.for_each(|condition| reason.clone_into(&mut condition.reason));
+    status.conditions = why.map(|why| crate::report::waits(reason, &why, &before, round.now)).unwrap_or_default();
     status
+}
+
+/// A data set is read, or sent: that takes as long as it takes.
+fn takes_its_time(reason: &Waiting, round: Round<'_>) -> bool {
+    matches!(reason, Waiting::Loading { .. } | Waiting::Sync { link_up: true, .. }) || is_sent_whole(reason, round)
+}
+
+fn is_sent_whole(reason: &Waiting, round: Round<'_>) -> bool {
+    crate::report::is_sent_whole(reason, |pod| round.syncing.contains(pod))
 }
 
 /// The next record of an operation that is not the one that runs. Pure.
@@ -232,36 +254,50 @@ fn is_late(status: &RedisOperationStatus, now: Timestamp) -> bool {
 
 fn restart(operation: &RedisOperation, mut status: RedisOperationStatus, round: Round<'_>) -> RedisOperationStatus {
     let progress = pods(operation, round);
-    let (done, total) = (progress.done, progress.total);
-    if status.progress.replace(progress.clone()) != Some(progress) {
-        // It moves: what is waited for from now on has its own time.
-        status.conditions = Vec::new();
-    }
+    let (back, total) = (progress.done, progress.total);
+    let done = clock::advance(&mut status, progress);
     if operation.spec.cancel {
         // One that is not back yet was restarted as well.
         let begun = number(round.restarted.iter().filter(|pod| concerns(operation, pod.shard)).count()).min(total);
         let text = format!("cancelled on request after {begun} of {total} pods");
         return end(status, OperationPhase::Cancelled, "Cancelled", text, round.now);
     }
-    if done == total && round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
+    if back == total && round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
         let text = format!("{total} pods were restarted and are in sync");
         return end(status, OperationPhase::Succeeded, "Done", text, round.now);
     }
-    let status = waiting(status, round);
-    // A person takes as long as he takes, and so does a data set that is read or sent.
-    let lawful = |reason: &plan::Waiting| {
-        matches!(
-            reason,
-            plan::Waiting::Approval { .. } | plan::Waiting::Loading { .. } | plan::Waiting::Sync { link_up: true, .. }
-        )
-    };
-    if !round.plan.waiting.iter().any(lawful) && crate::report::waits_for(&status.conditions, round.now) > STILL_MOST {
-        let why = sentences(round.plan).unwrap_or_default();
-        let text =
-            format!("given up after {done} of {total} pods, as none came back for {} min: {why}", STILL_MOST / 60);
+    let marks = clock::marks(&mut status, round);
+    let mut status = waiting(status, round);
+    status.conditions.extend(marks);
+    if crate::report::waits_for(&status.conditions, round.now) > FAILOVER_PATIENCE && is_for_a_person(operation, round)
+    {
+        let text = format!("{done} of {total} pods were restarted: {}", sentences(round).unwrap_or_default());
+        return end(status, OperationPhase::Failed, "Refused", text, round.now);
+    }
+    // Where all are back, it only waits for others' work to end.
+    if let Some(seconds) = clock::gives_up(&status, round).filter(|_| back < total) {
+        let (minutes, why) = (seconds / 60, in_its_way(&status, round));
+        let text = format!("given up after {done} of {total} pods, as none came back for {minutes} min: {why}");
         return end(status, OperationPhase::Failed, "Timeout", text, round.now);
     }
     status
+}
+
+/// What stands in its way now, and what was refused last.
+fn in_its_way(status: &RedisOperationStatus, round: Round<'_>) -> String {
+    let last = clock::refused_last(&status.conditions).filter(|_| round.failed.is_empty());
+    let last = last.map(|why| format!("{}{why}", clock::REFUSED_LAST));
+    sentences(round).into_iter().chain(next(round)).chain(last).collect::<Vec<_>>().join("; ")
+}
+
+/// Nothing more happens by itself: a former primary that keeps keys is not restarted, and where it is the only other member of its shard,
+/// neither is its heir. What becomes of it a person decides, who may want to ask for something else meanwhile.
+fn is_for_a_person(operation: &RedisOperation, round: Round<'_>) -> bool {
+    let is_wanted = |pod: &Pod| pod.shard < round.resolved.shards && pod.ordinal < round.resolved.members;
+    let is_kept = |pod: &Pod| concerns(operation, pod.shard) && is_wanted(pod) && !round.restarted.contains(pod);
+    let plan = round.plan;
+    let is_still = plan.steps.is_empty() && plan.waiting.is_empty();
+    is_still && plan.refused.iter().any(|reason| matches!(reason, plan::Refused::Former { pod, .. } if is_kept(pod)))
 }
 
 /// Whether a restart is of this shard.
@@ -286,10 +322,20 @@ fn number(count: usize) -> i64 {
 }
 
 /// What is waited for or refused, as one text.
-fn sentences(plan: &Plan) -> Option<String> {
-    let refused = plan.refused.iter().map(ToString::to_string);
-    let all: Vec<String> = refused.chain(plan.waiting.iter().map(ToString::to_string)).collect();
+fn sentences(round: Round<'_>) -> Option<String> {
+    let refused = round.plan.refused.iter().map(ToString::to_string);
+    let waiting = round.plan.waiting.iter().map(|reason| {
+        let sent = is_sent_whole(reason, round).then(|| format!(" ({})", crate::report::SENT_WHOLE));
+        format!("{reason}{}", sent.unwrap_or_default())
+    });
+    let all: Vec<String> = refused.chain(waiting).collect();
     (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// What is to be done, and why it was not, where that is known.
+fn next(round: Round<'_>) -> Option<String> {
+    let failed = (!round.failed.is_empty()).then(|| round.failed.join("; "));
+    failed.or_else(|| round.plan.steps.first().map(|step| format!("next: {step}")))
 }
 
 /// Adds steps; the first entry stays, the oldest others go when there are too many.

@@ -16,6 +16,9 @@ struct Scene {
     probed: Probed,
     plan: Plan,
     restarted: BTreeSet<Pod>,
+    done: Vec<String>,
+    failed: Vec<String>,
+    syncing: BTreeSet<Pod>,
     operation: RedisOperation,
     second: i64,
 }
@@ -31,19 +34,23 @@ impl Scene {
             probed: healthy(2, 2),
             plan: Plan::default(),
             restarted: BTreeSet::new(),
+            done: vec!["a step".to_owned()],
+            failed: Vec::new(),
+            syncing: BTreeSet::new(),
             operation: serde_json::from_value(operation).unwrap(),
             second: 100,
         }
     }
 
     fn round(&mut self) -> RedisOperationStatus {
-        let done = vec!["a step".to_owned()];
         let round = Round {
             resolved: &self.resolved,
             observed: &self.probed.observed,
             plan: &self.plan,
             restarted: &self.restarted,
-            done: &done,
+            done: &self.done,
+            failed: &self.failed,
+            syncing: &self.syncing,
             now: at(self.second),
         };
         let status = advance(&self.operation, round);
@@ -282,6 +289,250 @@ fn a_restart_that_does_not_move_says_why_and_is_given_up() {
         text.starts_with("given up after 1 of 4 pods, as none came back for 60 min: ") && text.contains("1-0"),
         "{text}"
     );
+}
+
+/// Before, a step that was planned at each look was taken for one that is done, and the hour never ended.
+#[test]
+fn a_restart_whose_steps_come_to_nothing_is_given_up() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    scene.round();
+    let expect = plan::RestartAs::Replica(id(1, 1));
+    scene.plan.steps = vec![plan::Step::Restart { pod: Pod::new(1, 1), expect }];
+    scene.done.clear();
+    let condition = scene.round().conditions[0].clone();
+    assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("Waiting", "next: restart 1-1"));
+    scene.second += 3_600;
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.second += 1;
+    let status = scene.round();
+    let text = "given up after 0 of 4 pods, as none came back for 60 min: next: restart 1-1";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (OperationPhase::Failed, text));
+}
+
+#[test]
+fn what_is_waited_for_after_a_long_copy_has_its_own_hour() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    let pod = Pod::new(1, 1);
+    scene.plan.waiting = vec![Waiting::Loading { pod }];
+    // It begins, and then it waits.
+    scene.round();
+    scene.round();
+    scene.second += 3_700;
+    assert_eq!(scene.round().conditions[0].reason, "Copying");
+    scene.plan.waiting = vec![Waiting::Disk { pod }];
+    let status = scene.round();
+    assert_eq!((status.phase, status.conditions[0].reason.as_str()), (OperationPhase::Running, "Waiting"));
+    scene.second += 3_601;
+    assert_eq!(scene.round().phase, OperationPhase::Failed);
+}
+
+/// A restart of four pods that has begun.
+fn restart() -> Scene {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    scene.round();
+    scene
+}
+
+fn unlinked(pod: Pod) -> Waiting {
+    Waiting::Sync { pod, link_up: false, lag_bytes: 0 }
+}
+
+/// Before, each copy that broke off gave it another hour.
+#[test]
+fn a_restart_whose_copy_breaks_off_again_and_again_is_given_up() {
+    let mut scene = restart();
+    let pod = Pod::new(1, 1);
+    // A minute it loads, a minute it has no link, and only that counts.
+    for minute in 0..=61 {
+        scene.plan.waiting = vec![Waiting::Loading { pod }];
+        assert_eq!(scene.round().phase, OperationPhase::Running, "{minute}");
+        scene.second += 60;
+        scene.plan.waiting = vec![unlinked(pod)];
+        let phase = if minute > 60 { OperationPhase::Failed } else { OperationPhase::Running };
+        assert_eq!(scene.round().phase, phase, "{minute}");
+        scene.second += 60;
+    }
+}
+
+/// Before, that a pod came back for the second time was progress, and that it was away as well.
+#[test]
+fn a_pod_that_comes_and_goes_is_no_progress_of_a_restart() {
+    let mut scene = restart();
+    let pod = Pod::new(0, 1);
+    scene.restarted = [pod].into();
+    scene.plan.waiting = vec![unlinked(Pod::new(1, 1))];
+    let progress = Some(Progress { done: 1, total: 4, unit: "pods".to_owned() });
+    assert_eq!(scene.round().progress, progress);
+    scene.second += 1_800;
+    let back = scene.probed.observed.members[&pod].seen.clone();
+    scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Starting;
+    let status = scene.round();
+    assert_eq!((status.phase, status.progress), (OperationPhase::Running, progress));
+    scene.second += 1_800;
+    scene.probed.observed.members.get_mut(&pod).unwrap().seen = back;
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.second += 1;
+    assert_eq!(scene.round().phase, OperationPhase::Failed);
+}
+
+/// Before, a copy could run for ever, and so could steps that are done at each look.
+#[test]
+fn whatever_goes_on_a_restart_without_a_pod_that_comes_back_ends() {
+    let mut copies = restart();
+    copies.plan.waiting = vec![Waiting::Loading { pod: Pod::new(1, 1) }];
+    let mut moves = restart();
+    moves.plan.steps = vec![plan::Step::Restart { pod: Pod::new(1, 1), expect: plan::RestartAs::NotRunning }];
+    let text = "given up after 0 of 4 pods, as none came back for 1440 min: ";
+    for (mut scene, why) in [(copies, "member 1-1 is loading its data set"), (moves, "next: restart 1-1")] {
+        for second in [100, 50_000, 86_500] {
+            scene.second = second;
+            assert_eq!(scene.round().phase, OperationPhase::Running, "{why} {second}");
+        }
+        let mark = scene.operation.status.as_ref().unwrap().conditions.iter().find(|told| told.kind == "Progressing");
+        let mark = mark.map(|mark| (mark.message.as_str(), mark.last_transition_time));
+        assert_eq!(mark, Some(("0 of 4 pods are back", at(100))));
+        scene.second += 1;
+        let status = scene.round();
+        let said = (status.phase, status.conditions[1].message.as_str());
+        assert_eq!(said, (OperationPhase::Failed, format!("{text}{why}").as_str()));
+    }
+}
+
+/// Slots come before restarts, and their moves may be slow on purpose, or held by a person or by a backup.
+#[test]
+fn a_restart_waits_for_slots_to_move_however_long_that_takes() {
+    let who = |shard| plan::Who { pod: Pod::new(shard, 0), id: id(shard, 0) };
+    let mut scene = restart();
+    scene.plan.steps = vec![plan::Step::Move { from: who(0), to: who(1), slots: plan::SlotSet::range(5, 5) }];
+    for second in [100, 4_000, 90_000, 200_000] {
+        scene.second = second;
+        assert_eq!(scene.round().phase, OperationPhase::Running, "{second}");
+    }
+    scene.plan.steps.clear();
+    scene.plan.waiting = vec![Waiting::Start { pod: Pod::new(1, 1) }];
+    for (second, phase) in
+        [(200_100, OperationPhase::Running), (203_700, OperationPhase::Running), (203_701, OperationPhase::Failed)]
+    {
+        scene.second = second;
+        assert_eq!(scene.round().phase, phase, "{second}");
+    }
+}
+
+/// Before, it failed as "given up after 4 of 4 pods".
+#[test]
+fn a_restart_whose_pods_are_all_back_never_fails_for_others_work() {
+    let mut scene = restart();
+    scene.restarted = [Pod::new(0, 0), Pod::new(0, 1), Pod::new(1, 0), Pod::new(1, 1)].into();
+    scene.plan.waiting = vec![unlinked(Pod::new(1, 1))];
+    for second in [100, 4_000, 90_000] {
+        scene.second = second;
+        assert_eq!(scene.round().phase, OperationPhase::Running, "{second}");
+    }
+    scene.plan.waiting.clear();
+    assert_eq!(scene.round().phase, OperationPhase::Succeeded);
+}
+
+/// Before, only its link was said to be down, and it was given up after an hour.
+#[test]
+fn a_copy_that_a_primary_sends_is_called_one_and_is_waited_for() {
+    let mut scene = restart();
+    let pod = Pod::new(1, 1);
+    scene.plan.waiting = vec![unlinked(pod)];
+    scene.syncing = [pod].into();
+    let text =
+        "replica 1-1 is not in sync: its link to the primary is down (its primary is sending it the whole data set)";
+    let condition = scene.round().conditions[0].clone();
+    assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("Copying", text));
+    scene.second += 3_700;
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    // It is over, and was in vain.
+    scene.syncing.clear();
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.second += 3_601;
+    assert_eq!(scene.round().phase, OperationPhase::Failed);
+}
+
+#[test]
+fn it_waits_for_a_copy_only_where_there_is_no_step_left() {
+    let mut scene = restart();
+    scene.done.clear();
+    scene.plan.waiting = vec![Waiting::Loading { pod: Pod::new(1, 1) }];
+    scene.plan.steps = vec![plan::Step::Restart { pod: Pod::new(0, 1), expect: plan::RestartAs::NotRunning }];
+    let condition = scene.round().conditions[0].clone();
+    assert_eq!((condition.reason.as_str(), condition.message.as_str()), ("Waiting", "next: restart 0-1"));
+    // One step between two looks takes nothing from the copy.
+    scene.second += 3_700;
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.plan.steps.clear();
+    assert_eq!(scene.round().conditions[0].reason, "Copying");
+}
+
+/// Before, it named the step and not what became of it.
+#[test]
+fn a_restart_that_is_given_up_names_the_refusal_it_last_met() {
+    let given_up = |failed: Vec<String>, text: &str| {
+        let mut scene = restart();
+        scene.done.clear();
+        scene.plan.steps = vec![plan::Step::Restart { pod: Pod::new(1, 1), expect: plan::RestartAs::NotRunning }];
+        scene.failed = vec!["restart 1-1: member 1-1 lacks 7 bytes".to_owned()];
+        let status = scene.round();
+        assert_eq!(status.conditions[0].message, "restart 1-1: member 1-1 lacks 7 bytes");
+        // Only numbers differ: that is worth no write.
+        scene.failed = vec!["restart 1-1: member 1-1 lacks 8 bytes".to_owned()];
+        assert_eq!(scene.round().conditions, status.conditions);
+        scene.failed = failed;
+        scene.second += 3_601;
+        let status = scene.round();
+        let text = format!("given up after 0 of 4 pods, as none came back for 60 min: {text}");
+        assert_eq!((status.phase, status.conditions[1].message.clone()), (OperationPhase::Failed, text));
+    };
+    given_up(vec!["restart 1-1: no answer".to_owned()], "restart 1-1: no answer");
+    given_up(vec![], "next: restart 1-1; refused last: restart 1-1: member 1-1 lacks 7 bytes");
+}
+
+/// Before, all the time the person took was taken from the hour of what came after.
+#[test]
+fn what_comes_after_a_persons_approval_has_its_own_time() {
+    let mut scene = restart();
+    scene.plan.waiting = vec![Waiting::Approval { shard: 0, pod: Pod::new(0, 0) }];
+    scene.round();
+    scene.second = 1_000_000;
+    scene.plan.waiting = vec![unlinked(Pod::new(0, 1))];
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.second += 3_601;
+    assert_eq!(scene.round().phase, OperationPhase::Failed);
+}
+
+/// Before, it took an hour, in which nobody could ask for anything else.
+#[test]
+fn a_restart_past_a_former_primary_that_keeps_keys_ends_soon_with_why() {
+    let former = |pod| {
+        let (slots, unknown) = (plan::SlotSet::range(5, 5), plan::SlotSet::EMPTY);
+        Refused::Former { pod, keys: 3, lacking: slots.clone(), slots, unknown }
+    };
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "restart": {}}));
+    scene.round();
+    scene.restarted = [Pod::new(0, 1), Pod::new(1, 0), Pod::new(1, 1)].into();
+    scene.plan.refused = vec![former(Pod::new(0, 0))];
+    for second in [200, 500] {
+        scene.second = second;
+        assert_eq!(scene.round().phase, OperationPhase::Running);
+    }
+    // Something else may still happen.
+    let late = scene.operation.clone();
+    scene.second = 501;
+    scene.plan.waiting = vec![Waiting::Start { pod: Pod::new(1, 1) }];
+    assert_eq!(scene.round().phase, OperationPhase::Running);
+    scene.plan.waiting.clear();
+    scene.operation = late.clone();
+    let status = scene.round();
+    assert_eq!(status.phase, OperationPhase::Failed);
+    let text = &status.conditions.iter().find(|condition| condition.reason == "Refused").unwrap().message;
+    assert!(text.starts_with("3 of 4 pods were restarted: member 0-0 has been replaced as a primary"), "{text}");
+    // It holds nobody back who is to be restarted.
+    scene.operation = late;
+    scene.plan.refused = vec![former(Pod::new(2, 0))];
+    assert_eq!(scene.round().phase, OperationPhase::Running);
 }
 
 #[test]

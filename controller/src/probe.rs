@@ -22,7 +22,7 @@ use plan::{Address, Introduced, Member, NodeId, Observed, Open, Pod, Role, Seen,
 use types::agent::AgentPhase;
 use types::cluster::Mode;
 
-pub use node::Facts;
+pub use node::{Facts, Unkept};
 pub(crate) use node::{is_disk_current, is_misled, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck};
 pub use words::{Finding, Refusal};

@@ -4,6 +4,7 @@
 //! two independent looks have to agree before it says Ready.
 
 mod conditions;
+mod disk;
 mod half_moved;
 mod leaving;
 mod left;
@@ -31,7 +32,7 @@ pub use leaving::{Leaving, leaving};
 pub use left::left_behind;
 pub use members::primaries;
 pub use sites::{Crowded, Shared, Sites};
-pub use verdict::{Verdict, verdict};
+pub use verdict::{Failing, Verdict, verdict};
 
 /// Steps listed in the status.
 const STEPS_MOST: usize = 20;
@@ -39,6 +40,8 @@ const STEPS_MOST: usize = 20;
 const FIGURES_EVERY: Duration = Duration::from_secs(10);
 /// Sentences change with every look while something is under way; alone they are written this often at most.
 const TEXTS_EVERY: Duration = Duration::from_secs(1);
+/// What is said of a replica whose link is down only for as long as this takes.
+pub(crate) const SENT_WHOLE: &str = "its primary is sending it the whole data set";
 
 /// Seeds listed in the status: a client needs one that answers, and learns the rest from it.
 const ENDPOINTS_MOST: usize = 16;
@@ -200,10 +203,17 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
         let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| unread(pod)).or_else(|| refused(pod)));
         let why = why.cloned();
         let why = why.or_else(|| older::why(seeing.probed, reason));
+        let is_syncing = |pod: &plan::Pod| seeing.probed.facts.get(pod).is_some_and(|facts| facts.syncing);
+        let why = why.or_else(|| is_sent_whole(reason, is_syncing).then(|| SENT_WHOLE.to_owned()));
         let told = reason.of(cluster);
         why.map_or_else(|| told.to_string(), |why| format!("{told} ({why})"))
     });
     planned.chain(seeing.held.iter().cloned())
+}
+
+/// Whether what is waited for is a copy that is under way: until that has come about, Redis calls the link down.
+pub(crate) fn is_sent_whole(reason: &plan::Waiting, is_syncing: impl Fn(&plan::Pod) -> bool) -> bool {
+    matches!(reason, plan::Waiting::Sync { pod, link_up: false, .. } if is_syncing(pod))
 }
 
 fn plan_status(seeing: Seeing<'_>) -> Option<PlanStatus> {
@@ -259,6 +269,9 @@ fn phase(
     } else if previous == Some(Phase::Updating) && verdict.serving {
         // Between two restarts of an update nothing is outdated for a moment that is not in sync either.
         Phase::Updating
+    } else if !verdict.failing_disks.is_empty() {
+        // That heals by a person only. What is scaled or updated keeps that name: the webhook goes by it.
+        Phase::Degraded
     } else {
         Phase::Healing
     }
@@ -321,7 +334,8 @@ pub fn waits(reason: &str, message: &str, before: &[Condition], now: Timestamp) 
     vec![condition]
 }
 
-fn without_numbers(text: &str) -> String {
+/// What two sentences have in common that differ in nothing but numbers.
+pub(crate) fn without_numbers(text: &str) -> String {
     text.chars().filter(|character| !character.is_ascii_digit()).collect()
 }
 

@@ -128,7 +128,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             syncing: false,
             max_memory: 0,
             compresses: true,
-            persistence_failed: false,
+            persistence_failed: None,
             own_line: Some(address(*pod).parse().unwrap()),
             at_odds: false,
             unlike: BTreeMap::new(),

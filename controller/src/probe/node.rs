@@ -35,14 +35,23 @@ pub struct Facts {
     pub max_memory: u64,
     /// Whether values are compressed in snapshots and in MIGRATE.
     pub compresses: bool,
-    /// The last append-only write or snapshot failed, so Redis refuses writes.
-    pub persistence_failed: bool,
+    /// What it could not write to its disk, wherefore Redis takes no writes.
+    pub persistence_failed: Option<Unkept>,
     /// Where it is by its own table, which it tells its clients.
     pub own_line: Option<SocketAddr>,
     /// Its table and its replication disagree whether it is a replica.
     pub at_odds: bool,
     /// The user's parameters that it shows otherwise than they are wanted, with what it shows.
     pub unlike: BTreeMap<String, String>,
+}
+
+/// What a node could not write to its disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unkept {
+    /// Its append-only file.
+    Log,
+    /// Its last snapshot, be it for the disk or because a fork found no memory: Redis does not say which.
+    Snapshot,
 }
 
 /// What a node answered, before it is compared with the others.
@@ -175,6 +184,8 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
         Command::new("CONFIG").args(["GET", "cluster-node-timeout"]),
         Command::new("CONFIG").args(["GET", "maxmemory"]),
         Command::new("CONFIG").args(["GET", "rdbcompression"]),
+        Command::new("CONFIG").args(["GET", "save"]),
+        Command::new("CONFIG").args(["GET", "stop-writes-on-bgsave-error"]),
     ];
     commands.extend(parameters_command(question.parameters));
     let address = connection.address();
@@ -202,6 +213,8 @@ async fn ask_standalone(connection: &mut Connection, question: Question<'_>, pla
         info_command(),
         Command::new("CONFIG").args(["GET", "maxmemory"]),
         Command::new("CONFIG").args(["GET", "rdbcompression"]),
+        Command::new("CONFIG").args(["GET", "save"]),
+        Command::new("CONFIG").args(["GET", "stop-writes-on-bgsave-error"]),
     ];
     commands.extend(parameters_command(question.parameters));
     let address = connection.address();
@@ -248,11 +261,24 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
         compresses: config.get("rdbcompression").is_none_or(|v| v == "yes"),
-        persistence_failed: info.get("aof_last_write_status") == Some("err"),
+        persistence_failed: persistence_failed(info, config),
         own_line: None,
         at_odds: false,
         unlike: BTreeMap::new(),
     }
+}
+
+/// Why Redis takes no writes (`writeCommandsDeniedByDiskError`): the append-only file could not be written, or the last snapshot of those that are
+/// configured failed and `stop-writes-on-bgsave-error` is on. A primary answers them with MISCONF; a replica panics at the next one it is sent
+/// (from 7.0 on, `replica-ignore-disk-write-errors`).
+fn persistence_failed(info: &Info, config: &BTreeMap<String, String>) -> Option<Unkept> {
+    let fails = |field: &str| info.get(field) == Some("err");
+    let saves = config.get("save").is_some_and(|points| !points.is_empty());
+    let stops = config.get("stop-writes-on-bgsave-error").is_none_or(|value| value == "yes");
+    if info.flag("aof_enabled") == Some(true) && fails("aof_last_write_status") {
+        return Some(Unkept::Log);
+    }
+    (saves && stops && fails("rdb_last_bgsave_status")).then_some(Unkept::Snapshot)
 }
 
 /// With what its own line of its table adds.
@@ -416,4 +442,26 @@ pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
     let facts = member_facts(facts, &info, &table);
     let cluster = Some((table, view));
     Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, vouched: Vouched::Not }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_are_refused_where_what_is_kept_could_not_be_written() {
+        let refuses = |info: &str, config: &[(&str, &str)]| {
+            let config = config.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            persistence_failed(&Info::parse(info), &config)
+        };
+        let log = |on: u8, status: &str| {
+            refuses(&format!("aof_enabled:{on}\r\naof_last_write_status:{status}\r\n"), &[("save", "")])
+        };
+        assert_eq!([log(1, "err"), log(1, "ok"), log(0, "err")], [Some(Unkept::Log), None, None]);
+        let snapshot = |save, stops| {
+            refuses("rdb_last_bgsave_status:err\r\n", &[("save", save), ("stop-writes-on-bgsave-error", stops)])
+        };
+        let told = [snapshot("3600 1", "yes"), snapshot("", "yes"), snapshot("3600 1", "no")];
+        assert_eq!(told, [Some(Unkept::Snapshot), None, None]);
+    }
 }

@@ -13,7 +13,8 @@ use super::{Context, Error, Round};
 use crate::delete::sweep_claims;
 use crate::events::Tone;
 use crate::gather::Gathered;
-use crate::{backup, operate, roles};
+use crate::resolve::Resolved;
+use crate::{backup, chain, operate, roles};
 
 /// Operations, backups, and volumes of members that have left.
 pub(super) async fn follow_up(
@@ -23,16 +24,8 @@ pub(super) async fn follow_up(
     now: Timestamp,
 ) -> Result<(), Error> {
     let Some(resolved) = &round.resolved else { return Ok(()) };
-    let telling = round.executed.done.iter().filter(|(step, done)| is_telling(step) && !done.only_waited());
-    let done: Vec<String> = telling.map(|(step, done)| sentence(step, done.note.as_ref())).collect();
     if let Some(operation) = gathered.current_operation() {
-        let observed = &round.probed.observed;
-        let by = operation.metadata.uid.as_ref();
-        let places = round.places.iter().filter(|(_, place)| by.is_some() && place.restarted_by.as_ref() == by);
-        let restarted: BTreeSet<plan::Pod> = places.map(|(pod, _)| *pod).collect();
-        let view = operate::Round { resolved, observed, plan: &round.plan, restarted: &restarted, done: &done, now };
-        let status = operate::advance(operation, view);
-        write_operation(context, operation, status).await?;
+        write_operation(context, operation, advanced(operation, round, resolved, now)).await?;
         for other in queue(gathered, operation) {
             write_operation(context, other, operate::queued(other, operation, now)).await?;
         }
@@ -49,6 +42,30 @@ pub(super) async fn follow_up(
         sweep_claims(&context.kubernetes, gathered, resolved).await?;
     }
     Ok(())
+}
+
+/// The next record of the current operation.
+fn advanced(operation: &RedisOperation, round: &Round, resolved: &Resolved, now: Timestamp) -> RedisOperationStatus {
+    let executed = &round.executed;
+    let telling = executed.done.iter().filter(|(step, done)| is_telling(step) && !done.only_waited());
+    let done: Vec<String> = telling.map(|(step, done)| sentence(step, done.note.as_ref())).collect();
+    let failed: Vec<String> = executed.failed.iter().map(|(step, error)| format!("{step}: {}", chain(error))).collect();
+    let by = operation.metadata.uid.as_ref();
+    let places = round.places.iter().filter(|(_, place)| by.is_some() && place.restarted_by.as_ref() == by);
+    let restarted: BTreeSet<plan::Pod> = places.map(|(pod, _)| *pod).collect();
+    let syncing = round.probed.facts.iter().filter(|(_, facts)| facts.syncing);
+    let syncing: BTreeSet<plan::Pod> = syncing.map(|(pod, _)| *pod).collect();
+    let view = operate::Round {
+        resolved,
+        observed: &round.probed.observed,
+        plan: &round.plan,
+        restarted: &restarted,
+        done: &done,
+        failed: &failed,
+        syncing: &syncing,
+        now,
+    };
+    operate::advance(operation, view)
 }
 
 /// Operations that have not ended, behind this one.

@@ -10,7 +10,7 @@ use types::{RedisBackup, RedisCluster};
 
 use super::half_moved::half_moved;
 use super::parameters::not_in_use;
-use super::{Crowded, Seeing, Shared, Verdict, left};
+use super::{Crowded, Seeing, Shared, Verdict, disk, left};
 use crate::resolve::Resolved;
 
 /// Longest message: `kubectl describe` and events stay readable.
@@ -64,7 +64,7 @@ pub(super) fn conditions(
     vec![
         of(kind::READY, ready(seeing, resolved, verdict)),
         of(kind::AVAILABLE, available(resolved, verdict)),
-        of(kind::PROGRESSING, progressing(seeing, resolved)),
+        of(kind::PROGRESSING, progressing(seeing, resolved, verdict)),
         of(kind::DEGRADED, degraded(seeing, resolved, verdict)),
         of(kind::DATA_AT_RISK, at_risk(seeing, resolved, verdict, previous)),
         of(kind::BACKUP_HEALTHY, backup_healthy(seeing.backups)),
@@ -73,68 +73,16 @@ pub(super) fn conditions(
 }
 
 type Said = (Status, &'static str, String);
+/// A reason and its sentence.
+type Why = (&'static str, String);
 
 /// What stands between this cluster and being ready, most telling first.
 fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
-    let no = |reason, message| (Status::False, reason, message);
-    let why = || waited_for(seeing).map(|why| format!(": {why}")).unwrap_or_default();
-    if let Some(message) = shards_missing(seeing, resolved) {
-        return no("ShardsMissing", message);
-    }
-    if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
-        return no(reason, message);
-    }
-    if let Some((reason, message)) = wrong_identity(seeing, verdict) {
-        return no(reason, message);
-    }
-    if verdict.answering < verdict.wanted {
-        let (have, want) = (verdict.answering, verdict.wanted);
-        return no("MembersMissing", format!("{have} of {want} members answer{}", why()));
-    }
-    if !verdict.serving {
-        let message = match resolved.mode {
-            Mode::Standalone => format!("the server does not serve yet{}", why()),
-            Mode::Cluster => format!("{} of {} slots are served{}", verdict.covered, plan::SLOTS, why()),
-        };
-        return no("NotServing", message);
-    }
-    if verdict.open > 0 || seeing.plan.slots_left > 0 {
-        let left = Some(seeing.plan.slots_left).filter(|left| *left > 0);
-        let left = left.map(|left| format!("{left} slots still have to move"));
-        let parts = half_moved(&seeing.probed.observed).into_iter().chain(left);
-        // A step says the same once more.
-        let held = seeing.held.iter().filter(|_| !seeing.plan.steps.is_empty()).cloned();
-        let parts: Vec<String> = parts.chain(held).collect();
-        let why = if seeing.plan.steps.is_empty() { why() } else { String::new() };
-        return no("SlotsMoving", format!("{}{why}", parts.join("; ")));
-    }
-    if verdict.surplus > 0 {
-        return no("MembersLeaving", format!("{} members are still to leave{}", verdict.surplus, why()));
-    }
-    if !verdict.thin.is_empty() {
-        let (have, want) = (verdict.in_sync, verdict.replicas_wanted);
-        return no("ReplicasNotInSync", format!("{have} of {want} replicas are in sync{}", why()));
-    }
-    if !verdict.healthy {
-        let (have, of) = (verdict.agreeing, verdict.wanted);
-        return no("NodesDisagree", format!("{have} of {of} nodes agree on who is who and owns what{}", why()));
-    }
-    if let Some(trouble) = seeing.troubles.first() {
-        return no("Trouble", trouble.clone());
-    }
-    if !seeing.temporary.is_empty() {
-        return no("SettingUp", format!("{} settings are still to be put back", seeing.temporary.len()));
-    }
-    if !seeing.plan.is_satisfied() && !only_waits_for_people(seeing) {
-        return no("WorkLeft", waited_for(seeing).unwrap_or_else(|| "steps are left".to_owned()));
-    }
-    // Last, because it mends itself: whoever waits for Ready connects by a Service next.
-    if let Some(first) = seeing.probed.unready.first() {
-        let (count, of) = (seeing.probed.unready.len(), verdict.wanted);
-        let text = format!(
-            "no Service leads to {count} of {of} pods yet: not found ready by their kubelets; the first is {first}"
-        );
-        return no("PodsNotReady", text);
+    let not_yet = not_serving(seeing, resolved, verdict)
+        .or_else(|| not_in_place(seeing, verdict))
+        .or_else(|| not_settled(seeing, verdict));
+    if let Some((reason, message)) = not_yet {
+        return (Status::False, reason, message);
     }
     let message = match resolved.mode {
         Mode::Standalone => "the server answers".to_owned(),
@@ -146,6 +94,84 @@ fn ready(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
         ),
     };
     (Status::True, "AllAgree", message)
+}
+
+/// Somebody is missing or is not who he should be, slots are not served, or writes are refused.
+fn not_serving(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Option<Why> {
+    if let Some(message) = shards_missing(seeing, resolved) {
+        return Some(("ShardsMissing", message));
+    }
+    let wrong = not_as_asked(seeing, resolved, verdict).or_else(|| wrong_identity(seeing, verdict));
+    if wrong.is_some() {
+        return wrong;
+    }
+    let disk = disk::failing(verdict);
+    // It may be why, and a person has to know of it either way.
+    let disk_too = || disk.as_ref().map(|disk| format!("; {disk}")).unwrap_or_default();
+    if verdict.answering < verdict.wanted {
+        let (have, want) = (verdict.answering, verdict.wanted);
+        return Some(("MembersMissing", format!("{have} of {want} members answer{}{}", why(seeing), disk_too())));
+    }
+    if !verdict.serving {
+        let message = match resolved.mode {
+            Mode::Standalone => format!("the server does not serve yet{}", why(seeing)),
+            Mode::Cluster => format!("{} of {} slots are served{}", verdict.covered, plan::SLOTS, why(seeing)),
+        };
+        return Some(("NotServing", format!("{message}{}", disk_too())));
+    }
+    disk.map(|message| ("DiskFailing", message))
+}
+
+/// All is served, and slots, members or copies are not where they should be.
+fn not_in_place(seeing: Seeing<'_>, verdict: &Verdict) -> Option<Why> {
+    if verdict.open > 0 || seeing.plan.slots_left > 0 {
+        let left = Some(seeing.plan.slots_left).filter(|left| *left > 0);
+        let left = left.map(|left| format!("{left} slots still have to move"));
+        let parts = half_moved(&seeing.probed.observed).into_iter().chain(left);
+        // A step says the same once more.
+        let held = seeing.held.iter().filter(|_| !seeing.plan.steps.is_empty()).cloned();
+        let parts: Vec<String> = parts.chain(held).collect();
+        let why = if seeing.plan.steps.is_empty() { why(seeing) } else { String::new() };
+        return Some(("SlotsMoving", format!("{}{why}", parts.join("; "))));
+    }
+    if verdict.surplus > 0 {
+        return Some(("MembersLeaving", format!("{} members are still to leave{}", verdict.surplus, why(seeing))));
+    }
+    if !verdict.thin.is_empty() {
+        let (have, want) = (verdict.in_sync, verdict.replicas_wanted);
+        return Some(("ReplicasNotInSync", format!("{have} of {want} replicas are in sync{}", why(seeing))));
+    }
+    if !verdict.healthy {
+        let (have, of) = (verdict.agreeing, verdict.wanted);
+        let text = format!("{have} of {of} nodes agree on who is who and owns what{}", why(seeing));
+        return Some(("NodesDisagree", text));
+    }
+    None
+}
+
+/// All is where it should be, and something is still to be done.
+fn not_settled(seeing: Seeing<'_>, verdict: &Verdict) -> Option<Why> {
+    if let Some(trouble) = seeing.troubles.first() {
+        return Some(("Trouble", trouble.clone()));
+    }
+    if !seeing.temporary.is_empty() {
+        return Some(("SettingUp", format!("{} settings are still to be put back", seeing.temporary.len())));
+    }
+    if !seeing.plan.is_satisfied() && !only_waits_for_people(seeing) {
+        return Some(("WorkLeft", waited_for(seeing).unwrap_or_else(|| "steps are left".to_owned())));
+    }
+    // Last, because it mends itself: whoever waits for Ready connects by a Service next.
+    let first = seeing.probed.unready.first()?;
+    let (count, of) = (seeing.probed.unready.len(), verdict.wanted);
+    let text = format!(
+        "no Service leads to {count} of {of} pods yet: not found ready by their kubelets; the first is {first}"
+    );
+    Some(("PodsNotReady", text))
+}
+
+/// What is waited for, to go on a sentence with.
+fn why(seeing: Seeing<'_>) -> String {
+    waited_for(seeing).map(|why| format!(": {why}")).unwrap_or_default()
 }
 
 /// Nothing is to be done but what waits for an approval, or for parameters that engines take.
@@ -184,14 +210,14 @@ fn available(resolved: &Resolved, verdict: &Verdict) -> Said {
     }
 }
 
-fn progressing(seeing: Seeing<'_>, resolved: &Resolved) -> Said {
+fn progressing(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
     if resolved.paused {
         return (Status::False, "Paused", "spec.paused is set: nothing is changed".to_owned());
     }
     let plan = seeing.plan;
     if plan.steps.is_empty() && plan.waiting.is_empty() {
         // It stands still because a person has to do something, in the words of Degraded.
-        if let Some((reason, message)) = left_to_a_person(seeing, resolved) {
+        if let Some((reason, message)) = left_to_a_person(seeing, resolved, verdict) {
             return (Status::False, reason, message);
         }
         return (Status::False, "NothingToDo", "no step is left and nothing is waited for".to_owned());
@@ -266,39 +292,39 @@ fn refused(seeing: Seeing<'_>) -> Option<(&'static str, String)> {
 }
 
 /// Why nothing goes on although not all is as it should be.
-fn left_to_a_person(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static str, String)> {
-    refused(seeing).or_else(|| needs_mending(seeing, resolved))
+fn left_to_a_person(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Option<Why> {
+    refused(seeing).or_else(|| writes_refused(verdict)).or_else(|| needs_mending(seeing, resolved))
+}
+
+/// Before what a person has to mend although everything may still serve.
+fn writes_refused(verdict: &Verdict) -> Option<Why> {
+    disk_failing(verdict).filter(|_| disk::refuses_writes(verdict))
+}
+
+fn disk_failing(verdict: &Verdict) -> Option<Why> {
+    disk::failing(verdict).map(|message| ("DiskFailing", message))
 }
 
 fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
-    if let Some((reason, message)) = wrong_identity(seeing, verdict) {
-        return (Status::True, reason, message);
-    }
-    if let Some(message) = shards_missing(seeing, resolved) {
-        return (Status::True, "ShardsMissing", message);
-    }
-    if let Some((reason, message)) = refused(seeing) {
-        return (Status::True, reason, message);
-    }
-    if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
-        return (Status::True, reason, message);
-    }
-    if let Some((reason, message)) = needs_mending(seeing, resolved) {
-        return (Status::True, reason, message);
-    }
+    let wrong = wrong_identity(seeing, verdict)
+        .or_else(|| shards_missing(seeing, resolved).map(|message| ("ShardsMissing", message)))
+        .or_else(|| refused(seeing))
+        .or_else(|| not_as_asked(seeing, resolved, verdict))
+        .or_else(|| writes_refused(verdict))
+        .or_else(|| needs_mending(seeing, resolved))
+        .or_else(|| disk_failing(verdict))
+        .or_else(|| trouble(seeing));
+    let well = || (Status::False, "NothingWrong", "nothing is wrong that needs a person".to_owned());
+    wrong.map_or_else(well, |(reason, message)| (Status::True, reason, message))
+}
+
+/// What went wrong in this round, or finds no room.
+fn trouble(seeing: Seeing<'_>) -> Option<Why> {
     if !seeing.troubles.is_empty() {
-        return (Status::True, "Trouble", seeing.troubles.join("; "));
+        return Some(("Trouble", seeing.troubles.join("; ")));
     }
-    let mut full = seeing.plan.waiting.iter().filter(|why| matches!(why, plan::Waiting::Room { .. }));
-    if let Some(full) = full.next() {
-        return (Status::True, "NoRoom", full.to_string());
-    }
-    if let Some(pod) = verdict.failing_disks.first() {
-        let count = verdict.failing_disks.len();
-        let text = format!("{count} members cannot write to their disk, so Redis refuses writes; the first is {pod}");
-        return (Status::True, "DiskFailing", text);
-    }
-    (Status::False, "NothingWrong", "nothing is wrong that needs a person".to_owned())
+    let full = seeing.plan.waiting.iter().find(|why| matches!(why, plan::Waiting::Room { .. }));
+    full.map(|full| ("NoRoom", full.to_string()))
 }
 
 /// What is lost already comes before what one more failure would take.

@@ -8,7 +8,7 @@ use plan::{Node, NodeId, PeerRole, Pod, Role, SLOTS, Seen, SlotSet};
 use types::cluster::Mode;
 
 use super::sites::{Sites, sites};
-use crate::probe::Probed;
+use crate::probe::{Probed, Unkept};
 use crate::resolve::Resolved;
 
 /// What the nodes' words amount to.
@@ -34,8 +34,8 @@ pub struct Verdict {
     pub outdated: usize,
     /// Members that answer although nobody wants them any more, or pods on their way out.
     pub surplus: usize,
-    /// Members whose last write to disk failed.
-    pub failing_disks: Vec<Pod>,
+    /// Wanted members whose last write to disk failed.
+    pub failing_disks: Vec<Failing>,
     /// Members that run another engine than the one asked for, with what they run.
     pub strangers: Vec<(Pod, String)>,
     /// Identities that run twice, each with the members that have it.
@@ -50,6 +50,17 @@ pub struct Verdict {
     pub serving: bool,
     /// Everything is as it should be.
     pub healthy: bool,
+}
+
+/// A member whose last write to disk failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// Which.
+    pub pod: Pod,
+    /// Clients write to it.
+    pub is_primary: bool,
+    /// What was not written.
+    pub what: Unkept,
 }
 
 /// Judges.
@@ -72,7 +83,7 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
         outdated: members.values().filter(|member| member.outdated).count(),
         surplus: members.keys().filter(|pod| !is_wanted(pod)).count(),
         sites: sites(resolved, probed),
-        failing_disks: probed.facts.iter().filter(|(_, f)| f.persistence_failed).map(|(pod, _)| *pod).collect(),
+        failing_disks: failing_disks(resolved, probed, &nodes),
         strangers: strangers(resolved, probed),
         ..Verdict::default()
     };
@@ -90,6 +101,17 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
         }
     }
     verdict
+}
+
+/// Who is not wanted any more has nothing to keep.
+fn failing_disks(resolved: &Resolved, probed: &Probed, nodes: &BTreeMap<Pod, &Node>) -> Vec<Failing> {
+    let is_wanted = |pod: &Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
+    let wanted = probed.facts.iter().filter(|(pod, _)| is_wanted(pod));
+    let failing = wanted.filter_map(|(pod, facts)| {
+        let is_primary = nodes.get(pod)?.is_primary();
+        Some(Failing { pod: *pod, is_primary, what: facts.persistence_failed? })
+    });
+    failing.collect()
 }
 
 /// Identities of several members, or of one and of a process outside.
