@@ -257,16 +257,25 @@ async fn a_script_without_an_end_is_ended_where_a_server_has_to_save() {
 /// Before, neither a replica's order nor SHUTDOWN could be sent: every connection of a stop was one too many.
 #[tokio::test]
 async fn a_primary_that_lets_nobody_in_any_more_hands_over() {
-    let mut cluster = Cluster::unhurried(83, patient()).formed(1, 1).await;
-    // It stays connected: nobody else comes in its place.
-    let mut operator = cluster.pods[0].operator().await;
-    let info = operator.info(&["clients"]).await.unwrap();
-    let there = ["connected_clients", "cluster_connections"].map(|name| info.number(name).unwrap()).iter().sum::<i64>();
-    operator.config_set("maxclients", &there.to_string()).await.unwrap();
-    cluster.pods[0].signal(Signal::TERM);
-    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
-    assert!(cluster.pods[0].log().contains("handed over"), "{}", cluster.pods[0].log());
-    assert!(!cluster.pods[1].is_replica().await);
+    // On a machine that stands still a look of the agent breaks off, and somebody else takes its connection's place: then nothing was shown.
+    for _ in 0..3 {
+        let mut cluster = Cluster::unhurried(83, patient()).formed(1, 1).await;
+        // It stays connected: nobody else comes in its place.
+        let mut operator = cluster.pods[0].operator().await;
+        let info = operator.info(&["clients"]).await.unwrap();
+        let there = ["connected_clients", "cluster_connections"].map(|name| info.number(name).unwrap());
+        operator.config_set("maxclients", &there.iter().sum::<i64>().to_string()).await.unwrap();
+        cluster.pods[0].signal(Signal::TERM);
+        let says = |word: &str| cluster.pods[0].log().contains(word);
+        eventually("it hands over or is locked out", async || says("handed over") || says("max number of clients"))
+            .await;
+        if says("handed over") {
+            assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+            assert!(!cluster.pods[1].is_replica().await);
+            return;
+        }
+    }
+    panic!("its agent has to come in anew at each stop");
 }
 
 /// Redis refuses to end then (`AOF_WAIT_REWRITE`), once for each time it is told to; killed, it would lose what came after the switch.
