@@ -50,6 +50,9 @@ pub(crate) struct Pod {
     child: Option<Child>,
 }
 
+/// So much of its log is shown of a pod whose test failed.
+const LOG_LINES: usize = 200;
+
 /// After how long its members give each other up.
 fn node_timeout() -> Duration {
     hung::node_timeout(5)
@@ -442,7 +445,11 @@ impl Drop for Pod {
         if std::thread::panicking() {
             let log = self.log();
             let lines: Vec<&str> = log.lines().collect();
-            eprintln!("--- the log of {} ends with\n{}", self.ip, lines[lines.len().saturating_sub(40)..].join("\n"));
+            eprintln!(
+                "--- the log of {} ends with\n{}",
+                self.ip,
+                lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+            );
         }
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
