@@ -111,13 +111,21 @@ impl Fixture {
         story::ready(&self.kubectl, "orders", shards).await
     }
 
-    /// Pod that is primary of a shard, and its address, as soon as status tells: it names none while a look went without an answer.
+    /// Pod that is primary of a shard, and its address.
     pub async fn primary(&self, shard: usize) -> Result<(String, SocketAddr)> {
-        let told = |cluster: &Value| cluster["status"]["shards"][shard]["primary"].is_string();
-        let cluster = self.kubectl.until("rdc", "orders", hung::change(), "naming the primary", told).await?;
-        let pod = cluster["status"]["shards"][shard]["primary"].as_str().context("primary")?.to_owned();
+        let pod = story::primary(&self.kubectl, "orders", shard).await?;
         let address = *self.addresses().await?.get(&pod).with_context(|| format!("address of {pod}"))?;
         Ok((pod, address))
+    }
+
+    /// Kills the redis-server of a member, and waits until its container was started again and is ready.
+    pub async fn crash(&self, pod: &str, address: SocketAddr) -> Result<()> {
+        let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64();
+        let before = restarts(&self.kubectl.get("pod", pod).await?);
+        self.kun.redis_server(address)?.kill()?;
+        let back =
+            |object: &Value| restarts(object) > before && object["status"]["containerStatuses"][0]["ready"] == true;
+        self.kubectl.until("pod", pod, hung::change(), "back", back).await.map(drop)
     }
 
     /// Creates an action through its subresource and waits until it ended; it must end in `phase`.

@@ -250,6 +250,22 @@ pub async fn ready(kubectl: &Kubectl, cluster: &str, shards: u16) -> Result<Valu
     kubectl.until("rdc", cluster, hung::change(), &what, |object| is_ready(object, shards)).await
 }
 
+/// Pod that is primary of a shard, as soon as status tells: it names none while a look went without an answer.
+pub async fn primary(kubectl: &Kubectl, cluster: &str, shard: usize) -> Result<String> {
+    let told = |cluster: &Value| cluster["status"]["shards"][shard]["primary"].is_string();
+    let cluster = kubectl.until("rdc", cluster, hung::change(), "naming the primary", told).await?;
+    Ok(cluster["status"]["shards"][shard]["primary"].as_str().context("primary")?.to_owned())
+}
+
+/// Waits until shard 0 has another primary than `before`.
+pub async fn replaced(kubectl: &Kubectl, cluster: &str, before: &str) -> Result<()> {
+    let other = |cluster: &Value| {
+        let primary = &cluster["status"]["shards"][0]["primary"];
+        primary.is_string() && *primary != before
+    };
+    kubectl.until("rdc", cluster, hung::change(), "with another primary in shard 0", other).await.map(drop)
+}
+
 /// A status may be this much older than what it tells of (reliability.md, T8): it still says Ready of before kun was started again.
 const STALE: Duration = Duration::from_secs(10);
 /// Between two looks at what does not hold yet.

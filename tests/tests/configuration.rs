@@ -71,8 +71,8 @@ async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_
             && is_ready(cluster, 3)
     };
     fixture.kubectl.until("rdc", "orders", hung::change(), "refusing the parameter", told).await?;
-    let (_, address) = fixture.primary(0).await?;
-    fixture.kun.redis_server(address)?.kill()?;
+    let (pod, address) = fixture.primary(0).await?;
+    fixture.crash(&pod, address).await?;
     fixture.kubectl.until("rdc", "orders", hung::change(), "back, and refusing still", told).await?;
     ensure!(max_clients(&fixture, 0).await? == "5000");
     patch(&fixture, &json!({"config": {"maxclients": "6000"}})).await?;

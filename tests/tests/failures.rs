@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Result, ensure};
-use serde_json::{Value, json};
+use serde_json::json;
 use tests::{
     fixture::{self, Fixture},
     kubectl::waiting,
@@ -33,11 +33,7 @@ async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
 /// Kills the redis-server of a shard's primary, and says what it comes back as.
 async fn comes_back_as_a_replica(fixture: &Fixture) -> Result<bool> {
     let (pod, address) = fixture.primary(1).await?;
-    let restarts = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_i64();
-    let before = restarts(&fixture.kubectl.get("pod", &pod).await?);
-    fixture.kun.redis_server(address)?.kill()?;
-    let back = |object: &Value| restarts(object) > before && object["status"]["containerStatuses"][0]["ready"] == true;
-    fixture.kubectl.until("pod", &pod, hung::change(), "back", back).await?;
+    fixture.crash(&pod, address).await?;
     fixture.ready(3).await?;
     Ok(fixture.primary(1).await?.0 != pod)
 }

@@ -314,8 +314,9 @@ impl HalfMoved {
         let fixed = ["MIGRATE", &ip, &port, "", "0", "60000", "AUTH2", "kun-operator", OPERATOR, "KEYS"];
         let words: Vec<&str> = fixed.into_iter().chain(self.keys.iter().step_by(2).map(String::as_str)).collect();
         source.call(&words).await.unwrap();
-        // The replicas have what their primaries have.
+        // The replicas have what their primaries have: WAIT is about what was there at its connection's last command.
         for connection in [&mut source, &mut heir] {
+            connection.call(&["PING"]).await.unwrap();
             connection.call(&["WAIT", "1", "0"]).await.unwrap();
         }
     }

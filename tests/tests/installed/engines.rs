@@ -82,11 +82,9 @@ impl Engine {
     }
 
     async fn hands_over(&self) -> Result<()> {
-        let primary = |cluster: &Value| cluster["status"]["shards"][0]["primary"].clone();
-        let before = primary(&self.kubectl.get("rdc", self.name).await?);
+        let before = story::primary(&self.kubectl, self.name, 0).await?;
         self.act("failover", "RedisOperation", &json!({"failover": {"shard": 0}}), "Succeeded").await?;
-        let other = |cluster: &Value| primary(cluster) != before;
-        self.kubectl.until("rdc", self.name, hung::change(), "with another primary in shard 0", other).await?;
+        story::replaced(&self.kubectl, self.name, &before).await?;
         self.writer.progress(100, hung::change()).await?;
         story::ready(&self.kubectl, self.name, ORDERS.shards).await.map(drop)
     }

@@ -52,8 +52,9 @@ pub(crate) async fn a_node_that_is_lost_costs_no_availability_and_comes_back(ins
             oracle::all_stand(&installed.kubectl, &installed.home, "orders").await?;
             let node = busiest(installed).await?;
             let number: u8 = node.strip_prefix("node-").and_then(|number| number.parse().ok()).context("its number")?;
-            installed.kubernetes.node(Power::Kill, number)?;
+            // It is gone a moment before that is known.
             let blow = Instant::now();
+            installed.kubernetes.node(Power::Kill, number)?;
             let lived = survived(installed, writer, blow).await;
             // Given back also if that went wrong: others need it.
             installed.kubernetes.node(Power::Up, number)?;
@@ -87,7 +88,8 @@ async fn survived(installed: &Installed, writer: &Writer, blow: Instant) -> Resu
     let asks = |cluster: &Value| {
         let conditions = cluster["status"]["conditions"].as_array().into_iter().flatten();
         let mut messages = conditions.filter_map(|condition| condition["message"].as_str());
-        messages.any(|message| message.contains("does not stand for election"))
+        messages
+            .any(|text| text.contains("does not stand for election") || text.contains("is not promoted: its primary"))
     };
     // An election that is only slow ends the sentence by itself.
     let asked = async {

@@ -72,11 +72,9 @@ pub(crate) async fn an_autoscaler_scales_three_to_five_shards_and_a_person_back(
 /// The subresources that act: each leaves a record that says how it ended.
 pub(crate) async fn actions_are_carried_out(installed: &Installed) -> Result<()> {
     under_writes(installed, async |writer| {
-        let primary = |cluster: &Value| cluster["status"]["shards"][0]["primary"].clone();
-        let before = primary(&installed.kubectl.get("rdc", "orders").await?);
+        let before = story::primary(&installed.kubectl, "orders", 0).await?;
         act(installed, "failover", "rop", &json!({"failover": {"shard": 0}, "ttlAfterFinished": "10s"}), "Succeeded").await?;
-        let other = |cluster: &Value| primary(cluster) != before;
-        installed.kubectl.until("rdc", "orders", hung::change(), "with another primary in shard 0", other).await?;
+        story::replaced(&installed.kubectl, "orders", &before).await?;
         act(installed, "restart", "rop", &json!({"restart": {"shards": [1]}}), "Succeeded").await?;
         writer.progress(100, hung::change()).await?;
         let claim = json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "vault"},

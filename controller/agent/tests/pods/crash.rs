@@ -47,6 +47,8 @@ async fn a_primary_whose_heir_has_more_than_it_had_comes_back_as_its_replica() {
     let ip = cluster.pods[0].ip.to_string();
     let words = ["MIGRATE", &ip, "6379", "", "0", "60000", "AUTH2", names::USER_OPERATOR, OPERATOR, "KEYS", &key];
     from.call(&words).await.unwrap();
+    // What it waits for is what was there at this connection's last command.
+    to.call(&["PING"]).await.unwrap();
     to.call(&["WAIT", "1", "0"]).await.unwrap();
     // Its agent is stopped as well: nobody asks the replica.
     cluster.pods[0].signal(Signal::KILL);

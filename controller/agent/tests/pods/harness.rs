@@ -27,7 +27,7 @@ pub(crate) const AGENT: &str = "canary-agent-password";
 pub(crate) const REPLICA: &str = "canary replica \"password\" # with \\ quotes";
 
 pub(crate) struct Cluster {
-    /// Dropped first: ending a pod's processes needs the records in its directory.
+    /// Dropped first: what ends is what runs in its directory.
     pub(crate) pods: Vec<Pod>,
     pub(crate) config: AgentConfig,
     /// What pods are made with.
@@ -48,6 +48,8 @@ pub(crate) struct Pod {
     /// Its grace period.
     pub(crate) grace_seconds: u64,
     child: Option<Child>,
+    /// The redis-server that was recorded when its agent was started last.
+    former: Option<i32>,
 }
 
 /// So much of its log is shown of a pod whose test failed.
@@ -145,7 +147,8 @@ impl Cluster {
         }
         let name = format!("orders-0-{}", ip.octets()[3]);
         let grace_seconds = self.grace_seconds;
-        self.pods.push(Pod { ip, dir, name, shard, server: "redis-server".into(), grace_seconds, child: None });
+        let server = "redis-server".into();
+        self.pods.push(Pod { ip, dir, name, shard, server, grace_seconds, child: None, former: None });
         self.pods[number].start();
         number
     }
@@ -216,14 +219,14 @@ impl Cluster {
     pub(crate) async fn until_replaced(&mut self, pod: usize, end: impl AsyncFn(&mut Pod)) {
         let began = Instant::now();
         loop {
-            let former = self.pods[pod].redis_pid();
             end(&mut self.pods[pod]).await;
             self.pods[pod].start();
-            eventually("a new redis-server runs", async || self.pods[pod].redis_pid() != former).await;
+            eventually("a new redis-server runs", async || self.pods[pod].redis_pid().is_some()).await;
+            // It may begin as a primary and hear a moment later that it is none.
+            self.wait_ready().await;
             if self.pods[pod].is_replica().await {
                 return;
             }
-            self.wait_ready().await;
             assert!(began.elapsed() < hung::change(), "nobody takes over from {}", self.pods[pod].ip);
         }
     }
@@ -336,6 +339,7 @@ impl Pod {
 
     pub(crate) fn start(&mut self) {
         assert!(self.child.is_none(), "the pod runs already");
+        self.former = self.recorded();
         let log = fs::File::options().create(true).append(true).open(self.dir.join("log")).unwrap();
         let child = Process::new(program())
             .envs(self.environment())
@@ -351,8 +355,13 @@ impl Pod {
         i32::try_from(self.child.as_ref().unwrap().id()).unwrap()
     }
 
-    /// Pid of the recorded redis-server.
+    /// Pid of the redis-server that its agent has started; `None`: the agent has not written it down yet.
     pub(crate) fn redis_pid(&self) -> Option<i32> {
+        self.recorded().filter(|pid| Some(*pid) != self.former)
+    }
+
+    /// Pid of the redis-server that was recorded last, maybe by an agent of before.
+    fn recorded(&self) -> Option<i32> {
         let record = fs::read(self.dir.join("run/redis-server.json")).ok()?;
         let record: serde_json::Value = serde_json::from_slice(&record).ok()?;
         i32::try_from(record["pid"].as_i64()?).ok()
@@ -404,7 +413,8 @@ impl Pod {
         options
     }
 
-    /// A connection to Redis, once it has started and loaded.
+    /// A connection to Redis, once it has started and loaded, and its agent has written down which process it is: whoever kills it then kills
+    /// that one.
     pub(crate) async fn login(&self, user: &str, password: &str) -> Connection {
         let options = self.options(user, password);
         let began = Instant::now();
@@ -414,7 +424,8 @@ impl Pod {
         };
         loop {
             match login().await {
-                Ok(connection) => return connection,
+                Ok(connection) if self.redis_pid().is_some() => return connection,
+                Ok(_) => assert!(began.elapsed() < hung::process(), "{} is not recorded:\n{}", self.ip, self.log()),
                 Err(error) => {
                     assert!(began.elapsed() < hung::process(), "{error}; the log of {}:\n{}", self.ip, self.log())
                 }
@@ -440,6 +451,19 @@ impl Pod {
     }
 }
 
+impl Pod {
+    /// Every redis-server that runs in this pod's directory, recorded or not.
+    fn servers(&self) -> Vec<Pid> {
+        let runs_here = |pid: &i32| {
+            fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("redis-server"))
+                && fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&self.dir))
+        };
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(runs_here).filter_map(Pid::from_raw).collect()
+    }
+}
+
 impl Drop for Pod {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -455,12 +479,8 @@ impl Drop for Pod {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Only the very process that the agent recorded: its command line names this pod's directory.
-        if let Some(pid) = self.redis_pid()
-            && fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("redis-server"))
-            && fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(&self.dir))
-        {
-            let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+        for pid in self.servers() {
+            let _ = kill_process(pid, Signal::KILL);
         }
     }
 }

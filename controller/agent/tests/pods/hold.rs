@@ -13,7 +13,7 @@ use crate::harness::{Cluster, Pod, config, eventually, fill};
 
 #[tokio::test]
 async fn a_server_of_another_engine_never_sees_the_data_and_another_image_mends_it() {
-    let mut cluster = Cluster::new(12, config());
+    let mut cluster = Cluster::new(87, config());
     cluster.add();
     fill_alone(&cluster.pods[0]).await;
     let id = cluster.pods[0].id().await;
