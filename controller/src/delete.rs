@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use plan::Pod;
 use types::cluster::{DeletionPolicy, Retain};
 use types::{RedisCluster, names};
 
@@ -192,7 +193,7 @@ pub async fn sweep_claims(kubernetes: &Kubernetes, gathered: &Gathered, resolved
         set.spec.as_ref()?.replicas.and_then(|size| u16::try_from(size).ok())
     };
     let unwanted = |shard: u16, ordinal: u16| {
-        (shard >= resolved.shards || ordinal >= resolved.members)
+        !resolved.wants(Pod::new(shard, ordinal))
             && size(shard).is_none_or(|size| ordinal >= size)
             && !gathered.pods.contains_key(&names::pod(&resolved.key.name, shard, ordinal))
     };

@@ -293,8 +293,8 @@ fn in_its_way(status: &RedisOperationStatus, round: Round<'_>) -> String {
 /// Nothing more happens by itself: a former primary that keeps keys is not restarted, and where it is the only other member of its shard,
 /// neither is its heir. What becomes of it a person decides, who may want to ask for something else meanwhile.
 fn is_for_a_person(operation: &RedisOperation, round: Round<'_>) -> bool {
-    let is_wanted = |pod: &Pod| pod.shard < round.resolved.shards && pod.ordinal < round.resolved.members;
-    let is_kept = |pod: &Pod| concerns(operation, pod.shard) && is_wanted(pod) && !round.restarted.contains(pod);
+    let is_kept =
+        |pod: &Pod| concerns(operation, pod.shard) && round.resolved.wants(*pod) && !round.restarted.contains(pod);
     let plan = round.plan;
     let is_still = plan.steps.is_empty() && plan.waiting.is_empty();
     is_still && plan.refused.iter().any(|reason| matches!(reason, plan::Refused::Former { pod, .. } if is_kept(pod)))

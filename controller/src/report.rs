@@ -296,8 +296,7 @@ fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
             | Step::Restart { .. } => false,
         });
     let members = &probed.observed.members;
-    let is_wanted = |pod: &plan::Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
-    let surplus = members.keys().any(|pod| !is_wanted(pod));
+    let surplus = members.keys().any(|pod| !resolved.wants(*pod));
     let never_seen =
         members.iter().any(|(_, member)| member.last_id.is_none() && !matches!(member.seen, Seen::Node(_)));
     resolved.mode == Mode::Cluster && (moves || surplus || never_seen)

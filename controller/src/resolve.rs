@@ -132,6 +132,12 @@ pub struct Resolved {
 }
 
 impl Resolved {
+    /// Whether it asks for this pod.
+    #[must_use]
+    pub const fn wants(&self, pod: plan::Pod) -> bool {
+        pod.shard < self.shards && pod.ordinal < self.members
+    }
+
     /// Whether a member that is restarted finds its data again: as its volume, and what is written on it, are asked for.
     #[must_use]
     pub fn restart_keeps_data(&self) -> bool {

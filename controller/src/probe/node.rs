@@ -157,12 +157,15 @@ pub(super) async fn ask(
     }
 }
 
-fn info_command() -> Command {
-    Command::new("INFO")
+fn config_get(parameter: &str) -> Command {
+    Command::new("CONFIG").args(["GET", parameter])
 }
 
-fn parameters_command(wanted: &BTreeMap<String, String>) -> Option<Command> {
-    (!wanted.is_empty()).then(|| Command::new("CONFIG").arg("GET").args(wanted.keys()))
+/// What [`facts`] and [`unlike`] read beside INFO. Parameters one by one, because versions before 7.0 take only one.
+fn facts_commands(wanted: &BTreeMap<String, String>) -> Vec<Command> {
+    let one_by_one = ["maxmemory", "rdbcompression", "save", "stop-writes-on-bgsave-error"].map(config_get);
+    let all = (!wanted.is_empty()).then(|| Command::new("CONFIG").arg("GET").args(wanted.keys()));
+    one_by_one.into_iter().chain(all).collect()
 }
 
 /// A parameter counts as applied when the server shows it. What it does not list has no effect on it.
@@ -179,15 +182,10 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
         Command::new("CLUSTER").arg("MYID"),
         Command::new("CLUSTER").arg("NODES"),
         Command::new("CLUSTER").arg("INFO"),
-        info_command(),
-        // Parameters one by one, because versions before 7.0 take only one.
-        Command::new("CONFIG").args(["GET", "cluster-node-timeout"]),
-        Command::new("CONFIG").args(["GET", "maxmemory"]),
-        Command::new("CONFIG").args(["GET", "rdbcompression"]),
-        Command::new("CONFIG").args(["GET", "save"]),
-        Command::new("CONFIG").args(["GET", "stop-writes-on-bgsave-error"]),
+        Command::new("INFO"),
+        config_get("cluster-node-timeout"),
     ];
-    commands.extend(parameters_command(question.parameters));
+    commands.extend(facts_commands(question.parameters));
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;
     let wrong = |what: &'static str| move |why: String| Error::Answer { what, address, why };
@@ -209,14 +207,8 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
 }
 
 async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
-    let mut commands = vec![
-        info_command(),
-        Command::new("CONFIG").args(["GET", "maxmemory"]),
-        Command::new("CONFIG").args(["GET", "rdbcompression"]),
-        Command::new("CONFIG").args(["GET", "save"]),
-        Command::new("CONFIG").args(["GET", "stop-writes-on-bgsave-error"]),
-    ];
-    commands.extend(parameters_command(question.parameters));
+    let mut commands = vec![Command::new("INFO")];
+    commands.extend(facts_commands(question.parameters));
     let address = connection.address();
     let replies = redis::all(connection, &commands).await?;
     let [info, configs @ ..] = replies.as_slice() else {

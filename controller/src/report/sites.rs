@@ -73,7 +73,7 @@ fn shared(resolved: &Resolved, homes: &BTreeMap<Pod, &str>) -> Vec<Shared> {
         Spread::Preferred | Spread::Off => usize::from(resolved.members).max(2),
     };
     let mut held: BTreeMap<(u16, &str), usize> = BTreeMap::new();
-    for (pod, node) in homes.iter().filter(|(pod, _)| pod.shard < resolved.shards && pod.ordinal < resolved.members) {
+    for (pod, node) in homes.iter().filter(|(pod, _)| resolved.wants(**pod)) {
         let here = held.entry((pod.shard, node)).or_default();
         *here = here.saturating_add(1);
     }

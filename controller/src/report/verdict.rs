@@ -67,7 +67,7 @@ pub struct Failing {
 #[must_use]
 pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
     let members = &probed.observed.members;
-    let is_wanted = |pod: &Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
+    let is_wanted = |pod: &Pod| resolved.wants(*pod);
     let nodes: BTreeMap<Pod, &Node> = members
         .iter()
         .filter_map(|(pod, member)| match &member.seen {
@@ -105,8 +105,7 @@ pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
 
 /// Who is not wanted any more has nothing to keep.
 fn failing_disks(resolved: &Resolved, probed: &Probed, nodes: &BTreeMap<Pod, &Node>) -> Vec<Failing> {
-    let is_wanted = |pod: &Pod| pod.shard < resolved.shards && pod.ordinal < resolved.members;
-    let wanted = probed.facts.iter().filter(|(pod, _)| is_wanted(pod));
+    let wanted = probed.facts.iter().filter(|(pod, _)| resolved.wants(**pod));
     let failing = wanted.filter_map(|(pod, facts)| {
         let is_primary = nodes.get(pod)?.is_primary();
         Some(Failing { pod: *pod, is_primary, what: facts.persistence_failed? })
