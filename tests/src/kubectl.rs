@@ -197,12 +197,24 @@ impl Kubectl {
     }
 }
 
-/// Objects as text, without who owns which of their fields.
+/// Objects as text, without who owns which of their fields. What their conditions say comes first: a long text is cut.
 fn shown(mut objects: Vec<Value>) -> String {
     for metadata in objects.iter_mut().filter_map(|object| object["metadata"].as_object_mut()) {
         metadata.remove("managedFields");
     }
-    Value::Array(objects).to_string()
+    let told: String = objects.iter().map(conditions).collect();
+    format!("{told}{}", Value::Array(objects))
+}
+
+/// What the conditions of an object say, and of which generation.
+fn conditions(object: &Value) -> String {
+    let all = object["status"]["conditions"].as_array();
+    let said = all.into_iter().flatten().map(|condition| {
+        let text = |field: &str| condition[field].as_str().unwrap_or_default();
+        format!("{}={} {}; ", text("type"), text("status"), text("message"))
+    });
+    let said: String = said.collect();
+    if said.is_empty() { said } else { format!("observed {}: {said}", object["status"]["observedGeneration"]) }
 }
 
 /// The flag that has `kubectl wait` and `kubectl delete` wait for a change for as long as nothing hangs.

@@ -46,10 +46,10 @@ pub fn process() -> Duration {
     stretched(60)
 }
 
-/// A Redis cluster becomes what its object says: it is formed, scaled, restarted, or heals. Takes up to half a minute.
+/// A Redis cluster becomes what its object says: it is formed, scaled, restarted, or heals. Takes up to a minute.
 #[must_use]
 pub fn change() -> Duration {
-    stretched(300)
+    stretched(600)
 }
 
 /// A Kubernetes cluster starts, or one of its nodes comes back. Takes up to a minute.

@@ -164,7 +164,7 @@ impl Outcome {
 }
 
 /// So much of a reason is told where many stand side by side; all of it is in the suite's log.
-const REASON: usize = 500;
+const REASON: usize = 900;
 
 /// Programs without the harness say why a test failed where they say that it did, up to their next line.
 fn said<'a>(before: &str, said: &'a str, after: impl Iterator<Item = &'a str>) -> String {

@@ -24,8 +24,8 @@ pub(crate) async fn valkey_eight_hands_over_becomes_nine_grows_and_is_backed_up(
     let begin = Instant::now();
     let nine = json!({"spec": {"version": "9", "image": "kun.test/valkey:9"}});
     engine.kubectl.run(&["patch", "rdc", engine.name, "--type=merge", "-p", &nine.to_string()]).await?;
-    let cluster = story::ready(&engine.kubectl, engine.name, ORDERS.shards).await?;
-    runs(&cluster, "9.")?;
+    story::ready(&engine.kubectl, engine.name, ORDERS.shards).await?;
+    runs(&engine.kubectl, engine.name, "9.").await?;
     say(&format!("Valkey 8.1 to 9 after {:.1} s", begin.elapsed().as_secs_f64()));
     let down = json!({"spec": {"version": "8.1", "image": "kun.test/valkey:8.1"}}).to_string();
     let told = engine.kubectl.refused(&["patch", "rdc", engine.name, "--type=merge", "-p", &down], "").await?;
@@ -59,7 +59,8 @@ pub(crate) async fn an_image_of_another_engine_is_not_started_and_says_so(instal
     kubectl.until("rdc", "mistaken", hung::change(), "told that its image is not Valkey's", says).await?;
     let right = json!({"spec": {"image": "kun.test/valkey:8.1"}}).to_string();
     kubectl.run(&["patch", "rdc", "mistaken", "--type=merge", "-p", &right]).await?;
-    runs(&story::ready(&kubectl, "mistaken", 1).await?, "8.1.")?;
+    story::ready(&kubectl, "mistaken", 1).await?;
+    runs(&kubectl, "mistaken", "8.1.").await?;
     kubectl.run(&["delete", "namespace", "mistaken", "--wait=false"]).await.map(drop)
 }
 
@@ -74,7 +75,7 @@ impl Engine {
     pub(crate) async fn begin(installed: &Installed, name: &'static str, spec: &Value, version: &str) -> Result<Self> {
         let kubectl = namespace(installed, name).await?;
         installed.create(name, name, ORDERS, spec).await?;
-        runs(&kubectl.get("rdc", name).await?, version)?;
+        runs(&kubectl, name, version).await?;
         let credentials = oracle::credentials(&kubectl, name, name, "default").await?;
         let writer = Writer::calm(members(&kubectl, name).await?, Some(credentials));
         writer.progress(100, hung::change()).await?;
@@ -146,11 +147,11 @@ async fn members(kubectl: &Kubectl, name: &str) -> Result<Vec<SocketAddr>> {
     Ok(oracle::addresses(kubectl, name, name).await?.into_values().collect())
 }
 
-/// Whether all members say that they are of this version.
-fn runs(cluster: &Value, version: &str) -> Result<()> {
-    for field in ["version", "highestVersion"] {
-        let found = cluster["status"][field].as_str().unwrap_or_default();
-        ensure!(found.starts_with(version), "{field}: {:#}", cluster["status"]);
-    }
-    Ok(())
+/// Waits until all members are known to be of this version: a look without an answer leaves out what the member had said.
+async fn runs(kubectl: &Kubectl, cluster: &str, version: &str) -> Result<()> {
+    let of = |cluster: &Value, field: &str| {
+        cluster["status"][field].as_str().is_some_and(|found| found.starts_with(version))
+    };
+    let all = |cluster: &Value| of(cluster, "version") && of(cluster, "highestVersion");
+    kubectl.until("rdc", cluster, hung::change(), &format!("said to be of version {version}"), all).await.map(drop)
 }

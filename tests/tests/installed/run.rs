@@ -22,13 +22,20 @@ const LANES: usize = 2;
 const FAILURES: usize = 3;
 
 /// What is shown of a cluster in which something went wrong.
-const SHOWN: [&[&str]; 6] = [
+const SHOWN: [&[&str]; 7] = [
     &["get", "pods,statefulsets,pvc", "-A", "-o", "wide"],
     &["get", "redisclusters,redisbackups,redisoperations", "-A"],
-    &["get", "redisclusters", "orders", "-o", "jsonpath={.status}"],
-    &["get", "events", "--sort-by=.lastTimestamp"],
-    &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-controller", "--all-containers", "--tail=60"],
-    &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=40"],
+    &[
+        "get",
+        "redisclusters",
+        "-A",
+        "-o",
+        r#"jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name}: {.status}{"\n"}{end}"#,
+    ],
+    &["get", "apiservice", "v1.redis.kun.io", "-o", "jsonpath={.status}"],
+    &["get", "events", "-A", "--sort-by=.lastTimestamp"],
+    &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-controller", "--all-containers", "--tail=200"],
+    &["logs", "-n", "kun-system", "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=100"],
 ];
 
 /// What all clusters have told, each thing with whether it was allowed.
