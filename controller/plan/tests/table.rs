@@ -893,3 +893,25 @@ fn primaries_are_spread_after_a_roll_and_before_members_return_that_may_be_away_
     assert!(told_of(&five.replace("x:r2-0@b", "x:r2-0*")).contains(&handed.to_owned()), "there is no site for 2-1");
     assert!(told_of(&five.replace("x:r2-0@b", "?:r2-0@b")).contains(&handed.to_owned()), "2-1 is not seen");
 }
+
+#[test]
+fn the_short_timeout_of_creation_ends_where_the_living_are_taken_for_dead() {
+    let wanted = Desired::cluster(3, 0);
+    let mut observed = layout("0-0 P0-5460 1-0 P5461-10922 2-0 P10923-16383");
+    for place in ["0-0", "1-0", "2-0"] {
+        let node = at(&mut observed, place);
+        (node.keys, node.node_timeout_millis) = (0, 500);
+    }
+    let timeouts = |observed: &Observed| {
+        let steps = plan::plan(&wanted, observed, &Limits::default()).steps;
+        steps.iter().map(ToString::to_string).filter(|step| step.contains("timeout")).collect::<Vec<_>>()
+    };
+    // One of them does not know of its link to another yet: that is what the short timeout is for.
+    let other = at(&mut observed, "1-0").id;
+    at(&mut observed, "0-0").peers.get_mut(&other).unwrap().connected = false;
+    assert_eq!(timeouts(&observed), [""; 0]);
+    // A server that waits for a processor for longer than that has answered us all the same.
+    at(&mut observed, "0-0").peers.get_mut(&other).unwrap().health = Health::Suspect;
+    let told = ["0-0", "1-0", "2-0"].map(|pod| format!("set the node timeout of {pod} to 5000 ms"));
+    assert_eq!(timeouts(&observed), told);
+}

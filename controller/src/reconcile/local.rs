@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use plan::Step;
+use plan::{NodeId, SlotSet, Step};
 
 use super::rest::Rest;
 use crate::apply::Repairs;
@@ -33,6 +33,8 @@ pub(super) struct Local {
     pub(super) progress_at: Instant,
     /// The last steps, to tell progress from repetition.
     pub(super) steps: Vec<Step>,
+    /// Whose the slots were at the last look, for the same.
+    pub(super) slots: BTreeMap<NodeId, SlotSet>,
     /// The last look, if it found nothing to do.
     pub(super) rest: Option<Rest>,
 }
@@ -49,6 +51,7 @@ impl Default for Local {
             secret: None,
             progress_at: Instant::now(),
             steps: Vec::new(),
+            slots: BTreeMap::new(),
             rest: None,
         }
     }

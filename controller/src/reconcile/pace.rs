@@ -1,7 +1,10 @@
 //! When to look again. Kubernetes wakes us by events; Redis does not, so while something is under way it is looked at
 //! often, less often the longer nothing moves, and at rest every few seconds, so that the status tells the truth.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+use plan::{NodeId, SlotSet};
 
 use super::{Local, Round};
 use crate::queue::Next;
@@ -30,9 +33,11 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
     let repeated = local.steps == round.plan.steps;
     let moved = !round.executed.done.is_empty() && round.executed.failed.is_empty() && !repeated;
     let is_well = round.plan.is_satisfied() && round.troubles.is_empty();
-    if moved || !round.applied.created.is_empty() || is_well {
+    let slots = slots(&round.probed.observed);
+    if moved || !round.applied.created.is_empty() || is_well || has_gained(&local.slots, &slots) {
         local.progress_at = now;
     }
+    local.slots = slots;
     local.steps.clone_from(&round.plan.steps);
     let still = now.saturating_duration_since(local.progress_at);
     let pause = if !round.troubles.is_empty() {
@@ -46,4 +51,36 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
         (still / 20).clamp(WAITING.0, WAITING.1)
     };
     Next::After(rewrite.map_or(pause, |rewrite| rewrite.min(pause)))
+}
+
+/// Whose the slots are, of those who answer.
+fn slots(observed: &plan::Observed) -> BTreeMap<NodeId, SlotSet> {
+    crate::probe::nodes(observed).map(|node| (node.id, node.slots().clone())).collect()
+}
+
+/// Somebody who answered at both looks has got slots: a move that fails in the end has come that far, and need not rest long before it goes on.
+fn has_gained(before: &BTreeMap<NodeId, SlotSet>, now: &BTreeMap<NodeId, SlotSet>) -> bool {
+    before.iter().any(|(id, had)| now.get(id).is_some_and(|has| !has.difference(had).is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{healthy, id, node};
+
+    #[test]
+    fn a_move_that_failed_halfway_is_progress_and_an_answer_is_none() {
+        let mut probed = healthy(3, 2);
+        let before = slots(&probed.observed);
+        assert!(!has_gained(&before, &before));
+        // Who did not answer before has gained nothing by answering.
+        let without = before.iter().filter(|(known, _)| **known != id(1, 0)).map(|(id, slots)| (*id, slots.clone()));
+        assert!(!has_gained(&without.collect(), &before) && !has_gained(&before, &BTreeMap::new()));
+        let giver = before[&id(0, 0)].clone();
+        let given = giver.lowest(3);
+        node(&mut probed, 0, 0).role = plan::Role::Primary { slots: giver.difference(&given) };
+        assert!(!has_gained(&before, &slots(&probed.observed)), "slots that nobody has");
+        node(&mut probed, 1, 0).role = plan::Role::Primary { slots: before[&id(1, 0)].union(&given) };
+        assert!(has_gained(&before, &slots(&probed.observed)));
+    }
 }

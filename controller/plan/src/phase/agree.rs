@@ -30,6 +30,14 @@ pub(crate) fn right(scene: &Scene<'_>) -> usize {
     scene.live.iter().filter(|live| is_right(scene, live, false)).count()
 }
 
+/// Whether somebody takes a node for dead that answers us.
+pub(crate) fn doubts_the_living(scene: &Scene<'_>) -> bool {
+    let doubts = |live: &Live<'_>, other: &Live<'_>| {
+        live.node.peers.get(&other.node.id).is_some_and(|entry| entry.health != Health::Ok)
+    };
+    scene.live.iter().any(|live| scene.live.iter().any(|other| doubts(live, other)))
+}
+
 /// `others_may_be_listed`: besides those who answer. A former primary that keeps keys keeps its marks as well, and of slots that it was being sent
 /// it believes for ever what it believed then (`clusterUpdateSlotsConfigWith`): it is told of, and its table is no reason to wait.
 fn is_right(scene: &Scene<'_>, live: &Live<'_>, others_may_be_listed: bool) -> bool {

@@ -26,9 +26,11 @@ pub(crate) fn tidy(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     if plan.steps.len() > before { Flow::Stop } else { Flow::On }
 }
 
-/// The short timeout of creation stays until the new cluster agrees, and never where there is anything to lose.
+/// The short timeout of creation stays until the new cluster agrees, and never where there is anything to lose. Where servers wait longer for
+/// a processor than it lasts, they take each other for dead for ever, and never agree: there it ends.
 fn settings(scene: &Scene<'_>, plan: &mut Plan) {
-    let creating = scene.live.iter().all(|live| live.node.keys == 0) && agree::right(scene) < scene.live.len();
+    let is_empty = scene.live.iter().all(|live| live.node.keys == 0);
+    let creating = is_empty && agree::right(scene) < scene.live.len() && !agree::doubts_the_living(scene);
     let complete = scene.wanted().all(|pod| scene.live.iter().any(|live| live.pod == pod));
     if creating && complete {
         return;
