@@ -44,7 +44,8 @@ pub struct AgentReport {
     pub pod: String,
     /// What the agent is doing.
     pub phase: AgentPhase,
-    /// Why Redis is not started, as a sentence: in phase Held, and in phase Starting if only another image can help.
+    /// Why Redis is not started, as a sentence: in phase Held, and in phase Starting if only another image can help. In phase Stopping: why it is
+    /// not ended.
     pub held_because: Option<String>,
     /// Node ID found in nodes.conf, if it is legible.
     pub node_id: Option<String>,

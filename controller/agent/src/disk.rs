@@ -191,6 +191,52 @@ pub fn forget_snapshot(dir: &Path) -> Result<(), Error> {
     }
 }
 
+/// How many bytes may still be written there; `None`: nobody knows.
+#[must_use]
+pub fn room(dir: &Path) -> Option<u64> {
+    let volume = rustix::fs::statvfs(dir).ok()?;
+    Some(volume.f_bavail.saturating_mul(volume.f_frsize))
+}
+
+/// Removes the unfinished files of servers and their children that run no more, which nobody will finish and Redis never removes: on a full disk
+/// they take the room that is missing. Whether there were any.
+pub fn remove_leftovers(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return false };
+    let mut is_any = false;
+    for entry in entries.flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(writer) else { continue };
+        if runs_in(pid, dir) {
+            continue;
+        }
+        match fs::remove_file(entry.path()) {
+            Ok(()) => is_any = true,
+            Err(error) => tracing::warn!(path = %entry.path().display(), %error, "an unfinished file stays"),
+        }
+    }
+    is_any
+}
+
+/// Who writes a file that has not got its name yet: `temp-PID.rdb`, `temp-TIME.PID.rdb` of a replica, `temp-rewriteaof-PID.aof` and
+/// `temp-rewriteaof-bg-PID.aof`. Pure.
+fn writer(name: &str) -> Option<u32> {
+    let part = name.strip_prefix("temp-")?;
+    if let Some(log) = part.strip_prefix("rewriteaof-") {
+        return log.strip_prefix("bg-").unwrap_or(log).strip_suffix(".aof")?.parse().ok();
+    }
+    let numbers = part.strip_suffix(".rdb")?;
+    let (time, pid) = numbers.split_once('.').unwrap_or(("0", numbers));
+    time.parse::<u64>().ok().and(pid.parse().ok())
+}
+
+/// Redis works in its data directory, and so do its children. Another process may have got the number since.
+fn runs_in(pid: u32, dir: &Path) -> bool {
+    match (fs::read_link(format!("/proc/{pid}/cwd")), fs::canonicalize(dir)) {
+        (Ok(works_in), Ok(dir)) => works_in == dir,
+        (Err(error), _) => error.kind() != io::ErrorKind::NotFound,
+        (Ok(_), Err(_)) => true,
+    }
+}
+
 /// Whether what lies in a directory ends with the pod: it is the emptyDir `data` of its pod, by where the kubelet makes those. What cannot be
 /// read stays.
 #[must_use]
@@ -260,6 +306,34 @@ mod tests {
         assert_eq!(fs::read_to_string(moved.join(NODES_FILE)).unwrap(), "broken");
         assert_eq!(fs::read_to_string(moved.join(AOF_DIR).join("a")).unwrap(), "data");
         assert!(!dir.path().join(NODES_FILE).exists());
+    }
+
+    #[test]
+    fn only_unfinished_files_of_who_runs_no_more_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut sleeper = std::process::Command::new("sleep").arg("60").current_dir(dir.path()).spawn().unwrap();
+        let gone = u32::MAX / 2;
+        let (living, other) = (sleeper.id(), std::process::id());
+        let [of_gone, of_living, of_other] = [gone, living, other].map(|pid| {
+            [
+                format!("{pid}.rdb"),
+                format!("17.{pid}.rdb"),
+                format!("rewriteaof-{pid}.aof"),
+                format!("rewriteaof-bg-{pid}.aof"),
+            ]
+            .map(|name| format!("temp-{name}"))
+        });
+        let foreign = ["temp-.rdb", "temp-x.rdb", "temp-rewriteaof-1.rdb", "temp-1.aof", "temp-x.1.rdb", "dump.rdb"];
+        for name in of_gone.iter().chain(&of_living).chain(&of_other).map(String::as_str).chain(foreign) {
+            fs::write(dir.path().join(name), "x").unwrap();
+        }
+        assert!(remove_leftovers(dir.path()) && !remove_leftovers(dir.path()));
+        let stays = |name: &str| dir.path().join(name).exists();
+        let stay = [of_gone, of_living, of_other].map(|names| names.map(|name| stays(&name)));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert_eq!(stay, [[false; 4], [true; 4], [false; 4]]);
+        assert_eq!(foreign.map(stays), [true; 6]);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
     identity::{self, Verdict},
     lag::{self, Lag},
+    last_save,
     marker::{self, Owner},
     peers::Answers,
     shared::Shared,
@@ -40,6 +41,9 @@ pub struct Admission {
 /// When the data directory cannot be read or written.
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let began = Instant::now();
+    if foreign(shared)?.is_none() {
+        last_save::settle(&shared.options.data_dir, shared.local.logs_writes(), false)?;
+    }
     let (mut waited, mut looked) = (Duration::ZERO, began);
     let mut asked: Option<(resp::NodeId, Instant)> = None;
     let (mut last, mut seen) = (None, Seen::default());
@@ -173,7 +177,8 @@ fn blank(shared: &Arc<Shared>, quarantine: bool) -> Result<Admission, disk::Erro
     let dir = &shared.options.data_dir;
     fs::create_dir_all(dir).map_err(|source| disk::Error::Write { path: dir.clone(), source })?;
     if quarantine {
-        let moved = disk::quarantine(dir, Timestamp::now(), &[NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE, lag::FILE])?;
+        let all = [NODES_FILE, RDB_FILE, AOF_DIR, alive::FILE, lag::FILE, last_save::FILE];
+        let moved = disk::quarantine(dir, Timestamp::now(), &all)?;
         tracing::warn!(to = ?moved, "files were moved away and are kept; redis-server starts as a blank node");
     }
     shared.set_alive(None);
@@ -187,6 +192,7 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         marker::write(dir, &member)?;
     }
     lag::tidy(dir)?;
+    disk::remove_leftovers(dir);
     let survey = disk::survey(dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
     // What was moved away is none of what runs.

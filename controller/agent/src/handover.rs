@@ -21,8 +21,10 @@ use crate::{local::Local, peers::Asker};
 
 mod attempt;
 mod heirs;
+mod log;
 
 pub use attempt::Attempt;
+pub use log::Log;
 
 /// How long a look at one replica takes, which only decides who is asked first.
 const LOOK: Duration = Duration::from_secs(3);
@@ -312,12 +314,12 @@ fn without_role(table: &[Node], info: &Info) -> Option<Outcome> {
 }
 
 /// Waits, before the own Redis is stopped, until the first append-only file is at least being written: Redis refuses SHUTDOWN then, but not
-/// while that is only scheduled, as behind a child that saves.
+/// while that is only scheduled, as behind a child that saves. One that has failed is scheduled for an hour, perhaps.
 pub async fn await_own_disk(local: &Local, until: Instant) {
     while local.logs_writes() && Instant::now() < until {
-        let is_scheduled =
-            info(local, &["persistence"]).await.is_ok_and(|info| info.flag("aof_rewrite_scheduled") == Some(true));
-        if !is_scheduled {
+        let info = info(local, &["persistence"]).await.unwrap_or_default();
+        let is_scheduled = info.flag("aof_rewrite_scheduled") == Some(true);
+        if !is_scheduled || Log::of(&info) == Some(Log::Failed) {
             return;
         }
         sleep(PATIENCE_LOOK).await;
@@ -347,14 +349,17 @@ pub fn may_be_last(outcome: &Outcome, keys: Option<i64>) -> bool {
 
 /// How to shut down. Pure.
 ///
-/// With an append-only file (`logged`: it is switched on) everything is written and synced anyway. With save points Redis saves. A member that keeps
-/// nothing on disk saves only when it goes away as the holder of keys that no replica has taken over.
+/// With an append-only file everything is written and synced anyway, unless that has failed. With save points Redis saves. A member that keeps
+/// nothing on disk, or could not, saves only when it goes away as the holder of keys that no replica has taken over.
 #[must_use]
-pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: Option<i64>, logged: bool) -> &'static str {
+pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: Option<i64>, log: Option<Log>) -> &'static str {
     let last_holder = may_be_last(outcome, keys);
     match config.append_only {
-        AppendOnly::EverySec | AppendOnly::Always if logged => "NOSAVE",
-        AppendOnly::EverySec | AppendOnly::Always => "SAVE",
+        AppendOnly::EverySec | AppendOnly::Always => match log {
+            Some(Log::Current | Log::Rewriting) => "NOSAVE",
+            Some(Log::Failed) if !last_holder => "NOSAVE",
+            Some(Log::Failed | Log::Off) | None => "SAVE",
+        },
         AppendOnly::Off if !config.snapshots.is_empty() || last_holder => "SAVE",
         AppendOnly::Off => "NOSAVE",
     }
@@ -436,9 +441,10 @@ pub async fn saving_time(local: &Local) -> Duration {
     Duration::from_secs(bytes.div_ceil(SAVED_PER_SECOND))
 }
 
-/// Whether the own Redis writes its append-only file; `None`: it does not say.
-pub async fn logs(local: &Local) -> Option<bool> {
-    info(local, &["persistence"]).await.ok()?.flag("aof_enabled")
+/// So many bytes a snapshot of the own Redis has at most: what its keys and values take in memory, without what finds them there.
+pub async fn data_set(local: &Local) -> Option<u64> {
+    let bytes = info(local, &["memory"]).await.ok()?.number("used_memory_dataset")?;
+    u64::try_from(bytes).ok()
 }
 
 /// Whether a restart would find every write in the append-only file: nothing has to be saved.
@@ -448,7 +454,7 @@ pub async fn keeps_all(local: &Local) -> bool {
 
 /// While the file is first written it counts as switched on, and Redis refuses to end. Pure.
 fn finds_all(info: &Info) -> bool {
-    info.append_only_file() == AppendOnlyFile::Current
+    Log::of(info) == Some(Log::Current)
 }
 
 /// Keys of the own Redis; `None`: it does not say.

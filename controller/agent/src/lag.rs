@@ -22,7 +22,7 @@ use crate::disk::{self, Error};
 /// Name of the file.
 pub const FILE: &str = "kun-lags";
 /// What Redis calls the list of its append-only files: a line for each of them, a few in all.
-const MANIFEST: &str = "appendonly.aof.manifest";
+pub(crate) const MANIFEST: &str = "appendonly.aof.manifest";
 /// What it writes to before the first one that counts.
 const UNNAMED: &str = "temp-appendonly.aof.incr";
 /// So much of a manifest is compared.

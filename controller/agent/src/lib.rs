@@ -24,6 +24,7 @@ pub mod guard;
 pub mod handover;
 pub mod identity;
 pub mod lag;
+pub mod last_save;
 pub mod local;
 pub mod marker;
 pub mod metrics;
@@ -38,6 +39,7 @@ pub mod render;
 pub mod replication;
 pub mod serve;
 pub mod shared;
+pub mod shutdown;
 pub mod snapshot;
 pub mod start;
 pub mod trial;
@@ -46,9 +48,9 @@ pub mod users;
 
 use std::{sync::Arc, time::Duration};
 
-use rustix::process::Signal;
 use tokio::{
     signal::unix::{SignalKind, signal},
+    sync::watch,
     time::{Instant, sleep},
 };
 use types::agent::AgentPhase;
@@ -58,23 +60,18 @@ use crate::{
     handover::{Outcome, Silence},
     process::{Exit, Record, Running},
     shared::Shared,
+    shutdown::{AFTER_TERM, AGAIN, Ended, LastWords},
 };
 
 /// Part of the grace period that stays for SIGTERM and SIGKILL.
 const RESERVE: Duration = Duration::from_secs(7);
-/// How long redis-server may show no work before it counts as hung.
-const STALL: Duration = Duration::from_secs(20);
 /// How long a member whose data are elsewhere tries to shut down in order.
 const SPARE: Duration = Duration::from_secs(25);
 /// How long changed inputs may take to be applied before stopping.
 const CHANGES: Duration = Duration::from_secs(3);
-/// After a refused SHUTDOWN, or a hand-over that Redis did not answer.
-const AGAIN: Duration = Duration::from_millis(500);
 /// How long a Redis that has not answered since is asked for a hand-over: a machine may stand still for some seconds, and a script has run for
 /// five when Redis says so (`busy-reply-threshold`).
 const BUSY: Duration = Duration::from_secs(20);
-/// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
-const AFTER_TERM: Duration = Duration::from_secs(5);
 /// Exit code when redis-server ended by itself.
 const REDIS_ENDED: u8 = 2;
 /// Exit code when the agent could not do its work.
@@ -195,7 +192,7 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     let options = &shared.options;
     if let Some(left) = process::left_running(&options.run_dir)? {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
-        take_down(shared, &left, Instant::now()).await;
+        take_down(shared, &left, None, Instant::now()).await;
     }
     engine::await_image(shared).await;
     parameters::await_usable(shared).await;
@@ -218,7 +215,7 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
     if tokio::time::timeout(CHANGES, upkeep::apply_changes(shared)).await.is_err() {
         tracing::warn!("changed inputs could not be applied before stopping");
     }
-    take_down(shared, &running.record, began).await;
+    take_down(shared, &running.record, Some(running.exit.clone()), began).await;
     let mut exit = running.exit.clone();
     let ended = tokio::time::timeout(AFTER_TERM, exit.wait_for(Option::is_some)).await.is_ok();
     match *running.exit.borrow() {
@@ -229,38 +226,35 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
     }
 }
 
-/// Hands over, shuts down, and leaves one data set that the next start loads.
-async fn take_down(shared: &Arc<Shared>, process: &Record, began: Instant) {
+/// Hands over, shuts down, and leaves one data set that the next start loads. `exit`: how it ends, if it is a child of this agent.
+async fn take_down(
+    shared: &Arc<Shared>,
+    process: &Record,
+    exit: Option<watch::Receiver<Option<Exit>>>,
+    began: Instant,
+) {
     handover::make_room(&shared.local).await;
     let was_replica = !handover::may_be_primary(&shared.local).await;
     let mut last = last_words(shared, process, began).await;
     // A primary that stops at the same moment may have given it its role meanwhile, or its heir is gone and it was elected again.
-    if (was_replica || last.is_elsewhere) && handover::may_be_primary(&shared.local).await {
+    if (was_replica || last.is_elsewhere()) && handover::may_be_primary(&shared.local).await {
         last = last_words(shared, process, began).await;
     }
-    let snapshot = disk::snapshot_stamp(&shared.options.data_dir);
-    end(shared, process, &last).await;
-    // What was saved at the end is newer than a log that was not written any more, which would be loaded in its place.
-    let is_saved = disk::is_newly_saved(snapshot, disk::snapshot_stamp(&shared.options.data_dir));
-    if last.logs == Some(false) && is_saved {
-        persistence::put_log_aside(shared);
+    let dir = &shared.options.data_dir;
+    let snapshot = disk::snapshot_stamp(dir);
+    let ended = shutdown::end(shared, process, &last).await;
+    // It ends with another code, or by a signal, where it could not save.
+    let is_saved = ended == Ended::Saved
+        && disk::is_newly_saved(snapshot, disk::snapshot_stamp(dir))
+        && shutdown::ended_well(exit).await;
+    if !process.is_alive()
+        && let Err(error) = last_save::settle(dir, shared.local.logs_writes(), is_saved)
+    {
+        tracing::warn!(%error, "the next start looks at what Redis has saved");
     }
 }
 
-/// How redis-server is to be shut down.
-struct LastWords {
-    mode: &'static str,
-    /// Another member has the role and all that this one has.
-    is_elsewhere: bool,
-    /// Until when it may take.
-    until: Instant,
-    /// Until when it is told to again after it has refused.
-    tries: Instant,
-    /// Whether it writes its append-only file, if it says so.
-    logs: Option<bool>,
-}
-
-/// Hands over, and finds out what has to be saved then.
+/// Hands over, and finds out until when the rest may take.
 async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> LastWords {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
@@ -277,29 +271,7 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
     // What is nowhere else is worth every second there is.
     let tries = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
     handover::await_own_disk(&shared.local, tries).await;
-    let logs = handover::logs(&shared.local).await;
-    // One that runs a script does not say: what it said last is true still.
-    let is_logged = logs.or_else(|| shared.is_logged()) == Some(true);
-    let mode = handover::shutdown_mode(&shared.inputs().config, &outcome, keys, is_logged);
-    let is_elsewhere = match outcome {
-        Outcome::NotNeeded | Outcome::Done { .. } => true,
-        Outcome::Failed { .. } => false,
-    };
-    LastWords { mode, is_elsewhere, until, tries, logs }
-}
-
-/// Sees to it that the process is gone.
-async fn end(shared: &Arc<Shared>, process: &Record, last: &LastWords) {
-    if shut_down(shared, process, last).await {
-        return;
-    }
-    process.signal(Signal::TERM);
-    if !process.gone_within(AFTER_TERM).await {
-        tracing::error!("redis-server did not stop in time and is killed");
-        process.signal(Signal::KILL);
-        process.gone_within(AFTER_TERM).await;
-    }
-    sleep(Duration::ZERO).await;
+    LastWords { outcome, keys, until, tries }
 }
 
 /// A Redis that is busy for a moment is asked again, but not when nobody would be ordered any more.
@@ -324,44 +296,5 @@ async fn hand_over(shared: &Arc<Shared>, process: &Record, limits: handover::Lim
         }
         handover::make_room(&shared.local).await;
         sleep(AGAIN).await;
-    }
-}
-
-/// Sends SHUTDOWN until the process is gone; `false`: it hangs, or time is up. Redis refuses while it cannot save, and while its
-/// append-only file is first written: what is on disk is older than what is in memory then, and a kill would lose it.
-async fn shut_down(shared: &Arc<Shared>, process: &Record, last: &LastWords) -> bool {
-    let told = async {
-        let mut told = false;
-        loop {
-            // No reply is what success looks like, and it may take as long as saving takes.
-            let left = last.until.saturating_duration_since(Instant::now());
-            let silence = handover::silence(&shared.local).await;
-            if silence == Silence::Script && last.mode == "SAVE" {
-                handover::end_script(&shared.local).await;
-            }
-            let mode = now(last.mode, silence);
-            if let Err(error) = handover::shut_down(&shared.local, mode, left).await {
-                if !told {
-                    tracing::warn!(mode, %error, "SHUTDOWN is not followed yet; it is tried again");
-                    told = true;
-                }
-                if Instant::now() >= last.tries && !handover::writes_its_log(&shared.local).await {
-                    return;
-                }
-            }
-            sleep(AGAIN).await;
-        }
-    };
-    tokio::select! {
-        is_gone = process.gone_or_stuck(last.until, STALL) => is_gone,
-        () = told => false,
-    }
-}
-
-/// How to say it while a script runs: Redis would wait for replicas that lag, and hears of none of them before the script has ended. Pure.
-fn now(mode: &'static str, silence: Silence) -> &'static str {
-    match (mode, silence) {
-        ("NOSAVE", Silence::Script) => "NOSAVE NOW",
-        (mode, Silence::None | Silence::Script | Silence::Unknown) => mode,
     }
 }

@@ -173,7 +173,7 @@ async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
             Some(held_because(&shared).unwrap_or_else(|| "redis-server is not started yet".to_owned()))
         }
         AgentPhase::Held => held_because(&shared),
-        AgentPhase::Stopping => Some("stopping".to_owned()),
+        AgentPhase::Stopping => Some(held_because(&shared).unwrap_or_else(|| "stopping".to_owned())),
     };
     probe(reason.map_or(Ok(()), Err))
 }

@@ -7,7 +7,7 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use certs::Reloading;
-use resp::{AppendOnlyFile, Connection, Credentials, Error as RedisError, Info};
+use resp::{Connection, Credentials, Error as RedisError, Info};
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, ReleaseHow};
 
@@ -15,6 +15,7 @@ use crate::{
     alive::Alive,
     config::{Inputs, Options, Secret},
     fellows::Fellows,
+    handover::Log,
     local::Local,
     marker::Member,
     parameters::Trials,
@@ -41,8 +42,8 @@ struct Kept {
     standing: Option<Standing>,
     /// A snapshot that is to be there before append-only files go.
     awaited: Option<Awaited>,
-    /// Whether redis-server's append-only file had all that was in memory, when it last said so.
-    is_logged: Option<bool>,
+    /// What redis-server last said of its append-only file.
+    log: Option<Log>,
 }
 
 /// Shared by all tasks.
@@ -157,16 +158,16 @@ impl Shared {
     }
 
     /// What redis-server says of its append-only file, if it does.
-    pub fn note_log(&self, info: &Info) {
-        if info.flag("aof_enabled").is_some() {
-            self.kept().is_logged = Some(info.append_only_file() == AppendOnlyFile::Current);
-        }
+    pub fn note_log(&self, info: &Info) -> Option<Log> {
+        let log = Log::of(info)?;
+        self.kept().log = Some(log);
+        Some(log)
     }
 
-    /// Whether redis-server's append-only file had all that was in memory, when it last said so.
+    /// What redis-server last said of its append-only file. Of one that was being written anew then nothing is known now.
     #[must_use]
-    pub fn is_logged(&self) -> Option<bool> {
-        self.kept().is_logged
+    pub fn last_log(&self) -> Option<Log> {
+        self.kept().log.filter(|log| *log != Log::Rewriting)
     }
 
     /// The snapshot that append-only files wait for.
@@ -250,7 +251,7 @@ impl Shared {
         self.report.borrow().phase
     }
 
-    /// Enters a phase; a reason belongs to Held, and to Starting on an image that cannot be used.
+    /// Enters a phase; a reason belongs to Held, to Starting on an image that cannot be used, and to Stopping where nothing can be saved.
     pub fn enter(&self, phase: AgentPhase, held_because: Option<String>) {
         self.report.send_if_modified(|report| {
             let changed = report.phase != phase || report.held_because != held_because;

@@ -265,14 +265,45 @@ fn shutdown_saves_where_saving_was_asked_for_or_nobody_else_has_the_keys() {
     let mut config = crate::config::fixture::config();
     let failed = Outcome::Failed { why: String::new() };
     let done = Outcome::Done { to: table()[1].id.clone() };
-    assert_eq!(shutdown_mode(&config, &failed, Some(5), true), "NOSAVE");
-    assert_eq!(shutdown_mode(&config, &failed, Some(5), false), "SAVE");
+    let logged = |config: &AgentConfig, outcome: &Outcome, keys| {
+        [Some(Log::Current), Some(Log::Rewriting), Some(Log::Failed), Some(Log::Off), None]
+            .map(|log| shutdown_mode(config, outcome, keys, log) == "SAVE")
+    };
+    for append_only in [AppendOnly::EverySec, AppendOnly::Always] {
+        config.append_only = append_only;
+        assert_eq!(logged(&config, &failed, Some(5)), [false, false, true, true, true]);
+        assert_eq!(logged(&config, &failed, None), [false, false, true, true, true]);
+        // Others have what its file lacks, or there is nothing.
+        assert_eq!(logged(&config, &failed, Some(0)), [false, false, false, true, true]);
+        assert_eq!(logged(&config, &done, Some(5)), [false, false, false, true, true]);
+        assert_eq!(logged(&config, &Outcome::NotNeeded, Some(5)), [false, false, false, true, true]);
+    }
     config.append_only = AppendOnly::Off;
-    assert_eq!(shutdown_mode(&config, &failed, Some(5), true), "SAVE");
-    assert_eq!(shutdown_mode(&config, &failed, None, true), "SAVE");
-    assert_eq!(shutdown_mode(&config, &failed, Some(0), true), "NOSAVE");
-    assert_eq!(shutdown_mode(&config, &done, Some(5), true), "NOSAVE");
-    assert_eq!(shutdown_mode(&config, &Outcome::NotNeeded, Some(5), true), "NOSAVE");
+    assert_eq!(logged(&config, &failed, Some(5)), [true; 5]);
+    assert_eq!(logged(&config, &failed, None), [true; 5]);
+    assert_eq!(logged(&config, &failed, Some(0)), [false; 5]);
+    assert_eq!(logged(&config, &done, Some(5)), [false; 5]);
+    assert_eq!(logged(&config, &Outcome::NotNeeded, Some(5)), [false; 5]);
     config.snapshots = vec![SavePoint { seconds: 1, changes: 1 }];
-    assert_eq!(shutdown_mode(&config, &done, Some(5), true), "SAVE");
+    assert_eq!(logged(&config, &done, Some(5)), [true; 5]);
+}
+
+/// Measured before: one that has failed was flushed once more, and redis-server ended without what it had acknowledged.
+#[test]
+fn a_log_that_could_not_be_written_leaves_something_to_save() {
+    let log = |running: u8, scheduled: u8, written: &str, rewritten: &str| {
+        let info = Info::parse(&format!(
+            "aof_enabled:1\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
+             aof_last_write_status:{written}\naof_last_bgrewrite_status:{rewritten}\n"
+        ));
+        assert_eq!(finds_all(&info), Log::of(&info) == Some(Log::Current));
+        Log::of(&info).unwrap()
+    };
+    assert_eq!([log(0, 0, "err", "ok"), log(1, 0, "err", "ok"), log(0, 1, "err", "err")], [Log::Failed; 3]);
+    // A first file that failed is scheduled again; of a usual one the file of before goes on.
+    assert_eq!([log(0, 1, "ok", "err"), log(1, 0, "ok", "err")], [Log::Failed; 2]);
+    assert_eq!([log(0, 0, "ok", "err"), log(0, 0, "ok", "ok")], [Log::Current; 2]);
+    assert_eq!([log(1, 0, "ok", "ok"), log(0, 1, "ok", "ok")], [Log::Rewriting; 2]);
+    assert_eq!(Log::of(&Info::parse("aof_enabled:0\naof_last_write_status:err\n")), Some(Log::Off));
+    assert_eq!(Log::of(&Info::default()), None);
 }
