@@ -672,6 +672,16 @@ fn a_node_that_runs_twice_is_told_and_is_not_ready() {
 }
 
 #[test]
+fn a_member_whose_node_runs_already_is_told_with_what_its_agent_says() {
+    let mut scene = Scene::healthy();
+    let reason = "node 0101 runs already at 10.9.9.9:6379, and this pod is at 10.0.0.0:6379".to_owned();
+    let told = plan::Refused::RunsAlready { pod: Pod::new(0, 0), id: id(0, 0), reason };
+    scene.plan.refused.push(told.clone());
+    assert_eq!(scene.says("Ready"), said(Status::False, "NodeRunsTwice", &told.to_string()));
+    assert_eq!(scene.says("Degraded"), said(Status::True, "NodeRunsTwice", &told.to_string()));
+}
+
+#[test]
 fn a_member_that_calls_another_address_its_own_is_told_and_is_not_ready() {
     let mut scene = Scene::healthy();
     let facts = scene.probed.facts.get_mut(&Pod::new(2, 1)).unwrap();

@@ -94,7 +94,7 @@ pub struct Observed {
     /// shard was first looked at. Absent: not in living memory.
     pub elections: BTreeMap<u16, u64>,
     /// Members whose identity a second process has that is none of these members: where its agent answers, by a certificate of this very
-    /// cluster.
+    /// cluster. Of a member that is held its own agent has found that out.
     pub elsewhere: BTreeMap<Pod, Address>,
     /// Introductions that were made lately, by the two members, the lower place first.
     pub introduced: BTreeMap<(Pod, Pod), Introduced>,

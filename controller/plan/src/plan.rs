@@ -288,6 +288,15 @@ pub enum Refused {
         /// The member that was another node before: the volume it has now is a copy of the other's.
         copied: Option<Pod>,
     },
+    /// A member is not started, because its node runs already, where no pod of it is.
+    RunsAlready {
+        /// The member.
+        pod: Pod,
+        /// The identity.
+        id: NodeId,
+        /// Where both are, and what to do, as its agent says.
+        reason: String,
+    },
     /// A member is of another cluster than others, and both claim the same slots: its volume, or theirs, is of a cluster of before.
     Apart {
         /// The member.

@@ -326,6 +326,7 @@ impl fmt::Display for Refused {
             Self::Twins { id, pod, address, other, other_address, copied } => {
                 twins(f, *id, (*pod, address), (*other, other_address), *copied)
             }
+            Self::RunsAlready { pod, id: _, reason } => write!(f, "member {pod} is not started: {reason}"),
             Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
             Self::Former { pod, keys, slots, lacking, unknown } => former(f, (*pod, *keys), slots, lacking, unknown),
             Self::NoQuorum { alive, of, shard } => write!(

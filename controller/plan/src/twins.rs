@@ -3,7 +3,7 @@
 //! Redis does not notice. Both serve the same slots, everybody's table has the address of the one that spoke last, and an introduction of
 //! the two to each other comes to nothing, for ever. What is said of such a node is true of one of them, so its members count as not known;
 //! nothing is planned that concerns their shards or the slots that they claim, and nobody is introduced to anybody: each word would spread
-//! one of two addresses.
+//! one of two addresses. An agent that hears of it in time does not start the second process: the first one is left as it is, too.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -60,7 +60,31 @@ impl Twins {
                 twins.note(id, one);
             }
         }
+        twins.note_held(observed);
         twins
+    }
+
+    /// Members whose agents do not start a second process. The first one serves, and what others say of the node is true of that one.
+    fn note_held(&mut self, observed: &Observed) {
+        for (pod, member) in &observed.members {
+            let Seen::Held { id: Some(id), reason, .. } = &member.seen else { continue };
+            if observed.elsewhere.contains_key(pod) {
+                self.told.push(Refused::RunsAlready { pod: *pod, id: *id, reason: reason.clone() });
+                self.members.insert(*pod, *id);
+                self.note_told(observed, id);
+            }
+        }
+    }
+
+    /// What others say that it owns.
+    fn note_told(&mut self, observed: &Observed, id: &NodeId) {
+        for member in observed.members.values() {
+            if let Seen::Node(node) = &member.seen
+                && let Some(peer) = node.peers.get(id)
+            {
+                self.slots = self.slots.union(peer.slots());
+            }
+        }
     }
 
     /// Members that had this identity when they were last seen, and may still run: a twin does not end by not answering for a moment.
@@ -108,6 +132,7 @@ impl Twins {
             Refused::StaleCopy { shard, .. } | Refused::NoQuorum { shard, .. } => !shards.contains(shard),
             Refused::Stranger { .. }
             | Refused::Twins { .. }
+            | Refused::RunsAlready { .. }
             | Refused::Apart { .. }
             | Refused::Former { .. }
             | Refused::LostSlots { .. }

@@ -420,8 +420,11 @@ fn a_planner_that_does_not_see_twins_is_caught() {
             Ok::<(), String>(())
         })
     };
-    let ways: [fn(&mut crate::support::Run); 2] = [
+    let ways: [fn(&mut crate::support::Run); 3] = [
         |run| run.world.copy_volume(Pod::new(0, 0), Pod::new(1, 0)),
+        |run| {
+            run.starts_beside(Pod::new(0, 0)).unwrap();
+        },
         |run| {
             let _ = run.world.run_on(Pod::new(0, 0));
         },

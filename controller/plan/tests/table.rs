@@ -450,6 +450,13 @@ fn a_node_that_runs_twice_is_told_and_neither_introduced_nor_built_on() {
                    deleted by force still runs on its machine";
     assert!(told_of(&observed).contains(&outside.to_owned()), "{:?}", told_of(&observed));
     assert!(quiet(&observed), "{:?}", told_of(&observed));
+
+    // The second process is not started, and its agent says why.
+    let (held, reason) = (id(pod("0-0")), "its node runs already".to_owned());
+    observed.members.get_mut(&pod("0-0")).unwrap().seen = Seen::Held { holds_data: true, id: Some(held), reason };
+    assert!(quiet(&observed), "{:?}", told_of(&observed));
+    let held = "refuses: member 0-0 is not started: its node runs already";
+    assert!(told_of(&observed).contains(&held.to_owned()), "{:?}", told_of(&observed));
 }
 
 #[test]

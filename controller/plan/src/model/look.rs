@@ -65,15 +65,35 @@ impl World {
         let outside = self.homes.values().filter(|home| home.outside && home.process == Process::Up && !home.hidden);
         let named = outside.filter_map(|home| Some((home.server.as_ref()?.id, home.address.clone())));
         let twins = named.filter_map(|(id, address)| {
-            let is = |member: &Member| matches!(&member.seen, Seen::Node(node) if node.id == id);
+            let is = |member: &Member| match &member.seen {
+                Seen::Node(node) => node.id == id,
+                Seen::Held { id: held, .. } => *held == Some(id),
+                Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => false,
+            };
             members.iter().find(|(_, member)| is(member)).map(|(pod, _)| (*pod, address))
         });
         twins.collect()
     }
 
+    /// Where the node runs that is about to be started at a place, as far as its agent hears.
+    pub(super) fn double(&self, home: &Home) -> Option<&Address> {
+        let id = home.server.as_ref().filter(|_| home.process == Process::Starting)?.id;
+        let mut outside =
+            self.homes.values().filter(|other| other.outside && other.process == Process::Up && !other.hidden);
+        let found = outside.find(|other| other.server.as_ref().is_some_and(|server| server.id == id));
+        found.map(|other| &other.address)
+    }
+
     fn seen(&self, home: &Home) -> Seen {
         if home.hidden && home.process != Process::NoPod {
             return Seen::Unknown { since_millis: 1_000 };
+        }
+        if let Some(there) = self.double(home) {
+            return Seen::Held {
+                holds_data: true,
+                id: home.server.as_ref().map(|files| files.id),
+                reason: alloc::format!("its node runs already at {there}"),
+            };
         }
         match (home.process, &home.server) {
             (Process::NoPod, _) => Seen::Absent,

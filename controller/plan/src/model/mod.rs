@@ -423,8 +423,11 @@ impl World {
         home.limit.map(|most| most.saturating_sub(home.server.as_ref().map_or(0, Server::keys)))
     }
 
-    /// Agents start Redis, or hold it: a member that would come back as an empty primary is held.
+    /// Agents start Redis, or hold it: a member that would come back as an empty primary is held, and one whose node runs already waits.
     pub(crate) fn start(&mut self, pod: Pod, luck: &mut Luck) {
+        if self.homes.get(&pod).is_some_and(|home| self.double(home).is_some()) {
+            return;
+        }
         let id = self.fresh_id();
         let neighbours = self.homes.iter().any(|(other, home)| {
             other.shard == pod.shard
@@ -548,7 +551,7 @@ impl World {
     }
 
     /// A pod is deleted by force on a machine that has lost Kubernetes: its process runs on, and the next pod of its name starts on a copy of
-    /// its volume. Gives the name of the process.
+    /// its volume, unless its agent hears of it. Gives the name of the process.
     pub fn run_on(&mut self, pod: Pod) -> Pod {
         let outside = Pod::new(u16::MAX - pod.shard, pod.ordinal);
         if let Some(home) = self.homes.get_mut(&pod) {

@@ -87,7 +87,11 @@ fn twins(seen: &Observed) -> BTreeSet<u16> {
     let twice = |(pod, id): &&(Pod, NodeId)| {
         seen.elsewhere.contains_key(pod) || ids.iter().any(|(other, found)| other != pod && found == id)
     };
-    ids.iter().filter(twice).map(|(pod, _)| pod.shard).collect()
+    let held = seen.members.iter().filter(|(pod, member)| {
+        matches!(member.seen, Seen::Held { id: Some(_), .. }) && seen.elsewhere.contains_key(pod)
+    });
+    let held = held.map(|(pod, _)| pod.shard);
+    ids.iter().filter(twice).map(|(pod, _)| pod.shard).chain(held).collect()
 }
 
 fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
@@ -376,7 +380,9 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Refused::LostSlots { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
             Refused::StaleCopy { .. } => troubled,
-            Refused::Twins { id, .. } => holders(world).filter(|(_, server)| server.id == *id).count() > 1,
+            Refused::Twins { id, .. } | Refused::RunsAlready { id, .. } => {
+                holders(world).filter(|(_, server)| server.id == *id).count() > 1
+            }
             Refused::Former { pod, .. } => world.up(*pod).is_some_and(|server| {
                 server.slots().is_empty() && server.follows().is_none() && keys(server).next().is_some()
             }),

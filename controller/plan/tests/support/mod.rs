@@ -152,6 +152,20 @@ impl Run {
         Ok(plan)
     }
 
+    /// A pod runs on, and its agent is not heard until the next pod has been started beside it. Gives the name of the process.
+    pub fn starts_beside(&mut self, pod: Pod) -> Result<Pod, String> {
+        let outside = self.world.run_on(pod);
+        let hide =
+            |world: &mut World, hidden| world.homes.get_mut(&outside).into_iter().for_each(|home| home.hidden = hidden);
+        hide(&mut self.world, true);
+        while self.world.up(pod).is_none() {
+            self.round(usize::MAX, false)?;
+            self.tick(1);
+        }
+        hide(&mut self.world, false);
+        Ok(outside)
+    }
+
     /// All acknowledged writes that had to survive are readable.
     pub fn everything_reads_back(&self) -> Result<(), String> {
         let readable = self.world.truth().readable;
