@@ -315,6 +315,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             Some(Answer::Agent(report)) => {
                 probed.refused.extend(words::refusal(report).map(|why| (*pod, why)));
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
+                probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
                 of_agent(report)
             }
             Some(Answer::TooLong(_) | Answer::Nobody) | None => {
@@ -407,6 +408,11 @@ fn millis(span: Duration) -> u64 {
 /// Why the member does not start on the image it has.
 fn unusable(report: &types::agent::AgentReport) -> Option<&str> {
     report.held_because.as_deref().filter(|_| is_hopeless(report) && report.refused.is_none())
+}
+
+/// Where the node runs already that is not started for that.
+fn runs_at(report: &types::agent::AgentReport) -> Option<&str> {
+    report.runs_at.as_deref().filter(|_| report.phase == AgentPhase::Held)
 }
 
 /// Nothing will be started before its pod, or what it is given, is another.

@@ -181,6 +181,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         lags: None,
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
+        runs_at: None,
     }
 }
 
@@ -219,6 +220,11 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     assert_eq!(refusal(&both), Some(("hz: no".to_owned(), Finding::NotSet)), "what is not in use first");
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
     assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
+    let doubled =
+        |phase| types::agent::AgentReport { runs_at: Some("10.9.9.9:6379".to_owned()), ..report(phase, None) };
+    let told = [AgentPhase::Held, AgentPhase::Starting].map(|phase| runs_at(&doubled(phase)).map(str::to_owned));
+    assert_eq!(told, [Some("10.9.9.9:6379".to_owned()), None]);
+    assert_eq!(runs_at(&report(AgentPhase::Held, None)), None);
 }
 
 fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {

@@ -79,6 +79,10 @@ pub struct AgentReport {
     /// Parameters that the running server did not take, with its words.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub not_set: BTreeMap<String, String>,
+    /// Where this member's node runs already, `ip:port`, by the word of the agent there: it is held for that, whatever the controller says.
+    /// Absent: it is not known to run elsewhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runs_at: Option<String>,
 }
 
 /// What a replica has of its primary.

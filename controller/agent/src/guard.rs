@@ -9,13 +9,16 @@ use types::{agent::AgentPhase, cluster::AppendOnly};
 use crate::{
     admission, alive,
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
-    identity::{self, Verdict},
+    identity::{self, Identity, Verdict},
     lag::{self, Lag},
     last_save,
     marker::{self, Owner},
     peers::Answers,
     shared::Shared,
-    start::{self, Asked, Facts, Owed, Start},
+    start::{
+        self, Asked, Double, Facts, Owed, Start,
+        double::{self, Elsewhere},
+    },
 };
 
 /// Pause between two looks while something is expected to change at once.
@@ -40,17 +43,26 @@ pub struct Admission {
 /// # Errors
 /// When the data directory cannot be read or written.
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
-    let began = Instant::now();
-    if foreign(shared)?.is_none() {
-        last_save::settle(&shared.options.data_dir, shared.local.logs_writes(), false)?;
-    }
+    let mut began = Instant::now();
     let (mut waited, mut looked) = (Duration::ZERO, began);
     let mut asked: Option<(resp::NodeId, Instant)> = None;
     let (mut last, mut seen) = (None, Seen::default());
     loop {
-        let facts = gather(shared, (began, waited, looked), asked.as_ref(), seen).await?;
+        let (facts, elsewhere) = gather(shared, (began, waited, looked), asked.as_ref(), seen).await?;
         (waited, looked) = (facts.waited, Instant::now());
-        seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up };
+        seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up, elsewhere: elsewhere.clone() };
+        let dir = &shared.options.data_dir;
+        // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
+        if facts.double.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
+            last_save::settle(dir, shared.local.logs_writes(), false)?;
+            continue;
+        }
+        if facts.double.is_some() {
+            // Only when that process ends the member is dead. What was heard until then, and what was said, is of before.
+            (began, waited, asked) = (looked, Duration::ZERO, None);
+            seen = Seen { elsewhere, ..Seen::default() };
+            shared.released.send_replace(None);
+        }
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
         if last != Some(std::mem::discriminant(&decision)) {
@@ -102,14 +114,15 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
 struct Seen {
     owed: Owed,
     given_up: bool,
+    elsewhere: Elsewhere,
 }
 
 async fn gather(
     shared: &Arc<Shared>,
     (began, waited, looked): (Instant, Duration, Instant),
     asked: Option<&(resp::NodeId, Instant)>,
-    seen: Seen,
-) -> Result<Facts, disk::Error> {
+    mut seen: Seen,
+) -> Result<(Facts, Elsewhere), disk::Error> {
     let inputs = shared.inputs();
     let survey = disk::survey(&shared.options.data_dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
@@ -120,10 +133,10 @@ async fn gather(
     let foreign = foreign(shared)?;
     let alive = alive::read(&shared.options.data_dir);
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
-    // Only an owner's start depends on what peers say.
-    let answers = match &verdict {
-        Verdict::Intact(me) if me.owned_slots() => shared.asker().gather(&me.peers, &me.id).await,
-        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => Answers::default(),
+    let (answers, double) = match &verdict {
+        // Another member's node runs where that one is, as it should.
+        Verdict::Intact(me) if foreign.is_none() => ask(shared, me, &mut seen.elsewhere).await,
+        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None),
     };
     if let Some(beat) = answers.copies.values().max() {
         shared.outgrow(*beat);
@@ -133,6 +146,7 @@ async fn gather(
         holds_data,
         lags,
         foreign,
+        double,
         written: survey.written,
         beat: alive.map(|alive| alive.beat),
         copies: answers.copies,
@@ -149,7 +163,22 @@ async fn gather(
     facts.owed = start::remember(&facts);
     facts.given_up = start::is_given_up(&facts);
     publish(shared, &facts);
-    Ok(facts)
+    Ok((facts, seen.elsewhere))
+}
+
+/// Asks the others, and whoever is where this node is said to be.
+async fn ask(shared: &Arc<Shared>, me: &Identity, elsewhere: &mut Elsewhere) -> (Answers, Option<Double>) {
+    let (asker, here) = (shared.asker(), shared.address());
+    let recorded = elsewhere.due(&double::recorded(me, here), Instant::now());
+    // Of what peers say only an owner's start depends.
+    let others = async { if me.owned_slots() { asker.gather(&me.peers, &me.id).await } else { Answers::default() } };
+    let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, recorded.clone()));
+    let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
+    heard.extend(asker.hear(&me.id, told.difference(&recorded).copied().collect()).await);
+    for (at, heard) in heard {
+        elsewhere.note(at, heard, Instant::now());
+    }
+    (answers, elsewhere.runs_at().map(|there| Double { here, there }))
 }
 
 /// Tells what lies here, after what others say of it: the controller may release as it is what has a node ID.
@@ -160,6 +189,7 @@ fn publish(shared: &Arc<Shared>, facts: &Facts) {
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
         report.holds_data = facts.holds_data;
+        report.runs_at = facts.double.map(|double| double.there.to_string());
     });
 }
 
@@ -199,6 +229,7 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     shared.report.send_modify(|report| {
         report.node_id = verdict.node_id().map(ToString::to_string);
         report.holds_data = survey.holds_data();
+        report.runs_at = None;
     });
     let lets_replicas_in = admission::from_the_start(shared.inputs().config.mode, &verdict);
     Ok(Admission { survey, lets_replicas_in })

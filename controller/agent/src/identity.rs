@@ -3,6 +3,8 @@
 //! Redis exits with code 1 on every start when the file is cut or its own line is missing, and silently takes a new identity
 //! (and every slot it finds keys for) when the file is empty (reliability.md A3). So the file is judged before the start.
 
+use std::net::SocketAddr;
+
 use resp::{Node, NodeId, SlotRange};
 
 /// What nodes.conf says.
@@ -24,6 +26,8 @@ pub enum Verdict {
 pub struct Identity {
     /// Node ID.
     pub id: NodeId,
+    /// Where it was, if its record says so.
+    pub address: Option<SocketAddr>,
     /// Recorded role.
     pub role: Role,
     /// Own configuration epoch.
@@ -170,7 +174,7 @@ fn identity(myself: Node, peers: Vec<Node>) -> Result<Identity, String> {
     };
     let mut slots = myself.slots;
     slots.sort();
-    Ok(Identity { id: myself.id, role, config_epoch: myself.config_epoch, slots, peers })
+    Ok(Identity { id: myself.id, address: myself.address, role, config_epoch: myself.config_epoch, slots, peers })
 }
 
 #[cfg(test)]

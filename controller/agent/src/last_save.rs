@@ -55,6 +55,12 @@ pub async fn note(shared: &Shared) {
     }
 }
 
+/// Whether a note lies there that nothing has been made of yet.
+#[must_use]
+pub fn is_noted(dir: &Path) -> bool {
+    dir.join(FILE).exists()
+}
+
 /// Has the next start load what is newer. `is_saved`: Redis has ended just now after it had saved all it had. `keeps`: every write is to be in an
 /// append-only file; where not, a snapshot does.
 ///

@@ -15,8 +15,8 @@ use resp::{AppendOnlyFile, Command, Connection, Credentials, Error, Info, Node, 
 use types::agent::{AgentPhase, Beat};
 
 use crate::{
-    fellows::{Fellows, Word},
-    start::Peer,
+    fellows::{self, Fellows, Word},
+    start::{Peer, double::Heard},
 };
 
 /// How long one peer may take to answer everything.
@@ -167,6 +167,32 @@ impl Asker {
         if is_lasting(&word) { Ok(()) } else { Err(NoPeer::NotRunning(address)) }
     }
 
+    /// Whether the node `me` runs at these addresses.
+    pub async fn hear(&self, me: &NodeId, places: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Heard)> {
+        let asked = stream::iter(places).map(|at| async move {
+            let heard = tokio::time::timeout(PEER_TIMEOUT, self.hear_of(me, at)).await;
+            (at, heard.unwrap_or(Heard::Nothing))
+        });
+        asked.buffer_unordered(AT_ONCE).collect().await
+    }
+
+    /// By the agent there, and where that one does not know, by its Redis.
+    async fn hear_of(&self, me: &NodeId, at: SocketAddr) -> Heard {
+        let word = match self.fellows.ask(at.ip()).await {
+            Ok(word) => word,
+            Err(fellows::Error::Stranger { .. }) => return Heard::Not,
+            Err(fellows::Error::Connect { .. } | fellows::Error::Http { .. }) => return Heard::Nothing,
+        };
+        if let Some(heard) = by_its_agent(&word, me) {
+            return heard;
+        }
+        match self.log_in(me, at).await {
+            Ok(_) => Heard::Runs,
+            Err(NoPeer::Another(_)) => Heard::Not,
+            Err(NoPeer::Agent(_) | NoPeer::Redis(_) | NoPeer::Late(_) | NoPeer::NotRunning(_)) => Heard::Nothing,
+        }
+    }
+
     /// The same where the agent has been asked already.
     async fn log_in(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
         let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(ACT_TIMEOUT);
@@ -217,6 +243,23 @@ fn may_be(word: &Word, id: &NodeId) -> bool {
     match word {
         Word::Report(report) => report.node_id.as_ref().is_none_or(|told| told == id.as_str()),
         Word::Silent | Word::Strange => true,
+    }
+}
+
+/// Whether the node `me` runs there, by its agent's word; `None`: that one does not know who its Redis is, or is not understood.
+fn by_its_agent(word: &Word, me: &NodeId) -> Option<Heard> {
+    let Word::Report(report) = word else { return None };
+    let is_named = report.node_id.as_ref().map(|told| told == me.as_str());
+    match (report.phase, is_named) {
+        (AgentPhase::Running, Some(true)) => Some(Heard::Runs),
+        (AgentPhase::Stopping, Some(true)) => Some(Heard::Stops),
+        // It may be about to run there, or be held a moment later.
+        (AgentPhase::Starting, Some(true) | None) => Some(Heard::Nothing),
+        (AgentPhase::Held, Some(true) | None) => Some(Heard::Not),
+        (AgentPhase::Running | AgentPhase::Stopping, None) => None,
+        (AgentPhase::Running | AgentPhase::Stopping | AgentPhase::Starting | AgentPhase::Held, Some(false)) => {
+            Some(Heard::Not)
+        }
     }
 }
 
@@ -411,6 +454,41 @@ mod tests {
             };
             assert!(is_so, "{phase}, {at_home:?}: {told:?}");
         }
+    }
+
+    /// Two agents that begin at once, each with the other's address, must not wait for each other.
+    #[test]
+    fn a_node_runs_elsewhere_by_the_word_of_an_agent_that_runs_it() {
+        let [me, other] = ["a", "b"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
+        let by = |phase: &str, id: Option<&NodeId>| {
+            let report = serde_json::json!({
+                "pod": "orders-0-0", "phase": phase, "heldBecause": null, "nodeId": id.map(NodeId::as_str), "holdsData": true, "starts": 1,
+            });
+            by_its_agent(&Word::Report(Box::new(serde_json::from_value(report).unwrap())), &me)
+        };
+        let phases = ["Running", "Stopping", "Starting", "Held"];
+        let told = phases.map(|phase| by(phase, Some(&me)));
+        assert_eq!(told, [Heard::Runs, Heard::Stops, Heard::Nothing, Heard::Not].map(Some));
+        assert_eq!(phases.map(|phase| by(phase, Some(&other))), [Some(Heard::Not); 4]);
+        // It began blank: its Redis is asked.
+        assert_eq!(phases.map(|phase| by(phase, None)), [None, None, Some(Heard::Nothing), Some(Heard::Not)]);
+        assert_eq!([Word::Silent, Word::Strange].map(|word| by_its_agent(&word, &me)), [None, None]);
+    }
+
+    #[tokio::test]
+    async fn where_a_node_runs_is_no_strangers_word() {
+        let authority = Authority::create("agents").unwrap();
+        let me = NodeId::parse(&"a".repeat(40)).unwrap();
+        let report = serde_json::json!({
+            "pod": "orders-0-0", "phase": "Running", "heldBecause": null, "nodeId": me.as_str(), "holdsData": true, "starts": 1,
+        });
+        for (last, cluster, heard) in [(14, "orders", Heard::Runs), (15, "other", Heard::Not)] {
+            let at = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
+            saying(at.ip(), certificates(&authority, cluster), "200 OK", report.to_string()).await;
+            assert_eq!(asker(&authority).hear(&me, BTreeSet::from([at])).await, [(at, heard)]);
+        }
+        let nobody = SocketAddr::from(([127, 84, 250, 16], PORT_REDIS));
+        assert_eq!(asker(&authority).hear(&me, BTreeSet::from([nobody])).await, [(nobody, Heard::Nothing)]);
     }
 
     #[test]

@@ -242,6 +242,10 @@ async fn release(
     if shared.phase() != AgentPhase::Held {
         return text(StatusCode::CONFLICT, format!("this member is not held, it is {:?}", shared.phase()));
     }
+    let runs_at = shared.report.borrow().runs_at.clone();
+    if let Some(there) = runs_at {
+        return text(StatusCode::CONFLICT, format!("this member's node runs at {there}: nothing is started here"));
+    }
     tracing::info!(how = ?release.how, "the controller releases this member");
     shared.released.send_replace(Some(release.how));
     text(StatusCode::ACCEPTED, "released".to_owned())

@@ -1,5 +1,6 @@
 //! What the parts of one agent share: its options, its phase, its Redis, and the controller's word.
 
+use std::net::SocketAddr;
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
     atomic::{AtomicBool, Ordering},
@@ -77,6 +78,10 @@ pub struct Shared {
     old_replicas: AtomicBool,
 }
 
+fn redis_of(options: &Options) -> SocketAddr {
+    SocketAddr::new(options.pod_ip, types::names::PORT_REDIS)
+}
+
 impl Shared {
     /// An agent that is about to begin.
     ///
@@ -86,7 +91,7 @@ impl Shared {
         let own = types::names::agent_user(&inputs.config.namespace, &inputs.config.cluster);
         let fellows = Fellows::new(certificates, own)?;
         let inputs = watch::Sender::new(Arc::new(inputs));
-        let address = std::net::SocketAddr::new(options.pod_ip, types::names::PORT_REDIS);
+        let address = redis_of(&options);
         Ok(Arc::new(Self {
             local: Local::new(address, inputs.subscribe()),
             report: watch::Sender::new(AgentReport {
@@ -104,6 +109,7 @@ impl Shared {
                 lags: None,
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
+                runs_at: None,
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
@@ -133,6 +139,12 @@ impl Shared {
     pub fn own_name(&self) -> String {
         let config = &self.inputs().config;
         types::names::agent_user(&config.namespace, &config.cluster)
+    }
+
+    /// Where the own Redis listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        redis_of(&self.options)
     }
 
     /// What is told to those who ask.

@@ -1,10 +1,10 @@
 //! How redis-server may be started. Pure: what lies on disk and what peers say → one decision.
 //!
-//! Three hazards are decided here (reliability.md A3, A4). A primary that lost its data set must not come back as a primary:
+//! These hazards are decided here (reliability.md A3, A4). A primary that lost its data set must not come back as a primary:
 //! its replicas would copy the emptiness. A primary that crashed and has a replica in sync comes back faster and safer as a
 //! replica: its agent is the only witness that the process is dead, so it asks that replica to take over. A member whose
 //! nodes.conf is damaged must not come back as a stranger that claims slots. A primary whose volume went back to an older state must
-//! not come back over replicas that have what it had since. Nothing destructive follows from "unknown": a
+//! not come back over replicas that have what it had since. A node that runs already is not started again. Nothing destructive follows from "unknown": a
 //! peer that does not answer is neither dead nor empty.
 
 use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
@@ -17,9 +17,11 @@ use types::{
 
 use crate::identity::{Identity, Verdict};
 
+pub mod double;
 mod older;
 mod orphaned;
 
+pub use double::Double;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
 
@@ -50,6 +52,8 @@ pub struct Facts {
     pub lags: bool,
     /// Whose the volume is, as a clause, if it is another member's.
     pub foreign: Option<String>,
+    /// Where this node runs already, if it does.
+    pub double: Option<Double>,
     /// How long ago the data set was last written; `None`: there is none.
     pub written: Option<Duration>,
     /// How far it had come, by what lies beside it; `None`: it does not say.
@@ -179,6 +183,10 @@ pub fn decide_start(facts: &Facts) -> Start {
     }
     if facts.mode == Mode::Standalone {
         return Start::AsIs { why: "a single server has no identity to lose" };
+    }
+    // Whoever released it did not know that: its files may be the very ones that the other process writes.
+    if let (Verdict::Intact(me), Some(double)) = (&facts.verdict, facts.double) {
+        return Start::Hold { reason: double::because(me, double) };
     }
     match (facts.released, &facts.verdict) {
         (Some(ReleaseHow::Blank), _) => return Start::Blank { quarantine: true },

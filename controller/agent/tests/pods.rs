@@ -5,6 +5,8 @@
 mod backup;
 #[path = "pods/crash.rs"]
 mod crash;
+#[path = "pods/double.rs"]
+mod double;
 #[path = "pods/full.rs"]
 mod full;
 #[path = "pods/handover.rs"]

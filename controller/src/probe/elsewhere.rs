@@ -175,6 +175,7 @@ mod tests {
             lags: None,
             altered: BTreeMap::new(),
             not_set: [].into(),
+            runs_at: None,
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),

@@ -6,6 +6,7 @@ use resp::nodes::{Flags, SlotRange};
 use super::*;
 use crate::identity::{Role, tests::id};
 
+mod double;
 mod older;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -31,6 +32,7 @@ fn node(last: u8, primary: Option<u8>, epoch: u64, slots: &[(u16, u16)]) -> Node
 fn owner() -> Identity {
     Identity {
         id: id(1),
+        address: Some(SocketAddr::from(([127, 84, 0, 1], 6379))),
         role: Role::Primary,
         config_epoch: 5,
         slots: vec![SlotRange { first: 0, last: 99 }],
@@ -70,6 +72,7 @@ fn crashed(holds_data: bool) -> Facts {
         holds_data,
         lags: false,
         foreign: None,
+        double: None,
         written: holds_data.then_some(SECOND),
         beat: holds_data.then_some(beat(5, 40)),
         copies: BTreeMap::new(),

@@ -1,0 +1,77 @@
+//! A pod that is replaced while its process runs on.
+
+use std::{fs, io::ErrorKind, path::Path};
+
+use rustix::process::Signal;
+use types::agent::AgentPhase;
+
+use crate::{
+    crash::write_to_first_shard,
+    harness::{Cluster, eventually, patient},
+};
+
+/// The next pod of the first one's name, at another address, with what lies on its volume now. Gives its number.
+async fn replaced(cluster: &mut Cluster) -> usize {
+    let next = cluster.add();
+    cluster.pods[next].id().await;
+    cluster.pods[next].signal(Signal::TERM);
+    assert_eq!(cluster.pods[next].ended().await, Some(0));
+    fs::remove_dir_all(cluster.pods[next].dir.join("data")).unwrap();
+    copy(&cluster.pods[0].dir.join("data"), &cluster.pods[next].dir.join("data"));
+    cluster.pods[next].name = cluster.pods[0].name.clone();
+    cluster.pods[next].start();
+    next
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(|entry| entry.unwrap()) {
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            // Some files are there for a moment only.
+            let copied = fs::copy(entry.path(), to).map(drop);
+            assert!(copied.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::NotFound), "{copied:?}");
+        }
+    }
+}
+
+/// Before, its replica was asked to take over from a primary that served, or a second process of the node was started.
+#[tokio::test]
+async fn a_node_whose_former_pod_runs_on_is_started_when_that_has_ended() {
+    let mut cluster = Cluster::form(70, patient(), 3, 1).await;
+    write_to_first_shard(&cluster, "a", 100).await;
+    let id = cluster.pods[0].id().await;
+    let next = replaced(&mut cluster).await;
+    let (former, own) = (cluster.pods[0].redis().to_string(), cluster.pods[next].redis().to_string());
+    eventually("it is held", async || {
+        let report = cluster.report(&cluster.pods[next]).await;
+        report.is_some_and(|report| {
+            let why = report.held_because.unwrap_or_default();
+            report.phase == AgentPhase::Held
+                && (report.starts, report.runs_at.as_ref()) == (0, Some(&former))
+                && why.contains(&former)
+                && why.contains(&own)
+        })
+    })
+    .await;
+    // Nobody's word starts it, whoever gives it.
+    for how in [r#"{"how":"AsIs"}"#, r#"{"how":"Blank"}"#] {
+        let told = cluster.as_user("kun:controller", &cluster.pods[next], "POST", "/v1/release", how).await;
+        assert_eq!(told.0, 409, "{}", told.1);
+    }
+    write_to_first_shard(&cluster, "b", 100).await;
+    assert!(!cluster.pods[0].is_replica().await, "its replica was asked to take over");
+    assert!(tokio::net::TcpStream::connect(cluster.pods[next].redis()).await.is_err(), "it was started");
+    // It ends, and hands over as it does: the next pod begins with that.
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0));
+    assert_eq!(cluster.pods[next].id().await, id);
+    let report = cluster.report(&cluster.pods[next]).await.unwrap();
+    assert_eq!((report.phase, report.starts, report.runs_at), (AgentPhase::Running, 1, None));
+    eventually("it follows its heir, and has all that was acknowledged", async || {
+        cluster.pods[next].is_replica().await && cluster.pods[next].dbsize().await == 200
+    })
+    .await;
+}
