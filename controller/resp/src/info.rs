@@ -67,13 +67,13 @@ impl Info {
         })
     }
 
-    /// Keys of database 0, from the section Keyspace (`db0:keys=3,expires=0,avg_ttl=0`); 0 when it is not listed.
+    /// Keys of all databases, from the section Keyspace (`db0:keys=3,expires=0,avg_ttl=0`): those that have none are not listed.
     #[must_use]
     pub fn keys(&self) -> i64 {
-        self.get("db0")
-            .and_then(|text| text.split(',').find_map(|pair| pair.strip_prefix("keys=")))
-            .and_then(|count| count.parse().ok())
-            .unwrap_or_default()
+        let is_database = |name: &str| name.strip_prefix("db").is_some_and(|number| number.parse::<u32>().is_ok());
+        let databases = self.iter().filter(|(name, _)| is_database(name));
+        let keys = databases.filter_map(|(_, text)| text.split(',').find_map(|pair| pair.strip_prefix("keys=")));
+        keys.filter_map(|count| count.parse().ok()).fold(0, i64::saturating_add)
     }
 
     /// What a restart would find in the append-only file, from the section Persistence.
@@ -223,13 +223,13 @@ mod tests {
         let info = Info::parse(
             "# Replication\r\nrole:master\r\nconnected_slaves:1\r\n\
              slave0:ip=127.0.0.2,port=6379,state=online,offset=14,lag=1\r\nloading:0\r\n\r\n\
-             # Keyspace\r\ndb0:keys=3,expires=1,avg_ttl=0\r\nmem_fragmentation_ratio:1.25\r\n",
+             # Keyspace\r\ndb0:keys=3,expires=1,avg_ttl=0\r\ndb15:keys=2,expires=0\r\nmem_fragmentation_ratio:1.25\r\n",
         );
         assert_eq!(info.get("role"), Some("master"));
         assert_eq!(info.flag("loading"), Some(false));
         assert_eq!(info.number("absent"), None);
         assert_eq!(info.fraction("mem_fragmentation_ratio"), Some(1.25));
-        assert_eq!(info.keys(), 3);
+        assert_eq!(info.keys(), 5, "of all databases");
         assert_eq!(
             info.replicas(),
             vec![ReplicaLine { host: "127.0.0.2".into(), port: 6379, state: "online".into(), offset: 14, lag: 1 }]
