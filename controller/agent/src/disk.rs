@@ -121,15 +121,18 @@ fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
 }
 
 /// Which snapshot file lies there: Redis writes each one anew and gives it the name at the end. `None`: none that could be looked at.
+pub type Stamp = Option<(u64, SystemTime)>;
+
+/// The one that lies there now.
 #[must_use]
-pub fn snapshot_stamp(dir: &Path) -> Option<(u64, SystemTime)> {
+pub fn snapshot_stamp(dir: &Path) -> Stamp {
     let file = fs::metadata(dir.join(RDB_FILE)).ok()?;
     Some((file.ino(), file.modified().ok()?))
 }
 
 /// Whether a snapshot file was written between two looks: one that has vanished was not. Pure.
 #[must_use]
-pub fn is_newly_saved(before: Option<(u64, SystemTime)>, after: Option<(u64, SystemTime)>) -> bool {
+pub fn is_newly_saved(before: Stamp, after: Stamp) -> bool {
     after.is_some() && after != before
 }
 
@@ -228,11 +231,13 @@ fn writer(name: &str) -> Option<u32> {
     time.parse::<u64>().ok().and(pid.parse().ok())
 }
 
-/// Redis works in its data directory, and so do its children. Another process may have got the number since.
+/// Redis works in its data directory, and so do its children. Another process may have got the number since. A child that has just ended works
+/// nowhere any more, and what it wrote gets its name once Redis has heard of it.
 fn runs_in(pid: u32, dir: &Path) -> bool {
-    match (fs::read_link(format!("/proc/{pid}/cwd")), fs::canonicalize(dir)) {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    match (fs::read_link(process.join("cwd")), fs::canonicalize(dir)) {
         (Ok(works_in), Ok(dir)) => works_in == dir,
-        (Err(error), _) => error.kind() != io::ErrorKind::NotFound,
+        (Err(error), _) => error.kind() != io::ErrorKind::NotFound || process.exists(),
         (Ok(_), Err(_)) => true,
     }
 }
@@ -313,8 +318,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut sleeper = std::process::Command::new("sleep").arg("60").current_dir(dir.path()).spawn().unwrap();
         let gone = u32::MAX / 2;
-        let (living, other) = (sleeper.id(), std::process::id());
-        let [of_gone, of_living, of_other] = [gone, living, other].map(|pid| {
+        let mut ended = std::process::Command::new("true").current_dir(dir.path()).spawn().unwrap();
+        let (living, unheard, other) = (sleeper.id(), ended.id(), std::process::id());
+        // As its parent has not asked how it ended, its number is still its own.
+        while fs::read_link(format!("/proc/{unheard}/cwd")).is_ok() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let [of_gone, of_living, of_unheard, of_other] = [gone, living, unheard, other].map(|pid| {
             [
                 format!("{pid}.rdb"),
                 format!("17.{pid}.rdb"),
@@ -324,15 +334,18 @@ mod tests {
             .map(|name| format!("temp-{name}"))
         });
         let foreign = ["temp-.rdb", "temp-x.rdb", "temp-rewriteaof-1.rdb", "temp-1.aof", "temp-x.1.rdb", "dump.rdb"];
-        for name in of_gone.iter().chain(&of_living).chain(&of_other).map(String::as_str).chain(foreign) {
+        let all = [&of_gone, &of_living, &of_unheard, &of_other].into_iter().flatten();
+        for name in all.map(String::as_str).chain(foreign) {
             fs::write(dir.path().join(name), "x").unwrap();
         }
         assert!(remove_leftovers(dir.path()) && !remove_leftovers(dir.path()));
         let stays = |name: &str| dir.path().join(name).exists();
-        let stay = [of_gone, of_living, of_other].map(|names| names.map(|name| stays(&name)));
+        let stay = [of_gone, of_living, of_unheard, of_other].map(|names| names.map(|name| stays(&name)));
         sleeper.kill().unwrap();
-        sleeper.wait().unwrap();
-        assert_eq!(stay, [[false; 4], [true; 4], [false; 4]]);
+        for child in [&mut sleeper, &mut ended] {
+            child.wait().unwrap();
+        }
+        assert_eq!(stay, [[false; 4], [true; 4], [true; 4], [false; 4]]);
         assert_eq!(foreign.map(stays), [true; 6]);
     }
 
