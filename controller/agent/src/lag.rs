@@ -25,8 +25,8 @@ pub const FILE: &str = "kun-lags";
 pub(crate) const MANIFEST: &str = "appendonly.aof.manifest";
 /// What it writes to before the first one that counts.
 const UNNAMED: &str = "temp-appendonly.aof.incr";
-/// So much of a manifest is compared.
-const MOST: u64 = 64 << 10;
+/// So much of a manifest is read, and compared.
+pub(crate) const MOST: u64 = 64 << 10;
 
 /// What is known of it, from look to look.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,14 @@
 //! there, at a moment when none was being written. One that came later was begun later, so it has what the files had, and
 //! if they have not changed it has what they have. Where anything differs from the note the files count.
 
-use std::{collections::BTreeMap, fs, io, path::Path, time::SystemTime};
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use jiff::Timestamp;
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    disk::{self, AOF_DIR, Error, RDB_FILE},
+    disk::{self, AOF_DIR, Error, RDB_FILE, Stamp},
     handover,
     lag::{self, MANIFEST},
     shared::Shared,
@@ -25,9 +26,9 @@ pub const FILE: &str = "kun-last-save.json";
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Note {
     /// Lengths of the append-only files that counted.
-    log: BTreeMap<String, u64>,
+    log: BTreeMap<String, Option<u64>>,
     /// [`disk::snapshot_stamp`].
-    snapshot: Option<(u64, SystemTime)>,
+    snapshot: Stamp,
 }
 
 impl Note {
@@ -82,7 +83,7 @@ fn adopt(dir: &Path) -> Result<(), Error> {
     let folder = dir.join(AOF_DIR);
     let failed = |source| Error::Write { path: folder.clone(), source };
     fs::create_dir_all(&folder).map_err(failed)?;
-    let former = lag::manifest(dir)?;
+    let former = manifest(dir)?;
     let former = parts(&former);
     let number = 1 + former.iter().map(|part| part.number).max().unwrap_or_default();
     let [base, log] = ["base.rdb", "incr.aof"].map(|what| format!("appendonly.aof.{number}.{what}"));
@@ -91,19 +92,29 @@ fn adopt(dir: &Path) -> Result<(), Error> {
         // One that was cut off before the manifest named it.
         Ok(()) | Err(_) => {}
     }
-    if let Err(error) = fs::hard_link(dir.join(RDB_FILE), folder.join(&base)) {
-        tracing::warn!(%error, "a file system without hard links: the snapshot is loaded where it lies");
-        return put_aside(dir);
+    match fs::hard_link(dir.join(RDB_FILE), folder.join(&base)) {
+        Err(error) if !has_links(&error) => {
+            tracing::warn!(%error, "a file system without hard links: the snapshot is loaded where it lies");
+            return put_aside(dir);
+        }
+        linked => linked.map_err(failed)?,
     }
     fs::File::create(folder.join(&log)).and_then(|file| file.sync_all()).map_err(failed)?;
     let gone = former.iter().map(|part| format!("file {} seq {} type h\n", part.name, part.number));
     let manifest =
         format!("file {base} seq {number} type b\n{}file {log} seq {number} type i\n", gone.collect::<String>());
-    disk::sync_dir(dir)?;
+    // Before anything names them.
+    [dir, &folder].into_iter().try_for_each(disk::sync_dir)?;
     disk::replace(&folder, MANIFEST, manifest.as_bytes())?;
     tracing::warn!(base, "the last snapshot has what the append-only files lack, and is their new base");
     // It has another name now, and would grow stale under this one.
     disk::forget_snapshot(dir)
+}
+
+/// Whether one that could not be made now can be made later: there was no room, or the disk failed. Pure.
+fn has_links(error: &io::Error) -> bool {
+    let is_unknown = |errno| matches!(errno, Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK);
+    !Errno::from_io_error(error).is_some_and(is_unknown)
 }
 
 fn put_aside(dir: &Path) -> Result<(), Error> {
@@ -136,16 +147,29 @@ fn parts(manifest: &[u8]) -> Vec<Part<'_>> {
     manifest.split(|byte| *byte == b'\n').filter_map(Part::parse).collect()
 }
 
-/// How long the append-only files are that a start would load.
-fn lengths(dir: &Path) -> Result<BTreeMap<String, u64>, Error> {
-    let manifest = lag::manifest(dir)?;
+/// How long the append-only files are that a start would load. One that is missing has no length: what was noted of it is no more.
+fn lengths(dir: &Path) -> Result<BTreeMap<String, Option<u64>>, Error> {
+    let manifest = manifest(dir)?;
     let counting = parts(&manifest).into_iter().filter(|part| !part.is_former);
     let length = |part: Part<'_>| {
         let path = dir.join(AOF_DIR).join(part.name);
-        let file = fs::metadata(&path).map_err(|source| Error::Read { path, source })?;
-        Ok((part.name.to_owned(), file.len()))
+        let length = match fs::metadata(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            file => Some(file.map_err(|source| Error::Read { path, source })?.len()),
+        };
+        Ok((part.name.to_owned(), length))
     };
     counting.map(length).collect()
+}
+
+/// The whole list: a file that it does not show may be one that counts, or have the number of a new one.
+fn manifest(dir: &Path) -> Result<Vec<u8>, Error> {
+    let manifest = lag::manifest(dir)?;
+    if u64::try_from(manifest.len()).is_ok_and(|bytes| bytes < lag::MOST) {
+        return Ok(manifest);
+    }
+    let source = io::Error::other(format!("it is longer than the {} bytes that are read of it", lag::MOST));
+    Err(Error::Read { path: dir.join(AOF_DIR).join(MANIFEST), source })
 }
 
 fn write(dir: &Path, note: &Note) -> Result<(), Error> {
@@ -243,7 +267,7 @@ mod tests {
         let base = fs::metadata(volume.dir().join("appendonlydir/appendonly.aof.5.base.rdb")).unwrap();
         assert_eq!((base.ino(), base.nlink()), (inode, 1), "the same file under one name: it takes no room twice");
         let named = lengths(volume.dir()).unwrap().into_values().collect::<Vec<_>>();
-        assert_eq!(named, [10, 0], "every file that the manifest names is there");
+        assert_eq!(named, [Some(10), Some(0)], "every file that the manifest names is there");
     }
 
     #[test]
@@ -261,8 +285,11 @@ mod tests {
         let illegible = Volume::noted();
         illegible.save();
         illegible.put(FILE, "{");
-        let all = [&unsaved, &written_on, &anew, &vanished, &illegible].map(|volume| volume.settled(true, false));
-        assert_eq!(all, [false; 5]);
+        let without = Volume::noted();
+        without.save();
+        fs::remove_file(without.dir().join("appendonlydir/appendonly.aof.4.incr.aof")).unwrap();
+        let all = [&unsaved, &written_on, &anew, &vanished, &illegible, &without];
+        assert_eq!(all.map(|volume| volume.settled(true, false)), [false; 6]);
         unsaved.save();
         assert!(!unsaved.settled(true, false), "a snapshot of a later time is not judged by that note");
     }
@@ -292,7 +319,27 @@ mod tests {
         volume.save();
         settle(volume.dir(), true, true).unwrap();
         assert!(volume.manifest().starts_with("file appendonly.aof.1.base.rdb seq 1 type b\n"));
-        assert_eq!(lengths(volume.dir()).unwrap().into_values().collect::<Vec<_>>(), [10, 0]);
+        assert_eq!(lengths(volume.dir()).unwrap().into_values().collect::<Vec<_>>(), [Some(10), Some(0)]);
+    }
+
+    /// Before, a file of a high number was not seen, and the new one written over it.
+    #[test]
+    fn a_manifest_that_cannot_be_seen_whole_is_not_replaced() {
+        let volume = Volume::noted();
+        volume.save();
+        let long = format!("{}{BEFORE}", "file appendonly.aof.2.incr.aof seq 2 type h\n".repeat(1500));
+        volume.put(&format!("{AOF_DIR}/{MANIFEST}"), &long);
+        assert!(settle(volume.dir(), true, false).unwrap_err().to_string().contains("longer than the 65536 bytes"));
+        assert!(settle(volume.dir(), true, true).is_err());
+        assert!(volume.manifest() == long && is_noted(volume.dir()), "and it is asked again");
+    }
+
+    /// Before, a full disk counted as one without links: the log stayed on it, and the snapshot could not become one.
+    #[test]
+    fn a_link_that_there_is_no_room_for_may_be_made_later() {
+        let has = |errno: Errno| has_links(&errno.into());
+        assert_eq!([Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::ROFS, Errno::ACCESS].map(has), [true; 5]);
+        assert_eq!([Errno::PERM, Errno::OPNOTSUPP, Errno::NOSYS, Errno::MLINK].map(has), [false; 4]);
     }
 
     #[test]
