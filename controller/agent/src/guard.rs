@@ -54,7 +54,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
         if facts.double.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
-            last_save::settle(dir, shared.local.logs_writes(), false)?;
+            settle(shared).await;
             continue;
         }
         if facts.double.is_some() {
@@ -191,6 +191,19 @@ fn publish(shared: &Arc<Shared>, facts: &Facts) {
         report.holds_data = facts.holds_data;
         report.runs_at = facts.double.map(|double| double.there.to_string());
     });
+}
+
+/// Has what counts be what is loaded. While that cannot be done nothing is started: it would be the older of two data sets.
+async fn settle(shared: &Arc<Shared>) {
+    let dir = &shared.options.data_dir;
+    disk::remove_leftovers(dir);
+    // It was said of what counted until then.
+    shared.released.send_replace(None);
+    if let Err(error) = last_save::settle(dir, shared.local.logs_writes(), false) {
+        let what = "what redis-server saved last cannot be made what it loads, which needs some KiB of room";
+        shared.enter(AgentPhase::Held, Some(format!("{what}: {error}; it is tried again")));
+        sleep(LATER).await;
+    }
 }
 
 /// Makes the member's own record that of a replica.

@@ -1,6 +1,6 @@
 //! Stopping where the disk takes nothing more. `RLIMIT_FSIZE` of redis-server stands in for a full one, on any machine: no file grows beyond it.
 
-use std::{fs, os::unix::fs::PermissionsExt as _, time::Duration};
+use std::{fs, time::Duration};
 
 use resp::{Command, Connection, Reply};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
@@ -14,9 +14,7 @@ const NO_SNAPSHOT: u64 = 1024;
 async fn limited(net: u8, grace_seconds: u64) -> Cluster {
     let mut cluster = Cluster::form(net, config(), 1, 0).await;
     let pod = &mut cluster.pods[0];
-    pod.server = pod.dir.join("redis-server");
-    fs::write(&pod.server, "#!/bin/sh\ntrap '' XFSZ\nexec redis-server \"$@\"\n").unwrap();
-    fs::set_permissions(&pod.server, fs::Permissions::from_mode(0o755)).unwrap();
+    pod.begin_with("trap '' XFSZ");
     pod.grace_seconds = grace_seconds;
     pod.signal(Signal::TERM);
     assert_eq!(pod.ended().await, Some(0), "{}", pod.log());
@@ -159,4 +157,24 @@ async fn what_was_saved_after_its_agent_had_been_killed_is_loaded() {
     cluster.pods[0].start();
     assert_eq!(cluster.pods[0].dbsize().await, acknowledged, "{}", cluster.pods[0].log());
     assert!(!cluster.pods[0].data("kun-last-save.json").exists());
+}
+
+/// Before, its agent ended, and so did every one after it, without a word in a report.
+#[tokio::test]
+async fn a_member_that_cannot_judge_what_was_saved_is_held() {
+    let mut cluster = Cluster::form(95, config(), 1, 0).await;
+    fill(&cluster.pods[0], "k", 10, b"v").await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    // Not to be read, as on a disk that fails.
+    let note = cluster.pods[0].data("kun-last-save.json");
+    fs::create_dir(&note).unwrap();
+    cluster.pods[0].start();
+    eventually("it says so", async || {
+        let report = cluster.report(&cluster.pods[0]).await;
+        report.and_then(|report| report.held_because).is_some_and(|why| why.contains("kun-last-save.json"))
+    })
+    .await;
+    fs::remove_dir(&note).unwrap();
+    assert_eq!(cluster.pods[0].dbsize().await, 10, "{}", cluster.pods[0].log());
 }

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::{Child, Command as Process, Stdio},
     time::{Duration, Instant},
@@ -349,6 +350,13 @@ impl Pod {
             .spawn()
             .expect("the example `pod` is built by `cargo test`");
         self.child = Some(child);
+    }
+
+    /// From its next start on its server does this first, in a shell, with the path of redis.conf as `$1`.
+    pub(crate) fn begin_with(&mut self, script: &str) {
+        self.server = self.dir.join("redis-server");
+        fs::write(&self.server, format!("#!/bin/sh\n{script}\nexec redis-server \"$@\"\n")).unwrap();
+        fs::set_permissions(&self.server, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
     pub(crate) fn pid(&self) -> i32 {
