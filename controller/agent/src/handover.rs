@@ -70,6 +70,17 @@ pub enum Outcome {
     },
 }
 
+impl Outcome {
+    /// Another member has the role and all that this one has.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::NotNeeded | Self::Done { .. } => true,
+            Self::Failed { .. } => false,
+        }
+    }
+}
+
 /// Until when a hand-over does what.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -338,29 +349,27 @@ pub(crate) fn behind(info: &Info, is_wanted: bool) -> Option<&'static str> {
     }
 }
 
-/// What it holds may be nowhere else; keys that could not be counted count. Pure.
+/// What it holds may be nowhere else; keys that could not be counted count. No keys count, too, where the log has failed: it would bring back what was
+/// deleted. But those of a replica are none that it was sent. Pure.
 #[must_use]
-pub fn may_be_last(outcome: &Outcome, keys: Option<i64>) -> bool {
-    match outcome {
-        Outcome::Failed { .. } => keys != Some(0),
-        Outcome::NotNeeded | Outcome::Done { .. } => false,
-    }
+pub fn may_be_last(outcome: &Outcome, keys: Option<i64>, is_replica: bool, log: Option<Log>) -> bool {
+    let is_any = keys != Some(0) || (log == Some(Log::Failed) && !is_replica);
+    is_any && !outcome.is_elsewhere()
 }
 
 /// How to shut down. Pure.
 ///
 /// With an append-only file everything is written and synced anyway, unless that has failed. With save points Redis saves. A member that keeps
-/// nothing on disk, or could not, saves only when it goes away as the holder of keys that no replica has taken over.
+/// nothing on disk, or could not, saves only when it goes away as the last one that has what it has ([`may_be_last`]).
 #[must_use]
-pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: Option<i64>, log: Option<Log>) -> &'static str {
-    let last_holder = may_be_last(outcome, keys);
+pub fn shutdown_mode(config: &AgentConfig, is_last: bool, log: Option<Log>) -> &'static str {
     match config.append_only {
         AppendOnly::EverySec | AppendOnly::Always => match log {
             Some(Log::Current | Log::Rewriting) => "NOSAVE",
-            Some(Log::Failed) if !last_holder => "NOSAVE",
+            Some(Log::Failed) if !is_last => "NOSAVE",
             Some(Log::Failed | Log::Off) | None => "SAVE",
         },
-        AppendOnly::Off if !config.snapshots.is_empty() || last_holder => "SAVE",
+        AppendOnly::Off if !config.snapshots.is_empty() || is_last => "SAVE",
         AppendOnly::Off => "NOSAVE",
     }
 }
@@ -369,9 +378,10 @@ pub fn shutdown_mode(config: &AgentConfig, outcome: &Outcome, keys: Option<i64>,
 ///
 /// # Errors
 /// When Redis refuses (it cannot save, a script runs, or its append-only file is written for the first time), or does not answer within `limit`:
-/// a large data set takes longer to be saved.
-pub async fn shut_down(local: &Local, mode: &str, limit: Duration) -> Result<(), Error> {
-    let mut connection = local.open(limit).await?;
+/// a large data set takes longer to be saved. It lets nobody in while it does that, so that takes `entry` at most.
+pub async fn shut_down(local: &Local, mode: &str, entry: Duration, limit: Duration) -> Result<(), Error> {
+    let mut connection = local.open(entry.max(OWN_ANSWER)).await?;
+    connection.set_deadline(limit.max(OWN_ANSWER));
     match connection.command(&Command::new("SHUTDOWN").args(mode.split(' '))).await {
         Err(Error::Io { .. }) | Ok(_) => Ok(()),
         Err(error) => Err(error),
@@ -455,12 +465,6 @@ pub async fn keeps_all(local: &Local) -> bool {
 /// While the file is first written it counts as switched on, and Redis refuses to end. Pure.
 fn finds_all(info: &Info) -> bool {
     Log::of(info) == Some(Log::Current)
-}
-
-/// Keys of the own Redis; `None`: it does not say.
-pub async fn keys(local: &Local) -> Option<i64> {
-    let replies = local.ask(&[Command::new("DBSIZE")]).await;
-    replies.ok().and_then(|replies| replies.first().and_then(Reply::integer))
 }
 
 /// What `INFO` says in one go; for those who only have the shared connection.

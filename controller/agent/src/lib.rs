@@ -60,7 +60,7 @@ use crate::{
     handover::{Outcome, Silence},
     process::{Exit, Record, Running},
     shared::Shared,
-    shutdown::{AFTER_TERM, AGAIN, Ended, LastWords},
+    shutdown::{AFTER_TERM, AGAIN, LastWords, Shutdown},
 };
 
 /// Part of the grace period that stays for SIGTERM and SIGKILL.
@@ -193,6 +193,7 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     if let Some(left) = process::left_running(&options.run_dir)? {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
         take_down(shared, &left, None, Instant::now()).await;
+        shared.enter(AgentPhase::Starting, None);
     }
     engine::await_image(shared).await;
     parameters::await_usable(shared).await;
@@ -237,18 +238,19 @@ async fn take_down(
     let was_replica = !handover::may_be_primary(&shared.local).await;
     let mut last = last_words(shared, process, began).await;
     // A primary that stops at the same moment may have given it its role meanwhile, or its heir is gone and it was elected again.
-    if (was_replica || last.is_elsewhere()) && handover::may_be_primary(&shared.local).await {
+    if (was_replica || last.outcome.is_elsewhere()) && handover::may_be_primary(&shared.local).await {
         last = last_words(shared, process, began).await;
     }
-    let dir = &shared.options.data_dir;
-    let snapshot = disk::snapshot_stamp(dir);
-    let ended = shutdown::end(shared, process, &last).await;
-    // It ends with another code, or by a signal, where it could not save.
-    let is_saved = ended == Ended::Saved
-        && disk::is_newly_saved(snapshot, disk::snapshot_stamp(dir))
-        && shutdown::ended_well(exit).await;
+    let mut shutdown = Shutdown::default();
+    let is_saved = loop {
+        match shutdown.end(shared, (process, exit.clone()), &last).await {
+            Some(is_saved) => break is_saved,
+            // It is given time as at the first: only the kubelet knows how much there is.
+            None => last = last_words(shared, process, Instant::now()).await,
+        }
+    };
     if !process.is_alive()
-        && let Err(error) = last_save::settle(dir, shared.local.logs_writes(), is_saved)
+        && let Err(error) = last_save::settle(&shared.options.data_dir, shared.local.logs_writes(), is_saved)
     {
         tracing::warn!(%error, "the next start looks at what Redis has saved");
     }
@@ -267,11 +269,10 @@ async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> L
         Outcome::Done { to } => tracing::info!(%to, millis = began.elapsed().as_millis(), "handed over"),
         Outcome::Failed { why } => tracing::warn!(why, "stopping without a hand-over"),
     }
-    let keys = handover::keys(&shared.local).await;
     // What is nowhere else is worth every second there is.
-    let tries = if handover::may_be_last(&outcome, keys) { until } else { until.min(Instant::now() + SPARE) };
+    let tries = if outcome.is_elsewhere() { until.min(Instant::now() + SPARE) } else { until };
     handover::await_own_disk(&shared.local, tries).await;
-    LastWords { outcome, keys, until, tries }
+    LastWords { outcome, until, tries }
 }
 
 /// A Redis that is busy for a moment is asked again, but not when nobody would be ordered any more.

@@ -76,6 +76,12 @@ impl Record {
         Self::of(self.pid).as_ref() == Some(self)
     }
 
+    /// Whether it writes a snapshot itself, as for `SAVE`: to a file that has its number in its name. A child of it has another one.
+    #[must_use]
+    pub fn saves_in(&self, dir: &Path) -> bool {
+        dir.join(format!("temp-{}.rdb", self.pid)).exists()
+    }
+
     /// Sends a signal, if this very process still runs.
     pub fn signal(&self, signal: Signal) {
         if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive())

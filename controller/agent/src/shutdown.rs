@@ -3,31 +3,25 @@
 //! Redis refuses to end while it cannot save, and while its append-only file is first written: what is on disk is older than what is in memory
 //! then, and a kill would lose it. On a full disk that lasts until somebody makes room; what is not saved by the end of the grace period ends with the pod.
 
-use std::{
-    future::pending,
-    path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{future::pending, sync::Arc, time::Duration};
 
-use resp::ErrorKind;
+use resp::{Error, ErrorKind, Info};
 use rustix::process::Signal;
 use tokio::{
     sync::watch,
     time::{Instant, sleep},
 };
-use types::agent::{AgentConfig, AgentPhase};
+use types::agent::AgentConfig;
 
+use self::full::Full;
 use crate::{
-    disk,
+    disk::{self, Stamp},
     handover::{self, Log, Outcome, Silence},
-    last_save,
     process::{Exit, Record},
     shared::Shared,
 };
+
+mod full;
 
 /// How long redis-server may show no work before it counts as hung.
 const STALL: Duration = Duration::from_secs(20);
@@ -35,19 +29,16 @@ const STALL: Duration = Duration::from_secs(20);
 pub(crate) const AGAIN: Duration = Duration::from_millis(500);
 /// How long redis-server has after SIGTERM before SIGKILL, when SHUTDOWN did not work.
 pub(crate) const AFTER_TERM: Duration = Duration::from_secs(5);
-/// Where there is room again: Redis tries once a second to write to its append-only file what it could not.
-const WRITES_AGAIN: Duration = Duration::from_secs(2);
 /// How long an attempt to save may take that nothing of ours ends: more than any grace period.
 const SAVES: Duration = Duration::from_secs(24 * 3600);
-/// How often what is missing is said again, and saving is tried again without more room: Redis may have refused for another reason.
+/// How often what is missing is said again, somebody is asked again to take over, and saving is tried again without more room: Redis may have
+/// refused for another reason.
 const ANEW: Duration = Duration::from_secs(60);
 
 /// How redis-server is to be shut down.
 pub(crate) struct LastWords {
     /// How the hand-over went.
     pub(crate) outcome: Outcome,
-    /// Keys it holds, if it says so.
-    pub(crate) keys: Option<i64>,
     /// Until when it may take.
     pub(crate) until: Instant,
     /// Until when it is told to again after it has refused.
@@ -55,126 +46,209 @@ pub(crate) struct LastWords {
 }
 
 impl LastWords {
-    /// Another member has the role and all that this one has.
-    pub(crate) fn is_elsewhere(&self) -> bool {
-        match self.outcome {
-            Outcome::NotNeeded | Outcome::Done { .. } => true,
-            Outcome::Failed { .. } => false,
-        }
+    /// What it is told, by what it says last. What it has while it loads, its disk or its primary has. Pure.
+    fn order(&self, config: &AgentConfig, sight: Sight) -> Order {
+        let is_last = handover::may_be_last(&self.outcome, sight.keys, sight.is_replica, sight.log);
+        let mode = if sight.is_loading { "NOSAVE" } else { handover::shutdown_mode(config, is_last, sight.log) };
+        Order { mode, is_last: is_last && mode == "SAVE" }
     }
+}
 
-    fn may_be_last(&self) -> bool {
-        handover::may_be_last(&self.outcome, self.keys)
-    }
+/// What redis-server says of what it holds; unknown is not nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sight {
+    log: Option<Log>,
+    keys: Option<i64>,
+    is_replica: bool,
+    is_loading: bool,
+}
 
-    fn mode(&self, config: &AgentConfig, log: Option<Log>) -> &'static str {
-        handover::shutdown_mode(config, &self.outcome, self.keys, log)
+impl Sight {
+    /// `None`: it says nothing. Keys that are being loaded are not counted. Pure.
+    fn of(info: &Info, log: Option<Log>) -> Option<Self> {
+        let is_replica = info.get("role")? == "slave";
+        let is_loading = info.flag("loading")?;
+        Some(Self { log, keys: (!is_loading).then(|| info.keys()), is_replica, is_loading })
     }
+}
+
+/// How redis-server is told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Order {
+    mode: &'static str,
+    /// It saves what may be nowhere else.
+    is_last: bool,
 }
 
 /// How a process went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ended {
-    /// After it was told to save.
-    Saved,
+enum Ended {
+    /// After it was told to save, when this snapshot lay there.
+    Saved { before: Stamp },
     /// Without.
     Unsaved,
+    /// Not yet: it may be that somebody can take over now.
+    Held,
+    /// It hangs, or time is up.
+    Not,
 }
 
-/// Sees to it that the process is gone.
-pub(crate) async fn end(shared: &Arc<Shared>, process: &Record, last: &LastWords) -> Ended {
-    if let Some(ended) = shut_down(shared, process, last).await {
-        return ended;
-    }
-    process.signal(Signal::TERM);
-    if !process.gone_within(AFTER_TERM).await {
-        tracing::error!("redis-server did not stop in time and is killed");
-        process.signal(Signal::KILL);
-        process.gone_within(AFTER_TERM).await;
-    }
-    sleep(Duration::ZERO).await;
-    Ended::Unsaved
+/// Has the process end, for as long as it takes.
+#[derive(Default)]
+pub(crate) struct Shutdown {
+    attempts: watch::Sender<Attempts>,
+    full: Full,
 }
 
-/// Whether it ended with code 0, as after all that it was told to do.
-pub(crate) async fn ended_well(exit: Option<watch::Receiver<Option<Exit>>>) -> bool {
+impl Shutdown {
+    /// Sees to it that the process is gone: whether a snapshot lies there now that has all it had. `None`: it lives, as what it has is nowhere else,
+    /// and the others are to be asked again. `exit`: how it ends, if it is a child of this agent.
+    pub(crate) async fn end(
+        &mut self,
+        shared: &Arc<Shared>,
+        (process, exit): (&Record, Option<watch::Receiver<Option<Exit>>>),
+        last: &LastWords,
+    ) -> Option<bool> {
+        match self.tell(shared, process, last).await {
+            Ended::Saved { before } => {
+                let is_new = disk::is_newly_saved(before, disk::snapshot_stamp(&shared.options.data_dir));
+                return Some(is_new && ended_well(exit).await);
+            }
+            Ended::Unsaved => return Some(false),
+            Ended::Held => return None,
+            Ended::Not => {}
+        }
+        process.signal(Signal::TERM);
+        if !process.gone_within(AFTER_TERM).await {
+            tracing::error!("redis-server did not stop in time and is killed");
+            process.signal(Signal::KILL);
+            process.gone_within(AFTER_TERM).await;
+        }
+        sleep(Duration::ZERO).await;
+        Some(false)
+    }
+
+    /// Sends SHUTDOWN until the process is gone.
+    async fn tell(&mut self, shared: &Arc<Shared>, process: &Record, last: &LastWords) -> Ended {
+        let (attempts, full) = (&self.attempts, &mut self.full);
+        let is_saving = || attempts.borrow().saves_last() || saves_unasked(shared, process, last);
+        let gone = async {
+            let mut until = last.until;
+            while !process.gone_or_stuck(until, STALL).await {
+                let is_stuck = Instant::now() < until;
+                // What is nowhere else is saved for as long as the pod lasts; what hangs saves nothing.
+                if !attempts.borrow().is_kept && (is_stuck || !is_saving()) {
+                    return Ended::Not;
+                }
+                until = Instant::now() + SAVES;
+                sleep(AGAIN).await;
+            }
+            attempts.borrow().saving.map_or(Ended::Unsaved, |saving| Ended::Saved { before: saving.before })
+        };
+        tokio::select! {
+            ended = gone => ended,
+            ended = repeat(shared, process, last, (attempts, full)) => ended,
+        }
+    }
+}
+
+/// Whether it ended with code 0, as after all that it was told to do: it ends with another code, or by a signal, where it could not save.
+async fn ended_well(exit: Option<watch::Receiver<Option<Exit>>>) -> bool {
     let Some(mut exit) = exit else { return false };
     let told = tokio::time::timeout(AFTER_TERM, exit.wait_for(Option::is_some)).await;
     matches!(told, Ok(Ok(how)) if *how == Some(Exit::Code(0)))
 }
 
-/// What is known of the attempts so far.
-#[derive(Default)]
-struct Attempts {
-    /// The last one was to save.
-    saves: AtomicBool,
-    /// It was refused, and what is in memory is nowhere else: it is not killed.
-    is_kept: AtomicBool,
+/// Whether it saves what is nowhere else, as an agent of before has told it to.
+fn saves_unasked(shared: &Shared, process: &Record, last: &LastWords) -> bool {
+    !last.outcome.is_elsewhere() && process.saves_in(&shared.options.data_dir)
 }
 
-/// Sends SHUTDOWN until the process is gone; `None`: it hangs, or time is up.
-async fn shut_down(shared: &Arc<Shared>, process: &Record, last: &LastWords) -> Option<Ended> {
-    let attempts = Attempts::default();
-    let gone = async {
-        let mut until = last.until;
-        while !process.gone_or_stuck(until, STALL).await {
-            let is_stuck = Instant::now() < until;
-            // What is nowhere else is saved for as long as the pod lasts; what hangs saves nothing.
-            let is_saved = !is_stuck && last.may_be_last() && attempts.saves.load(Ordering::Relaxed);
-            if !is_saved && !attempts.is_kept.load(Ordering::Relaxed) {
-                return false;
-            }
-            until = Instant::now() + SAVES;
-            sleep(AGAIN).await;
-        }
-        true
-    };
-    tokio::select! {
-        is_gone = gone => is_gone.then(|| if attempts.saves.load(Ordering::Relaxed) { Ended::Saved } else { Ended::Unsaved }),
-        () = tell(shared, process, last, &attempts) => None,
+/// What is known of the attempts so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Attempts {
+    /// One to save that is not answered: no reply is what success looks like.
+    saving: Option<Saving>,
+    /// The last one was refused, and what is in memory may be nowhere else: it is not killed.
+    is_kept: bool,
+}
+
+/// One attempt to save.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Saving {
+    /// What lay there before.
+    before: Stamp,
+    is_last: bool,
+}
+
+impl Attempts {
+    /// The next attempt. Once there is nothing more to save, it is not kept for that. Pure.
+    fn begun(self, order: Order, before: Stamp) -> Self {
+        let saving = (order.mode == "SAVE").then_some(Saving { before, is_last: order.is_last });
+        Self { saving, is_kept: self.is_kept && order.is_last }
+    }
+
+    /// It came to this. Whoever answers does not save; one that was not heard changes nothing about the one `before`. Pure.
+    fn failed(self, before: Self, error: &Error) -> Self {
+        let is_kept = self.is_kept || (self.saves_last() && is_refused(error));
+        let saving = match error {
+            Error::Refused { .. } => None,
+            Error::Connect { .. } | Error::Broken { .. } => before.saving,
+            Error::Io { .. } | Error::Deadline { .. } | Error::Frame { .. } | Error::Shape { .. } => self.saving,
+        };
+        Self { saving, is_kept }
+    }
+
+    fn saves_last(&self) -> bool {
+        self.saving.is_some_and(|saving| saving.is_last)
     }
 }
 
-/// Returns when it is not worth telling any more.
-async fn tell(shared: &Arc<Shared>, process: &Record, last: &LastWords, attempts: &Attempts) {
-    let (mut full, mut told, mut tidied) = (Full::default(), false, false);
+/// Redis says that it cannot end in order. Whom it does not let in, or not do this, hears nothing of what it could save, and that a script runs or
+/// that it loads passes by itself. Pure.
+fn is_refused(error: &Error) -> bool {
+    match error {
+        Error::Refused { command, reply, .. } => command == "SHUTDOWN" && reply.kind == ErrorKind::Other,
+        Error::Connect { .. }
+        | Error::Io { .. }
+        | Error::Deadline { .. }
+        | Error::Frame { .. }
+        | Error::Shape { .. }
+        | Error::Broken { .. } => false,
+    }
+}
+
+/// Returns when it is not worth telling any more, or not without asking the others again.
+async fn repeat(
+    shared: &Arc<Shared>,
+    process: &Record,
+    last: &LastWords,
+    (attempts, full): (&watch::Sender<Attempts>, &mut Full),
+) -> Ended {
+    let (asked, mut told, mut sight) = (Instant::now(), false, Sight::default());
     while process.is_alive() {
-        let silence = handover::silence(&shared.local).await;
-        let mode = now(last.mode(&shared.inputs().config, log(shared).await), silence);
-        if mode == "SAVE" {
-            if !std::mem::replace(&mut tidied, true) && disk::remove_leftovers(&shared.options.data_dir) {
-                sleep(WRITES_AGAIN).await;
-                continue;
-            }
-            if silence == Silence::Script {
-                handover::end_script(&shared.local).await;
-            }
-            full.look(shared).await;
-            if !full.is_worth_trying(Instant::now()) {
-                full.say(shared);
-                sleep(AGAIN).await;
-                continue;
-            }
-            last_save::note(shared).await;
+        if attempts.borrow().is_kept && asked.elapsed() >= ANEW {
+            return Ended::Held;
         }
-        attempts.saves.store(mode == "SAVE", Ordering::Relaxed);
-        // No reply is what success looks like, and it may take as long as saving takes.
-        let is_kept = attempts.is_kept.load(Ordering::Relaxed);
-        let left = if is_kept { SAVES } else { last.until.saturating_duration_since(Instant::now()) };
-        if let Err(error) = handover::shut_down(&shared.local, mode, left).await {
+        let silence = handover::silence(&shared.local).await;
+        sight = look(shared, sight).await;
+        let order = last.order(&shared.inputs().config, sight);
+        if order.mode == "SAVE" && !full.prepare(shared, silence).await {
+            continue;
+        }
+        if let Err(error) = attempt(shared, last, Order { mode: now(order.mode, silence), ..order }, attempts).await {
             if !told {
-                tracing::warn!(mode, %error, "SHUTDOWN is not followed yet; it is tried again");
+                tracing::warn!(mode = order.mode, %error, "SHUTDOWN is not followed yet; it is tried again");
                 told = true;
             }
-            let is_refused = error.refusal().is_some_and(|refusal| is_for_good(&refusal.kind));
-            if mode == "SAVE" && is_refused && last.may_be_last() {
-                attempts.is_kept.store(true, Ordering::Relaxed);
+            let is_kept = attempts.borrow().is_kept;
+            if is_kept && is_refused(&error) {
                 full.refused();
                 full.say(shared);
             }
-            let is_kept = attempts.is_kept.load(Ordering::Relaxed);
-            if Instant::now() >= last.tries && !is_kept && !handover::writes_its_log(&shared.local).await {
-                return;
+            let is_worked_on = is_kept || saves_unasked(shared, process, last);
+            if Instant::now() >= last.tries && !is_worked_on && !handover::writes_its_log(&shared.local).await {
+                return Ended::Not;
             }
         }
         sleep(AGAIN).await;
@@ -182,15 +256,30 @@ async fn tell(shared: &Arc<Shared>, process: &Record, last: &LastWords, attempts
     pending().await
 }
 
-/// What it says of its append-only file, or said last.
-async fn log(shared: &Shared) -> Option<Log> {
-    let info = handover::info(&shared.local, &["persistence"]).await;
-    info.ok().and_then(|info| shared.note_log(&info)).or_else(|| shared.last_log())
+/// Tells it once. It may take as long as saving takes: what is nowhere else has all the time there is.
+async fn attempt(
+    shared: &Shared,
+    last: &LastWords,
+    order: Order,
+    attempts: &watch::Sender<Attempts>,
+) -> Result<(), Error> {
+    let former = *attempts.borrow();
+    // The last thing before: what comes after it is of this attempt.
+    attempts.send_replace(former.begun(order, disk::snapshot_stamp(&shared.options.data_dir)));
+    let left = last.until.saturating_duration_since(Instant::now());
+    let limit = if order.is_last { SAVES } else { left };
+    let told = handover::shut_down(&shared.local, order.mode, left, limit).await;
+    if let Err(error) = &told {
+        attempts.send_modify(|attempts| *attempts = attempts.failed(former, error));
+    }
+    told
 }
 
-/// It is neither busy nor loading, which pass by themselves. Pure.
-fn is_for_good(kind: &ErrorKind) -> bool {
-    !matches!(kind, ErrorKind::Busy | ErrorKind::Loading)
+/// What it says now, or said last.
+async fn look(shared: &Shared, last: Sight) -> Sight {
+    let info = handover::info(&shared.local, &["persistence", "replication", "keyspace"]).await.unwrap_or_default();
+    let log = shared.note_log(&info).or_else(|| shared.last_log());
+    Sight::of(&info, log).unwrap_or(Sight { log, is_loading: false, ..last })
 }
 
 /// How to say it while a script runs: Redis would wait for replicas that lag, and hears of none of them before the script has ended. Pure.
@@ -201,87 +290,88 @@ fn now(mode: &'static str, silence: Silence) -> &'static str {
     }
 }
 
-/// Whether the volume has room for a snapshot.
-#[derive(Default)]
-struct Full {
-    /// Bytes free now.
-    free: Option<u64>,
-    /// Bytes it takes at most.
-    needed: Option<u64>,
-    /// Bytes that were free when it was last refused, and when.
-    short: Option<(u64, Instant)>,
-    said: Option<Instant>,
-}
-
-impl Full {
-    async fn look(&mut self, shared: &Shared) {
-        self.free = disk::room(&shared.options.data_dir);
-        self.needed = handover::data_set(&shared.local).await.or(self.needed);
-    }
-
-    /// A snapshot is smaller than what it is made of, so only a refusal shows that it does not fit. After one there is to be more room before it
-    /// is tried again, but for once a while: each attempt holds Redis up and takes what room is left. Pure.
-    fn is_worth_trying(&self, now: Instant) -> bool {
-        let (Some(free), Some((short, refused))) = (self.free, self.short) else { return true };
-        let has_room = free > short || self.needed.is_some_and(|needed| needed <= free);
-        has_room || now.saturating_duration_since(refused) >= ANEW
-    }
-
-    fn refused(&mut self) {
-        self.short = self.free.map(|free| (free, Instant::now()));
-    }
-
-    fn say(&mut self, shared: &Shared) {
-        if self.said.is_some_and(|said| said.elapsed() < ANEW) {
-            return;
-        }
-        self.said = Some(Instant::now());
-        let words = self.words(&shared.options.data_dir);
-        tracing::error!("{words}");
-        if shared.phase() == AgentPhase::Stopping {
-            shared.enter(AgentPhase::Stopping, Some(words));
-        }
-    }
-
-    /// What is missing, and what to do. Pure.
-    fn words(&self, dir: &Path) -> String {
-        let bytes = |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
-        format!(
-            "what redis-server holds is nowhere else and could not be saved, so it is not ended: the volume at {} has {} bytes free, and a \
-             snapshot takes up to {} bytes. Make spec.storage.size larger, or delete {}* there; what is not saved when the pod's grace period \
-             is over is lost",
-            dir.display(),
-            bytes(self.free),
-            bytes(self.needed),
-            disk::QUARANTINE
-        )
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
     use super::*;
 
+    fn last(outcome: Outcome) -> LastWords {
+        LastWords { outcome, until: Instant::now(), tries: Instant::now() }
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed { why: String::new() }
+    }
+
+    fn refused(command: &str, text: &str) -> Error {
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 6379));
+        Error::Refused { command: command.to_owned(), address, reply: resp::ErrorReply::parse(text) }
+    }
+
+    fn stamp(inode: u64) -> Stamp {
+        Some((inode, std::time::SystemTime::UNIX_EPOCH))
+    }
+
+    const SAVE: Order = Order { mode: "SAVE", is_last: true };
+    const CANNOT: &str = "ERR Errors trying to SHUTDOWN. Check logs.";
+
+    /// Before, an agent that Redis did not let in kept it alive until the kubelet killed it, and what SIGTERM saves was lost.
     #[test]
-    fn a_save_that_did_not_fit_is_tried_again_once_there_is_more_room() {
-        let now = Instant::now();
-        let long_ago = now.checked_sub(ANEW).unwrap();
-        let is_worth = |free, needed, short| Full { free, needed, short, said: None }.is_worth_trying(now);
-        // It may compress well: nothing but a refusal shows that it does not fit.
-        assert_eq!([is_worth(Some(1), Some(9), None), is_worth(None, None, None)], [true; 2]);
-        let short = Some((1, now));
-        assert_eq!([is_worth(Some(1), Some(9), short), is_worth(Some(0), None, short)], [false; 2]);
-        assert_eq!([is_worth(Some(2), Some(9), short), is_worth(None, Some(9), short)], [true; 2]);
-        assert!(is_worth(Some(9), Some(9), Some((9, now))), "it was refused for another reason than room");
-        assert!(is_worth(Some(1), Some(9), Some((1, long_ago))), "it may be smaller by now");
+    fn only_a_shutdown_that_redis_cannot_follow_keeps_it_alive() {
+        let kept = |order: Order, error: &Error| {
+            let former = Attempts::default();
+            former.begun(order, None).failed(former, error).is_kept
+        };
+        assert!(kept(SAVE, &refused("SHUTDOWN", CANNOT)));
+        assert!(!kept(Order { is_last: false, ..SAVE }, &refused("SHUTDOWN", CANNOT)), "others have it");
+        let of_another = [
+            ("AUTH", "WRONGPASS invalid username-password pair or user is disabled."),
+            ("AUTH", "ERR max number of clients reached"),
+            ("SHUTDOWN", "NOPERM User kun-agent has no permissions to run the 'shutdown' command"),
+            ("SHUTDOWN", "BUSY Redis is busy running a script."),
+            ("SHUTDOWN", "LOADING Redis is loading the dataset in memory"),
+        ];
+        assert_eq!(of_another.map(|(command, text)| kept(SAVE, &refused(command, text))), [false; 5]);
     }
 
     #[test]
-    fn what_is_missing_is_said_with_the_numbers_and_the_next_step() {
-        let words = Full { free: Some(12), needed: Some(345), ..Full::default() }.words(Path::new("/data"));
-        for part in ["/data has 12 bytes free", "takes up to 345 bytes", "spec.storage.size", "quarantine-*"] {
-            assert!(words.contains(part), "{words}");
-        }
+    fn a_server_is_kept_only_while_it_has_something_to_save() {
+        let former = Attempts::default().begun(SAVE, None);
+        let kept = former.failed(former, &refused("SHUTDOWN", CANNOT));
+        assert!(kept.is_kept && kept.begun(SAVE, None).is_kept);
+        assert!(!kept.begun(Order { mode: "NOSAVE", is_last: false }, None).is_kept, "its log has everything again");
+    }
+
+    /// Before, the exit of a server that somebody else had end counted as that of one that had saved.
+    #[test]
+    fn only_an_attempt_that_is_not_answered_may_have_saved() {
+        let none = Attempts::default();
+        let begun = none.begun(SAVE, stamp(1));
+        assert_eq!(begun.saving, Some(Saving { before: stamp(1), is_last: true }));
+        let answered = begun.failed(none, &refused("SHUTDOWN", CANNOT));
+        assert_eq!(answered.saving, None);
+        let address = std::net::SocketAddr::from(([127, 0, 0, 1], 6379));
+        let silent = || Error::Deadline { command: "SHUTDOWN".to_owned(), address, deadline: SAVES };
+        assert_eq!(begun.failed(none, &silent()).saving, begun.saving);
+        // While it saves it lets nobody in: the attempt of before goes on.
+        let shut = || Error::Connect { address, source: std::io::ErrorKind::TimedOut.into() };
+        assert_eq!(begun.begun(SAVE, stamp(2)).failed(begun, &shut()).saving, begun.saving);
+        assert_eq!(none.begun(SAVE, stamp(2)).failed(none, &shut()).saving, None);
+        assert_eq!(begun.begun(Order { mode: "NOSAVE", is_last: false }, stamp(2)).saving, None);
+    }
+
+    /// Redis makes `NOSAVE` of it itself then, and ends with code 0.
+    #[test]
+    fn a_server_that_loads_is_not_told_to_save() {
+        let config = crate::config::fixture::config();
+        let sight = |loading: u8| {
+            let info = Info::parse(&format!("role:slave\nloading:{loading}\ndb0:keys=2\ndb3:keys=1\n"));
+            Sight::of(&info, Some(Log::Off)).unwrap()
+        };
+        assert_eq!([sight(0).keys, sight(1).keys], [Some(3), None]);
+        assert_eq!(last(failed()).order(&config, sight(0)), SAVE);
+        assert_eq!(last(failed()).order(&config, sight(1)), Order { mode: "NOSAVE", is_last: false });
+        assert!(Sight::of(&Info::default(), None).is_none(), "an error is no answer");
+        assert_eq!(last(failed()).order(&config, Sight::default()), SAVE, "unknown is not nothing");
     }
 }

@@ -265,27 +265,31 @@ fn shutdown_saves_where_saving_was_asked_for_or_nobody_else_has_the_keys() {
     let mut config = crate::config::fixture::config();
     let failed = Outcome::Failed { why: String::new() };
     let done = Outcome::Done { to: table()[1].id.clone() };
-    let logged = |config: &AgentConfig, outcome: &Outcome, keys| {
-        [Some(Log::Current), Some(Log::Rewriting), Some(Log::Failed), Some(Log::Off), None]
-            .map(|log| shutdown_mode(config, outcome, keys, log) == "SAVE")
+    let logged = |config: &AgentConfig, outcome: &Outcome, keys, is_replica| {
+        [Some(Log::Current), Some(Log::Rewriting), Some(Log::Failed), Some(Log::Off), None].map(|log| {
+            let is_last = may_be_last(outcome, keys, is_replica, log);
+            shutdown_mode(config, is_last, log) == "SAVE"
+        })
     };
     for append_only in [AppendOnly::EverySec, AppendOnly::Always] {
         config.append_only = append_only;
-        assert_eq!(logged(&config, &failed, Some(5)), [false, false, true, true, true]);
-        assert_eq!(logged(&config, &failed, None), [false, false, true, true, true]);
-        // Others have what its file lacks, or there is nothing.
-        assert_eq!(logged(&config, &failed, Some(0)), [false, false, false, true, true]);
-        assert_eq!(logged(&config, &done, Some(5)), [false, false, false, true, true]);
-        assert_eq!(logged(&config, &Outcome::NotNeeded, Some(5)), [false, false, false, true, true]);
+        assert_eq!(logged(&config, &failed, Some(5), false), [false, false, true, true, true]);
+        assert_eq!(logged(&config, &failed, None, true), [false, false, true, true, true]);
+        // Its file may have what was deleted; but a replica without keys was only not sent any yet.
+        assert_eq!(logged(&config, &failed, Some(0), false), [false, false, true, true, true]);
+        assert_eq!(logged(&config, &failed, Some(0), true), [false, false, false, true, true]);
+        // Others have what its file lacks.
+        assert_eq!(logged(&config, &done, Some(5), false), [false, false, false, true, true]);
+        assert_eq!(logged(&config, &Outcome::NotNeeded, Some(5), true), [false, false, false, true, true]);
     }
     config.append_only = AppendOnly::Off;
-    assert_eq!(logged(&config, &failed, Some(5)), [true; 5]);
-    assert_eq!(logged(&config, &failed, None), [true; 5]);
-    assert_eq!(logged(&config, &failed, Some(0)), [false; 5]);
-    assert_eq!(logged(&config, &done, Some(5)), [false; 5]);
-    assert_eq!(logged(&config, &Outcome::NotNeeded, Some(5)), [false; 5]);
+    assert_eq!(logged(&config, &failed, Some(5), false), [true; 5]);
+    assert_eq!(logged(&config, &failed, None, false), [true; 5]);
+    assert_eq!(logged(&config, &failed, Some(0), true), [false; 5]);
+    assert_eq!(logged(&config, &done, Some(5), false), [false; 5]);
+    assert_eq!(logged(&config, &Outcome::NotNeeded, Some(5), true), [false; 5]);
     config.snapshots = vec![SavePoint { seconds: 1, changes: 1 }];
-    assert_eq!(logged(&config, &done, Some(5)), [true; 5]);
+    assert_eq!(logged(&config, &done, Some(5), false), [true; 5]);
 }
 
 /// Measured before: one that has failed was flushed once more, and redis-server ended without what it had acknowledged.

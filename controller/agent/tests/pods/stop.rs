@@ -154,6 +154,45 @@ async fn a_server_that_saves_for_longer_than_usual_is_let_finish() {
     assert_eq!(cluster.pods[pod].dbsize().await, 26_000);
 }
 
+/// Before, it was killed in the middle, where no kubelet does that also minutes before it was done.
+#[tokio::test]
+async fn a_server_that_saves_for_longer_than_its_pod_has_is_let_finish() {
+    let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..config() };
+    let mut cluster = Cluster::new(96, volatile);
+    cluster.grace_seconds = 10;
+    let mut cluster = cluster.formed(1, 0).await;
+    fill(&cluster.pods[0], "k", 15_000, b"v").await;
+    // A millisecond for each key.
+    cluster.pods[0].operator().await.config_set("rdb-key-save-delay", "1000").await.unwrap();
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 15_000, "{}", cluster.pods[0].log());
+}
+
+/// Before, it counted as one that cannot save: it was not signalled either, and killed with its pod. At a signal Redis saves, whomever it lets in.
+#[tokio::test]
+async fn a_server_that_does_not_let_its_agent_in_saves_at_a_signal() {
+    let snapshots = vec![types::cluster::SavePoint { seconds: 3600, changes: 1_000_000 }];
+    let mode = types::cluster::Mode::Standalone;
+    let saving = types::agent::AgentConfig { mode, append_only: AppendOnly::Off, snapshots, ..config() };
+    let mut cluster = Cluster::new(97, saving);
+    cluster.grace_seconds = 10;
+    cluster.add();
+    cluster.pods[0].operator().await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    let usual = cluster.pods[0].server.clone();
+    cluster.pods[0].begin_with("sed -i '/^user kun-\\(agent\\|local\\) /d' \"${1%/*}/users.acl\"");
+    cluster.pods[0].start();
+    fill(&cluster.pods[0], "k", 50, b"v").await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].server = usual;
+    cluster.pods[0].start();
+    assert_eq!(cluster.pods[0].dbsize().await, 50, "{}", cluster.pods[0].log());
+}
+
 /// The same of one whose data others have; before, it was killed in the middle after 30 s, and had to be sent everything anew.
 #[tokio::test]
 async fn a_replica_that_saves_for_longer_than_usual_is_let_finish() {
