@@ -1,10 +1,13 @@
 //! The start guard: gathers facts and asks [`crate::start`] until redis-server may be started. I/O around that decision.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
-use types::{agent::AgentPhase, cluster::AppendOnly};
+use types::{
+    agent::AgentPhase,
+    cluster::{AppendOnly, Mode},
+};
 
 use crate::{
     admission, alive,
@@ -53,7 +56,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up, elsewhere: elsewhere.clone() };
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
-        if facts.double.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
+        if facts.double.is_none() && facts.unheard.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
             settle(shared).await;
             continue;
         }
@@ -133,10 +136,12 @@ async fn gather(
     let foreign = foreign(shared)?;
     let alive = alive::read(&shared.options.data_dir);
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
-    let (answers, double) = match &verdict {
+    let (answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
-        Verdict::Intact(me) if foreign.is_none() => ask(shared, me, &mut seen.elsewhere).await,
-        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None),
+        Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
+            ask(shared, me, &mut seen.elsewhere).await
+        }
+        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None, None),
     };
     if let Some(beat) = answers.copies.values().max() {
         shared.outgrow(*beat);
@@ -147,6 +152,7 @@ async fn gather(
         lags,
         foreign,
         double,
+        unheard,
         written: survey.written,
         beat: alive.map(|alive| alive.beat),
         copies: answers.copies,
@@ -166,19 +172,21 @@ async fn gather(
     Ok((facts, seen.elsewhere))
 }
 
-/// Asks the others, and whoever is where this node is said to be.
-async fn ask(shared: &Arc<Shared>, me: &Identity, elsewhere: &mut Elsewhere) -> (Answers, Option<Double>) {
-    let (asker, here) = (shared.asker(), shared.address());
+/// Asks the others, and whoever is where this node is said to be: where it runs, and else where it may.
+async fn ask(
+    shared: &Arc<Shared>,
+    me: &Identity,
+    elsewhere: &mut Elsewhere,
+) -> (Answers, Option<Double>, Option<SocketAddr>) {
+    let (asker, here, pod) = (shared.asker(), shared.address(), shared.options.pod_name.as_str());
     let recorded = elsewhere.due(&double::recorded(me, here), Instant::now());
     // Of what peers say only an owner's start depends.
     let others = async { if me.owned_slots() { asker.gather(&me.peers, &me.id).await } else { Answers::default() } };
-    let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, recorded.clone()));
+    let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
-    heard.extend(asker.hear(&me.id, told.difference(&recorded).copied().collect()).await);
-    for (at, heard) in heard {
-        elsewhere.note(at, heard, Instant::now());
-    }
-    (answers, elsewhere.runs_at().map(|there| Double { here, there }))
+    heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);
+    elsewhere.note(heard, Instant::now());
+    (answers, elsewhere.runs_at().map(|there| Double { here, there }), elsewhere.unheard())
 }
 
 /// Tells what lies here, after what others say of it: the controller may release as it is what has a node ID.
@@ -189,7 +197,12 @@ fn publish(shared: &Arc<Shared>, facts: &Facts) {
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
         report.holds_data = facts.holds_data;
-        report.runs_at = facts.double.map(|double| double.there.to_string());
+        let runs_at = facts.double.map(|double| double.there.to_string());
+        // Who reads this between two looks must not take it for one that is held for another reason: a replica would be given its place.
+        if report.runs_at.is_some() && runs_at.is_none() {
+            (report.phase, report.held_because) = (AgentPhase::Starting, None);
+        }
+        report.runs_at = runs_at;
     });
 }
 
@@ -258,3 +271,6 @@ fn foreign(shared: &Arc<Shared>) -> Result<Option<String>, disk::Error> {
         Owner::Illegible => Some(format!("{} on the volume does not say whose data it holds", marker::FILE)),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -54,6 +54,8 @@ pub struct Facts {
     pub foreign: Option<String>,
     /// Where this node runs already, if it does.
     pub double: Option<Double>,
+    /// Where it may run for all that is known yet.
+    pub unheard: Option<SocketAddr>,
     /// How long ago the data set was last written; `None`: there is none.
     pub written: Option<Duration>,
     /// How far it had come, by what lies beside it; `None`: it does not say.
@@ -187,6 +189,9 @@ pub fn decide_start(facts: &Facts) -> Start {
     // Whoever released it did not know that: its files may be the very ones that the other process writes.
     if let (Verdict::Intact(me), Some(double)) = (&facts.verdict, facts.double) {
         return Start::Hold { reason: double::because(me, double) };
+    }
+    if let (Verdict::Intact(_), Some(there)) = (&facts.verdict, facts.unheard) {
+        return Start::Wait { reason: double::unheard(there) };
     }
     match (facts.released, &facts.verdict) {
         (Some(ReleaseHow::Blank), _) => return Start::Blank { quarantine: true },
@@ -433,4 +438,4 @@ fn votes(me: &Identity, facts: &Facts, candidate: &NodeId) -> usize {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

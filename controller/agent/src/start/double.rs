@@ -2,8 +2,9 @@
 //! takes to end. Pure.
 //!
 //! Redis would not notice: both take writes for the same slots, and others believe whoever spoke last. So nothing is started, and nobody is
-//! asked to take over from a node that serves. Where it runs is what agents of this cluster say. Where none was ever heard, nothing is known
-//! and nothing is waited for; one that was heard and falls silent is waited for a little longer.
+//! asked to take over from a node that serves. Where it runs is what agents of this cluster say. Silence says nothing: an address that may be
+//! its own is asked some times before anything is decided, and one that was heard and falls silent is waited for a little longer. Neither is
+//! waited for without a limit, and whoever else is there is nobody to wait for.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,11 +20,20 @@ use crate::identity::Identity;
 
 /// How often an address is asked at which nobody has said that the node runs: each question may take a second, and the start waits for it.
 const ASK_EVERY: Duration = Duration::from_secs(5);
+/// Most addresses that are asked anew in one look: the bus asks nobody who he is, and a stranger may have told many.
+const PLACES_MAX: usize = 16;
+/// In so many looks all in all silence is not believed, a second each: one answer may come late, because a machine stood still or a packet was
+/// lost (the kernel sends it again after just a second). The start waits for that wherever the network drops what goes to an address that is
+/// nobody's any more, and that is most of them: about three seconds, in which peers are asked as well.
+pub(super) const SILENT_FIRST: u32 = 3;
 /// So many looks an agent that said that the node runs may be silent, a second or two each: its machine may be slow or out of reach for a
 /// moment. They are counted because nobody is heard while this machine stands still.
 const SILENT_MOST: u32 = 10;
 /// The same of one that said that it was stopping: this is what the end of that looks like.
 const STOPPED_AFTER: u32 = 2;
+/// So many looks, a second each, an agent may be about to start the node: it decides within [`super::TAKEOVER_LIMIT`], or waits for something
+/// that may never come.
+const BEGINS_MOST: u32 = 30;
 
 /// What is heard from an address where the node may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,9 +42,13 @@ pub enum Heard {
     Runs,
     /// It runs there, and its agent is about to end it.
     Stops,
+    /// An agent is about to start it there.
+    Begins,
     /// Somebody else is there, or its agent does not start it.
     Not,
-    /// Nobody answers who could say.
+    /// Nobody is there, by the network's word. An agent that crashed may be back in a moment.
+    Gone,
+    /// Nobody answers in time who could say.
     Nothing,
 }
 
@@ -51,6 +65,8 @@ pub struct Double {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Elsewhere {
     known: BTreeMap<SocketAddr, Known>,
+    /// Looks in which silence kept anything from being decided. All in all: who makes up ever new addresses delays nothing for longer.
+    silent: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,27 +74,30 @@ struct Known {
     asked: Instant,
     /// In how many looks nothing may be heard yet until it counts as gone; 0: it is not known to run there.
     patience: u32,
+    /// In how many looks its agent has been about to start it.
+    begun: u32,
+    /// Nothing was ever heard.
+    is_silent: bool,
 }
 
 impl Elsewhere {
-    /// Whom to ask now: where it is said to be, and where it was found to run.
+    /// Whom to ask now: where it is said to be, and where it was found to run or may.
     #[must_use]
     pub fn due(&self, told: &BTreeSet<SocketAddr>, now: Instant) -> BTreeSet<SocketAddr> {
-        let is_due = |known: &Known| known.patience > 0 || now.duration_since(known.asked) >= ASK_EVERY;
-        let told = told.iter().filter(|at| self.known.get(at).is_none_or(is_due));
-        told.chain(self.running()).copied().collect()
+        let is_due = |known: &Known| now.duration_since(known.asked) >= ASK_EVERY;
+        let told = told.iter().filter(|at| self.known.get(at).is_none_or(is_due)).take(PLACES_MAX);
+        told.chain(self.running()).chain(self.open()).copied().collect()
     }
 
-    /// What was heard from there.
-    pub fn note(&mut self, at: SocketAddr, heard: Heard, now: Instant) {
-        let known = self.known.entry(at).or_insert(Known { asked: now, patience: 0 });
-        known.asked = now;
-        known.patience = match heard {
-            Heard::Runs => SILENT_MOST,
-            Heard::Stops => STOPPED_AFTER,
-            Heard::Not => 0,
-            Heard::Nothing => known.patience.saturating_sub(1),
-        };
+    /// What was heard in one look.
+    pub fn note(&mut self, heard: Vec<(SocketAddr, Heard)>, now: Instant) {
+        for (at, heard) in heard {
+            let fresh = Known { asked: now, patience: 0, begun: 0, is_silent: true };
+            self.known.entry(at).or_insert(fresh).note(heard, now);
+        }
+        if self.runs_at().is_none() && self.unheard().is_some() {
+            self.silent = self.silent.saturating_add(1);
+        }
     }
 
     /// Where it runs, if it does.
@@ -87,8 +106,39 @@ impl Elsewhere {
         self.running().next().copied()
     }
 
+    /// Where it may run for all that is known, and is to be asked for once more.
+    #[must_use]
+    pub fn unheard(&self) -> Option<SocketAddr> {
+        self.open().next().copied()
+    }
+
     fn running(&self) -> impl Iterator<Item = &SocketAddr> {
         self.known.iter().filter(|(_, known)| known.patience > 0).map(|(at, _)| at)
+    }
+
+    fn open(&self) -> impl Iterator<Item = &SocketAddr> {
+        let counts = self.silent < SILENT_FIRST;
+        self.known.iter().filter(move |(_, known)| counts && known.is_silent).map(|(at, _)| at)
+    }
+}
+
+impl Known {
+    fn note(&mut self, heard: Heard, now: Instant) {
+        self.asked = now;
+        self.is_silent &= heard == Heard::Nothing;
+        self.begun = match heard {
+            Heard::Begins => self.begun.saturating_add(1),
+            Heard::Runs | Heard::Stops => 0,
+            Heard::Not | Heard::Gone | Heard::Nothing => self.begun,
+        };
+        self.patience = match heard {
+            Heard::Runs => SILENT_MOST,
+            Heard::Begins if self.begun <= BEGINS_MOST => SILENT_MOST,
+            Heard::Stops => STOPPED_AFTER,
+            Heard::Not | Heard::Begins => 0,
+            Heard::Gone => self.patience.min(STOPPED_AFTER).saturating_sub(1),
+            Heard::Nothing => self.patience.saturating_sub(1),
+        };
     }
 }
 
@@ -112,5 +162,12 @@ pub(super) fn because(me: &Identity, Double { here, there }: Double) -> String {
          for the same slots. End the process at {there}, which is that of a pod that was deleted before its process had ended, or whose machine has lost \
          Kubernetes: this member starts by itself soon after that. If the volume here is a copy of another member's, delete its claim and this pod",
         me.id
+    )
+}
+
+/// What is said while nobody knows whether it does.
+pub(super) fn unheard(there: SocketAddr) -> String {
+    format!(
+        "this node may run on at {there}, where nobody answers yet: it is asked again before silence counts as its end"
     )
 }

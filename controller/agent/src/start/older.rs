@@ -34,7 +34,8 @@ impl Owed {
 #[must_use]
 pub fn remember(facts: &Facts) -> Owed {
     let Verdict::Intact(me) = &facts.verdict else { return Owed::default() };
-    if !facts.holds_data || !me.owned_slots() {
+    // Of a node that runs, others have ever more than was read of its volume a moment ago.
+    if !facts.holds_data || !me.owned_slots() || facts.double.is_some() {
         return Owed::default();
     }
     let mut owed = facts.owed.clone();

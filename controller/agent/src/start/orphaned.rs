@@ -17,7 +17,8 @@ pub fn is_given_up(facts: &Facts) -> bool {
     let Verdict::Intact(me) = &facts.verdict else { return false };
     let shows = || facts.peers.values().any(|peer| moved(me, &peer.table));
     let is_superseded = || has_heir(me, facts) || has_gone_on(me, facts);
-    me.owned_slots() && (facts.holds_data || facts.lags) && !is_superseded() && (facts.given_up || shows())
+    let is_dead = facts.double.is_none();
+    is_dead && me.owned_slots() && (facts.holds_data || facts.lags) && !is_superseded() && (facts.given_up || shows())
 }
 
 /// What is said of it.

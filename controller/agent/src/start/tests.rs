@@ -65,7 +65,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
     }
 }
 
-fn crashed(holds_data: bool) -> Facts {
+pub(crate) fn crashed(holds_data: bool) -> Facts {
     Facts {
         mode: Mode::Cluster,
         verdict: Verdict::Intact(owner()),
@@ -73,6 +73,7 @@ fn crashed(holds_data: bool) -> Facts {
         lags: false,
         foreign: None,
         double: None,
+        unheard: None,
         written: holds_data.then_some(SECOND),
         beat: holds_data.then_some(beat(5, 40)),
         copies: BTreeMap::new(),

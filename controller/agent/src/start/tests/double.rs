@@ -6,7 +6,8 @@ use tokio::time::Instant;
 
 use super::super::double::{
     self, Elsewhere,
-    Heard::{Not, Nothing, Runs, Stops},
+    Heard::{Begins, Gone, Not, Nothing, Runs, Stops},
+    SILENT_FIRST,
 };
 use super::*;
 
@@ -53,20 +54,79 @@ fn a_node_is_looked_for_where_its_record_and_others_have_it() {
     assert_eq!(double::told(&me, &moved, at(7)), [at(1), at(9)].into());
 }
 
+/// Before, its replica was asked to take over from a primary that had been silent for a second.
 #[test]
-fn where_no_agent_answers_nothing_is_waited_for() {
-    let (mut elsewhere, begun, told) = (Elsewhere::default(), Instant::now(), BTreeSet::from([at(1)]));
-    assert_eq!(elsewhere.due(&told, begun), told);
-    elsewhere.note(at(1), Nothing, begun);
-    assert_eq!((elsewhere.runs_at(), elsewhere.due(&told, begun + 4 * SECOND)), (None, BTreeSet::new()));
-    assert_eq!(elsewhere.due(&told, begun + 5 * SECOND), told);
+fn nothing_is_decided_while_a_node_may_run_where_it_was() {
+    for released in [None, Some(ReleaseHow::AsIs), Some(ReleaseHow::Blank)] {
+        for holds_data in [true, false] {
+            let facts = Facts { unheard: Some(at(1)), released, ..crashed(holds_data) };
+            let Start::Wait { reason } = decide_start(&facts) else { panic!("{:?}", decide_start(&facts)) };
+            assert!(reason.contains("127.84.0.1:6379"), "{reason}");
+            assert!(held(&doubled(facts)).contains("runs already"));
+        }
+    }
+    let blank = Facts { unheard: Some(at(1)), verdict: Verdict::Blank, ..crashed(false) };
+    assert_eq!(decide_start(&blank), Start::Blank { quarantine: false });
+}
+
+/// The controller would take it for a member without an identity, whose node is dead.
+#[test]
+fn of_a_node_that_runs_nobody_has_more_and_nothing_is_given_up() {
+    let facts = Facts { copies: BTreeMap::from([(id(2), beat(5, 50))]), ..crashed(true) };
+    assert!(!remember(&facts).is_empty() && remember(&doubled(facts)).is_empty());
+    let facts = Facts { given_up: true, peers: BTreeMap::new(), ..crashed(true) };
+    assert!(is_given_up(&facts) && !is_given_up(&doubled(facts)));
+}
+
+/// One look in which these were heard; gives who runs it, and who may.
+fn look(elsewhere: &mut Elsewhere, now: Instant, heard: &[(u8, double::Heard)]) -> [Option<SocketAddr>; 2] {
+    elsewhere.note(heard.iter().map(|(last, heard)| (at(*last), *heard)).collect(), now);
+    [elsewhere.runs_at(), elsewhere.unheard()]
+}
+
+#[test]
+fn silence_is_believed_after_three_looks_and_an_answer_at_once() {
+    let (told, now) = (BTreeSet::from([at(1)]), Instant::now());
+    let mut silent = Elsewhere::default();
+    assert_eq!(silent.due(&told, now), told);
+    for _ in 1..SILENT_FIRST {
+        assert_eq!(look(&mut silent, now, &[(1, Nothing)]), [None, Some(at(1))]);
+        assert_eq!(silent.due(&BTreeSet::new(), now), told, "also where nobody tells of it any more");
+    }
+    assert_eq!(look(&mut silent, now, &[(1, Nothing)]), [None, None]);
+    assert_eq!(silent.due(&told, now + 4 * SECOND), BTreeSet::new());
+    assert_eq!(silent.due(&told, now + 5 * SECOND), told);
+    assert_eq!(look(&mut silent, now, &[(1, Runs)]), [Some(at(1)), None], "it was only out of reach");
+
+    for answer in [Not, Gone] {
+        assert_eq!(look(&mut Elsewhere::default(), now, &[(1, answer)]), [None, None]);
+        let mut late = Elsewhere::default();
+        assert_eq!(look(&mut late, now, &[(1, Nothing)]), [None, Some(at(1))]);
+        assert_eq!(look(&mut late, now, &[(1, answer)]), [None, None]);
+    }
+    let mut late = Elsewhere::default();
+    assert_eq!(look(&mut late, now, &[(1, Nothing)]), [None, Some(at(1))]);
+    assert_eq!(look(&mut late, now, &[(1, Runs)]), [Some(at(1)), None]);
+}
+
+/// A stranger on the bus can have a node be told anywhere.
+#[test]
+fn ever_new_addresses_delay_a_start_no_longer_than_one() {
+    let (mut elsewhere, now) = (Elsewhere::default(), Instant::now());
+    for last in 1..10 {
+        let looks = u32::from(last);
+        let [_, unheard] = look(&mut elsewhere, now, &[(last, Nothing)]);
+        assert_eq!(unheard.is_some(), looks < SILENT_FIRST, "{looks}");
+    }
+    let many: BTreeSet<SocketAddr> = (10..100).map(at).collect();
+    assert_eq!(elsewhere.due(&many, now).len(), 16);
 }
 
 #[test]
 fn a_double_counts_until_its_agent_denies_it_or_is_silent_for_ten_looks() {
     let (mut elsewhere, now, nowhere) = (Elsewhere::default(), Instant::now(), BTreeSet::new());
     let mut hears = |heard: &[double::Heard]| {
-        heard.iter().for_each(|heard| elsewhere.note(at(1), *heard, now));
+        heard.iter().for_each(|heard| elsewhere.note(vec![(at(1), *heard)], now));
         // Whether it counts, and is asked at every look although nobody tells of it any more.
         let (runs_at, due) = (elsewhere.runs_at(), elsewhere.due(&nowhere, now));
         assert_eq!(runs_at.into_iter().collect::<BTreeSet<_>>(), due);
@@ -78,4 +138,19 @@ fn a_double_counts_until_its_agent_denies_it_or_is_silent_for_ten_looks() {
     assert!(hears(&[Runs]) && hears(&[Nothing; 9]) && hears(&[Runs]) && hears(&[Nothing; 9]));
     // Its agent has said that it was on its way out.
     assert!(hears(&[Stops]) && hears(&[Nothing]) && !hears(&[Nothing]));
+    // Nobody is there. Its container may be started again, on a machine that does so without Kubernetes.
+    assert!(hears(&[Runs]) && hears(&[Gone]) && hears(&[Runs, Gone]) && !hears(&[Gone]));
+    assert!(hears(&[Runs]) && hears(&[Gone]) && hears(&[Begins]) && hears(&[Gone]) && !hears(&[Gone]));
+}
+
+/// Of two that begin at once one waits, and not for ever: the other may be held, or wait for something that never comes.
+#[test]
+fn who_is_about_to_start_is_waited_for_with_a_limit() {
+    let (mut elsewhere, now) = (Elsewhere::default(), Instant::now());
+    for _ in 0..30 {
+        assert_eq!(look(&mut elsewhere, now, &[(1, Begins)]), [Some(at(1)), None]);
+    }
+    assert_eq!(look(&mut elsewhere, now, &[(1, Begins)]), [None, None]);
+    assert_eq!(look(&mut elsewhere, now, &[(1, Begins)]), [None, None]);
+    assert_eq!(look(&mut elsewhere, now, &[(1, Runs)]), [Some(at(1)), None]);
 }
