@@ -57,6 +57,12 @@ async fn write_until_refused(pod: &Pod) -> (i64, Connection) {
         if !replies.iter().all(Reply::is_ok) {
             break;
         }
+        // While a sync takes its time Redis collects up to two seconds of writes, and a snapshot of all these would not fit.
+        eventually("they are written, or refused", async || {
+            info(&mut redis, "aof_buffer_length").await == "0"
+                || info(&mut redis, "aof_last_write_status").await == "err"
+        })
+        .await;
     }
     assert_eq!(info(&mut redis, "aof_last_write_status").await, "err");
     assert_ne!(info(&mut redis, "aof_buffer_length").await, "0", "everything is in the file");
