@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::fmt;
 
+use crate::scene::identity;
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -107,12 +108,42 @@ pub struct Observed {
 }
 
 impl Observed {
+    /// The member calls itself a primary, owns no slot, and has been replaced: another member of its shard owns slots, or is a primary with a
+    /// newer configuration epoch, by what others say where it does not answer. It is a replica to be, and is sent nothing. Its own marks have no
+    /// say: of whom it imports a slot it may have long been wrong. And who has just got its shard's first keys is no such member, whoever its
+    /// giver is by now.
+    #[must_use]
+    pub fn is_replaced(&self, pod: Pod) -> bool {
+        let me = self.members.get(&pod).and_then(node).filter(|node| node.is_primary() && node.slots().is_empty());
+        let Some(me) = me else { return false };
+        let others = self.members.iter().filter(|(other, _)| other.shard == pod.shard && **other != pod);
+        let mut others = others.map(|(_, other)| other);
+        others.any(|other| match node(other) {
+            Some(other) => !other.slots().is_empty() || other.is_primary() && other.epoch > me.epoch,
+            None => identity(other).is_some_and(|id| self.is_told_newer(id, me.epoch)),
+        })
+    }
+
+    /// Somebody knows this node as a primary with a newer configuration epoch. (Which slots it owns the claims of all decide.)
+    fn is_told_newer(&self, id: NodeId, epoch: u64) -> bool {
+        let mut lines = self.members.values().filter_map(node).filter_map(|node| node.peers.get(&id));
+        lines.any(|line| matches!(line.role, PeerRole::Primary { .. }) && line.epoch > epoch)
+    }
+
     /// What was seen of this node counts as not known. Its member may be alive, and holds what it holds.
     pub(crate) fn set_aside(&mut self, pod: Pod, id: NodeId) {
         if let Some(member) = self.members.get_mut(&pod) {
             member.last_id = Some(id);
             member.seen = Seen::Unknown { since_millis: u64::MAX };
         }
+    }
+}
+
+/// The server that answered at a place.
+fn node(member: &Member) -> Option<&Node> {
+    match &member.seen {
+        Seen::Node(node) => Some(node),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
     }
 }
 

@@ -274,11 +274,10 @@ pub(crate) fn ready_for_claim(scene: &Scene<'_>, claimant: &Live<'_>, above: u64
     if ready == scene.live.len() { Ok(()) } else { Err(ready) }
 }
 
-/// The member owns nothing, and each of its keys has been counted by its slot: they may be anybody's otherwise.
+/// The member has been replaced, and each of its keys has been counted by its slot: they may be anybody's otherwise.
 pub(crate) fn is_former(scene: &Scene<'_>, live: &Live<'_>) -> bool {
     let counted = live.node.foreign_keys.values().fold(0_u64, |sum, keys| sum.saturating_add(*keys));
-    let is_bare = live.node.is_primary() && live.node.slots().is_empty() && scene.owned_by(live.pod).is_empty();
-    is_bare && live.node.keys > 0 && counted >= live.node.keys
+    scene.observed.is_replaced(live.pod) && live.node.keys > 0 && counted >= live.node.keys
 }
 
 /// Slots it does not own and holds keys of.

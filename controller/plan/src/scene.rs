@@ -169,13 +169,17 @@ impl<'a> Scene<'a> {
         self.leads.get(&shard).copied()
     }
 
-    /// The primary with most slots; among equals the one most members follow, then one that stays, then where the fewest leads are held,
-    /// then the lowest ordinal.
+    /// The primary with most slots; among equals one that its shard's first keys are on their way to, then the one most members follow, then
+    /// one that stays, then where the fewest leads are held, then the lowest ordinal. Who has been replaced and kept keys leads nothing, also
+    /// while its heir is away.
     fn find_lead(&self, shard: u16, held: &BTreeMap<&str, usize>) -> Option<Live<'a>> {
-        self.live_of(shard).filter(|live| live.node.is_primary()).max_by_key(|live| {
+        let is_left_over = |live: &Live<'_>| live.node.keys > 0 && self.observed.is_replaced(live.pod);
+        let leads = self.live_of(shard).filter(|live| live.node.is_primary() && !is_left_over(live));
+        leads.max_by_key(|live| {
             let followers = self.live_of(shard).filter(|other| follows(other, live.node.id)).count();
             let there = self.site(live.pod).and_then(|site| held.get(site)).copied().unwrap_or(0);
-            (self.owned_by(live.pod).len(), followers, self.is_wanted(live.pod), Reverse((there, live.pod.ordinal)))
+            let place = (self.is_wanted(live.pod), Reverse((there, live.pod.ordinal)));
+            (self.owned_by(live.pod).len(), live.node.keys > 0, followers, place)
         })
     }
 

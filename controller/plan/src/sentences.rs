@@ -187,7 +187,7 @@ fn former(
     if !lacking.is_empty() {
         write!(
             f,
-            "The owners of the slots {lacking} lack some of these keys, which may have been deleted there since. "
+            "The owners of the slots {lacking} lack some of these keys: deleted there since, or held by nobody else. "
         )?;
     }
     if !unknown.is_empty() {
@@ -199,7 +199,12 @@ fn former(
             "The owners of these slots have all of these keys; a value that {pod} was told too late nobody else has. "
         )?;
     }
-    write!(f, "To give up what {pod} holds, delete its claim and its pod: it comes back empty, as a replica")
+    if !lacking.is_empty() {
+        write!(f, "Copy from {pod} what is wanted of them, or give up what {pod} holds: ")?;
+    } else {
+        write!(f, "To give up what {pod} holds: ")?;
+    }
+    write!(f, "delete its claim and its pod, and it comes back empty, as a replica")
 }
 
 fn twins(

@@ -811,35 +811,54 @@ fn a_dead_primary_of_another_shard_is_replaced_while_a_node_runs_twice() {
     assert_eq!(promoted.collect::<Vec<_>>(), [true], "{plan:?}");
 }
 
-/// A former primary that was cut off while it received a slot, which its heir owns by now; with a key of its own, or without.
-fn replaced(own: Option<u64>) -> (Run, Pod, (u16, BTreeSet<u64>)) {
-    let mut run = Run::created(Desired::cluster(3, 1), true);
-    let (former, heir, giver) = (Pod::new(0, 0), Pod::new(0, 1), Pod::new(1, 0));
-    let ids = [former, giver].map(|pod| run.world.up(pod).unwrap().id);
-    let slot = 8_191;
-    // Half moved, with its keys at both ends of the replication.
-    for (pod, mark) in [(giver, Open::Migrating(ids[0])), (former, Open::Importing(ids[1]))] {
-        server(&mut run, pod).open.insert(slot, mark);
+/// The slot that is half moved in these stories. All its keys have left the giver.
+const HALF_MOVED: u16 = 8_191;
+
+/// Both ends of a move mark a slot.
+fn mark(run: &mut Run, slot: u16, giver: Pod, target: Pod) {
+    let ids = [giver, target].map(|pod| run.world.up(pod).unwrap().id);
+    server(run, giver).open.insert(slot, Open::Migrating(ids[1]));
+    server(run, target).open.insert(slot, Open::Importing(ids[0]));
+}
+
+/// A slot of one shard is half moved to another one, with its keys at both ends of the replication there.
+fn half_moved(run: &mut Run, [giver, target]: [u16; 2]) {
+    mark(run, HALF_MOVED, Pod::new(giver, 0), Pod::new(target, 0));
+    let keys = server(run, Pod::new(giver, 0)).data.remove(&HALF_MOVED).unwrap();
+    server(run, Pod::new(giver, 1)).data.remove(&HALF_MOVED);
+    for ordinal in [0, 1] {
+        server(run, Pod::new(target, ordinal)).data.insert(HALF_MOVED, keys.clone());
     }
-    let keys = server(&mut run, giver).data.remove(&slot).unwrap();
-    for pod in [former, heir] {
-        server(&mut run, pod).data.insert(slot, keys.clone());
+}
+
+fn rounds(run: &mut Run, times: u32) {
+    for _ in 0..times {
+        run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        run.tick(1);
     }
-    server(&mut run, Pod::new(1, 1)).data.remove(&slot);
+}
+
+/// The primary of one of so many shards is cut off while it receives a slot; its replica is elected and gets that.
+fn cut_off_in_the_middle(shards: u16, shard: u16) -> (Run, Pod, Pod) {
+    let mut run = Run::created(Desired::cluster(shards, 1), true);
+    let (former, heir) = (Pod::new(shard, 0), Pod::new(shard, 1));
+    half_moved(&mut run, [1, shard]);
     // Else the slot would go home again.
     run.desired.hold = Some(plan::Hold::Paused);
     run.cut_off(former);
     run.world.homes.get_mut(&former).unwrap().hidden = true;
-    // Its replica is elected and gets the slot.
-    for _ in 0..30 {
-        run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
-        run.tick(1);
-    }
-    assert!(run.world.up(heir).unwrap().slots().contains(slot));
-    server(&mut run, former).data.get_mut(&slot).unwrap().extend(own);
-    let keys = server(&mut run, former).data[&slot].clone();
+    rounds(&mut run, 30);
+    assert!(run.world.up(heir).unwrap().slots().contains(HALF_MOVED));
+    (run, former, heir)
+}
+
+/// A former primary that was cut off while it received a slot, which its heir owns by now; with a key of its own, or without.
+fn replaced(own: Option<u64>) -> (Run, Pod, (u16, BTreeSet<u64>)) {
+    let (mut run, former, _) = cut_off_in_the_middle(3, 0);
+    server(&mut run, former).data.get_mut(&HALF_MOVED).unwrap().extend(own);
+    let keys = server(&mut run, former).data[&HALF_MOVED].clone();
     run.rejoin_all();
-    (run, former, (slot, keys))
+    (run, former, (HALF_MOVED, keys))
 }
 
 fn server(run: &mut Run, pod: Pod) -> &mut plan::model::Server {
@@ -879,7 +898,12 @@ fn a_former_primary_that_kept_keys_is_told_of_and_holds_up_nothing() {
         let lacking = if is_lacking { slots.clone() } else { SlotSet::EMPTY };
         let (keys, unknown) = (u64::try_from(keys.len()).unwrap(), SlotSet::EMPTY);
         let told = Refused::Former { pod: former, keys, slots, lacking, unknown };
+        let words = told.to_string();
         assert_eq!((plan.steps, plan.refused), (vec![], vec![told]));
+        let lacks = "The owners of the slots 8191 lack some of these keys: deleted there since, or held by nobody else. Copy from 0-0 what \
+                     is wanted of them, or give up what 0-0 holds: ";
+        let ends = "delete its claim and its pod, and it comes back empty, as a replica";
+        assert!(words.contains(lacks) == is_lacking && words.ends_with(ends), "{words}");
         run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
         assert_ne!(before, run.world.homes[&Pod::new(2, 1)].address, "the rest goes on: a replica was restarted");
         // The way out that the sentence names.
@@ -902,6 +926,78 @@ fn a_former_primary_that_kept_keys_is_no_member_to_stay_alone_and_holds_up_no_ot
         "the others' replicas have left"
     );
     assert_ne!(before, run.world.homes[&Pod::new(2, 0)].address, "the rest goes on: an upgrade");
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+}
+
+#[test]
+fn a_target_that_died_in_the_middle_of_a_move_comes_back_as_a_replica() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    let (target, heir, giver) = (Pod::new(0, 0), Pod::new(0, 1), Pod::new(1, 0));
+    half_moved(&mut run, [1, 0]);
+    // Of another one nothing has arrived yet.
+    mark(&mut run, 8_192, giver, target);
+    run.desired.hold = Some(plan::Hold::Paused);
+    run.crash(target, true);
+    // Its replica is elected, and gets both slots before it is back: more than it had itself.
+    run.tick(8);
+    rounds(&mut run, 12);
+    let [target, heir] = [target, heir].map(|pod| run.world.up(pod).unwrap().clone());
+    assert!([HALF_MOVED, 8_192].iter().all(|slot| heir.slots().contains(*slot)), "{}", run.world.describe());
+    assert_eq!(target.follows(), Some(heir.id), "{}", run.world.describe());
+    run.desired.hold = None;
+    assert!(settle(&mut run).is_satisfied());
+    assert_eq!(run.world.excused.len(), 0);
+}
+
+/// Before, the giver's mark led to the former primary, which got a slot beside its heir.
+#[test]
+fn what_is_half_moved_to_a_replaced_primary_goes_to_its_heir() {
+    let (mut run, former, heir) = cut_off_in_the_middle(3, 0);
+    // A move of two slots has come so far, and of the second one nothing has arrived.
+    mark(&mut run, 8_192, Pod::new(1, 0), former);
+    run.rejoin_all();
+    let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+    assert!(matches!(plan.refused[..], [Refused::Former { pod, .. }] if pod == former), "{plan:?}");
+    assert_eq!(run.world.authority(8_192), Some(heir), "{}", run.world.describe());
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+}
+
+/// Nobody else in its shard owns slots or has a newer claim: what it holds is on its way to it, whatever its mark says by now.
+#[test]
+fn the_first_slot_of_a_new_shard_arrives_although_its_giver_is_replaced() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.desired.shards = 4;
+    run.desired.hold = Some(plan::Hold::Paused);
+    run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+    half_moved(&mut run, [1, 3]);
+    run.crash(Pod::new(1, 0), true);
+    // The heir of the giver has no mark.
+    run.tick(8);
+    let target = Pod::new(3, 0);
+    assert_eq!(run.world.up(Pod::new(1, 1)).unwrap().open.len(), 0);
+    for _ in 0..20 {
+        let plan = run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        assert_eq!(plan.refused, []);
+        run.tick(1);
+    }
+    assert_eq!(run.world.authority(HALF_MOVED), Some(target), "{}", run.world.describe());
+    run.desired.hold = None;
+    assert!(settle(&mut run).is_satisfied());
+}
+
+/// Before, it led its shard again because of its lower ordinal, and what clients had deleted came back with its keys.
+#[test]
+fn a_replaced_lead_of_a_shard_that_is_wanted_again_receives_no_slots() {
+    let (mut run, former, heir) = cut_off_in_the_middle(4, 3);
+    (run.desired.hold, run.desired.shards) = (None, 3);
+    rounds(&mut run, 40);
+    assert!(run.world.up(heir).unwrap().slots().is_empty(), "{}", run.world.describe());
+    run.desired.shards = 4;
+    run.rejoin_all();
+    let plan = run.settle(100).unwrap_or_else(|reason| panic!("{reason}"));
+    let [former_has, heir_has] = [former, heir].map(|pod| run.world.up(pod).unwrap().slots().len());
+    assert_eq!((former_has, heir_has), (0, 4_096), "{}", run.world.describe());
+    assert!(matches!(plan.refused[..], [Refused::Former { pod, .. }] if pod == former), "{plan:?}");
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }
 

@@ -522,6 +522,44 @@ fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
 }
 
 #[test]
+fn the_first_keys_of_a_shard_are_left_to_nobody_but_a_newer_member_of_it() {
+    let wanted = Desired::cluster(3, 1);
+    let case = |second: &str, change: fn(&mut Node)| {
+        let mut observed = layout(&format!("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 {second} 2-1 P"));
+        let receiver = at(&mut observed, "2-1");
+        (receiver.keys, receiver.foreign_keys) = (3, [(5, 3)].into());
+        change(at(&mut observed, "2-0"));
+        told(&wanted, &observed)
+    };
+    // The source has lost its mark; the other member has the lower ordinal, or even follows another shard's primary.
+    let forward = ["move 1 slots from 0-0 to 2-1: 5"];
+    assert_eq!(case("P", |_| {}), forward);
+    assert_eq!(case("r1-0", |other| other.epoch = 9), forward);
+    let replaced = case("P", |other| other.epoch = 9);
+    let told = "refuses: member 2-1 has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds 3 keys of \
+                the slots 5. Whether the owners of the slots 5 have these keys is not known: compare first. To give up what 2-1 holds: delete its \
+                claim and its pod, and it comes back empty, as a replica";
+    assert!(replaced.contains(&told.to_owned()), "{replaced:?}");
+    assert!(!replaced.iter().any(|line| line.contains("to 2-1")), "{replaced:?}");
+}
+
+/// Before, one look without an answer of its heir made it the lead of a shard without slots.
+#[test]
+fn a_former_primary_leads_nothing_while_its_heir_does_not_answer() {
+    let wanted = Desired::cluster(3, 1);
+    for (heard, is_sent) in [(3, true), (9, false)] {
+        let mut observed = layout("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 ?:P 2-1 P");
+        for other in ["0-0", "0-1", "1-0", "1-1"] {
+            at(&mut observed, other).peers.get_mut(&id(pod("2-0"))).unwrap().epoch = heard;
+        }
+        let former = at(&mut observed, "2-1");
+        (former.keys, former.foreign_keys) = (3, [(5, 3)].into());
+        let plan = told(&wanted, &observed);
+        assert_eq!(plan.iter().any(|line| line.ends_with("to 2-1: 5")), is_sent, "{plan:?}");
+    }
+}
+
+#[test]
 fn only_what_needs_the_keys_of_a_member_waits_for_their_count() {
     let mut observed = layout(THREE);
     at(&mut observed, "1-0").uncounted = SlotSet::range(0, 5460);

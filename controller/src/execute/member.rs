@@ -1,10 +1,9 @@
 //! Steps that concern who belongs to the cluster and in which role.
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, Who};
+use plan::{FailoverHow, NodeId, Observed, Open, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
@@ -198,11 +197,7 @@ async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
 
 /// Who is receiving which slot from that primary. A member that was replaced as a primary keeps its marks with its keys, and is sent nothing. Pure.
 fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
-    let owns_slots = |member: &Member| matches!(&member.seen, Seen::Node(node) if !node.slots().is_empty());
-    let owners = observed.members.iter().filter(|(_, member)| owns_slots(member));
-    let led: BTreeSet<u16> = owners.map(|(pod, _)| pod.shard).collect();
-    let is_replaced = |pod: &Pod, member: &Member| led.contains(&pod.shard) && !owns_slots(member);
-    let receiving = observed.members.iter().filter(|(pod, member)| !is_replaced(pod, member));
+    let receiving = observed.members.iter().filter(|(pod, _)| !observed.is_replaced(**pod));
     let open = receiving.filter_map(|(_, member)| match &member.seen {
         Seen::Node(node) => Some(node),
         Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
@@ -289,8 +284,10 @@ mod tests {
         former.role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
         former.open.insert(9, Open::Importing(dead));
         assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9)]);
-        // Where nobody of its shard owns slots it is the one that gets its first.
+        // Where nobody of its shard owns slots it is the one that gets its first, unless somebody has taken its place.
         node(&mut probed, 1, 0).role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
         assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9), (id(1, 1), 9)]);
+        node(&mut probed, 1, 0).epoch += 1;
+        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9)]);
     }
 }

@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::desired::Desired;
-use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, Pod, Role, Seen, Stands, Unused};
+use crate::observed::{Address, Gap, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen, Stands, Unused};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -181,7 +181,7 @@ impl Server {
 }
 
 pub(crate) fn disown(peer: &mut Peer, lost: &SlotSet) {
-    if let crate::observed::PeerRole::Primary { slots } = &mut peer.role {
+    if let PeerRole::Primary { slots } = &mut peer.role {
         *slots = slots.difference(lost);
     }
 }
@@ -423,12 +423,17 @@ impl World {
         home.limit.map(|most| most.saturating_sub(home.server.as_ref().map_or(0, Server::keys)))
     }
 
-    /// Agents start Redis, or hold it: a member that would come back as an empty primary is held, and one whose node runs already waits.
+    /// Agents start Redis, or hold it: one whose node runs already waits, a member that has been replaced follows its heir, one that would come
+    /// back as an empty primary is held.
     pub(crate) fn start(&mut self, pod: Pod, luck: &mut Luck) {
         if self.homes.get(&pod).is_some_and(|home| self.double(home).is_some()) {
             return;
         }
         let id = self.fresh_id();
+        let heir = self.heir(pod);
+        if let Some((server, heir)) = self.homes.get_mut(&pod).and_then(|home| home.server.as_mut()).zip(heir) {
+            server.follow(heir);
+        }
         let neighbours = self.homes.iter().any(|(other, home)| {
             other.shard == pod.shard
                 && *other != pod
@@ -446,6 +451,20 @@ impl World {
             return;
         }
         self.come_up(pod);
+    }
+
+    /// The replica that has taken over from a primary that is about to start, by its own word (`start::heir` of the agent).
+    fn heir(&self, pod: Pod) -> Option<NodeId> {
+        let files = self.homes.get(&pod)?.server.as_ref()?;
+        let mine = files.slots();
+        let was_replica = |id: NodeId| {
+            files.table.get(&id).is_some_and(|peer| matches!(peer.role, PeerRole::Replica { of } if of == files.id))
+        };
+        let answering = self.running().into_iter().filter(|other| self.linked(pod, *other));
+        let mut heirs = answering.filter_map(|other| self.up(other)).filter(|other| {
+            was_replica(other.id) && other.epoch > files.epoch && mine.difference(&other.slots()).is_empty()
+        });
+        heirs.next().filter(|_| !mine.is_empty()).map(|heir| heir.id)
     }
 
     fn come_up(&mut self, pod: Pod) {

@@ -116,6 +116,8 @@ fn successor<'a>(scene: &Scene<'a>, id: NodeId) -> Option<Live<'a>> {
         .map(|(pod, _)| *pod);
     let shard = live.map(|live| live.pod).or(home)?.shard;
     match live {
+        // Its heir owns the shard's slots, and has what had arrived. Where nobody of the shard owns any, it alone may have that.
+        Some(live) if scene.observed.is_replaced(live.pod) => scene.owner(shard).or(Some(live)),
         Some(live) if live.node.is_primary() => Some(live),
         Some(_) => scene.lead(shard),
         None => scene.owner(shard),
