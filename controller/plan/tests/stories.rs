@@ -1001,6 +1001,49 @@ fn a_replaced_lead_of_a_shard_that_is_wanted_again_receives_no_slots() {
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }
 
+/// Its mark is a claim there: told of the new owner, it would never hear it claim the slot, and take that over from the giver.
+#[test]
+fn a_valkey_that_imports_a_slot_takes_it_from_nobody_when_another_gets_it() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.world.valkey = true;
+    let [giver, target, importer] = [(1, 0), (2, 0), (0, 1)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
+    let id = run.world.up(giver).unwrap().id;
+    let left_over = server(&mut run, importer);
+    left_over.role = Role::Primary { slots: SlotSet::EMPTY };
+    left_over.open.insert(HALF_MOVED, Open::Importing(id));
+    let [from, to] = [giver, target].map(|pod| Who { pod, id: run.world.up(pod).unwrap().id });
+    let step = Step::Move { from, to, slots: SlotSet::range(HALF_MOVED, HALF_MOVED) };
+    assert_eq!(run.world.obey(&step, &mut Luck::good()), Outcome::Done);
+    run.tick(3);
+    assert_eq!(run.world.authority(HALF_MOVED), Some(target), "{}", run.world.describe());
+    assert!(run.world.up(importer).unwrap().open.is_empty(), "it has heard of the new owner");
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+}
+
+/// Before, such a slot was moved, and where the giver was heard before the new owner it went back with the keys that had been left.
+#[test]
+fn a_slot_that_a_replaced_primary_imports_from_its_owner_stays_there() {
+    let slot = 10_921;
+    for seed in 0..20 {
+        let mut run = Run::created(Desired::cluster(3, 1), true);
+        assert!(run.world.write(slot));
+        run.luck = Luck::seeded(seed);
+        run.world.valkey = true;
+        let (giver, left_over) = (Pod::new(1, 0), Pod::new(0, 1));
+        let id = run.world.up(giver).unwrap().id;
+        let server = server(&mut run, left_over);
+        server.role = Role::Primary { slots: SlotSet::EMPTY };
+        server.data = [(slot, [77].into())].into();
+        server.open.insert(slot, Open::Importing(id));
+        // It would be one of those that the new shard gets.
+        run.desired.shards = 4;
+        let plan = run.settle(400).unwrap_or_else(|reason| panic!("{reason}"));
+        assert!(matches!(plan.refused[..], [Refused::Former { pod, .. }] if pod == left_over), "{plan:?}");
+        assert!(run.world.up(left_over).unwrap().slots().is_empty(), "seed {seed}: {}", run.world.describe());
+        run.everything_reads_back().unwrap_or_else(|reason| panic!("seed {seed}: {reason}"));
+    }
+}
+
 #[test]
 fn volumes_that_were_swapped_end_as_a_whole_cluster() {
     let mut run = Run::created(Desired::cluster(3, 1), true);

@@ -18,7 +18,8 @@
 //!    the middle of a move. The new source has served the slot since, so its copies win, as everywhere after a failover
 //!    of asynchronous replication; how many were replaced is reported.
 //! 5. Ownership: only slots that the source itself counts as empty, on the marked connection, are handed over (by (1)
-//!    they stay empty): target first, which raises its epoch so that its claim wins, then source, then the others. The
+//!    they stay empty): target first, which raises its epoch so that its claim wins, then source, then the others, but for
+//!    Valkeys that import the slot (`slots::claimers`). The
 //!    order matters: told first, the source would send clients to a target that sends them back.
 //!
 //! 6. A source that fails over in the middle leaves a target that still imports from the former one: Redis never changes the

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use plan::{NodeId, Pod, SlotSet, Who};
+use plan::{NodeId, Observed, Open, Pod, SlotSet, Who};
 use resp::Command;
+use types::engine::Engine;
 
 use super::nodes::{Node, count_keys};
 use super::{Done, Error, Nodes, World, migrate, refused};
@@ -74,7 +75,8 @@ pub(super) async fn adopt(
 pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
     let source = migrate::End { id: from.id, address: world.address(from)? };
     let target = migrate::End { id: to.id, address: world.address(to)? };
-    let others = world.other_primaries(&[from.id, to.id]);
+    let untold = claimers(world.resolved.engine, &world.probed.observed, slots);
+    let others = world.other_primaries(&[&[from.id, to.id], &untold[..]].concat());
     super::settings::quicken(world, source).await?;
     let order = migrate::Move {
         from: source,
@@ -94,6 +96,20 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     }
     let held = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
     Ok(Done { held, ..done(from, to, &moved) })
+}
+
+/// Who would take a slot from its next owner if it were told of that one. To Valkey an IMPORTING mark is a claim
+/// (`clusterUpdateSlotsConfigWith`): as soon as the giver does not claim the slot any more, it goes to whoever imports it, with a new epoch. The
+/// mark ends with the new owner's own word, but only where that one is news; Redis never hears of whom a slot is that it imports, but by us. Pure.
+fn claimers(engine: Engine, observed: &Observed, slots: &SlotSet) -> Vec<NodeId> {
+    let imports = |(slot, mark): (&u16, &Open)| slots.contains(*slot) && matches!(mark, Open::Importing(_));
+    match engine {
+        Engine::Redis => Vec::new(),
+        Engine::Valkey => {
+            let importing = crate::probe::nodes(observed).filter(|node| node.open.iter().any(imports));
+            importing.map(|node| node.id).collect()
+        }
+    }
 }
 
 /// Which member a primary means by an address.
@@ -161,7 +177,18 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::testing::id;
+    use crate::testing::{healthy, id, node};
+
+    #[test]
+    fn a_valkey_that_imports_a_slot_is_not_told_of_its_next_owner() {
+        let mut probed = healthy(3, 2);
+        node(&mut probed, 1, 1).open.insert(9, Open::Importing(id(0, 0)));
+        node(&mut probed, 0, 0).open.insert(9, Open::Migrating(id(2, 0)));
+        let untold = |engine, slot| claimers(engine, &probed.observed, &SlotSet::range(slot, slot));
+        assert_eq!(untold(Engine::Valkey, 9), [id(1, 1)]);
+        assert_eq!(untold(Engine::Valkey, 8), []);
+        assert_eq!(untold(Engine::Redis, 9), []);
+    }
 
     #[test]
     fn who_holds_a_move_is_told_by_its_place_and_by_what_it_lacks() {

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{Luck, Process, Server, World, disown};
+use super::{Home, Luck, Process, Server, World, disown};
 use crate::desired::Limits;
 use crate::observed::{Gap, Health, NodeId, Open, Peer, PeerRole, Pod, Role, Stands};
 use crate::slots::SlotSet;
@@ -122,7 +122,7 @@ impl World {
 
     /// `at` takes in what somebody said; a stranger's word is ignored.
     fn hear(&mut self, at: Pod, word: &Word) {
-        let now = self.now;
+        let (now, fellows) = (self.now, self.fellows(word.id));
         let Some(me) = self.up_mut(at) else { return };
         if !me.table.contains_key(&word.id) {
             return;
@@ -146,7 +146,7 @@ impl World {
             }
         }
         let stale = match &word.role {
-            PeerRole::Primary { slots } => me.believe(word.id, word.epoch, slots),
+            PeerRole::Primary { slots } => me.believe(word.id, word.epoch, slots, fellows.as_ref()),
             PeerRole::Replica { .. } => me.newer_owners(&word.claims, word.claims_epoch),
         };
         let collides = me.epoch == word.epoch && me.id < word.id && matches!(word.role, PeerRole::Primary { .. });
@@ -164,6 +164,7 @@ impl World {
 
     /// An UPDATE message about a node: nothing new if that node's epoch is known already.
     fn update(&mut self, at: Pod, owner: NodeId, epoch: u64, slots: &SlotSet) {
+        let fellows = self.fellows(owner);
         let Some(server) = self.up_mut(at) else { return };
         if server.table.get(&owner).is_none_or(|peer| peer.epoch >= epoch) {
             return;
@@ -174,7 +175,16 @@ impl World {
                 peer.role = PeerRole::Primary { slots: SlotSet::EMPTY };
             }
         }
-        let _ = server.believe(owner, epoch, slots);
+        let _ = server.believe(owner, epoch, slots, fellows.as_ref());
+    }
+
+    /// The nodes of this one's shard, which Valkey knows and goes by; `None` with Redis.
+    fn fellows(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
+        let is_at = |home: &Home| home.server.as_ref().is_some_and(|server| server.id == id);
+        let shard =
+            self.homes.iter().find(|(_, home)| is_at(home)).map(|(pod, _)| pod.shard).filter(|_| self.valkey)?;
+        let homes = self.homes.iter().filter(|(pod, _)| pod.shard == shard);
+        Some(homes.filter_map(|(_, home)| Some(home.server.as_ref()?.id)).collect())
     }
 
     /// Failures are noticed: at once that a link is down, later that a node does not answer, then that most think so.
@@ -390,8 +400,53 @@ impl Server {
         }
     }
 
-    /// Takes in a claim to slots, as Redis compares epochs. Gives the claims that are overruled by somebody newer.
-    fn believe(&mut self, sender: NodeId, epoch: u64, slots: &SlotSet) -> Vec<(NodeId, u64, SlotSet)> {
+    /// Takes in a claim to slots. Gives the claims that are overruled by somebody newer.
+    fn believe(
+        &mut self,
+        sender: NodeId,
+        epoch: u64,
+        slots: &SlotSet,
+        fellows: Option<&BTreeSet<NodeId>>,
+    ) -> Vec<(NodeId, u64, SlotSet)> {
+        let stale = self.weigh(sender, epoch, slots, fellows);
+        if fellows.is_some() && self.follows().is_none() {
+            self.take_what_is_left(sender, slots);
+        }
+        stale
+    }
+
+    /// Valkey: what a node imports is its own once the giver does not claim it any more, whoever has it by now.
+    fn take_what_is_left(&mut self, giver: NodeId, claimed: &SlotSet) {
+        let is_left = |slot: &u16, mark: &Open| *mark == Open::Importing(giver) && !claimed.contains(*slot);
+        let left: SlotSet =
+            self.open.iter().filter(|(slot, mark)| is_left(slot, mark)).map(|(slot, _)| *slot).collect();
+        self.open.retain(|slot, mark| !is_left(slot, mark));
+        if !left.difference(&self.slots()).is_empty() {
+            self.claim(&left);
+            self.bump();
+        }
+    }
+
+    /// Valkey: a mark goes with the slot to another member of the giver's shard, and ends where it goes elsewhere.
+    fn redirect_marks(&mut self, owner: NodeId, gained: &SlotSet, fellows: &BTreeSet<NodeId>) {
+        self.open.retain(|slot, mark| match mark {
+            Open::Importing(from) if gained.contains(*slot) && *from != owner => {
+                let stays = fellows.contains(from);
+                *from = owner;
+                stays
+            }
+            Open::Importing(_) | Open::Migrating(_) => true,
+        });
+    }
+
+    /// As Redis compares epochs.
+    fn weigh(
+        &mut self,
+        sender: NodeId,
+        epoch: u64,
+        slots: &SlotSet,
+        fellows: Option<&BTreeSet<NodeId>>,
+    ) -> Vec<(NodeId, u64, SlotSet)> {
         let bound = self.table.get(&sender).map(|peer| peer.slots().clone()).unwrap_or_default();
         self.unclaimed = self.unclaimed.difference(&bound.intersection(slots)).union(&bound.difference(slots));
         let known =
@@ -399,8 +454,9 @@ impl Server {
         if known && self.slots().intersection(slots).is_empty() {
             return Vec::new();
         }
-        let importing: SlotSet =
-            self.open.iter().filter(|(_, mark)| matches!(mark, Open::Importing(_))).map(|(slot, _)| *slot).collect();
+        // Whose a slot becomes that it imports, a Redis does not hear.
+        let deaf = |mark: &Open| matches!(mark, Open::Importing(_)) && fellows.is_none();
+        let importing: SlotSet = self.open.iter().filter(|(_, mark)| deaf(mark)).map(|(slot, _)| *slot).collect();
         let stale = self.newer_owners(slots, epoch).into_iter().filter(|(id, _, _)| *id != sender).collect();
         let mut granted = slots.difference(&importing);
         let mut from_primary = SlotSet::EMPTY;
@@ -429,7 +485,11 @@ impl Server {
                 disown(peer, &granted);
             }
         }
-        self.cede(sender, &ceded, &from_primary, whole);
+        if let Some(fellows) = fellows {
+            self.redirect_marks(sender, &granted, fellows);
+        }
+        let joins = |went: &SlotSet, me| fellows.map_or(went.len() == whole, |fellows| fellows.contains(&me));
+        self.cede(sender, &ceded, &from_primary, joins);
         stale
     }
 
@@ -440,9 +500,15 @@ impl Server {
         claims.filter(|(_, _, theirs)| !theirs.intersection(slots).is_empty()).collect()
     }
 
-    /// A primary whose slots have all gone to one node follows it; keys of slots that went elsewhere are dropped. A replica moves with
-    /// its primary's slots.
-    fn cede(&mut self, sender: NodeId, ceded: &SlotSet, from_primary: &SlotSet, whole: u16) {
+    /// A primary whose slots have all gone to one node that has no others, or with Valkey to one of its shard, follows it; keys of slots that
+    /// went elsewhere are dropped. A replica moves with its primary's slots.
+    fn cede(
+        &mut self,
+        sender: NodeId,
+        ceded: &SlotSet,
+        from_primary: &SlotSet,
+        joins: impl Fn(&SlotSet, NodeId) -> bool,
+    ) {
         self.drop_claim(ceded);
         let primary = self.follows();
         let bare = primary.map_or_else(
@@ -450,7 +516,7 @@ impl Server {
             |primary| self.table.get(&primary).is_none_or(|peer| peer.slots().is_empty()),
         );
         let went = if primary.is_some() { from_primary } else { ceded };
-        if !went.is_empty() && bare && went.len() == whole {
+        if !went.is_empty() && bare && joins(went, self.id) {
             self.follow(sender);
         } else if !ceded.is_empty() {
             self.data.retain(|slot, _| !ceded.contains(*slot));

@@ -249,6 +249,9 @@ pub struct World {
     pub persistent: bool,
     /// The word of a slot's new owner may get lost, and arrives later.
     pub lossy: bool,
+    /// The servers are of Valkey 8 or newer: who imports a slot hears whose it becomes, and claims it once its giver does not any more
+    /// (`clusterUpdateSlotsConfigWith`).
+    pub valkey: bool,
     /// Sites on which pods are made, by chance; 0: it is not known on which.
     pub sites: u64,
     /// Ticks so far.
@@ -284,6 +287,7 @@ impl World {
             volumes,
             persistent,
             lossy: true,
+            valkey: false,
             sites: 1,
             now: 0,
             meets: Vec::new(),

@@ -262,15 +262,19 @@ impl World {
     }
 
     /// The source is told whose the slots are, then all other primaries that the controller sees, also those that own nothing. A node refuses
-    /// it for whom it takes for a replica, and one that cannot be told holds up nothing.
+    /// it for whom it takes for a replica, and one that cannot be told holds up nothing. A Valkey that imports one of the slots hears of it from
+    /// the owner alone: told by us it would keep its mark, which is a claim.
     fn announce(&mut self, (from, to): (Who, Who), epoch: u64, slots: &SlotSet, luck: &Luck) {
         // Drawn aside, so that a seed goes on telling the story that it was kept for.
         let (mut aside, lossy) = (luck.clone(), self.lossy);
         for pod in self.running().into_iter().filter(|pod| *pod != to.pod) {
             let is_seen = self.homes.get(&pod).is_some_and(|home| !home.hidden && !home.outside);
+            let is_valkey = self.valkey;
             let Some(server) = self.up_mut(pod).filter(|server| server.table.contains_key(&to.id)) else { continue };
             let takes_it = matches!(server.table.get(&to.id).map(|peer| &peer.role), Some(PeerRole::Primary { .. }));
-            let is_told = is_seen && takes_it && server.follows().is_none() && !(lossy && aside.fails(10));
+            let imports = |(slot, mark): (&u16, &Open)| slots.contains(*slot) && matches!(mark, Open::Importing(_));
+            let claims = is_valkey && server.open.iter().any(imports);
+            let is_told = is_seen && takes_it && server.follows().is_none() && !(lossy && aside.fails(10)) && !claims;
             if server.id == from.id || is_told {
                 server.take_word_for(to.id, epoch, slots);
             }

@@ -55,7 +55,18 @@ fn wanted(scene: &Scene<'_>) -> Option<BTreeMap<(Pod, Pod), SlotSet>> {
         return None;
     }
     let home = |lead: &Live<'_>| (lead.pod, create::ideal(lead.pod.shard, scene.desired.shards));
-    Some(moves(&scene.owned, &leads.iter().map(home).collect()))
+    let all = moves(&scene.owned, &leads.iter().map(home).collect());
+    let free = all.into_iter().map(|((from, to), slots)| ((from, to), slots.difference(&claimed(scene, from))));
+    Some(free.filter(|(_, slots)| !slots.is_empty()).collect())
+}
+
+/// Slots that a replaced primary imports from this owner, which it has kept keys of. To Valkey that is a claim: given to anybody else, they would
+/// be taken by it, and what is newer would be lost (`clusterUpdateSlotsConfigWith`). It has been reported, and a person decides.
+fn claimed(scene: &Scene<'_>, from: Pod) -> SlotSet {
+    let replaced = scene.live.iter().filter(|live| scene.observed.is_replaced(live.pod));
+    let marks = replaced.flat_map(|live| &live.node.open);
+    let owner = live(scene, from).map(|owner| owner.node.id);
+    marks.filter(|(_, mark)| owner.is_some_and(|id| **mark == Open::Importing(id))).map(|(slot, _)| *slot).collect()
 }
 
 /// Sets of slots by owner.
