@@ -84,8 +84,8 @@ pub struct Round<'a> {
     pub resolved: &'a Resolved,
     /// What was seen.
     pub probed: &'a Probed,
-    /// Slots are half moved, so nothing is begun.
-    pub slots_moving: bool,
+    /// Which slots are half moved or about to move, and between whom: nothing is begun before.
+    pub slots_moving: Option<&'a str>,
     /// Worker pods of this cluster.
     pub workers: &'a BTreeMap<String, Arc<Pod>>,
     /// The time.
@@ -286,8 +286,7 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
     };
     // What moves now is finished first; every shard must have somebody to ask.
     let silent = || (0..round.resolved.shards).find(|shard| worker::source(round.probed, *shard).is_none());
-    let obstacle =
-        round.slots_moving.then(|| ("SlotsMoving", "slots are half moved, which is finished first".to_owned()));
+    let obstacle = round.slots_moving.map(|moving| ("SlotsMoving", format!("{moving}; that is finished first")));
     if let Some((reason, why)) =
         obstacle.or_else(|| silent().map(|shard| (MEMBER_MISSING, nobody(round.probed, shard))))
     {

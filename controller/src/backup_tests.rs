@@ -12,11 +12,14 @@ fn now() -> Timestamp {
 struct Scene {
     resolved: Resolved,
     probed: Probed,
-    moving: bool,
+    moving: Option<&'static str>,
     workers: BTreeMap<String, Arc<Pod>>,
     backup: RedisBackup,
     now: Timestamp,
 }
+
+/// What moves, as records tell it.
+const MOVING: &str = "slot 9 is half moved from 0-0 to 1-0";
 
 impl Scene {
     fn new() -> Self {
@@ -28,7 +31,7 @@ impl Scene {
         Self {
             resolved: resolved(&json!({"shards": 2, "replicasPerShard": 1, "backup": target})),
             probed: healthy(2, 2),
-            moving: false,
+            moving: None,
             workers: BTreeMap::new(),
             backup: serde_json::from_value(backup).unwrap(),
             now: now(),
@@ -273,9 +276,9 @@ fn a_pod_that_happens_to_have_a_workers_name_ends_the_backup_with_a_word() {
 #[test]
 fn nothing_begins_while_slots_are_half_moved_or_a_shard_has_nobody_to_ask() {
     let mut scene = Scene::new();
-    scene.moving = true;
+    scene.moving = Some(MOVING);
     assert_eq!(scene.round().phase, BackupPhase::Pending);
-    scene.moving = false;
+    scene.moving = None;
     let (a, b) = (plan::Pod::new(1, 0), plan::Pod::new(1, 1));
     for pod in [a, b] {
         scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Absent;
@@ -409,17 +412,17 @@ fn after(seconds: i64) -> Timestamp {
 #[test]
 fn a_backup_that_cannot_begin_says_why_and_ends_each_reason_having_its_own_time() {
     let mut scene = Scene::new();
-    scene.moving = true;
+    scene.moving = Some(MOVING);
     let said = |status: &RedisBackupStatus| {
         let told = status.conditions.last().unwrap();
         (status.phase, told.reason.clone(), told.message.clone())
     };
-    let slots = "slots are half moved, which is finished first";
+    let slots = "slot 9 is half moved from 0-0 to 1-0; that is finished first";
     assert_eq!(said(&scene.round()), (BackupPhase::Pending, "SlotsMoving".to_owned(), slots.to_owned()));
     scene.now = after(600);
     assert_eq!(scene.round().phase, BackupPhase::Pending);
     // Another reason: it begins now.
-    scene.moving = false;
+    scene.moving = None;
     for ordinal in 0..2 {
         let pod = plan::Pod::new(1, ordinal);
         scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Stopped;

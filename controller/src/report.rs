@@ -5,7 +5,7 @@
 
 mod conditions;
 mod disk;
-mod half_moved;
+pub(crate) mod half_moved;
 mod leaving;
 mod left;
 mod members;

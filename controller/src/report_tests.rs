@@ -147,6 +147,25 @@ fn one_node_with_another_opinion_is_enough_not_to_be_ready() {
 }
 
 #[test]
+fn a_backup_waits_for_what_moves_not_for_what_a_replaced_primary_marks() {
+    use plan::{Open, Role, SlotSet, Step, Who};
+    let (mut probed, mut plan) = (crate::testing::healthy(3, 2), plan::Plan::default());
+    let waits_for = |probed: &Probed, plan: &plan::Plan| super::half_moved::on_the_way(&probed.observed, plan);
+    assert_eq!(waits_for(&probed, &plan), None);
+    // It keeps its mark for as long as nobody gives it up.
+    let former = node(&mut probed, 0, 1);
+    former.role = Role::Primary { slots: SlotSet::EMPTY };
+    former.open.insert(9, Open::Importing(id(1, 0)));
+    assert_eq!(waits_for(&probed, &plan), None);
+    let [from, to] =
+        [(1, 0), (2, 0)].map(|(shard, ordinal)| Who { pod: Pod::new(shard, ordinal), id: id(shard, ordinal) });
+    plan.steps.push(Step::Move { from, to, slots: SlotSet::range(8, 9) });
+    assert_eq!(waits_for(&probed, &plan).as_deref(), Some("2 slots move from 1-0 to 2-0"));
+    node(&mut probed, 1, 0).open.insert(9, Open::Migrating(id(2, 0)));
+    assert_eq!(waits_for(&probed, &plan).as_deref(), Some("slot 9 is half moved from 1-0 to 2-0"));
+}
+
+#[test]
 fn what_is_half_moved_is_told_with_its_ends_and_with_what_it_waits_for() {
     use plan::Open;
     let mut scene = Scene::healthy();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use plan::Step;
 use types::operation::{OperationPhase, RedisOperationStatus};
 use types::{RedisBackup, RedisOperation};
 
@@ -13,6 +12,7 @@ use super::{Context, Error, Round};
 use crate::delete::sweep_claims;
 use crate::events::Tone;
 use crate::gather::Gathered;
+use crate::report::half_moved::on_the_way;
 use crate::resolve::Resolved;
 use crate::{backup, chain, operate, roles};
 
@@ -31,9 +31,9 @@ pub(super) async fn follow_up(
         }
     }
     expire_operations(context, &gathered.operations, now).await?;
-    let half_moved = crate::probe::nodes(&round.probed.observed).any(|node| !node.open.is_empty());
-    let moving = half_moved || round.plan.steps.iter().any(|step| matches!(step, Step::Move { .. }));
-    let view = backup::Round { resolved, probed: &round.probed, slots_moving: moving, workers: &gathered.workers, now };
+    let moving = on_the_way(&round.probed.observed, &round.plan);
+    let slots_moving = moving.as_deref();
+    let view = backup::Round { resolved, probed: &round.probed, slots_moving, workers: &gathered.workers, now };
     backup::backup(&context.kubernetes, gathered, view).await?;
     roles::mark(&context.kubernetes, gathered, resolved, &round.probed).await?;
     let at_rest =

@@ -2,15 +2,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plan::{NodeId, Observed, Open, Pod, Seen};
+use plan::{NodeId, Observed, Open, Plan, Pod, Seen, Step};
 
 /// Pairs of members that are told; the rest are a number.
 const TOLD: usize = 3;
 
 /// Half-moved slots by where they come from and where they go; `None` if there are none. A slot counts once, whoever marks it.
 pub(super) fn half_moved(observed: &Observed) -> Option<String> {
+    by_marks_of(observed, |_| true)
+}
+
+/// What a backup waits for: half-moved slots, or those that move next. Marks that a replaced primary has kept say nothing of what moves, and stay
+/// until a person gives it up.
+pub(crate) fn on_the_way(observed: &Observed, plan: &Plan) -> Option<String> {
+    by_marks_of(observed, |pod| !observed.is_replaced(pod)).or_else(|| plan.steps.iter().find_map(next))
+}
+
+fn next(step: &Step) -> Option<String> {
+    let Step::Move { from, to, slots } = step else { return None };
+    Some(format!("{} slots move from {} to {}", slots.len(), from.pod, to.pod))
+}
+
+fn by_marks_of(observed: &Observed, counts: impl Fn(Pod) -> bool) -> Option<String> {
     let mut ends: BTreeMap<u16, (String, String)> = BTreeMap::new();
-    for (pod, member) in &observed.members {
+    for (pod, member) in observed.members.iter().filter(|(pod, _)| counts(**pod)) {
         let Seen::Node(node) = &member.seen else { continue };
         for (slot, mark) in &node.open {
             let (from, to) = match mark {
