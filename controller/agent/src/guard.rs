@@ -1,6 +1,6 @@
 //! The start guard: gathers facts and asks [`crate::start`] until redis-server may be started. I/O around that decision.
 
-use std::{fs, net::SocketAddr, sync::Arc, time::Duration};
+use std::{fs, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
@@ -196,7 +196,8 @@ fn publish(shared: &Arc<Shared>, facts: &Facts) {
     let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && !facts.given_up;
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
-        report.holds_data = facts.holds_data;
+        // A snapshot that is to count has what files lack that do not count.
+        report.holds_data = facts.holds_data || last_save::is_noted(&shared.options.data_dir);
         let runs_at = facts.double.map(|double| double.there.to_string());
         // Who reads this between two looks must not take it for one that is held for another reason: a replica would be given its place.
         if report.runs_at.is_some() && runs_at.is_none() {
@@ -212,11 +213,26 @@ async fn settle(shared: &Arc<Shared>) {
     disk::remove_leftovers(dir);
     // It was said of what counted until then.
     shared.released.send_replace(None);
-    if let Err(error) = last_save::settle(dir, shared.local.logs_writes(), false) {
-        let what = "what redis-server saved last cannot be made what it loads, which needs some KiB of room";
-        shared.enter(AgentPhase::Held, Some(format!("{what}: {error}; it is tried again")));
-        sleep(LATER).await;
+    match last_save::settle(dir, shared.local.logs_writes(), false) {
+        Ok(()) => {
+            if shared.unsettled.send_replace(false) {
+                shared.enter(AgentPhase::Starting, None);
+            }
+        }
+        Err(error) => {
+            shared.unsettled.send_replace(true);
+            shared.enter(AgentPhase::Held, Some(unsettled(&error)));
+            sleep(LATER).await;
+        }
     }
+}
+
+/// Why a member is held whose last snapshot does not count yet. Pure.
+fn unsettled(error: &disk::Error) -> String {
+    let (disk::Error::Read { source, .. } | disk::Error::Write { source, .. }) = error;
+    let is_full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+    let room = if is_full { ", for which some KiB of room are missing" } else { "" };
+    format!("what redis-server saved last cannot be made what it loads{room}: {error}; it is tried again")
 }
 
 /// Makes the member's own record that of a replica.

@@ -67,6 +67,8 @@ use crate::{
 const RESERVE: Duration = Duration::from_secs(7);
 /// How long a member whose data are elsewhere tries to shut down in order.
 const SPARE: Duration = Duration::from_secs(25);
+/// Time that others are given when they are asked again whether they take over from a server that cannot save.
+const ASKED_AGAIN: Duration = Duration::from_secs(60);
 /// How long changed inputs may take to be applied before stopping.
 const CHANGES: Duration = Duration::from_secs(3);
 /// How long a Redis that has not answered since is asked for a hand-over: a machine may stand still for some seconds, and a script has run for
@@ -236,17 +238,18 @@ async fn take_down(
 ) {
     handover::make_room(&shared.local).await;
     let was_replica = !handover::may_be_primary(&shared.local).await;
-    let mut last = last_words(shared, process, began).await;
+    let grace = Duration::from_secs(shared.options.grace_seconds);
+    let mut last = last_words(shared, process, began, grace).await;
     // A primary that stops at the same moment may have given it its role meanwhile, or its heir is gone and it was elected again.
     if (was_replica || last.outcome.is_elsewhere()) && handover::may_be_primary(&shared.local).await {
-        last = last_words(shared, process, began).await;
+        last = last_words(shared, process, began, grace).await;
     }
     let mut shutdown = Shutdown::default();
     let is_saved = loop {
         match shutdown.end(shared, (process, exit.clone()), &last).await {
             Some(is_saved) => break is_saved,
-            // It is given time as at the first: only the kubelet knows how much there is.
-            None => last = last_words(shared, process, Instant::now()).await,
+            // Only the kubelet knows how much time there is. Who is asked is given little: meanwhile nobody looks for room.
+            None => last = last_words(shared, process, Instant::now(), ASKED_AGAIN).await,
         }
     };
     if !process.is_alive()
@@ -256,13 +259,13 @@ async fn take_down(
     }
 }
 
-/// Hands over, and finds out until when the rest may take.
-async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant) -> LastWords {
+/// Hands over, for which others are given so much time, and finds out until when the rest may take.
+async fn last_words(shared: &Arc<Shared>, process: &Record, began: Instant, given: Duration) -> LastWords {
     let grace = Duration::from_secs(shared.options.grace_seconds);
     let until = began + grace.saturating_sub(RESERVE);
     let saving =
         if handover::keeps_all(&shared.local).await { None } else { Some(handover::saving_time(&shared.local).await) };
-    let limits = handover::Limits::new(began, until, saving, shared.volume_stays);
+    let limits = handover::Limits::new(began, until.min(began + given), saving, shared.volume_stays);
     let outcome = hand_over(shared, process, limits).await;
     match &outcome {
         Outcome::NotNeeded => {}

@@ -246,6 +246,10 @@ async fn release(
     if let Some(there) = runs_at {
         return text(StatusCode::CONFLICT, format!("this member's node runs at {there}: nothing is started here"));
     }
+    if *shared.unsettled.borrow() {
+        let because = shared.report.borrow().held_because.clone().unwrap_or_default();
+        return text(StatusCode::CONFLICT, format!("nothing is started yet: {because}"));
+    }
     tracing::info!(how = ?release.how, "the controller releases this member");
     shared.released.send_replace(Some(release.how));
     text(StatusCode::ACCEPTED, "released".to_owned())

@@ -60,6 +60,8 @@ pub struct Shared {
     pub report: watch::Sender<AgentReport>,
     /// The controller's word on a held member.
     pub released: watch::Sender<Option<ReleaseHow>>,
+    /// What redis-server saved last is not yet what it loads: no word on a held member counts until it is.
+    pub unsettled: watch::Sender<bool>,
     /// Permits to stream a snapshot.
     pub snapshots: Arc<Semaphore>,
     /// Password of [`types::names::USER_LOCAL`].
@@ -112,6 +114,7 @@ impl Shared {
                 runs_at: None,
             }),
             released: watch::Sender::new(None),
+            unsettled: watch::Sender::new(false),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             own: Secret::random(),
             fellows,

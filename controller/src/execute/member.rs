@@ -1,9 +1,10 @@
 //! Steps that concern who belongs to the cluster and in which role.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, NodeId, Observed, Open, Seen, Who};
+use plan::{FailoverHow, Member, NodeId, Observed, Open, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
@@ -195,9 +196,14 @@ async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
     }
 }
 
-/// Who is receiving which slot from that primary. A member that was replaced as a primary keeps its marks with its keys, and is sent nothing. Pure.
+/// Who is receiving which slot from that primary. A member that was replaced as a primary keeps its marks with its keys, and is sent nothing; but
+/// where nobody of its shard owns slots, it alone may have what has arrived. Pure.
 fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
-    let receiving = observed.members.iter().filter(|(pod, _)| !observed.is_replaced(**pod));
+    let owns_slots = |member: &Member| matches!(&member.seen, Seen::Node(node) if !node.slots().is_empty());
+    let owners = observed.members.iter().filter(|(_, member)| owns_slots(member));
+    let led: BTreeSet<u16> = owners.map(|(pod, _)| pod.shard).collect();
+    let receiving =
+        observed.members.iter().filter(|(pod, _)| !(led.contains(&pod.shard) && observed.is_replaced(**pod)));
     let open = receiving.filter_map(|(_, member)| match &member.seen {
         Seen::Node(node) => Some(node),
         Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
@@ -284,10 +290,10 @@ mod tests {
         former.role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
         former.open.insert(9, Open::Importing(dead));
         assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9)]);
-        // Where nobody of its shard owns slots it is the one that gets its first, unless somebody has taken its place.
+        // Where nobody of its shard owns slots it is the one that gets its first, whichever epoch a blank member beside it has come to.
         node(&mut probed, 1, 0).role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
         assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9), (id(1, 1), 9)]);
         node(&mut probed, 1, 0).epoch += 1;
-        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9)]);
+        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9), (id(1, 1), 9)]);
     }
 }

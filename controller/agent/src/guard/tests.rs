@@ -131,3 +131,27 @@ async fn a_single_server_asks_nobody_whatever_a_record_says() {
         _ = asked.changed() => panic!("it has asked"),
     }
 }
+
+/// Before, where the append-only files were known to lag, a copy that was not whole was forced over the snapshot that was to replace them.
+#[test]
+fn a_snapshot_that_is_to_count_is_data_also_where_the_files_lag() {
+    let authority = Authority::create("agents").unwrap();
+    let [here, there] = [10, 9].map(|last| IpAddr::from([127, 84, 251, last]));
+    let (dir, shared) = begins(&authority, here, there);
+    let facts = Facts { holds_data: false, lags: true, ..crashed(true) };
+    publish(&shared, &facts);
+    assert!(!shared.report.borrow().holds_data);
+    fs::write(dir.path().join(last_save::FILE), "{}").unwrap();
+    publish(&shared, &facts);
+    assert!(shared.report.borrow().holds_data);
+}
+
+#[test]
+fn only_a_full_volume_is_said_to_want_room() {
+    let of = |kind: ErrorKind| {
+        let source = std::io::Error::from(kind);
+        unsettled(&disk::Error::Write { path: "/data/appendonlydir".into(), source })
+    };
+    assert!(of(ErrorKind::StorageFull).contains("some KiB of room are missing: write /data/appendonlydir"));
+    assert!(of(ErrorKind::QuotaExceeded).contains("room") && !of(ErrorKind::PermissionDenied).contains("room"));
+}

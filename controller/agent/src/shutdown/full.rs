@@ -37,6 +37,8 @@ pub(super) struct Full {
 struct Short {
     /// Bytes that were free then.
     free: Option<u64>,
+    /// Room was missing then, for all that is known.
+    is_for_room: bool,
     at: Instant,
     /// Redis is left alone for so long.
     rest: Duration,
@@ -71,7 +73,8 @@ impl Full {
         let Some(short) = self.short else { return true };
         let rested = now.saturating_duration_since(short.at);
         let has_more = self.free.is_none_or(|free| {
-            short.free.is_none_or(|short| free > short) || self.needed.is_some_and(|needed| needed <= free)
+            let fits = self.needed.is_some_and(|needed| needed <= free);
+            short.free.is_none_or(|short| free > short) || (short.is_for_room && fits)
         });
         rested >= short.rest && (has_more || rested >= ANEW)
     }
@@ -79,7 +82,12 @@ impl Full {
     pub(super) fn refused(&mut self) {
         let at = Instant::now();
         let took = self.began.map(|began| at.saturating_duration_since(began)).unwrap_or_default();
-        self.short = Some(Short { free: self.free, at, rest: took.max(REST) });
+        self.short = Some(Short { free: self.free, is_for_room: !self.fits(), at, rest: took.max(REST) });
+    }
+
+    /// Whether all that it takes is known to be there. Pure.
+    fn fits(&self) -> bool {
+        self.free.zip(self.needed).is_some_and(|(free, needed)| needed <= free)
     }
 
     /// Also of a server that an earlier agent has left: it is on its way down, whatever comes after it.
@@ -96,14 +104,17 @@ impl Full {
     /// What is missing, and what to do. Pure.
     fn words(&self, dir: &Path) -> String {
         let bytes = |number: Option<u64>| number.map_or_else(|| "unknown".to_owned(), |number| number.to_string());
+        let next = if self.fits() {
+            "It is not for want of room: the log of redis-server says why".to_owned()
+        } else {
+            format!("Make spec.storage.size larger, or delete {}* there", disk::QUARANTINE)
+        };
         format!(
             "what redis-server holds is nowhere else and could not be saved, so it is not ended: the volume at {} has {} bytes free, and a \
-             snapshot takes up to {} bytes. Make spec.storage.size larger, or delete {}* there; what is not saved when the pod's grace period \
-             is over is lost",
+             snapshot takes up to {} bytes. {next}; what is not saved when the pod's grace period is over is lost",
             dir.display(),
             bytes(self.free),
             bytes(self.needed),
-            disk::QUARANTINE
         )
     }
 }
@@ -119,7 +130,10 @@ mod tests {
         let now = Instant::now();
         let ago = |span: Duration| now.checked_sub(span).unwrap();
         let is_worth = |free, needed, short: Option<(u64, Duration)>| {
-            let short = short.map(|(free, ago_)| Short { free: Some(free), at: ago(ago_), rest: REST });
+            let short = short.map(|(room, ago_)| {
+                let is_for_room = !Full { free: Some(room), needed, ..Full::default() }.fits();
+                Short { free: Some(room), is_for_room, at: ago(ago_), rest: REST }
+            });
             Full { free, needed, short, ..Full::default() }.is_worth_trying(now)
         };
         // It may compress well: nothing but a refusal shows that it does not fit.
@@ -127,14 +141,22 @@ mod tests {
         let rested = Some((1, REST));
         assert_eq!([is_worth(Some(1), Some(9), rested), is_worth(Some(0), None, rested)], [false; 2]);
         assert_eq!([is_worth(Some(2), Some(9), rested), is_worth(None, Some(9), rested)], [true; 2]);
-        assert!(is_worth(Some(9), Some(9), Some((9, REST))), "it was refused for another reason than room");
+        assert!(!is_worth(Some(9), Some(9), Some((9, REST))), "it was refused for another reason than room");
+        assert!(is_worth(Some(9), Some(9), Some((9, ANEW))), "that may have passed");
+        assert!(!is_worth(Some(8), Some(8), Some((9, REST))), "nor does it fit any better by now");
         assert!(is_worth(Some(1), Some(9), Some((1, ANEW))), "it may be smaller by now");
         assert_eq!(
             [is_worth(Some(2), Some(9), Some((1, AGAIN))), is_worth(Some(9), Some(9), Some((9, AGAIN)))],
             [false; 2]
         );
-        let slow = Short { free: Some(1), at: ago(ANEW), rest: 2 * ANEW };
+        let slow = Short { free: Some(1), is_for_room: true, at: ago(ANEW), rest: 2 * ANEW };
         assert!(!Full { free: Some(2), short: Some(slow), ..Full::default() }.is_worth_trying(now), "it took long");
+    }
+
+    #[test]
+    fn where_there_is_room_a_refused_save_is_not_put_on_the_volume() {
+        let words = Full { free: Some(345), needed: Some(345), ..Full::default() }.words(Path::new("/data"));
+        assert!(words.contains("It is not for want of room") && !words.contains("spec.storage.size"), "{words}");
     }
 
     #[test]

@@ -181,6 +181,11 @@ async fn a_member_that_cannot_judge_what_was_saved_is_held() {
         report.and_then(|report| report.held_because).is_some_and(|why| why.contains("kun-last-save.json"))
     })
     .await;
+    // What may count soon is data, and nobody decides before it does.
+    assert!(cluster.report(&cluster.pods[0]).await.unwrap().holds_data);
+    let release = r#"{"how":"AsIs"}"#;
+    let (status, why) = cluster.as_user("kun:controller", &cluster.pods[0], "POST", "/v1/release", release).await;
+    assert!(status == 409 && why.contains("kun-last-save.json"), "{status}: {why}");
     fs::remove_dir(&note).unwrap();
     assert_eq!(cluster.pods[0].dbsize().await, 10, "{}", cluster.pods[0].log());
 }
