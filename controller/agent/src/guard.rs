@@ -61,8 +61,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             continue;
         }
         if facts.double.is_some() {
-            // Only when that process ends the member is dead. What was heard until then, and what was said, is of before.
-            (began, waited, asked) = (looked, Duration::ZERO, None);
+            // Only when that process ends the member is dead. What was heard until then, and what was said, is of before. Who was fed until it
+            // was heard for the last time may have had everything.
+            began = if elsewhere.is_heard() { looked } else { began };
+            (waited, asked) = (Duration::ZERO, None);
             seen = Seen { elsewhere, ..Seen::default() };
             shared.released.send_replace(None);
         }

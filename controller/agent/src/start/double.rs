@@ -67,6 +67,8 @@ pub struct Elsewhere {
     known: BTreeMap<SocketAddr, Known>,
     /// Looks in which silence kept anything from being decided. All in all: who makes up ever new addresses delays nothing for longer.
     silent: u32,
+    /// In the last look an agent said that the node runs, or is about to.
+    is_heard: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +93,8 @@ impl Elsewhere {
 
     /// What was heard in one look.
     pub fn note(&mut self, heard: Vec<(SocketAddr, Heard)>, now: Instant) {
+        let runs = |(_, heard): &(SocketAddr, Heard)| matches!(heard, Heard::Runs | Heard::Stops | Heard::Begins);
+        self.is_heard = heard.iter().any(runs);
         for (at, heard) in heard {
             let fresh = Known { asked: now, patience: 0, begun: 0, is_silent: true };
             self.known.entry(at).or_insert(fresh).note(heard, now);
@@ -104,6 +108,12 @@ impl Elsewhere {
     #[must_use]
     pub fn runs_at(&self) -> Option<SocketAddr> {
         self.running().next().copied()
+    }
+
+    /// Whether it was said in the last look: where not, the process may have ended since.
+    #[must_use]
+    pub fn is_heard(&self) -> bool {
+        self.is_heard
     }
 
     /// Where it may run for all that is known, and is to be asked for once more.

@@ -109,6 +109,16 @@ fn silence_is_believed_after_three_looks_and_an_answer_at_once() {
     assert_eq!(look(&mut late, now, &[(1, Runs)]), [Some(at(1)), None]);
 }
 
+/// Before, a replica that had been fed until that process ended counted as stale after the silent looks that followed.
+#[test]
+fn a_process_may_have_ended_when_it_was_heard_for_the_last_time() {
+    let (mut elsewhere, now) = (Elsewhere::default(), Instant::now());
+    assert_eq!(look(&mut elsewhere, now, &[(1, Runs)]), [Some(at(1)), None]);
+    assert!(elsewhere.is_heard());
+    assert_eq!(look(&mut elsewhere, now, &[(1, Nothing)]), [Some(at(1)), None], "it may be slow");
+    assert!(!elsewhere.is_heard());
+}
+
 /// A stranger on the bus can have a node be told anywhere.
 #[test]
 fn ever_new_addresses_delay_a_start_no_longer_than_one() {
