@@ -389,7 +389,7 @@ impl Pod {
         self.ended_within(hung::process()).await
     }
 
-    /// The same where something takes half a minute.
+    /// The same where something takes up to a minute.
     pub(crate) async fn ended_slowly(&mut self) -> Option<i32> {
         self.ended_within(hung::change()).await
     }
