@@ -20,7 +20,7 @@ use crate::{
     shared::Shared,
     start::{
         self, Asked, Double, Facts, Owed, Start,
-        double::{self, Elsewhere},
+        double::{self, Elsewhere, Heard},
     },
 };
 
@@ -46,12 +46,13 @@ pub struct Admission {
 /// # Errors
 /// When the data directory cannot be read or written.
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
-    let mut began = Instant::now();
+    let first = Instant::now();
+    let mut began = first;
     let (mut waited, mut looked) = (Duration::ZERO, began);
     let mut asked: Option<(resp::NodeId, Instant)> = None;
     let (mut last, mut seen) = (None, Seen::default());
     loop {
-        let (facts, elsewhere) = gather(shared, (began, waited, looked), asked.as_ref(), seen).await?;
+        let (facts, elsewhere) = gather(shared, (first, began, waited, looked), asked.as_ref(), seen).await?;
         (waited, looked) = (facts.waited, Instant::now());
         seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up, elsewhere: elsewhere.clone() };
         let dir = &shared.options.data_dir;
@@ -124,7 +125,7 @@ struct Seen {
 
 async fn gather(
     shared: &Arc<Shared>,
-    (began, waited, looked): (Instant, Duration, Instant),
+    (first, began, waited, looked): (Instant, Instant, Duration, Instant),
     asked: Option<&(resp::NodeId, Instant)>,
     mut seen: Seen,
 ) -> Result<(Facts, Elsewhere), disk::Error> {
@@ -141,7 +142,7 @@ async fn gather(
     let (answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
         Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
-            ask(shared, me, &mut seen.elsewhere).await
+            ask(shared, me, first, &mut seen.elsewhere).await
         }
         Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None, None),
     };
@@ -178,6 +179,7 @@ async fn gather(
 async fn ask(
     shared: &Arc<Shared>,
     me: &Identity,
+    first: Instant,
     elsewhere: &mut Elsewhere,
 ) -> (Answers, Option<Double>, Option<SocketAddr>) {
     let (asker, here, pod) = (shared.asker(), shared.address(), shared.options.pod_name.as_str());
@@ -187,6 +189,10 @@ async fn ask(
     let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
     heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);
+    for at in double::feeds(me, &answers.peers, &heard, (here, first.elapsed())) {
+        heard.retain(|(asked, _)| *asked != at);
+        heard.push((at, Heard::Runs));
+    }
     elsewhere.note(heard, Instant::now());
     (answers, elsewhere.runs_at().map(|there| Double { here, there }), elsewhere.unheard())
 }

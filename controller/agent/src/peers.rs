@@ -347,9 +347,19 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         loading: info.flag("loading").unwrap_or_default(),
         lags: false,
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
+        fed: is_replica.then(|| fed(info)).flatten(),
         current_ago: None,
         keys: info.keys(),
     }
+}
+
+/// What a replica says of its link. Redis counts whole seconds (`genRedisInfoString`): there may have been one more.
+fn fed(info: &Info) -> Option<(SocketAddr, Duration)> {
+    let host: IpAddr = info.get("master_host")?.parse().ok()?;
+    let port = u16::try_from(info.number("master_port")?).ok()?;
+    let seconds = u64::try_from(info.number("master_last_io_seconds_ago")?).ok()?;
+    let is_up = info.get("master_link_status") == Some("up");
+    is_up.then(|| (SocketAddr::new(host, port), Duration::from_secs(seconds + 1)))
 }
 
 #[cfg(test)]
@@ -622,6 +632,19 @@ pub(crate) mod tests {
             ),
         );
         assert_eq!((blank.offset, blank.link_down_for), (0, Some(Duration::MAX)));
+    }
+
+    #[test]
+    fn a_replica_tells_who_feeds_it_while_its_link_is_up() {
+        let of = |role: &str, link: &str, ago: i8| {
+            let text = format!(
+                "role:{role}\nmaster_host:127.84.0.1\nmaster_port:6379\nmaster_link_status:{link}\nmaster_last_io_seconds_ago:{ago}\n"
+            );
+            peer(SocketAddr::from(([127, 84, 0, 2], 6379)), vec![], &Info::parse(&text)).fed
+        };
+        let at = SocketAddr::from(([127, 84, 0, 1], 6379));
+        assert_eq!(of("slave", "up", 0), Some((at, Duration::from_secs(1))));
+        assert_eq!([of("slave", "down", 3), of("slave", "up", -1), of("master", "up", 0)], [None; 3]);
     }
 
     #[tokio::test]

@@ -108,6 +108,8 @@ pub struct Peer {
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
+    /// From which address its primary has sent it something last, and how long ago at most; `None`: its link is down, or it is no replica.
+    pub fed: Option<(SocketAddr, Duration)>,
     /// How long ago it was last known to have everything that its primary had, by its agent's word; for ever if it never was. `None`: its
     /// agent is of an earlier release and does not tell.
     pub current_ago: Option<Duration>,

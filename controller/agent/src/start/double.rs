@@ -35,6 +35,9 @@ const STOPPED_AFTER: u32 = 2;
 /// that may never come.
 const BEGINS_MOST: u32 = 30;
 
+/// What a process has sent before it ended arrives within that time.
+const ON_THE_WAY: Duration = Duration::from_secs(2);
+
 /// What is heard from an address where the node may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
@@ -165,10 +168,26 @@ pub fn told(me: &Identity, peers: &BTreeMap<NodeId, Peer>, here: SocketAddr) -> 
     lines.filter_map(|node| node.address).filter(|at| at.ip() != here.ip()).collect()
 }
 
+/// Where its replicas are fed by it, by something that came after this agent began at the latest: who could not be asked runs all the same. What the
+/// address itself has answered counts more: it may be another member's by now.
+#[must_use]
+pub fn feeds(
+    me: &Identity,
+    peers: &BTreeMap<NodeId, Peer>,
+    heard: &[(SocketAddr, Heard)],
+    (here, began): (SocketAddr, Duration),
+) -> BTreeSet<SocketAddr> {
+    let replicas = peers.values().filter(|peer| peer.replicates(&me.id));
+    let fed =
+        replicas.filter_map(|peer| peer.fed).filter(|(at, ago)| at.ip() != here.ip() && *ago + ON_THE_WAY < began);
+    let says_no = |at: SocketAddr| heard.iter().any(|(asked, heard)| *asked == at && *heard == Heard::Not);
+    fed.map(|(at, _)| at).filter(|at| !says_no(*at)).collect()
+}
+
 /// What is said of it.
 pub(super) fn because(me: &Identity, Double { here, there }: Double) -> String {
     format!(
-        "node {} runs already at {there}, as the agent there has said, and this pod is at {here}: started here as well, both would take writes \
+        "node {} runs already at {there}, as the agent there or its replica has said, and this pod is at {here}: started here as well, both would take writes \
          for the same slots. End the process at {there}, which is that of a pod that was deleted before its process had ended, or whose machine has lost \
          Kubernetes: this member starts by itself soon after that. If the volume here is a copy of another member's, delete its claim and this pod",
         me.id

@@ -60,6 +60,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         loading: false,
         lags: false,
         link_down_for: primary.map(|_| SECOND),
+        fed: None,
         current_ago: primary.map(|_| 2 * SECOND),
         keys: 10,
     }

@@ -32,7 +32,7 @@ fn a_node_that_runs_already_is_not_started_and_nobody_is_asked() {
         for released in [None, Some(ReleaseHow::AsIs), Some(ReleaseHow::Blank)] {
             let why = held(&doubled(Facts { released, ..facts.clone() }));
             let says = format!(
-                "node {} runs already at 127.84.0.1:6379, as the agent there has said, and this pod is at 127.84.0.7:6379",
+                "node {} runs already at 127.84.0.1:6379, as the agent there or its replica has said, and this pod is at 127.84.0.7:6379",
                 id(1)
             );
             assert!(why.starts_with(&says) && why.contains("End the process at 127.84.0.1:6379"), "{why}");
@@ -117,6 +117,29 @@ fn a_process_may_have_ended_when_it_was_heard_for_the_last_time() {
     assert!(elsewhere.is_heard());
     assert_eq!(look(&mut elsewhere, now, &[(1, Nothing)]), [Some(at(1)), None], "it may be slow");
     assert!(!elsewhere.is_heard());
+}
+
+/// Before, a replica was asked to take over from a primary that served, because this pod could not reach it.
+#[test]
+fn a_process_that_feeds_its_replica_runs_whoever_cannot_reach_it() {
+    let me = owner();
+    let of = |fed: Option<(SocketAddr, Duration)>, heard: &[(SocketAddr, double::Heard)], here| {
+        let mut peers = crashed(true).peers;
+        peers.get_mut(&id(2)).unwrap().fed = fed;
+        double::feeds(&me, &peers, heard, (here, 10 * SECOND)).into_iter().collect::<Vec<_>>()
+    };
+    let lately = Some((at(1), SECOND));
+    for heard in [Nothing, Gone, Runs] {
+        assert_eq!(of(lately, &[(at(1), heard)], at(7)), [at(1)], "{heard:?}");
+    }
+    assert_eq!(of(lately, &[(at(1), Not)], at(7)), [], "another member has the address by now");
+    assert_eq!(of(lately, &[], at(1)), [], "that is this pod: what came from here is of before");
+    assert_eq!(of(Some((at(1), 8 * SECOND)), &[], at(7)), [], "it may have been on its way when this agent began");
+    assert_eq!(of(None, &[], at(7)), []);
+    // Another member's replica.
+    let mut peers = crashed(true).peers;
+    peers.get_mut(&id(3)).unwrap().fed = lately;
+    assert_eq!(double::feeds(&me, &peers, &[], (at(7), 10 * SECOND)), BTreeSet::new());
 }
 
 /// A stranger on the bus can have a node be told anywhere.
