@@ -124,9 +124,11 @@ async fn a_server_that_can_save_nowhere_lives_and_says_what_is_missing() {
 #[tokio::test]
 async fn what_a_first_append_only_file_lacks_is_saved_at_a_stop() {
     let mut cluster = limited(90, 30).await;
-    fill(&cluster.pods[0], "before", 1000, b"v").await;
-    limit(&cluster.pods[0], Some(NO_SNAPSHOT));
     let mut redis = cluster.pods[0].operator().await;
+    fill(&cluster.pods[0], "before", 1000, b"v").await;
+    // While a sync takes its time they are not, and would be refused below.
+    eventually("they are written", async || info(&mut redis, "aof_buffer_length").await == "0").await;
+    limit(&cluster.pods[0], Some(NO_SNAPSHOT));
     for value in ["no", "yes"] {
         redis.config_set("appendonly", value).await.unwrap();
     }
