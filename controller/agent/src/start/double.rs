@@ -168,8 +168,8 @@ pub fn told(me: &Identity, peers: &BTreeMap<NodeId, Peer>, here: SocketAddr) -> 
     lines.filter_map(|node| node.address).filter(|at| at.ip() != here.ip()).collect()
 }
 
-/// Where its replicas are fed by it, by something that came after this agent began at the latest: who could not be asked runs all the same. What the
-/// address itself has answered counts more: it may be another member's by now.
+/// Where its replicas are fed by it, by something that came after this agent began at the latest: who could not be asked runs all the same. What an
+/// agent there has said counts more: it may be another member's by now, or about to stop.
 #[must_use]
 pub fn feeds(
     me: &Identity,
@@ -180,8 +180,9 @@ pub fn feeds(
     let replicas = peers.values().filter(|peer| peer.replicates(&me.id));
     let fed =
         replicas.filter_map(|peer| peer.fed).filter(|(at, ago)| at.ip() != here.ip() && *ago + ON_THE_WAY < began);
-    let says_no = |at: SocketAddr| heard.iter().any(|(asked, heard)| *asked == at && *heard == Heard::Not);
-    fed.map(|(at, _)| at).filter(|at| !says_no(*at)).collect()
+    let is_silent = |heard: Heard| matches!(heard, Heard::Nothing | Heard::Gone);
+    let has_said = |at: SocketAddr| heard.iter().any(|(asked, heard)| *asked == at && !is_silent(*heard));
+    fed.map(|(at, _)| at).filter(|at| !has_said(*at)).collect()
 }
 
 /// What is said of it.
