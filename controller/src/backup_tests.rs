@@ -478,3 +478,15 @@ fn records_of_a_paused_cluster_say_so() {
         .collect();
     assert_eq!(told, ["Paused"]);
 }
+
+/// On a busy node what asks for no processor time gets next to none, and a namespace with a quota of requests or limits takes no pod without.
+#[test]
+fn every_container_of_a_worker_says_what_it_needs() {
+    let mut scene = Scene::new();
+    scene.round();
+    let spec = scene.workers["b1-0-0-backup"].spec.as_ref().unwrap();
+    let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+    let needs = json!({"requests": {"cpu": "50m", "memory": "32Mi"}, "limits": {"memory": "256Mi"}});
+    let told: Vec<_> = containers.map(|one| (one.name.as_str(), json!(one.resources))).collect();
+    assert_eq!(told, [("folder", needs.clone()), ("backup", needs)]);
+}

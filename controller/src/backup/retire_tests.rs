@@ -159,6 +159,10 @@ fn artifacts_are_deleted_where_the_cluster_may_run_as_long_as_there_is_one() {
     let spec = eraser(Some(&placement));
     assert_eq!(json!(spec.node_selector), json!({"disk": "fast"}));
     assert_eq!(spec.priority_class_name.as_deref(), Some("databases"));
+    assert!(
+        spec.containers.iter().all(|container| container.resources.is_some()),
+        "a quota takes no pod that says nothing"
+    );
     let spec = eraser(None);
     assert_eq!((spec.node_selector, spec.priority_class_name), (None, None));
 }

@@ -6,9 +6,10 @@ use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerStateTerminated, ContainerStatus, EnvVar, HostPathVolumeSource,
-    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, SeccompProfile, SecretVolumeSource, Volume,
-    VolumeMount,
+    PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile,
+    SecretVolumeSource, Volume, VolumeMount,
 };
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use plan::NodeId;
 use types::agent::WorkerReport;
@@ -91,6 +92,7 @@ pub(super) fn eraser(order: Erasure<'_>) -> Pod {
         name: CONTAINER.to_owned(),
         image: Some(kun_image.to_owned()),
         command: Some(words.map(str::to_owned).to_vec()),
+        resources: Some(resources()),
         security_context: Some(confined()),
         volume_mounts: Some(vec![mount("target", TARGET, false)]),
         ..Container::default()
@@ -147,6 +149,20 @@ fn confined_once(placement: Option<&Placement>) -> PodSpec {
     }
 }
 
+/// What every container of a worker asks for. Without a request of processor time it has the smallest weight that there is, and on a busy node an
+/// agent ends its connection before it has said who it is; where a quota counts requests or limits, a pod without them is refused. It holds a
+/// few MiB; the rest of its memory is what it has written and what is not on the disk yet, at most a few dozen MiB.
+fn resources() -> ResourceRequirements {
+    let of = |amounts: &[(&str, &str)]| {
+        Some(amounts.iter().map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned()))).collect())
+    };
+    ResourceRequirements {
+        requests: of(&[("cpu", "50m"), ("memory", "32Mi")]),
+        limits: of(&[("memory", "256Mi")]),
+        ..ResourceRequirements::default()
+    }
+}
+
 /// What sees the whole target: it makes the folder and hears nobody. A kubelet would make it, too, but as root's.
 fn folder(resolved: &Resolved, order: Order<'_>) -> Container {
     let words = [BINARY_IN_IMAGE, "agent", "folder", "--target", TARGET, "--folder", order.location];
@@ -154,6 +170,7 @@ fn folder(resolved: &Resolved, order: Order<'_>) -> Container {
         name: FOLDER.to_owned(),
         image: Some(resolved.kun_image.clone()),
         command: Some(words.map(str::to_owned).to_vec()),
+        resources: Some(resources()),
         security_context: Some(confined()),
         volume_mounts: Some(vec![mount("target", TARGET, false)]),
         ..Container::default()
@@ -191,6 +208,7 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
             value: Some("/etc/kun/internal".to_owned()),
             value_from: None,
         }]),
+        resources: Some(resources()),
         security_context: Some(confined()),
         volume_mounts: Some(vec![
             mount("internal", "/etc/kun/internal", true),
