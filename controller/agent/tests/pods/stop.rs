@@ -321,7 +321,7 @@ async fn a_primary_that_lets_nobody_in_any_more_hands_over() {
 /// Redis refuses to end then (`AOF_WAIT_REWRITE`), once for each time it is told to; killed, it would lose what came after the switch.
 #[tokio::test]
 async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
-    let mut cluster = Cluster::form(36, config(), 1, 0).await;
+    let mut cluster = Cluster::unhurried(36, config()).formed(1, 0).await;
     fill(&cluster.pods[0], "before", 2000, b"v").await;
     let mut operator = cluster.pods[0].operator().await;
     // Three milliseconds for each key: it is still written when it is looked at, whatever the machine does meanwhile.
@@ -332,7 +332,7 @@ async fn a_server_whose_append_only_file_is_first_written_ends_once_it_is() {
     let info = operator.info(&["persistence"]).await.unwrap();
     assert_eq!(info.flag("aof_rewrite_in_progress"), Some(true));
     cluster.pods[0].signal(Signal::TERM);
-    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
     cluster.pods[0].start();
     assert_eq!(cluster.pods[0].dbsize().await, 2010);
 }
