@@ -24,6 +24,15 @@ make_group() {
     done <"$STATE/groups"
 }
 
+# weigh_as_machine GROUP: as much as so many processes that run at once, for it stands for a machine. A group weighs as one thread by default,
+# whatever is in it: beside a busy control plane, or beside other tests, all pods of a node would share what one thread has.
+weigh_as_machine() {
+    local folder
+    while read -r folder; do
+        if [ -e "$folder/$1/cpu.shares" ]; then echo $((1024 * 8)) >"$folder/$1/cpu.shares"; fi
+    done <"$STATE/groups"
+}
+
 # enter_group GROUP: moves this very shell, which may be a subshell.
 enter_group() {
     local folder

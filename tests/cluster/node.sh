@@ -37,6 +37,7 @@ switch_on() {
     mkdir -p "$STATE/node-$NODE"
     if [ ! -e "$STATE/kubeconfig/kubelet-$NODE" ]; then "$HERE/keys.sh" "$NODE"; fi
     make_group "$GROUP/node-$NODE"
+    weigh_as_machine "$GROUP/node-$NODE"
     local entered="$STATE/node-$NODE/entered"
     rm -f "$entered"
     (

@@ -68,6 +68,7 @@ make_state() {
     echo "$IMAGES" >"$STATE/images"
     groups_of self >"$STATE/groups"
     make_group "$GROUP"
+    weigh_as_machine "$GROUP"
 }
 
 # The first process of the namespaces; the cluster ends with it. It alone inherits the lock, and the lease if there is one.
