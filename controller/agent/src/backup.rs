@@ -15,15 +15,22 @@ use bytes::Bytes;
 use certs::{ALPN_H1, MaterialPaths, Reloading};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
-use tokio::{sync::mpsc, time::timeout};
+use hyper::{body::Incoming, client::conn::http1::SendRequest};
+use tokio::{
+    sync::mpsc,
+    time::{sleep, timeout},
+};
 use tokio_rustls::TlsConnector;
 use types::{agent::WorkerReport, backup::ArtifactStatus, names::AGENT_SERVER_NAME};
 
 use crate::{digest::Sha256, disk, fellows};
 
-/// How long connecting and the handshake may take.
+/// How long connecting and the handshake may take, each time.
 const CONNECT: Duration = Duration::from_secs(10);
+/// How often it is connected to. An agent on a busy node gives a connection up before it knows who calls, and nothing has been asked then.
+const CONNECTS: usize = 5;
+/// Between two of them.
+const BETWEEN: Duration = Duration::from_secs(1);
 /// How long the member may take to begin, and the stream may stand still: a little more than the member's own bounds.
 const STILL: Duration = Duration::from_secs(75);
 /// Chunks between network and disk; one is a TLS record of 16 KiB, so they hold 4 MiB.
@@ -222,14 +229,7 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
 async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
     let late = |_| Error::Late(job.source);
     let broken = |error: hyper::Error| Error::Stream(error.to_string());
-    let dir = &job.internal_dir;
-    let paths = MaterialPaths {
-        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
-        authorities: Some(dir.join("ca.crt")),
-    };
-    let connector = TlsConnector::from(Reloading::new(paths.read()?)?.client_config(&[ALPN_H1])?);
-    let connected = timeout(CONNECT, fellows::connect(&connector, job.source, &job.expect_cn));
-    let mut sender = connected.await.map_err(late)??;
+    let mut sender = connect(job).await?;
     let request = Request::get("/v1/snapshot")
         .header("host", AGENT_SERVER_NAME)
         .header("te", "trailers")
@@ -243,6 +243,30 @@ async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
     let body = http_body_util::Limited::new(response.into_body(), MESSAGE_MAX / 2).collect().await;
     let message = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
     Err(Error::Refused { status, message })
+}
+
+/// Connects, as often as it may help: who is not believed is not asked again.
+async fn connect(job: &Job) -> Result<SendRequest<Empty<Bytes>>, Error> {
+    let dir = &job.internal_dir;
+    let paths = MaterialPaths {
+        identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
+        authorities: Some(dir.join("ca.crt")),
+    };
+    let connector = TlsConnector::from(Reloading::new(paths.read()?)?.client_config(&[ALPN_H1])?);
+    let mut tries = 1..CONNECTS;
+    loop {
+        let error = match timeout(CONNECT, fellows::connect(&connector, job.source, &job.expect_cn)).await {
+            Ok(Ok(sender)) => return Ok(sender),
+            Ok(Err(error)) if !error.is_of_the_wire() => return Err(error.into()),
+            Ok(Err(error)) => error.into(),
+            Err(_) => Error::Late(job.source),
+        };
+        if tries.next().is_none() {
+            return Err(error);
+        }
+        tracing::warn!(%error, "the agent is connected to again");
+        sleep(BETWEEN).await;
+    }
 }
 
 /// Writes the stream into a file and returns the trailers. The file is on disk when this returns.

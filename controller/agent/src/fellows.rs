@@ -53,6 +53,18 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Whether nobody is known to have answered: it may be otherwise a moment later.
+    pub(crate) fn is_of_the_wire(&self) -> bool {
+        match self {
+            // TLS calls so what it does not believe.
+            Self::Connect { source, .. } => source.kind() != std::io::ErrorKind::InvalidData,
+            Self::Stranger { .. } => false,
+            Self::Http { .. } => true,
+        }
+    }
+}
+
 /// What an agent of this cluster says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {

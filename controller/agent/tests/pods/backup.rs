@@ -9,6 +9,7 @@ use std::{
 use agent::backup::Job;
 use http_body_util::{BodyExt as _, Full};
 use resp::{Connection, Options};
+use tokio::net::{TcpListener, TcpStream};
 use types::{agent::WorkerReport, names};
 
 use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, program};
@@ -99,6 +100,37 @@ async fn a_stored_snapshot_loads_in_a_fresh_server_with_the_same_keys() {
         .await;
         assert!(!job.out.join(format!(".{number}.rdb.part")).exists());
     }
+}
+
+/// As an agent on a busy node does, which has no time to say who it is.
+#[tokio::test]
+async fn an_agent_that_gives_connections_up_is_connected_to_again() {
+    let cluster = Cluster::form(22, config(), 1, 0).await;
+    let agent = (cluster.pods[0].ip, names::PORT_AGENT);
+    let door = TcpListener::bind("127.84.22.99:0").await.unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let job = Job { source: door.local_addr().unwrap(), ..job(&cluster.pods[0], out.path()) };
+    let gives_up = async {
+        for _ in 0..4 {
+            drop(door.accept().await.unwrap());
+        }
+        let (mut caller, _) = door.accept().await.unwrap();
+        let mut answering = TcpStream::connect(agent).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut caller, &mut answering).await;
+    };
+    let (is_stored, ()) = tokio::join!(agent::backup::run(&job), gives_up);
+    assert!(is_stored, "{:?}", report(&job));
+    // Who answers and is not believed is not asked again.
+    let stranger = Job { expect_cn: "kun:agent:default:carts".into(), ..job };
+    let once = async {
+        let (mut caller, _) = door.accept().await.unwrap();
+        let mut answering = TcpStream::connect(agent).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut caller, &mut answering).await;
+        drop(door);
+    };
+    let (is_stored, ()) = tokio::join!(agent::backup::run(&stranger), once);
+    let WorkerReport::Failed { message } = report(&stranger) else { panic!() };
+    assert!(!is_stored && message.contains("not \"kun:agent:default:carts\""), "{message}");
 }
 
 async fn assert_loads(file: &Path, keys: i64, number: usize) {
