@@ -129,6 +129,35 @@ fn no_doc_comment_holds_code_that_would_have_to_run() {
     }
 }
 
+/// A bar of time fails where a machine is busy. What a person would find slow is told by `make bench`; a test says that something hangs, by one of
+/// the limits of `hung`.
+#[test]
+fn no_test_asserts_that_something_took_less_than_any_time_of_its_own() {
+    // They run tests or measure, and are none.
+    let others = ["tests/suites/src", "tests/bench/src"].map(|folder| root().join(folder));
+    for file in rust_files(&root()).iter().filter(|file| !others.iter().any(|folder| file.starts_with(folder))) {
+        let text = std::fs::read_to_string(file).expect("source");
+        let bars: Vec<&str> = assertions(&text).filter(|told| told.contains(concat!("elapsed()", " <"))).collect();
+        let own: Vec<&&str> = bars.iter().filter(|told| !told.contains("hung::")).collect();
+        assert_eq!(own, Vec::<&&str>::new(), "{}", file.display());
+    }
+}
+
+/// What is asserted in a source, each with its message.
+fn assertions(text: &str) -> impl Iterator<Item = &str> {
+    let begins = text.match_indices("assert!(").chain(text.match_indices("ensure!("));
+    begins.map(|(begin, _)| {
+        let rest = &text[begin..];
+        rest.find(");").map_or(rest, |end| &rest[..end])
+    })
+}
+
+#[test]
+fn an_assertion_is_read_to_its_end() {
+    let text = "assert!(a() < b);\nensure!(\n    c < d,\n    \"late\"\n);\nx();";
+    assert_eq!(assertions(text).collect::<Vec<_>>(), ["assert!(a() < b", "ensure!(\n    c < d,\n    \"late\"\n"]);
+}
+
 #[test]
 fn aws_lc_rs_is_the_only_tls_provider() {
     let out = Command::new(env!("CARGO"))
