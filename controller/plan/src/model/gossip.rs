@@ -29,6 +29,16 @@ struct Word {
     members: Vec<(NodeId, Peer)>,
 }
 
+/// What one node claims to own.
+#[derive(Clone, Copy)]
+struct Claim<'a> {
+    sender: NodeId,
+    epoch: u64,
+    slots: &'a SlotSet,
+    /// [`World::fellows`] of the sender.
+    fellows: Option<&'a BTreeSet<NodeId>>,
+}
+
 impl World {
     /// One tick of everything that happens by itself.
     pub fn tick(&mut self, luck: &mut Luck) {
@@ -146,7 +156,9 @@ impl World {
             }
         }
         let stale = match &word.role {
-            PeerRole::Primary { slots } => me.believe(word.id, word.epoch, slots, fellows.as_ref()),
+            PeerRole::Primary { slots } => {
+                me.believe(Claim { sender: word.id, epoch: word.epoch, slots, fellows: fellows.as_ref() })
+            }
             PeerRole::Replica { .. } => me.newer_owners(&word.claims, word.claims_epoch),
         };
         let collides = me.epoch == word.epoch && me.id < word.id && matches!(word.role, PeerRole::Primary { .. });
@@ -175,7 +187,7 @@ impl World {
                 peer.role = PeerRole::Primary { slots: SlotSet::EMPTY };
             }
         }
-        let _ = server.believe(owner, epoch, slots, fellows.as_ref());
+        let _ = server.believe(Claim { sender: owner, epoch, slots, fellows: fellows.as_ref() });
     }
 
     /// The nodes of this one's shard, which Valkey knows and goes by; `None` with Redis.
@@ -401,16 +413,10 @@ impl Server {
     }
 
     /// Takes in a claim to slots. Gives the claims that are overruled by somebody newer.
-    fn believe(
-        &mut self,
-        sender: NodeId,
-        epoch: u64,
-        slots: &SlotSet,
-        fellows: Option<&BTreeSet<NodeId>>,
-    ) -> Vec<(NodeId, u64, SlotSet)> {
-        let stale = self.weigh(sender, epoch, slots, fellows);
-        if fellows.is_some() && self.follows().is_none() {
-            self.take_what_is_left(sender, slots);
+    fn believe(&mut self, claim: Claim<'_>) -> Vec<(NodeId, u64, SlotSet)> {
+        let stale = self.weigh(claim);
+        if claim.fellows.is_some() && self.follows().is_none() {
+            self.take_what_is_left(claim.sender, claim.slots);
         }
         stale
     }
@@ -440,13 +446,7 @@ impl Server {
     }
 
     /// As Redis compares epochs.
-    fn weigh(
-        &mut self,
-        sender: NodeId,
-        epoch: u64,
-        slots: &SlotSet,
-        fellows: Option<&BTreeSet<NodeId>>,
-    ) -> Vec<(NodeId, u64, SlotSet)> {
+    fn weigh(&mut self, Claim { sender, epoch, slots, fellows }: Claim<'_>) -> Vec<(NodeId, u64, SlotSet)> {
         let bound = self.table.get(&sender).map(|peer| peer.slots().clone()).unwrap_or_default();
         self.unclaimed = self.unclaimed.difference(&bound.intersection(slots)).union(&bound.difference(slots));
         let known =
