@@ -60,10 +60,14 @@ impl World {
         Observed { members, failovers_asked, elections, elsewhere, introduced, former, unused }
     }
 
+    /// Processes outside of every place whose agents answer.
+    fn outside(&self) -> impl Iterator<Item = &Home> {
+        self.homes.values().filter(|home| home.outside && home.process == Process::Up && !home.hidden)
+    }
+
     /// What the agents of processes outside of every place tell.
     fn elsewhere(&self, members: &BTreeMap<Pod, Member>) -> BTreeMap<Pod, Address> {
-        let outside = self.homes.values().filter(|home| home.outside && home.process == Process::Up && !home.hidden);
-        let named = outside.filter_map(|home| Some((home.server.as_ref()?.id, home.address.clone())));
+        let named = self.outside().filter_map(|home| Some((home.server.as_ref()?.id, home.address.clone())));
         let twins = named.filter_map(|(id, address)| {
             let is = |member: &Member| match &member.seen {
                 Seen::Node(node) => node.id == id,
@@ -78,9 +82,7 @@ impl World {
     /// Where the node runs that is about to be started at a place, as far as its agent hears.
     pub(super) fn double(&self, home: &Home) -> Option<&Address> {
         let id = home.server.as_ref().filter(|_| home.process == Process::Starting)?.id;
-        let mut outside =
-            self.homes.values().filter(|other| other.outside && other.process == Process::Up && !other.hidden);
-        let found = outside.find(|other| other.server.as_ref().is_some_and(|server| server.id == id));
+        let found = self.outside().find(|other| other.server.as_ref().is_some_and(|server| server.id == id));
         found.map(|other| &other.address)
     }
 
