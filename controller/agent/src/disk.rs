@@ -181,17 +181,26 @@ pub fn sync_dir(dir: &Path) -> Result<(), Error> {
     fs::File::open(dir).map_err(failed)?.sync_all().map_err(failed)
 }
 
+/// Removes a file if it is there. Whether it was.
+///
+/// # Errors
+/// When it is there and cannot be removed.
+pub fn remove(dir: &Path, name: &str) -> Result<bool, Error> {
+    let path = dir.join(name);
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(Error::Write { path, source }),
+    }
+}
+
 /// Removes the snapshot file of a member that keeps nothing on disk: it was loaded, and from now on it would be a stale copy.
 ///
 /// # Errors
 /// When it is there and cannot be removed.
 pub fn forget_snapshot(dir: &Path) -> Result<(), Error> {
-    let path = dir.join(RDB_FILE);
-    match fs::remove_file(&path) {
-        Ok(()) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(Error::Write { path, source }),
-    }
+    remove(dir, RDB_FILE)?;
+    Ok(())
 }
 
 /// How many bytes may still be written there; `None`: nobody knows.

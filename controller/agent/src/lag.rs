@@ -137,11 +137,8 @@ fn is_first(dir: &Path) -> bool {
 /// # Errors
 /// When it is there and cannot be removed.
 pub fn tidy(dir: &Path) -> Result<(), Error> {
-    let path = dir.join(disk::AOF_DIR).join(UNNAMED);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::Write { path, source: error }),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    disk::remove(&dir.join(disk::AOF_DIR), UNNAMED)?;
+    Ok(())
 }
 
 /// The manifest of the append-only files; nothing where there is none.

@@ -87,11 +87,8 @@ fn adopt(dir: &Path) -> Result<(), Error> {
     let former = parts(&former);
     let number = 1 + former.iter().map(|part| part.number).max().unwrap_or_default();
     let [base, log] = ["base.rdb", "incr.aof"].map(|what| format!("appendonly.aof.{number}.{what}"));
-    match fs::remove_file(folder.join(&base)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-        // One that was cut off before the manifest named it.
-        Ok(()) | Err(_) => {}
-    }
+    // One that was cut off before the manifest named it.
+    disk::remove(&folder, &base)?;
     match fs::hard_link(dir.join(RDB_FILE), folder.join(&base)) {
         Err(error) if !has_links(&error) => {
             tracing::warn!(%error, "a file system without hard links: the snapshot is loaded where it lies");
@@ -189,12 +186,7 @@ fn read(dir: &Path) -> Result<Option<Note>, Error> {
 
 /// What happens to the volume from now on is not judged by it: a snapshot that somebody puts there would count.
 fn forget(dir: &Path) -> Result<(), Error> {
-    let path = dir.join(FILE);
-    match fs::remove_file(&path) {
-        Ok(()) => disk::sync_dir(dir),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(source) => Err(Error::Write { path, source }),
-    }
+    if disk::remove(dir, FILE)? { disk::sync_dir(dir) } else { Ok(()) }
 }
 
 #[cfg(test)]
