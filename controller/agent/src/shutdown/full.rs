@@ -72,10 +72,8 @@ impl Full {
     fn is_worth_trying(&self, now: Instant) -> bool {
         let Some(short) = self.short else { return true };
         let rested = now.saturating_duration_since(short.at);
-        let has_more = self.free.is_none_or(|free| {
-            let fits = self.needed.is_some_and(|needed| needed <= free);
-            short.free.is_none_or(|short| free > short) || (short.is_for_room && fits)
-        });
+        let is_more = |free| short.free.is_none_or(|before| free > before) || (short.is_for_room && self.fits());
+        let has_more = self.free.is_none_or(is_more);
         rested >= short.rest && (has_more || rested >= ANEW)
     }
 
