@@ -223,12 +223,12 @@ async fn settle(shared: &Arc<Shared>) {
     shared.released.send_replace(None);
     match last_save::settle(dir, shared.local.logs_writes(), false) {
         Ok(()) => {
-            if shared.unsettled.send_replace(false) {
+            if shared.let_last_save_wait(false) {
                 shared.enter(AgentPhase::Starting, None);
             }
         }
         Err(error) => {
-            shared.unsettled.send_replace(true);
+            shared.let_last_save_wait(true);
             shared.enter(AgentPhase::Held, Some(unsettled(&error)));
             sleep(LATER).await;
         }

@@ -246,7 +246,7 @@ async fn release(
     if let Some(there) = runs_at {
         return text(StatusCode::CONFLICT, format!("this member's node runs at {there}: nothing is started here"));
     }
-    if *shared.unsettled.borrow() {
+    if shared.last_save_waits() {
         let because = shared.report.borrow().held_because.clone().unwrap_or_default();
         return text(StatusCode::CONFLICT, format!("nothing is started yet: {because}"));
     }

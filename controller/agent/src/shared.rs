@@ -60,8 +60,6 @@ pub struct Shared {
     pub report: watch::Sender<AgentReport>,
     /// The controller's word on a held member.
     pub released: watch::Sender<Option<ReleaseHow>>,
-    /// What redis-server saved last is not yet what it loads: no word on a held member counts until it is.
-    pub unsettled: watch::Sender<bool>,
     /// Permits to stream a snapshot.
     pub snapshots: Arc<Semaphore>,
     /// Password of [`types::names::USER_LOCAL`].
@@ -78,6 +76,8 @@ pub struct Shared {
     replicas: AtomicBool,
     /// Replicas of earlier releases are let in with the cluster's password.
     old_replicas: AtomicBool,
+    /// What redis-server saved last is not yet what it loads: no word on a held member counts until it is.
+    last_save_waits: AtomicBool,
 }
 
 fn redis_of(options: &Options) -> SocketAddr {
@@ -114,7 +114,6 @@ impl Shared {
                 runs_at: None,
             }),
             released: watch::Sender::new(None),
-            unsettled: watch::Sender::new(false),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
             own: Secret::random(),
             fellows,
@@ -123,6 +122,7 @@ impl Shared {
             volume_stays: !crate::disk::ends_with_the_pod(&options.data_dir),
             replicas: AtomicBool::new(false),
             old_replicas: AtomicBool::new(false),
+            last_save_waits: AtomicBool::new(false),
             inputs,
             options,
         }))
@@ -244,6 +244,17 @@ impl Shared {
     /// From now on they are, or are not.
     pub fn let_old_in(&self, lets: bool) {
         self.old_replicas.store(lets, Ordering::Relaxed);
+    }
+
+    /// Whether what redis-server saved last is not yet what it loads.
+    #[must_use]
+    pub fn last_save_waits(&self) -> bool {
+        self.last_save_waits.load(Ordering::Relaxed)
+    }
+
+    /// From now on it does, or does not. Whether it did before.
+    pub fn let_last_save_wait(&self, waits: bool) -> bool {
+        self.last_save_waits.swap(waits, Ordering::Relaxed)
     }
 
     /// Whose data this pod's volume is to hold.
