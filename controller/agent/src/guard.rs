@@ -46,14 +46,13 @@ pub struct Admission {
 /// # Errors
 /// When the data directory cannot be read or written.
 pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
-    let first = Instant::now();
-    let mut began = first;
-    let (mut waited, mut looked) = (Duration::ZERO, began);
+    let now = Instant::now();
+    let mut since = Since { first: now, began: now, waited: Duration::ZERO, looked: now };
     let mut asked: Option<(resp::NodeId, Instant)> = None;
     let (mut last, mut seen) = (None, Seen::default());
     loop {
-        let (facts, elsewhere) = gather(shared, (first, began, waited, looked), asked.as_ref(), seen).await?;
-        (waited, looked) = (facts.waited, Instant::now());
+        let (facts, elsewhere) = gather(shared, since, asked.as_ref(), seen).await?;
+        (since.waited, since.looked) = (facts.waited, Instant::now());
         seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up, elsewhere: elsewhere.clone() };
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
@@ -64,8 +63,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         if facts.double.is_some() {
             // Only when that process ends the member is dead. What was heard until then, and what was said, is of before. Who was fed until it
             // was heard for the last time may have had everything.
-            began = if elsewhere.is_heard() { looked } else { began };
-            (waited, asked) = (Duration::ZERO, None);
+            if elsewhere.is_heard() {
+                since.began = since.looked;
+            }
+            (since.waited, asked) = (Duration::ZERO, None);
             seen = Seen { elsewhere, ..Seen::default() };
             shared.released.send_replace(None);
         }
@@ -115,6 +116,18 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     }
 }
 
+/// Since when the start has been waited for, and how much of that counts.
+#[derive(Clone, Copy)]
+struct Since {
+    first: Instant,
+    /// Since when the member is dead for all that is known.
+    began: Instant,
+    /// So much counts as waiting.
+    waited: Duration,
+    /// When the last look ended.
+    looked: Instant,
+}
+
 /// What outlasts the looks in which its witness is silent.
 #[derive(Default)]
 struct Seen {
@@ -125,7 +138,7 @@ struct Seen {
 
 async fn gather(
     shared: &Arc<Shared>,
-    (first, began, waited, looked): (Instant, Instant, Duration, Instant),
+    since: Since,
     asked: Option<&(resp::NodeId, Instant)>,
     mut seen: Seen,
 ) -> Result<(Facts, Elsewhere), disk::Error> {
@@ -142,7 +155,7 @@ async fn gather(
     let (answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
         Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
-            ask(shared, me, first, &mut seen.elsewhere).await
+            ask(shared, me, since.first, &mut seen.elsewhere).await
         }
         Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None, None),
     };
@@ -164,8 +177,8 @@ async fn gather(
         append_only: inputs.config.append_only != AppendOnly::Off,
         verdict,
         peers: answers.peers,
-        waited: waited + looked.elapsed().min(LOOK),
-        began: began.elapsed(),
+        waited: since.waited + since.looked.elapsed().min(LOOK),
+        began: since.began.elapsed(),
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };
