@@ -154,10 +154,8 @@ fn until_known(mut status: RedisOperationStatus, shard: u16, now: Timestamp) -> 
 /// Who the shard's members say is their primary: who owns slots, or whom they follow. A primary without slots is a member that is new.
 fn primary_of(observed: &Observed, shard: u16) -> Option<(NodeId, String)> {
     let nodes = || {
-        observed.members.iter().filter(|(pod, _)| pod.shard == shard).filter_map(|(pod, member)| match &member.seen {
-            Seen::Node(node) => Some((*pod, &**node)),
-            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-        })
+        let members = observed.members.iter().filter(|(pod, _)| pod.shard == shard);
+        members.filter_map(|(pod, member)| Some((*pod, member.node()?)))
     };
     let owner = nodes().filter(|(_, node)| !node.slots().is_empty()).max_by_key(|(_, node)| node.slots().len());
     owner.map(|(pod, node)| (node.id, format!("member {pod}"))).or_else(|| {

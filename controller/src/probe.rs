@@ -483,10 +483,7 @@ fn marked(observed: &Observed) -> SlotSet {
 
 /// The nodes that answered.
 pub fn nodes(observed: &Observed) -> impl Iterator<Item = &plan::Node> {
-    observed.members.values().filter_map(|member| match &member.seen {
-        Seen::Node(node) => Some(&**node),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    })
+    observed.members.values().filter_map(Member::node)
 }
 
 #[cfg(test)]

@@ -140,11 +140,7 @@ fn silent(observed: &Observed) -> Vec<Option<NodeId>> {
 
 /// Groups of which another one claims a slot as well.
 fn rivals<'a>(groups: Vec<Group<'a>>, observed: &Observed, silent: &[Option<NodeId>]) -> Vec<Rival<'a>> {
-    let answering = |member: &Member| match &member.seen {
-        Seen::Node(node) => Some(node.id),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    };
-    let answer: BTreeSet<NodeId> = observed.members.values().filter_map(answering).collect();
+    let answer: BTreeSet<NodeId> = observed.members.values().filter_map(Member::node).map(|node| node.id).collect();
     let claims: Vec<SlotSet> = groups.iter().map(|group| claimed(&group.members, &answer)).collect();
     let disputed = |place: usize| {
         let others = claims.iter().enumerate().filter(|(other, _)| *other != place);

@@ -114,11 +114,12 @@ impl Observed {
     /// giver is by now.
     #[must_use]
     pub fn is_replaced(&self, pod: Pod) -> bool {
-        let me = self.members.get(&pod).and_then(node).filter(|node| node.is_primary() && node.slots().is_empty());
+        let me =
+            self.members.get(&pod).and_then(Member::node).filter(|node| node.is_primary() && node.slots().is_empty());
         let Some(me) = me else { return false };
         let others = self.members.iter().filter(|(other, _)| other.shard == pod.shard && **other != pod);
         let mut others = others.map(|(_, other)| other);
-        others.any(|other| match node(other) {
+        others.any(|other| match other.node() {
             Some(other) => !other.slots().is_empty() || other.is_primary() && other.epoch > me.epoch,
             None => identity(other).is_some_and(|id| self.is_told_newer(id, me.epoch)),
         })
@@ -126,7 +127,7 @@ impl Observed {
 
     /// Somebody knows this node as a primary with a newer configuration epoch. (Which slots it owns the claims of all decide.)
     fn is_told_newer(&self, id: NodeId, epoch: u64) -> bool {
-        let mut lines = self.members.values().filter_map(node).filter_map(|node| node.peers.get(&id));
+        let mut lines = self.members.values().filter_map(Member::node).filter_map(|node| node.peers.get(&id));
         lines.any(|line| matches!(line.role, PeerRole::Primary { .. }) && line.epoch > epoch)
     }
 
@@ -136,14 +137,6 @@ impl Observed {
             member.last_id = Some(id);
             member.seen = Seen::Unknown { since_millis: u64::MAX };
         }
-    }
-}
-
-/// The server that answered at a place.
-fn node(member: &Member) -> Option<&Node> {
-    match &member.seen {
-        Seen::Node(node) => Some(node),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
     }
 }
 
@@ -180,6 +173,17 @@ pub struct Member {
     pub site: Site,
     /// What was found.
     pub seen: Seen,
+}
+
+impl Member {
+    /// The server that answered there.
+    #[must_use]
+    pub fn node(&self) -> Option<&Node> {
+        match &self.seen {
+            Seen::Node(node) => Some(node),
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
+        }
+    }
 }
 
 /// What was found at a place.

@@ -208,10 +208,7 @@ impl<'a> Scene<'a> {
 }
 
 fn live_at(pod: Pod, member: &Member) -> Option<Live<'_>> {
-    match &member.seen {
-        Seen::Node(node) => Some(Live { pod, node }),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    }
+    member.node().map(|node| Live { pod, node })
 }
 
 pub(crate) fn follows(live: &Live<'_>, primary: NodeId) -> bool {

@@ -204,10 +204,7 @@ fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
     let led: BTreeSet<u16> = owners.map(|(pod, _)| pod.shard).collect();
     let receiving =
         observed.members.iter().filter(|(pod, _)| !(led.contains(&pod.shard) && observed.is_replaced(**pod)));
-    let open = receiving.filter_map(|(_, member)| match &member.seen {
-        Seen::Node(node) => Some(node),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    });
+    let open = receiving.filter_map(|(_, member)| member.node());
     let open = open.filter(|node| node.is_primary()).flat_map(|node| node.open.iter().map(|open| (node.id, open)));
     open.filter(|(_, (_, mark))| **mark == Open::Importing(primary)).map(|(to, (slot, _))| (to, *slot)).collect()
 }

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use plan::{Node, NodeId, Pod, Seen};
+use plan::{Node, NodeId, Pod};
 use types::agent::{AgentPhase, AgentReport};
 
 use super::{Container, Probed, Question};
@@ -72,10 +72,7 @@ fn is_twin(report: &AgentReport, id: NodeId, pod: Option<&str>) -> bool {
 }
 
 fn live(probed: &Probed) -> impl Iterator<Item = (Pod, &Node)> {
-    probed.observed.members.iter().filter_map(|(pod, member)| match &member.seen {
-        Seen::Node(node) => Some((*pod, &**node)),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    })
+    probed.observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?)))
 }
 
 fn place_of(probed: &Probed, id: NodeId) -> Option<Pod> {

@@ -68,10 +68,7 @@ fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
 /// Another member has its identity, too.
 fn runs_twice(probed: &Probed, pod: Pod) -> bool {
     let members = &probed.observed.members;
-    let id = |member: &Member| match &member.seen {
-        Seen::Node(node) => Some(node.id),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    };
+    let id = |member: &Member| member.node().map(|node| node.id);
     let Some(mine) = members.get(&pod).and_then(id) else { return false };
     members.iter().any(|(other, member)| *other != pod && id(member) == Some(mine))
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use plan::{Node, NodeId, PeerRole, Pod, Role, SLOTS, Seen, SlotSet};
+use plan::{Node, NodeId, PeerRole, Pod, Role, SLOTS, SlotSet};
 use types::cluster::Mode;
 
 use super::sites::{Sites, sites};
@@ -68,13 +68,7 @@ pub struct Failing {
 pub fn verdict(resolved: &Resolved, probed: &Probed) -> Verdict {
     let members = &probed.observed.members;
     let is_wanted = |pod: &Pod| resolved.wants(*pod);
-    let nodes: BTreeMap<Pod, &Node> = members
-        .iter()
-        .filter_map(|(pod, member)| match &member.seen {
-            Seen::Node(node) => Some((*pod, &**node)),
-            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-        })
-        .collect();
+    let nodes: BTreeMap<Pod, &Node> = members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?))).collect();
     let shards = usize::from(resolved.shards);
     let mut verdict = Verdict {
         answering: nodes.keys().filter(|pod| is_wanted(pod)).count(),

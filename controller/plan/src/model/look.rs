@@ -247,10 +247,7 @@ pub(super) fn remembered(observed: &Observed, member: &Member) -> Option<Server>
         Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => (member.last_id?, true),
         Seen::Node(node) => return Some(server(node)),
     };
-    let nodes = observed.members.values().filter_map(|other| match &other.seen {
-        Seen::Node(node) => Some(node),
-        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
-    });
+    let nodes = observed.members.values().filter_map(Member::node);
     let line = nodes.filter_map(|node| node.peers.get(&id)).max_by_key(|peer| peer.epoch);
     let mut server = Server::blank(id);
     match line.map(|peer| &peer.role) {
