@@ -6,7 +6,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::ErrorKind,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -16,9 +15,11 @@ use resp::{AppendOnlyFile, Command, Connection, Credentials, Error, Info, Node, 
 use types::agent::{AgentPhase, Beat};
 
 use crate::{
-    fellows::{self, Fellows, Word},
-    start::{Peer, double::Heard},
+    fellows::{Fellows, Word},
+    start::Peer,
 };
+
+mod hear;
 
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -168,43 +169,7 @@ impl Asker {
         if is_lasting(&word) { Ok(()) } else { Err(NoPeer::NotRunning(address)) }
     }
 
-    /// Whether the node `me` of the pod `pod` runs at these addresses.
-    pub async fn hear(&self, me: &NodeId, pod: &str, places: BTreeSet<SocketAddr>) -> Vec<(SocketAddr, Heard)> {
-        let asked = stream::iter(places).map(|at| async move {
-            let heard = self.hear_of(me, pod, at).await;
-            tracing::debug!(%at, ?heard, "whether this node runs there");
-            (at, heard)
-        });
-        asked.buffer_unordered(AT_ONCE).collect().await
-    }
-
-    /// By the agent there, and where that one does not know, by its Redis. A pod of this name whose Redis is busy runs this node for all that is
-    /// known.
-    async fn hear_of(&self, me: &NodeId, pod: &str, at: SocketAddr) -> Heard {
-        let word = match tokio::time::timeout(PEER_TIMEOUT, self.fellows.ask(at.ip())).await {
-            Ok(Ok(word)) => word,
-            Ok(Err(error)) => return by_nobody(&error),
-            Err(_) => return Heard::Nothing,
-        };
-        if let Some(heard) = by_its_agent(&word, me, pod) {
-            return heard;
-        }
-        let redis = tokio::time::timeout(PEER_TIMEOUT, self.log_in(me, at)).await;
-        let runs = if is_stopping(&word) { Heard::Stops } else { Heard::Runs };
-        match redis.unwrap_or(Err(NoPeer::Late(at))) {
-            Ok(_) => runs,
-            Err(NoPeer::Another(_)) => Heard::Not,
-            Err(NoPeer::Agent(_) | NoPeer::Redis(_) | NoPeer::Late(_) | NoPeer::NotRunning(_)) => {
-                if is_of(&word, pod) {
-                    runs
-                } else {
-                    Heard::Nothing
-                }
-            }
-        }
-    }
-
-    /// The same where the agent has been asked already.
+    /// A connection to a peer whose agent has been asked already.
     async fn log_in(&self, id: &NodeId, address: SocketAddr) -> Result<Connection, NoPeer> {
         let mut options = Options::new(address).credentials(self.credentials.clone()).deadline(ACT_TIMEOUT);
         options.connect_timeout = ACT_TIMEOUT;
@@ -254,55 +219,6 @@ fn may_be(word: &Word, id: &NodeId) -> bool {
     match word {
         Word::Report(report) => report.node_id.as_ref().is_none_or(|told| told == id.as_str()),
         Word::Silent | Word::Strange => true,
-    }
-}
-
-/// Whether it is the agent of a pod of this name, by its own word.
-fn is_of(word: &Word, pod: &str) -> bool {
-    match word {
-        Word::Report(report) => report.pod == pod,
-        Word::Silent | Word::Strange => false,
-    }
-}
-
-fn is_stopping(word: &Word) -> bool {
-    match word {
-        Word::Report(report) => report.phase == AgentPhase::Stopping,
-        Word::Silent | Word::Strange => false,
-    }
-}
-
-/// Whether a node runs where no agent of this cluster answers. An answer that cannot be believed will not be believed later.
-fn by_nobody(error: &fellows::Error) -> Heard {
-    match error {
-        fellows::Error::Stranger { .. } => Heard::Not,
-        fellows::Error::Http { .. } => Heard::Nothing,
-        fellows::Error::Connect { source, .. } => match source.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Heard::Gone,
-            // So rustls says that what answers speaks another language, or shows a certificate of another authority.
-            ErrorKind::InvalidData => Heard::Not,
-            _ => Heard::Nothing,
-        },
-    }
-}
-
-/// Whether the node `me` of the pod `pod` runs there, by its agent's word; `None`: that one does not know who its Redis is, or is not understood.
-fn by_its_agent(word: &Word, me: &NodeId, pod: &str) -> Option<Heard> {
-    let Word::Report(report) = word else { return None };
-    let is_named = report.node_id.as_ref().map(|told| told == me.as_str());
-    match (report.phase, is_named) {
-        (AgentPhase::Running, Some(true)) => Some(Heard::Runs),
-        (AgentPhase::Stopping, Some(true)) => Some(Heard::Stops),
-        // It has no image that could start it.
-        (AgentPhase::Starting, Some(true) | None) if report.held_because.is_some() => Some(Heard::Not),
-        // It has not looked yet what lies on its volume: another pod that was given the address has its own.
-        (AgentPhase::Starting, None) if report.pod != pod => Some(Heard::Not),
-        (AgentPhase::Starting, Some(true) | None) => Some(Heard::Begins),
-        (AgentPhase::Held, Some(true) | None) => Some(Heard::Not),
-        (AgentPhase::Running | AgentPhase::Stopping, None) => None,
-        (AgentPhase::Running | AgentPhase::Stopping | AgentPhase::Starting | AgentPhase::Held, Some(false)) => {
-            Some(Heard::Not)
-        }
     }
 }
 
@@ -372,7 +288,7 @@ pub(crate) mod tests {
     use super::*;
 
     /// The certificates of the agents of one cluster.
-    fn certificates(authority: &Authority, cluster: &str) -> Reloading {
+    pub(super) fn certificates(authority: &Authority, cluster: &str) -> Reloading {
         certificates_of(authority, names::agent_user("shop", cluster))
     }
 
@@ -389,7 +305,7 @@ pub(crate) mod tests {
         Reloading::new(Material { identity: Some(authority.issue(&leaf).unwrap()), authorities_pem }).unwrap()
     }
 
-    fn asker(authority: &Authority) -> Asker {
+    pub(super) fn asker(authority: &Authority) -> Asker {
         let own = names::agent_user("shop", "orders");
         Asker {
             source: [127, 84, 0, 1].into(),
@@ -404,7 +320,7 @@ pub(crate) mod tests {
     }
 
     /// The same with a report.
-    async fn saying(ip: IpAddr, certificates: Reloading, status: &'static str, report: String) {
+    pub(super) async fn saying(ip: IpAddr, certificates: Reloading, status: &'static str, report: String) {
         let tls = certificates.server_config(ClientAuth::Requested, &[certs::ALPN_H1]).unwrap();
         let listener = TcpListener::bind(SocketAddr::new(ip, PORT_AGENT)).await.unwrap();
         tokio::spawn(async move {
@@ -511,86 +427,6 @@ pub(crate) mod tests {
             };
             assert!(is_so, "{phase}, {at_home:?}: {told:?}");
         }
-    }
-
-    #[test]
-    fn a_node_runs_elsewhere_by_the_word_of_an_agent_that_runs_it() {
-        let [me, other] = ["a", "b"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
-        let said = |pod: &str, phase: &str, id: Option<&NodeId>, why: Option<&str>| {
-            let report = serde_json::json!({
-                "pod": pod, "phase": phase, "heldBecause": why, "nodeId": id.map(NodeId::as_str), "holdsData": true, "starts": 1,
-            });
-            by_its_agent(&Word::Report(Box::new(serde_json::from_value(report).unwrap())), &me, "orders-0-0")
-        };
-        let by = |phase: &str, id: Option<&NodeId>| said("orders-0-0", phase, id, None);
-        let phases = ["Running", "Stopping", "Starting", "Held"];
-        let told = phases.map(|phase| by(phase, Some(&me)));
-        assert_eq!(told, [Heard::Runs, Heard::Stops, Heard::Begins, Heard::Not].map(Some));
-        assert_eq!(phases.map(|phase| by(phase, Some(&other))), [Some(Heard::Not); 4]);
-        // It began blank: its Redis is asked.
-        assert_eq!(phases.map(|phase| by(phase, None)), [None, None, Some(Heard::Begins), Some(Heard::Not)]);
-        // Another member was given the address, and has not looked yet what lies on its volume.
-        assert_eq!(said("orders-1-0", "Starting", None, None), Some(Heard::Not));
-        assert_eq!(said("orders-1-0", "Starting", Some(&me), None), Some(Heard::Begins));
-        assert_eq!(said("orders-0-0", "Starting", Some(&me), Some("its image is none of Redis")), Some(Heard::Not));
-        assert_eq!([Word::Silent, Word::Strange].map(|word| by_its_agent(&word, &me, "orders-0-0")), [None, None]);
-    }
-
-    #[tokio::test]
-    async fn where_a_node_runs_is_no_strangers_word() {
-        let authority = Authority::create("agents").unwrap();
-        let me = NodeId::parse(&"a".repeat(40)).unwrap();
-        let report = serde_json::json!({
-            "pod": "orders-0-0", "phase": "Running", "heldBecause": null, "nodeId": me.as_str(), "holdsData": true, "starts": 1,
-        });
-        let others = Authority::create("others").unwrap();
-        for (last, by, cluster, heard) in [
-            (14, &authority, "orders", Heard::Runs),
-            (15, &authority, "other", Heard::Not),
-            (17, &others, "orders", Heard::Not),
-        ] {
-            let at = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
-            saying(at.ip(), certificates(by, cluster), "200 OK", report.to_string()).await;
-            assert_eq!(asker(&authority).hear(&me, "orders-0-0", BTreeSet::from([at])).await, [(at, heard)]);
-        }
-    }
-
-    /// Its agent began blank and does not know the node ID; a script runs, or the password is another one by now.
-    #[tokio::test]
-    async fn a_redis_that_is_busy_runs_what_its_pods_name_says() {
-        let (authority, me) = (Authority::create("agents").unwrap(), NodeId::parse(&"a".repeat(40)).unwrap());
-        for (last, pod, phase, heard) in [
-            (20, "orders-0-0", "Running", Heard::Runs),
-            (21, "orders-0-0", "Stopping", Heard::Stops),
-            (22, "orders-1-0", "Running", Heard::Nothing),
-        ] {
-            let at = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
-            let report = serde_json::json!({
-                "pod": pod, "phase": phase, "heldBecause": null, "nodeId": null, "holdsData": true, "starts": 1,
-            });
-            let _busy = TcpListener::bind(at).await.unwrap();
-            saying(at.ip(), certificates(&authority, "orders"), "200 OK", report.to_string()).await;
-            assert_eq!(asker(&authority).hear(&me, "orders-0-0", BTreeSet::from([at])).await, [(at, heard)]);
-        }
-    }
-
-    /// Only one of them may run what answers late.
-    #[tokio::test]
-    async fn an_address_that_nobody_has_is_told_from_one_that_is_silent() {
-        let (authority, me) = (Authority::create("agents").unwrap(), NodeId::parse(&"a".repeat(40)).unwrap());
-        let [nobody, silent, strange] = [16, 18, 19].map(|last| SocketAddr::from(([127, 84, 250, last], PORT_REDIS)));
-        let _silent = TcpListener::bind(SocketAddr::new(silent.ip(), PORT_AGENT)).await.unwrap();
-        let talks = TcpListener::bind(SocketAddr::new(strange.ip(), PORT_AGENT)).await.unwrap();
-        tokio::spawn(async move {
-            use tokio::io::AsyncWriteExt;
-            let (mut stream, _) = talks.accept().await.unwrap();
-            stream.write_all(b"220 mail.example.com ESMTP ready\r\n").await.unwrap();
-            std::future::pending::<()>().await;
-        });
-        let heard = asker(&authority).hear(&me, "orders-0-0", BTreeSet::from([nobody, silent, strange])).await;
-        let heard: BTreeMap<SocketAddr, Heard> = heard.into_iter().collect();
-        let expected = [(nobody, Heard::Gone), (silent, Heard::Nothing), (strange, Heard::Not)];
-        assert_eq!(heard, BTreeMap::from(expected));
     }
 
     #[test]
