@@ -1,0 +1,111 @@
+//! Who is restarted, and when.
+
+use super::{THREE, at, layout, pod, row, told};
+use plan::{Approval, Desired, Observed};
+
+#[test]
+fn a_restart_waits_until_everybody_is_in_sync() {
+    let text = THREE.replacen("P0-5460", "P0-5460!", 1).replacen("r2-0", "r2-0~", 1);
+    row(&Desired::cluster(3, 1), &text, &["waits: replica 2-1 is not in sync: its link to the primary is down"]);
+    let text = THREE.replacen("P0-5460", "P0-5460!", 1);
+    row(&Desired::cluster(3, 1), &text, &["hand the primary role over from 00000000 to 0-1"]);
+    let mut supervised = Desired::cluster(3, 1);
+    supervised.approval = Approval::Supervised { approved: [1].into() };
+    let wait = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
+    row(&supervised, &text, &[wait]);
+}
+
+/// Three shards whose members 0-1 and 2-1 are outdated, out of sync, and hold nothing.
+fn left_behind() -> Observed {
+    let mut observed = layout(&THREE.replacen("r0-0", "r0-0~!", 1).replacen("r2-0", "r2-0~!", 1));
+    for place in ["0-1", "2-1"] {
+        at(&mut observed, place).keys = 0;
+    }
+    observed
+}
+
+#[test]
+fn an_outdated_replica_that_holds_nothing_is_restarted_before_it_is_in_sync() {
+    let wanted = Desired::cluster(3, 1);
+    let waits =
+        ["0-1", "2-1"].map(|pod| format!("waits: replica {pod} is not in sync: its link to the primary is down"));
+    let one_at_a_time = ["restart 0-1", waits[0].as_str(), waits[1].as_str()];
+    assert_eq!(told(&wanted, &left_behind()), one_at_a_time);
+    let restart = |change: fn(&mut Observed)| {
+        let mut observed = left_behind();
+        change(&mut observed);
+        told(&wanted, &observed).into_iter().find(|line| line.starts_with("restart"))
+    };
+    assert_eq!(restart(|_| {}).as_deref(), Some("restart 0-1"));
+    // Another member is not in sync for another reason, or holds something: who knows whether anybody else has it.
+    assert_eq!(restart(|seen| at(seen, "2-1").keys = 1), None);
+    assert_eq!(restart(|seen| seen.members.get_mut(&pod("2-1")).unwrap().outdated = false), None);
+    // It is just getting its copy, or its primary cannot give it any.
+    assert_eq!(restart(|seen| at(seen, "0-1").loading = true), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").loading = true), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").state_ok = false), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").disk_current = false), None);
+    assert_eq!(restart(|seen| seen.members.get_mut(&pod("0-0")).unwrap().terminating = true), None);
+    // A primary that is outdated, too, may still be the newer one of the two.
+    assert_eq!(
+        restart(|seen| seen.members.get_mut(&pod("0-0")).unwrap().outdated = true).as_deref(),
+        Some("restart 0-1")
+    );
+}
+
+#[test]
+fn a_pod_stuck_on_an_old_template_is_freed() {
+    let told = told(&Desired::cluster(3, 1), &layout(&THREE.replacen("r0-0", "x:r0-0!", 1)));
+    assert_eq!(told[..2], ["restart 0-1", "waits: member 0-1 has not started yet"]);
+}
+
+#[test]
+fn a_pod_of_an_old_template_that_never_got_a_site_is_replaced_at_once_as_nothing_of_it_ever_ran() {
+    let mut wanted = Desired::cluster(1, 1);
+    wanted.restart_keeps_data = false;
+    let start = "waits: member 0-0 has not started yet";
+    let told = |text| told(&wanted, &layout(text));
+    let stuck = told("0-0 x!* 0-1 x!*");
+    assert_eq!(stuck[..4], ["restart 0-0", "restart 0-1", start, "waits: member 0-1 has not started yet"]);
+    // What runs nowhere now may have run, and its files may be the last.
+    assert_eq!(told("0-0 x!@a 0-1 x!@a")[0], start);
+    // Of today's template there is nothing better to be had.
+    assert_eq!(told("0-0 x* 0-1 x*")[0], start);
+}
+
+#[test]
+fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
+    let mut wanted = Desired::cluster(1, 0);
+    wanted.mode = plan::Mode::Standalone;
+    row(&wanted, "0-0 P", &[]);
+    row(&wanted, "0-0 P!", &["restart 0-0"]);
+    wanted.restart_keeps_data = false;
+    row(
+        &wanted,
+        "0-0 P!",
+        &["refuses: restarting member 0-0 would lose 0 keys: it is its shard's only copy and nothing is kept on disk"],
+    );
+    row(&wanted, "0-0 Hn", &["let 0-0 start blank, its files set aside"]);
+    row(&wanted, "0-0 Hd", &["let 0-0 start with its files as they are"]);
+}
+
+#[test]
+fn a_server_whose_parameters_are_refused_is_not_restarted() {
+    let mut wanted = Desired::cluster(1, 0);
+    wanted.mode = plan::Mode::Standalone;
+    let mut observed = layout("0-0 P!");
+    observed.unused.insert(pod("0-0"), plan::Unused::Refused);
+    let refused = "waits: no member is restarted while member 0-0 does not use spec.config, which its engine refuses: correct spec.config, and \
+                   the restart goes on by itself";
+    assert_eq!(told(&wanted, &observed), [refused]);
+    // With its restart it gets what it has not got yet.
+    observed.unused.insert(pod("0-0"), plan::Unused::Pending);
+    assert_eq!(told(&wanted, &observed), ["restart 0-0"]);
+    // A member that has been restarted shows what the next one will get.
+    let mut observed = layout(&THREE.replacen("r0-0", "r0-0!", 1));
+    observed.unused.insert(pod("2-1"), plan::Unused::Pending);
+    let pending = "waits: no other member is restarted before member 2-1 shows the parameters of spec.config";
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), [pending]);
+    observed.unused.clear();
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), ["restart 0-1"]);
+}
