@@ -1,13 +1,20 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+#[path = "report_tests/config.rs"]
+mod config;
+#[path = "report_tests/disks.rs"]
+mod disks;
+#[path = "report_tests/moves.rs"]
+mod moves;
+#[path = "report_tests/nodes.rs"]
+mod nodes;
+
 use plan::{Pod, Waiting};
 use serde_json::json;
 use types::cluster::{MemberState, Role};
-use types::engine::Engine;
 
 use super::*;
-use crate::probe::{Finding, Refusal, Unkept};
-use crate::testing::{cluster, gathered, healthy, id, in_sync, node, out_of_sync, resolved};
+use crate::testing::{cluster, gathered, healthy, id, node, out_of_sync, resolved};
 
 fn now() -> Timestamp {
     Timestamp::from_second(1000).unwrap()
@@ -147,69 +154,6 @@ fn one_node_with_another_opinion_is_enough_not_to_be_ready() {
 }
 
 #[test]
-fn a_backup_waits_for_what_moves_not_for_what_a_replaced_primary_marks() {
-    use plan::{Open, Role, SlotSet, Step, Who};
-    let (mut probed, mut plan) = (crate::testing::healthy(3, 2), plan::Plan::default());
-    let waits_for = |probed: &Probed, plan: &plan::Plan| super::half_moved::on_the_way(&probed.observed, plan);
-    assert_eq!(waits_for(&probed, &plan), None);
-    // It keeps its mark for as long as nobody gives it up.
-    let former = node(&mut probed, 0, 1);
-    former.role = Role::Primary { slots: SlotSet::EMPTY };
-    former.open.insert(9, Open::Importing(id(1, 0)));
-    assert_eq!(waits_for(&probed, &plan), None);
-    let [from, to] =
-        [(1, 0), (2, 0)].map(|(shard, ordinal)| Who { pod: Pod::new(shard, ordinal), id: id(shard, ordinal) });
-    plan.steps.push(Step::Move { from, to, slots: SlotSet::range(8, 9) });
-    assert_eq!(waits_for(&probed, &plan).as_deref(), Some("2 slots move from 1-0 to 2-0"));
-    node(&mut probed, 1, 0).open.insert(9, Open::Migrating(id(2, 0)));
-    assert_eq!(waits_for(&probed, &plan).as_deref(), Some("slot 9 is half moved from 1-0 to 2-0"));
-}
-
-#[test]
-fn what_is_half_moved_is_told_with_its_ends_and_with_what_it_waits_for() {
-    use plan::Open;
-    let mut scene = Scene::healthy();
-    node(&mut scene.probed, 1, 0).open.extend([(7, Open::Importing(id(0, 0))), (9, Open::Importing(id(0, 0)))]);
-    // Of the second slot only the target knows.
-    node(&mut scene.probed, 0, 0).open.insert(7, Open::Migrating(id(1, 0)));
-    node(&mut scene.probed, 2, 0).open.insert(16_000, Open::Migrating(id(9, 9)));
-    let open = "2 slots, the first of them 7, are half moved from 0-0 to 1-0; slot 16000 is half moved from 2-0 to node 9a9a9a9a";
-    assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", open));
-    let full = Waiting::Room {
-        pod: Pod::new(1, 0),
-        from: Pod::new(0, 0),
-        slots: 2,
-        half_moved: true,
-        gives: true,
-        room: 70 << 10,
-        needs: 3 << 20,
-    };
-    scene.plan.waiting.push(full);
-    scene.plan.slots_left = 12;
-    let wait = "2 half-moved slots of 0-0 wait for room in 1-0: it is 64 KiB below its maxmemory, 3 MiB are needed; raise it \
-                (spec.memory.maxBytes or spec.memory.maxPercent, which count at once), delete keys, or set spec.shards back: what has moved \
-                then comes back";
-    let text = format!("{open}; 12 slots still have to move: {wait}");
-    assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", &text));
-    assert_eq!(scene.says("Degraded"), said(Status::True, "NoRoom", wait));
-}
-
-#[test]
-fn a_move_that_is_held_is_told_with_who_holds_it() {
-    let mut scene = Scene::healthy();
-    let [from, to] = [0, 1].map(|shard| plan::Who { pod: Pod::new(shard, 0), id: id(shard, 0) });
-    scene.plan.steps = vec![plan::Step::Move { from, to, slots: plan::SlotSet::range(3, 4) }];
-    scene.plan.slots_left = 2;
-    scene.held = vec!["slots wait for replica 1-1".to_owned()];
-    let ready = "2 slots still have to move; slots wait for replica 1-1";
-    assert_eq!(scene.says("Ready"), said(Status::False, "SlotsMoving", ready));
-    let progressing = "slots wait for replica 1-1; next: move 2 slots from 0-0 to 1-0: 3-4";
-    assert_eq!(scene.says("Progressing"), said(Status::True, "Working", progressing));
-    assert_eq!(scene.says("Degraded").0, Status::False);
-    assert_eq!(scene.report().plan.unwrap().waiting.as_deref(), Some("slots wait for replica 1-1"));
-}
-
-#[test]
 fn an_unknown_entry_in_one_table_is_enough_not_to_be_ready() {
     let mut scene = Scene::healthy();
     let stranger = node(&mut scene.probed, 0, 0).peers[&id(1, 0)].clone();
@@ -225,128 +169,6 @@ fn a_replica_that_is_not_in_sync_puts_data_at_risk() {
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "TooFewCopies", text));
     assert_eq!(scene.says("Ready"), said(Status::False, "ReplicasNotInSync", "2 of 3 replicas are in sync"));
     assert_eq!(scene.report().shards[1].members[1].state, MemberState::Syncing);
-}
-
-#[test]
-fn a_member_that_runs_another_engine_is_told_and_its_version_is_not_the_clusters() {
-    let mut scene = Scene::healthy();
-    let facts = scene.probed.facts.get_mut(&Pod::new(1, 1)).unwrap();
-    (facts.engine, facts.version) = (Engine::Valkey, "9.1.2".to_owned());
-    let text = "1 members do not run Redis; the first is 1-1, which runs Valkey 9.1.2";
-    assert_eq!(scene.says("Ready"), said(Status::False, "WrongEngine", text));
-    assert_eq!(scene.says("Degraded"), said(Status::True, "WrongEngine", text));
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "WrongEngine", text));
-    assert_eq!(scene.says("Available").0, Status::True);
-    let status = scene.report();
-    assert_eq!((status.version.as_deref(), status.highest_version.as_deref()), (Some("7.0.15"), Some("7.0.15")));
-    // Seen with the other engine's eyes the five others are the strangers.
-    scene.cluster = cluster(&json!({"engine": "Valkey", "version": "9", "shards": 3, "replicasPerShard": 1}));
-    let text = "5 members do not run Valkey; the first is 0-0, which runs Redis 7.0.15";
-    assert_eq!(scene.says("Ready"), said(Status::False, "WrongEngine", text));
-    assert_eq!(scene.report().highest_version.as_deref(), Some("9.1.2"));
-}
-
-#[test]
-fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
-    let mut scene = Scene::healthy();
-    scene.cluster.spec.config.insert("maxclients".to_owned(), "1000000".to_owned());
-    for pod in [Pod::new(0, 1), Pod::new(2, 0)] {
-        let facts = scene.probed.facts.get_mut(&pod).unwrap();
-        facts.unlike.insert("maxclients".to_owned(), "4064".to_owned());
-    }
-    let text = "2 members do not show spec.config yet; the first is orders-0-1, where maxclients is \"4064\" and \"1000000\" is wanted";
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
-    assert_eq!(scene.says("Degraded").0, Status::False);
-    let refusal = |finding| Refusal { words: "maxclients 1000000: reduced to 4064".to_owned(), finding };
-    scene.probed.refused.insert(Pod::new(2, 0), refusal(Finding::Undecided));
-    let text = "spec.config is not in use on orders-2-0 yet: maxclients 1000000: reduced to 4064";
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
-    assert_eq!(scene.says("Degraded").0, Status::False, "who could not ask has no answer");
-    let says = "not use spec.config; the engine of orders-";
-    let next = "says: maxclients 1000000: reduced to 4064; correct spec.config, and everything goes on by itself";
-    scene.probed.refused.insert(Pod::new(2, 0), refusal(Finding::Refused));
-    let text = format!("orders-2-0 does {says}2-0 {next}");
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
-    assert_eq!(scene.says("Degraded"), said(Status::True, "ConfigRejected", &text));
-    assert_eq!(scene.says("Progressing"), said(Status::False, "ConfigRejected", &text), "a person has to do something");
-    // One has not answered yet: no number that would be another one a second later.
-    let four =
-        [(0, 0), (1, 0), (1, 1), (2, 0)].map(|(shard, ordinal)| (Pod::new(shard, ordinal), refusal(Finding::Refused)));
-    scene.probed.refused = four.into();
-    let text = format!("orders-0-0, orders-1-0, orders-1-1 and others do {says}0-0 {next}");
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
-    scene.probed.refused.insert(Pod::new(0, 1), refusal(Finding::Refused));
-    let text = format!("orders-0-0, orders-0-1, orders-1-0 and 2 more do {says}0-0 {next}");
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigRejected", &text));
-    scene.probed.observed.members.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
-    scene.plan.waiting = vec![Waiting::Parameters { pod: Pod::new(0, 0), refused: true }];
-    let text = "no member is restarted while member orders-0-0 does not use spec.config, which its engine refuses: correct spec.config, and the \
-                restart goes on by itself (maxclients 1000000: reduced to 4064)";
-    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
-    assert_eq!(scene.says("Ready").0, Status::True, "it serves as it did");
-    scene.plan.waiting = vec![Waiting::Agreement { right: 4, of: 5, away: Some(Pod::new(2, 1)) }];
-    let text = "4 of the 5 nodes that answer agree on who owns which slot and report the cluster as ok; member orders-2-1 does not answer";
-    assert_eq!(scene.report().plan.unwrap().waiting.as_deref(), Some(text));
-}
-
-#[test]
-fn a_parameter_that_an_engine_lowers_is_in_use_and_is_told_as_that() {
-    let mut scene = Scene::healthy();
-    let maxclients = || "maxclients".to_owned();
-    scene.cluster.spec.config.insert(maxclients(), "1000000".to_owned());
-    let altered = || Refusal {
-        words: "maxclients 1000000: maxclients has been reduced to 4064".to_owned(),
-        finding: Finding::Altered([maxclients()].into()),
-    };
-    let lower = |scene: &mut Scene, pod: Pod| {
-        scene.probed.facts.get_mut(&pod).unwrap().unlike.insert(maxclients(), "4064".to_owned());
-        scene.probed.refused.insert(pod, altered());
-    };
-    let says = "spec.config with a change; the engine of orders-0-1 says: maxclients 1000000: maxclients has been reduced to 4064; ask for \
-                what is used, or raise the limits of its machine";
-    lower(&mut scene, Pod::new(0, 1));
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigAltered", &format!("orders-0-1 uses {says}")));
-    assert_eq!(scene.says("Degraded").0, Status::False, "it is in use");
-    lower(&mut scene, Pod::new(2, 0));
-    let text = format!("orders-0-1, orders-2-0 use {says}");
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigAltered", &text));
-    // Another one is on its way.
-    let facts = scene.probed.facts.get_mut(&Pod::new(2, 0)).unwrap();
-    facts.unlike.insert("timeout".to_owned(), "0".to_owned());
-    scene.cluster.spec.config.insert("timeout".to_owned(), "5".to_owned());
-    let text =
-        "1 member does not show spec.config yet; the first is orders-2-0, where timeout is \"0\" and \"5\" is wanted";
-    assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
-}
-
-#[test]
-fn a_replica_that_is_older_than_its_primary_is_told_with_both_versions() {
-    let mut scene = Scene::healthy();
-    let (old, new) = (Pod::new(0, 1), Pod::new(0, 0));
-    node(&mut scene.probed, 0, 1).role = out_of_sync(id(0, 0));
-    scene.plan.waiting = vec![Waiting::Sync { pod: old, link_up: false, lag_bytes: 0 }];
-    let text = "replica 0-1 is not in sync: its link to the primary is down";
-    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
-    scene.probed.facts.get_mut(&new).unwrap().version = "8.0.2".to_owned();
-    let why = "(it runs 7.0.15, which may not load what its primary 0-0 with 8.0.2 sends, until it is restarted)";
-    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", &format!("{text} {why}")));
-    // The other way round nothing stands in the way of a copy.
-    scene.probed.facts.get_mut(&old).unwrap().version = "8.0.10".to_owned();
-    assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
-}
-
-#[test]
-fn what_differs_for_the_time_of_a_step_or_until_a_restart_is_told_elsewhere() {
-    let mut scene = Scene::healthy();
-    let (pod, yes) = (Pod::new(0, 1), || "yes".to_owned());
-    scene.cluster.spec.config.insert("rdbcompression".to_owned(), yes());
-    scene.probed.facts.get_mut(&pod).unwrap().unlike.insert("rdbcompression".to_owned(), "no".to_owned());
-    assert_eq!(scene.says("UpToDate").1, "ConfigPending");
-    scene.temporary.insert("rdbcompression".to_owned(), yes());
-    assert_eq!(scene.says("UpToDate").1, "AllCurrent");
-    scene.temporary.clear();
-    scene.probed.observed.members.get_mut(&pod).unwrap().outdated = true;
-    assert_eq!(scene.says("UpToDate").1, "PodsOutdated");
 }
 
 #[test]
@@ -382,80 +204,6 @@ fn a_member_that_does_not_start_on_its_image_is_held_and_the_status_says_why() {
     assert_eq!(scene.report().shards[0].members[1].state, MemberState::Held);
 }
 
-/// A healthy cluster whose members run on these nodes, in order of their places.
-fn on_nodes(nodes: [&str; 6], spread: &str) -> Scene {
-    let mut scene = Scene::healthy();
-    let spec = json!({"shards": 3, "replicasPerShard": 1, "placement": {"spread": spread}});
-    scene.cluster = cluster(&spec);
-    for (member, node) in scene.probed.observed.members.values_mut().zip(nodes) {
-        member.site = plan::Site::At(node.to_owned());
-    }
-    scene
-}
-
-#[test]
-fn copies_of_a_shard_on_one_node_are_a_risk_where_there_are_others() {
-    let safe = said(Status::False, "AllCopiesInSync", "every shard has 2 copies in sync");
-    let at_risk = |nodes, spread| on_nodes(nodes, spread).says("DataAtRisk");
-    let text = "2 shards have copies on the same node; shard 0 has 2 of 2 on a";
-    let two = ["a", "a", "b", "c", "c", "c"];
-    assert_eq!(at_risk(two, "Preferred"), said(Status::True, "CopiesShareANode", text));
-    assert_eq!(at_risk(two, "Required"), said(Status::True, "CopiesShareANode", text));
-    assert_eq!(at_risk(two, "Off"), safe);
-    assert_eq!(at_risk(["a", "b", "b", "c", "c", "a"], "Required"), safe);
-    // One node is a machine of its own, unless somebody said that it must not be.
-    let text = "3 shards have copies on the same node; shard 0 has 2 of 2 on a";
-    assert_eq!(at_risk(["a"; 6], "Preferred"), safe);
-    assert_eq!(at_risk(["a"; 6], "Required"), said(Status::True, "CopiesShareANode", text));
-}
-
-#[test]
-fn two_of_three_copies_on_one_node_are_a_risk_only_where_none_may_share_one() {
-    let at_risk = |spread: &str| {
-        let mut scene = Scene::healthy();
-        scene.cluster = cluster(&json!({"shards": 3, "replicasPerShard": 2, "placement": {"spread": spread}}));
-        scene.probed = healthy(3, 3);
-        for (pod, member) in &mut scene.probed.observed.members {
-            let node = ["a", "b", "c"][usize::from(pod.shard + pod.ordinal.min(1)) % 3];
-            member.site = plan::Site::At(node.to_owned());
-        }
-        scene.says("DataAtRisk")
-    };
-    let text = "3 shards have copies on the same node; shard 0 has 2 of 3 on b";
-    assert_eq!(at_risk("Required"), said(Status::True, "CopiesShareANode", text));
-    assert_eq!(at_risk("Preferred"), said(Status::False, "AllCopiesInSync", "every shard has 3 copies in sync"));
-}
-
-#[test]
-fn half_of_the_primaries_on_one_node_is_a_risk_when_no_step_mends_it_and_does_not_come_and_go() {
-    let mut scene = on_nodes(["a", "b", "a", "b", "b", "a"], "Preferred");
-    let text = "2 of 3 primaries are on node a; without it there is no majority that could elect others";
-    let told = said(Status::True, "MajorityOnOneNode", text);
-    assert_eq!(scene.says("DataAtRisk"), told);
-    assert_eq!(scene.says("Ready").0, Status::True);
-    // While something is on its way it may be over with the next look.
-    let rest = Waiting::Rest { shard: 0, since_millis: 1_000, of_millis: 20_500 };
-    scene.plan.waiting.push(rest);
-    let safe = said(Status::False, "AllCopiesInSync", "every shard has 2 copies in sync");
-    assert_eq!(scene.says("DataAtRisk"), safe);
-    // What has been told stays told until it is no longer so.
-    scene.plan.waiting.clear();
-    scene.cluster.status = Some(scene.report());
-    scene.plan.waiting.push(Waiting::Rest { shard: 0, since_millis: 1_000, of_millis: 20_500 });
-    assert_eq!(scene.says("DataAtRisk"), told);
-    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().site = plan::Site::At("c".to_owned());
-    assert_eq!(scene.says("DataAtRisk"), safe);
-}
-
-#[test]
-fn missing_copies_are_told_before_what_one_more_failure_would_take() {
-    let mut scene = on_nodes(["a", "a", "a", "b", "b", "a"], "Preferred");
-    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
-    assert_eq!(scene.says("DataAtRisk").1, "TooFewCopies");
-    node(&mut scene.probed, 1, 1).role = in_sync(id(1, 0));
-    assert_eq!(scene.says("DataAtRisk").1, "CopiesShareANode");
-}
-
 #[test]
 fn a_lost_primary_is_told_with_the_slots_it_costs() {
     let mut scene = Scene::healthy();
@@ -483,92 +231,6 @@ fn what_went_wrong_is_said_and_is_not_ready() {
     scene.troubles.push("move 3 slots: no answer".to_owned());
     assert_eq!(scene.says("Ready"), said(Status::False, "Trouble", "move 3 slots: no answer"));
     assert_eq!(scene.says("Degraded"), said(Status::True, "Trouble", "move 3 slots: no answer"));
-}
-
-fn fails(scene: &mut Scene, pod: Pod, what: Unkept) {
-    scene.probed.facts.get_mut(&pod).unwrap().persistence_failed = Some(what);
-}
-
-const REFUSES: &str = "1 primaries refuse writes (MISCONF); the first is 0-0, which cannot write its append-only file. Its log says why; where \
-                       the volume is full, make spec.storage.size larger";
-
-/// Before, it was said last of all, and Ready said nothing of it.
-#[test]
-fn a_disk_that_takes_no_writes_is_said_before_what_follows_from_it() {
-    let mut scene = Scene::healthy();
-    scene.troubles.push("restart 0-1: not in sync".to_owned());
-    fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-    assert_eq!(scene.says("Ready"), said(Status::False, "DiskFailing", REFUSES));
-    assert_eq!(scene.says("Degraded"), said(Status::True, "DiskFailing", REFUSES));
-}
-
-/// Before, a replica was said to refuse writes, and a fork without memory to be a full disk.
-#[test]
-fn what_a_failing_disk_means_is_said_of_primaries_and_replicas() {
-    let mut scene = Scene::healthy();
-    fails(&mut scene, Pod::new(1, 1), Unkept::Log);
-    let replica = "1 replicas cannot keep what they are sent and, from version 7.0 on, end at the next write; the first is 1-1, which cannot \
-                   write its append-only file. Its log says why; where the volume is full, make spec.storage.size larger";
-    assert_eq!(scene.says("Degraded"), said(Status::True, "DiskFailing", replica));
-    fails(&mut scene, Pod::new(2, 0), Unkept::Snapshot);
-    let primary = "1 primaries refuse writes (MISCONF); the first is 2-0, whose last snapshot failed. Its log says why: where the volume is \
-                   full, make spec.storage.size larger; where a fork found no memory, resources.limits.memory";
-    assert_eq!(scene.says("Ready"), said(Status::False, "DiskFailing", &format!("{primary}; {replica}")));
-}
-
-#[test]
-fn the_disk_of_a_member_that_is_to_leave_is_no_trouble() {
-    let mut scene = Scene::healthy();
-    scene.cluster.spec.replicas_per_shard = Some(0);
-    fails(&mut scene, Pod::new(1, 1), Unkept::Log);
-    assert_eq!(scene.says("Degraded").1, "NothingWrong");
-    assert_eq!(scene.says("Ready").1, "MembersLeaving");
-}
-
-/// Before, either hid the other.
-#[test]
-fn a_failing_disk_is_said_beside_members_that_are_missing() {
-    let mut scene = Scene::healthy();
-    fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-    scene.probed.observed.members.get_mut(&Pod::new(1, 1)).unwrap().seen = Seen::Stopped;
-    let text = format!("5 of 6 members answer; {REFUSES}");
-    assert_eq!(scene.says("Ready"), said(Status::False, "MembersMissing", &text));
-    let mut scene = Scene::healthy();
-    fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-    node(&mut scene.probed, 1, 0).state_ok = false;
-    let text = format!("10923 of 16384 slots are served; {REFUSES}");
-    assert_eq!(scene.says("Ready"), said(Status::False, "NotServing", &text));
-}
-
-#[test]
-fn refused_writes_come_before_what_still_serves_a_replicas_disk_after() {
-    let mut scene = Scene::healthy();
-    scene.secret_missing = Some("there is no Secret mine".to_owned());
-    fails(&mut scene, Pod::new(0, 1), Unkept::Log);
-    assert_eq!(scene.says("Degraded").1, "SecretMissing");
-    assert_eq!(scene.says("Progressing").1, "SecretMissing");
-    fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-    assert_eq!(scene.says("Degraded").1, "DiskFailing");
-    assert_eq!(scene.says("Progressing").1, "DiskFailing");
-}
-
-/// Before, it was Healing, or Updating, for as long as the disk was full.
-#[test]
-fn the_phase_is_degraded_while_a_disk_takes_no_writes() {
-    let with = |phase| Some(RedisClusterStatus { phase: Some(phase), ..RedisClusterStatus::default() });
-    for before in [Phase::Ready, Phase::Healing, Phase::Degraded] {
-        let mut scene = Scene::healthy();
-        scene.cluster.status = with(before);
-        fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-        assert_eq!(scene.report().phase, Some(Phase::Degraded), "{before:?}");
-        // An update that is under way is one all the same: the webhook goes by it.
-        scene.probed.observed.members.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
-        assert_eq!(scene.report().phase, Some(Phase::Updating), "{before:?}");
-    }
-    let mut scene = Scene::healthy();
-    scene.cluster.status = with(Phase::Updating);
-    fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-    assert_eq!(scene.report().phase, Some(Phase::Updating));
 }
 
 /// Before, only the link was said to be down.

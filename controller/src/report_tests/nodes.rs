@@ -1,0 +1,78 @@
+//! What would be lost with a machine.
+
+use super::*;
+use crate::testing::in_sync;
+
+/// A healthy cluster whose members run on these nodes, in order of their places.
+fn on_nodes(nodes: [&str; 6], spread: &str) -> Scene {
+    let mut scene = Scene::healthy();
+    let spec = json!({"shards": 3, "replicasPerShard": 1, "placement": {"spread": spread}});
+    scene.cluster = cluster(&spec);
+    for (member, node) in scene.probed.observed.members.values_mut().zip(nodes) {
+        member.site = plan::Site::At(node.to_owned());
+    }
+    scene
+}
+
+#[test]
+fn copies_of_a_shard_on_one_node_are_a_risk_where_there_are_others() {
+    let safe = said(Status::False, "AllCopiesInSync", "every shard has 2 copies in sync");
+    let at_risk = |nodes, spread| on_nodes(nodes, spread).says("DataAtRisk");
+    let text = "2 shards have copies on the same node; shard 0 has 2 of 2 on a";
+    let two = ["a", "a", "b", "c", "c", "c"];
+    assert_eq!(at_risk(two, "Preferred"), said(Status::True, "CopiesShareANode", text));
+    assert_eq!(at_risk(two, "Required"), said(Status::True, "CopiesShareANode", text));
+    assert_eq!(at_risk(two, "Off"), safe);
+    assert_eq!(at_risk(["a", "b", "b", "c", "c", "a"], "Required"), safe);
+    // One node is a machine of its own, unless somebody said that it must not be.
+    let text = "3 shards have copies on the same node; shard 0 has 2 of 2 on a";
+    assert_eq!(at_risk(["a"; 6], "Preferred"), safe);
+    assert_eq!(at_risk(["a"; 6], "Required"), said(Status::True, "CopiesShareANode", text));
+}
+
+#[test]
+fn two_of_three_copies_on_one_node_are_a_risk_only_where_none_may_share_one() {
+    let at_risk = |spread: &str| {
+        let mut scene = Scene::healthy();
+        scene.cluster = cluster(&json!({"shards": 3, "replicasPerShard": 2, "placement": {"spread": spread}}));
+        scene.probed = healthy(3, 3);
+        for (pod, member) in &mut scene.probed.observed.members {
+            let node = ["a", "b", "c"][usize::from(pod.shard + pod.ordinal.min(1)) % 3];
+            member.site = plan::Site::At(node.to_owned());
+        }
+        scene.says("DataAtRisk")
+    };
+    let text = "3 shards have copies on the same node; shard 0 has 2 of 3 on b";
+    assert_eq!(at_risk("Required"), said(Status::True, "CopiesShareANode", text));
+    assert_eq!(at_risk("Preferred"), said(Status::False, "AllCopiesInSync", "every shard has 3 copies in sync"));
+}
+
+#[test]
+fn half_of_the_primaries_on_one_node_is_a_risk_when_no_step_mends_it_and_does_not_come_and_go() {
+    let mut scene = on_nodes(["a", "b", "a", "b", "b", "a"], "Preferred");
+    let text = "2 of 3 primaries are on node a; without it there is no majority that could elect others";
+    let told = said(Status::True, "MajorityOnOneNode", text);
+    assert_eq!(scene.says("DataAtRisk"), told);
+    assert_eq!(scene.says("Ready").0, Status::True);
+    // While something is on its way it may be over with the next look.
+    let rest = Waiting::Rest { shard: 0, since_millis: 1_000, of_millis: 20_500 };
+    scene.plan.waiting.push(rest);
+    let safe = said(Status::False, "AllCopiesInSync", "every shard has 2 copies in sync");
+    assert_eq!(scene.says("DataAtRisk"), safe);
+    // What has been told stays told until it is no longer so.
+    scene.plan.waiting.clear();
+    scene.cluster.status = Some(scene.report());
+    scene.plan.waiting.push(Waiting::Rest { shard: 0, since_millis: 1_000, of_millis: 20_500 });
+    assert_eq!(scene.says("DataAtRisk"), told);
+    scene.probed.observed.members.get_mut(&Pod::new(0, 0)).unwrap().site = plan::Site::At("c".to_owned());
+    assert_eq!(scene.says("DataAtRisk"), safe);
+}
+
+#[test]
+fn missing_copies_are_told_before_what_one_more_failure_would_take() {
+    let mut scene = on_nodes(["a", "a", "a", "b", "b", "a"], "Preferred");
+    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
+    assert_eq!(scene.says("DataAtRisk").1, "TooFewCopies");
+    node(&mut scene.probed, 1, 1).role = in_sync(id(1, 0));
+    assert_eq!(scene.says("DataAtRisk").1, "CopiesShareANode");
+}
