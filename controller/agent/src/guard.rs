@@ -20,7 +20,7 @@ use crate::{
     shared::Shared,
     start::{
         self, Asked, Double, Facts, Owed, Start,
-        double::{self, Elsewhere, Heard},
+        double::{self, Elsewhere},
     },
 };
 
@@ -63,12 +63,16 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         if facts.double.is_some() {
             // Only when that process ends the member is dead. What was heard until then, and what was said, is of before. Who was fed until it
             // was heard for the last time may have had everything.
-            if elsewhere.is_heard() {
-                since.began = since.looked;
+            if let Some(alive) = elsewhere.alive() {
+                since.began = since.began.max(alive);
             }
             (since.waited, asked) = (Duration::ZERO, None);
             seen = Seen { elsewhere, ..Seen::default() };
             shared.released.send_replace(None);
+        }
+        if facts.unheard.is_some() {
+            // Others are waited for once it is known to be dead.
+            since.waited = Duration::ZERO;
         }
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
@@ -202,9 +206,9 @@ async fn ask(
     let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
     heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);
-    for at in double::feeds(me, &answers.peers, &heard, (here, first.elapsed())) {
+    for (at, fed) in double::feeds(me, &answers.peers, (&*elsewhere, &heard), (here, first.elapsed())) {
         heard.retain(|(asked, _)| *asked != at);
-        heard.push((at, Heard::Runs));
+        heard.push((at, fed));
     }
     elsewhere.note(heard, Instant::now());
     (answers, elsewhere.runs_at().map(|there| Double { here, there }), elsewhere.unheard())

@@ -45,6 +45,7 @@ pub mod start;
 pub mod trial;
 pub mod upkeep;
 pub mod users;
+pub mod volume;
 
 use std::{sync::Arc, time::Duration};
 
@@ -172,6 +173,11 @@ async fn supervise(options: Options) -> Result<u8, Error> {
     };
     tokio::pin!(stop);
 
+    // To the end of this process.
+    let _volume = tokio::select! {
+        claimed = volume::claimed(&shared) => claimed?,
+        () = &mut stop => return Ok(0),
+    };
     let running = tokio::select! {
         running = start(&shared) => running?,
         // Nothing runs yet, or a predecessor that was being taken down: there is nothing to hand over.

@@ -150,7 +150,7 @@ fn confined_once(placement: Option<&Placement>) -> PodSpec {
 }
 
 /// What every container of a worker asks for. Without a request of processor time it has the smallest weight that there is, and on a busy node an
-/// agent ends its connection before it has said who it is; where a quota counts requests or limits, a pod without them is refused. It holds a
+/// agent ends its connection before it has said who it is; where a quota counts requests or limits of memory, a pod without them is refused. It holds a
 /// few MiB; the rest of its memory is what it has written and what is not on the disk yet, at most a few dozen MiB.
 fn resources() -> ResourceRequirements {
     let of = |amounts: &[(&str, &str)]| {

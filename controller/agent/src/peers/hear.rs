@@ -68,12 +68,12 @@ fn is_stopping(word: &Word) -> bool {
 /// Whether a node runs where no agent of this cluster answers. An answer that cannot be believed will not be believed later.
 fn by_nobody(error: &fellows::Error) -> Heard {
     match error {
-        fellows::Error::Stranger { .. } => Heard::Not,
+        fellows::Error::Stranger { .. } => Heard::Strange,
         fellows::Error::Http { .. } => Heard::Nothing,
         fellows::Error::Connect { source, .. } => match source.kind() {
             ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Heard::Gone,
             // So rustls says that what answers speaks another language, or shows a certificate of another authority.
-            ErrorKind::InvalidData => Heard::Not,
+            ErrorKind::InvalidData => Heard::Strange,
             _ => Heard::Nothing,
         },
     }
@@ -144,8 +144,8 @@ mod tests {
         let others = Authority::create("others").unwrap();
         for (last, by, cluster, heard) in [
             (14, &authority, "orders", Heard::Runs),
-            (15, &authority, "other", Heard::Not),
-            (17, &others, "orders", Heard::Not),
+            (15, &authority, "other", Heard::Strange),
+            (17, &others, "orders", Heard::Strange),
         ] {
             let at = SocketAddr::from(([127, 84, 250, last], PORT_REDIS));
             saying(at.ip(), certificates(by, cluster), "200 OK", report.to_string()).await;
@@ -187,7 +187,7 @@ mod tests {
         });
         let heard = asker(&authority).hear(&me, "orders-0-0", BTreeSet::from([nobody, silent, strange])).await;
         let heard: BTreeMap<SocketAddr, Heard> = heard.into_iter().collect();
-        let expected = [(nobody, Heard::Gone), (silent, Heard::Nothing), (strange, Heard::Not)];
+        let expected = [(nobody, Heard::Gone), (silent, Heard::Nothing), (strange, Heard::Strange)];
         assert_eq!(heard, BTreeMap::from(expected));
     }
 }

@@ -37,18 +37,27 @@ const BEGINS_MOST: u32 = 30;
 
 /// What a process has sent before it ended arrives within that time.
 const ON_THE_WAY: Duration = Duration::from_secs(2);
+/// A primary sends its replicas something at least every ten seconds (`repl-ping-replica-period`), and the replica counts whole ones. Whose link
+/// has brought nothing for longer is fed by nobody: a machine that was switched off closes no connection.
+const FED_MOST: Duration = Duration::from_secs(13);
 
 /// What is heard from an address where the node may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// It runs there.
     Runs,
+    /// It runs there: its replica had something from it so long ago, after this agent had begun.
+    Feeds(Duration),
+    /// Its replica has a link to it, and had something from it a moment ago. That moment may be one before this agent began.
+    MayFeed,
     /// It runs there, and its agent is about to end it.
     Stops,
     /// An agent is about to start it there.
     Begins,
     /// Somebody else is there, or its agent does not start it.
     Not,
+    /// Who answers there is not believed.
+    Strange,
     /// Nobody is there, by the network's word. An agent that crashed may be back in a moment.
     Gone,
     /// Nobody answers in time who could say.
@@ -70,8 +79,8 @@ pub struct Elsewhere {
     known: BTreeMap<SocketAddr, Known>,
     /// Looks in which silence kept anything from being decided. All in all: who makes up ever new addresses delays nothing for longer.
     silent: u32,
-    /// In the last look an agent said that the node runs, or is about to.
-    is_heard: bool,
+    /// When the process lived by what was heard in the last look.
+    alive: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +92,10 @@ struct Known {
     begun: u32,
     /// Nothing was ever heard.
     is_silent: bool,
+    /// Its replica has a link to it. That ends by itself: it feeds it again, or that was long ago, or the link is down.
+    may_feed: bool,
+    /// An agent there has said last how it is.
+    has_said: bool,
 }
 
 impl Elsewhere {
@@ -96,13 +109,12 @@ impl Elsewhere {
 
     /// What was heard in one look.
     pub fn note(&mut self, heard: Vec<(SocketAddr, Heard)>, now: Instant) {
-        let runs = |(_, heard): &(SocketAddr, Heard)| matches!(heard, Heard::Runs | Heard::Stops | Heard::Begins);
-        self.is_heard = heard.iter().any(runs);
+        self.alive = heard.iter().filter_map(|(_, heard)| heard.alive(now)).max();
         for (at, heard) in heard {
-            let fresh = Known { asked: now, patience: 0, begun: 0, is_silent: true };
-            self.known.entry(at).or_insert(fresh).note(heard, now);
+            self.known.entry(at).or_insert_with(|| Known::fresh(now)).note(heard, now);
         }
-        if self.runs_at().is_none() && self.unheard().is_some() {
+        let is_silent = self.known.values().any(|known| known.is_silent && !known.may_feed);
+        if self.runs_at().is_none() && is_silent {
             self.silent = self.silent.saturating_add(1);
         }
     }
@@ -113,10 +125,10 @@ impl Elsewhere {
         self.running().next().copied()
     }
 
-    /// Whether it was said in the last look: where not, the process may have ended since.
+    /// When that process lived by the last look; `None`: nothing was heard of it, and it may have ended since.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
-        self.is_heard
+    pub fn alive(&self) -> Option<Instant> {
+        self.alive
     }
 
     /// Where it may run for all that is known, and is to be asked for once more.
@@ -131,26 +143,58 @@ impl Elsewhere {
 
     fn open(&self) -> impl Iterator<Item = &SocketAddr> {
         let counts = self.silent < SILENT_FIRST;
-        self.known.iter().filter(move |(_, known)| counts && known.is_silent).map(|(at, _)| at)
+        self.known.iter().filter(move |(_, known)| known.may_feed || counts && known.is_silent).map(|(at, _)| at)
+    }
+
+    /// Whether an agent there says how it is: by this look, or by the last one in which it was asked.
+    fn is_told(&self, at: SocketAddr, heard: &[(SocketAddr, Heard)]) -> bool {
+        let now = heard.iter().find(|(asked, _)| *asked == at).and_then(|(_, heard)| heard.is_a_word());
+        now.unwrap_or_else(|| self.known.get(&at).is_some_and(|known| known.has_said))
+    }
+}
+
+impl Heard {
+    /// Since when the process is not known to have ended.
+    fn alive(self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Runs | Self::Stops | Self::Begins => Some(now),
+            Self::Feeds(ago) => now.checked_sub(ago),
+            Self::MayFeed | Self::Not | Self::Strange | Self::Gone | Self::Nothing => None,
+        }
+    }
+
+    /// Whether it is an agent's word; `None`: nobody there was asked.
+    fn is_a_word(self) -> Option<bool> {
+        match self {
+            Self::Runs | Self::Stops | Self::Begins | Self::Not => Some(true),
+            Self::Strange | Self::Gone | Self::Nothing => Some(false),
+            Self::Feeds(_) | Self::MayFeed => None,
+        }
     }
 }
 
 impl Known {
+    fn fresh(now: Instant) -> Self {
+        Self { asked: now, patience: 0, begun: 0, is_silent: true, may_feed: false, has_said: false }
+    }
+
     fn note(&mut self, heard: Heard, now: Instant) {
         self.asked = now;
-        self.is_silent &= heard == Heard::Nothing;
+        self.is_silent &= matches!(heard, Heard::Nothing | Heard::MayFeed);
+        self.may_feed = heard == Heard::MayFeed;
+        self.has_said = heard.is_a_word().unwrap_or(self.has_said);
         self.begun = match heard {
             Heard::Begins => self.begun.saturating_add(1),
-            Heard::Runs | Heard::Stops => 0,
-            Heard::Not | Heard::Gone | Heard::Nothing => self.begun,
+            Heard::Runs | Heard::Feeds(_) | Heard::Stops => 0,
+            Heard::MayFeed | Heard::Not | Heard::Strange | Heard::Gone | Heard::Nothing => self.begun,
         };
         self.patience = match heard {
-            Heard::Runs => SILENT_MOST,
+            Heard::Runs | Heard::Feeds(_) => SILENT_MOST,
             Heard::Begins if self.begun <= BEGINS_MOST => SILENT_MOST,
             Heard::Stops => STOPPED_AFTER,
-            Heard::Not | Heard::Begins => 0,
+            Heard::Not | Heard::Strange | Heard::Begins => 0,
             Heard::Gone => self.patience.min(STOPPED_AFTER).saturating_sub(1),
-            Heard::Nothing => self.patience.saturating_sub(1),
+            Heard::MayFeed | Heard::Nothing => self.patience.saturating_sub(1),
         };
     }
 }
@@ -168,21 +212,24 @@ pub fn told(me: &Identity, peers: &BTreeMap<NodeId, Peer>, here: SocketAddr) -> 
     lines.filter_map(|node| node.address).filter(|at| at.ip() != here.ip()).collect()
 }
 
-/// Where its replicas are fed by it, by something that came after this agent began at the latest: who could not be asked runs all the same. What an
-/// agent there has said counts more: it may be another member's by now, or about to stop.
+/// Where its replicas are fed by it: who could not be asked runs all the same, and so may he whose end the network tells (a policy refuses new
+/// connections and lets those go on that there are). What an agent there has said counts more: it may be another member's by now, or about to stop.
 #[must_use]
 pub fn feeds(
     me: &Identity,
     peers: &BTreeMap<NodeId, Peer>,
-    heard: &[(SocketAddr, Heard)],
+    (elsewhere, heard): (&Elsewhere, &[(SocketAddr, Heard)]),
     (here, began): (SocketAddr, Duration),
-) -> BTreeSet<SocketAddr> {
+) -> BTreeMap<SocketAddr, Heard> {
     let replicas = peers.values().filter(|peer| peer.replicates(&me.id));
-    let fed =
-        replicas.filter_map(|peer| peer.fed).filter(|(at, ago)| at.ip() != here.ip() && *ago + ON_THE_WAY < began);
-    let is_silent = |heard: Heard| matches!(heard, Heard::Nothing | Heard::Gone);
-    let has_said = |at: SocketAddr| heard.iter().any(|(asked, heard)| *asked == at && !is_silent(*heard));
-    fed.map(|(at, _)| at).filter(|at| !has_said(*at)).collect()
+    let fed = replicas.filter_map(|peer| peer.fed).filter(|(at, ago)| at.ip() != here.ip() && *ago <= FED_MOST);
+    let mut found: BTreeMap<SocketAddr, Duration> = BTreeMap::new();
+    for (at, ago) in fed.filter(|(at, _)| !elsewhere.is_told(*at, heard)) {
+        let last = found.entry(at).or_insert(ago);
+        *last = ago.min(*last);
+    }
+    let is_after = |ago: Duration| ago + ON_THE_WAY < began;
+    found.into_iter().map(|(at, ago)| (at, if is_after(ago) { Heard::Feeds(ago) } else { Heard::MayFeed })).collect()
 }
 
 /// What is said of it.
@@ -198,6 +245,7 @@ pub(super) fn because(me: &Identity, Double { here, there }: Double) -> String {
 /// What is said while nobody knows whether it does.
 pub(super) fn unheard(there: SocketAddr) -> String {
     format!(
-        "this node may run on at {there}, where nobody answers yet: it is asked again before silence counts as its end"
+        "this node may run on at {there}: nobody there has answered yet, or a replica still has its link to it. It is asked again before that counts \
+         as its end"
     )
 }

@@ -105,9 +105,9 @@ async fn a_stored_snapshot_loads_in_a_fresh_server_with_the_same_keys() {
 /// As an agent on a busy node does, which has no time to say who it is.
 #[tokio::test]
 async fn an_agent_that_gives_connections_up_is_connected_to_again() {
-    let cluster = Cluster::form(22, config(), 1, 0).await;
+    let cluster = Cluster::form(46, config(), 1, 0).await;
     let agent = (cluster.pods[0].ip, names::PORT_AGENT);
-    let door = TcpListener::bind("127.84.22.99:0").await.unwrap();
+    let door = TcpListener::bind("127.84.46.99:0").await.unwrap();
     let out = tempfile::tempdir().unwrap();
     let job = Job { source: door.local_addr().unwrap(), ..job(&cluster.pods[0], out.path()) };
     let gives_up = async {

@@ -10,8 +10,8 @@ use crate::{
     harness::{Cluster, eventually, patient},
 };
 
-/// The next pod of the first one's name, at another address, with what lies on its volume now. Gives its number.
-async fn replaced(cluster: &mut Cluster) -> usize {
+/// The next pod of the first one's name, at another address, with what lies on its volume now; it is not started. Gives its number.
+async fn next(cluster: &mut Cluster) -> usize {
     let next = cluster.add();
     cluster.pods[next].id().await;
     cluster.pods[next].signal(Signal::TERM);
@@ -19,6 +19,11 @@ async fn replaced(cluster: &mut Cluster) -> usize {
     fs::remove_dir_all(cluster.pods[next].dir.join("data")).unwrap();
     copy(&cluster.pods[0].dir.join("data"), &cluster.pods[next].dir.join("data"));
     cluster.pods[next].name = cluster.pods[0].name.clone();
+    next
+}
+
+async fn replaced(cluster: &mut Cluster) -> usize {
+    let next = next(cluster).await;
     // The machine of the former pod stands still for a moment, just when it is asked.
     cluster.pods[0].signal(Signal::STOP);
     cluster.pods[next].start();
@@ -79,6 +84,33 @@ async fn a_node_whose_former_pod_runs_on_is_started_when_that_has_ended() {
     assert_eq!(cluster.pods[next].id().await, id);
     let report = cluster.report(&cluster.pods[next]).await.unwrap();
     assert_eq!((report.phase, report.starts, report.runs_at), (AgentPhase::Running, 1, None));
+    eventually("it follows its heir, and has all that was acknowledged", async || {
+        cluster.pods[next].is_replica().await && cluster.pods[next].dbsize().await == 200
+    })
+    .await;
+}
+
+/// Before, that its address refused was believed at once: its replica was asked to take over from the primary that fed it.
+#[tokio::test]
+async fn a_node_whose_former_agent_is_gone_runs_as_long_as_it_feeds_its_replica() {
+    let mut cluster = Cluster::form(47, patient(), 3, 1).await;
+    write_to_first_shard(&cluster, "a", 100).await;
+    let id = cluster.pods[0].id().await;
+    let next = next(&mut cluster).await;
+    cluster.pods[0].signal(Signal::KILL);
+    cluster.pods[0].ended().await;
+    cluster.pods[next].start();
+    let former = cluster.pods[0].redis().to_string();
+    eventually("it is said to run", async || {
+        let report = cluster.report(&cluster.pods[next]).await;
+        report.is_some_and(|report| (report.phase, report.runs_at.as_ref()) == (AgentPhase::Held, Some(&former)))
+    })
+    .await;
+    write_to_first_shard(&cluster, "b", 100).await;
+    assert!(!cluster.pods[0].is_replica().await, "its replica was asked to take over");
+    assert!(!cluster.pods[next].log().contains("asking a replica to take over"), "{}", cluster.pods[next].log());
+    cluster.pods[0].kill_redis();
+    assert_eq!(cluster.pods[next].id().await, id);
     eventually("it follows its heir, and has all that was acknowledged", async || {
         cluster.pods[next].is_replica().await && cluster.pods[next].dbsize().await == 200
     })

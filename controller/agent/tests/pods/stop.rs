@@ -397,6 +397,36 @@ async fn a_single_server_keeps_its_keys_over_a_stop_and_a_crash() {
     assert_eq!(cluster.pods[0].dbsize().await, 500);
 }
 
+/// As of a pod that was deleted by force while it stopped. Before, a second server was started on the files that the first one wrote.
+#[tokio::test]
+async fn a_volume_that_another_pod_still_uses_is_waited_for() {
+    let single = types::agent::AgentConfig { mode: types::cluster::Mode::Standalone, ..config() };
+    let mut cluster = Cluster::unhurried(48, single);
+    cluster.add();
+    crate::harness::fill(&cluster.pods[0], "k", 500, b"v").await;
+    let next = cluster.add();
+    eventually("it is ready", async || cluster.get(&cluster.pods[next], "/readyz").await.0 == 200).await;
+    cluster.pods[next].signal(Signal::TERM);
+    assert_eq!(cluster.pods[next].ended().await, Some(0));
+    let volume = cluster.pods[next].data("");
+    std::fs::remove_dir_all(&volume).unwrap();
+    std::os::unix::fs::symlink(cluster.pods[0].data(""), cluster.pods[next].dir.join("data")).unwrap();
+    cluster.pods[next].name = cluster.pods[0].name.clone();
+    cluster.pods[next].start();
+    eventually("it says whom it waits for", async || {
+        let report = cluster.report(&cluster.pods[next]).await;
+        report.is_some_and(|report| {
+            let why = report.held_because.unwrap_or_default();
+            report.phase == types::agent::AgentPhase::Starting && report.starts == 0 && why.contains("another pod still uses")
+        })
+    })
+    .await;
+    crate::harness::fill(&cluster.pods[0], "l", 500, b"v").await;
+    cluster.pods[0].signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    assert_eq!(cluster.pods[next].dbsize().await, 1000);
+}
+
 #[tokio::test]
 async fn all_members_stopped_at_once_end_in_order_and_keep_every_key() {
     let cluster = all_stopped_and_started(22, config()).await;

@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::super::double::{
     self, Elsewhere,
-    Heard::{Begins, Gone, Not, Nothing, Runs, Stops},
+    Heard::{Begins, Feeds, Gone, MayFeed, Not, Nothing, Runs, Stops, Strange},
     SILENT_FIRST,
 };
 use super::*;
@@ -114,9 +114,9 @@ fn silence_is_believed_after_three_looks_and_an_answer_at_once() {
 fn a_process_may_have_ended_when_it_was_heard_for_the_last_time() {
     let (mut elsewhere, now) = (Elsewhere::default(), Instant::now());
     assert_eq!(look(&mut elsewhere, now, &[(1, Runs)]), [Some(at(1)), None]);
-    assert!(elsewhere.is_heard());
+    assert_eq!(elsewhere.alive(), Some(now));
     assert_eq!(look(&mut elsewhere, now, &[(1, Nothing)]), [Some(at(1)), None], "it may be slow");
-    assert!(!elsewhere.is_heard());
+    assert_eq!(elsewhere.alive(), None);
 }
 
 /// Before, a replica was asked to take over from a primary that served, because this pod could not reach it.
@@ -126,22 +126,79 @@ fn a_process_that_feeds_its_replica_runs_whoever_cannot_reach_it() {
     let of = |fed: Option<(SocketAddr, Duration)>, heard: &[(SocketAddr, double::Heard)], here| {
         let mut peers = crashed(true).peers;
         peers.get_mut(&id(2)).unwrap().fed = fed;
-        double::feeds(&me, &peers, heard, (here, 10 * SECOND)).into_iter().collect::<Vec<_>>()
+        double::feeds(&me, &peers, (&Elsewhere::default(), heard), (here, 10 * SECOND)).into_iter().collect::<Vec<_>>()
     };
     let lately = Some((at(1), SECOND));
-    for heard in [Nothing, Gone] {
-        assert_eq!(of(lately, &[(at(1), heard)], at(7)), [at(1)], "{heard:?}");
+    for heard in [Nothing, Gone, Strange] {
+        assert_eq!(of(lately, &[(at(1), heard)], at(7)), [(at(1), Feeds(SECOND))], "{heard:?}");
     }
     for heard in [Not, Stops, Begins, Runs] {
         assert_eq!(of(lately, &[(at(1), heard)], at(7)), [], "its agent knows better: {heard:?}");
     }
     assert_eq!(of(lately, &[], at(1)), [], "that is this pod: what came from here is of before");
-    assert_eq!(of(Some((at(1), 8 * SECOND)), &[], at(7)), [], "it may have been on its way when this agent began");
+    assert_eq!(
+        of(Some((at(1), 8 * SECOND)), &[], at(7)),
+        [(at(1), MayFeed)],
+        "it was on its way when this agent began"
+    );
     assert_eq!(of(None, &[], at(7)), []);
     // Another member's replica.
     let mut peers = crashed(true).peers;
     peers.get_mut(&id(3)).unwrap().fed = lately;
-    assert_eq!(double::feeds(&me, &peers, &[], (at(7), 10 * SECOND)), BTreeSet::new());
+    assert_eq!(double::feeds(&me, &peers, (&Elsewhere::default(), &[]), (at(7), 10 * SECOND)), BTreeMap::new());
+}
+
+/// Before, in the first look of an agent "refused" was believed, and a replica was asked to take over from the primary that fed it.
+#[test]
+fn a_link_that_is_up_is_waited_for_until_it_tells_or_ends() {
+    let me = owner();
+    let mut elsewhere = Elsewhere::default();
+    let start = Instant::now();
+    let mut at_look = |millis: u64, ago: Option<u64>, heard: double::Heard| {
+        let mut peers = crashed(true).peers;
+        peers.get_mut(&id(2)).unwrap().fed = ago.map(|ago| (at(1), Duration::from_secs(ago)));
+        let began = Duration::from_millis(millis);
+        let fed = double::feeds(&me, &peers, (&elsewhere, &[(at(1), heard)]), (at(7), began));
+        let heard = fed.into_iter().next().unwrap_or((at(1), heard));
+        elsewhere.note(vec![heard], start + began);
+        [elsewhere.runs_at(), elsewhere.unheard()]
+    };
+    // For longer than silence is.
+    for look in 0..u64::from(2 * SILENT_FIRST) {
+        assert_eq!(at_look(50 + 100 * look, Some(look % 2), Gone), [None, Some(at(1))], "{look}");
+    }
+    assert_eq!(at_look(10_000, Some(9), Gone), [None, Some(at(1))], "it has nothing to send");
+    assert_eq!(at_look(12_500, Some(10), Gone), [Some(at(1)), None], "and sends that it has nothing");
+    // Of a machine that was switched off.
+    let ends = [at_look(30_000, Some(14), Gone), at_look(31_000, Some(15), Gone)];
+    assert_eq!(ends, [[Some(at(1)), None], [None, None]]);
+    // A crash closes the link at once.
+    assert_eq!(at_look(40_000, None, Gone), [None, None]);
+}
+
+#[test]
+fn a_process_that_fed_its_replica_may_have_ended_right_after_that() {
+    let (mut elsewhere, now) = (Elsewhere::default(), Instant::now() + 100 * SECOND);
+    for (heard, alive) in
+        [(Runs, Some(now)), (Feeds(9 * SECOND), Some(now - 9 * SECOND)), (MayFeed, None), (Gone, None)]
+    {
+        elsewhere.note(vec![(at(1), heard)], now);
+        assert_eq!(elsewhere.alive(), alive, "{heard:?}");
+    }
+}
+
+/// It is asked only now and then, and a replica is heard at each look.
+#[test]
+fn what_an_agent_has_said_counts_until_it_says_something_else() {
+    let (me, now) = (owner(), Instant::now());
+    let mut peers = crashed(true).peers;
+    peers.get_mut(&id(2)).unwrap().fed = Some((at(1), SECOND));
+    let mut elsewhere = Elsewhere::default();
+    let fed = |elsewhere: &Elsewhere| double::feeds(&me, &peers, (elsewhere, &[]), (at(7), 10 * SECOND)).len();
+    for (heard, count) in [(Not, 0), (Gone, 1), (Not, 0), (Strange, 1), (Stops, 0), (Nothing, 1)] {
+        elsewhere.note(vec![(at(1), heard)], now);
+        assert_eq!(fed(&elsewhere), count, "{heard:?}");
+    }
 }
 
 /// A stranger on the bus can have a node be told anywhere.
