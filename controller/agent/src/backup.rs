@@ -15,7 +15,7 @@ use bytes::Bytes;
 use certs::{ALPN_H1, MaterialPaths, Reloading};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
-use hyper::{body::Incoming, client::conn::http1::SendRequest};
+use hyper::body::Incoming;
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -225,28 +225,8 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
     report(job, &head, &trailers, bytes, sha256)
 }
 
-/// Connects, makes sure who answers, and asks for the snapshot.
+/// Connects, makes sure who answers, and asks for the snapshot, as often as it may help: who is not believed is not asked again.
 async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
-    let late = |_| Error::Late(job.source);
-    let broken = |error: hyper::Error| Error::Stream(error.to_string());
-    let mut sender = connect(job).await?;
-    let request = Request::get("/v1/snapshot")
-        .header("host", AGENT_SERVER_NAME)
-        .header("te", "trailers")
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| Error::Stream(error.to_string()))?;
-    let response = timeout(STILL, sender.send_request(request)).await.map_err(late)?.map_err(broken)?;
-    if response.status() == StatusCode::OK {
-        return Ok(response);
-    }
-    let status = response.status();
-    let body = http_body_util::Limited::new(response.into_body(), MESSAGE_MAX / 2).collect().await;
-    let message = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
-    Err(Error::Refused { status, message })
-}
-
-/// Connects, as often as it may help: who is not believed is not asked again.
-async fn connect(job: &Job) -> Result<SendRequest<Empty<Bytes>>, Error> {
     let dir = &job.internal_dir;
     let paths = MaterialPaths {
         identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
@@ -255,18 +235,36 @@ async fn connect(job: &Job) -> Result<SendRequest<Empty<Bytes>>, Error> {
     let connector = TlsConnector::from(Reloading::new(paths.read()?)?.client_config(&[ALPN_H1])?);
     let mut tries = 1..CONNECTS;
     loop {
-        let error = match timeout(CONNECT, fellows::connect(&connector, job.source, &job.expect_cn)).await {
-            Ok(Ok(sender)) => return Ok(sender),
-            Ok(Err(error)) if !error.is_of_the_wire() => return Err(error.into()),
-            Ok(Err(error)) => error.into(),
-            Err(_) => Error::Late(job.source),
-        };
-        if tries.next().is_none() {
-            return Err(error);
+        match ask(&connector, job).await {
+            Err(Error::Agent(error)) if error.is_of_the_wire() && tries.next().is_some() => {
+                tracing::warn!(%error, "the agent is connected to again");
+                sleep(BETWEEN).await;
+            }
+            told => return told,
         }
-        tracing::warn!(%error, "the agent is connected to again");
-        sleep(BETWEEN).await;
     }
+}
+
+/// Once. Who is late may believe himself connected to an agent that has given him up: only the head of the answer tells.
+async fn ask(connector: &TlsConnector, job: &Job) -> Result<http::Response<Incoming>, Error> {
+    let address = job.source;
+    let late = |_| fellows::Error::Connect { address, source: io::ErrorKind::TimedOut.into() };
+    let connected = timeout(CONNECT, fellows::connect(connector, address, &job.expect_cn));
+    let mut sender = connected.await.map_err(late)??;
+    let request = Request::get("/v1/snapshot")
+        .header("host", AGENT_SERVER_NAME)
+        .header("te", "trailers")
+        .body(Empty::<Bytes>::new())
+        .map_err(|error| Error::Stream(error.to_string()))?;
+    let answered = timeout(STILL, sender.send_request(request)).await.map_err(|_| Error::Late(address))?;
+    let response = answered.map_err(|error| fellows::Error::Http { address, why: error.to_string() })?;
+    if response.status() == StatusCode::OK {
+        return Ok(response);
+    }
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), MESSAGE_MAX / 2).collect().await;
+    let message = body.map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned()).unwrap_or_default();
+    Err(Error::Refused { status, message })
 }
 
 /// Writes the stream into a file and returns the trailers. The file is on disk when this returns.

@@ -52,7 +52,9 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let (mut last, mut seen) = (None, Seen::default());
     loop {
         let (facts, elsewhere) = gather(shared, since, asked.as_ref(), seen).await?;
-        (since.waited, since.looked) = (facts.waited, Instant::now());
+        // Peers are waited for once it may be dead: a link may look up for longer than they are.
+        since.waited = if elsewhere.may_feed() { Duration::ZERO } else { facts.waited };
+        since.looked = Instant::now();
         seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up, elsewhere: elsewhere.clone() };
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
@@ -69,10 +71,6 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             (since.waited, asked) = (Duration::ZERO, None);
             seen = Seen { elsewhere, ..Seen::default() };
             shared.released.send_replace(None);
-        }
-        if facts.unheard.is_some() {
-            // Others are waited for once it is known to be dead.
-            since.waited = Duration::ZERO;
         }
         let decision = start::decide_start(&facts);
         // Reasons count milliseconds: only a decision of another kind is news.
@@ -200,13 +198,15 @@ async fn ask(
     elsewhere: &mut Elsewhere,
 ) -> (Answers, Option<Double>, Option<SocketAddr>) {
     let (asker, here, pod) = (shared.asker(), shared.address(), shared.options.pod_name.as_str());
+    // What is heard may be from the beginning of the look.
+    let age = first.elapsed();
     let recorded = elsewhere.due(&double::recorded(me, here), Instant::now());
     // Of what peers say only an owner's start depends.
     let others = async { if me.owned_slots() { asker.gather(&me.peers, &me.id).await } else { Answers::default() } };
     let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
     heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);
-    for (at, fed) in double::feeds(me, &answers.peers, (&*elsewhere, &heard), (here, first.elapsed())) {
+    for (at, fed) in double::feeds(me, &answers.peers, (&*elsewhere, &heard), (here, age)) {
         heard.retain(|(asked, _)| *asked != at);
         heard.push((at, fed));
     }

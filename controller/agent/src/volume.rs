@@ -1,8 +1,8 @@
 //! One agent at a time uses a volume. I/O around one lock.
 //!
 //! A claim that is ReadWriteOnce lets in every pod of its node: beside one that was deleted by force and still stops, its successor would take away
-//! what the other's server writes just now, and start a second server on the same files. The lock is the kernel's and ends with the agent, and with
-//! it ends the server wherever the agent is PID 1.
+//! what the other's server writes just now, and start a second server on the same files. The lock is the kernel's and ends with the agent, whose
+//! server the kernel ends next where the agent is PID 1. Some file systems of several nodes (CephFS) keep it for minutes after a machine has died.
 
 use std::{
     fs::{self, File, TryLockError},
@@ -12,51 +12,46 @@ use std::{
 };
 
 use tokio::time::sleep;
-use types::agent::AgentPhase;
 
 use crate::{disk, shared::Shared};
 
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Why nothing is started.
-const USED: &str = "another pod still uses this volume: it was deleted before its process had ended. This member starts by itself once that pod's \
-                    container has ended on this node";
-
 /// Waits until no other agent uses the volume, and keeps others out for as long as what it gives is held. It gives nothing where the volume knows no
-/// locks.
+/// locks. Until then this agent is one that starts: of the node, and of whoever runs it, that proves nothing.
 ///
 /// # Errors
 /// When the data directory cannot be opened.
 pub async fn claimed(shared: &Shared) -> Result<Option<File>, disk::Error> {
     let dir = &shared.options.data_dir;
-    let mut waits = false;
+    let mut said = None;
     loop {
         let error = match claim(dir).map_err(|source| disk::Error::Read { path: dir.clone(), source })? {
-            Ok(lock) => {
-                if waits {
-                    // It was said before anybody knew what lies there.
-                    shared.released.send_replace(None);
-                    shared.enter(AgentPhase::Starting, None);
-                }
-                return Ok(Some(lock));
-            }
-            Err(error) => error,
+            Ok(lock) => return Ok(Some(lock)),
+            Err(TryLockError::WouldBlock) => io::ErrorKind::WouldBlock.into(),
+            Err(TryLockError::Error(error)) => error,
         };
-        match error {
-            TryLockError::WouldBlock => {
-                if !waits {
-                    tracing::warn!(dir = %dir.display(), "another agent uses this volume");
-                    shared.enter(AgentPhase::Starting, Some(USED.to_owned()));
-                }
-                waits = true;
-                sleep(AGAIN).await;
-            }
-            TryLockError::Error(error) => {
-                tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked");
-                return Ok(None);
-            }
+        if knows_no_locks(&error) {
+            tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked");
+            return Ok(None);
         }
+        if said != Some(error.kind()) {
+            tracing::warn!(
+                dir = %dir.display(),
+                %error,
+                "another pod still uses this volume, or it cannot be locked just now: it is tried again. A pod that was deleted by force keeps its \
+                 volume until its container has ended"
+            );
+        }
+        said = Some(error.kind());
+        sleep(AGAIN).await;
     }
+}
+
+/// Any other error is of the moment, as while a server of a network file system is replaced.
+fn knows_no_locks(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+        || error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
 }
 
 /// The directory itself is locked: on a full volume there may be no room for a file.
@@ -81,5 +76,14 @@ mod tests {
         claim(&volume).unwrap().unwrap();
         fs::write(dir.path().join("file"), "").unwrap();
         assert!(claim(&dir.path().join("file")).is_err());
+    }
+
+    #[test]
+    fn only_a_volume_that_knows_no_locks_is_used_without() {
+        use rustix::io::Errno;
+        let never = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
+        let now = [Errno::IO, Errno::STALE, Errno::INTR, Errno::WOULDBLOCK];
+        let is_without = |errno: Errno| knows_no_locks(&io::Error::from(errno));
+        assert_eq!((never.map(is_without), now.map(is_without)), ([true; 4], [false; 4]));
     }
 }

@@ -137,6 +137,12 @@ impl Elsewhere {
         self.open().next().copied()
     }
 
+    /// A replica has its link to it, and soon tells more.
+    #[must_use]
+    pub fn may_feed(&self) -> bool {
+        self.known.values().any(|known| known.may_feed)
+    }
+
     fn running(&self) -> impl Iterator<Item = &SocketAddr> {
         self.known.iter().filter(|(_, known)| known.patience > 0).map(|(at, _)| at)
     }

@@ -108,11 +108,19 @@ async fn an_agent_that_gives_connections_up_is_connected_to_again() {
     let cluster = Cluster::form(46, config(), 1, 0).await;
     let agent = (cluster.pods[0].ip, names::PORT_AGENT);
     let door = TcpListener::bind("127.84.46.99:0").await.unwrap();
+    let identity = cluster.certificate("kun:agent:default:orders");
+    let authorities = cluster.authority.certificate_pem();
+    let tls = certs::server_config(&identity, authorities, certs::ClientAuth::Requested, &[certs::ALPN_H1]).unwrap();
     let out = tempfile::tempdir().unwrap();
     let job = Job { source: door.local_addr().unwrap(), ..job(&cluster.pods[0], out.path()) };
     let gives_up = async {
-        for _ in 0..4 {
+        for _ in 0..2 {
             drop(door.accept().await.unwrap());
+        }
+        for _ in 0..2 {
+            // Who is that late believes himself connected.
+            let (caller, _) = door.accept().await.unwrap();
+            drop(tokio_rustls::TlsAcceptor::from(tls.clone()).accept(caller).await);
         }
         let (mut caller, _) = door.accept().await.unwrap();
         let mut answering = TcpStream::connect(agent).await.unwrap();

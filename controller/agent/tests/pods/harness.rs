@@ -33,7 +33,7 @@ pub(crate) struct Cluster {
     pub(crate) config: AgentConfig,
     /// What pods are made with.
     pub(crate) grace_seconds: u64,
-    authority: Authority,
+    pub(crate) authority: Authority,
     net: u8,
     dir: tempfile::TempDir,
 }
