@@ -17,40 +17,42 @@ use crate::{disk, shared::Shared};
 
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Waits until no other agent uses the volume, and keeps others out for as long as what it gives is held. It gives nothing where the volume knows no
-/// locks. Until then this agent is one that starts: of the node, and of whoever runs it, that proves nothing.
+/// So often an error that may be of the moment is waited for, as while a server of a network file system is replaced. Only another agent is waited for
+/// without a limit.
+const TRIES: u32 = 60;
+/// Waits until no other agent uses the volume, and keeps others out for as long as what it gives is held. It gives nothing where the volume cannot be
+/// locked. Until then this agent is one that starts: of the node, and of whoever runs it, that proves nothing.
 ///
 /// # Errors
 /// When the data directory cannot be opened.
 pub async fn claimed(shared: &Shared) -> Result<Option<File>, disk::Error> {
     let dir = &shared.options.data_dir;
-    let mut said = None;
+    let (mut waits, mut tries) = (false, 0..TRIES);
     loop {
-        let error = match claim(dir).map_err(|source| disk::Error::Read { path: dir.clone(), source })? {
+        match claim(dir).map_err(|source| disk::Error::Read { path: dir.clone(), source })? {
             Ok(lock) => return Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => io::ErrorKind::WouldBlock.into(),
-            Err(TryLockError::Error(error)) => error,
-        };
-        if knows_no_locks(&error) {
-            tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked");
-            return Ok(None);
+            Err(TryLockError::WouldBlock) => {
+                if !waits {
+                    tracing::warn!(dir = %dir.display(), "another pod still uses this volume: one that was deleted by force keeps it until its container has ended");
+                }
+                waits = true;
+            }
+            Err(TryLockError::Error(error)) if is_lasting(&error) || tries.next().is_none() => {
+                tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked, and is used without");
+                return Ok(None);
+            }
+            Err(TryLockError::Error(error)) => {
+                tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked just now")
+            }
         }
-        if said != Some(error.kind()) {
-            tracing::warn!(
-                dir = %dir.display(),
-                %error,
-                "another pod still uses this volume, or it cannot be locked just now: it is tried again. A pod that was deleted by force keeps its \
-                 volume until its container has ended"
-            );
-        }
-        said = Some(error.kind());
         sleep(AGAIN).await;
     }
 }
 
-/// Any other error is of the moment, as while a server of a network file system is replaced.
-fn knows_no_locks(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::InvalidInput)
+/// Whether a volume knows no locks, or this agent may not have one: so was every volume used before there were any.
+fn is_lasting(error: &io::Error) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
+    matches!(error.kind(), Unsupported | InvalidInput | PermissionDenied)
         || error.raw_os_error() == Some(rustix::io::Errno::NOLCK.raw_os_error())
 }
 
@@ -79,11 +81,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_volume_that_knows_no_locks_is_used_without() {
+    fn a_volume_that_cannot_be_locked_is_used_without() {
         use rustix::io::Errno;
-        let never = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL];
-        let now = [Errno::IO, Errno::STALE, Errno::INTR, Errno::WOULDBLOCK];
-        let is_without = |errno: Errno| knows_no_locks(&io::Error::from(errno));
-        assert_eq!((never.map(is_without), now.map(is_without)), ([true; 4], [false; 4]));
+        let lasting = [Errno::NOLCK, Errno::OPNOTSUPP, Errno::NOSYS, Errno::INVAL, Errno::ACCESS, Errno::PERM];
+        let passing = [Errno::IO, Errno::STALE, Errno::INTR];
+        let is_without = |errno: Errno| is_lasting(&io::Error::from(errno));
+        assert_eq!((lasting.map(is_without), passing.map(is_without)), ([true; 6], [false; 3]));
     }
 }

@@ -1,14 +1,10 @@
 //! Whether the own node runs elsewhere, by who answers there.
 
-use std::{
-    collections::BTreeSet,
-    io::ErrorKind,
-    net::{IpAddr, SocketAddr},
-};
+use std::{collections::BTreeSet, io::ErrorKind, net::SocketAddr};
 
 use futures::{StreamExt, stream};
 use resp::NodeId;
-use types::agent::{AgentPhase, AgentReport};
+use types::agent::AgentPhase;
 
 use super::{AT_ONCE, Asker, NoPeer, PEER_TIMEOUT};
 use crate::{
@@ -35,7 +31,7 @@ impl Asker {
             Ok(Err(error)) => return by_nobody(&error),
             Err(_) => return Heard::Nothing,
         };
-        if let Some(heard) = by_its_agent(&word, me, pod, (self.source, at.ip())) {
+        if let Some(heard) = by_its_agent(&word, me, pod) {
             return heard;
         }
         let redis = tokio::time::timeout(PEER_TIMEOUT, self.log_in(me, at)).await;
@@ -84,8 +80,7 @@ fn by_nobody(error: &fellows::Error) -> Heard {
 }
 
 /// Whether the node `me` of the pod `pod` runs there, by its agent's word; `None`: that one does not know who its Redis is, or is not understood.
-/// Of two that are held for each other, as they began at one moment, the one at the lower address goes on.
-fn by_its_agent(word: &Word, me: &NodeId, pod: &str, (here, there): (IpAddr, IpAddr)) -> Option<Heard> {
+fn by_its_agent(word: &Word, me: &NodeId, pod: &str) -> Option<Heard> {
     let Word::Report(report) = word else { return None };
     let is_named = report.node_id.as_ref().map(|told| told == me.as_str());
     match (report.phase, is_named) {
@@ -96,7 +91,6 @@ fn by_its_agent(word: &Word, me: &NodeId, pod: &str, (here, there): (IpAddr, IpA
         // It has not looked yet what lies on its volume: another pod that was given the address has its own.
         (AgentPhase::Starting, None) if report.pod != pod => Some(Heard::Not),
         (AgentPhase::Starting, Some(true) | None) => Some(Heard::Begins),
-        (AgentPhase::Held, Some(true) | None) if there < here && waits_for(report, here) => Some(Heard::Begins),
         (AgentPhase::Held, Some(true) | None) => Some(Heard::Not),
         (AgentPhase::Running | AgentPhase::Stopping, None) => None,
         (AgentPhase::Running | AgentPhase::Stopping | AgentPhase::Starting | AgentPhase::Held, Some(false)) => {
@@ -105,16 +99,10 @@ fn by_its_agent(word: &Word, me: &NodeId, pod: &str, (here, there): (IpAddr, IpA
     }
 }
 
-/// Whether an agent does not start its node because it runs at this address for all that it knows.
-fn waits_for(report: &AgentReport, here: IpAddr) -> bool {
-    let runs_at = report.runs_at.as_ref().and_then(|at| at.parse::<SocketAddr>().ok());
-    runs_at.is_some_and(|at| at.ip() == here)
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
-    use std::{collections::BTreeMap, net::Ipv4Addr};
+    use std::collections::BTreeMap;
 
     use certs::Authority;
     use tokio::net::TcpListener;
@@ -123,10 +111,6 @@ mod tests {
     use super::*;
     use crate::peers::tests::{asker, certificates, saying};
 
-    /// Where it is asked from, and where.
-    const AT: (IpAddr, IpAddr) =
-        (IpAddr::V4(Ipv4Addr::new(127, 84, 250, 2)), IpAddr::V4(Ipv4Addr::new(127, 84, 250, 1)));
-
     #[test]
     fn a_node_runs_elsewhere_by_the_word_of_an_agent_that_runs_it() {
         let [me, other] = ["a", "b"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
@@ -134,7 +118,7 @@ mod tests {
             let report = serde_json::json!({
                 "pod": pod, "phase": phase, "heldBecause": why, "nodeId": id.map(NodeId::as_str), "holdsData": true, "starts": 1,
             });
-            by_its_agent(&Word::Report(Box::new(serde_json::from_value(report).unwrap())), &me, "orders-0-0", AT)
+            by_its_agent(&Word::Report(Box::new(serde_json::from_value(report).unwrap())), &me, "orders-0-0")
         };
         let by = |phase: &str, id: Option<&NodeId>| said("orders-0-0", phase, id, None);
         let phases = ["Running", "Stopping", "Starting", "Held"];
@@ -147,28 +131,7 @@ mod tests {
         assert_eq!(said("orders-1-0", "Starting", None, None), Some(Heard::Not));
         assert_eq!(said("orders-1-0", "Starting", Some(&me), None), Some(Heard::Begins));
         assert_eq!(said("orders-0-0", "Starting", Some(&me), Some("its image is none of Redis")), Some(Heard::Not));
-        assert_eq!([Word::Silent, Word::Strange].map(|word| by_its_agent(&word, &me, "orders-0-0", AT)), [None, None]);
-    }
-
-    /// Before, each of them heard that the other one was held, and both started the node.
-    #[test]
-    fn of_two_agents_that_are_held_for_each_other_one_goes_on() {
-        let me = NodeId::parse(&"a".repeat(40)).unwrap();
-        let [low, high, other] = [1, 2, 3].map(|last| IpAddr::from([127, 84, 250, last]));
-        let hears = |here: IpAddr, there: IpAddr, waits_for: Option<IpAddr>| {
-            let report = serde_json::json!({
-                "pod": "orders-0-0", "phase": "Held", "heldBecause": "it runs already", "nodeId": me.as_str(), "holdsData": true, "starts": 0,
-                "runsAt": waits_for.map(|ip| SocketAddr::new(ip, PORT_REDIS).to_string()),
-            });
-            let word = Word::Report(Box::new(serde_json::from_value(report).unwrap()));
-            by_its_agent(&word, &me, "orders-0-0", (here, there))
-        };
-        assert_eq!(
-            (hears(low, high, Some(low)), hears(high, low, Some(high))),
-            (Some(Heard::Not), Some(Heard::Begins))
-        );
-        // It waits for somebody else, or for something else.
-        assert_eq!([Some(other), None].map(|ip| hears(high, low, ip)), [Some(Heard::Not); 2]);
+        assert_eq!([Word::Silent, Word::Strange].map(|word| by_its_agent(&word, &me, "orders-0-0")), [None, None]);
     }
 
     #[tokio::test]
