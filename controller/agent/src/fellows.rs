@@ -57,7 +57,7 @@ impl Error {
     /// Whether nobody is known to have answered: it may be otherwise a moment later.
     pub(crate) fn is_of_the_wire(&self) -> bool {
         match self {
-            // TLS calls so what it does not believe.
+            // So rustls says that what answers speaks another language, or shows a certificate of another authority.
             Self::Connect { source, .. } => source.kind() != std::io::ErrorKind::InvalidData,
             Self::Stranger { .. } => false,
             Self::Http { .. } => true,

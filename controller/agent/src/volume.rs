@@ -20,6 +20,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// So often an error that may be of the moment is waited for, as while a server of a network file system is replaced. Only another agent is waited for
 /// without a limit.
 const TRIES: u32 = 60;
+
 /// Waits until no other agent uses the volume, and keeps others out for as long as what it gives is held. It gives nothing where the volume cannot be
 /// locked. Until then this agent is one that starts: of the node, and of whoever runs it, that proves nothing.
 ///
@@ -33,7 +34,10 @@ pub async fn claimed(shared: &Shared) -> Result<Option<File>, disk::Error> {
             Ok(lock) => return Ok(Some(lock)),
             Err(TryLockError::WouldBlock) => {
                 if !waits {
-                    tracing::warn!(dir = %dir.display(), "another pod still uses this volume: one that was deleted by force keeps it until its container has ended");
+                    tracing::warn!(
+                        dir = %dir.display(),
+                        "another pod still uses this volume: one that was deleted by force keeps it until its container has ended"
+                    );
                 }
                 waits = true;
             }
@@ -42,7 +46,7 @@ pub async fn claimed(shared: &Shared) -> Result<Option<File>, disk::Error> {
                 return Ok(None);
             }
             Err(TryLockError::Error(error)) => {
-                tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked just now")
+                tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked just now");
             }
         }
         sleep(AGAIN).await;

@@ -67,15 +67,17 @@ fn is_stopping(word: &Word) -> bool {
 
 /// Whether a node runs where no agent of this cluster answers. An answer that cannot be believed will not be believed later.
 fn by_nobody(error: &fellows::Error) -> Heard {
+    use ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable};
     match error {
-        fellows::Error::Stranger { .. } => Heard::Strange,
-        fellows::Error::Http { .. } => Heard::Nothing,
-        fellows::Error::Connect { source, .. } => match source.kind() {
-            ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Heard::Gone,
-            // So rustls says that what answers speaks another language, or shows a certificate of another authority.
-            ErrorKind::InvalidData => Heard::Strange,
-            _ => Heard::Nothing,
-        },
+        error if !error.is_of_the_wire() => Heard::Strange,
+        fellows::Error::Connect { source, .. }
+            if matches!(source.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable) =>
+        {
+            Heard::Gone
+        }
+        fellows::Error::Connect { .. } | fellows::Error::Http { .. } | fellows::Error::Stranger { .. } => {
+            Heard::Nothing
+        }
     }
 }
 
