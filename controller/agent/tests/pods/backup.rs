@@ -102,6 +102,13 @@ async fn a_stored_snapshot_loads_in_a_fresh_server_with_the_same_keys() {
     }
 }
 
+/// The next connection that comes to a door leads to an agent.
+async fn pass_on(door: &TcpListener, agent: (std::net::Ipv4Addr, u16)) {
+    let (mut caller, _) = door.accept().await.unwrap();
+    let mut answering = TcpStream::connect(agent).await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut caller, &mut answering).await;
+}
+
 /// As an agent on a busy node does, which has no time to say who it is.
 #[tokio::test]
 async fn an_agent_that_gives_connections_up_is_connected_to_again() {
@@ -122,18 +129,14 @@ async fn an_agent_that_gives_connections_up_is_connected_to_again() {
             let (caller, _) = door.accept().await.unwrap();
             drop(tokio_rustls::TlsAcceptor::from(tls.clone()).accept(caller).await);
         }
-        let (mut caller, _) = door.accept().await.unwrap();
-        let mut answering = TcpStream::connect(agent).await.unwrap();
-        let _ = tokio::io::copy_bidirectional(&mut caller, &mut answering).await;
+        pass_on(&door, agent).await;
     };
     let (is_stored, ()) = tokio::join!(agent::backup::run(&job), gives_up);
     assert!(is_stored, "{:?}", report(&job));
     // Who answers and is not believed is not asked again.
     let stranger = Job { expect_cn: "kun:agent:default:carts".into(), ..job };
     let once = async {
-        let (mut caller, _) = door.accept().await.unwrap();
-        let mut answering = TcpStream::connect(agent).await.unwrap();
-        let _ = tokio::io::copy_bidirectional(&mut caller, &mut answering).await;
+        pass_on(&door, agent).await;
         drop(door);
     };
     let (is_stored, ()) = tokio::join!(agent::backup::run(&stranger), once);

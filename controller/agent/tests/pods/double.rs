@@ -7,23 +7,18 @@ use types::agent::AgentPhase;
 
 use crate::{
     crash::write_to_first_shard,
-    harness::{Cluster, eventually, patient},
+    harness::{Cluster, Pod, eventually, patient},
 };
 
-/// The next pod of the first one's name, at another address, with what lies on its volume now; it is not started. Gives its number.
-async fn next(cluster: &mut Cluster) -> usize {
-    let next = cluster.add();
-    cluster.pods[next].id().await;
-    cluster.pods[next].signal(Signal::TERM);
-    assert_eq!(cluster.pods[next].ended().await, Some(0));
-    fs::remove_dir_all(cluster.pods[next].dir.join("data")).unwrap();
+/// The next pod of the first one's name, with what lies on its volume now; it is not started. Gives its number.
+fn next(cluster: &mut Cluster) -> usize {
+    let next = cluster.successor();
     copy(&cluster.pods[0].dir.join("data"), &cluster.pods[next].dir.join("data"));
-    cluster.pods[next].name = cluster.pods[0].name.clone();
     next
 }
 
 async fn replaced(cluster: &mut Cluster) -> usize {
-    let next = next(cluster).await;
+    let next = next(cluster);
     // The machine of the former pod stands still for a moment, just when it is asked.
     cluster.pods[0].signal(Signal::STOP);
     cluster.pods[next].start();
@@ -44,6 +39,13 @@ fn copy(from: &Path, to: &Path) {
             assert!(copied.as_ref().err().is_none_or(|error| error.kind() == ErrorKind::NotFound), "{copied:?}");
         }
     }
+}
+
+async fn follows_its_heir(pod: &Pod, keys: i64) {
+    eventually("it follows its heir, and has all that was acknowledged", async || {
+        pod.is_replica().await && pod.dbsize().await == keys
+    })
+    .await;
 }
 
 /// Before, its replica was asked to take over from a primary that served, or a second process of the node was started: always, and then where the
@@ -84,10 +86,7 @@ async fn a_node_whose_former_pod_runs_on_is_started_when_that_has_ended() {
     assert_eq!(cluster.pods[next].id().await, id);
     let report = cluster.report(&cluster.pods[next]).await.unwrap();
     assert_eq!((report.phase, report.starts, report.runs_at), (AgentPhase::Running, 1, None));
-    eventually("it follows its heir, and has all that was acknowledged", async || {
-        cluster.pods[next].is_replica().await && cluster.pods[next].dbsize().await == 200
-    })
-    .await;
+    follows_its_heir(&cluster.pods[next], 200).await;
 }
 
 /// Before, that its address refused was believed at once: its replica was asked to take over from the primary that fed it.
@@ -96,7 +95,7 @@ async fn a_node_whose_former_agent_is_gone_runs_as_long_as_it_feeds_its_replica(
     let mut cluster = Cluster::form(47, patient(), 3, 1).await;
     write_to_first_shard(&cluster, "a", 100).await;
     let id = cluster.pods[0].id().await;
-    let next = next(&mut cluster).await;
+    let next = next(&mut cluster);
     cluster.pods[0].signal(Signal::KILL);
     cluster.pods[0].ended().await;
     cluster.pods[next].start();
@@ -111,8 +110,5 @@ async fn a_node_whose_former_agent_is_gone_runs_as_long_as_it_feeds_its_replica(
     assert!(!cluster.pods[next].log().contains("asking a replica to take over"), "{}", cluster.pods[next].log());
     cluster.pods[0].kill_redis();
     assert_eq!(cluster.pods[next].id().await, id);
-    eventually("it follows its heir, and has all that was acknowledged", async || {
-        cluster.pods[next].is_replica().await && cluster.pods[next].dbsize().await == 200
-    })
-    .await;
+    follows_its_heir(&cluster.pods[next], 200).await;
 }

@@ -127,6 +127,20 @@ impl Cluster {
     }
 
     fn add_to(&mut self, shard: u16) -> usize {
+        let number = self.lay_out(shard);
+        self.pods[number].start();
+        number
+    }
+
+    /// The next pod of the first one's name, at another address and with an empty volume; it is not started. Gives its number.
+    pub(crate) fn successor(&mut self) -> usize {
+        let next = self.lay_out(0);
+        self.pods[next].name = self.pods[0].name.clone();
+        next
+    }
+
+    /// Makes the directories of one more pod.
+    fn lay_out(&mut self, shard: u16) -> usize {
         let number = self.pods.len();
         let ip = Ipv4Addr::new(127, 84, self.net, u8::try_from(number + 1).unwrap());
         let dir = self.dir.path().join(format!("pod{number}"));
@@ -150,7 +164,6 @@ impl Cluster {
         let grace_seconds = self.grace_seconds;
         let server = "redis-server".into();
         self.pods.push(Pod { ip, dir, name, shard, server, grace_seconds, child: None, former: None });
-        self.pods[number].start();
         number
     }
 

@@ -378,10 +378,13 @@ async fn a_slot_that_stays_half_moved_is_marked_at_the_heir() {
     assert_eq!(migrating(&cluster.pods[3]).await, [(7, to)]);
 }
 
+fn single() -> types::agent::AgentConfig {
+    types::agent::AgentConfig { mode: types::cluster::Mode::Standalone, ..config() }
+}
+
 #[tokio::test]
 async fn a_single_server_keeps_its_keys_over_a_stop_and_a_crash() {
-    let single = types::agent::AgentConfig { mode: types::cluster::Mode::Standalone, ..config() };
-    let mut cluster = Cluster::new(21, single);
+    let mut cluster = Cluster::new(21, single());
     cluster.add();
     crate::harness::fill(&cluster.pods[0], "k", 500, b"v").await;
     eventually("it is ready", async || cluster.get(&cluster.pods[0], "/readyz").await.0 == 200).await;
@@ -400,18 +403,12 @@ async fn a_single_server_keeps_its_keys_over_a_stop_and_a_crash() {
 /// As of a pod that was deleted by force while it stopped. Before, a second server was started on the files that the first one wrote.
 #[tokio::test]
 async fn a_volume_that_another_pod_still_uses_is_waited_for() {
-    let single = types::agent::AgentConfig { mode: types::cluster::Mode::Standalone, ..config() };
-    let mut cluster = Cluster::unhurried(48, single);
+    let mut cluster = Cluster::unhurried(48, single());
     cluster.add();
     crate::harness::fill(&cluster.pods[0], "k", 500, b"v").await;
-    let next = cluster.add();
-    eventually("it is ready", async || cluster.get(&cluster.pods[next], "/readyz").await.0 == 200).await;
-    cluster.pods[next].signal(Signal::TERM);
-    assert_eq!(cluster.pods[next].ended().await, Some(0));
-    let volume = cluster.pods[next].data("");
-    std::fs::remove_dir_all(&volume).unwrap();
+    let next = cluster.successor();
+    std::fs::remove_dir(cluster.pods[next].data("")).unwrap();
     std::os::unix::fs::symlink(cluster.pods[0].data(""), cluster.pods[next].dir.join("data")).unwrap();
-    cluster.pods[next].name = cluster.pods[0].name.clone();
     cluster.pods[next].start();
     eventually("it says what it waits for", async || cluster.pods[next].log().contains("another pod still uses")).await;
     let report = cluster.report(&cluster.pods[next]).await.unwrap();
