@@ -8,6 +8,7 @@ use kube::{
     Api,
     api::{ApiResource, DynamicObject, GroupVersionKind},
 };
+use serde_json::Value;
 use tests::{
     installed::{Installed, is_ready},
     oracle::Shape,
@@ -101,12 +102,18 @@ pub(crate) async fn orders(installed: &Installed) -> Result<()> {
         let begin = Instant::now();
         installed.create(&installed.home, "orders", ORDERS, &serde_json::json!({})).await?;
         say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
-        // Whoever waited for Ready connects by a Service next, and that leads to pods that are ready.
-        let pods = installed.listed("pods", &installed.home, "redis.kun.io/cluster=orders").await?;
-        anyhow::ensure!(pods.len() == 6 && pods.iter().all(is_ready), "{}", installed.pods().await?);
+        all_ready(installed, "orders", 6).await?;
         installed.reaches_pods().await?;
     }
     Ok(())
+}
+
+/// Waits until a Service leads to every pod of a cluster, as whoever waited for Ready connects by one next. Where the machine stands still, a
+/// probe of a kubelet fails, and the pod is not ready for a moment whatever its cluster says.
+pub(crate) async fn all_ready(installed: &Installed, cluster: &str, count: usize) -> Result<()> {
+    let selector = format!("redis.kun.io/cluster={cluster}");
+    let all = |pods: &[Value]| pods.len() == count && pods.iter().all(is_ready);
+    installed.kubectl.until_all("pods", &selector, hung::change(), "ready, each of them", all).await.map(drop)
 }
 
 /// Does something under a writer on `orders`: nothing acknowledged is lost by it, and the invariants hold afterwards.

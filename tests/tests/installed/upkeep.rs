@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    installed::{Installed, is_ready, sized},
+    installed::{Installed, sized},
     kubectl::waiting,
     oracle::Shape,
     story,
@@ -13,7 +13,7 @@ use tests::{
 
 use crate::{
     nodes::primaries_are_spread_over_the_nodes,
-    scenario::{OVERLAP, say, unchanged, under_writes},
+    scenario::{OVERLAP, all_ready, say, unchanged, under_writes},
 };
 
 /// The smallest cluster, timed; nothing is left of it when it is deleted.
@@ -21,9 +21,7 @@ pub(crate) async fn a_cluster_that_is_applied_becomes_ready(installed: &Installe
     let begin = Instant::now();
     installed.create(&installed.home, "timed", ONE, &json!({"storage": {"size": "1Gi", "retain": "Delete"}})).await?;
     say(&format!("apply to Ready: {:.1} s", begin.elapsed().as_secs_f64()));
-    // Whoever waited for Ready connects by a Service next, and that leads to pods that are ready.
-    let pods = installed.listed("pods", &installed.home, "redis.kun.io/cluster=timed").await?;
-    ensure!(pods.len() == 1 && pods.iter().all(is_ready), "{}", installed.pods().await?);
+    all_ready(installed, "timed", 1).await?;
     installed.kubectl.run(&["delete", "rdc", "timed", &waiting()]).await?;
     for kind in [
         "statefulsets",
