@@ -193,8 +193,9 @@ impl Installed {
     /// Applies a cluster and waits until it is Ready. No warning is let pass but of what its own specification means.
     pub async fn create(&self, namespace: &str, name: &str, shape: Shape, spec: &Value) -> Result<()> {
         let object = sized(namespace, name, shape, spec);
-        let applied = self.kubectl.outcome(&["apply", "--server-side", "-f", "-"], &object.to_string()).await?;
-        let is_meant = |line: &str| line.is_empty() || line.starts_with("Warning: spec.");
+        let applied = self.kubectl.answer(&["apply", "--server-side", "-f", "-"], &object.to_string()).await?;
+        // What else kubectl says is of its own ways: that it had to ask again for what is served.
+        let is_meant = |line: &str| !line.starts_with("Warning:") || line.starts_with("Warning: spec.");
         ensure!(applied.success && applied.stderr.lines().all(is_meant), "{}", applied.stderr);
         self.ready_in(namespace, name, shape.shards).await
     }

@@ -98,29 +98,31 @@ impl Kubectl {
 
     /// Runs kubectl with a standard input, which must succeed; returns its standard output.
     pub async fn feed(&self, args: &[&str], stdin: &str) -> Result<String> {
-        let outcome = self.outcome(args, stdin).await?;
+        let outcome = self.answer(args, stdin).await?;
         if !outcome.success {
             bail!("kubectl {} failed: {}{}", args.join(" "), outcome.stderr, outcome.stdout);
         }
         Ok(outcome.stdout)
     }
 
-    /// The same where it may be told to try again, or that no replica was seen in sync: one look at the cluster may have had no answer.
-    pub async fn feed_until_taken(&self, args: &[&str], stdin: &str) -> Result<String> {
-        let begun = Instant::now();
+    /// Runs kubectl until what it is told is more than for a moment, and returns how it ended then. What is told for a moment, nobody has done.
+    pub async fn answer(&self, args: &[&str], stdin: &str) -> Result<Outcome> {
+        let (begun, mut again) = (Instant::now(), false);
         loop {
-            match self.feed(args, stdin).await {
-                Err(error) if is_for_a_moment(&error) && begun.elapsed() < hung::process() => {
-                    tokio::time::sleep(Duration::from_secs(1)).await;
-                }
-                told => return told,
+            let mut outcome = self.outcome(args, stdin).await?;
+            // It may have been told so while it waited for the end of what it had deleted.
+            outcome.success |= again && args.first() == Some(&"delete") && outcome.stderr.contains("(NotFound)");
+            if outcome.success || !is_for_a_moment(&outcome.stderr) || begun.elapsed() > hung::process() {
+                return Ok(outcome);
             }
+            again = true;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
     }
 
-    /// Creates an object at a path, as [`Self::feed_until_taken`] does; returns it.
+    /// Creates an object at a path; returns it.
     pub async fn create_at(&self, path: &str, object: &Value) -> Result<Value> {
-        let answer = self.feed_until_taken(&["create", "--raw", path, "-f", "-"], &object.to_string()).await?;
+        let answer = self.feed(&["create", "--raw", path, "-f", "-"], &object.to_string()).await?;
         serde_json::from_str(&answer).with_context(|| format!("what was created at {path}"))
     }
 
@@ -137,7 +139,7 @@ impl Kubectl {
 
     /// Runs kubectl, which must be refused; returns what it told the user.
     pub async fn refused(&self, args: &[&str], stdin: &str) -> Result<String> {
-        let outcome = self.outcome(args, stdin).await?;
+        let outcome = self.answer(args, stdin).await?;
         if outcome.success {
             bail!("kubectl {} was accepted: {}", args.join(" "), outcome.stdout);
         }
@@ -230,7 +232,17 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
     all.into_iter().flatten().find(|condition| condition["type"] == kind).unwrap_or(&Value::Null)
 }
 
-fn is_for_a_moment(error: &anyhow::Error) -> bool {
-    let text = error.to_string();
-    text.contains("try again") || text.contains("no synced replica to promote")
+/// What is told of a moment, and not of what was asked for. KUN says "try again" where it has not seen enough yet: one look at a cluster may have
+/// had no answer. A kube-apiserver has nobody pass a group's requests on as soon as one probe of it was slow, has no document of the group then,
+/// and probes again soon.
+const MOMENTS: &[&str] = &[
+    "try again",
+    "no synced replica to promote",
+    "the server is currently unable to handle the request",
+    "the server doesn't have a resource type",
+    "no matches for kind",
+];
+
+fn is_for_a_moment(told: &str) -> bool {
+    MOMENTS.iter().any(|moment| told.contains(moment))
 }

@@ -110,7 +110,7 @@ impl Story<'_> {
 
     async fn scale(&mut self, shards: u16) -> Result<()> {
         let begin = self.begin(&format!("kubectl scale rdc orders --replicas={shards}: slots move under load"));
-        self.kubectl.feed_until_taken(&["scale", "rdc", "orders", &format!("--replicas={shards}")], "").await?;
+        self.kubectl.run(&["scale", "rdc", "orders", &format!("--replicas={shards}")]).await?;
         ready(&self.kubectl, "orders", shards).await?;
         self.listener.end(begin.elapsed());
         settled(&self.kubectl, Shape { shards, replicas: 1 }, async || Ok(None)).await
@@ -146,7 +146,7 @@ impl Story<'_> {
         let applied = Instant::now();
         let policy = loop {
             let outcome =
-                self.kubectl.outcome(&["scale", "rdc", "orders", "--replicas=9", "--dry-run=server"], "").await?;
+                self.kubectl.answer(&["scale", "rdc", "orders", "--replicas=9", "--dry-run=server"], "").await?;
             if !outcome.success {
                 break outcome.stderr.trim().to_owned();
             }

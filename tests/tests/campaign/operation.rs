@@ -94,10 +94,7 @@ impl Run {
     }
 
     async fn patch(&self, patch: &Value) -> Result<()> {
-        self.fixture
-            .kubectl
-            .feed_until_taken(&["patch", "rdc", "orders", "--type=merge", "-p", &patch.to_string()], "")
-            .await
-            .map(drop)
+        let patch = patch.to_string();
+        self.fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", &patch]).await.map(drop)
     }
 }

@@ -39,7 +39,7 @@ pub(crate) async fn a_resource_quota_holds_against_parallel_creates(installed: &
     counted_by_kubernetes(&kubectl.clone().within("few"), counted).await?;
     let create = async |number: usize| {
         let object = sized("few", &format!("one-{number}"), ONE, &json!({"paused": true})).to_string();
-        kubectl.outcome(&["create", "-f", "-"], &object).await
+        kubectl.answer(&["create", "-f", "-"], &object).await
     };
     let outcomes: Vec<_> = future::try_join_all((0..8).map(create)).await?;
     let (made, refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|outcome| outcome.success);

@@ -65,7 +65,7 @@ pub(crate) async fn our_api_away_hangs_nobody_longer_than_it_is_away(installed: 
         kubectl.run(&["delete", "namespace", "leaving", "--wait=false"]).await?;
         kubectl.run(&["create", "configmap", "meanwhile", "--from-literal=a=b"]).await?;
         kubectl.run(&["delete", "configmap", "meanwhile"]).await?;
-        let told = kubectl.refused(&["get", "--raw", "/apis/redis.kun.io/v1/redisclusters"], "").await?;
+        let told = kubectl.outcome(&["get", "--raw", "/apis/redis.kun.io/v1/redisclusters"], "").await?.stderr;
         ensure!(told.contains("service unavailable") || told.contains("ServiceUnavailable"), "{told}");
         let service = ["wait", "apiservice/v1.redis.kun.io", "--for=condition=Available=False", &waiting()];
         kubectl.run(&service).await.context("Kubernetes says that we are away")?;

@@ -250,7 +250,7 @@ async fn unasked(installed: &Installed) -> Result<()> {
     let create = ["create", "--dry-run=server", "-f", "-"];
     let begin = Instant::now();
     loop {
-        let told = installed.kubectl.outcome(&create, &object.to_string()).await?;
+        let told = installed.kubectl.answer(&create, &object.to_string()).await?;
         if !told.success {
             let log = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-webhook", "--tail=100"];
             let log = installed.kubectl.run(&log).await?;
