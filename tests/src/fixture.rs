@@ -167,7 +167,7 @@ impl Fixture {
         let verdict = writer.verify(&seeds).await?;
         ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
         ensure!(verdict.acked > 0, "nothing was written");
-        story::settled(&self.kubectl, Shape { shards, replicas }, async || Ok(None)).await?;
+        story::settled(&self.kubectl, ("default", "orders"), Shape { shards, replicas }, async || Ok(None)).await?;
         Ok((verdict, self.kun))
     }
 }

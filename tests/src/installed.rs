@@ -229,7 +229,7 @@ impl Installed {
         }
         ensure!(verdict.lost.is_empty(), "acknowledged writes were lost: {:#?}", verdict.lost);
         ensure!(verdict.acked > 0, "nothing was written");
-        oracle::check(&self.kubectl, &self.home, "orders", shape).await?;
+        story::settled(&self.kubectl, (&self.home, "orders"), shape, async || Ok(None)).await?;
         Ok(verdict)
     }
 

@@ -72,7 +72,7 @@ async fn a_create_that_dies_after_each_api_write_ends_like_an_undisturbed_one() 
     kun.stop().await?;
     kun.resume().await?;
     // Its pods were stopped with it: until the first look, the status is of before.
-    story::settled(&kun.kubectl(), Shape { shards: 3, replicas: 1 }, async || Ok(None)).await
+    story::settled(&kun.kubectl(), ("default", "orders"), Shape { shards: 3, replicas: 1 }, async || Ok(None)).await
 }
 
 /// The same while slots move under a writer, so that a death in the middle of a slot has keys to lose.

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// Waits until the cluster is Ready, T1–T6 hold and nothing is under way.
 pub(super) async fn down(fixture: &Fixture, shape: Shape) -> Result<()> {
-    story::settled(&fixture.kubectl, shape, async || unfinished(fixture, shape).await).await
+    story::settled(&fixture.kubectl, ("default", "orders"), shape, async || unfinished(fixture, shape).await).await
 }
 
 /// What is still under way: an action, a backup, a process that belongs to no pod.

@@ -132,7 +132,7 @@ impl Engine {
         let Self { name, kubectl, writer } = self;
         let verdict = writer.verify(&members(&kubectl, name).await?).await?;
         ensure!(verdict.lost.is_empty() && verdict.acked > 0, "{verdict:#?}");
-        oracle::check(&kubectl, name, name, shape).await?;
+        story::settled(&kubectl, (name, name), shape, async || Ok(None)).await?;
         say(&format!("{name}: {} acknowledged writes, none lost; worst gap {:?}", verdict.acked, verdict.worst_gap));
         kubectl.run(&["delete", "namespace", name, "--wait=false"]).await.map(drop)
     }
