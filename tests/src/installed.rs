@@ -154,12 +154,12 @@ impl Installed {
 
     /// `helm uninstall`.
     pub async fn uninstall(&self) -> Result<()> {
-        self.helm(&["uninstall", "kun", "--wait"]).await.map(drop)
+        self.helm(&["uninstall", "kun", "--wait", &waiting()]).await.map(drop)
     }
 
     /// `helm rollback` to the revision before.
     pub async fn roll_back(&self) -> Result<()> {
-        self.helm(&["rollback", "kun", "--wait"]).await.map(drop)
+        self.helm(&["rollback", "kun", "--wait", &waiting()]).await.map(drop)
     }
 
     /// Waits until every pod of KUN is as the chart has it now.
@@ -274,10 +274,19 @@ impl Installed {
         Ok(count)
     }
 
+    /// Waits until so many pods of a part of KUN are Ready and none of these is on its way out; gives them.
+    pub async fn parts(&self, name: &str, count: usize) -> Result<Vec<Value>> {
+        let selector = format!("app.kubernetes.io/name={name}");
+        let system = self.kubectl.clone().within(SYSTEM);
+        let stays = |pod: &&Value| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null();
+        let all = |pods: &[Value]| pods.iter().filter(stays).count() >= count;
+        let pods = system.until_all("pods", &selector, hung::change(), &format!("{count} that are Ready"), all).await?;
+        Ok(pods.into_iter().filter(|pod| stays(&pod)).collect())
+    }
+
     /// The one pod of a part of KUN that is Ready; of several the first.
     pub async fn part(&self, name: &str) -> Result<Value> {
-        let pods = self.listed("pods", SYSTEM, &format!("app.kubernetes.io/name={name}")).await?;
-        pods.into_iter().find(is_ready).with_context(|| format!("no pod of {name} is Ready"))
+        self.parts(name, 1).await?.into_iter().next().with_context(|| format!("no pod of {name}"))
     }
 
     /// Sends a signal to every process of a container of a pod, as the machine sees them.

@@ -9,7 +9,7 @@ use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tests::{
     cert_manager::{CertManager, ISSUER},
-    installed::{Installed, SYSTEM, is_ready},
+    installed::{Installed, SYSTEM},
     story,
 };
 use tokio::process::Command;
@@ -40,7 +40,7 @@ pub(crate) async fn etcd_two_api_servers_and_cert_manager_take_over_and_give_bac
         installed.rolled_out().await?;
         let told = installed.kubectl.refused(&["get", "rdc", "orders"], "").await?;
         ensure!(told.contains("not found"), "the new store is empty: {told}");
-        recover(installed, &[])?;
+        recover(installed, &[]).await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
         let back = installed.kubectl.get("rdc", "orders").await?;
         ensure!(back["metadata"]["uid"] == owner["metadata"]["uid"], "{:#}", back["metadata"]);
@@ -56,7 +56,7 @@ pub(crate) async fn etcd_two_api_servers_and_cert_manager_take_over_and_give_bac
         forget(installed).await?;
         installed.install(&[OVERLAP]).await?;
         installed.rolled_out().await?;
-        recover(installed, &[])?;
+        recover(installed, &[]).await?;
         story::ready(&installed.kubectl, "orders", 3).await?;
         unchanged(&before, &whole(installed).await?)
     })
@@ -142,7 +142,7 @@ async fn tried<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F, agai
     loop {
         match ask().await {
             Ok(told) => return Ok(told),
-            Err(error) if begin.elapsed() < hung::answer() => say(&format!("tried again: {error}")),
+            Err(error) if begin.elapsed() < hung::process() => say(&format!("tried again: {error}")),
             Err(error) => return Err(error.into()),
         }
         *again += 1;
@@ -152,9 +152,8 @@ async fn tried<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F, agai
 
 /// What is written through one API server is read through each of them.
 async fn both_serve_the_same(installed: &Installed) -> Result<()> {
-    let pods = installed.listed("pods", SYSTEM, "app.kubernetes.io/name=kun-apiserver").await?;
-    let ready = pods.iter().filter(|pod| is_ready(pod) && pod["metadata"]["deletionTimestamp"].is_null());
-    let addresses: Vec<&str> = ready.filter_map(|pod| pod["status"]["podIP"].as_str()).collect();
+    let pods = installed.parts("kun-apiserver", 2).await?;
+    let addresses: Vec<&str> = pods.iter().filter_map(|pod| pod["status"]["podIP"].as_str()).collect();
     ensure!(addresses.len() == 2, "{addresses:?}");
     for (number, writer) in addresses.iter().enumerate() {
         let word = format!("through-{number}");

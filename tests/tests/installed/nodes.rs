@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
 use tests::{
     installed::{Installed, sized},
-    kubectl::waiting,
+    kubectl::{Kubectl, waiting},
     kubernetes::{Blow, Power},
     oracle, story,
     writer::Writer,
@@ -186,7 +186,7 @@ async fn moved(installed: &Installed) -> Result<()> {
         },
     }});
     let placed = Engine::begin(installed, "placed", &spec, "8.0.").await?;
-    all_on(installed, "node-2").await?;
+    all_on(&placed.kubectl, "node-2").await?;
     let patch = |placement: Value| json!({"spec": {"placement": placement}}).to_string();
     let system = patch(json!({"priorityClassName": "system-node-critical"}));
     let told = placed.kubectl.refused(&["patch", "rdc", "placed", "--type=merge", "-p", &system], "").await?;
@@ -198,17 +198,18 @@ async fn moved(installed: &Installed) -> Result<()> {
     let second = patch(json!({"nodeSelector": {"kun.test/pool": "second"}}));
     placed.kubectl.run(&["patch", "rdc", "placed", "--type=merge", "-p", &second]).await?;
     story::ready(&placed.kubectl, "placed", ORDERS.shards).await?;
-    all_on(installed, "node-3").await?;
+    all_on(&placed.kubectl, "node-3").await?;
     say(&format!("six pods are on another node after {:.1} s", begin.elapsed().as_secs_f64()));
     placed.writer.progress(100, hung::change()).await?;
     placed.end(ORDERS).await
 }
 
-async fn all_on(installed: &Installed, node: &str) -> Result<()> {
-    let pods = installed.listed("pods", "placed", "redis.kun.io/cluster=placed").await?;
+/// Waits until all pods run there.
+async fn all_on(placed: &Kubectl, node: &str) -> Result<()> {
     let there = |pod: &Value| {
         pod["spec"]["nodeName"] == node && pod["spec"]["priority"] == 1000 && pod["status"]["phase"] == "Running"
     };
-    ensure!(pods.len() == 6 && pods.iter().all(there), "not on {node}: {pods:#?}");
-    Ok(())
+    let all = |pods: &[Value]| pods.len() == 6 && pods.iter().all(there);
+    let selector = "redis.kun.io/cluster=placed";
+    placed.until_all("pods", selector, hung::change(), &format!("on {node}"), all).await.map(drop)
 }

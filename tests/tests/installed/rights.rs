@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
     installed::{Installed, SYSTEM, is_ready},
-    kubectl::condition,
+    kubectl::{Kubectl, condition},
     story,
 };
 use tokio::{
@@ -62,8 +62,8 @@ async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
         // A pod takes a moment to start.
         pass(Duration::from_millis(500)).await;
     };
-    let log = kubectl.run(&["logs", &pod, "-c", "controller"]).await?;
-    ensure!(log.contains("cannot list resource") && log.contains("services is forbidden"), "{log}");
+    let words = ["logs", &pod, "-c", "controller"];
+    let log = logged(&kubectl, &words, &["cannot list resource", "services is forbidden"]).await?;
     let lines = log.lines().filter(|line| line.contains("services is forbidden")).count();
     ensure!(lines == 1, "{lines} lines say the same: {log}");
     // Two controllers, with pauses of 2, 4 and 8 seconds; they start at different times.
@@ -72,6 +72,19 @@ async fn blind(installed: &Installed, whole: &Value) -> Result<()> {
     let ready = |pods: &[Value]| pods.len() == 2 && pods.iter().all(is_ready);
     let resumes = kubectl.until_all("pods", "app.kubernetes.io/name=kun-controller", hung::change(), "Ready", ready);
     resumed("the controllers are Ready", resumes).await
+}
+
+/// A log once it has all of these: the kubelet shows it later than it was written.
+async fn logged(kubectl: &Kubectl, logs: &[&str], words: &[&str]) -> Result<String> {
+    let begin = Instant::now();
+    loop {
+        let log = kubectl.run(logs).await?;
+        if words.iter().all(|word| log.contains(word)) {
+            return Ok(log);
+        }
+        ensure!(begin.elapsed() < hung::process(), "it does not say {words:?}: {log}");
+        pass(Duration::from_millis(500)).await;
+    }
 }
 
 /// What a controller answers to its kubelet.
@@ -221,7 +234,7 @@ pub(crate) async fn a_server_that_may_not_ask_says_so_and_lets_nobody_in(install
         };
         ensure!(!told.contains("forbidden") && !told.contains("not found"), "{told}");
         // Where the machine stood still it may have been refused before our server was.
-        let words = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=200"];
+        let words = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-apiserver", "--tail=1000"];
         loop {
             let log = kubectl.run(&words).await?;
             if log.contains("cannot create resource") && log.contains("subjectaccessreviews") {
@@ -252,10 +265,9 @@ async fn unasked(installed: &Installed) -> Result<()> {
     loop {
         let told = installed.kubectl.answer(&create, &object.to_string()).await?;
         if !told.success {
-            let log = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-webhook", "--tail=100"];
-            let log = installed.kubectl.run(&log).await?;
-            ensure!(log.contains("subjectaccessreviews"), "{}\n{log}", told.stderr);
-            return Ok(());
+            let words = ["logs", "-n", SYSTEM, "-l", "app.kubernetes.io/name=kun-webhook", "--tail=1000"];
+            let log = logged(&installed.kubectl, &words, &["subjectaccessreviews"]).await;
+            return log.map(drop).context(told.stderr);
         }
         ensure!(begin.elapsed() < hung::change(), "nobody was asked, and it was let through");
         // The kube-apiserver's authorizer has to hear of the change first.
