@@ -186,8 +186,9 @@ impl Standalone {
         let Some(mut child) = self.child.take() else { bail!("kun is not running") };
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)).context("pid of kun")?;
         kill_process(pid, Signal::TERM)?;
+        // Its pods end first, and hand their roles over before.
         let status =
-            tokio::time::timeout(hung::process(), child.wait()).await.context("kun did not stop on SIGTERM")??;
+            tokio::time::timeout(hung::change(), child.wait()).await.context("kun did not stop on SIGTERM")??;
         status.code().context("kun was ended by a signal")
     }
 

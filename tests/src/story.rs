@@ -312,6 +312,15 @@ pub fn is_ready(object: &Value, shards: u16) -> bool {
     current && ready && status["replicas"] == shards && object["spec"]["shards"] == shards
 }
 
+/// Waits until all members of a cluster are known to be of this version: a look without an answer leaves out what the member had said.
+pub async fn runs(kubectl: &Kubectl, cluster: &str, version: &str) -> Result<()> {
+    let of = |cluster: &Value, field: &str| {
+        cluster["status"][field].as_str().is_some_and(|found| found.starts_with(version))
+    };
+    let all = |cluster: &Value| of(cluster, "version") && of(cluster, "highestVersion");
+    kubectl.until("rdc", cluster, hung::change(), &format!("said to be of version {version}"), all).await.map(drop)
+}
+
 /// Waits until a RedisOperation or RedisBackup has ended, well or not.
 pub async fn finished(kubectl: &Kubectl, resource: &str, name: &str) -> Result<Value> {
     let ended = |object: &Value| {

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use resp::{ClusterClient, Connection, Options, Outcome};
-use serde_json::json;
+use serde_json::{Value, json};
 use tests::{fixture::Fixture, kubectl::waiting, oracle, standalone::Standalone};
 use tokio::process::Command;
 
@@ -78,18 +78,19 @@ async fn a_deleted_backup_takes_its_files_along_if_that_was_asked_for_also_when_
     fixture.kubectl.run(&["delete", "rbk", last, &waiting()]).await?;
     let left: Vec<_> = fs::read_dir(folder.join(last_files))?.map(|entry| entry.map(|e| e.file_name())).collect();
     assert_eq!(left.into_iter().collect::<Result<Vec<_>, _>>()?, ["notes"]);
-    let events = fixture.kubectl.run(&["get", "events", "-o", "jsonpath={.items[*].reason}"]).await?;
-    assert!(events.contains("ArtifactsDeleted") && events.contains("ArtifactsLeft"), "{events}");
-    let pods = fixture.kubectl.run(&["get", "pods", "-o", "name"]).await?;
-    assert_eq!(pods.trim(), "", "no worker is left");
-    Ok(())
+    // Events are written beside what they tell of, and pods of workers end after their words count.
+    let told = |events: &[Value]| {
+        ["ArtifactsDeleted", "ArtifactsLeft"].iter().all(|reason| events.iter().any(|event| event["reason"] == *reason))
+    };
+    fixture.kubectl.until_all("events", "", hung::change(), "telling both", told).await?;
+    fixture.kubectl.until_all("pods", "", hung::change(), "gone, each worker", <[Value]>::is_empty).await.map(drop)
 }
 
 /// Writes known keys and returns them.
 async fn load(fixture: &Fixture) -> Result<BTreeSet<String>> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
     let seeds = fixture.addresses().await?.into_values().collect();
-    let mut client = ClusterClient::new(seeds, Some(credentials));
+    let mut client = ClusterClient::new(seeds, Some(credentials)).timeouts(hung::answer(), hung::change());
     let mut keys = BTreeSet::new();
     for index in 0..KEYS {
         let key = format!("backup:{index}");
@@ -125,7 +126,7 @@ async fn replicas_have_it_all(fixture: &Fixture) -> Result<()> {
             if told.number("slave_repl_offset").context("slave_repl_offset")? >= *goal {
                 break;
             }
-            ensure!(begin.elapsed() < hung::answer(), "a replica does not get further than {told:?}");
+            ensure!(begin.elapsed() < hung::change(), "a replica does not get further than {told:?}");
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

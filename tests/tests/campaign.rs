@@ -32,6 +32,7 @@ use tests::{
     fixture::{Fixture, manifest, node_timeout},
     oracle::Shape,
     standalone::Standalone,
+    story,
     writer::{Writer, Written},
 };
 
@@ -253,7 +254,7 @@ impl Run {
         let hits = self.strike(moments).await?;
         self.settled(witness, tally).await?;
         if matches!(operation, Operation::Upgrade) {
-            settle::all_run(&self.fixture, engines::NEXT).await?;
+            story::runs(&self.fixture.kubectl, "orders", engines::NEXT).await?;
         }
         writer.progress(100, hung::change()).await.context("the writer writes once the cluster is Ready")?;
         self.judge(writer, &hits, tally).await?;

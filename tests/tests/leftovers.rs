@@ -48,5 +48,6 @@ async fn slots_that_a_smaller_cluster_leaves_behind_are_told_and_come_back() -> 
 
 async fn client(fixture: &Fixture) -> Result<ClusterClient> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", "default").await?;
-    Ok(ClusterClient::new(fixture.addresses().await?.into_values().collect(), Some(credentials)))
+    let client = ClusterClient::new(fixture.addresses().await?.into_values().collect(), Some(credentials));
+    Ok(client.timeouts(hung::answer(), hung::change()))
 }

@@ -92,7 +92,7 @@ async fn no_role_moves_to_a_member_whose_file_has_fallen_behind_since() {
     }
     let probed = fleet.look_at_all().await;
     let mut replica = fleet.servers[&REPLICA].operator().await;
-    for (name, value) in [("rdb-key-save-delay", "30000"), ("appendonly", "no"), ("appendonly", "yes")] {
+    for (name, value) in [("rdb-key-save-delay", "300000"), ("appendonly", "no"), ("appendonly", "yes")] {
         replica.config_set(name, value).await.unwrap();
     }
     let why = "the append-only file of 0-1 does not hold by now what it has in memory";
@@ -148,7 +148,7 @@ async fn a_replica_is_not_restarted_beside_a_primary_whose_file_has_fallen_behin
     }
     let probed = fleet.look_at_all().await;
     let mut primary = fleet.servers[&PRIMARY].operator().await;
-    for (name, value) in [("rdb-key-save-delay", "30000"), ("appendonly", "no"), ("appendonly", "yes")] {
+    for (name, value) in [("rdb-key-save-delay", "300000"), ("appendonly", "no"), ("appendonly", "yes")] {
         primary.config_set(name, value).await.unwrap();
     }
     let why = "the append-only file of 0-0 does not hold by now what it has in memory";

@@ -25,7 +25,7 @@ pub(crate) async fn valkey_eight_hands_over_becomes_nine_grows_and_is_backed_up(
     let nine = json!({"spec": {"version": "9", "image": "kun.test/valkey:9"}});
     engine.kubectl.run(&["patch", "rdc", engine.name, "--type=merge", "-p", &nine.to_string()]).await?;
     story::ready(&engine.kubectl, engine.name, ORDERS.shards).await?;
-    runs(&engine.kubectl, engine.name, "9.").await?;
+    story::runs(&engine.kubectl, engine.name, "9.").await?;
     say(&format!("Valkey 8.1 to 9 after {:.1} s", begin.elapsed().as_secs_f64()));
     let down = json!({"spec": {"version": "8.1", "image": "kun.test/valkey:8.1"}}).to_string();
     let told = engine.kubectl.refused(&["patch", "rdc", engine.name, "--type=merge", "-p", &down], "").await?;
@@ -60,7 +60,7 @@ pub(crate) async fn an_image_of_another_engine_is_not_started_and_says_so(instal
     let right = json!({"spec": {"image": "kun.test/valkey:8.1"}}).to_string();
     kubectl.run(&["patch", "rdc", "mistaken", "--type=merge", "-p", &right]).await?;
     story::ready(&kubectl, "mistaken", 1).await?;
-    runs(&kubectl, "mistaken", "8.1.").await?;
+    story::runs(&kubectl, "mistaken", "8.1.").await?;
     kubectl.run(&["delete", "namespace", "mistaken", "--wait=false"]).await.map(drop)
 }
 
@@ -75,7 +75,7 @@ impl Engine {
     pub(crate) async fn begin(installed: &Installed, name: &'static str, spec: &Value, version: &str) -> Result<Self> {
         let kubectl = namespace(installed, name).await?;
         installed.create(name, name, ORDERS, spec).await?;
-        runs(&kubectl, name, version).await?;
+        story::runs(&kubectl, name, version).await?;
         let credentials = oracle::credentials(&kubectl, name, name, "default").await?;
         let writer = Writer::calm(members(&kubectl, name).await?, Some(credentials));
         writer.progress(100, hung::change()).await?;
@@ -103,7 +103,8 @@ impl Engine {
     /// A value that no format but Valkey 9's can hold.
     async fn keeps_a_field_that_expires(&self) -> Result<()> {
         let credentials = oracle::credentials(&self.kubectl, self.name, self.name, "default").await?;
-        let mut client = ClusterClient::new(members(&self.kubectl, self.name).await?, Some(credentials));
+        let client = ClusterClient::new(members(&self.kubectl, self.name).await?, Some(credentials));
+        let mut client = client.timeouts(hung::answer(), hung::change());
         for command in [
             Command::new("HSET").args(["session", "token", "x"]),
             Command::new("HEXPIRE").args(["session", "3600", "FIELDS", "1", "token"]),
@@ -145,13 +146,4 @@ async fn namespace(installed: &Installed, name: &str) -> Result<Kubectl> {
 
 async fn members(kubectl: &Kubectl, name: &str) -> Result<Vec<SocketAddr>> {
     Ok(oracle::addresses(kubectl, name, name).await?.into_values().collect())
-}
-
-/// Waits until all members are known to be of this version: a look without an answer leaves out what the member had said.
-async fn runs(kubectl: &Kubectl, cluster: &str, version: &str) -> Result<()> {
-    let of = |cluster: &Value, field: &str| {
-        cluster["status"][field].as_str().is_some_and(|found| found.starts_with(version))
-    };
-    let all = |cluster: &Value| of(cluster, "version") && of(cluster, "highestVersion");
-    kubectl.until("rdc", cluster, hung::change(), &format!("said to be of version {version}"), all).await.map(drop)
 }
