@@ -234,13 +234,14 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 
 /// What is told of a moment, and not of what was asked for. KUN says "try again" where it has not seen enough yet: one look at a cluster may have
 /// had no answer. A kube-apiserver has nobody pass a group's requests on as soon as one probe of it was slow, has no document of the group then,
-/// and probes again soon.
+/// and probes again soon. And webhooks whose kubelet did not reach them in time get no requests for a moment.
 const MOMENTS: &[&str] = &[
     "try again",
     "no synced replica to promote",
     "the server is currently unable to handle the request",
     "the server doesn't have a resource type",
     "no matches for kind",
+    "failed calling webhook",
 ];
 
 fn is_for_a_moment(told: &str) -> bool {

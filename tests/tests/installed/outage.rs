@@ -111,9 +111,9 @@ pub(crate) async fn webhooks_away_let_deletions_and_status_pass(installed: &Inst
     under_writes(installed, async |_| {
         installed.scale("deployment/kun-webhook", 0).await?;
         let object = sized(&installed.home, "refused", ONE, &json!({})).to_string();
-        let told = kubectl.refused(&["create", "-f", "-"], &object).await?;
+        let told = kubectl.outcome(&["create", "-f", "-"], &object).await?.stderr;
         ensure!(told.contains("failed calling webhook \"webhook.redis.kun.io\""), "{told}");
-        let told = kubectl.refused(&["scale", "rdc/orders", "--replicas=4"], "").await?;
+        let told = kubectl.outcome(&["scale", "rdc/orders", "--replicas=4"], "").await?.stderr;
         ensure!(told.contains("failed calling webhook"), "{told}");
         kubectl.run(&["delete", "rdc", "small", &waiting()]).await.context("a deletion passes")?;
         // Status: a member is away and comes back, and both is told.
