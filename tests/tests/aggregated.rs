@@ -1,7 +1,7 @@
 //! Our API server behind a real kube-apiserver: who asks, what he may do, and what Kubernetes' own controllers make of
 //! our objects.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use tests::{
     aggregated::{Aggregated, cluster},
     cluster::built,
     control_plane::Sync,
-    kubectl::waiting,
+    kubectl::{Kubectl, waiting},
 };
 
 /// Only Kubernetes' own aggregator, garbage collector and namespace controller can say that they take our API for one of theirs.
@@ -59,7 +59,13 @@ async fn kubernetes_serves_our_kinds_and_its_controllers_collect_them() -> Resul
         text == "rediscluster.redis.kun.io/carts"
     })
     .await?;
-    let refused = admin.refused(&["create", "-f", "-"], &cluster("late", "shop").to_string()).await?;
+    // Ours hears of it by another watch than that controller.
+    let (late, begin) = (cluster("late", "shop").to_string(), Instant::now());
+    while admin.outcome(&["create", "--dry-run=server", "-f", "-"], &late).await?.success {
+        ensure!(begin.elapsed() < hung::process(), "nobody says that the namespace is going");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let refused = admin.refused(&["create", "-f", "-"], &late).await?;
     ensure!(refused.contains("because it is being terminated"), "{refused}");
     admin
         .run(&["patch", "redisclusters/carts", "-n=shop", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
@@ -104,7 +110,7 @@ async fn quotas_and_policies_of_the_cluster_count(all: &Aggregated) -> Result<()
     admin.feed(&["create", "-f", "-"], &policy).await?;
     admin.feed(&["create", "-f", "-"], &binding).await?;
     let dry = ["create", "--dry-run=server", "-f", "-"];
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     loop {
         let outcome = admin.outcome(&dry, &cluster("big", "shop").to_string()).await?;
         if outcome
@@ -171,7 +177,7 @@ async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() ->
     let direct = all.direct("jane", Some(&jane), None)?;
     let robot = all.direct("robot", None, Some(token.trim()))?;
     for (who, kubectl) in [("jane", &through), ("jane", &direct), ("system:serviceaccount:shop:robot", &robot)] {
-        kubectl.run(&list).await.with_context(|| format!("{who} may list"))?;
+        may(kubectl, &list).await.with_context(|| format!("{who} may list"))?;
         let refused = kubectl.refused(&["create", "--validate=false", "-f", "-"], &order).await?;
         ensure!(refused.contains(&may_not(who, "create", "in the namespace \"shop\"")), "{refused}");
         let refused = kubectl.refused(&["get", "redisclusters", "-A"], "").await?;
@@ -202,6 +208,19 @@ async fn who_asks_and_what_he_may_do_is_the_clusters_to_say_on_every_way_in() ->
     when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(&mut all, &direct, &joe).await
 }
 
+/// Waits until a right counts: roles are followed by watches, and what was said of one counts for some seconds.
+async fn may(kubectl: &Kubectl, what: &[&str]) -> Result<()> {
+    let begin = Instant::now();
+    loop {
+        let outcome = kubectl.outcome(what, "").await?;
+        if outcome.success {
+            return Ok(());
+        }
+        ensure!(begin.elapsed() < hung::change(), "the right does not count: {}", outcome.stderr);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
 /// The kube-apiserver lets strangers in as system:anonymous, and what that user may do is the cluster's to say, here too.
 async fn somebody_without_a_credential_is_who_the_cluster_says(all: &Aggregated) -> Result<()> {
     let stranger = all.stranger()?;
@@ -211,11 +230,7 @@ async fn somebody_without_a_credential_is_who_the_cluster_says(all: &Aggregated)
     let bind =
         ["create", "rolebinding", "strangers", "-n=shop", "--clusterrole=look", "--group=system:unauthenticated"];
     all.admin().run(&bind).await?;
-    let begin = std::time::Instant::now();
-    while !stranger.outcome(&list, "").await?.success {
-        ensure!(begin.elapsed() < hung::change(), "the right does not count");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    may(&stranger, &list).await?;
     // Ours has no strangers of its own.
     let direct = all.direct("stranger", None, None)?.refused(&list, "").await?;
     ensure!(direct.contains("must be logged in") || direct.contains("Unauthorized"), "{direct}");
@@ -227,12 +242,12 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 
 async fn when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(
     all: &mut Aggregated,
-    direct: &tests::kubectl::Kubectl,
-    joe: &tests::kubectl::Kubectl,
+    direct: &Kubectl,
+    joe: &Kubectl,
 ) -> Result<()> {
     // Nobody asked this before, so that the moment begins here.
     let known = ["get", "--raw", "/apis/redis.kun.io/v1/namespaces/shop/redisclusters?labelSelector=moment"];
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     direct.run(&known).await?;
     all.kill_core().await?;
     let outcome = direct.outcome(&known, "").await?;
@@ -241,7 +256,7 @@ async fn when_the_cluster_cannot_be_asked_what_is_known_counts_for_a_moment(
     let refused = joe.refused(&unknown, "").await?;
     ensure!(refused.contains("the kube-apiserver cannot be asked about this request"), "{refused}");
     // A moment is over some time, and then what was known does not count any more.
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let refused = loop {
         let outcome = direct.outcome(&known, "").await?;
         if !outcome.success {

@@ -1,10 +1,25 @@
 //! Who may do little gets no more by us.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
-use tests::installed::{Installed, SYSTEM, sized};
+use tests::{
+    installed::{Installed, SYSTEM, sized},
+    kubectl::Kubectl,
+};
 
 use crate::upkeep::ONE;
+
+/// Waits until everybody who judges has heard of a right: the kube-apiserver follows roles by watches, and what it said counts with us for moments.
+async fn may(tenant: &Kubectl, verb: &str) -> Result<()> {
+    let begin = Instant::now();
+    while !tenant.outcome(&["auth", "can-i", verb, "redisclusters.redis.kun.io", "--quiet"], "").await?.success {
+        ensure!(begin.elapsed() < hung::process(), "the right to {verb} does not count");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}
 
 /// A tenant whose only rights are those on RedisClusters and their actions.
 pub(crate) async fn who_may_edit_clusters_reaches_nothing_else_by_them(installed: &Installed) -> Result<()> {
@@ -16,6 +31,7 @@ pub(crate) async fn who_may_edit_clusters_reaches_nothing_else_by_them(installed
     admin.run(&["create", "rolebinding", "tenant", "--role=edit-clusters", "--serviceaccount=tenancy:tenant"]).await?;
     admin.run(&["create", "secret", "generic", "foreign", "--from-literal=password=sesame"]).await?;
     let tenant = installed.service_account("tenancy", "tenant").await?.within("tenancy");
+    may(&tenant, "create").await?;
     let who = "user \"system:serviceaccount:tenancy:tenant\"";
     let paused = |spec: Value| {
         let mut spec = spec;
