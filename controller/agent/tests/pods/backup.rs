@@ -109,6 +109,13 @@ async fn pass_on(door: &TcpListener, agent: (std::net::Ipv4Addr, u16)) {
     let _ = tokio::io::copy_bidirectional(&mut caller, &mut answering).await;
 }
 
+/// So does each of them: where the machine stands still the worker itself may give one up.
+async fn pass_all_on(door: &TcpListener, agent: (std::net::Ipv4Addr, u16)) {
+    loop {
+        pass_on(door, agent).await;
+    }
+}
+
 /// As an agent on a busy node does, which has no time to say who it is.
 #[tokio::test]
 async fn an_agent_that_gives_connections_up_is_connected_to_again() {
@@ -129,9 +136,12 @@ async fn an_agent_that_gives_connections_up_is_connected_to_again() {
             let (caller, _) = door.accept().await.unwrap();
             drop(tokio_rustls::TlsAcceptor::from(tls.clone()).accept(caller).await);
         }
-        pass_on(&door, agent).await;
+        pass_all_on(&door, agent).await;
     };
-    let (is_stored, ()) = tokio::join!(agent::backup::run(&job), gives_up);
+    let is_stored = tokio::select! {
+        is_stored = agent::backup::run(&job) => is_stored,
+        () = gives_up => false,
+    };
     assert!(is_stored, "{:?}", report(&job));
     // Who answers and is not believed is not asked again.
     let stranger = Job { expect_cn: "kun:agent:default:carts".into(), ..job };
@@ -188,7 +198,8 @@ async fn a_worker_stores_nothing_from_a_stranger_or_a_broken_stream() {
     // The member dies in the middle of the stream.
     fill(&cluster.pods[0], "k", 60_000, &[b'v'; 1000]).await;
     let mut redis = cluster.pods[0].operator().await;
-    redis.config_set("rdb-key-save-delay", "20").await.unwrap();
+    // A minute for all of them.
+    redis.config_set("rdb-key-save-delay", "1000").await.unwrap();
     let running = tokio::spawn({
         let job = good.clone();
         async move { agent::backup::run(&job).await }

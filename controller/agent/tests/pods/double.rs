@@ -84,8 +84,11 @@ async fn a_node_whose_former_pod_runs_on_is_started_when_that_has_ended() {
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended().await, Some(0));
     assert_eq!(cluster.pods[next].id().await, id);
-    let report = cluster.report(&cluster.pods[next]).await.unwrap();
-    assert_eq!((report.phase, report.starts, report.runs_at), (AgentPhase::Running, 1, None));
+    eventually("it says that it runs", async || {
+        let report = cluster.report(&cluster.pods[next]).await;
+        report.is_some_and(|report| (report.phase, report.starts, report.runs_at) == (AgentPhase::Running, 1, None))
+    })
+    .await;
     follows_its_heir(&cluster.pods[next], 200).await;
 }
 

@@ -26,8 +26,12 @@ async fn a_fresh_member_starts_blank_and_is_ready_only_with_slots() {
         metrics.contains("redis_up 1\n") && metrics.contains("redis_primary 1\n")
     })
     .await;
-    let report = cluster.report(pod).await.unwrap();
-    assert_eq!((report.phase, report.held_because, report.starts), (AgentPhase::Running, None, 1));
+    eventually("it says that it runs", async || {
+        let report = cluster.report(pod).await;
+        report
+            .is_some_and(|report| (report.phase, report.held_because, report.starts) == (AgentPhase::Running, None, 1))
+    })
+    .await;
     let limits = redis.config_get(&["maxmemory", "cluster-announce-ip", "repl-diskless-sync-delay"]).await.unwrap();
     assert_eq!(limits["maxmemory"], (200 << 20).to_string());
     assert_eq!(limits["cluster-announce-ip"], pod.ip.to_string());

@@ -84,11 +84,11 @@ async fn a_stopped_primary_hands_over_first_and_a_writer_loses_nothing() {
         assert!(cluster.pods[primary].log().contains("handed over"), "{}", cluster.pods[primary].log());
         assert!(!cluster.pods[primary + 3].is_replica().await);
         cluster.pods[primary].start();
+        // It may begin as a primary and hear a moment later that it is none.
         eventually("the member is back in sync", async || {
-            cluster.get(&cluster.pods[primary], "/readyz").await.0 == 200
+            cluster.get(&cluster.pods[primary], "/readyz").await.0 == 200 && cluster.pods[primary].is_replica().await
         })
         .await;
-        assert!(cluster.pods[primary].is_replica().await);
     }
     // How long writes wait is what `make bench` measures (`moves`); that they go on is all that counts here.
     writer.progress(100).await;
@@ -98,7 +98,7 @@ async fn a_stopped_primary_hands_over_first_and_a_writer_loses_nothing() {
 
 #[tokio::test]
 async fn a_killed_agents_redis_is_handed_over_from_and_taken_down_by_the_next_agent() {
-    let mut cluster = Cluster::unhurried(13, config()).formed(3, 1).await;
+    let mut cluster = Cluster::unhurried(13, patient()).formed(3, 1).await;
     let writer = Writer::start(&cluster);
     writer.progress(100).await;
     let left = cluster.pods[0].redis_pid().unwrap();
