@@ -75,7 +75,7 @@ impl Running {
         if let Ending::After(writes, life) = ending {
             let begin = Instant::now();
             while self.acknowledged.load(Ordering::SeqCst) < writes {
-                assert!(begin.elapsed() < hung::process(), "the child does not get on");
+                assert!(begin.elapsed() < hung::change(), "the child does not get on");
                 std::thread::sleep(Duration::from_millis(1));
             }
             std::thread::sleep(life);
@@ -174,7 +174,7 @@ fn compact_until_killed(url: &str) {
 async fn write_forever(store: Arc<dyn Store>, writer: usize) {
     let started = Instant::now();
     for count in 0_u64.. {
-        if started.elapsed() > hung::process() {
+        if started.elapsed() > hung::change() {
             return;
         }
         say("acknowledged", &write_next(&store, writer, count).await.unwrap());

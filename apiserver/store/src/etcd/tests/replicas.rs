@@ -23,7 +23,7 @@ async fn a_write_through_one_is_read_through_the_other_at_once() {
         let (writer, reader, pods) = if n % 2 == 0 { (&one, &two, two_pods) } else { (&two, &one, one_pods) };
         let value = object("p", &n.to_string());
         seen = writer.write(Write::update(pod("p"), seen, value)).await.unwrap().revision;
-        let read = if n % 3 == 0 { reader.wait_for(seen).await } else { reader.fresh().await };
+        let read = if n % 3 == 0 { patient(|| reader.wait_for(seen)).await } else { patient(|| reader.fresh()).await };
         assert!(read.unwrap() >= seen);
         assert_eq!(pods.get(&pod("p")).unwrap().unwrap().revision(), seen);
     }
