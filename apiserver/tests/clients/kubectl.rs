@@ -188,7 +188,8 @@ async fn a_watch_prints_what_is_there_and_each_change_as_a_row() {
     site.kubectl(&["apply", "-f", &file]).await.unwrap();
     let (_kubectl, mut lines) = site.running(&["get", "rdc", "-w", "--output-watch-events"]);
     let mut next = async || {
-        let line = tokio::time::timeout(hung::answer(), lines.next_line()).await;
+        // Before the first one kubectl has to start.
+        let line = tokio::time::timeout(hung::process(), lines.next_line()).await;
         let line = line.expect("a line in time").unwrap().expect("a line");
         line.split_whitespace().take(5).map(str::to_owned).collect::<Vec<_>>()
     };

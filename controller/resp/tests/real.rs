@@ -48,8 +48,15 @@ async fn server(last: u8, extra: &[&str]) -> Server {
     panic!("redis-server at {address} does not answer");
 }
 
+/// A test that asks waits longer than the product does: a machine that stands still for a while is no answer.
+fn patient(address: SocketAddr) -> Options {
+    let mut options = Options::new(address).deadline(hung::answer());
+    options.connect_timeout = hung::answer();
+    options
+}
+
 async fn open(address: SocketAddr) -> Connection {
-    Connection::open(&Options::new(address)).await.unwrap()
+    Connection::open(&patient(address)).await.unwrap()
 }
 
 #[tokio::test]
