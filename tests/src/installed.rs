@@ -295,8 +295,10 @@ impl Installed {
         let found = processes(uid, program)?;
         ensure!(!found.is_empty(), "no process {program} of the pod {uid}");
         for process in found {
-            let sent = std::process::Command::new("kill").arg(format!("-{signal}")).arg(process).status()?;
-            ensure!(sent.success(), "kill -{signal}: {sent}");
+            let sent = std::process::Command::new("kill").arg(format!("-{signal}")).arg(&process).status()?;
+            // Who ends with the one before needs no signal.
+            let is_gone = !Path::new("/proc").join(process).exists();
+            ensure!(sent.success() || is_gone, "kill -{signal}: {sent}");
         }
         Ok(())
     }

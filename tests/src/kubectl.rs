@@ -234,7 +234,8 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> &'a Value {
 
 /// What is told of a moment, and not of what was asked for. KUN says "try again" where it has not seen enough yet: one look at a cluster may have
 /// had no answer. A kube-apiserver has nobody pass a group's requests on as soon as one probe of it was slow, has no document of the group then,
-/// and probes again soon. And webhooks whose kubelet did not reach them in time get no requests for a moment.
+/// and probes again soon. Webhooks whose kubelet did not reach them in time get no requests for a moment, and an etcd waits for its disk for seven
+/// seconds.
 const MOMENTS: &[&str] = &[
     "try again",
     "no synced replica to promote",
@@ -242,6 +243,8 @@ const MOMENTS: &[&str] = &[
     "the server doesn't have a resource type",
     "no matches for kind",
     "failed calling webhook",
+    "etcdserver: request timed out",
+    "TLS handshake timeout",
 ];
 
 fn is_for_a_moment(told: &str) -> bool {

@@ -16,12 +16,9 @@ use tokio::process::Command;
 
 use crate::{
     account::{authority, believed_no_more},
-    scenario::{OVERLAP, api, pass, say, unchanged, under_writes},
+    scenario::{OVERLAP, api, pass, say, tried, unchanged, under_writes},
     store::{recover, whole},
 };
-
-/// Pause of a client between two tries of a request.
-const AGAIN: Duration = Duration::from_millis(300);
 
 /// A cluster's own etcd, rolling updates of a Deployment and cert-manager's own controllers, there and back.
 pub(crate) async fn etcd_two_api_servers_and_cert_manager_take_over_and_give_back(installed: &Installed) -> Result<()> {
@@ -118,36 +115,19 @@ async fn authority_of(installed: &Installed, secret: &str, name: &str) -> Result
 
 /// Writes and reads until a request fails however often it is tried.
 async fn ask_on(installed: &Installed) -> Result<std::convert::Infallible> {
-    let (api, mut again) = (api(installed).await?, 0);
+    let api = api(installed).await?;
     for number in 0_u32.. {
         let patch = Patch::Merge(json!({"metadata": {"annotations": {"n": number.to_string()}}}));
         let how = PatchParams::default();
-        let write = tried(|| api.patch("orders", &how, &patch), &mut again);
+        let write = tried(|| api.patch("orders", &how, &patch));
         write.await.with_context(|| format!("write {number}"))?;
-        let read = tried(|| api.get("orders"), &mut again).await.with_context(|| format!("read {number}"))?;
+        let read = tried(|| api.get("orders")).await.with_context(|| format!("read {number}"))?;
         let told = read.metadata.annotations.unwrap_or_default().remove("n");
         ensure!(told == Some(number.to_string()), "{number} was written, {told:?} read");
-        if number % 100 == 99 {
-            say(&format!("{number} writes and reads, {again} of them tried again"));
-        }
         // Others are to have a moment of the machine.
         pass(Duration::from_millis(200)).await;
     }
     anyhow::bail!("numbers have ended")
-}
-
-/// Tries a request until it succeeds or hangs.
-async fn tried<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F, again: &mut u32) -> Result<T> {
-    let begin = Instant::now();
-    loop {
-        match ask().await {
-            Ok(told) => return Ok(told),
-            Err(error) if begin.elapsed() < hung::process() => say(&format!("tried again: {error}")),
-            Err(error) => return Err(error.into()),
-        }
-        *again += 1;
-        pass(AGAIN).await;
-    }
 }
 
 /// What is written through one API server is read through each of them.
@@ -182,6 +162,9 @@ async fn direct(installed: &Installed, address: &str, words: &[&str]) -> Result<
             "--show-error",
             "--fail-with-body",
             "--insecure",
+            "--retry-connrefused",
+            "--retry",
+            "5",
             "--max-time",
             &hung::answer().as_secs().to_string(),
         ])

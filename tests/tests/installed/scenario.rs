@@ -95,6 +95,19 @@ pub(crate) async fn api(installed: &Installed) -> Result<Api<DynamicObject>> {
     Ok(Api::namespaced_with(kube::Client::try_from(config)?, &installed.home, &kind))
 }
 
+/// Tries a request of a program until it succeeds or hangs, and says each time that it did not.
+pub(crate) async fn tried<T, F: Future<Output = kube::Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
+    let begin = Instant::now();
+    loop {
+        match ask().await {
+            Ok(told) => return Ok(told),
+            Err(error) if begin.elapsed() < hung::process() => say(&format!("tried again: {error}")),
+            Err(error) => return Err(error.into()),
+        }
+        pass(Duration::from_millis(300)).await;
+    }
+}
+
 /// Makes `orders` where a scenario needs it for the first time.
 pub(crate) async fn orders(installed: &Installed) -> Result<()> {
     let found = installed.kubectl.run(&["get", "rdc", "orders", "--ignore-not-found", "-o", "name"]).await?;

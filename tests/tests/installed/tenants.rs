@@ -93,6 +93,9 @@ pub(crate) async fn a_proxy_that_nobody_named_is_refused(installed: &Installed) 
             .args([
                 "--silent",
                 "--insecure",
+                "--retry-connrefused",
+                "--retry",
+                "5",
                 "--max-time",
                 &hung::answer().as_secs().to_string(),
                 "--write-out",
