@@ -1,6 +1,10 @@
 //! A running cluster under a writer: where most whole-system tests begin, and how all of them end.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{
+    collections::BTreeMap,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use resp::Credentials;
@@ -27,6 +31,9 @@ pub struct Fixture {
 /// After so many seconds the nodes of `orders` give each other up where a test does not say otherwise, on a quiet machine. Whoever is killed is
 /// replaced at once all the same, as its agent asks for that.
 const NODE_TIMEOUT: u64 = 10;
+
+/// Between two looks at what does not hold yet.
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// The part of a spec that says so.
 #[must_use]
@@ -113,9 +120,16 @@ impl Fixture {
 
     /// Pod that is primary of a shard, and its address.
     pub async fn primary(&self, shard: usize) -> Result<(String, SocketAddr)> {
-        let pod = story::primary(&self.kubectl, "orders", shard).await?;
-        let address = *self.addresses().await?.get(&pod).with_context(|| format!("address of {pod}"))?;
-        Ok((pod, address))
+        let begin = Instant::now();
+        loop {
+            let pod = story::primary(&self.kubectl, "orders", shard).await?;
+            if let Some(address) = self.addresses().await?.get(&pod) {
+                return Ok((pod, *address));
+            }
+            // A status may be some seconds older than what there is.
+            ensure!(begin.elapsed() < hung::change(), "{pod} has no address");
+            tokio::time::sleep(AGAIN).await;
+        }
     }
 
     /// Kills the redis-server of a member, and waits until its container was started again and is ready.

@@ -247,6 +247,8 @@ const MOMENTS: &[&str] = &[
     "TLS handshake timeout",
 ];
 
-fn is_for_a_moment(told: &str) -> bool {
+/// Whether that is all that somebody was told.
+#[must_use]
+pub fn is_for_a_moment(told: &str) -> bool {
     MOMENTS.iter().any(|moment| told.contains(moment))
 }

@@ -76,6 +76,11 @@ pub async fn left_behind(fixture: &Fixture) -> Result<Pair> {
         Ok(info.number("master_link_down_since_seconds").is_some_and(|seconds| seconds > long))
     })
     .await?;
+    // On a busy machine its agent is late.
+    wait_until("its agent does not let it stand", async || {
+        Ok(second.cluster_nodes().await?.iter().any(|node| node.flags.myself && node.flags.no_failover))
+    })
+    .await?;
     Ok(Pair { pod, primary, replica, password })
 }
 

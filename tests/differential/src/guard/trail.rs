@@ -91,7 +91,9 @@ type Events = BTreeMap<(String, String), Value>;
 fn events(log: &Path) -> Result<Events> {
     let ids: BTreeSet<String> = asked()?.into_iter().map(|asked| asked.id).collect();
     let mut events = Events::new();
-    for line in fs::read_to_string(log).unwrap_or_default().lines() {
+    let all = fs::read_to_string(log).unwrap_or_default();
+    // The last one may be half written.
+    for line in all.split_inclusive('\n').filter(|line| line.ends_with('\n')) {
         let event: Value = serde_json::from_str(line).with_context(|| format!("{}: {line}", log.display()))?;
         let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
         let key = (text("auditID"), text("stage"));
