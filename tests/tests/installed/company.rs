@@ -145,7 +145,7 @@ async fn informers(installed: &Installed, tools: &Path) -> Result<Output> {
         .output()
         .await?;
     // What nobody has built yet needs not be built to go.
-    installed.kubectl.run(&["delete", "namespace", "informers", "--wait=false"]).await?;
+    installed.kubectl.run(&["delete", "namespace", "informers", "--ignore-not-found", "--wait=false"]).await?;
     installed.scale("deployment/kun-controller", 2).await?;
     installed.kubectl.namespace_gone("informers").await?;
     Ok(outcome)
