@@ -4,9 +4,8 @@
 //! neither kubelet nor proxy is needed.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::{Path, PathBuf},
-    sync::atomic::{AtomicU8, Ordering},
     time::{Duration, Instant},
 };
 
@@ -28,9 +27,6 @@ const SERVICE: &str = "kun-apiserver";
 const NAMESPACE: &str = "kun-system";
 const CONTROLLER: &str = "kun-controller";
 
-/// Third byte of the next address in this process.
-static NEXT: AtomicU8 = AtomicU8::new(0);
-
 /// A kube-apiserver with ours behind it.
 #[derive(Debug)]
 pub struct Aggregated {
@@ -46,10 +42,8 @@ impl Aggregated {
     /// waits for the disk matters to figures only.
     pub async fn start(tools: &Path, sync: Sync) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("kun-agg-").tempdir()?;
-        let net = 200 + u8::try_from(std::process::id() % 50)?;
-        let address = IpAddr::from([127, net, 1, NEXT.fetch_add(1, Ordering::Relaxed) + 2]);
         let (clients, proxies) = (Authority::create("clients")?, Authority::create("proxies")?);
-        let mut all = Self { plane: ControlPlane::new(folder.path(), address), folder, clients, proxies };
+        let mut all = Self { plane: ControlPlane::new(folder.path())?, folder, clients, proxies };
         all.write_files()?;
         all.plane.start_etcd(tools, sync)?;
         let flags = all.proxy_flags();

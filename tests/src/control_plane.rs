@@ -6,13 +6,14 @@
 
 use std::{
     fs,
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use certs::{Authority, Issued, Leaf, Usage};
 use tokio::process::{Child, Command};
 
@@ -41,13 +42,31 @@ pub struct ControlPlane {
     children: Vec<(&'static str, Child)>,
     folder: PathBuf,
     address: IpAddr,
+    /// As long as it listens, nobody else takes this address.
+    _claim: TcpListener,
 }
 
+/// A port that no program of a control plane has, nor ours beside it.
+const CLAIM: u16 = 8442;
+/// How many addresses there are.
+const ADDRESSES: u32 = 50;
+/// Which of them this process takes next.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
 impl ControlPlane {
-    /// On an address of its own, with a folder for data, logs and certificates. Nothing runs yet.
-    #[must_use]
-    pub fn new(folder: &Path, address: IpAddr) -> Self {
-        Self { children: Vec::new(), folder: folder.to_owned(), address }
+    /// On an address that nobody has, of this process or of another one beside it, with a folder for data, logs and certificates. Nothing
+    /// runs yet.
+    pub fn new(folder: &Path) -> Result<Self> {
+        // Neighbours begin at different places, and none comes back to one whose programs are still ending.
+        let salt = std::process::id() % ADDRESSES;
+        for _ in 0..ADDRESSES {
+            let net = u8::try_from(200 + (salt + NEXT.fetch_add(1, Ordering::Relaxed)) % ADDRESSES)?;
+            let address = IpAddr::from([127, net, 0, 2]);
+            if let Ok(claim) = TcpListener::bind((address, CLAIM)) {
+                return Ok(Self { children: Vec::new(), folder: folder.to_owned(), address, _claim: claim });
+            }
+        }
+        bail!("all {ADDRESSES} addresses of control planes are in use")
     }
 
     /// The address everything listens on.

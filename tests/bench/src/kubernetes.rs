@@ -2,7 +2,7 @@
 //! same machine, run, client and objects. etcd waits for the disk, as ours does.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::Path,
     time::{Duration, Instant},
 };
@@ -64,7 +64,7 @@ pub(crate) async fn run(report: &mut Report, quick: bool) -> Result<()> {
     let kun = Standalone::start_with(&["--roles", "apiserver"], &[]).await?;
     let ours = Server::new(api::target(&kun)?, vec![kun.pid().context("pid of kun")?]).await?;
     let folder = tempfile::Builder::new().prefix("kun-bench-").tempdir()?;
-    let mut plane = ControlPlane::new(folder.path(), IpAddr::from([127, 250, 0, 2]));
+    let mut plane = ControlPlane::new(folder.path())?;
     let theirs = start(&tools, &mut plane).await?;
     let both = Both { ours: &ours, theirs: &theirs };
     let present = if quick { PRESENT / 10 } else { PRESENT };

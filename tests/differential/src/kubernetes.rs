@@ -3,7 +3,7 @@
 //! It must not know what is asked of it.
 
 use std::{
-    net::{IpAddr, SocketAddr},
+    net::SocketAddr,
     path::Path,
     time::{Duration, Instant},
 };
@@ -38,15 +38,12 @@ impl Kubernetes {
     /// The same with further flags of the API server.
     pub(crate) async fn start_with(tools: &Path, flags: &[String]) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("kun-oracle-").tempdir()?;
-        // Tests run side by side: the process id keeps their addresses apart, as in `tests::standalone`.
-        let net = 200 + u8::try_from(std::process::id() % 50)?;
-        let address = IpAddr::from([127, net, 0, 2]);
-        let mut plane = ControlPlane::new(folder.path(), address);
+        let mut plane = ControlPlane::new(folder.path())?;
         let authority = Authority::create("oracle")?;
         plane.write_certificates(&authority, &[])?;
         // The name is the one that our standalone gives its administrator: messages and managers show it.
         let admin = authority.issue(&leaf("kun:admin", &["system:masters"], &[], &[], Usage::CLIENT))?;
-        let access = Access::new(SocketAddr::from((address, APISERVER)), authority.certificate_pem(), &admin)?;
+        let access = Access::new(SocketAddr::from((plane.address(), APISERVER)), authority.certificate_pem(), &admin)?;
         plane.start_etcd(tools, Sync::Never)?;
         // Ours has none: its headers and its queues are not compared.
         let own = ["--enable-priority-and-fairness=false".to_owned()];
