@@ -40,7 +40,7 @@ pub use pods::Pods;
 /// fault of ours, and ordinals are not who they were.
 #[must_use]
 pub fn node_timeout_millis() -> u64 {
-    u64::try_from(hung::node_timeout(5).as_millis()).unwrap()
+    u64::try_from(hung::node_timeout(10).as_millis()).unwrap()
 }
 
 pub const OPERATOR: &str = "operator-pw";

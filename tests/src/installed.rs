@@ -359,7 +359,7 @@ pub fn sized(namespace: &str, name: &str, shape: Shape, spec: &Value) -> Value {
     if shape.shards == 1 {
         object["spec"]["mode"] = json!("Standalone");
     } else {
-        object["spec"]["failover"] = fixture::node_timeout(5);
+        object["spec"]["failover"] = fixture::node_timeout(10);
     }
     for (field, value) in spec.as_object().into_iter().flatten() {
         object["spec"][field] = value.clone();
