@@ -782,7 +782,7 @@ async fn a_role_goes_to_a_member_once_its_append_only_file_is_written() {
     }
     // Switched on while it runs, the file counts once everything that is in memory has been written to it, here slowly.
     let mut replica = fleet.servers[&heir].operator().await;
-    for (name, value) in [("rdb-key-save-delay", "30000"), ("appendonly", "no"), ("appendonly", "yes")] {
+    for (name, value) in [("rdb-key-save-delay", "60000"), ("appendonly", "no"), ("appendonly", "yes")] {
         replica.config_set(name, value).await.unwrap();
     }
     let probed = fleet.look_at_all().await;
