@@ -12,8 +12,8 @@ use super::client;
 use super::pki::Pki;
 use super::{Running, spawn};
 
-/// How long the webhook may take to know its facts.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the webhook may take to know its facts: as long as the API server, whose lists they are, on a machine that is busy with others' starts.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is asked whether it does.
 const LOOK: Duration = Duration::from_millis(25);
 
