@@ -152,7 +152,7 @@ impl Story<'_> {
             if !outcome.success {
                 break outcome.stderr.trim().to_owned();
             }
-            ensure!(applied.elapsed() < hung::answer(), "9 shards were accepted in spite of the policy");
+            ensure!(applied.elapsed() < hung::process(), "9 shards were accepted in spite of the policy");
             tokio::time::sleep(Duration::from_millis(50)).await;
         };
         ensure!(policy.contains("small-clusters") && policy.contains('9') && policy.contains('6'), "{policy}");
