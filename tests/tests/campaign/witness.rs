@@ -110,7 +110,12 @@ impl Witness {
         self.watch.abort();
         let history = self.room.locked().clone();
         let violations: Vec<String> = history::check(&history).iter().map(ToString::to_string).collect();
-        ensure!(violations.is_empty(), "T12: {violations:#?}");
+        let unanswered: Vec<&Request> = history.requests.iter().filter(|r| r.answer == Answer::Unknown).collect();
+        ensure!(
+            violations.is_empty(),
+            "T12: {violations:#?}\nunanswered: {unanswered:#?}\nlists: {:#?}",
+            history.lists
+        );
         let written = |request: &&Request| matches!(request.answer, Answer::Written(_) | Answer::Done);
         Ok(history.requests.iter().filter(written).count())
     }

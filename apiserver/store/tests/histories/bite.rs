@@ -158,7 +158,68 @@ fn two_deletes_of_one_key_are_placed_by_what_each_takes_away() {
     assert_eq!(done, BTreeSet::new());
 }
 
+/// A delete that was not answered, of what was written at 10. A watch ends before it, and the next one begins with the list at 20.
+fn unseen_delete(history: &mut History) {
+    history.requests.extend([
+        request(100, "d", create("one"), Answer::Written(10)),
+        Request { end: u64::MAX, ..request(110, "d", Call::Delete { expected: 10 }, Answer::Unknown) },
+        request(140, "d", create("two"), Answer::Written(21)),
+    ]);
+    history.watches[0].records.push(one(event(Kind::Added, "d", 10, "one", None)));
+    let items = history.lists[0].items.clone();
+    history.lists.push(List { begin: 120, end: 125, filter: Filter::default(), revision: 20, items });
+    let records = vec![one(event(Kind::Added, "d", 21, "two", None))];
+    history.watches.push(Watch { name: "next".to_owned(), from: 20, filter: Filter::default(), records });
+}
+
+#[test]
+fn a_delete_may_lie_where_no_watch_looked() {
+    assert_eq!(broken(unseen_delete), BTreeSet::new(), "it was not answered");
+    let answered = broken(|history| {
+        unseen_delete(history);
+        history.requests.iter_mut().filter(|r| r.begin == 110).for_each(|r| (r.end, r.answer) = (115, Answer::Done));
+    });
+    assert_eq!(answered, BTreeSet::new(), "it was answered, without its revision");
+    let read = broken(|history| {
+        unseen_delete(history);
+        history.requests.push(request(130, "d", Call::Get, Answer::Read(None)));
+    });
+    assert_eq!(read, BTreeSet::new(), "it was read to be gone");
+}
+
+#[test]
+fn a_delete_that_is_only_read_may_lie_where_no_watch_looked() {
+    let read = broken(|history| {
+        unseen_delete(history);
+        history.requests.retain(|request| request.begin != 140);
+        history.requests.push(request(130, "d", Call::Get, Answer::Read(None)));
+        history.watches.pop();
+        history.lists.pop();
+    });
+    assert_eq!(read, BTreeSet::new());
+}
+
+#[test]
+fn a_delete_where_a_watch_looked_is_found() {
+    let looked = |history: &mut History| {
+        unseen_delete(history);
+        history.watches[0].records.push(Record::Bookmark(20));
+    };
+    let found = BTreeSet::from([Property::Linearizable, Property::PreviousValue, Property::IsCreate]);
+    assert_eq!(broken(looked), found, "it would have been shown");
+    let nobody = broken(|history| {
+        unseen_delete(history);
+        history.requests.retain(|request| request.begin != 110);
+    });
+    assert_eq!(nobody, found, "nobody asked for it");
+}
+
 bites! {
+    Linearizable, an_object_that_comes_back_after_an_unseen_delete_is_found: history => {
+        unseen_delete(history);
+        history.requests.push(request(126, "d", Call::Get, Answer::Read(None)));
+        history.requests.push(request(132, "d", Call::Get, Answer::Read(seen(10, "one"))));
+    };
     Reliable, a_delete_that_no_watch_tells_of_is_found: history => {
         history.requests.push(request(100, "b/y", Call::Delete { expected: 8 }, Answer::Done));
     };

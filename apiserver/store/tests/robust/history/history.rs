@@ -6,6 +6,7 @@
 
 mod objects;
 mod truth;
+mod unseen;
 mod watches;
 
 use std::collections::BTreeMap;

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use super::{Answer, Call, Event, History, Instant, Kind, Property, Record, Request, Revision, Seen, Violation};
+use super::{
+    Answer, Call, Event, History, Instant, Kind, Property, Record, Request, Revision, Seen, Violation, unseen,
+};
 
 /// One key's change at one revision.
 #[derive(Debug, Clone)]
@@ -26,25 +28,7 @@ pub(super) struct Truth {
 impl Truth {
     /// Puts the writes of a history in order. What cannot be put in order is a violation.
     pub(super) fn of(history: &History) -> (Truth, Vec<Violation>) {
-        // With when it was known to be done.
-        let mut done: Vec<(Revision, &Request, Instant)> = Vec::new();
-        let mut violations = Vec::new();
-        for request in &history.requests {
-            match request.answer {
-                Answer::Done => match shown(history, request) {
-                    Some(revision) => done.push((revision, request, request.end)),
-                    None => {
-                        let what = format!("{} was changed, and nobody was shown how: {:?}", request.key, request.call);
-                        violations.push(Violation::new(Property::Reliable, what));
-                    }
-                },
-                Answer::Written(revision) => done.push((revision, request, request.end)),
-                Answer::Unknown => {
-                    done.extend(shown(history, request).map(|revision| (revision, request, Instant::MAX)))
-                }
-                Answer::Refused(_) | Answer::Declined | Answer::Read(_) => {}
-            }
-        }
+        let (mut done, mut violations) = told(history);
         done.sort_by(|(a, x, _), (b, y, _)| (a, &x.key).cmp(&(b, &y.key)));
         for pair in done.windows(2) {
             let [(a, x, _), (b, y, _)] = pair else { continue };
@@ -96,8 +80,42 @@ impl Truth {
     }
 }
 
+/// A write that was done: at which revision, and when it was known.
+pub(super) type Done<'a> = (Revision, &'a Request, Instant);
+
+/// The writes that were done, in no order, and what was changed without anybody being shown how.
+fn told(history: &History) -> (Vec<Done<'_>>, Vec<Violation>) {
+    let mut done: Vec<Done<'_>> = Vec::new();
+    let mut hidden: Vec<(&Request, Instant)> = Vec::new();
+    for request in &history.requests {
+        let (revision, known) = match request.answer {
+            Answer::Written(revision) => (Some(revision), request.end),
+            Answer::Done => (shown(history, request), request.end),
+            Answer::Unknown => (shown(history, request), Instant::MAX),
+            Answer::Refused(_) | Answer::Declined | Answer::Read(_) => continue,
+        };
+        match revision {
+            Some(revision) => done.push((revision, request, known)),
+            None => hidden.push((request, known)),
+        }
+    }
+    hidden.sort_by_key(|(request, _)| request.begin);
+    let mut violations = Vec::new();
+    for (request, known) in hidden {
+        match unseen::revision(history, &done, request) {
+            Some(revision) => done.push((revision, request, known)),
+            None if request.answer == Answer::Done => {
+                let what = format!("{} was changed, and nobody was shown how: {:?}", request.key, request.call);
+                violations.push(Violation::new(Property::Reliable, what));
+            }
+            None => {}
+        }
+    }
+    (done, violations)
+}
+
 /// The value that a key had at a revision, as far as anybody was told: who wrote it, or, where that one got no answer, who read it.
-fn value_at<'a>(history: &'a History, key: &str, revision: Revision) -> Option<&'a String> {
+pub(super) fn value_at<'a>(history: &'a History, key: &str, revision: Revision) -> Option<&'a String> {
     let told = history.requests.iter().filter(|request| request.key == key).find_map(|request| {
         match (&request.answer, &request.call) {
             (Answer::Written(at), Call::Create { value } | Call::Update { value, .. }) => {
