@@ -17,6 +17,8 @@ pub const NODES_FILE: &str = "nodes.conf";
 pub const RDB_FILE: &str = "dump.rdb";
 /// The directory of append-only files.
 pub const AOF_DIR: &str = "appendonlydir";
+/// What Redis writes to in it before the first file that counts: no manifest names it.
+pub const UNNAMED: &str = "temp-appendonly.aof.incr";
 /// Beginning of the names of quarantine directories.
 pub const QUARANTINE: &str = "quarantine-";
 /// Largest nodes.conf that is read: a thousand nodes with scattered slots take about 1 MB.
@@ -52,7 +54,7 @@ pub struct Survey {
     pub rdb: bool,
     /// There are append-only files with a manifest, and not all are empty.
     pub aof: bool,
-    /// How long ago the newest of those files was written.
+    /// How long ago the newest of the files was written that a start would load: append-only files, if there are any.
     pub written: Option<Duration>,
 }
 
@@ -73,7 +75,8 @@ pub fn survey(dir: &Path) -> Result<Survey, Error> {
     let nodes = nodes(&dir.join(NODES_FILE))?;
     let snapshot = metadata(&dir.join(RDB_FILE))?.filter(|file| file.len() > 0);
     let appended = append_only(&dir.join(AOF_DIR))?;
-    let times = snapshot.iter().chain(&appended).filter_map(|file| file.modified().ok());
+    let loaded = if appended.is_empty() { snapshot.as_slice() } else { &appended };
+    let times = loaded.iter().filter_map(|file| file.modified().ok());
     // A file from the future (the clock was set back) was written just now, as far as anybody can tell.
     let written = times.map(|time| now.duration_since(time).unwrap_or_default()).min();
     Ok(Survey { nodes, rdb: snapshot.is_some(), aof: !appended.is_empty(), written })
@@ -98,7 +101,7 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     }
 }
 
-/// The append-only files that are not empty; none when there is no manifest, because Redis then ignores them.
+/// The append-only files that are not empty and may have a name in the manifest; none when there is no manifest, because Redis then ignores them.
 fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
     let failed = |source| Error::Read { path: dir.to_owned(), source };
     let entries = match fs::read_dir(dir) {
@@ -113,7 +116,7 @@ fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
         let file = entry.metadata().map_err(failed)?;
         if entry.file_name().to_string_lossy().ends_with(".manifest") {
             manifest |= file.len() > 0;
-        } else if file.is_file() && file.len() > 0 {
+        } else if file.is_file() && entry.file_name() != UNNAMED && file.len() > 0 {
             files.push(file);
         }
     }
@@ -297,6 +300,11 @@ mod tests {
         }
         let written = survey(dir.path()).unwrap().written.unwrap();
         assert!((hour..hour * 2).contains(&written), "the youngest file counts: {written:?}");
+        // Neither is loaded: a snapshot beside append-only files, and what comes while other ones are first written.
+        for name in [RDB_FILE, "appendonlydir/temp-appendonly.aof.incr"] {
+            fs::write(at(name), "x").unwrap();
+            assert!(survey(dir.path()).unwrap().written.unwrap() >= hour, "{name}");
+        }
     }
 
     #[test]

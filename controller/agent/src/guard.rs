@@ -4,10 +4,7 @@ use std::{fs, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
-use types::{
-    agent::AgentPhase,
-    cluster::{AppendOnly, Mode},
-};
+use types::{agent::AgentPhase, cluster::Mode};
 
 use crate::{
     admission, alive,
@@ -176,7 +173,8 @@ async fn gather(
         copies: answers.copies,
         owed: seen.owed,
         given_up: seen.given_up,
-        append_only: inputs.config.append_only != AppendOnly::Off,
+        has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
+        keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,
         waited: since.waited + since.looked.elapsed().min(LOOK),

@@ -23,8 +23,6 @@ use crate::disk::{self, Error};
 pub const FILE: &str = "kun-lags";
 /// What Redis calls the list of its append-only files: a line for each of them, a few in all.
 pub(crate) const MANIFEST: &str = "appendonly.aof.manifest";
-/// What it writes to before the first one that counts.
-const UNNAMED: &str = "temp-appendonly.aof.incr";
 /// So much of a manifest is read, and compared.
 pub(crate) const MOST: u64 = 64 << 10;
 
@@ -128,8 +126,8 @@ impl Keeper {
 }
 
 /// Whether Redis writes to a file that counts only once the one before it does.
-fn is_first(dir: &Path) -> bool {
-    dir.join(disk::AOF_DIR).join(UNNAMED).try_exists().unwrap_or(true)
+pub(crate) fn is_first(dir: &Path) -> bool {
+    dir.join(disk::AOF_DIR).join(disk::UNNAMED).try_exists().unwrap_or(true)
 }
 
 /// Takes away what an earlier process left of that: it is loaded by nobody, and would be taken for this one's. Before Redis starts.
@@ -137,7 +135,7 @@ fn is_first(dir: &Path) -> bool {
 /// # Errors
 /// When it is there and cannot be removed.
 pub fn tidy(dir: &Path) -> Result<(), Error> {
-    disk::remove(&dir.join(disk::AOF_DIR), UNNAMED)?;
+    disk::remove(&dir.join(disk::AOF_DIR), disk::UNNAMED)?;
     Ok(())
 }
 
@@ -328,7 +326,7 @@ mod tests {
     #[test]
     fn a_file_that_was_written_during_the_look_is_not_the_one_behind() {
         let (dir, write) = volume();
-        let unnamed = dir.path().join(disk::AOF_DIR).join(UNNAMED);
+        let unnamed = dir.path().join(disk::AOF_DIR).join(disk::UNNAMED);
         let mut lag = Lag::of(false);
         write("file appendonly.aof.1.base.rdb seq 1 type b\n");
         let counted = manifest(dir.path()).ok();

@@ -169,6 +169,15 @@ fn manifest(dir: &Path) -> Result<Vec<u8>, Error> {
     Err(Error::Read { path: dir.join(AOF_DIR).join(MANIFEST), source })
 }
 
+/// Whether the append-only files that a start would load have every write, as far as files tell: each that the manifest names is there, and Redis
+/// was not writing the first one that is to count beside them, be it because they are of earlier days. What cannot be read does not.
+#[must_use]
+pub fn is_log_whole(dir: &Path) -> bool {
+    let is_there =
+        |lengths: BTreeMap<String, Option<u64>>| !lengths.is_empty() && lengths.values().all(Option::is_some);
+    lengths(dir).is_ok_and(is_there) && !lag::is_first(dir)
+}
+
 fn write(dir: &Path, note: &Note) -> Result<(), Error> {
     let failed = |error| Error::Write { path: dir.join(FILE), source: io::Error::other(error) };
     disk::replace(dir, FILE, &serde_json::to_vec(note).map_err(failed)?)
@@ -240,6 +249,22 @@ mod tests {
             assert!(!self.dir().join(FILE).exists(), "the note is done with");
             !self.manifest().contains("file appendonly.aof.1.base.rdb seq 1 type b")
         }
+    }
+
+    /// Before, the configuration was asked instead: it says so from the moment on at which the file is switched on.
+    #[test]
+    fn a_log_has_every_write_once_the_manifest_names_what_is_there() {
+        let volume = Volume::noted();
+        assert!(is_log_whole(volume.dir()));
+        let unnamed = format!("{AOF_DIR}/{}", disk::UNNAMED);
+        volume.put(&unnamed, "what came while the first one was written");
+        assert!(!is_log_whole(volume.dir()), "those are of earlier days");
+        fs::remove_file(volume.dir().join(unnamed)).unwrap();
+        fs::remove_file(volume.dir().join("appendonlydir/appendonly.aof.4.incr.aof")).unwrap();
+        assert!(!is_log_whole(volume.dir()), "one of them is missing");
+        let first = Volume(tempfile::tempdir().unwrap());
+        first.save();
+        assert!(!is_log_whole(first.dir()), "a snapshot is all that lies there");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use crate::{
     config::Inputs,
     disk::{self, AOF_DIR},
     handover,
+    lag::MANIFEST,
     shared::Shared,
     upkeep::{Taken, set},
 };
@@ -62,7 +63,7 @@ pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
     let config = &inputs.config;
     if config.append_only.keeps_every_write() {
         shared.await_snapshot(None);
-        return set(shared, "appendonly", "yes").await == Taken::Yes;
+        return put_former_log_aside(shared).await && set(shared, "appendonly", "yes").await == Taken::Yes;
     }
     if !config.snapshots.is_empty() && !is_saved(shared).await {
         return false;
@@ -73,6 +74,17 @@ pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
     shared.await_snapshot(None);
     // Until both are gone this is done again each time.
     put_log_aside(shared) & keep_nothing(shared, inputs).await
+}
+
+/// Until the first append-only file is written, a crash would load those of an earlier time, if any lay there yet, and not the snapshot, which has
+/// more. Whether none does.
+async fn put_former_log_aside(shared: &Shared) -> bool {
+    let Ok(info) = handover::info(&shared.local, &["persistence"]).await else { return false };
+    match info.flag("aof_enabled") {
+        Some(false) if shared.options.data_dir.join(AOF_DIR).join(MANIFEST).exists() => put_log_aside(shared),
+        Some(_) => true,
+        None => false,
+    }
 }
 
 /// Whether a snapshot has what the append-only file has that is still written; asks for one.

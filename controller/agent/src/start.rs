@@ -67,8 +67,11 @@ pub struct Facts {
     pub owed: Owed,
     /// An earlier look has shown that it was given up ([`is_given_up`]).
     pub given_up: bool,
-    /// The configuration keeps every write (append-only file): files must be there once the member owned slots.
-    pub append_only: bool,
+    /// What lies here is an append-only file that has every write. Until the first one is written a snapshot is all that lies here, whatever
+    /// the configuration says.
+    pub has_log: bool,
+    /// The configuration keeps every write (append-only file): something must lie here once the member owned slots.
+    pub keeps_each_write: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
     pub peers: BTreeMap<NodeId, Peer>,
     /// For how long others were waited for: what the machine stood still does not count.
@@ -337,8 +340,8 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
 /// agent does not let be elected lacks some of them or may do so, be it the last second's; and what one has in memory alone a crash of it would
 /// lose, and what lies here by then is a copy of that. A snapshot is compared by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
-    let is_held_back = facts.append_only && peer.myself().is_some_and(|node| node.flags.no_failover);
-    let lags = facts.append_only && peer.lags;
+    let is_held_back = facts.has_log && peer.myself().is_some_and(|node| node.flags.no_failover);
+    let lags = facts.has_log && peer.lags;
     peer.offset > 0
         && !is_held_back
         && !lags
@@ -384,7 +387,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     }
     let known = me.replicas().count();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
-    if !facts.append_only && all_replicas_answered(me, facts) && !copy_under_way(me, facts) {
+    if !facts.keeps_each_write && all_replicas_answered(me, facts) && !copy_under_way(me, facts) {
         return Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" };
     }
     Start::Hold {

@@ -25,6 +25,8 @@ mod parameters;
 mod persistence;
 #[path = "pods/serve.rs"]
 mod serve;
+#[path = "pods/snapshots.rs"]
+mod snapshots;
 #[path = "pods/stand.rs"]
 mod stand;
 #[path = "pods/stop.rs"]

@@ -80,7 +80,8 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         copies: BTreeMap::new(),
         owed: Owed::default(),
         given_up: false,
-        append_only: true,
+        has_log: holds_data,
+        keeps_each_write: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
         waited: Duration::ZERO,
         began: Duration::ZERO,
@@ -161,7 +162,7 @@ fn a_crashed_primary_asks_its_replica_and_waits_until_the_slots_have_moved() {
         decide_start(&lost_election),
         Start::AsIs { why: "no replica took over in time, and the data set is on disk" }
     );
-    lost_election.holds_data = false;
+    (lost_election.holds_data, lost_election.has_log) = (false, false);
     assert_eq!(decide_start(&lost_election), ask(2));
     let table = &mut facts.peers.get_mut(&id(3)).unwrap().table;
     *table = vec![node(1, Some(2), 5, &[]), node(2, None, 6, &[(0, 99)])];
@@ -205,7 +206,7 @@ fn what_lies_on_a_volume_that_was_given_up_is_not_thrown_away() {
     facts.released = Some(ReleaseHow::Blank);
     assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
     for facts in [
-        Facts { append_only: false, ..given_up() },
+        Facts { has_log: false, ..given_up() },
         Facts { beat: None, ..given_up() },
         Facts { waited: TAKEOVER_LIMIT, ..given_up() },
     ] {
@@ -284,7 +285,7 @@ fn a_replica_that_the_primaries_do_not_know_yet_is_not_asked_in_vain() {
         decide_start(&alone),
         Start::AsIs { why: "too few primaries answer to elect a replica, and the data set is on disk" }
     );
-    alone.holds_data = false;
+    (alone.holds_data, alone.has_log) = (false, false);
     assert!(held(&alone).ends_with("1 primaries that know it answer where 2 are needed to elect it"));
 }
 
@@ -352,6 +353,18 @@ fn a_primary_whose_file_lags_is_no_better_than_one_without_data() {
     assert_eq!(decide_start(&alone), Start::AsIs { why: "the controller said so" });
 }
 
+/// Before, the configuration counted: the member started on a snapshot of before, and its replica, which had every write, copied that.
+#[test]
+fn until_its_first_log_is_written_a_member_has_a_snapshot_alone() {
+    let mut facts = Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) };
+    // The same was switched on there.
+    facts.peers.get_mut(&id(2)).unwrap().lags = true;
+    assert_eq!(decide_start(&facts), ask(2));
+    // One that is to be switched off has every write for as long as it lies there.
+    let lies_here = Facts { has_log: true, keeps_each_write: false, waited: PEERS_LIMIT, ..facts };
+    assert!(matches!(decide_start(&lies_here), Start::AsIs { .. }));
+}
+
 /// Before, it was asked: a crash of it a minute later left the shard with what its file had held before it got its copy, or with nothing.
 #[test]
 fn a_replica_whose_own_file_lags_is_not_asked_while_the_data_set_is_here() {
@@ -361,13 +374,13 @@ fn a_replica_whose_own_file_lags_is_not_asked_while_the_data_set_is_here() {
     let why = "no replica in sync answers, and the data set is on disk";
     assert_eq!(decide_start(&facts), Start::AsIs { why });
     // Where snapshots are kept its file says nothing; where nothing is left, its memory is better than that.
-    assert_eq!(decide_start(&Facts { append_only: false, ..facts.clone() }), ask(2));
-    assert_eq!(decide_start(&Facts { holds_data: false, written: None, beat: None, ..facts }), ask(2));
+    assert_eq!(decide_start(&Facts { has_log: false, ..facts.clone() }), ask(2));
+    assert_eq!(decide_start(&Facts { holds_data: false, has_log: false, written: None, beat: None, ..facts }), ask(2));
 }
 
 #[test]
 fn an_older_snapshot_is_worse_than_a_replica_that_missed_the_last_seconds() {
-    let mut facts = Facts { append_only: false, written: Some(600 * SECOND), ..crashed(true) };
+    let mut facts = Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) };
     let replica = facts.peers.get_mut(&id(2)).unwrap();
     hold_back(replica);
     replica.current_ago = Some(20 * SECOND);
@@ -394,7 +407,7 @@ fn with_data_on_disk_every_wait_ends() {
 #[test]
 fn a_primary_whose_data_is_gone_asks_the_freshest_of_its_replicas() {
     let mut facts = crashed(false);
-    facts.append_only = false;
+    facts.keeps_each_write = false;
     // The numbers of another history say nothing.
     let stale = Peer { offset: 1_000_000, link_down_for: Some(10_000 * SECOND), ..peer(4, Some(1)) };
     facts.peers.insert(id(4), stale);
@@ -416,7 +429,7 @@ fn a_primary_whose_data_is_gone_asks_the_freshest_of_its_replicas() {
 #[test]
 fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     let mut facts = crashed(false);
-    facts.append_only = false;
+    facts.keeps_each_write = false;
     assert_eq!(decide_start(&facts), ask(2));
     // A replica that was itself restarted from its files still has the only copy.
     (facts.peers.get_mut(&id(2)).unwrap().offset) = 0;
@@ -438,7 +451,7 @@ fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     empty.table.retain(|node| node.id != id(4));
     facts.peers.insert(id(2), empty);
     assert_eq!(decide_start(&facts), Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" });
-    facts.append_only = true;
+    facts.keeps_each_write = true;
     assert!(matches!(decide_start(&facts), Start::Hold { .. }), "append-only files must be there; they are lost");
     facts.released = Some(ReleaseHow::AsIs);
     assert_eq!(decide_start(&facts), Start::AsIs { why: "the controller said so" });
@@ -456,18 +469,18 @@ proptest! {
     #[test]
     fn an_empty_owner_starts_only_when_released_or_moved_or_nobody_holds_a_copy(
         peers in prop::collection::vec(any_peer(), 0..4),
-        waited in 0u64..100, append_only in any::<bool>(), asked in prop::option::of(0u64..10)
+        waited in 0u64..100, keeps_each_write in any::<bool>(), asked in prop::option::of(0u64..10)
     ) {
         let facts = Facts {
             peers: peers.into_iter().map(|(last, peer)| (id(last), peer)).collect(),
             waited: Duration::from_secs(waited),
-            append_only,
+            keeps_each_write,
             asked: asked.map(|ago| Asked { replica: id(2), ago: Duration::from_secs(ago) }),
             ..crashed(false)
         };
         match decide_start(&facts) {
             Start::AsIs { .. } => {
-                prop_assert!(!append_only);
+                prop_assert!(!keeps_each_write);
                 let copy = |peer: &Peer| peer.replicates(&id(1)) && (peer.keys > 0 || peer.offset > 0 || peer.syncing);
                 prop_assert!(facts.peers.contains_key(&id(2)), "its known replica did not answer");
                 prop_assert!(!facts.peers.values().any(copy));

@@ -110,3 +110,26 @@ async fn what_is_saved_at_a_stop_is_loaded_and_no_log_of_before() {
     cluster.wait_ready().await;
     assert_eq!(cluster.pods[0].dbsize().await, 100);
 }
+
+/// As if it could not be put aside when it was switched off. Before, a crash while the new one was first written brought it back.
+#[tokio::test]
+async fn a_log_of_before_does_not_come_back_while_a_new_one_is_first_written() {
+    let mut cluster = Cluster::form(89, config(), 1, 0).await;
+    fill(&cluster.pods[0], "a", 50, b"v").await;
+    let [log, kept] = [cluster.pods[0].data("appendonlydir"), cluster.pods[0].dir.join("kept")];
+    let copied = std::process::Command::new("cp").arg("-r").args([&log, &kept]).status().unwrap();
+    assert!(copied.success());
+    fill(&cluster.pods[0], "b", 50, b"v").await;
+    switch(&mut cluster, AppendOnly::Off, snapshots(), [false, true]).await;
+    std::fs::rename(&kept, &log).unwrap();
+    let mut redis = cluster.pods[0].operator().await;
+    redis.config_set("rdb-key-save-delay", "5000000").await.unwrap();
+    cluster.config.append_only = AppendOnly::EverySec;
+    cluster.write_config(&cluster.pods[0].dir);
+    eventually("its first file is being written", async || {
+        redis.info(&["persistence"]).await.unwrap().flag("aof_rewrite_in_progress") == Some(true)
+    })
+    .await;
+    crash(&mut cluster).await;
+    assert_eq!(cluster.pods[0].dbsize().await, 100);
+}

@@ -1,0 +1,65 @@
+//! A primary whose volume has a snapshot alone, and whose replica has every write.
+
+use rustix::process::Signal;
+use types::{
+    agent::AgentConfig,
+    cluster::{AppendOnly, SavePoint},
+};
+
+use crate::{
+    crash::{assert_readable, write_to_first_shard},
+    harness::{AGENT, Cluster, eventually, patient},
+};
+
+/// Snapshots alone are kept, and none is due by itself within a test.
+fn kept() -> AgentConfig {
+    let snapshots = vec![SavePoint { seconds: 3600, changes: 1_000_000 }];
+    AgentConfig { append_only: AppendOnly::Off, snapshots, ..patient() }
+}
+
+/// Three shards; the first one's primary has a snapshot of some of its keys, and its replica all of them, which are returned.
+async fn formed(net: u8) -> (Cluster, Vec<String>) {
+    let cluster = Cluster::form(net, kept(), 3, 1).await;
+    let mut keys = write_to_first_shard(&cluster, "a", 20).await;
+    cluster.pods[0].login(types::names::USER_AGENT, AGENT).await.call(&["BGSAVE"]).await.unwrap();
+    let mut primary = cluster.pods[0].operator().await;
+    eventually("it is saved", async || {
+        let info = primary.info(&["persistence"]).await.unwrap();
+        info.flag("rdb_bgsave_in_progress") == Some(false) && cluster.pods[0].data("dump.rdb").exists()
+    })
+    .await;
+    keys.extend(write_to_first_shard(&cluster, "b", 280).await);
+    (cluster, keys)
+}
+
+async fn crash(cluster: &mut Cluster) {
+    cluster.pods[0].kill_redis();
+    assert_eq!(cluster.pods[0].ended().await, Some(2));
+    cluster.pods[0].start();
+}
+
+/// Before, `appendOnly` counted as a file that has every write: the primary came back with its snapshot, and its replica copied that.
+#[tokio::test]
+async fn a_primary_that_crashes_before_its_first_log_is_written_empties_nobody() {
+    let (mut cluster, keys) = formed(88).await;
+    // Nearly for ever, and for some seconds.
+    for (pod, delay) in [(0, "5000000"), (3, "20000")] {
+        cluster.pods[pod].operator().await.config_set("rdb-key-save-delay", delay).await.unwrap();
+    }
+    cluster.config.append_only = AppendOnly::Always;
+    for pod in &cluster.pods {
+        cluster.write_config(&pod.dir);
+    }
+    for pod in [0, 3] {
+        let mut redis = cluster.pods[pod].operator().await;
+        eventually("its first file is being written", async || {
+            redis.info(&["persistence"]).await.unwrap().flag("aof_enabled") == Some(true)
+        })
+        .await;
+    }
+    assert!(!cluster.pods[0].data("appendonlydir/appendonly.aof.manifest").exists());
+    crash(&mut cluster).await;
+    eventually("it follows its replica", async || cluster.pods[0].is_replica().await).await;
+    cluster.wait_ready().await;
+    assert_readable(&cluster, &keys).await;
+}
