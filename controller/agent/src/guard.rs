@@ -1,6 +1,6 @@
 //! The start guard: gathers facts and asks [`crate::start`] until redis-server may be started. I/O around that decision.
 
-use std::{fs, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, fs, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
@@ -52,7 +52,8 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         // Peers are waited for once it may be dead: a link may look up for longer than they are.
         since.waited = if elsewhere.may_feed() { Duration::ZERO } else { facts.waited };
         since.looked = Instant::now();
-        seen = Seen { owed: facts.owed.clone(), given_up: facts.given_up, elsewhere: elsewhere.clone() };
+        let (owed, ahead) = (facts.owed.clone(), facts.ahead.clone());
+        seen = Seen { owed, ahead, given_up: facts.given_up, elsewhere: elsewhere.clone() };
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
         if facts.double.is_none() && facts.unheard.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
@@ -131,6 +132,7 @@ struct Since {
 #[derive(Default)]
 struct Seen {
     owed: Owed,
+    ahead: BTreeSet<resp::NodeId>,
     given_up: bool,
     elsewhere: Elsewhere,
 }
@@ -172,17 +174,20 @@ async fn gather(
         beat: alive.map(|alive| alive.beat),
         copies: answers.copies,
         owed: seen.owed,
+        ahead: seen.ahead,
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,
+        node_timeout: shared.local.node_timeout(),
         waited: since.waited + since.looked.elapsed().min(LOOK),
         began: since.began.elapsed(),
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };
     facts.owed = start::remember(&facts);
+    facts.ahead = start::ahead(&facts);
     facts.given_up = start::is_given_up(&facts);
     publish(shared, &facts);
     Ok((facts, seen.elsewhere))

@@ -7,7 +7,11 @@
 //! not come back over replicas that have what it had since. A node that runs already is not started again. Nothing destructive follows from "unknown": a
 //! peer that does not answer is neither dead nor empty.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+    time::Duration,
+};
 
 use resp::{Node, NodeId};
 use types::{
@@ -17,10 +21,12 @@ use types::{
 
 use crate::identity::{Identity, Verdict};
 
+mod beside;
 pub mod double;
 mod older;
 mod orphaned;
 
+pub use beside::ahead;
 pub use double::Double;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
@@ -29,7 +35,8 @@ pub use orphaned::is_given_up;
 pub const PEERS_LIMIT: Duration = Duration::from_secs(3);
 /// After this long `CLUSTER FAILOVER FORCE` has either worked or silently expired (performance.md T2).
 pub const ASK_AGAIN: Duration = Duration::from_secs(6);
-/// How long a member with data waits altogether: for the primaries to learn of the replica, and for it to take over.
+/// How long a member with data waits altogether: for the primaries to learn of the replica, and for it to take over. Beside a snapshot so long
+/// for replicas that are silent, and longer for an election (`start::beside`).
 pub const TAKEOVER_LIMIT: Duration = Duration::from_secs(12);
 /// How long a container is usually down before its agent asks; after a longer time nobody can tell a fresh copy by its link alone.
 const RESTART: Duration = Duration::from_secs(5);
@@ -65,6 +72,8 @@ pub struct Facts {
     pub copies: BTreeMap<NodeId, Beat>,
     /// Who has shown, in this look or an earlier one, to have more.
     pub owed: Owed,
+    /// Replicas that have shown, in this look or an earlier one, to be ahead of a snapshot that lies here ([`ahead`]).
+    pub ahead: BTreeSet<NodeId>,
     /// An earlier look has shown that it was given up ([`is_given_up`]).
     pub given_up: bool,
     /// What lies here is an append-only file that has every write. Until the first one is written a snapshot is all that lies here, whatever
@@ -74,6 +83,8 @@ pub struct Facts {
     pub keeps_each_write: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
     pub peers: BTreeMap<NodeId, Peer>,
+    /// After how long a node that does not answer is given up.
+    pub node_timeout: Duration,
     /// For how long others were waited for: what the machine stood still does not count.
     pub waited: Duration,
     /// How long ago the agent began to decide.
@@ -253,7 +264,8 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
     if !facts.holds_data {
         return without_data(me, facts);
     }
-    older::decide(me, facts).unwrap_or_else(|| with_data(me, facts))
+    let decide = if facts.has_log { with_log } else { beside::decide };
+    older::decide(me, facts).unwrap_or_else(|| decide(me, facts))
 }
 
 fn wait_or_hold(facts: &Facts, reason: String) -> Start {
@@ -307,7 +319,7 @@ fn successor<'a>(me: &Identity, facts: &'a Facts, fit: impl Fn(&Peer) -> bool) -
         .max_by(|(a_id, a), (b_id, b)| (a.offset, a.keys, b_id).cmp(&(b.offset, b.keys, a_id)))
 }
 
-fn with_data(me: &Identity, facts: &Facts) -> Start {
+fn with_log(me: &Identity, facts: &Facts) -> Start {
     // A lost election is not repeated before four node timeouts have passed: waiting for the next would cost more.
     if facts.asked.is_some() || facts.waited >= TAKEOVER_LIMIT {
         return Start::AsIs { why: "no replica took over in time, and the data set is on disk" };
@@ -321,31 +333,37 @@ fn with_data(me: &Identity, facts: &Facts) -> Start {
         Some((replica, _)) if answered_voters(me, facts) >= quorum(me) => wait_for_votes(me, facts, replica),
         Some((replica, _)) if facts.waited < PEERS_LIMIT => wait_for_votes(me, facts, replica),
         Some(_) => Start::AsIs { why: "too few primaries answer to elect a replica, and the data set is on disk" },
-        None if facts.waited < PEERS_LIMIT && !all_replicas_answered(me, facts) => {
-            let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
-            let reason = format!("{answered} of {known} replicas answer; one in sync would be asked to take over");
-            Start::Wait { reason }
-        }
-        // Its slots may have other owners by now, and a replica that its record does not name may have more.
-        None if facts.waited < PEERS_LIMIT && is_unheard(me, facts) => {
-            let (known, answered) = (voters(me).count(), answered_voters(me, facts));
-            let reason = format!("{answered} of {known} primaries answer; they know what has become of its slots");
-            Start::Wait { reason }
-        }
-        None => Start::AsIs { why: "no replica in sync answers, and the data set is on disk" },
+        None => without_heir(me, facts, PEERS_LIMIT),
     }
+}
+
+/// Nobody who has everything answers. Replicas that are silent are waited for until `silent`.
+fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
+    let reason = if facts.waited < silent && !all_replicas_answered(me, facts) {
+        let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
+        format!("{answered} of {known} replicas answer; one in sync would be asked to take over")
+    } else if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
+        // Its slots may have other owners by now, and a replica that its record does not name may have more.
+        let (known, answered) = (voters(me).count(), answered_voters(me, facts));
+        format!("{answered} of {known} primaries answer; they know what has become of its slots")
+    } else {
+        return Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
+    };
+    Start::Wait { reason }
 }
 
 /// A replica that lost its link before the last write to disk lacks writes that the disk has. Where every write is on disk, one that its own
 /// agent does not let be elected lacks some of them or may do so, be it the last second's; and what one has in memory alone a crash of it would
 /// lose, and what lies here by then is a copy of that. A snapshot is compared by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
-    let is_held_back = facts.has_log && peer.myself().is_some_and(|node| node.flags.no_failover);
-    let lags = facts.has_log && peer.lags;
     peer.offset > 0
-        && !is_held_back
-        && !lags
+        && !(facts.has_log && (is_held_back(peer) || peer.lags))
         && peer.behind_for() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
+}
+
+/// Its own agent does not let it be elected.
+fn is_held_back(peer: &Peer) -> bool {
+    peer.myself().is_some_and(|node| node.flags.no_failover)
 }
 
 fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
@@ -406,8 +424,13 @@ fn answered_replicas(me: &Identity, facts: &Facts) -> usize {
 
 /// Whether every replica that anybody knows of has answered.
 fn all_replicas_answered(me: &Identity, facts: &Facts) -> bool {
-    let known = me.replicas().chain(told_replicas(me, facts));
-    known.into_iter().all(|replica| facts.peers.contains_key(&replica.id))
+    silent_replica(me, facts).is_none()
+}
+
+/// A replica that somebody knows of and that does not answer.
+fn silent_replica<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
+    let mut known = me.replicas().chain(told_replicas(me, facts)).map(|replica| &replica.id);
+    known.find(|replica| !facts.peers.contains_key(replica))
 }
 
 fn copy_under_way(me: &Identity, facts: &Facts) -> bool {

@@ -6,6 +6,7 @@ use resp::nodes::{Flags, SlotRange};
 use super::*;
 use crate::identity::{Role, tests::id};
 
+mod beside;
 mod double;
 mod older;
 
@@ -79,10 +80,12 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         beat: holds_data.then_some(beat(5, 40)),
         copies: BTreeMap::new(),
         owed: Owed::default(),
+        ahead: BTreeSet::new(),
         given_up: false,
         has_log: holds_data,
         keeps_each_write: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
+        node_timeout: 5 * SECOND,
         waited: Duration::ZERO,
         began: Duration::ZERO,
         asked: None,
@@ -384,9 +387,9 @@ fn an_older_snapshot_is_worse_than_a_replica_that_missed_the_last_seconds() {
     let replica = facts.peers.get_mut(&id(2)).unwrap();
     hold_back(replica);
     replica.current_ago = Some(20 * SECOND);
+    facts.waited = TAKEOVER_LIMIT;
     assert_eq!(decide_start(&facts), ask(2));
     facts.peers.get_mut(&id(2)).unwrap().current_ago = Some(700 * SECOND);
-    facts.waited = PEERS_LIMIT;
     assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
 }
 

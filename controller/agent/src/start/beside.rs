@@ -1,0 +1,84 @@
+//! A snapshot lies here, and a replica may have what was written since. Pure.
+//!
+//! Started over replicas that are ahead, the member would have them copy the snapshot. So who was seen to be ahead is waited for, also through
+//! looks in which it, or who votes for it, is silent: until it is elected, or until no election is likely any more. An append-only file needs no
+//! such wait: it has what was acknowledged.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use resp::NodeId;
+
+use super::{Facts, Peer, Start, TAKEOVER_LIMIT, is_current, quorum, successor, voters, votes, without_heir};
+use crate::identity::{Identity, Verdict};
+
+/// How long an election is waited for, at least and at most.
+const LIMITS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
+/// Between them: a replica stands again four node timeouts after an election that it has lost, so these are three elections.
+const TIMEOUTS: u32 = 12;
+
+/// Said when nobody was elected.
+pub(super) const OVER: &str =
+    "no replica that is ahead of the snapshot here was elected in the time for it: what was written since is lost";
+
+/// How long an election is waited for.
+pub(super) fn limit(facts: &Facts) -> Duration {
+    let [least, most] = LIMITS;
+    facts.node_timeout.saturating_mul(TIMEOUTS).clamp(least, most)
+}
+
+/// The replicas that are ahead of a snapshot here, by this look or an earlier one and not disproved since. `facts.ahead` is what was before it.
+#[must_use]
+pub fn ahead(facts: &Facts) -> BTreeSet<NodeId> {
+    let Verdict::Intact(me) = &facts.verdict else { return BTreeSet::new() };
+    // Of a node that runs, others have ever more than was read of its volume a moment ago.
+    if facts.has_log || !facts.holds_data || !me.owned_slots() || facts.double.is_some() {
+        return BTreeSet::new();
+    }
+    let is_ahead = |peer: &Peer| peer.replicates(&me.id) && peer.has_whole_copy() && is_current(facts, peer);
+    let found = facts.peers.iter().filter(|(_, peer)| is_ahead(peer)).map(|(id, _)| id);
+    // One that is silent or not ready may have everything still.
+    let is_open = |id: &&NodeId| facts.peers.get(*id).is_none_or(|peer| peer.syncing || peer.loading);
+    found.chain(facts.ahead.iter().filter(is_open)).cloned().collect()
+}
+
+/// What becomes of the member.
+pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
+    let found = successor(me, facts, |peer| is_current(facts, peer));
+    let silent = || facts.ahead.iter().find(|id| found.is_none_or(|(heir, _)| heir != *id));
+    if (found.is_some() || silent().is_some()) && facts.waited >= limit(facts) {
+        return Start::AsIs { why: OVER };
+    }
+    let Some((replica, peer)) = found else {
+        return match silent() {
+            Some(replica) => {
+                waits(facts, &format!("replica {replica}, which is ahead of it, does not answer or is not ready"))
+            }
+            None => without_heir(me, facts, TAKEOVER_LIMIT),
+        };
+    };
+    let (votes, quorum) = (votes(me, facts, replica), quorum(me));
+    if votes >= quorum {
+        return Start::AskFailover { replica: replica.clone(), address: peer.address };
+    }
+    let who = format!(
+        "replica {replica} is ahead of it; {votes} primaries that know it answer where {quorum} are needed to elect it"
+    );
+    // Such a cluster never elects anybody.
+    let person = if voters(me).count() < quorum {
+        format!(", more than there are. A person can order it: CLUSTER FAILOVER TAKEOVER at {}", peer.address)
+    } else {
+        String::new()
+    };
+    waits(facts, &format!("{who}{person}"))
+}
+
+fn waits(facts: &Facts, who: &str) -> Start {
+    let [age, waited, limit] =
+        [facts.written.unwrap_or_default(), facts.waited, limit(facts)].map(|time| time.as_secs());
+    Start::Wait {
+        reason: format!(
+            "a snapshot of {age} s ago lies here, and {who}. {waited} s of {limit} s are over: then this member starts with that snapshot, and \
+             what was written since is lost"
+        ),
+    }
+}

@@ -1,0 +1,140 @@
+//! A snapshot, and replicas that are ahead of it.
+use super::*;
+use crate::start::beside::{OVER, limit};
+
+/// A snapshot of ten minutes ago lies here, and replica 2 has had the link until now. Nobody knows of another one.
+fn snapshot() -> Facts {
+    let mut facts = Facts { has_log: false, keeps_each_write: false, written: Some(600 * SECOND), ..crashed(true) };
+    for peer in facts.peers.values_mut() {
+        peer.table.retain(|node| node.id != id(4));
+    }
+    facts
+}
+
+/// One look more, as the guard takes it.
+fn look(facts: &mut Facts, waited: u64) -> Start {
+    facts.waited = Duration::from_secs(waited);
+    facts.ahead = ahead(facts);
+    decide_start(facts)
+}
+
+fn waits_at(facts: &mut Facts, waited: u64) -> String {
+    match look(facts, waited) {
+        Start::Wait { reason } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Before, one look in which it, or one of those who vote, was silent had the member start, and the replica copied the snapshot.
+#[test]
+fn who_is_silent_for_a_look_is_waited_for_beside_a_snapshot() {
+    let mut facts = snapshot();
+    assert_eq!(look(&mut facts, 0), ask(2));
+    let all = facts.peers.clone();
+    facts.peers.remove(&id(2));
+    let silent = format!(
+        "a snapshot of 600 s ago lies here, and replica {}, which is ahead of it, does not answer or is not ready. 20 s of 60 s are over: then \
+         this member starts with that snapshot, and what was written since is lost",
+        id(2)
+    );
+    assert_eq!(waits_at(&mut facts, 20), silent);
+    facts.peers.clear();
+    assert_eq!(waits_at(&mut facts, 20), silent);
+    facts.peers.clone_from(&all);
+    facts.peers.remove(&id(6));
+    let few = format!(
+        "a snapshot of 600 s ago lies here, and replica {} is ahead of it; 1 primaries that know it answer where 2 are needed to elect it. 59 s of \
+         60 s are over: then this member starts with that snapshot, and what was written since is lost",
+        id(2)
+    );
+    assert_eq!(waits_at(&mut facts, 59), few);
+    let mut back = Facts { peers: all, ..facts.clone() };
+    assert_eq!(look(&mut back, 59), ask(2));
+    assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
+    facts.peers.clear();
+    assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
+}
+
+#[test]
+fn beside_a_snapshot_an_election_that_was_lost_is_tried_again() {
+    let mut facts = Facts { asked: Some(Asked { replica: id(2), ago: ASK_AGAIN }), ..snapshot() };
+    assert_eq!(look(&mut facts, 30), ask(2));
+    facts.asked = Some(Asked { replica: id(2), ago: SECOND });
+    assert!(waits_at(&mut facts, 30).contains("was asked 1000 ms ago"));
+    let limits = [1, 15, 3600].map(|seconds| limit(&Facts { node_timeout: seconds * SECOND, ..snapshot() }));
+    assert_eq!(limits, [60, 180, 600].map(Duration::from_secs));
+}
+
+#[test]
+fn who_has_answered_that_it_is_not_ahead_is_waited_for_no_longer() {
+    let spoil: [fn(&mut Peer); 3] = [
+        |peer| (peer.offset, peer.keys) = (0, 0),
+        |peer| peer.current_ago = Some(700 * SECOND),
+        |peer| peer.table.iter_mut().filter(|node| node.flags.myself).for_each(|me| me.primary = Some(id(3))),
+    ];
+    for spoil in spoil {
+        let mut facts = snapshot();
+        assert_eq!(look(&mut facts, 0), ask(2));
+        spoil(facts.peers.get_mut(&id(2)).unwrap());
+        let why = "no replica in sync answers, and the data set is on disk";
+        assert_eq!(look(&mut facts, 1), Start::AsIs { why });
+    }
+    let mut loads = snapshot();
+    assert_eq!(look(&mut loads, 0), ask(2));
+    loads.peers.get_mut(&id(2)).unwrap().loading = true;
+    assert!(waits_at(&mut loads, 59).contains("does not answer or is not ready"));
+}
+
+/// It may be ahead. Before, it had three seconds to answer.
+#[test]
+fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
+    let mut facts = snapshot();
+    facts.peers.remove(&id(2));
+    assert_eq!(waits_at(&mut facts, 11), "0 of 1 replicas answer; one in sync would be asked to take over");
+    assert!(matches!(look(&mut facts, 12), Start::AsIs { .. }));
+    let mut beside_a_log = Facts { has_log: true, ..facts };
+    assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
+}
+
+#[test]
+fn a_cluster_that_can_elect_nobody_says_how_a_person_can() {
+    let mut facts = snapshot();
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.peers.truncate(1);
+    facts.peers.retain(|known, _| *known == id(2));
+    let reason = waits_at(&mut facts, 1);
+    let way = "0 primaries that know it answer where 1 are needed to elect it, more than there are. A person can order it: CLUSTER FAILOVER \
+               TAKEOVER at 127.84.0.2:6379";
+    assert!(reason.contains(way), "{reason}");
+}
+
+#[test]
+fn of_a_node_that_runs_elsewhere_nobody_is_ahead() {
+    let mut facts = snapshot();
+    facts.ahead = ahead(&facts);
+    assert_eq!(facts.ahead, BTreeSet::from([id(2)]));
+    let [here, there] = [1, 2].map(|last| SocketAddr::from(([127, 84, 0, last], 6379)));
+    assert_eq!(ahead(&Facts { double: Some(Double { here, there }), ..facts.clone() }), BTreeSet::new());
+    assert_eq!(ahead(&Facts { has_log: true, ..facts }), BTreeSet::new());
+}
+
+proptest! {
+    #[test]
+    fn nobody_starts_with_a_snapshot_over_a_replica_that_is_ahead(
+        looks in prop::collection::vec((prop::collection::vec(any_peer(), 0..4), 0u64..90, prop::option::of(0u64..10)), 1..6)
+    ) {
+        let (mut facts, mut more) = (snapshot(), BTreeSet::new());
+        for (peers, waited, asked) in looks {
+            facts.peers = peers.into_iter().map(|(last, peer)| (id(last), peer)).collect();
+            facts.asked = asked.map(|ago| Asked { replica: id(2), ago: Duration::from_secs(ago) });
+            let start = look(&mut facts, waited);
+            more.extend(facts.peers.keys().cloned());
+            more.retain(|replica| facts.peers.get(replica).is_none_or(|peer| {
+                let is_open = peer.syncing || peer.loading;
+                is_open && facts.ahead.contains(replica) || !is_open && peer.replicates(&id(1)) && peer.offset > 0
+            }));
+            let starts = matches!(start, Start::AsIs { .. });
+            prop_assert!(more.is_empty() || waited >= 60 || !starts);
+        }
+    }
+}
