@@ -8,7 +8,10 @@ use std::{collections::BTreeSet, time::Duration};
 
 use resp::NodeId;
 
-use super::{Facts, Peer, Start, TAKEOVER_LIMIT, is_current, quorum, successor, voters, votes, without_heir};
+use super::{
+    Facts, Peer, SLACK, Start, TAKEOVER_LIMIT, is_current, is_held_back, older, quorum, silent_replica, successor,
+    voters, votes, without_heir,
+};
 use crate::identity::{Identity, Verdict};
 
 /// How long an election is waited for, at least and at most.
@@ -43,7 +46,7 @@ pub fn ahead(facts: &Facts) -> BTreeSet<NodeId> {
 
 /// What becomes of the member.
 pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
-    let found = successor(me, facts, |peer| is_current(facts, peer));
+    let found = heir(me, facts);
     let silent = || facts.ahead.iter().find(|id| found.is_none_or(|(heir, _)| heir != *id));
     if (found.is_some() || silent().is_some()) && facts.waited >= limit(facts) {
         return Start::AsIs { why: OVER };
@@ -56,6 +59,15 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
             None => without_heir(me, facts, TAKEOVER_LIMIT),
         };
     };
+    let better = silent_replica(me, facts).filter(|_| !is_in_time(facts, peer) && facts.waited < TAKEOVER_LIMIT);
+    if let Some(better) = better {
+        let (behind, given) = (peer.behind_for().as_secs(), TAKEOVER_LIMIT.as_secs());
+        let who = format!(
+            "replica {replica} has had everything for the last time {behind} s ago and is asked to take over after {given} s of waiting, as replica \
+             {better}, which does not answer, may have more"
+        );
+        return waits(facts, &who);
+    }
     let (votes, quorum) = (votes(me, facts, replica), quorum(me));
     if votes >= quorum {
         return Start::AskFailover { replica: replica.clone(), address: peer.address };
@@ -70,6 +82,23 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
         String::new()
     };
     waits(facts, &format!("{who}{person}"))
+}
+
+/// Who is to be asked: the one with most of the stream among those that were fed until the end, else among those that were fed last. Of a copy that
+/// was left behind the numbers may be of another history.
+fn heir<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'a Peer)> {
+    let in_time = successor(me, facts, |peer| is_current(facts, peer) && is_in_time(facts, peer));
+    in_time.or_else(|| {
+        let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
+        let freshest = copies.filter(|peer| is_current(facts, peer)).map(Peer::behind_for).min().unwrap_or_default();
+        let is_fresh = |peer: &Peer| peer.behind_for() <= freshest.saturating_add(SLACK);
+        successor(me, facts, |peer| is_current(facts, peer) && is_fresh(peer))
+    })
+}
+
+/// It had everything until this member died, as far as is known, and no other copy has more.
+fn is_in_time(facts: &Facts, peer: &Peer) -> bool {
+    older::was_fed_last(facts, peer) && !is_held_back(peer)
 }
 
 fn waits(facts: &Facts, who: &str) -> Start {

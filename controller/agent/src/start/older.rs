@@ -124,7 +124,7 @@ fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
 }
 
 /// Its link was there until this process died. Only then it has what was acknowledged last, and may be asked without a person's word.
-fn was_fed_last(facts: &Facts, peer: &Peer) -> bool {
+pub(super) fn was_fed_last(facts: &Facts, peer: &Peer) -> bool {
     peer.offset > 0 && peer.behind_for() <= facts.began.saturating_add(RESTART)
 }
 

@@ -11,6 +11,14 @@ fn snapshot() -> Facts {
     facts
 }
 
+/// Another replica, of which all tell.
+fn another(facts: &mut Facts, peer: Peer) {
+    for known in facts.peers.values_mut() {
+        known.table.push(node(4, Some(1), 5, &[]));
+    }
+    facts.peers.insert(id(4), peer);
+}
+
 /// One look more, as the guard takes it.
 fn look(facts: &mut Facts, waited: u64) -> Start {
     facts.waited = Duration::from_secs(waited);
@@ -94,6 +102,43 @@ fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
     assert!(matches!(look(&mut facts, 12), Start::AsIs { .. }));
     let mut beside_a_log = Facts { has_log: true, ..facts };
     assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
+}
+
+/// Before, it was asked at once: the other one had what it had missed, and copied it.
+#[test]
+fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
+    let late: [fn(&mut Peer); 3] = [
+        |peer| peer.current_ago = Some(60 * SECOND),
+        |peer| peer.link_down_for = Some(60 * SECOND),
+        |peer| hold_back(peer),
+    ];
+    for spoil in late {
+        let mut facts = snapshot();
+        spoil(facts.peers.get_mut(&id(2)).unwrap());
+        assert_eq!(look(&mut facts.clone(), 0), ask(2), "nobody else is there");
+        another(&mut facts, peer(4, Some(1)));
+        assert_eq!(look(&mut facts, 0), ask(4));
+        // Offsets of another history say nothing.
+        facts.peers.get_mut(&id(2)).unwrap().offset = 1_000_000;
+        assert_eq!(look(&mut facts, 0), ask(4));
+        facts.peers.remove(&id(4));
+        let reason = waits_at(&mut facts, 11);
+        let who = format!(
+            "is asked to take over after 12 s of waiting, as replica {}, which does not answer, may have more",
+            id(4)
+        );
+        assert!(reason.contains(&who), "{reason}");
+        assert_eq!(look(&mut facts, 12), ask(2));
+    }
+}
+
+#[test]
+fn of_those_that_were_left_behind_the_freshest_is_asked() {
+    let mut facts = snapshot();
+    let [near, far] = [30, 300].map(|ago| Some(ago * SECOND));
+    facts.peers.get_mut(&id(2)).unwrap().current_ago = near;
+    another(&mut facts, Peer { current_ago: far, offset: 1_000_000, ..peer(4, Some(1)) });
+    assert_eq!(look(&mut facts, 0), ask(2));
 }
 
 #[test]
