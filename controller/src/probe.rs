@@ -168,7 +168,7 @@ pub struct Probed {
     pub facts: BTreeMap<Pod, Facts>,
     /// Members that do not start on the image they have, and why.
     pub unusable: BTreeMap<Pod, String>,
-    /// Members that Kubernetes cannot start, and why.
+    /// Members that Kubernetes cannot start, or whose agents wait for something first, and why.
     pub stuck: BTreeMap<Pod, String>,
     /// Members whose answers were too long to be read, with the sentence.
     pub too_long: BTreeMap<Pod, String>,
@@ -315,6 +315,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             Some(Answer::Agent(report)) => {
                 probed.refused.extend(words::refusal(report).map(|why| (*pod, why)));
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
+                probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
                 probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
                 of_agent(report)
             }
@@ -413,6 +414,11 @@ fn unusable(report: &types::agent::AgentReport) -> Option<&str> {
 /// Where the node runs already that is not started for that.
 fn runs_at(report: &types::agent::AgentReport) -> Option<&str> {
     report.runs_at.as_deref().filter(|_| report.phase == AgentPhase::Held)
+}
+
+/// What a start waits for that takes long.
+fn waits_for(report: &types::agent::AgentReport) -> Option<&str> {
+    report.waits_for.as_deref().filter(|_| report.phase == AgentPhase::Starting)
 }
 
 /// Nothing will be started before its pod, or what it is given, is another.

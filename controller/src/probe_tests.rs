@@ -182,6 +182,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
         runs_at: None,
+        waits_for: None,
     }
 }
 
@@ -225,6 +226,9 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     let told = [AgentPhase::Held, AgentPhase::Starting].map(|phase| runs_at(&doubled(phase)).map(str::to_owned));
     assert_eq!(told, [Some("10.9.9.9:6379".to_owned()), None]);
     assert_eq!(runs_at(&report(AgentPhase::Held, None)), None);
+    let waits = |phase| types::agent::AgentReport { waits_for: Some("votes".to_owned()), ..report(phase, None) };
+    let told = [AgentPhase::Starting, AgentPhase::Running].map(|phase| waits_for(&waits(phase)).map(str::to_owned));
+    assert_eq!(told, [Some("votes".to_owned()), None]);
 }
 
 fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {

@@ -176,6 +176,10 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Unknown { pod, .. }
             | plan::Waiting::Members { first: pod, .. }
             | plan::Waiting::Parameters { pod, refused: true } => Some(pod),
+            // Its primary may be about to start.
+            plan::Waiting::Election { shard, .. } | plan::Waiting::Primary { shard, .. } => {
+                seeing.probed.stuck.keys().find(|pod| pod.shard == *shard)
+            }
             plan::Waiting::Parameters { refused: false, .. }
             | plan::Waiting::Loading { .. }
             | plan::Waiting::Held { .. }
@@ -185,10 +189,8 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Sync { .. }
             | plan::Waiting::Copy { .. }
             | plan::Waiting::Disk { .. }
-            | plan::Waiting::Election { .. }
             | plan::Waiting::Failover { .. }
             | plan::Waiting::Rest { .. }
-            | plan::Waiting::Primary { .. }
             | plan::Waiting::Leftover { .. }
             | plan::Waiting::Approval { .. }
             | plan::Waiting::Hold { .. }

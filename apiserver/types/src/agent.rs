@@ -83,6 +83,10 @@ pub struct AgentReport {
     /// Absent: it is not known to run elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_at: Option<String>,
+    /// In phase Starting: what it waits for, for how long, and what comes then; once that takes long. Absent: it waits for nothing, or is of an
+    /// earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
 }
 
 /// What a replica has of its primary.

@@ -19,6 +19,7 @@ use crate::{
         self, Asked, Double, Facts, Owed, Start,
         double::{self, Elsewhere},
     },
+    wait::Wait,
 };
 
 /// Pause between two looks while something is expected to change at once.
@@ -46,7 +47,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     let now = Instant::now();
     let mut since = Since { first: now, began: now, waited: Duration::ZERO, looked: now };
     let mut asked: Option<(resp::NodeId, Instant)> = None;
-    let (mut last, mut seen) = (None, Seen::default());
+    let (mut last, mut seen, mut wait) = (None, Seen::default(), Wait::begun());
     loop {
         let (facts, elsewhere) = gather(shared, since, asked.as_ref(), seen).await?;
         // Peers are waited for once it may be dead: a link may look up for longer than they are.
@@ -78,7 +79,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         last = Some(std::mem::discriminant(&decision));
         let pause = match decision {
             Start::AsIs { why } => {
-                tracing::info!(why, "redis-server starts with its files as they are");
+                wait.over(why);
                 return admission(shared);
             }
             Start::Follow { heir } => {
@@ -99,11 +100,13 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 asked = Some((replica, Instant::now()));
                 SOON
             }
-            Start::Wait { .. } => {
+            Start::Wait { reason } => {
                 shared.enter(AgentPhase::Starting, None);
+                wait.tell(shared, &reason);
                 SOON
             }
             Start::Hold { reason } => {
+                wait = Wait::begun();
                 shared.enter(AgentPhase::Held, Some(reason));
                 LATER
             }

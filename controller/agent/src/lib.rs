@@ -46,6 +46,7 @@ pub mod trial;
 pub mod upkeep;
 pub mod users;
 pub mod volume;
+pub mod wait;
 
 use std::{sync::Arc, time::Duration};
 

@@ -170,7 +170,8 @@ async fn readyz(State(shared): State<Arc<Shared>>) -> Response {
     let reason = match shared.phase() {
         AgentPhase::Running => unready(&shared).await,
         AgentPhase::Starting => {
-            Some(held_because(&shared).unwrap_or_else(|| "redis-server is not started yet".to_owned()))
+            let why = held_because(&shared).or_else(|| shared.report.borrow().waits_for.clone());
+            Some(why.unwrap_or_else(|| "redis-server is not started yet".to_owned()))
         }
         AgentPhase::Held => held_because(&shared),
         AgentPhase::Stopping => Some(held_because(&shared).unwrap_or_else(|| "stopping".to_owned())),

@@ -112,6 +112,7 @@ impl Shared {
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
                 runs_at: None,
+                waits_for: None,
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
@@ -279,6 +280,9 @@ impl Shared {
 
     /// Enters a phase; a reason belongs to Held, to Starting on an image that cannot be used, and to Stopping where nothing can be saved.
     pub fn enter(&self, phase: AgentPhase, held_because: Option<String>) {
+        if phase != AgentPhase::Starting {
+            self.tell_wait(None);
+        }
         self.report.send_if_modified(|report| {
             let changed = report.phase != phase || report.held_because != held_because;
             if changed {
@@ -287,6 +291,11 @@ impl Shared {
             }
             changed
         });
+    }
+
+    /// Tells what a start waits for, or that it waits no more.
+    pub fn tell_wait(&self, waits_for: Option<String>) {
+        self.report.send_if_modified(|report| std::mem::replace(&mut report.waits_for, waits_for.clone()) != waits_for);
     }
 
     /// How this agent reaches other members.

@@ -341,7 +341,10 @@ fn with_log(me: &Identity, facts: &Facts) -> Start {
 fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
     let reason = if facts.waited < silent && !all_replicas_answered(me, facts) {
         let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
-        format!("{answered} of {known} replicas answer; one in sync would be asked to take over")
+        let limit = silent.as_secs();
+        format!(
+            "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
+        )
     } else if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
         // Its slots may have other owners by now, and a replica that its record does not name may have more.
         let (known, answered) = (voters(me).count(), answered_voters(me, facts));
@@ -368,7 +371,11 @@ fn is_held_back(peer: &Peer) -> bool {
 
 fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
     let (votes, quorum) = (votes(me, facts, replica), quorum(me));
-    Start::Wait { reason: format!("{votes} primaries know replica {replica} and could elect it, {quorum} are needed") }
+    let limit = TAKEOVER_LIMIT.as_secs();
+    let reason = format!(
+        "{votes} primaries know replica {replica} and could elect it, {quorum} are needed; after {limit} s it starts with its own data set"
+    );
+    Start::Wait { reason }
 }
 
 /// Of copies without the primary's own, the freshest are those whose link was lost last, as far as seconds tell.

@@ -13,8 +13,11 @@ use std::{
 
 use tokio::time::sleep;
 
-use crate::{disk, shared::Shared};
+use crate::{disk, shared::Shared, wait::Wait};
 
+/// What is said meanwhile.
+const USED: &str =
+    "another pod still uses this volume: one that was deleted by force keeps it until its container has ended";
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_secs(1);
 /// So often an error that may be of the moment is waited for, as while a server of a network file system is replaced. Only another agent is waited for
@@ -28,19 +31,14 @@ const TRIES: u32 = 60;
 /// When the data directory cannot be opened.
 pub async fn claimed(shared: &Shared) -> Result<Option<File>, disk::Error> {
     let dir = &shared.options.data_dir;
-    let (mut waits, mut tries) = (false, 0..TRIES);
+    let (mut wait, mut tries) = (Wait::begun(), 0..TRIES);
     loop {
         match claim(dir).map_err(|source| disk::Error::Read { path: dir.clone(), source })? {
-            Ok(lock) => return Ok(Some(lock)),
-            Err(TryLockError::WouldBlock) => {
-                if !waits {
-                    tracing::warn!(
-                        dir = %dir.display(),
-                        "another pod still uses this volume: one that was deleted by force keeps it until its container has ended"
-                    );
-                }
-                waits = true;
+            Ok(lock) => {
+                shared.tell_wait(None);
+                return Ok(Some(lock));
             }
+            Err(TryLockError::WouldBlock) => wait.tell(shared, USED),
             Err(TryLockError::Error(error)) if is_lasting(&error) || tries.next().is_none() => {
                 tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked, and is used without");
                 return Ok(None);

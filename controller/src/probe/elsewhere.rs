@@ -173,6 +173,7 @@ mod tests {
             altered: BTreeMap::new(),
             not_set: [].into(),
             runs_at: None,
+            waits_for: None,
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),

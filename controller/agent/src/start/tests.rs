@@ -275,7 +275,9 @@ fn a_replica_that_the_primaries_do_not_know_yet_is_not_asked_in_vain() {
         facts.peers.get_mut(&id(voter)).unwrap().table.retain(|node| node.id != id(2));
     }
     let replica = id(2);
-    let reason = format!("0 primaries know replica {replica} and could elect it, 2 are needed");
+    let reason = format!(
+        "0 primaries know replica {replica} and could elect it, 2 are needed; after 12 s it starts with its own data set"
+    );
     facts.waited = PEERS_LIMIT;
     assert_eq!(decide_start(&facts), Start::Wait { reason });
     facts.waited = TAKEOVER_LIMIT;

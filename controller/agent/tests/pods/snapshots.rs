@@ -63,3 +63,27 @@ async fn a_primary_that_crashes_before_its_first_log_is_written_empties_nobody()
     cluster.wait_ready().await;
     assert_readable(&cluster, &keys).await;
 }
+
+/// Before, it started with its snapshot after three seconds, and its replica copied that.
+#[tokio::test]
+async fn a_primary_beside_a_snapshot_waits_for_those_who_vote_and_says_so() {
+    let (mut cluster, keys) = formed(90).await;
+    // One of the two whose votes are needed is silent.
+    let voter = rustix::process::Pid::from_raw(cluster.pods[1].redis_pid().unwrap()).unwrap();
+    rustix::process::kill_process(voter, Signal::STOP).unwrap();
+    crash(&mut cluster).await;
+    let needs = "1 primaries that know it answer where 2 are needed to elect it";
+    eventually("it says what it waits for", async || {
+        let report = cluster.report(&cluster.pods[0]).await;
+        report.and_then(|report| report.waits_for).is_some_and(|why| why.contains(needs))
+    })
+    .await;
+    let (status, said) = cluster.get(&cluster.pods[0], "/readyz").await;
+    assert!(status == 503 && said.contains(needs), "{said}");
+    assert!(cluster.pods[0].log().contains(needs), "{}", cluster.pods[0].log());
+    rustix::process::kill_process(voter, Signal::CONT).unwrap();
+    eventually("it follows its replica", async || cluster.pods[0].is_replica().await).await;
+    assert_eq!(cluster.report(&cluster.pods[0]).await.unwrap().waits_for, None);
+    cluster.wait_ready().await;
+    assert_readable(&cluster, &keys).await;
+}

@@ -98,7 +98,10 @@ fn who_has_answered_that_it_is_not_ahead_is_waited_for_no_longer() {
 fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
     let mut facts = snapshot();
     facts.peers.remove(&id(2));
-    assert_eq!(waits_at(&mut facts, 11), "0 of 1 replicas answer; one in sync would be asked to take over");
+    assert_eq!(
+        waits_at(&mut facts, 11),
+        "0 of 1 replicas answer; one in sync would be asked to take over, but for 12 s at most"
+    );
     assert!(matches!(look(&mut facts, 12), Start::AsIs { .. }));
     let mut beside_a_log = Facts { has_log: true, ..facts };
     assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
