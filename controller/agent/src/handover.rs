@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use resp::{AppendOnlyFile, Command, Connection, Error, ErrorKind, ErrorReply, Info, Node, NodeId, Reply};
+use resp::{Command, Connection, Error, ErrorKind, ErrorReply, Info, Node, NodeId, Reply};
 use tokio::time::{Instant, sleep, timeout_at};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
@@ -21,10 +21,9 @@ use crate::{local::Local, peers::Asker};
 
 mod attempt;
 mod heirs;
-mod log;
 
 pub use attempt::Attempt;
-pub use log::Log;
+pub use resp::AppendOnlyFile as Log;
 
 /// How long a look at one replica takes, which only decides who is asked first.
 const LOOK: Duration = Duration::from_secs(3);
@@ -330,7 +329,7 @@ pub async fn await_own_disk(local: &Local, until: Instant) {
     while local.logs_writes() && Instant::now() < until {
         let info = info(local, &["persistence"]).await.unwrap_or_default();
         let is_scheduled = info.flag("aof_rewrite_scheduled") == Some(true);
-        if !is_scheduled || Log::of(&info) == Some(Log::Failed) {
+        if !is_scheduled || info.append_only_file() == Log::Failed {
             return;
         }
         sleep(PATIENCE_LOOK).await;
@@ -340,11 +339,12 @@ pub async fn await_own_disk(local: &Local, until: Instant) {
 /// Why its disk may hold an older data set than its memory, where every write `is_wanted` there. Pure.
 pub(crate) fn behind(info: &Info, is_wanted: bool) -> Option<&'static str> {
     match info.append_only_file() {
-        AppendOnlyFile::Current => None,
-        AppendOnlyFile::Rewriting => {
+        Log::Current => None,
+        Log::Rewriting => {
             Some("its append-only file is being written anew, and a restart would load an older data set")
         }
-        AppendOnlyFile::Off => is_wanted
+        Log::Failed => Some("its append-only file could not be written, and a restart would load an older data set"),
+        Log::Off => is_wanted
             .then_some("its append-only file is not switched on yet, and a restart would load an older data set"),
     }
 }
@@ -435,7 +435,7 @@ pub async fn make_room(local: &Local) {
 /// Whether it is in the middle of writing its append-only file: while that is the first one Redis refuses to end.
 pub async fn writes_its_log(local: &Local) -> bool {
     let info = info(local, &["persistence"]).await;
-    info.is_ok_and(|info| info.append_only_file() == AppendOnlyFile::Rewriting)
+    info.is_ok_and(|info| info.rewrites_its_log())
 }
 
 /// Whether the own Redis may be a primary at this moment: one that does not answer may.
@@ -464,7 +464,7 @@ pub async fn keeps_all(local: &Local) -> bool {
 
 /// While the file is first written it counts as switched on, and Redis refuses to end. Pure.
 fn finds_all(info: &Info) -> bool {
-    Log::of(info) == Some(Log::Current)
+    info.append_only_file() == Log::Current
 }
 
 /// What `INFO` says in one go; for those who only have the shared connection.

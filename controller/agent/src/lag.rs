@@ -75,22 +75,28 @@ impl Lag {
         *self = self.after(info, is_first(dir), keeps);
         // While everything is sent, what counts may be written anew as usual. After that only what ends the lag changes it: the file without a
         // name, seen after the manifest was read, shows that this has not happened yet.
-        self.behind =
-            if is_being_sent_all(info) { counted } else { manifest(dir).ok().filter(|_| self.lags && is_first(dir)) };
+        self.behind = if is_being_sent_all(info) || (self.lags && is_unwritten(info)) {
+            counted
+        } else {
+            manifest(dir).ok().filter(|_| self.lags && is_first(dir))
+        };
     }
 
     /// After a look. Pure.
     fn after(&self, info: &Info, is_first: bool, keeps: bool) -> Self {
-        let file = info.append_only_file();
         let is_primary = info.get("role") == Some("master");
         // A primary whose file is switched on while it runs writes it in the same way, and has lost nothing of what it had before.
         let is_switched_on = is_primary && self.was_primary;
-        let begins = is_being_sent_all(info) || (file == AppendOnlyFile::Rewriting && is_first && !is_switched_on);
+        // A primary takes no more writes then, and its replicas have those that it has taken.
+        let is_behind = (info.rewrites_its_log() && is_first) || is_unwritten(info);
+        let begins = is_being_sent_all(info) || (is_behind && !is_switched_on);
         let is_loading = info.flag("loading") != Some(false);
-        let is_running = file == AppendOnlyFile::Rewriting && info.flag("aof_rewrite_in_progress") == Some(true);
+        let is_running = info.rewrites_its_log() && info.flag("aof_rewrite_in_progress") == Some(true);
         let is_usual = is_running && !is_loading && !is_first;
         // Twice: of a first one the file gets its name a moment before the manifest does, and Redis does not answer in between.
-        let is_over = !is_loading && (file == AppendOnlyFile::Current || (is_usual && self.was_usual));
+        let is_over = !is_loading
+            && (info.append_only_file() == AppendOnlyFile::Current
+                || (is_usual && self.was_usual && !is_unwritten(info)));
         let lags = keeps && (begins || (self.lags && !is_over));
         Self { lags, was_usual: is_usual, was_primary: is_primary, behind: None }
     }
@@ -180,6 +186,11 @@ fn is_being_sent_all(info: &Info) -> bool {
     info.flag("master_sync_in_progress") == Some(true)
 }
 
+/// Its file lacks what it has taken since its disk is full, say.
+fn is_unwritten(info: &Info) -> bool {
+    info.flag("aof_enabled") == Some(true) && info.get("aof_last_write_status") == Some("err")
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -223,6 +234,23 @@ mod tests {
         assert!(after(Lag::of(true)), "one that was elected is a primary, too");
         let replica = Lag::of(false).after(&Info::parse(CURRENT), false, true);
         assert!(after(replica), "the whole synchronisation, and its election, came between two looks");
+    }
+
+    /// Before, it counted as whole, and with most of the stream it was preferred to one whose disk takes writes.
+    #[test]
+    fn a_replica_whose_file_cannot_be_written_lags_until_it_can() {
+        let (dir, write) = volume();
+        write("file appendonly.aof.1.base.rdb seq 1 type b\n");
+        let mut lag = Lag::read(dir.path()).unwrap();
+        assert_eq!(note(&mut lag, dir.path(), CURRENT), [false; 2]);
+        let failed = format!("{CURRENT}aof_last_write_status:err\n");
+        assert_eq!(note(&mut lag, dir.path(), &failed), [true; 2]);
+        let retried = format!("{failed}aof_rewrite_in_progress:1\n");
+        assert_eq!([&retried; 3].map(|text| note(&mut lag, dir.path(), text)), [[true; 2]; 3]);
+        assert_eq!(note(&mut lag, dir.path(), CURRENT), [false; 2]);
+        let primary = Info::parse(&failed.replace("slave", "master"));
+        assert!(!Lag::of(false).after(&primary, false, true).lags(), "its replicas have what it took");
+        assert!(Lag::of(true).after(&primary, false, true).lags());
     }
 
     /// Everything was about to be sent, and the link broke before it was loaded.

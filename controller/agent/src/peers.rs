@@ -243,7 +243,11 @@ fn lags(word: &Word, info: &Info) -> bool {
         Word::Report(report) => report.lags,
         Word::Silent | Word::Strange => None,
     };
-    told.unwrap_or(info.append_only_file() != AppendOnlyFile::Current)
+    match info.append_only_file() {
+        AppendOnlyFile::Failed => true,
+        AppendOnlyFile::Off | AppendOnlyFile::Rewriting => told.unwrap_or(true),
+        AppendOnlyFile::Current => told.unwrap_or(false),
+    }
 }
 
 /// Reads what one peer said about itself.
@@ -262,6 +266,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
         lags: false,
+        fails: info.append_only_file() == AppendOnlyFile::Failed,
         link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
         fed: is_replica.then(|| fed(info)).flatten(),
         current_ago: None,
@@ -462,6 +467,8 @@ pub(crate) mod tests {
             ["0", "1"].map(|is| lags(&word, &Info::parse(&format!("aof_enabled:1\naof_rewrite_in_progress:{is}\n"))))
         };
         assert_eq!([says(word(false.into())), says(word(true.into()))], [[false; 2], [true; 2]]);
+        let failed = Info::parse("aof_enabled:1\naof_last_write_status:err\n");
+        assert!(lags(&word(false.into()), &failed), "it has just failed");
         assert_eq!([word(serde_json::Value::Null), Word::Silent, Word::Strange].map(says), [[false, true]; 3]);
     }
 

@@ -175,7 +175,7 @@ impl Shared {
 
     /// What redis-server says of its append-only file, if it does.
     pub fn note_log(&self, info: &Info) -> Option<Log> {
-        let log = Log::of(info)?;
+        let log = info.flag("aof_enabled").map(|_| info.append_only_file())?;
         self.kept().log = Some(log);
         Some(log)
     }

@@ -119,6 +119,8 @@ pub struct Peer {
     pub loading: bool,
     /// What lies on its volume lags behind its memory ([`crate::lag`]), by its agent's word.
     pub lags: bool,
+    /// Its append-only file could not be written: as a primary it would take no writes.
+    pub fails: bool,
     /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
     /// no replica.
     pub link_down_for: Option<Duration>,
@@ -310,13 +312,13 @@ fn silent_heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
     me.replicas().map(|replica| &replica.id).find(|id| told(id))
 }
 
-/// The replica to ask: the one with most of the stream; ties go to the smaller ID.
+/// The replica to ask: of those whose disks take writes, if there are any, the one with most of the stream; ties go to the smaller ID.
 fn successor<'a>(me: &Identity, facts: &'a Facts, fit: impl Fn(&Peer) -> bool) -> Option<(&'a NodeId, &'a Peer)> {
     facts
         .peers
         .iter()
         .filter(|(_, peer)| peer.replicates(&me.id) && peer.has_whole_copy() && fit(peer))
-        .max_by(|(a_id, a), (b_id, b)| (a.offset, a.keys, b_id).cmp(&(b.offset, b.keys, a_id)))
+        .max_by(|(a_id, a), (b_id, b)| (!a.fails, a.offset, a.keys, b_id).cmp(&(!b.fails, b.offset, b.keys, a_id)))
 }
 
 fn with_log(me: &Identity, facts: &Facts) -> Start {

@@ -8,8 +8,7 @@ use crate::plan::{Refused, Waiting};
 use crate::slots::SlotSet;
 
 /// Of a member whose disk is behind its memory.
-const REWRITES: &str =
-    "is writing its append-only file anew; until that is done a restart would load an older data set";
+const REWRITES: &str = "is writing its append-only file anew, or cannot write it; until that is over a restart would load an older data set";
 
 /// Of a replica whose link is up.
 const BEHIND: &str = "is catching up with its primary";

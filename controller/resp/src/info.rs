@@ -79,14 +79,24 @@ impl Info {
     /// What a restart would find in the append-only file, from the section Persistence.
     #[must_use]
     pub fn append_only_file(&self) -> AppendOnlyFile {
-        let is_set = |name: &str| self.flag(name) == Some(true);
-        if !is_set("aof_enabled") {
+        let fails = |name: &str| self.get(name) == Some("err");
+        let rewrites = self.rewrites_its_log();
+        if self.flag("aof_enabled") != Some(true) {
             AppendOnlyFile::Off
-        } else if is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled") {
+        } else if fails("aof_last_write_status") || (rewrites && fails("aof_last_bgrewrite_status")) {
+            AppendOnlyFile::Failed
+        } else if rewrites {
             AppendOnlyFile::Rewriting
         } else {
             AppendOnlyFile::Current
         }
+    }
+
+    /// Whether its append-only file is written anew, or is about to be (`aof_rewrite_scheduled` stays set until the child runs).
+    #[must_use]
+    pub fn rewrites_its_log(&self) -> bool {
+        let is_set = |name: &str| self.flag(name) == Some(true);
+        is_set("aof_enabled") && (is_set("aof_rewrite_in_progress") || is_set("aof_rewrite_scheduled"))
     }
 
     /// The lines `slave0:ip=…,port=…,state=online,offset=…,lag=0` of the section Replication.
@@ -111,8 +121,11 @@ pub enum Vendor {
 pub enum AppendOnlyFile {
     /// It is not switched on.
     Off,
-    /// It is written anew, or is about to be (`aof_rewrite_scheduled` stays set until the child runs). After a full synchronisation, and after
-    /// it was switched on, the former files count until that is done (`AOF_WAIT_REWRITE`); INFO does not tell that from any other rewrite.
+    /// What was accepted is in no file. Redis could not write it (`EverySec`, on a full disk), or not write a file anew that may be the first that
+    /// counts: to that nothing is written between two attempts, while every write is accepted.
+    Failed,
+    /// It is written anew, or is about to be. After a full synchronisation, and after it was switched on, the former files count until that is done
+    /// (`AOF_WAIT_REWRITE`); INFO does not tell that from any other rewrite.
     Rewriting,
     /// What is in memory. A rewrite that failed leaves a file that counts, or is scheduled again.
     Current,
@@ -239,16 +252,20 @@ mod tests {
 
     #[test]
     fn a_file_that_is_written_anew_or_about_to_be_is_not_current() {
-        let told = |enabled: u8, running: u8, scheduled: u8| {
-            let text = format!(
-                "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
-                 aof_last_bgrewrite_status:err\n"
-            );
-            Info::parse(&text).append_only_file()
+        let told = |written: &str, rewritten: &str| {
+            [(1, 0, 0), (1, 1, 0), (1, 0, 1), (0, 0, 0), (0, 1, 1)].map(|(enabled, running, scheduled)| {
+                let text = format!(
+                    "aof_enabled:{enabled}\naof_rewrite_in_progress:{running}\naof_rewrite_scheduled:{scheduled}\n\
+                     aof_last_write_status:{written}\naof_last_bgrewrite_status:{rewritten}\n"
+                );
+                Info::parse(&text).append_only_file()
+            })
         };
-        use AppendOnlyFile::{Current, Off, Rewriting};
-        let found = [told(1, 0, 0), told(1, 1, 0), told(1, 0, 1), told(0, 0, 0), told(0, 1, 1)];
-        assert_eq!(found, [Current, Rewriting, Rewriting, Off, Off]);
+        use AppendOnlyFile::{Current, Failed, Off, Rewriting};
+        assert_eq!(told("ok", "ok"), [Current, Rewriting, Rewriting, Off, Off]);
+        // A first file that failed is scheduled again; of a usual one the file of before goes on.
+        assert_eq!(told("ok", "err"), [Current, Failed, Failed, Off, Off]);
+        assert_eq!([told("err", "ok"), told("err", "err")], [[Failed, Failed, Failed, Off, Off]; 2]);
         assert_eq!(Info::default().append_only_file(), Off);
     }
 

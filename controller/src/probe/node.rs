@@ -138,7 +138,7 @@ impl Raw {
 pub(crate) fn is_disk_current(info: &Info, logs: bool) -> bool {
     match info.append_only_file() {
         AppendOnlyFile::Current => true,
-        AppendOnlyFile::Rewriting => false,
+        AppendOnlyFile::Rewriting | AppendOnlyFile::Failed => false,
         AppendOnlyFile::Off => !logs,
     }
 }

@@ -60,6 +60,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         syncing: false,
         loading: false,
         lags: false,
+        fails: false,
         link_down_for: primary.map(|_| SECOND),
         fed: None,
         current_ago: primary.map(|_| 2 * SECOND),
@@ -309,6 +310,19 @@ fn the_replica_with_most_of_the_stream_is_asked() {
     let further = Peer { offset: 1001, ..peer(4, Some(1)) };
     facts.peers.insert(id(4), further);
     assert_eq!(decide_start(&facts), ask(4));
+}
+
+/// Before, it was: as a primary it would have taken no writes, and lost with its process what it has.
+#[test]
+fn a_replica_whose_disk_takes_no_writes_is_not_preferred() {
+    for holds_data in [true, false] {
+        let mut facts = Facts { has_log: false, ..crashed(holds_data) };
+        let failing = Peer { offset: 1001, lags: true, fails: true, ..peer(4, Some(1)) };
+        facts.peers.insert(id(4), failing.clone());
+        assert_eq!(decide_start(&facts), ask(2));
+        facts.peers.remove(&id(2));
+        assert_eq!(decide_start(&facts), ask(4), "nobody else is there");
+    }
 }
 
 #[test]
