@@ -69,6 +69,16 @@ fn half_of_the_primaries_on_one_node_is_a_risk_when_no_step_mends_it_and_does_no
 }
 
 #[test]
+fn what_a_primary_waits_for_before_it_starts_is_told() {
+    let mut scene = Scene::healthy();
+    scene.plan.waiting.push(Waiting::Primary { shard: 1, slots: 5461 });
+    let why = "1 primaries answer where 2 are needed (waiting for 35 s)";
+    scene.probed.stuck.insert(Pod::new(1, 0), why.to_owned());
+    let told = scene.says("Progressing");
+    assert!(told.2.contains(why), "{told:?}");
+}
+
+#[test]
 fn missing_copies_are_told_before_what_one_more_failure_would_take() {
     let mut scene = on_nodes(["a", "a", "a", "b", "b", "a"], "Preferred");
     node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));

@@ -46,8 +46,8 @@ pub fn ahead(facts: &Facts) -> BTreeSet<NodeId> {
 
 /// What becomes of the member.
 pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
-    let found = heir(me, facts);
-    let silent = || facts.ahead.iter().find(|id| found.is_none_or(|(heir, _)| heir != *id));
+    let found = candidate(me, facts);
+    let silent = || facts.ahead.iter().find(|id| found.is_none_or(|(replica, _)| replica != *id));
     if (found.is_some() || silent().is_some()) && facts.waited >= limit(facts) {
         return Start::AsIs { why: OVER };
     }
@@ -86,7 +86,7 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
 
 /// Who is to be asked: the one with most of the stream among those that were fed until the end, else among those that were fed last. Of a copy that
 /// was left behind the numbers may be of another history.
-fn heir<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'a Peer)> {
+fn candidate<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'a Peer)> {
     let in_time = successor(me, facts, |peer| is_current(facts, peer) && is_in_time(facts, peer));
     in_time.or_else(|| {
         let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
