@@ -18,8 +18,8 @@
 //!    the middle of a move. The new source has served the slot since, so its copies win, as everywhere after a failover
 //!    of asynchronous replication; how many were replaced is reported.
 //! 5. Ownership: only slots that the source itself counts as empty, on the marked connection, are handed over (by (1)
-//!    they stay empty): target first, which raises its epoch so that its claim wins, then source, then the others, but for
-//!    Valkeys that import the slot (`slots::claimers`). The
+//!    they stay empty), and only while it calls itself a primary after that count, as the target does: target first, which raises its
+//!    epoch so that its claim wins, then source, then the others, but for Valkeys that import the slot (`slots::claimers`). The
 //!    order matters: told first, the source would send clients to a target that sends them back.
 //!
 //! 6. A source that fails over in the middle leaves a target that still imports from the former one: Redis never changes the
@@ -219,13 +219,18 @@ async fn open(order: Move<'_>, access: &Access) -> Result<Ends, Error> {
         more_source: access.open_abreast(order.engine, order.from.address, order.from.id).await?,
         more_target: access.open_abreast(order.engine, order.to.address, order.to.id).await?,
     };
+    are_primaries(&mut ends).await?;
+    claim_would_count(&mut ends).await?;
+    Ok(ends)
+}
+
+async fn are_primaries(ends: &mut Ends) -> Result<(), Error> {
     for (name, connection) in [("source", &mut ends.source), ("target", &mut ends.target)] {
         if !matches!(connection.role().await.map_err(RedisError::from)?, Role::Primary { .. }) {
             return Err(Error::Precondition(format!("the {name} is not a primary")));
         }
     }
-    claim_would_count(&mut ends).await?;
-    Ok(ends)
+    Ok(())
 }
 
 /// Both have a majority behind them (one that is cut off may have been replaced), and the target's next epoch will be above the
@@ -387,6 +392,8 @@ async fn hand_over(
     let counts = redis::all_in_turns(&mut ends.source, &empty.iter().map(count).collect::<Vec<_>>()).await?;
     let truly = |(slot, reply): (&u16, &resp::Reply)| (reply.integer() == Some(0)).then_some(*slot);
     let truly_empty: Vec<u16> = empty.iter().zip(&counts).filter_map(truly).collect();
+    // A source that has become a replica meanwhile counts for nobody: its heir has the slots, unmarked, and may have got keys of them.
+    are_primaries(ends).await?;
     let taking = set_slot(&truly_empty, "NODE", order.to.id);
     leading(guard)?;
     redis::set_slots(&mut ends.target, &mut ends.more_target, &taking).await?;

@@ -1,0 +1,113 @@
+//! A move, and what has changed since it last looked: a command that waits at one end may be carried out when it is not true any more.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use controller::execute::migrate::{Bucket, End, Error, Moved, migrate};
+use controller::lease::Guard;
+use controller::redis::Access;
+use plan::{Pod, SlotSet};
+use tests::fleet::{Fleet, OPERATOR};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::{created, ends, order, slots};
+
+/// A way to a server. Who sends a command of this name over it waits there until it is opened.
+struct Gate {
+    address: SocketAddr,
+    reached: watch::Receiver<bool>,
+    open: watch::Sender<bool>,
+}
+
+impl Gate {
+    async fn before(server: SocketAddr, word: &'static str) -> Self {
+        let listener = TcpListener::bind((server.ip(), 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let ((seen, reached), (open, opened)) = (watch::channel(false), watch::channel(false));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(pass(client, server, word, seen.clone(), opened.clone()));
+            }
+        });
+        Self { address, reached, open }
+    }
+
+    async fn is_reached(&mut self) {
+        tokio::time::timeout(hung::change(), self.reached.wait_for(|seen| *seen)).await.expect("nobody comes").unwrap();
+    }
+
+    fn open(&self) {
+        self.open.send(true).unwrap();
+    }
+}
+
+/// Carries what one connection brings, both ways.
+async fn pass(
+    client: TcpStream,
+    server: SocketAddr,
+    word: &str,
+    seen: watch::Sender<bool>,
+    mut opened: watch::Receiver<bool>,
+) {
+    let server = TcpStream::connect(server).await.unwrap();
+    let ((mut asks, mut hears), (mut answers, mut told)) = (client.into_split(), server.into_split());
+    let back = tokio::spawn(async move { copy(&mut answers, &mut hears).await });
+    let mut bytes = vec![0; 1 << 16];
+    while let Ok(read @ 1..) = asks.read(&mut bytes).await {
+        if bytes[..read].windows(word.len()).any(|part| part == word.as_bytes()) {
+            seen.send(true).unwrap();
+            opened.wait_for(|open| *open).await.unwrap();
+        }
+        if told.write_all(&bytes[..read]).await.is_err() {
+            break;
+        }
+    }
+    back.abort();
+}
+
+/// Slots that a server owns by its own table, of these.
+async fn owned(fleet: &Fleet, pod: Pod, some: &SlotSet) -> Vec<u16> {
+    let table = fleet.servers[&pod].operator().await.cluster_nodes().await.unwrap();
+    let me = table.into_iter().find(|node| node.flags.myself).unwrap();
+    some.iter().filter(|slot| me.owns(*slot)).collect()
+}
+
+/// Moves slots through a gate at the source; what is done meanwhile is done before the command passes.
+async fn moves_meanwhile(
+    (from, to): (End, End),
+    some: &SlotSet,
+    word: &'static str,
+    meanwhile: impl Future<Output = ()>,
+) -> Result<Moved, Error> {
+    let mut gate = Gate::before(from.address, word).await;
+    let (access, guard, bucket) = (Access::new(OPERATOR), Guard::always(), std::sync::Mutex::new(Bucket::default()));
+    let through = order(End { id: from.id, address: gate.address }, to, some);
+    let moving = migrate(through, &access, &guard, &bucket);
+    let blow = async {
+        gate.is_reached().await;
+        meanwhile.await;
+        gate.open();
+    };
+    tokio::join!(moving, blow).0
+}
+
+/// Before, the target took the slots: a replica has no key of an empty slot, and its new primary had been written to meanwhile.
+#[tokio::test]
+async fn a_source_that_has_handed_its_role_over_hands_no_slot_over() {
+    let fleet = created(70, 2, 2).await;
+    let ((from, to), some) = (ends(&fleet).await, slots(0, 9));
+    let handed_over = async {
+        let mut heir = fleet.servers[&Pod::new(0, 1)].operator().await;
+        heir.call(&["CLUSTER", "FAILOVER"]).await.unwrap();
+        let (mut source, begun) = (fleet.servers[&Pod::new(0, 0)].operator().await, Instant::now());
+        while matches!(source.role().await, Ok(resp::Role::Primary { .. })) {
+            assert!(begun.elapsed() < hung::change(), "the role stays where it is");
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let moved = moves_meanwhile((from, to), &some, "COUNTKEYSINSLOT", handed_over).await;
+    assert_eq!(owned(&fleet, Pod::new(1, 0), &some).await, Vec::<u16>::new());
+    assert_eq!(moved.map_err(|error| error.to_string()), Err("not moved: the source is not a primary".to_owned()));
+}
