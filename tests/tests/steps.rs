@@ -149,7 +149,7 @@ async fn ends(fleet: &Fleet) -> (End, End) {
 
 fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
     let node_timeout = Duration::from_millis(node_timeout_millis());
-    Move { from, to, slots, others: &[], engine: Engine::Redis, node_timeout, moving: moving() }
+    Move { from, to, slots, others: &[], unproven: &[], engine: Engine::Redis, node_timeout, moving: moving() }
 }
 
 /// Goes on where the wire failed, as the controller does in its next round: on a machine that stands still the product gives a node up.

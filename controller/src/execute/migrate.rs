@@ -44,15 +44,18 @@
 //!    while the first is acknowledged.) A replica that does not follow holds the move; the next call begins by waiting for it, whoever made the
 //!    one before.
 //!
+//! 9. A MIGRATE that comes late: what may, and what then waits, stands in `late`.
+//!
 //! After a crash anywhere nothing is needed but what the nodes themselves show: marks are set again where they are
 //! missing, keys at the source are moved, empty slots are handed over, handed-over slots are announced again.
 
 mod flow;
 mod keys;
+mod late;
 mod pace;
 mod replicas;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -120,6 +123,8 @@ pub struct Move<'a> {
     pub slots: &'a SlotSet,
     /// All other primaries: they are told, too.
     pub others: &'a [End],
+    /// Members of the owner's shard that may still do what they were once told: not known to have ended, and silent, or owning a slot of these.
+    pub unproven: &'a [NodeId],
     /// What they are.
     pub engine: Engine,
     /// cluster-node-timeout: no command may block a node for a large part of it.
@@ -143,6 +148,8 @@ pub struct Moved {
     pub refused: Vec<BigKey>,
     /// A replica that the move waits for.
     pub held: Option<Behind>,
+    /// A former owner that the move waits for.
+    pub former: Option<NodeId>,
 }
 
 impl Moved {
@@ -165,6 +172,12 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
     let mut moved = Moved::default();
     announce(&mut ends, order, access, guard, &sorted.handed_over, &mut moved).await?;
     if sorted.to_move.is_empty() {
+        return Ok(moved);
+    }
+    moved.former = sorted.former;
+    if moved.former.is_some() {
+        // What has moved of a slot is served by its marks only.
+        mark(&mut ends, order, guard, &sorted.begun()).await?;
         return Ok(moved);
     }
     // Whoever moved keys before us may have been held.
@@ -266,6 +279,20 @@ struct Sorted {
     unmarked_source: Vec<u16>,
     /// Of those, the ones that in the target's table belong to somebody else, or to nobody.
     misplaced: Vec<u16>,
+    /// Those with a mark at one end at least.
+    marked: BTreeSet<u16>,
+    /// Somebody who may have begun to hand one of them over, and may still go on with it.
+    former: Option<NodeId>,
+}
+
+impl Sorted {
+    /// Without what nobody has begun to move.
+    fn begun(mut self) -> Self {
+        for slots in [&mut self.unmarked_target, &mut self.unmarked_source, &mut self.misplaced] {
+            slots.retain(|slot| self.marked.contains(slot));
+        }
+        self
+    }
 }
 
 /// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
@@ -293,6 +320,8 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
         unmarked_target: Vec::new(),
         unmarked_source: Vec::new(),
         misplaced: Vec::new(),
+        marked: source.open.keys().chain(target.open.keys()).copied().collect(),
+        former: late::former(order.unproven, [&source, &target]),
     };
     for slot in order.slots.iter() {
         if target.mine.contains(slot) {
@@ -322,7 +351,9 @@ struct Table {
     /// Primaries within reach with the configuration epoch of the source: Redis gives one of the two a new one as soon as they talk
     /// (`clusterHandleConfigEpochCollision`).
     rivals: Vec<NodeId>,
-    open: std::collections::BTreeMap<u16, Open>,
+    /// Who is a primary, with slots or without.
+    primaries: BTreeSet<NodeId>,
+    open: BTreeMap<u16, Open>,
 }
 
 impl Table {
@@ -340,7 +371,8 @@ async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> R
     let speaking = lines.iter().filter(|node| node.flags.primary && node.connected && !node.flags.failed);
     let equals = speaking.filter(|node| Some(node.config_epoch) == epoch);
     let rivals = equals.filter_map(|node| id(&node.id)).filter(|id| *id != order.from.id).collect();
-    let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, open: std::collections::BTreeMap::new() };
+    let primaries = lines.iter().filter(|node| node.flags.primary).filter_map(|node| id(&node.id)).collect();
+    let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, primaries, open: BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {
         table.mine = slots_of(node);
         let migrating = node.migrating.iter().filter_map(|(slot, to)| Some((*slot, Open::Migrating(id(to)?))));

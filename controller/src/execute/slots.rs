@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plan::{NodeId, Observed, Open, Pod, SlotSet, Who};
+use plan::{NodeId, Observed, Open, Pod, Seen, SlotSet, Who};
 use resp::Command;
 use types::engine::Engine;
 
@@ -78,11 +78,13 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     let untold = claimers(world.resolved.engine, &world.probed.observed, slots);
     let others = world.other_primaries(&[&[from.id, to.id], &untold[..]].concat());
     super::settings::quicken(world, source).await?;
+    let unproven = unproven(&world.probed.observed, from, slots);
     let order = migrate::Move {
         from: source,
         to: target,
         slots,
         others: &others,
+        unproven: &unproven,
         engine: world.resolved.engine,
         node_timeout: world.resolved.node_timeout,
         moving: world.resolved.migration,
@@ -94,7 +96,9 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
             big.slot, big.bytes, big.most
         )));
     }
-    let held = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
+    let former = moved.former.map(|id| waits_for_former(from, to, id, &world.probed.observed));
+    let behind = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
+    let held = former.or(behind);
     Ok(Done { held, ..done(from, to, &moved) })
 }
 
@@ -110,6 +114,28 @@ fn claimers(engine: Engine, observed: &Observed, slots: &SlotSet) -> Vec<NodeId>
             importing.map(|node| node.id).collect()
         }
     }
+}
+
+/// Who else of the giver's shard may still do what it was once told: it is not known to have ended, and is silent or owns some of the slots. Pure.
+fn unproven(observed: &Observed, from: Who, slots: &SlotSet) -> Vec<NodeId> {
+    let others = observed.members.iter().filter(|(pod, _)| pod.shard == from.pod.shard && **pod != from.pod);
+    let others = others.filter_map(|(_, member)| match &member.seen {
+        Seen::Absent | Seen::Stopped | Seen::Held { .. } => None,
+        // Its agent answers, and its server may stand still.
+        Seen::Starting | Seen::Unknown { .. } => member.last_id,
+        Seen::Node(node) => (!node.slots().intersection(slots).is_empty()).then_some(node.id),
+    });
+    others.filter(|id| *id != from.id).collect()
+}
+
+/// Which former owner holds a move.
+fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> String {
+    let place = observed.members.iter().find(|(_, member)| member.last_id == Some(id));
+    let who = place.map_or_else(|| format!("node {}", id.short()), |(pod, _)| pod.to_string());
+    format!(
+        "slots wait on their way from {from} to {to}: {who}, which owned them before, does not answer as a replica, and may \
+         still send older copies of their keys when it wakes up"
+    )
 }
 
 /// Which member a primary means by an address.
@@ -188,6 +214,34 @@ mod tests {
         assert_eq!(untold(Engine::Valkey, 9), [id(1, 1)]);
         assert_eq!(untold(Engine::Valkey, 8), []);
         assert_eq!(untold(Engine::Redis, 9), []);
+    }
+
+    #[test]
+    fn who_is_silent_in_the_givers_shard_may_still_do_what_it_was_told() {
+        let mut probed = healthy(2, 5);
+        let from = Who { pod: Pod::new(0, 1), id: id(0, 1) };
+        let seen = [
+            (0, Seen::Unknown { since_millis: 0 }),
+            (2, Seen::Starting),
+            (3, Seen::Stopped),
+            (4, Seen::Held { holds_data: true, id: Some(id(0, 4)), reason: String::new() }),
+        ];
+        for (ordinal, seen) in seen {
+            let member = probed.observed.members.get_mut(&Pod::new(0, ordinal)).unwrap();
+            member.last_id = Some(id(0, ordinal));
+            member.seen = seen;
+        }
+        let unproven = |probed: &crate::probe::Probed| unproven(&probed.observed, from, &SlotSet::range(0, 9));
+        assert_eq!(unproven(&probed), [id(0, 0), id(0, 2)]);
+        let mut all = healthy(2, 2);
+        assert_eq!(unproven(&all), [id(0, 0)], "it owns the slots, too");
+        let none = plan::Role::Primary { slots: SlotSet::EMPTY };
+        node(&mut all, 0, 0).role = none;
+        assert_eq!(unproven(&all), []);
+        let member = probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap();
+        member.seen = Seen::Unknown { since_millis: 0 };
+        member.last_id = Some(id(1, 0));
+        assert_eq!(unproven(&probed), [id(0, 0), id(0, 2)], "another shard's");
     }
 
     #[test]

@@ -191,6 +191,7 @@ async fn move_slots(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -> Result
             to,
             slots: &left,
             others: &[],
+            unproven: &[],
             engine: Engine::Redis,
             node_timeout: Duration::from_secs(5),
             moving,

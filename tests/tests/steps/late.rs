@@ -1,7 +1,7 @@
 //! A move, and what has changed since it last looked: a command that waits at one end may be carried out when it is not true any more.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use controller::execute::migrate::{Bucket, End, Error, Moved, migrate};
 use controller::lease::Guard;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{created, ends, order, slots};
+use super::{HalfMoved, created, ends, order, slots};
 
 /// A way to a server. Who sends a command of this name over it waits there until it is opened.
 struct Gate {
@@ -104,10 +104,86 @@ async fn a_source_that_has_handed_its_role_over_hands_no_slot_over() {
         let (mut source, begun) = (fleet.servers[&Pod::new(0, 0)].operator().await, Instant::now());
         while matches!(source.role().await, Ok(resp::Role::Primary { .. })) {
             assert!(begun.elapsed() < hung::change(), "the role stays where it is");
-            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
     let moved = moves_meanwhile((from, to), &some, "COUNTKEYSINSLOT", handed_over).await;
     assert_eq!(owned(&fleet, Pod::new(1, 0), &some).await, Vec::<u16>::new());
     assert_eq!(moved.map_err(|error| error.to_string()), Err("not moved: the source is not a primary".to_owned()));
+}
+
+/// A primary that stands still with a command that nobody has read yet; its replica has its role, and a newer copy of the command's key.
+struct Stopped {
+    half: HalfMoved,
+    key: String,
+    /// Whoever had sent it is still there.
+    _sender: resp::Connection,
+}
+
+impl Stopped {
+    async fn make(net: u8) -> Self {
+        let mut half = HalfMoved::make(net).await;
+        half.fleet.look_at_all().await;
+        let [lead, heir, target] = [(half.from, 0), (half.from, 1), (half.to, 0)]
+            .map(|(shard, ordinal)| &half.fleet.servers[&Pod::new(shard, ordinal)]);
+        let (mut sender, key, stay) = (lead.operator().await, half.keys[1].clone(), Duration::from_millis(100));
+        lead.hold();
+        let (ip, port) = (target.address.ip().to_string(), target.address.port().to_string());
+        let words =
+            ["MIGRATE", &ip, &port, "", "0", "5000", "REPLACE", "AUTH2", "kun-operator", OPERATOR, "KEYS", &key];
+        assert!(tokio::time::timeout(stay, sender.call(&words)).await.is_err(), "who stands still does not answer");
+        heir.operator().await.call(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await.unwrap();
+        let (mut client, begun) = (heir.application().await, Instant::now());
+        while let Err(error) = client.call(&["SET", &key, "newer"]).await {
+            assert!(begun.elapsed() < hung::change(), "{error}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Self { half, key, _sender: sender }
+    }
+
+    /// Moves the slot on from the heir, as soon as all agree that it has it; what the move waits for.
+    async fn moves_on(&mut self) -> Option<String> {
+        let [heir, target] = [(self.half.from, 1), (self.half.to, 0)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
+        let [from, to] = [heir, target].map(|pod| &self.half.fleet.servers[&pod]);
+        let (from, to) = (from.id().await, to.id().await);
+        let who = |pod, id| plan::Who { pod, id };
+        let some = slots(self.half.slot, self.half.slot);
+        let step = plan::Step::Move { from: who(heir, from), to: who(target, to), slots: some };
+        let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
+        let begun = Instant::now();
+        loop {
+            let probed = self.half.fleet.look_at(&[heir, target]).await;
+            match self.half.fleet.carry_out(&plan, &probed).await {
+                Ok(done) => return done.held,
+                Err(why) => assert!(begun.elapsed() < hung::change(), "{why}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Before, the slot was moved and handed over, and as it woke up the former primary put its older copy over what clients had written since.
+#[tokio::test]
+async fn no_slot_goes_on_while_its_former_owner_may_still_send_keys() {
+    let mut stopped = Stopped::make(71).await;
+    let held = stopped.moves_on().await.expect("it is moved");
+    let HalfMoved { from, to, slot, .. } = stopped.half;
+    let told = format!(
+        "slots wait on their way from {from}-1 to {to}-0: {from}-0, which owned them before, does not answer as a replica, and may \
+         still send older copies of their keys when it wakes up"
+    );
+    assert_eq!(held, told);
+    // What had moved is served meanwhile: the heir sends there whoever asks for it.
+    let says = stopped.half.heir_says().await;
+    assert!(says.contains(&format!("ASK {slot}")), "{says}");
+    let mut target = stopped.half.fleet.servers[&Pod::new(to, 0)].application().await;
+    let get = [resp::Command::new("ASKING"), resp::Command::new("GET").arg(&stopped.half.keys[0])];
+    assert_eq!(target.pipeline(&get).await.unwrap()[1].text(), Some("v"));
+    assert_eq!(owned(&stopped.half.fleet, Pod::new(from, 1), &slots(slot, slot)).await, [slot]);
+    stopped.half.fleet.servers[&Pod::new(from, 0)].go_on();
+    let desired = stopped.half.fleet.desired(3, 1);
+    stopped.half.fleet.until_satisfied(&desired).await;
+    assert_eq!(owned(&stopped.half.fleet, Pod::new(to, 0), &slots(slot, slot)).await, [slot]);
+    let mut client = stopped.half.fleet.client();
+    assert_eq!(client.get(&stopped.key).await.unwrap().unwrap(), "newer");
 }
