@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use plan::{
     Desired, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole, Pod,
-    Role, Seen, Site, SlotSet, Stands, goal,
+    Role, Seen, Site, SlotSet, Stands, Waiting, goal,
 };
 
 fn id(pod: Pod) -> NodeId {
@@ -328,4 +328,20 @@ fn the_short_timeout_of_creation_ends_where_the_living_are_taken_for_dead() {
     at(&mut observed, "0-0").peers.get_mut(&other).unwrap().health = Health::Suspect;
     let told = ["0-0", "1-0", "2-0"].map(|pod| format!("set the node timeout of {pod} to 5000 ms"));
     assert_eq!(timeouts(&observed), told);
+}
+
+/// Votes are counted by the timeout that a member uses, whatever it is to use.
+#[test]
+fn a_role_rests_by_the_longest_node_timeout_that_is_in_use() {
+    let mut wanted = Desired::cluster(3, 1);
+    let (from, how) = (id(pod("0-0")), FailoverHow::Coordinated);
+    wanted.failover = Some(FailoverRequest { shard: 0, from, candidate: None, how, accept_data_loss: false });
+    let of_millis = |used: u64| {
+        let mut observed = layout(THREE);
+        observed.elections.insert(0, 1_000);
+        at(&mut observed, "2-1").node_timeout_millis = used;
+        let waiting = plan::plan(&wanted, &observed, &Limits::default()).waiting;
+        waiting.iter().find_map(|why| if let Waiting::Rest { of_millis, .. } = why { Some(*of_millis) } else { None })
+    };
+    assert_eq!([500, 5_000, 10_000].map(of_millis), [20_500, 20_500, 40_500].map(Some));
 }

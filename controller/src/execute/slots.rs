@@ -1,6 +1,7 @@
 //! Steps that concern who owns which slot.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use plan::{NodeId, Observed, Open, Pod, Seen, SlotSet, Who};
 use resp::Command;
@@ -86,7 +87,7 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
         others: &others,
         unproven: &unproven,
         engine: world.resolved.engine,
-        node_timeout: world.resolved.node_timeout,
+        node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
     };
     let moved = migrate::migrate(order, world.access, world.guard(), world.bucket).await?;
@@ -114,6 +115,13 @@ fn claimers(engine: Engine, observed: &Observed, slots: &SlotSet) -> Vec<NodeId>
             importing.map(|node| node.id).collect()
         }
     }
+}
+
+/// After how long somebody is given up: what is in use may differ from what is wanted, by hand or until it is put right. The shortest counts here, for
+/// a move must not make an end look dead to anybody. Pure.
+fn node_timeout(observed: &Observed, wanted: Duration) -> Duration {
+    let used = crate::probe::nodes(observed).map(|node| node.node_timeout_millis).filter(|millis| *millis > 0);
+    used.map(Duration::from_millis).fold(wanted, Duration::min)
 }
 
 /// Who else of the giver's shard may still do what it was once told: it is not known to have ended, and is silent or owns some of the slots. Pure.
@@ -214,6 +222,19 @@ mod tests {
         assert_eq!(untold(Engine::Valkey, 9), [id(1, 1)]);
         assert_eq!(untold(Engine::Valkey, 8), []);
         assert_eq!(untold(Engine::Redis, 9), []);
+    }
+
+    #[test]
+    fn a_move_blocks_nobody_for_longer_than_the_shortest_node_timeout_in_use_allows() {
+        let mut probed = healthy(3, 2);
+        let after = |probed: &crate::probe::Probed, wanted| {
+            node_timeout(&probed.observed, Duration::from_millis(wanted)).as_millis()
+        };
+        assert_eq!((after(&probed, 5_000), after(&probed, 60_000), after(&probed, 1_000)), (5_000, 5_000, 1_000));
+        node(&mut probed, 2, 1).node_timeout_millis = 1_500;
+        // Not known.
+        node(&mut probed, 2, 0).node_timeout_millis = 0;
+        assert_eq!(after(&probed, 5_000), 1_500);
     }
 
     #[test]
