@@ -53,6 +53,7 @@ mod flow;
 mod keys;
 mod late;
 mod pace;
+mod proof;
 mod replicas;
 
 use std::collections::{BTreeMap, BTreeSet};

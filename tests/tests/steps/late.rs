@@ -1,12 +1,14 @@
 //! A move, and what has changed since it last looked: a command that waits at one end may be carried out when it is not true any more.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use controller::execute::migrate::{Bucket, End, Error, Moved, migrate};
 use controller::lease::Guard;
 use controller::redis::Access;
 use plan::{Pod, SlotSet};
+use resp::Outcome;
 use tests::fleet::{Fleet, OPERATOR};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
@@ -57,8 +59,8 @@ async fn pass(
     let mut bytes = vec![0; 1 << 16];
     while let Ok(read @ 1..) = asks.read(&mut bytes).await {
         if bytes[..read].windows(word.len()).any(|part| part == word.as_bytes()) {
-            seen.send(true).unwrap();
-            opened.wait_for(|open| *open).await.unwrap();
+            seen.send_replace(true);
+            drop(opened.wait_for(|open| *open).await);
         }
         if told.write_all(&bytes[..read]).await.is_err() {
             break;
@@ -82,7 +84,7 @@ async fn moves_meanwhile(
     meanwhile: impl Future<Output = ()>,
 ) -> Result<Moved, Error> {
     let mut gate = Gate::before(from.address, word).await;
-    let (access, guard, bucket) = (Access::new(OPERATOR), Guard::always(), std::sync::Mutex::new(Bucket::default()));
+    let (access, guard, bucket) = (Access::new(OPERATOR), Guard::always(), Mutex::new(Bucket::default()));
     let through = order(End { id: from.id, address: gate.address }, to, some);
     let moving = migrate(through, &access, &guard, &bucket);
     let blow = async {
@@ -186,4 +188,29 @@ async fn no_slot_goes_on_while_its_former_owner_may_still_send_keys() {
     assert_eq!(owned(&stopped.half.fleet, Pod::new(to, 0), &slots(slot, slot)).await, [slot]);
     let mut client = stopped.half.fleet.client();
     assert_eq!(client.get(&stopped.key).await.unwrap().unwrap(), "newer");
+}
+
+/// Before, the source told whoever had taken the target's address the password of the controller.
+#[tokio::test]
+async fn no_password_goes_to_who_has_taken_the_targets_address() {
+    let mut fleet = created(72, 2, 1).await;
+    let (from, to) = ends(&fleet).await;
+    let key = (0..).map(|n| format!("key{n}")).find(|key| resp::slot::key_slot(key) < 8192).unwrap();
+    assert!(matches!(fleet.client().set(&key, "v").await, Outcome::Acked(_)));
+    let (some, heard) =
+        (slots(resp::slot::key_slot(&key), resp::slot::key_slot(&key)), Arc::new(Mutex::new(Vec::new())));
+    let taken = async {
+        fleet.servers.get_mut(&Pod::new(1, 0)).unwrap().kill().await;
+        let (listener, heard) = (TcpListener::bind(to.address).await.unwrap(), Arc::clone(&heard));
+        tokio::spawn(async move {
+            while let Ok((mut somebody, _)) = listener.accept().await {
+                let mut words = vec![0; 1 << 10];
+                let read = somebody.read(&mut words).await.unwrap_or(0);
+                heard.lock().unwrap().push(String::from_utf8_lossy(&words[..read]).into_owned());
+            }
+        });
+    };
+    let moved = moves_meanwhile((from, to), &some, "GETKEYSINSLOT", taken).await;
+    assert!(matches!(moved, Err(Error::Node(_))), "{moved:?}");
+    assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());
 }

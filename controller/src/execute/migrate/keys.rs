@@ -13,7 +13,7 @@ use bytes::Bytes;
 use resp::{Command, Connection, Credentials, Reply};
 
 use super::pace::{BYTES_MOST, Bucket, Budget};
-use super::{Error, leading};
+use super::{Error, leading, proof};
 use crate::lease::Guard;
 use crate::redis::{self, Error as RedisError};
 use crate::resolve::Moving;
@@ -113,8 +113,6 @@ pub(super) struct Stream {
     moving: Moving,
     /// Keys of a slot, learned from the answers; tells how many slots to ask about.
     per_slot: usize,
-    /// The source could not reach the target: it is asked whether it lives before the source is blocked again.
-    doubt: bool,
     /// How long one MIGRATE may wait for the target: a fraction of the node timeout, for the source serves nobody else.
     patience: Duration,
     credentials: Credentials,
@@ -136,7 +134,6 @@ impl Stream {
             budget: Budget::default(),
             moving,
             per_slot: NAMES / 4,
-            doubt: false,
             patience: (node_timeout / 2).clamp(Duration::from_millis(250), Duration::from_secs(5)),
             credentials,
         }
@@ -165,8 +162,8 @@ impl Stream {
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
-        if std::mem::take(&mut self.doubt) {
-            ends.target.call(&["PING"]).await.map_err(RedisError::from)?;
+        if sent.keys > 0 {
+            proof::is_there(ends).await?;
         }
         leading(guard)?;
         ends.source.set_deadline(EXCHANGE_DEADLINE);
@@ -376,7 +373,6 @@ impl Stream {
                 if busy {
                     round.replaced = round.replaced.saturating_add(1);
                 }
-                self.doubt = true;
                 batch.attempt = batch.attempt.saturating_add(1);
                 self.ready.push_front(batch);
                 Ok(())
