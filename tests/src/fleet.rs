@@ -49,7 +49,7 @@ pub const APPLICATION: &str = "application-pw";
 /// What the agent renders for these users; that ours suffices for us is part of what these tests show.
 const ACL: &str = "\
 user default on >application-pw ~* &* +@all -@admin -@dangerous +info +keys +flushdb +flushall
-user kun-operator on >operator-pw ~* resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +auth +hello +select +migrate \
+user kun-operator on >operator-pw ~* resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +auth +hello +select +migrate +client|list \
 +restore +restore-asking +asking +memory|usage +config|get +config|set +cluster|info +cluster|nodes +cluster|myid \
 +cluster|countkeysinslot +cluster|getkeysinslot +cluster|meet +cluster|forget +cluster|replicate +cluster|failover \
 +cluster|setslot +cluster|addslots +cluster|addslotsrange +cluster|set-config-epoch

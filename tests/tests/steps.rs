@@ -222,38 +222,6 @@ async fn a_move_that_stops_after_any_exchange_is_resumed_and_loses_nothing() {
     assert!(keys > 500, "{keys}");
 }
 
-#[tokio::test]
-async fn a_leftover_of_an_interrupted_migrate_is_replaced_by_the_newer_copy_at_the_source() {
-    let fleet = created(4, 2, 1).await;
-    let (from, to) = ends(&fleet).await;
-    let mut client = fleet.client();
-    let key = "leftover";
-    let slot = resp::slot::key_slot(key);
-    let (from, to) = if slot < 8192 { (from, to) } else { (to, from) };
-    assert!(matches!(client.set(key, "old").await, Outcome::Acked(_)));
-    let source = fleet.servers.values().find(|server| server.address == from.address).unwrap();
-    let mut operator = source.operator().await;
-    let mut target = fleet.servers.values().find(|server| server.address == to.address).unwrap().operator().await;
-    let number = slot.to_string();
-    target.call(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from.id.to_string()]).await.unwrap();
-    operator.call(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to.id.to_string()]).await.unwrap();
-    // As an interrupted MIGRATE leaves it: a copy at the target, the key still at the source.
-    let (ip, port) = (to.address.ip().to_string(), to.address.port().to_string());
-    let copy = ["MIGRATE", &ip, &port, "", "0", "60000", "COPY", "AUTH2", "kun-operator", OPERATOR, "KEYS", key];
-    operator.call(&copy).await.unwrap();
-    assert!(matches!(client.set(key, "new").await, Outcome::Acked(_)));
-
-    let one = slots(slot, slot);
-    let bucket = std::sync::Mutex::new(Bucket::default());
-    let (moved, at_one_go) = moved(order(from, to, &one), &Guard::always(), &bucket).await;
-    let moved = moved.unwrap();
-    assert_eq!(moved.slots, one);
-    if at_one_go {
-        assert_eq!((moved.keys, moved.replaced), (1, 1));
-    }
-    assert_eq!(client.get(key).await.unwrap().unwrap(), "new");
-}
-
 /// A slot with keys, half of which have moved from their shard's primary to another's; who is what, and the keys.
 struct HalfMoved {
     fleet: Fleet,

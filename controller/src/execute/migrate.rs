@@ -10,10 +10,10 @@
 //!    Before the deletion only the source's copy is served, after it only the target's.
 //! 3. A MIGRATE that broke off (IOERR, or our own crash) may leave a copy at the target although the source kept its
 //!    own. By (1) no client was sent to that copy: it is a leftover, older or equal, and the source's copy is the truth.
-//!    It is replaced, never merged. That is the only case in which REPLACE is sent: the first attempt is always without,
-//!    and a key that is found at both ends is replaced only over the connection on which the mark was set or seen, with
-//!    the source still a primary and still marked. (What remains: a client that deletes the very key between IOERR and
-//!    the second attempt, some milliseconds, may see it again. Redis offers nothing that closes this.)
+//!    It is replaced, never merged: keys go without REPLACE at first, and only those that the target says it has (BUSYKEY) once more
+//!    with it, when both ends have just said that the slot is half moved between them, and nothing of the first attempt is on
+//!    its way any more (`proof`). (What remains: a client that deletes the very key between the two attempts, some milliseconds, may
+//!    see it again. Redis offers nothing that closes this.)
 //! 4. A slot whose target already held keys when *we* set the mark has lost an earlier mark: its source failed over in
 //!    the middle of a move. The new source has served the slot since, so its copies win, as everywhere after a failover
 //!    of asynchronous replication; how many were replaced is reported.

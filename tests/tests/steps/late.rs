@@ -9,12 +9,12 @@ use controller::lease::Guard;
 use controller::redis::Access;
 use plan::{Pod, SlotSet};
 use resp::Outcome;
-use tests::fleet::{Fleet, OPERATOR};
+use tests::fleet::{Fleet, OPERATOR, Server};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{HalfMoved, created, ends, order, slots};
+use super::{HalfMoved, created, ends, moved, order, slots};
 
 /// A way to a server. Who sends a command of this name over it waits there until it is opened.
 struct Gate {
@@ -213,4 +213,95 @@ async fn no_password_goes_to_who_has_taken_the_targets_address() {
     let moved = moves_meanwhile((from, to), &some, "GETKEYSINSLOT", taken).await;
     assert!(matches!(moved, Err(Error::Node(_))), "{moved:?}");
     assert_eq!(*heard.lock().unwrap(), Vec::<String>::new());
+}
+
+/// As an interrupted MIGRATE leaves it: a key at the source, and an older copy of it at the target.
+struct Leftover {
+    fleet: Fleet,
+    slot: u16,
+    from: End,
+    to: End,
+}
+
+impl Leftover {
+    const KEY: &str = "leftover";
+
+    async fn make(net: u8) -> Self {
+        let fleet = created(net, 2, 1).await;
+        let (slot, (from, to), mut client) = (resp::slot::key_slot(Self::KEY), ends(&fleet).await, fleet.client());
+        let (from, to) = if slot < 8192 { (from, to) } else { (to, from) };
+        assert!(matches!(client.set(Self::KEY, "old").await, Outcome::Acked(_)));
+        let leftover = Self { fleet, slot, from, to };
+        let (mut source, mut target) = (leftover.at(from).operator().await, leftover.at(to).operator().await);
+        let number = slot.to_string();
+        target.call(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from.id.to_string()]).await.unwrap();
+        source.call(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to.id.to_string()]).await.unwrap();
+        let (ip, port) = (to.address.ip().to_string(), to.address.port().to_string());
+        let copy =
+            ["MIGRATE", &ip, &port, "", "0", "60000", "COPY", "AUTH2", "kun-operator", OPERATOR, "KEYS", Self::KEY];
+        source.call(&copy).await.unwrap();
+        // Its connection is kept for ten seconds, and is the one that a move uses.
+        assert!(matches!(client.set(Self::KEY, "new").await, Outcome::Acked(_)));
+        leftover
+    }
+
+    fn at(&self, end: End) -> &Server {
+        self.fleet.servers.values().find(|server| server.address == end.address).unwrap()
+    }
+
+    fn one(&self) -> SlotSet {
+        slots(self.slot, self.slot)
+    }
+
+    /// What the target has.
+    async fn there(&self) -> Option<String> {
+        let mut target = self.at(self.to).application().await;
+        let get = [resp::Command::new("ASKING"), resp::Command::new("GET").arg(Self::KEY)];
+        target.pipeline(&get).await.unwrap()[1].text().map(str::to_owned)
+    }
+
+    async fn moved(&self) -> (Result<Moved, Error>, bool) {
+        moved(order(self.from, self.to, &self.one()), &Guard::always(), &Mutex::new(Bucket::default())).await
+    }
+}
+
+#[tokio::test]
+async fn a_leftover_of_an_interrupted_migrate_is_replaced_by_the_newer_copy_at_the_source() {
+    let leftover = Leftover::make(4).await;
+    let (moved, at_one_go) = leftover.moved().await;
+    let moved = moved.unwrap();
+    assert_eq!(moved.slots, leftover.one());
+    if at_one_go {
+        assert_eq!((moved.keys, moved.replaced), (1, 1));
+    }
+    assert_eq!(leftover.there().await.as_deref(), Some("new"));
+}
+
+/// Before, what had been asked when the move began was taken for true, however long ago that was.
+#[tokio::test]
+async fn no_copy_is_replaced_once_its_slot_is_not_on_its_way_any_more() {
+    let leftover = Leftover::make(73).await;
+    let settled = async {
+        let mut source = leftover.at(leftover.from).operator().await;
+        source.call(&["CLUSTER", "SETSLOT", &leftover.slot.to_string(), "STABLE"]).await.unwrap();
+    };
+    let moved = moves_meanwhile((leftover.from, leftover.to), &leftover.one(), "MIGRATE", settled).await;
+    assert_eq!(leftover.there().await.as_deref(), Some("old"));
+    let why = format!("not moved: slot {} is not on its way any more: no copy of its keys is replaced", leftover.slot);
+    assert_eq!(moved.map_err(|error| error.to_string()), Err(why));
+}
+
+/// What the source sent over a connection that it has given up, the target carries out whenever it arrives.
+#[tokio::test]
+async fn nothing_is_sent_again_while_the_first_attempt_may_still_arrive() {
+    let leftover = Leftover::make(74).await;
+    let credentials = resp::Credentials::new("kun-operator", OPERATOR);
+    let former = resp::Options::new(leftover.to.address).credentials(credentials).source(leftover.from.address.ip());
+    let former = resp::Connection::open(&former).await.unwrap();
+    let why = "not moved: a connection over which the source has sent keys before is still open at the target";
+    assert_eq!(leftover.moved().await.0.map_err(|error| error.to_string()), Err(why.to_owned()));
+    assert_eq!(leftover.there().await.as_deref(), Some("old"));
+    drop(former);
+    assert_eq!(leftover.moved().await.0.unwrap().slots, leftover.one());
+    assert_eq!(leftover.there().await.as_deref(), Some("new"));
 }

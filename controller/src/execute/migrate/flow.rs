@@ -43,7 +43,7 @@ impl Flow {
     ) -> Result<Option<Error>, Error> {
         let deadline = Instant::now() + SLICE;
         let refusal = loop {
-            let round = match self.exchange(ends, guard, bucket).await {
+            let round = match self.exchange(ends, order, guard, bucket).await {
                 Ok(Some(round)) => round,
                 Ok(None) => break None,
                 Err(refusal @ Error::Migrate { .. }) => break Some(refusal),
@@ -78,15 +78,17 @@ impl Flow {
     async fn exchange(
         &mut self,
         ends: &mut Ends,
+        order: Move<'_>,
         guard: &Guard,
         bucket: &Mutex<Bucket>,
     ) -> Result<Option<Round>, Error> {
         if self.sent.keys == 0 {
             self.arrived.append(&mut self.emptied);
-            return self.stream.round(ends, guard, bucket, self.sent).await;
+            return self.stream.round(ends, order, guard, bucket, self.sent).await;
         }
         // Neither is broken off: a connection whose answers nobody awaits is of no use any more.
-        let (held, round) = tokio::join!(self.replicas.follow(), self.stream.round(ends, guard, bucket, self.sent));
+        let (held, round) =
+            tokio::join!(self.replicas.follow(), self.stream.round(ends, order, guard, bucket, self.sent));
         let round = round?;
         self.moved.held = held?;
         if self.moved.held.is_none() {

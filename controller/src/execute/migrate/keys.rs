@@ -13,7 +13,7 @@ use bytes::Bytes;
 use resp::{Command, Connection, Credentials, Reply};
 
 use super::pace::{BYTES_MOST, Bucket, Budget};
-use super::{Error, leading, proof};
+use super::{Error, Move, leading, proof};
 use crate::lease::Guard;
 use crate::redis::{self, Error as RedisError};
 use crate::resolve::Moving;
@@ -89,6 +89,8 @@ struct Batch {
     keys: Vec<Bytes>,
     bytes: u64,
     attempt: u8,
+    /// The target has a copy of some of them.
+    replace: bool,
 }
 
 /// What is known of a slot that is under way.
@@ -113,6 +115,8 @@ pub(super) struct Stream {
     moving: Moving,
     /// Keys of a slot, learned from the answers; tells how many slots to ask about.
     per_slot: usize,
+    /// The source keeps the connection to the target over which it sent the last keys.
+    linked: bool,
     /// How long one MIGRATE may wait for the target: a fraction of the node timeout, for the source serves nobody else.
     patience: Duration,
     credentials: Credentials,
@@ -134,6 +138,7 @@ impl Stream {
             budget: Budget::default(),
             moving,
             per_slot: NAMES / 4,
+            linked: false,
             patience: (node_timeout / 2).clamp(Duration::from_millis(250), Duration::from_secs(5)),
             credentials,
         }
@@ -148,6 +153,7 @@ impl Stream {
     pub(super) async fn round(
         &mut self,
         ends: &mut Ends,
+        order: Move<'_>,
         guard: &Guard,
         bucket: &Mutex<Bucket>,
         before: Sent,
@@ -162,9 +168,7 @@ impl Stream {
         if !wait.is_zero() {
             tokio::time::sleep(wait).await;
         }
-        if sent.keys > 0 {
-            proof::is_there(ends).await?;
-        }
+        self.prove(ends, order, &asked).await?;
         leading(guard)?;
         ends.source.set_deadline(EXCHANGE_DEADLINE);
         let commands: Vec<Command> = asked.iter().map(|asked| self.command(asked, ends.to)).collect();
@@ -178,6 +182,23 @@ impl Stream {
         locked(bucket).spend(round.bytes, Instant::now());
         self.collect_empty(&mut round);
         Ok(Some(round))
+    }
+
+    /// What has to be true of both ends when keys are sent, asked after whatever the exchange has waited for.
+    async fn prove(&self, ends: &mut Ends, order: Move<'_>, asked: &[Asked]) -> Result<(), Error> {
+        let batches = asked.iter().filter_map(|asked| match asked {
+            Asked::Migrate(batch) => Some(batch),
+            Asked::Size(..) | Asked::Names(_) => None,
+        });
+        let batches: Vec<&Batch> = batches.collect();
+        if !batches.is_empty() {
+            proof::is_there(ends).await?;
+        }
+        if batches.iter().any(|batch| batch.attempt > 0) {
+            proof::nothing_is_on_its_way(ends, order, self.linked).await?;
+        }
+        let replaced: Vec<u16> = batches.iter().filter(|batch| batch.replace).map(|batch| batch.slot).collect();
+        if replaced.is_empty() { Ok(()) } else { proof::are_half_moved(ends, order, &replaced).await }
     }
 
     /// How long the user's limit makes us wait. The limit is shared by all moves of a cluster.
@@ -245,7 +266,7 @@ impl Stream {
                     .arg(to.port().to_string())
                     .args(["", "0"])
                     .arg(self.patience.as_millis().to_string());
-                if batch.attempt > 0 {
+                if batch.replace {
                     command.push("REPLACE");
                 }
                 command
@@ -333,7 +354,7 @@ impl Stream {
                 batch.keys.push(key);
                 batch.bytes = batch.bytes.saturating_add(bytes);
             }
-            None => self.ready.push_back(Batch { slot, keys: vec![key], bytes, attempt: 0 }),
+            None => self.ready.push_back(Batch { slot, keys: vec![key], bytes, attempt: 0, replace: false }),
         }
         Ok(())
     }
@@ -354,7 +375,8 @@ impl Stream {
         let keys = batch.keys.len();
         match reply {
             // NOKEY: all of them have been deleted or have expired since they were named.
-            Reply::Status(_) => {
+            Reply::Status(word) => {
+                self.linked |= word != "NOKEY";
                 let count = u64::try_from(keys).unwrap_or(u64::MAX);
                 round.keys = round.keys.saturating_add(count);
                 round.bytes = round.bytes.saturating_add(batch.bytes);
@@ -369,10 +391,12 @@ impl Stream {
                     return Err(Error::Migrate { slot: batch.slot, text });
                 }
                 // Keys that did arrive are gone from the source, and MIGRATE passes over them. Those found at both
-                // ends are leftovers (see the head of `migrate`), so from now on the source's copy replaces them.
+                // ends are leftovers (see the head of `migrate`), so next the source's copy replaces them. Where nobody has said that there
+                // are any, nothing is replaced.
                 if busy {
                     round.replaced = round.replaced.saturating_add(1);
                 }
+                (self.linked, batch.replace) = (busy, busy);
                 batch.attempt = batch.attempt.saturating_add(1);
                 self.ready.push_front(batch);
                 Ok(())

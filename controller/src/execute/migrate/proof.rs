@@ -5,17 +5,178 @@
 //! it is there before every exchange that carries keys, however long the move waited meanwhile (for the user's limit, for a replica, for us): an
 //! address that a process has left, and another has taken, is sent nothing. What remains is the moment between its answer and the source's
 //! connection.
+//!
+//! **What is replaced.** A copy at the target is older than the source's as long as no client was sent there for its key: while the slot is
+//! marked at both ends, and owned by the source (`migrate`, 1 and 3). Both is asked for again right before REPLACE is sent, and what was asked
+//! too long ago does not count: a source that has been silent for a node timeout may have been replaced, and its heir's keys may be at the
+//! target by now. A source that is stopped after that, before it has read the command, is what remains (`late`).
+//!
+//! **What is still on its way.** The source gives MIGRATE up when the target does not answer in time, and closes its connection; what it had
+//! sent may still lie in the network, or unread at the target, and is carried out whenever it gets there: with REPLACE over newer copies, without it in
+//! place of what was deleted meanwhile. The target shows that connection until it has read its end. So nothing is sent again while
+//! it shows one that the source does not use any more. (A connection that the target has not accepted yet it does not show: only if the
+//! network lost its very first packets.)
 
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use plan::Open;
 use resp::Role;
+use types::names::USER_OPERATOR;
 
-use super::Error;
 use super::keys::Ends;
-use crate::redis::Error as RedisError;
+use super::{Error, Move, Table, table};
+use crate::redis::{DEADLINE, Error as RedisError};
+
+/// How often to look whether the target has read the end of a connection.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The target is who it was, and a primary.
 pub(super) async fn is_there(ends: &mut Ends) -> Result<(), Error> {
     match ends.target.role().await.map_err(RedisError::from)? {
         Role::Primary { .. } => Ok(()),
         Role::Replica { .. } => Err(Error::Precondition("the target is not a primary".to_owned())),
+    }
+}
+
+/// No connection of the source's brings anything to the target but the one that it uses, if it uses one.
+pub(super) async fn nothing_is_on_its_way(ends: &mut Ends, order: Move<'_>, uses_one: bool) -> Result<(), Error> {
+    let begun = Instant::now();
+    loop {
+        let list = ends.target.call(&["CLIENT", "LIST", "TYPE", "normal"]).await.map_err(RedisError::from)?;
+        let open = from_source(list.text().unwrap_or_default(), order.from.address.ip());
+        if open <= usize::from(uses_one) {
+            return Ok(());
+        }
+        if begun.elapsed() > DEADLINE {
+            let why = "a connection over which the source has sent keys before is still open at the target";
+            return Err(Error::Precondition(why.to_owned()));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// How many connections of MIGRATE from there are open, by CLIENT LIST. One that has not logged in yet counts. Pure.
+fn from_source(list: &str, source: IpAddr) -> usize {
+    let field = |line: &str, name: &str| {
+        line.split(' ').find_map(|field| Some(field.split_once('=').filter(|(key, _)| *key == name)?.1.to_owned()))
+    };
+    let is_there = |line: &&str| {
+        let from = field(line, "addr").and_then(|at| at.parse::<SocketAddr>().ok()).map(|at| at.ip());
+        let nobody_yet = field(line, "cmd").is_some_and(|command| command == "NULL");
+        from == Some(source) && (nobody_yet || field(line, "user").is_some_and(|user| user == USER_OPERATOR))
+    };
+    list.lines().filter(is_there).count()
+}
+
+/// These slots are half moved from the one end to the other, as both ends say now.
+pub(super) async fn are_half_moved(ends: &mut Ends, order: Move<'_>, slots: &[u16]) -> Result<(), Error> {
+    let begun = Instant::now();
+    let source = table(&mut ends.source, order, order.to.id).await?;
+    let target = table(&mut ends.target, order, order.from.id).await?;
+    half_moved(order, [&source, &target], slots)?;
+    if is_young(begun.elapsed(), order.node_timeout) {
+        return Ok(());
+    }
+    Err(Error::Precondition("the ends took too long to say that the slots are still half moved".to_owned()))
+}
+
+/// Whether what the source said then is still true of it: nobody is elected in its place within the node timeout. Pure.
+fn is_young(age: Duration, node_timeout: Duration) -> bool {
+    age < node_timeout / 2
+}
+
+fn half_moved(order: Move<'_>, [source, target]: [&Table; 2], slots: &[u16]) -> Result<(), Error> {
+    let is_half_moved = |slot: &u16| {
+        source.mine.contains(*slot)
+            && source.open.get(slot) == Some(&Open::Migrating(order.to.id))
+            && !target.mine.contains(*slot)
+            && target.open.get(slot) == Some(&Open::Importing(order.from.id))
+    };
+    match slots.iter().find(|slot| !is_half_moved(slot)) {
+        None => Ok(()),
+        Some(slot) => {
+            Err(Error::Precondition(format!("slot {slot} is not on its way any more: no copy of its keys is replaced")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use plan::SlotSet;
+    use types::engine::Engine;
+
+    use super::*;
+    use crate::execute::migrate::End;
+    use crate::resolve::Moving;
+    use crate::testing::id;
+
+    #[test]
+    fn a_connection_of_the_sources_is_known_by_its_address_and_its_user() {
+        let line = |addr: &str, cmd: &str, user: &str| {
+            format!(
+                "id=7 addr={addr} laddr=10.0.1.0:6379 fd=9 name= age=1 idle=0 flags=N db=0 cmd={cmd} user={user} redir=-1\n"
+            )
+        };
+        let source = "10.0.0.0".parse().unwrap();
+        let of = |lines: &[String]| from_source(&lines.concat(), source);
+        let migrate = line("10.0.0.0:40001", "restore-asking", USER_OPERATOR);
+        let arrives = line("10.0.0.0:40002", "NULL", "default");
+        let others = [
+            line("10.0.0.1:40001", "restore-asking", USER_OPERATOR),
+            line("10.0.0.0:40003", "cluster|nodes", "kun-agent"),
+            line("10.0.0.0:40004", "get", "default"),
+            line("/var/run/redis.sock:0", "NULL", USER_OPERATOR),
+        ];
+        assert_eq!(of(&others), 0);
+        assert_eq!((of(&[migrate.clone()]), of(&[arrives.clone()]), of(&[migrate, arrives])), (1, 1, 2));
+    }
+
+    #[test]
+    fn what_a_source_said_counts_for_less_than_it_takes_to_replace_it() {
+        let young = |millis| is_young(Duration::from_millis(millis), Duration::from_secs(5));
+        assert_eq!([0, 2_499, 2_500, 5_000].map(young), [true, true, false, false]);
+    }
+
+    #[test]
+    fn copies_are_replaced_only_where_a_slot_is_marked_at_both_ends_and_the_sources() {
+        let [from, to, other] = [id(0, 0), id(1, 0), id(2, 0)];
+        let end = |id| End { id, address: "10.0.0.0:6379".parse().unwrap() };
+        let (node_timeout, slots) = (Duration::from_secs(5), SlotSet::range(7, 7));
+        let moving = Moving { max_bytes_per_second: None, batch_keys: 1, max_key_bytes: 1, paused: false };
+        let order = Move {
+            from: end(from),
+            to: end(to),
+            slots: &slots,
+            others: &[],
+            unproven: &[],
+            engine: Engine::Redis,
+            node_timeout,
+            moving,
+        };
+        let table = |owns: bool, mark: Option<Open>| Table {
+            mine: if owns { slots.clone() } else { SlotSet::EMPTY },
+            theirs: SlotSet::EMPTY,
+            rivals: Vec::new(),
+            primaries: BTreeSet::new(),
+            open: mark.map(|mark| (7, mark)).into_iter().collect::<BTreeMap<_, _>>(),
+        };
+        let replaces = |source, target| half_moved(order, [&source, &target], &[7]).map_err(|why| why.to_string());
+        let (migrating, importing) = (Some(Open::Migrating(to)), Some(Open::Importing(from)));
+        assert_eq!(replaces(table(true, migrating), table(false, importing)), Ok(()));
+        let why = "not moved: slot 7 is not on its way any more: no copy of its keys is replaced".to_owned();
+        for (source, target) in [
+            (table(false, migrating), table(false, importing)),
+            (table(true, None), table(false, importing)),
+            (table(true, Some(Open::Migrating(other))), table(false, importing)),
+            (table(true, migrating), table(true, importing)),
+            (table(true, migrating), table(false, None)),
+            (table(true, migrating), table(false, Some(Open::Importing(other)))),
+        ] {
+            assert_eq!(replaces(source, target), Err(why.clone()));
+        }
     }
 }
