@@ -104,6 +104,20 @@ fn a_new_kun_image_is_rolled_out_without_restarting_anybody() {
     assert_ne!(before.1, after.1);
 }
 
+/// Before, a namespace with a quota of requests or limits took no pod of ours: its init container said nothing.
+#[test]
+fn every_container_of_a_member_says_the_resources_of_the_spec() {
+    let template = build(&resolved(&full())).unwrap().stateful_sets.remove(0).spec.unwrap().template;
+    let pod = template.spec.unwrap();
+    let said = pod.init_containers.into_iter().flatten().chain(pod.containers);
+    let said: Vec<(String, Value)> = said.map(|one| (one.name, json!(one.resources))).collect();
+    let resources = full()["resources"].clone();
+    assert_eq!(said, [("agent".to_owned(), resources.clone()), ("redis".to_owned(), resources)]);
+    // The digest of before: what is said anew restarts no pod that runs.
+    let annotations = template.metadata.unwrap().annotations.unwrap();
+    assert_eq!(annotations[names::ANNOTATION_RESTART], "a2b8c6f8c8734f8d");
+}
+
 #[test]
 fn no_child_names_an_owner_that_a_garbage_collector_could_miss() {
     let text = all(&resolved(&full())).to_string();
@@ -162,9 +176,14 @@ fn how_strictly_members_are_kept_apart_is_said_to_the_scheduler_and_restarts_nob
         "topologyKey": "kubernetes.io/hostname",
     });
     let [required, preferred, off] = ["Required", "Preferred", "Off"].map(with);
-    let strict = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}});
+    let mut of_cluster = json!({"weight": 1, "podAffinityTerm": term});
+    of_cluster["podAffinityTerm"]["labelSelector"]["matchLabels"].as_object_mut().unwrap().remove(names::LABEL_SHARD);
+    let strict = json!({"podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [term],
+        "preferredDuringSchedulingIgnoredDuringExecution": [of_cluster],
+    }});
     assert_eq!(affinity(&required), strict);
-    let weighted = json!([{"weight": 100, "podAffinityTerm": term}]);
+    let weighted = json!([{"weight": 100, "podAffinityTerm": term}, of_cluster]);
     let mild = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}});
     assert_eq!(affinity(&preferred), mild);
     assert_eq!(affinity(&off), Value::Null);
@@ -175,7 +194,7 @@ fn how_strictly_members_are_kept_apart_is_said_to_the_scheduler_and_restarts_nob
     assert_eq!([kept(&required), kept(&preferred), kept(&off)], [true, false, false]);
     let said_nothing = build(&resolved(&full())).unwrap().stateful_sets.remove(0);
     // Of a cluster that says nothing of it the golden file has the whole template, restart annotation included.
-    assert_eq!(template(&preferred), template(&said_nothing), "an upgrade of KUN changes no template");
+    assert_eq!(template(&preferred), template(&said_nothing));
     let mark = |set: &StatefulSet| template(set).metadata.unwrap().annotations.unwrap();
     assert_eq!([mark(&required), mark(&off)], [mark(&preferred), mark(&preferred)]);
 }
@@ -241,8 +260,9 @@ fn members_avoid_each_others_domains_as_strictly_as_nodes() {
     let keys = |placement: Value, list: &str| -> Vec<String> {
         let affinity = json!(placed(&placement).spec.unwrap().affinity);
         let terms = affinity["podAntiAffinity"][list].as_array().cloned().unwrap_or_default();
-        let term = |one: &Value| one.get("podAffinityTerm").unwrap_or(one)["topologyKey"].as_str().unwrap().to_owned();
-        terms.iter().map(term).collect()
+        let terms = terms.iter().map(|one| one.get("podAffinityTerm").unwrap_or(one));
+        let of_shard = terms.filter(|term| term["labelSelector"]["matchLabels"].get(names::LABEL_SHARD).is_some());
+        of_shard.map(|term| term["topologyKey"].as_str().unwrap().to_owned()).collect()
     };
     let (required, preferred) =
         ("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution");

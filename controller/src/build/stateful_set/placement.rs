@@ -13,6 +13,9 @@ use super::labels;
 
 /// How much a scheduler prefers to keep members of a shard apart: as much as it can.
 const WEIGHT: i32 = 100;
+/// How much it prefers, beside that, nodes with few members of the same cluster: it counts for each of them, and so little that a node
+/// with a member of the shard is the better one only beside a hundred others.
+const WEIGHT_OF_CLUSTER: i32 = 1;
 
 /// A pod without containers: where a member of this shard may run.
 pub(super) fn of_member(placement: &Placement, cluster: &str, shard: u16) -> PodSpec {
@@ -24,15 +27,27 @@ pub(super) fn of_member(placement: &Placement, cluster: &str, shard: u16) -> Pod
         Spread::Required => {
             let list = &mut anti(&mut affinity).required_during_scheduling_ignored_during_execution;
             *list = Some(terms.into_iter().chain(list.take().unwrap_or_default()).collect());
+            prefer(&mut affinity, vec![of_cluster(cluster)]);
         }
         Spread::Preferred => {
-            let list = &mut anti(&mut affinity).preferred_during_scheduling_ignored_during_execution;
             let weighted = |pod_affinity_term| WeightedPodAffinityTerm { weight: WEIGHT, pod_affinity_term };
-            *list = Some(terms.into_iter().map(weighted).chain(list.take().unwrap_or_default()).collect());
+            prefer(&mut affinity, terms.into_iter().map(weighted).chain([of_cluster(cluster)]).collect());
         }
         Spread::Off => {}
     }
     PodSpec { affinity, ..on_nodes(placement) }
+}
+
+/// Puts terms of ours before those of the user.
+fn prefer(affinity: &mut Option<Affinity>, mut ours: Vec<WeightedPodAffinityTerm>) {
+    let list = &mut anti(affinity).preferred_during_scheduling_ignored_during_execution;
+    ours.append(list.get_or_insert_default());
+    *list = Some(ours);
+}
+
+/// Without it the pods of all shards may fill one node while others are empty, as far as no two of a shard meet.
+fn of_cluster(cluster: &str) -> WeightedPodAffinityTerm {
+    WeightedPodAffinityTerm { weight: WEIGHT_OF_CLUSTER, pod_affinity_term: term(&labels(cluster, None), NODE_DOMAIN) }
 }
 
 /// A pod without containers: where one may run that works for the members and is none, on the nodes that they may run on. What
@@ -58,9 +73,9 @@ fn anti(affinity: &mut Option<Affinity>) -> &mut PodAntiAffinity {
     affinity.get_or_insert_default().pod_anti_affinity.get_or_insert_default()
 }
 
-fn term(of_this_shard: &BTreeMap<String, String>, domain: &str) -> PodAffinityTerm {
+fn term(pods: &BTreeMap<String, String>, domain: &str) -> PodAffinityTerm {
     PodAffinityTerm {
-        label_selector: Some(LabelSelector { match_labels: Some(of_this_shard.clone()), ..LabelSelector::default() }),
+        label_selector: Some(LabelSelector { match_labels: Some(pods.clone()), ..LabelSelector::default() }),
         topology_key: domain.to_owned(),
         ..PodAffinityTerm::default()
     }

@@ -74,6 +74,8 @@ fn copy_agent(resolved: &Resolved) -> Container {
         name: "agent".to_owned(),
         image: Some(resolved.kun_image.clone()),
         command: Some(vec![BINARY_IN_IMAGE.to_owned(), "install-agent".to_owned(), BINARY.to_owned()]),
+        // A quota takes no pod of which one container says nothing. It runs before the other one, so the two count once.
+        resources: Some(resources(resolved)),
         security_context: Some(confined()),
         volume_mounts: Some(vec![mount("bin", "/kun/bin", false)]),
         ..Container::default()
