@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use k8s_openapi::DeepMerge;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,8 +20,14 @@ use crate::lease::Guard;
 /// Field manager of everything we write.
 pub const FIELD_MANAGER: &str = "kun-controller";
 
+/// How long one request may take: a webhook of others that says nothing has 10 s if its owner has said nothing else, and kube's client would wait
+/// for five minutes.
+const ANSWER_MOST: Duration = Duration::from_secs(15);
+
 /// Kubernetes' word for two items of a list that cannot be told apart.
 const DUPLICATE: &str = "FieldValueDuplicate";
+/// Its word for a namespace that is being deleted, in which nothing is made any more.
+const LEAVING: &str = "NamespaceTerminating";
 
 /// Exit code of a failpoint: what a shell reports for a process killed with SIGKILL.
 const FAILPOINT_EXIT: i32 = 137;
@@ -83,8 +90,18 @@ impl Error {
     /// Two items of a list cannot be told apart.
     #[must_use]
     pub fn is_duplicate(&self) -> bool {
+        self.has_cause(DUPLICATE)
+    }
+
+    /// The namespace is being deleted: no later try will fare better.
+    #[must_use]
+    pub fn is_of_leaving_namespace(&self) -> bool {
+        self.has_cause(LEAVING)
+    }
+
+    fn has_cause(&self, wanted: &str) -> bool {
         match self {
-            Self::Refused { causes, .. } => causes.iter().any(|cause| cause == DUPLICATE),
+            Self::Refused { causes, .. } => causes.iter().any(|cause| cause == wanted),
             Self::Request { .. } | Self::NotLeading { .. } | Self::Changed { .. } => false,
         }
     }
@@ -154,7 +171,7 @@ impl Kubernetes {
     /// # Errors
     /// When the API server does not answer, or refuses.
     pub async fn live<K: Cached>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
-        self.api::<K>(namespace).get_opt(name).await.map_err(|source| request::<K>("reading", name, source))
+        answered(self.api::<K>(namespace).get_opt(name)).await.map_err(|source| request::<K>("reading", name, source))
     }
 
     /// As [`Kubernetes::live`], by a list of that name: where we may list objects and not get one.
@@ -163,7 +180,7 @@ impl Kubernetes {
     /// When the API server does not answer, or refuses.
     pub async fn named<K: Cached>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         let only = ListParams::default().fields(&format!("metadata.name={name}")).limit(1);
-        let found = self.api::<K>(namespace).list(&only).await;
+        let found = answered(self.api::<K>(namespace).list(&only)).await;
         let found = found.map_err(|source| request::<K>("listing", name, source))?;
         Ok(found.items.into_iter().find(|object| object.meta().name.as_deref() == Some(name)))
     }
@@ -174,7 +191,7 @@ impl Kubernetes {
     /// `Changed` when one of that name exists.
     pub async fn create<K: Cached>(&self, object: &K) -> Result<K, Error> {
         let (namespace, name) = self.begin("creating", object)?;
-        let answer = self.api::<K>(&namespace).create(&params(), object).await;
+        let answer = answered(self.api::<K>(&namespace).create(&params(), object)).await;
         self.end("creating", &name, answer)
     }
 
@@ -199,7 +216,7 @@ impl Kubernetes {
     pub async fn apply<K: Cached>(&self, object: &K) -> Result<K, Error> {
         let (namespace, name) = self.begin("applying", object)?;
         let params = PatchParams::apply(FIELD_MANAGER).force();
-        let answer = self.api::<K>(&namespace).patch(&name, &params, &Patch::Apply(object)).await;
+        let answer = answered(self.api::<K>(&namespace).patch(&name, &params, &Patch::Apply(object))).await;
         self.end("applying", &name, answer)
     }
 
@@ -227,7 +244,7 @@ impl Kubernetes {
     /// `Changed` when it has another version by now.
     pub async fn replace_status<K: Cached>(&self, object: &K) -> Result<K, Error> {
         let (namespace, name) = self.begin("writing the status of", object)?;
-        let answer = self.api::<K>(&namespace).replace_status(&name, &params(), object).await;
+        let answer = answered(self.api::<K>(&namespace).replace_status(&name, &params(), object)).await;
         self.end("writing the status of", &name, answer)
     }
 
@@ -243,7 +260,7 @@ impl Kubernetes {
     async fn merge<K: Cached>(&self, verb: &'static str, object: &K, patch: Value) -> Result<K, Error> {
         let (namespace, name) = self.begin(verb, object)?;
         let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let answer = self.api::<K>(&namespace).patch(&name, &params, &Patch::Merge(patch)).await;
+        let answer = answered(self.api::<K>(&namespace).patch(&name, &params, &Patch::Merge(patch))).await;
         self.end(verb, &name, answer)
     }
 
@@ -256,7 +273,7 @@ impl Kubernetes {
         let meta: &ObjectMeta = object.meta();
         let preconditions = Preconditions { uid: meta.uid.clone(), resource_version: None };
         let delete = DeleteParams::background().preconditions(preconditions);
-        let answer = self.api::<K>(&namespace).delete(&name, &delete).await;
+        let answer = answered(self.api::<K>(&namespace).delete(&name, &delete)).await;
         self.count();
         match answer {
             Ok(either) => {
@@ -300,6 +317,11 @@ impl Kubernetes {
             std::process::exit(FAILPOINT_EXIT);
         }
     }
+}
+
+async fn answered<T>(request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    let silence = || kube::Error::Service(format!("no answer within {} s", ANSWER_MOST.as_secs()).into());
+    tokio::time::timeout(ANSWER_MOST, request).await.unwrap_or_else(|_| Err(silence()))
 }
 
 fn params() -> PostParams {

@@ -25,7 +25,7 @@ use crate::probe::Probed;
 use crate::queue::Key;
 use crate::resolve::Resolved;
 
-pub use retire::{Means, retire};
+pub use retire::{Means, Refusals, retire};
 
 /// Workers started for one shard before the backup is given up.
 const ATTEMPTS: u16 = 3;

@@ -119,6 +119,8 @@ pub struct Context {
     pub locals: Locals,
     /// Which clusters are held back.
     pub held: Held,
+    /// Workers of deleted backups that were refused.
+    pub refusals: backup::Refusals,
 }
 
 impl std::fmt::Debug for Context {
@@ -155,11 +157,11 @@ pub async fn reconcile(context: &Context, key: &Key) -> Result<Next, Error> {
         context.metrics.rested();
         return Ok(Next::After(pace::AT_REST));
     }
-    let means = backup::Means { kun_image: &context.kun_image, events: &context.events };
+    let means = backup::Means { kun_image: &context.kun_image, events: &context.events, refusals: &context.refusals };
     let retired = backup::retire(&context.kubernetes, means, key).await;
     // Whatever a backup's end meets, the cluster is looked after.
     let next = one_round(context, key, basis).await?;
-    Ok(if retired? { next.within(pace::WHILE_LEAVING) } else { next })
+    Ok(retired?.map_or(next, |pause| next.within(pause)))
 }
 
 /// Whether the last whole look is still true.

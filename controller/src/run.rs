@@ -15,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use types::{RedisBackup, RedisCluster, RedisOperation};
 
 use crate::api::Kubernetes;
+use crate::backup::Refusals;
 use crate::cache::Caches;
 use crate::credentials::SystemIssuer;
 use crate::events::Events;
@@ -121,6 +122,7 @@ pub async fn run(options: Options, shutdown: impl Future<Output = ()> + Send) ->
         limits,
         locals: Locals::default(),
         held: Held::default(),
+        refusals: Refusals::default(),
     });
     let stop = CancellationToken::new();
     let election = tokio::spawn(lease::hold(

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
 mod claims;
+mod erasers;
 mod kubernetes;
 mod memory;
 mod standing;

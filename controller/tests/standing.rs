@@ -88,6 +88,7 @@ impl Scene {
             limits: plan::Limits::default(),
             locals: Locals::default(),
             held: Held::default(),
+            refusals: Refusals::default(),
         }
     }
 

@@ -3,10 +3,15 @@
 //!
 //! Artifacts are deleted by a worker pod that has the target mounted, as they were written by one. It needs no cluster:
 //! a backup outlives the one it came from. A target that is gone must not keep the object (or its namespace) for ever,
-//! so tries and time are bounded; then an event says what may be left, and where.
+//! so tries and time are bounded; then an event says what may be left, and where. A worker that is refused, or finds no node,
+//! has not been tried: it is waited for, and told of, for a day.
 
-use std::collections::BTreeMap;
+mod refusals;
+mod start;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
@@ -18,16 +23,25 @@ use types::names;
 
 use super::worker::{self, End, Erasure};
 use super::{Error, failed, workers_of};
-use crate::api::{self, Kubernetes};
+use crate::api::Kubernetes;
 use crate::events::{Events, Tone};
 use crate::queue::Key;
 
+pub use refusals::Refusals;
+use start::Look;
+
 /// Workers started to delete the artifacts of one backup.
 const ATTEMPTS: u16 = 3;
-/// From one attempt to the next: a server of files that restarts is back by then.
+/// From the end of one attempt to the next: a server of files that restarts is back by then.
 const BETWEEN: SignedDuration = SignedDuration::from_secs(30);
-/// How long deletion may take before it lets go: a worker whose volume cannot be mounted waits for ever.
+/// How long a worker may take that its node has taken: one whose volume cannot be mounted waits for ever.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(10);
+/// For how long a worker is waited for that no node has taken, or that is refused: within a day a person has seen what is told, and made room.
+const PATIENCE_TO_START: SignedDuration = SignedDuration::from_hours(24);
+/// A worker's end is told by an event; this is for one that got lost.
+const WHILE_IT_RUNS: Duration = Duration::from_secs(1);
+/// The same for what keeps a worker from its node.
+const WHILE_IT_WAITS: Duration = Duration::from_secs(30);
 
 /// What is to be done for a backup that is being deleted.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,6 +50,8 @@ struct Decision {
     delete: Vec<Arc<Pod>>,
     /// The worker that is to delete the artifacts.
     create: Option<Pod>,
+    /// Why the worker that there is does not begin.
+    waits: Option<String>,
     /// Nothing is left to be done.
     end: Option<Ending>,
 }
@@ -53,13 +69,15 @@ enum Ending {
     Left(String),
 }
 
-/// The image with `kun`, and where events go.
+/// The image with `kun`, where events go, and what is remembered.
 #[derive(Clone, Copy, Debug)]
 pub struct Means<'a> {
     /// Image that holds `kun`, which is all that deleting needs.
     pub kun_image: &'a str,
     /// Where events go.
     pub events: &'a Events,
+    /// What was refused lately.
+    pub refusals: &'a Refusals,
 }
 
 /// What an eraser is made of, besides what its backup says.
@@ -71,21 +89,28 @@ struct Made<'a> {
 }
 
 /// Carries out what is due for every backup of this cluster that is being deleted, whether the cluster exists or not.
-/// Says whether one is still waited for.
+/// Says when to look again, if one is still waited for.
 ///
 /// # Errors
-/// When the API server does not take it; the next reconcile goes on from there.
-pub async fn retire(kubernetes: &Kubernetes, means: Means<'_>, key: &Key) -> Result<bool, Error> {
+/// The first of what the API server did not take; the others were looked after all the same.
+pub async fn retire(kubernetes: &Kubernetes, means: Means<'_>, key: &Key) -> Result<Option<Duration>, Error> {
     let pods = kubernetes.caches.pods.of(key);
     let cluster = kubernetes.caches.clusters.get(key, &key.name);
     let placement = cluster.as_ref().map(|cluster| &cluster.spec.placement);
     let made = Made { kun_image: means.kun_image, placement };
-    let mut waiting = false;
-    for backup in kubernetes.caches.backups.of(key).values().filter(|backup| is_leaving(backup)) {
-        let decision = decide(backup, &pods, made, Timestamp::now());
-        waiting |= !carry_out(kubernetes, means.events, backup, decision).await?;
+    let mut leaving: Vec<_> = kubernetes.caches.backups.of(key).into_values().filter(|b| is_leaving(b)).collect();
+    means.refusals.keep(key, &leaving.iter().map(|backup| uid(backup)).collect::<BTreeSet<_>>());
+    // Who was refused again and again holds back nobody who was not.
+    leaving.sort_by_key(|backup| means.refusals.of(key, uid(backup)).map_or(0, |refusal| refusal.times));
+    let mut look = Look::new(kubernetes, means, key, Instant::now());
+    let (mut again, mut first_error) = (None, None);
+    for backup in &leaving {
+        match carry_out(&mut look, backup, decide(backup, &pods, made, Timestamp::now())).await {
+            Ok(pause) => again = pause.into_iter().chain(again).min(),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
     }
-    Ok(waiting)
+    first_error.map_or(Ok(again), Err)
 }
 
 /// It is being deleted, and waits for us.
@@ -93,47 +118,44 @@ fn is_leaving(backup: &RedisBackup) -> bool {
     backup.metadata.deletion_timestamp.is_some() && super::has_finalizer(backup)
 }
 
-/// True: it may go.
-async fn carry_out(
-    kubernetes: &Kubernetes,
-    events: &Events,
-    backup: &RedisBackup,
-    decision: Decision,
-) -> Result<bool, Error> {
-    let Decision { delete, create, mut end } = decision;
+fn uid(backup: &RedisBackup) -> &str {
+    backup.metadata.uid.as_deref().unwrap_or_default()
+}
+
+/// When to look at it again; `None`: it may go.
+async fn carry_out(look: &mut Look<'_>, backup: &RedisBackup, decision: Decision) -> Result<Option<Duration>, Error> {
+    let Decision { delete, create, waits, end } = decision;
     for pod in &delete {
-        kubernetes.delete(&**pod).await.map_err(failed(backup))?;
+        look.kubernetes.delete(&**pod).await.map_err(failed(backup))?;
     }
-    if let Some(pod) = &create {
-        match kubernetes.create(pod).await {
-            Ok(_) | Err(api::Error::Changed { .. }) => {}
-            // As in a namespace that is being deleted: no later try will fare better.
-            Err(error) if error.is_refusal() => {
-                let why = format!("no worker may be started: {}", crate::chain(&error));
-                end = Some(Ending::Left(left(backup, &why)));
-            }
-            Err(source) => return Err(failed(backup)(source)),
+    let (pause, end) = match (create, end) {
+        (_, Some(end)) => (WHILE_IT_RUNS, Some(end)),
+        (Some(pod), None) => look.start(backup, &pod).await?,
+        (None, None) => {
+            look.tell(backup, "WorkerNotStarted", waits.as_deref()).await?;
+            (waits.map_or(WHILE_IT_RUNS, |_| WHILE_IT_WAITS), None)
         }
-    }
-    let Some(end) = end else { return Ok(false) };
+    };
+    let Some(end) = end else { return Ok(Some(pause)) };
+    let (events, last) = (look.means.events, look.last_refusal(backup));
     match &end {
         Ending::Quiet => {}
         Ending::Erased(text) => events.tell(backup, Tone::Normal, "ArtifactsDeleted", text),
         Ending::Missing(text) => events.tell(backup, Tone::Warning, "ArtifactsNotFound", text),
         Ending::Left(text) => {
+            let text = last.map_or_else(|| text.clone(), |why| format!("{text}; the last one was refused: {why}"));
             tracing::warn!(backup = backup.metadata.name, "{text}");
-            events.tell(backup, Tone::Warning, "ArtifactsLeft", text);
+            events.tell(backup, Tone::Warning, "ArtifactsLeft", &text);
         }
     }
     let mut finalizers = backup.metadata.finalizers.clone().unwrap_or_default();
     finalizers.retain(|name| name != names::FINALIZER_ARTIFACTS);
-    kubernetes.finalizers(backup, &finalizers).await.map_err(failed(backup))?;
-    Ok(true)
+    look.kubernetes.finalizers(backup, &finalizers).await.map_err(failed(backup))?;
+    Ok(None)
 }
 
 /// What is due now. Pure.
 fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, made: Made<'_>, now: Timestamp) -> Decision {
-    let late = backup.metadata.deletion_timestamp.as_ref().is_none_or(|since| now.duration_since(since.0) > PATIENCE);
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     let erasers: BTreeMap<String, u16> =
         (0..ATTEMPTS).map(|attempt| (names::erase_pod(name, attempt), attempt)).collect();
@@ -143,11 +165,16 @@ fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, made: Made<'_
         pods.map(Arc::clone).collect()
     };
     // Whoever still writes would undo what is deleted.
-    if workers_of(backup, pods).any(|pod| !is_eraser(pod)) && !late {
+    let is_written = workers_of(backup, pods).any(|pod| !is_eraser(pod));
+    if is_written && !is_leaving_for(backup, PATIENCE, now) {
         return Decision { delete: living(&|pod| !is_eraser(pod)), ..Decision::default() };
     }
-    match next(backup, pods, late, now) {
-        Next::Wait => Decision::default(),
+    let next = match next(backup, pods, now) {
+        Next::Try(_) if is_written => give_up(backup, "a worker that stores it does not end"),
+        next => next,
+    };
+    match next {
+        Next::Wait(waits) => Decision { waits, ..Decision::default() },
         Next::Try(attempt) => {
             let end = |why: &str| Decision { end: Some(Ending::Left(left(backup, why))), ..Decision::default() };
             match erasure(backup, attempt, made) {
@@ -155,17 +182,23 @@ fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, made: Made<'_
                 Err(why) => end(why),
             }
         }
-        Next::End(end) => Decision { delete: living(&|_| true), create: None, end: Some(end) },
+        Next::End(end) => Decision { delete: living(&|_| true), end: Some(end), ..Decision::default() },
     }
 }
 
+/// It has been waiting for us for longer than this.
+fn is_leaving_for(backup: &RedisBackup, most: SignedDuration, now: Timestamp) -> bool {
+    backup.metadata.deletion_timestamp.as_ref().is_none_or(|since| now.duration_since(since.0) > most)
+}
+
 enum Next {
-    Wait,
+    /// For a worker, which may have reasons not to begin.
+    Wait(Option<String>),
     Try(u16),
     End(Ending),
 }
 
-fn next(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, late: bool, now: Timestamp) -> Next {
+fn next(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, now: Timestamp) -> Next {
     let began = backup.status.as_ref().is_some_and(|status| status.location.is_some());
     match backup.spec.deletion_policy {
         ArtifactPolicy::Retain => return Next::End(Ending::Quiet),
@@ -173,32 +206,42 @@ fn next(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, late: bool, now
         ArtifactPolicy::Delete => {}
     }
     let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let mut last = String::new();
+    let is_over = is_leaving_for(backup, PATIENCE_TO_START, now);
+    let (mut last, mut before) = (String::new(), None);
     for attempt in 0..ATTEMPTS {
         let Some(pod) = pods.get(&names::erase_pod(name, attempt)) else {
-            return if late {
-                give_up(backup, "there is no time for another attempt")
-            } else {
-                next_try(backup, attempt, now)
+            return match before {
+                _ if is_over => give_up(backup, "within a day no worker could delete them"),
+                Some(before) if rests_after(before, now) => Next::Wait(None),
+                Some(_) | None => Next::Try(attempt),
             };
         };
         match worker::end(pod) {
-            End::Stuck(why) if late => return give_up(backup, &format!("the worker did not start in time: {why}")),
-            End::Runs if late => return give_up(backup, "the worker did not end in time; is the target gone?"),
-            End::Runs | End::Stuck(_) => return Next::Wait,
+            End::Stuck(why) if is_over => return give_up(backup, &format!("the worker did not start in a day: {why}")),
+            End::Stuck(why) => return Next::Wait(Some(why)),
+            End::Runs if has_hung(pod, is_over, now) => {
+                return give_up(backup, "the worker did not end in time; is the target gone?");
+            }
+            End::Runs => return Next::Wait(None),
             End::Reported(WorkerReport::Erased { files, left }) => return Next::End(erased(backup, files, left)),
             End::Reported(WorkerReport::Failed { message }) | End::Silent(message) => last = message,
             End::Reported(WorkerReport::Stored { .. }) => last = "the worker did something else".to_owned(),
         }
+        before = Some(&**pod);
     }
     give_up(backup, &format!("{ATTEMPTS} attempts failed, the last with: {last}"))
 }
 
-/// Attempts are spread over time, whatever made the one before fail.
-fn next_try(backup: &RedisBackup, attempt: u16, now: Timestamp) -> Next {
-    let since = backup.metadata.deletion_timestamp.as_ref().map(|since| now.duration_since(since.0));
-    let due = since.is_none_or(|since| since >= BETWEEN.saturating_mul(i32::from(attempt)));
-    if due { Next::Try(attempt) } else { Next::Wait }
+/// The attempt ended a moment ago. One that ends only in future by the clock of its node has ended, and nobody knows when.
+fn rests_after(pod: &Pod, now: Timestamp) -> bool {
+    let ended = worker::ended_at(pod).or(pod.metadata.creation_timestamp.as_ref());
+    ended.is_some_and(|ended| (SignedDuration::ZERO..BETWEEN).contains(&now.duration_since(ended.0)))
+}
+
+/// Its node has had it for long. Where none has, the same counts as for one that cannot start.
+fn has_hung(pod: &Pod, is_over: bool, now: Timestamp) -> bool {
+    let taken = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
+    taken.map_or(is_over, |taken| now.duration_since(taken.0) > PATIENCE)
 }
 
 fn give_up(backup: &RedisBackup, why: &str) -> Next {

@@ -26,12 +26,15 @@ fn stored() -> Value {
     json!({"phase": "Completed", "location": FOLDER, "target": {"directory": {"path": "/mnt/backups"}}})
 }
 
+/// A worker that a node took in second 0; one with a report ended in the same.
 fn pod(name: &str, report: Option<&Value>) -> (String, Arc<Pod>) {
-    let state = report
-        .map_or(json!({"running": {}}), |report| json!({"terminated": {"exitCode": 0, "message": report.to_string()}}));
+    let state = report.map_or(
+        json!({"running": {}}),
+        |report| json!({"terminated": {"exitCode": 0, "message": report.to_string(), "finishedAt": at(0)}}),
+    );
     let pod = json!({
         "metadata": {"name": name, "labels": {"redis.kun.io/backup": "b1"}},
-        "status": {"containerStatuses": [{
+        "status": {"startTime": at(0), "containerStatuses": [{
             "name": "backup", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": state,
         }]},
     });
@@ -146,6 +149,38 @@ fn a_target_that_is_gone_does_not_keep_the_object_for_ever() {
     // Nor does a worker of the backup itself that cannot be stopped.
     let stuck = pods([("b1-0-0", None)]);
     assert!(matches!(decide(&object, &stuck, MADE, at(601)).end, Some(Ending::Left(_))));
+}
+
+/// Before, everything that took longer than ten minutes after the deletion left its files, and said so once.
+#[test]
+fn a_worker_without_a_node_is_waited_for_a_day_then_has_its_own_time() {
+    let object = backup("Delete", &stored());
+    let words = "0/3 nodes are available: 3 Insufficient memory.";
+    let pending = json!({
+        "metadata": {"name": "b1-erase-0", "labels": {"redis.kun.io/backup": "b1"}, "creationTimestamp": at(5)},
+        "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False", "message": words}]},
+    });
+    let all = |pod: &Value| {
+        BTreeMap::from([("b1-erase-0".to_owned(), Arc::new(serde_json::from_value(pod.clone()).unwrap()))])
+    };
+    let day = 24 * 3600;
+    let waits = Some(format!("the scheduler has no node for its pod: {words}"));
+    assert_eq!(decide(&object, &all(&pending), MADE, at(day)), Decision { waits, ..Decision::default() });
+    let text = format!(
+        "the artifacts may be left in directory /mnt/backups, folder {FOLDER}: the worker did not start in a day: the scheduler has no \
+         node for its pod: {words}"
+    );
+    assert_eq!(decide(&object, &all(&pending), MADE, at(day + 1)).end, Some(Ending::Left(text)));
+    let (_, taken) = pod("b1-erase-0", None);
+    let mut taken = json!(*taken);
+    taken["status"]["startTime"] = json!(at(day));
+    assert_eq!(decide(&object, &all(&taken), MADE, at(day + 600)), Decision::default());
+    let end = decide(&object, &all(&taken), MADE, at(day + 601)).end;
+    assert!(matches!(end, Some(Ending::Left(text)) if text.contains("did not end in time")));
+    // Nothing was ever taken: nobody waits for longer than a day.
+    assert!(decide(&object, &BTreeMap::new(), MADE, at(day)).create.is_some());
+    let end = decide(&object, &BTreeMap::new(), MADE, at(day + 1)).end;
+    assert!(matches!(end, Some(Ending::Left(text)) if text.contains("within a day")));
 }
 
 #[test]

@@ -19,7 +19,7 @@ use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::client::Body;
 use serde_json::{Value, json};
-use types::RedisCluster;
+use types::{RedisBackup, RedisCluster};
 
 use owners::{Author, apply, track};
 
@@ -36,7 +36,20 @@ struct Held {
     objects: BTreeMap<Id, Value>,
     version: u64,
     writes: Vec<String>,
-    forbidden: Option<&'static str>,
+    refused: Option<(&'static str, Refusal)>,
+}
+
+/// How a write is refused.
+#[derive(Clone, Copy)]
+pub(crate) enum Refusal {
+    /// By a rule or a quota.
+    Forbidden,
+    /// Its namespace is being deleted.
+    Leaving,
+    /// A webhook of others fails.
+    Broken,
+    /// A webhook of others gives no answer.
+    Silent,
 }
 
 /// One request, as far as it matters here.
@@ -76,7 +89,12 @@ impl Memory {
 
     /// From now on nothing of this kind may be written; `None`: everything may.
     pub(crate) fn forbid(&self, plural: Option<&'static str>) {
-        self.held.lock().unwrap().forbidden = plural;
+        self.refuse(plural.map(|plural| (plural, Refusal::Forbidden)));
+    }
+
+    /// From now on nothing is written whose `plural/name` begins like this.
+    pub(crate) fn refuse(&self, what: Option<(&'static str, Refusal)>) {
+        self.held.lock().unwrap().refused = what;
     }
 
     /// Writes since the last call, as `METHOD plural/name`.
@@ -130,6 +148,7 @@ impl Memory {
     pub(crate) fn caches(&self) -> Caches {
         let caches = Caches::default();
         self.fill::<RedisCluster>(&caches, "redisclusters");
+        self.fill::<RedisBackup>(&caches, "redisbackups");
         self.fill::<StatefulSet>(&caches, "statefulsets");
         self.fill::<Pod>(&caches, "pods");
         self.fill::<Service>(&caches, "services");
@@ -158,7 +177,8 @@ impl Memory {
         let author = Author::of(query);
         let listed = query.split('&').find_map(|part| part.strip_prefix("fieldSelector=metadata.name%3D"));
         let asked = Asked { method: &parts.method, content_type, author, listed, body };
-        let (status, answer) = self.held.lock().unwrap().answer(parts.uri.path(), asked);
+        let answer = self.held.lock().unwrap().answer(parts.uri.path(), asked);
+        let Some((status, answer)) = answer else { return std::future::pending().await };
         let text = serde_json::to_vec(&answer).unwrap();
         Response::builder().status(status).header("content-type", "application/json").body(Body::from(text)).unwrap()
     }
@@ -176,7 +196,8 @@ impl Held {
         object
     }
 
-    fn answer(&mut self, path: &str, asked: Asked<'_>) -> (StatusCode, Value) {
+    /// `None`: it will never come.
+    fn answer(&mut self, path: &str, asked: Asked<'_>) -> Option<(StatusCode, Value)> {
         let Asked { method, content_type, author, listed, mut body } = asked;
         let segments: Vec<&str> = path.trim_matches('/').split('/').collect();
         let place = segments.iter().position(|segment| *segment == "namespaces").unwrap();
@@ -186,7 +207,7 @@ impl Held {
         };
         if let Some(wanted) = listed {
             let found = self.objects.get(&(plural.to_owned(), wanted.to_owned())).into_iter().collect::<Vec<_>>();
-            return (StatusCode::OK, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": found}));
+            return Some((StatusCode::OK, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": found})));
         }
         let name =
             if name.is_empty() { body["metadata"]["name"].as_str().unwrap_or_default() } else { name }.to_owned();
@@ -195,11 +216,12 @@ impl Held {
         let verb = if content_type.starts_with("application/apply-patch") { "APPLY" } else { method.as_str() };
         if verb != "GET" {
             self.writes.push(format!("{verb} {plural}/{name}"));
+            let refused = self.refused.filter(|(what, _)| format!("{plural}/{name}").starts_with(what));
+            if let Some((_, how)) = refused {
+                return how.answer();
+            }
         }
-        if verb != "GET" && self.forbidden == Some(plural) {
-            return refusal(StatusCode::FORBIDDEN, "Forbidden");
-        }
-        match (verb, live) {
+        Some(match (verb, live) {
             ("GET", Some(live)) => (StatusCode::OK, live),
             ("POST", None) => {
                 track(plural, None, &mut body, author);
@@ -226,7 +248,7 @@ impl Held {
                 (StatusCode::OK, json!({"kind": "Status", "apiVersion": "v1", "status": "Success", "metadata": {}}))
             }
             (_, _) => refusal(StatusCode::NOT_FOUND, "NotFound"),
-        }
+        })
     }
 
     /// Writes the next state of an object, if it is one of this object at this version.
@@ -251,9 +273,26 @@ impl Held {
     }
 }
 
-fn invalid(reason: &str, field: &str) -> (StatusCode, Value) {
-    let (code, mut status) = refusal(StatusCode::UNPROCESSABLE_ENTITY, "Invalid");
-    status["details"] = json!({"causes": [{"reason": reason, "field": field}]});
+impl Refusal {
+    fn answer(self) -> Option<(StatusCode, Value)> {
+        match self {
+            Self::Forbidden => Some(refusal(StatusCode::FORBIDDEN, "Forbidden")),
+            Self::Leaving => {
+                Some(caused(StatusCode::FORBIDDEN, "Forbidden", "NamespaceTerminating", "metadata.namespace"))
+            }
+            Self::Broken => Some(refusal(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")),
+            Self::Silent => None,
+        }
+    }
+}
+
+fn invalid(cause: &str, field: &str) -> (StatusCode, Value) {
+    caused(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", cause, field)
+}
+
+fn caused(code: StatusCode, reason: &str, cause: &str, field: &str) -> (StatusCode, Value) {
+    let (code, mut status) = refusal(code, reason);
+    status["details"] = json!({"causes": [{"reason": cause, "field": field}]});
     (code, status)
 }
 
