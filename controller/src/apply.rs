@@ -4,16 +4,18 @@
 //! What others add is no difference (`differs`), and it stays: a change is a server-side apply, by force and of all that we ask for, so
 //! the API server puts right what is ours, takes away what we stop asking for and leaves the rest. The size of a StatefulSet is only
 //! ever raised here; lowering it, and retiring StatefulSets, are steps of the plan. At rest it writes nothing.
+//!
+//! Of a cluster that runs, an object that cannot be written (somebody else's webhook fails, a quota is used up, somebody else has the name)
+//! stops nothing else: it is told, and asked for again now and then.
 
 pub(crate) mod claims;
 mod differs;
 mod growth;
+mod hand;
 mod owners;
 mod repairs;
 mod walls;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -21,14 +23,18 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use serde_json::{Value, json};
 use types::names;
 
-use crate::api::{self, FIELD_MANAGER, Kubernetes};
+use crate::api::{self, Kubernetes};
 use crate::build::{self, ANNOTATION_DIGEST, Objects};
 use crate::cache::Cached;
 use crate::gather::Gathered;
 use crate::resolve::Resolved;
 
 pub use differs::is_part_of;
+use hand::Hand;
 pub use repairs::{PAUSE, Repairs};
+
+/// What is so while pods lack what their template is written with.
+const SETS_STAY: &str = ", and StatefulSets stay as they are";
 
 /// Why a child could not be made what it should be.
 #[derive(Debug, thiserror::Error)]
@@ -79,10 +85,24 @@ pub struct Applied {
     pub refused: Vec<String>,
 }
 
+impl Error {
+    /// It says something of one object, and nothing of the others: that it has not changed since it was seen, and that this controller is sound
+    /// and leads.
+    fn is_of_one_object(&self) -> bool {
+        match self {
+            Self::Foreign { .. } | Self::Api(api::Error::Refused { .. } | api::Error::Request { .. }) => true,
+            Self::Api(api::Error::Changed { .. } | api::Error::NotLeading { .. })
+            | Self::Build(_)
+            | Self::Json { .. } => false,
+        }
+    }
+}
+
 /// Creates and changes until Kubernetes holds what was built. The pods' needs come before the pods.
 ///
 /// # Errors
-/// At the first object that cannot be written; the next reconcile goes on from there.
+/// Before the first StatefulSet is there: at the first object that cannot be written. Later when the caches are behind, or members cannot be
+/// asked for want of a Secret. The next reconcile goes on from there.
 pub async fn apply(
     kubernetes: &Kubernetes,
     gathered: &Gathered,
@@ -94,33 +114,40 @@ pub async fn apply(
     let Objects { secrets, config_map, services, network_policy, stateful_sets, budgets } = desired;
     let owner = Owner { uid: &resolved.uid, inherits: false };
     let heir = Owner { inherits: inherits(gathered, &resolved.uid), ..owner };
-    let mut hand = Hand { kubernetes, repairs, now, applied: Applied::default() };
-    for secret in secrets {
-        hand.one(&gathered.secrets, secret, heir, |_, _| ()).await?;
+    let runs = gathered.stateful_sets.values().any(|set| owner_uid(&**set) == Some(owner.uid));
+    let mut hand = Hand::new(kubernetes, repairs, now, runs);
+    let mut has_needs = true;
+    for secret in &secrets {
+        let live = gathered.secrets.get(secret.metadata.name.as_deref().unwrap_or_default());
+        if live.is_some_and(|live| owner_uid(&**live) == Some(owner.uid)) {
+            has_needs &= hand.tried(&gathered.secrets, secret, heir, |_, _| (), SETS_STAY).await?;
+        } else {
+            // What is in it nobody knows but us: no member could be asked.
+            hand.one(&gathered.secrets, secret, heir, |_, _| ()).await?;
+        }
     }
-    hand.one(&gathered.config_maps, config_map, owner, |_, _| ()).await?;
-    for service in services {
-        hand.one(&gathered.services, service, owner, |_, _| ()).await?;
+    has_needs &= hand.tried(&gathered.config_maps, &config_map, owner, |_, _| (), SETS_STAY).await?;
+    for service in &services {
+        hand.tried(&gathered.services, service, owner, |_, _| (), "").await?;
     }
     // Before the pods: nobody is at their doors before the walls stand.
     if let Some(policy) = &network_policy {
-        walls::raise(&mut hand, gathered, policy, owner).await?;
+        hand.tried(&gathered.network_policies, policy, owner, |_, _| (), walls::AS_BEFORE).await?;
     }
-    for set in stateful_sets {
+    // A pod that is made anew from a template must find what that was written with.
+    for set in stateful_sets.into_iter().filter(|_| has_needs) {
         let Some(set) = claims::admit(&mut hand, gathered, set).await? else { continue };
-        hand.one(&gathered.stateful_sets, set, owner, keep_size_and_claims).await?;
+        hand.tried(&gathered.stateful_sets, &set, owner, keep_size_and_claims, "").await?;
     }
     for budget in &budgets {
-        hand.one(&gathered.budgets, budget.clone(), owner, |_, _| ()).await?;
+        hand.tried(&gathered.budgets, budget, owner, |_, _| (), "").await?;
     }
     walls::remove(&mut hand, gathered, network_policy.as_ref(), owner).await?;
-    let mut applied = hand.applied;
     for budget in idle_budgets(gathered, &budgets, owner) {
-        kubernetes.delete(budget).await?;
-        applied.deleted.push(label(budget));
+        hand.deleted(budget, "").await?;
     }
-    growth::grow(kubernetes, gathered, resolved, (repairs, now), &mut applied).await?;
-    Ok(applied)
+    growth::grow(&mut hand, gathered, resolved).await?;
+    Ok(hand.applied)
 }
 
 /// Of all that was built, only the record of the owner: for a cluster that is to be left alone, and may be lost meanwhile all
@@ -171,108 +198,6 @@ fn idle_budgets<'a>(
     };
     let budgets = gathered.budgets.iter().filter(|(name, _)| !is_wanted(name) && !protects(name));
     budgets.map(|(_, budget)| &**budget).filter(|budget| owner_uid(*budget) == Some(owner.uid)).collect()
-}
-
-/// What it takes to write one object after the other.
-struct Hand<'a> {
-    kubernetes: &'a Kubernetes,
-    repairs: &'a mut Repairs,
-    now: Instant,
-    applied: Applied,
-}
-
-impl Hand<'_> {
-    /// Creates or changes one object. `keep` carries over what the live object has and may not be changed here.
-    async fn one<K: Cached>(
-        &mut self,
-        live: &BTreeMap<String, Arc<K>>,
-        desired: K,
-        owner: Owner<'_>,
-        keep: fn(&mut K, &K),
-    ) -> Result<(), Error> {
-        let label = label(&desired);
-        let Some(live) = live.get(desired.meta().name.as_deref().unwrap_or_default()) else {
-            return self.create(&desired, owner, label).await;
-        };
-        if owner_uid(&**live) != Some(owner.uid) && !owner.inherits {
-            return Err(foreign(&**live));
-        }
-        let mut next = desired.clone();
-        keep(&mut next, live);
-        if !differs(&next, &**live)? {
-            return Ok(());
-        }
-        let wish = build::digest(&desired, "what an object is to be")?;
-        if !self.repairs.may(&label, &wish, self.now) {
-            self.applied.put_off.push(label);
-            return Ok(());
-        }
-        let is_drift = annotation(&desired, ANNOTATION_DIGEST) == annotation(&**live, ANNOTATION_DIGEST);
-        let others = change(self.kubernetes, next, live).await?;
-        self.repairs.made(&label, wish, self.now);
-        if is_drift && !others.is_empty() {
-            self.applied.repaired.push(format!("{label}, which had been changed by {}", others.join(", ")));
-        }
-        self.applied.changed.push(label);
-        Ok(())
-    }
-
-    /// Not by an apply: that would take over an object of somebody else, which caches of what carries our labels do not show.
-    async fn create<K: Cached>(&mut self, desired: &K, owner: Owner<'_>, label: String) -> Result<(), Error> {
-        match self.kubernetes.create(desired).await {
-            Ok(_) => {
-                self.applied.created.push(label);
-                Ok(())
-            }
-            Err(changed @ api::Error::Changed { .. }) => {
-                Err(in_the_way(self.kubernetes, desired, owner, changed).await)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-}
-
-/// Applies an object to the one that the caches show, and says from which other managers fields were taken.
-///
-/// Caches do not hold who owns what, so it is read; if there is another version by now, what was computed from the one in the caches
-/// is worth nothing. What we own by other requests than applies is counted as applied first: at the first change, not when the object
-/// is created, for most are never changed. If we end between the two writes, only a list of owners has changed, and what differs still does.
-async fn change<K: Cached>(kubernetes: &Kubernetes, mut desired: K, cached: &K) -> Result<Vec<String>, Error> {
-    let mut live = kubernetes.whole(cached).await?;
-    let before = live.meta().managed_fields.clone().unwrap_or_default();
-    if let Some(entries) = owners::as_applied(FIELD_MANAGER, &before) {
-        let owned = json!({"metadata": {"managedFields": entries}});
-        live = kubernetes.patch("taking over what we wrote of", &live, owned).await?;
-    }
-    let (meta, base) = (desired.meta_mut(), live.meta());
-    (meta.uid, meta.resource_version) = (base.uid.clone(), base.resource_version.clone());
-    let after = match kubernetes.apply(&desired).await {
-        // Somebody gave an item of ours another key, as a port another number: it is his item now, which an apply leaves in place, and
-        // both of one name are refused. Lists are ours as a whole then.
-        Err(error) if error.is_duplicate() => {
-            let whole = value(&desired)?;
-            kubernetes.patch("replacing the lists of", &live, whole).await?
-        }
-        answer => answer?,
-    };
-    Ok(owners::taken_from(FIELD_MANAGER, &before, after.meta().managed_fields.as_deref().unwrap_or_default()))
-}
-
-/// Something of that name exists that the caches do not show: somebody else's, or ours and not seen yet.
-async fn in_the_way<K: Cached>(kubernetes: &Kubernetes, desired: &K, owner: Owner<'_>, changed: api::Error) -> Error {
-    let meta = desired.meta();
-    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    match kubernetes.live::<K>(namespace, name).await {
-        Ok(Some(live)) if owner_uid(&live) != Some(owner.uid) => foreign(&live),
-        Ok(_) => changed.into(),
-        Err(error) => error.into(),
-    }
-}
-
-fn foreign<K: Cached>(live: &K) -> Error {
-    let owner = owner_uid(live).map_or_else(|| "somebody else".to_owned(), |uid| format!("the RedisCluster {uid}"));
-    let name = live.meta().name.clone().unwrap_or_default();
-    Error::Foreign { kind: K::kind(&()).into_owned(), name, owner }
 }
 
 /// uid of the RedisCluster an object belongs to.

@@ -24,7 +24,7 @@ use types::cluster::Mode;
 
 pub use node::{Facts, Unkept};
 pub(crate) use node::{is_disk_current, is_misled, peer};
-pub use place::{Container, Marks, Place, container_of, marks, places, stuck};
+pub use place::{Container, Marks, Place, container_of, marks, places, stuck, unwritten};
 pub use words::{Finding, Refusal};
 
 use crate::redis::{self, Access};

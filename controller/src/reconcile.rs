@@ -13,6 +13,7 @@ mod rest;
 mod secret;
 mod tell;
 mod wanted;
+mod written;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,7 +38,7 @@ use crate::queue::{Key, Next};
 use crate::redis::Access;
 use crate::report::{Reach, left_behind};
 use crate::resolve::{self, Resolved, resolve};
-use crate::{backup, chain, operate};
+use crate::{backup, chain};
 
 use gone::{absent, leave};
 pub use hold::Held;
@@ -48,6 +49,7 @@ use records::{follow_up, tell_paused};
 use rest::{Basis, Rest};
 use tell::{announce, count, tell};
 use wanted::wanted;
+use written::{running_restart, written};
 
 /// A reconcile that takes longer is given up and begun anew: every part of it has its own, shorter deadline.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -136,6 +138,8 @@ struct Round {
     cluster: Option<Arc<RedisCluster>>,
     resolved: Option<Arc<Resolved>>,
     applied: Applied,
+    /// Shards whose StatefulSets are not as they are to be.
+    unwritten: BTreeSet<u16>,
     places: BTreeMap<plan::Pod, Place>,
     probed: Probed,
     plan: Plan,
@@ -225,8 +229,7 @@ async fn go(
     let resolved = &*resolved;
     round.secret_missing = secret::missing(context, resolved, local).await;
     let objects = build(resolved)?;
-    let restart = gathered.current_operation().and_then(|operation| operate::running_restart(operation));
-    let marks = marks(&objects.stateful_sets, restart);
+    let wished = marks(&objects.stateful_sets, running_restart(&gathered));
     let applied = if resolved.paused {
         keep_record(&context.kubernetes, &gathered, &objects).await.map(|()| Applied::default())
     } else {
@@ -237,6 +240,7 @@ async fn go(
     // What was just applied is in the caches.
     let gathered = if is_as_gathered { Some(gathered) } else { gather_ours(context, key)? };
     let Some(gathered) = gathered else { return Ok(()) };
+    let (gathered, marks) = written(gathered, resolved, wished, &mut round.unwritten);
     let access = Access::new(resolved.credentials.operator());
     round.places = places(&gathered, &marks);
     let question = Question {
@@ -250,7 +254,7 @@ async fn go(
     };
     round.probed = probe(question, &mut local.memory).await;
     round.temporary = temporary(resolved, &round.probed, &Plan::default());
-    // A child that cannot be written does not keep us from telling how the members are; but nothing is planned upon it.
+    // Where members cannot be asked for want of a child, or the caches are behind, nothing is planned; how they are is told all the same.
     round.applied = applied?;
     round.troubles.extend(round.applied.refused.iter().cloned());
     if resolved.paused {

@@ -73,6 +73,8 @@ pub struct Seeing<'a> {
     pub temporary: &'a BTreeMap<String, String>,
     /// What went wrong in this round, as sentences.
     pub troubles: &'a [String],
+    /// Shards whose StatefulSets are not written as they are to be.
+    pub unwritten: &'a BTreeSet<u16>,
     /// Why steps stopped before their end, as sentences.
     pub held: &'a [String],
     /// Name of the operation that runs.

@@ -60,7 +60,7 @@ impl Scene {
         self.apply_at(&mut Repairs::default(), Instant::now()).await
     }
 
-    async fn apply_at(&self, repairs: &mut Repairs, now: Instant) -> Result<apply::Applied, apply::Error> {
+    pub(crate) async fn apply_at(&self, repairs: &mut Repairs, now: Instant) -> Result<apply::Applied, apply::Error> {
         let (resolved, gathered) = (self.resolved(), self.gathered());
         apply(&self.memory.kubernetes(), &gathered, &resolved, build(&resolved).unwrap(), repairs, now).await
     }

@@ -5,4 +5,5 @@ mod claims;
 mod erasers;
 mod kubernetes;
 mod memory;
+mod refused;
 mod standing;

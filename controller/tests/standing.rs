@@ -4,7 +4,8 @@
 #[allow(dead_code, reason = "shared with other tests, which use other parts of it")]
 use std::sync::Arc;
 
-use crate::memory::Memory;
+use crate::memory::{Memory, Refusal};
+use controller::backup::Refusals;
 use controller::credentials::SystemIssuer;
 use controller::events::Events;
 use controller::metrics::Metrics;
@@ -259,4 +260,22 @@ async fn a_cluster_that_is_deleted_is_not_ready_and_names_what_is_left() {
     scene.memory.take_writes();
     scene.round().await;
     assert_eq!(scene.memory.take_writes(), Vec::<String>::new(), "the same is not told twice");
+}
+
+/// Before, nothing was planned while one object could not be written: no role moved, and nothing was healed.
+#[tokio::test]
+async fn what_cannot_be_written_keeps_nothing_from_being_planned() {
+    let scene = Scene::new().await;
+    let mut larger = spec();
+    larger["config"] = json!({"slowlog-max-len": "1"});
+    scene.memory.put("redisclusters", cluster("u1", 6, &larger));
+    scene.memory.refuse(Some(("configmaps", Refusal::Broken)));
+    scene.round().await;
+    let status = scene.memory.get("redisclusters", "orders").unwrap()["status"].clone();
+    let of = |kind: &str| {
+        let found = status["conditions"].as_array().unwrap().iter().find(|condition| condition["type"] == kind);
+        found.unwrap()["message"].as_str().unwrap().to_owned()
+    };
+    assert!(of("Degraded").contains("ConfigMap orders-config cannot be written"), "{}", of("Degraded"));
+    assert!(status["plan"]["waiting"].is_string(), "{status}");
 }

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use tests::{
     fixture::{self, Fixture},
-    kubectl::waiting,
+    kubectl::{condition, waiting},
 };
 
 /// The agent asks, Redis elects and the controller tells: only together they make a former primary a replica.
@@ -86,6 +86,37 @@ async fn a_clean_stop_and_start_keeps_the_data() -> Result<()> {
     assert_eq!(fixture.kun.stop().await?, 0);
     assert!(fixture.kun.pod_processes().is_empty());
     fixture.kun.resume().await?;
+    fixture.ready(3).await?;
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+/// Only a whole controller shows that what Kubernetes refuses keeps it from nothing else.
+#[tokio::test]
+async fn a_webhook_of_others_that_fails_keeps_no_role_from_moving() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({})).await?;
+    let theirs = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "theirs"},
+        "webhooks": [{
+            "name": "theirs.example.com", "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "clientConfig": {"url": "https://127.0.0.1:1/"},
+            "rules": [{"apiGroups": ["", "apps"], "apiVersions": ["v1"], "resources": ["configmaps", "statefulsets"], "operations": ["*"]}],
+        }],
+    });
+    fixture.kubectl.feed(&["create", "-f", "-"], &theirs.to_string()).await?;
+    let change = json!({"spec": {"config": {"slowlog-max-len": "7"}}}).to_string();
+    fixture.kubectl.run(&["patch", "rdc", "orders", "--type=merge", "-p", &change]).await?;
+    let is_told = |cluster: &serde_json::Value| {
+        let degraded = condition(cluster, "Degraded");
+        degraded["reason"] == "Trouble"
+            && degraded["message"].to_string().contains("ConfigMap orders-config cannot be written")
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "telling what is refused", is_told).await?;
+    let (before, _) = fixture.primary(0).await?;
+    let order = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisOperation", "spec": {"failover": {"shard": 0}}});
+    fixture.act("failover", "rop", &order, "Succeeded").await?;
+    ensure!(fixture.primary(0).await?.0 != before, "{before} is the primary still");
+    fixture.kubectl.run(&["delete", "validatingwebhookconfigurations", "theirs"]).await?;
     fixture.ready(3).await?;
     fixture.verify(3, 1).await?;
     Ok(())

@@ -25,11 +25,12 @@ pub(super) async fn admit(
         return Ok(Some(set));
     }
     let name = label(&set);
-    if hand.repairs.refusal(&name, MEMBERS, hand.now).is_none() {
+    let members = format!("members of {name}");
+    if hand.repairs.refusal(&members, MEMBERS, hand.now).is_none() {
         let Some(why) = in_the_way(hand, gathered, shard, new).await? else { return Ok(Some(set)) };
-        hand.repairs.refused(&name, MEMBERS.to_owned(), why, hand.now);
+        hand.repairs.refused(&members, MEMBERS.to_owned(), why, hand.now);
     }
-    let why = hand.repairs.refusal(&name, MEMBERS, hand.now).unwrap_or_default();
+    let why = hand.repairs.refusal(&members, MEMBERS, hand.now).unwrap_or_default();
     hand.applied.refused.push(format!("{name} gets no new member: {why}"));
     // What there is goes on, and is kept as it is to be.
     Ok(live.map(|live| {

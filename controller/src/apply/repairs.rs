@@ -49,6 +49,23 @@ impl Repairs {
         is_valid.then_some(&refusal.why)
     }
 
+    /// Whether anything was refused of an object, however long ago.
+    #[must_use]
+    pub fn is_refused(&self, object: &str) -> bool {
+        self.refused.contains_key(object)
+    }
+
+    /// What was said of an object last, when it was refused.
+    #[must_use]
+    pub fn why(&self, object: &str) -> Option<&str> {
+        self.refused.get(object).map(|refusal| refusal.why.as_str())
+    }
+
+    /// An object is as it should be.
+    pub fn granted(&mut self, object: &str) {
+        self.refused.remove(object);
+    }
+
     /// Kubernetes refused to make an object this.
     pub fn refused(&mut self, object: &str, wish: String, why: String, now: Instant) {
         self.refused.retain(|_, refusal| now.saturating_duration_since(refusal.at) < patience::MOST);

@@ -1,6 +1,6 @@
 //! Where members should be, by what Kubernetes says: which pods exist, which containers are proven not to run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
@@ -148,11 +148,18 @@ fn site_of(pod: &KubePod) -> Site {
     }
 }
 
-/// The marks of wanted StatefulSets. Who asked for the last restart counts only while that restart runs: one that was
+/// Shards whose StatefulSet is not written as it is wished: a pod that is made now is made as it was before.
+#[must_use]
+pub fn unwritten(wished: &Marks, written: &Marks) -> BTreeSet<u16> {
+    let differs = |shard: &u16, mark: &Mark| written.get(shard).is_some_and(|written| written.digest != mark.digest);
+    wished.iter().filter(|(shard, mark)| differs(shard, mark)).map(|(shard, _)| *shard).collect()
+}
+
+/// The marks of StatefulSets. Who asked for the last restart counts only while that restart runs: one that was
 /// cancelled, or whose record is gone, restarts nobody any more.
 #[must_use]
-pub fn marks(sets: &[StatefulSet], running_restart: Option<&str>) -> Marks {
-    sets.iter()
+pub fn marks<'a>(sets: impl IntoIterator<Item = &'a StatefulSet>, running_restart: Option<&str>) -> Marks {
+    sets.into_iter()
         .filter_map(|set| {
             let template = &set.spec.as_ref()?.template;
             let metadata = template.metadata.as_ref()?;

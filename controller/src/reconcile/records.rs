@@ -34,14 +34,15 @@ pub(super) async fn follow_up(
     let moving = on_the_way(&round.probed.observed, &round.plan);
     let slots_moving = moving.as_deref();
     let view = backup::Round { resolved, probed: &round.probed, slots_moving, workers: &gathered.workers, now };
-    backup::backup(&context.kubernetes, gathered, view).await?;
+    // A worker that is refused keeps no mark from going where the role has gone.
+    let backed_up = backup::backup(&context.kubernetes, gathered, view).await;
     roles::mark(&context.kubernetes, gathered, resolved, &round.probed).await?;
     let at_rest =
         round.plan.is_satisfied() && round.places.len() == usize::from(resolved.shards) * usize::from(resolved.members);
     if at_rest {
         sweep_claims(&context.kubernetes, gathered, resolved).await?;
     }
-    Ok(())
+    Ok(backed_up?)
 }
 
 /// The next record of the current operation.

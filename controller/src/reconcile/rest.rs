@@ -65,6 +65,7 @@ impl Rest {
             cluster: _,
             resolved,
             applied,
+            unwritten,
             places,
             probed,
             plan,
@@ -76,7 +77,10 @@ impl Rest {
             left_behind: _,
             rest: _,
         } = round;
-        let did_nothing = *applied == Applied::default() && executed.done.is_empty() && executed.failed.is_empty();
+        let did_nothing = *applied == Applied::default()
+            && unwritten.is_empty()
+            && executed.done.is_empty()
+            && executed.failed.is_empty();
         let is_well = plan.is_satisfied() && temporary.is_empty() && troubles.is_empty();
         let is_idle = gathered.current_operation().is_none()
             && gathered.workers.is_empty()

@@ -49,6 +49,7 @@ pub(super) async fn tell(
         temporary: &round.temporary,
         secret_missing: round.secret_missing.as_deref(),
         troubles: &round.troubles,
+        unwritten: &round.unwritten,
         held: &waits,
         operation: operation.and_then(|operation| operation.metadata.name.as_deref()),
         backups: &backups,

@@ -410,6 +410,13 @@ fn up_to_date(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Sai
         let text = format!("{old} of {of} pods still run an older version, configuration or template");
         return (Status::False, "PodsOutdated", text);
     }
+    if let Some(shard) = seeing.unwritten.first() {
+        let count = seeing.unwritten.len();
+        let text = format!(
+            "{count} StatefulSets are not written as specified, and no pod is restarted for that; the first is of shard {shard}"
+        );
+        return (Status::False, "NotWritten", text);
+    }
     if let Some((reason, message)) = not_as_asked(seeing, resolved, verdict) {
         return (Status::False, reason, message);
     }

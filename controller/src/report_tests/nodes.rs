@@ -15,6 +15,14 @@ fn on_nodes(nodes: [&str; 6], spread: &str) -> Scene {
 }
 
 #[test]
+fn a_template_that_could_not_be_written_is_no_template_that_is_in_use() {
+    let mut scene = Scene::healthy();
+    scene.unwritten = BTreeSet::from([1, 2]);
+    let text = "2 StatefulSets are not written as specified, and no pod is restarted for that; the first is of shard 1";
+    assert_eq!(scene.says("UpToDate"), said(Status::False, "NotWritten", text));
+}
+
+#[test]
 fn copies_of_a_shard_on_one_node_are_a_risk_where_there_are_others() {
     let safe = said(Status::False, "AllCopiesInSync", "every shard has 2 copies in sync");
     let at_risk = |nodes, spread| on_nodes(nodes, spread).says("DataAtRisk");

@@ -1,0 +1,32 @@
+//! What pods are made from now: StatefulSets as they are, which is not as they are to be where one could not be written. Pure.
+
+use std::collections::BTreeSet;
+
+use crate::apply::owner_uid;
+use crate::gather::{Gathered, shard_of};
+use crate::operate;
+use crate::probe::{Marks, marks, unwritten};
+use crate::resolve::Resolved;
+
+/// The restart that runs, if one does.
+pub(super) fn running_restart(gathered: &Gathered) -> Option<&str> {
+    gathered.current_operation().and_then(|operation| operate::running_restart(operation))
+}
+
+/// What there is of the cluster, without StatefulSets that carry its labels and were made by somebody else, whose pods are no members; and what
+/// a pod carries that is up to date. Notes which shards' StatefulSets are not as they were `wished`.
+pub(super) fn written(
+    mut gathered: Gathered,
+    resolved: &Resolved,
+    wished: Marks,
+    behind: &mut BTreeSet<u16>,
+) -> (Gathered, Marks) {
+    gathered.stateful_sets.retain(|_, set| owner_uid(&**set) == Some(resolved.uid.as_str()));
+    let sets = gathered.stateful_sets.values().map(|set| &**set);
+    let wanted = sets.filter(|set| shard_of(&set.metadata).is_some_and(|shard| shard < resolved.shards));
+    let written = marks(wanted, running_restart(&gathered));
+    *behind = unwritten(&wished, &written);
+    // Who is made anew while his StatefulSet cannot be written would be as he was, and made anew again and again. In a cluster that is paused nobody
+    // is, and the wish is told.
+    (gathered, if resolved.paused { wished } else { written })
+}

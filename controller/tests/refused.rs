@@ -1,0 +1,118 @@
+//! Objects of a cluster that runs, and that cannot be written: webhooks of others, quotas, somebody else's objects.
+
+use std::time::Instant;
+
+use controller::apply::Repairs;
+use serde_json::{Value, json};
+
+use crate::kubernetes::{Scene, cluster};
+use crate::memory::Refusal;
+
+/// Every object of it has to be written anew but its Secrets.
+fn larger() -> Value {
+    let resources = json!({"limits": {"memory": "2Gi"}});
+    json!({"config": {"slowlog-max-len": "1"}, "resources": resources, "networkPolicy": {"clients": [{"podSelector": {}}]}, "replicasPerShard": 2})
+}
+
+/// A cluster that runs, and that is to be another one.
+async fn changed() -> Scene {
+    let scene = Scene::new(&json!({}));
+    scene.apply().await.unwrap();
+    scene.memory.put("redisclusters", cluster(&larger()));
+    scene.memory.take_writes();
+    scene
+}
+
+/// Before, the first object that could not be written kept all after it from being written, and nothing was planned.
+#[tokio::test]
+async fn an_object_that_is_refused_stops_no_other_and_is_asked_for_now_and_then() {
+    let scene = changed().await;
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    scene.memory.refuse(Some(("statefulsets/orders-0", Refusal::Broken)));
+    let told = "StatefulSet orders-0 cannot be written: taking over what we wrote of StatefulSet orders-0: InternalError (500)";
+    for (at, asked) in [(start, true), (start, false), (start + types::patience::MOST, true)] {
+        let applied = scene.apply_at(&mut repairs, at).await.unwrap();
+        assert_eq!(applied.refused, [told]);
+        let writes = scene.memory.take_writes();
+        assert_eq!(writes.iter().any(|write| write.ends_with("statefulsets/orders-0")), asked, "{writes:?}");
+    }
+    let size = |set: &str| scene.memory.get("statefulsets", set).unwrap()["spec"]["replicas"].clone();
+    assert_eq!(["orders-0", "orders-1", "orders-2"].map(size), [json!(2), json!(3), json!(3)]);
+    scene.memory.refuse(None);
+    let applied = scene.apply_at(&mut repairs, start + types::patience::MOST * 2).await.unwrap();
+    assert_eq!((applied.changed, applied.refused), (vec!["StatefulSet orders-0".to_owned()], vec![]));
+    let applied = scene.apply_at(&mut repairs, start + types::patience::MOST * 2).await.unwrap();
+    assert_eq!(applied, controller::apply::Applied::default());
+}
+
+#[tokio::test]
+async fn a_name_that_somebody_else_has_taken_stops_nothing_else() {
+    let scene = changed().await;
+    scene.memory.clear("services");
+    scene.memory.put("services", json!({"metadata": {"name": "orders", "namespace": "shop"}, "spec": {"ports": []}}));
+    let applied = scene.apply().await.unwrap();
+    let told =
+        "Service orders cannot be written: Service orders exists and belongs to somebody else; it is not touched";
+    assert_eq!(applied.refused, [told]);
+    assert_eq!(scene.memory.names("services"), ["orders", "orders-nodes"]);
+    assert_eq!(scene.memory.get("services", "orders").unwrap()["spec"], json!({"ports": []}));
+    assert_eq!(scene.memory.get("statefulsets", "orders-2").unwrap()["spec"]["replicas"], 3);
+}
+
+/// A pod that is made from the new template would start with the old configuration.
+#[tokio::test]
+async fn no_template_is_written_before_what_its_pods_need() {
+    let scene = changed().await;
+    let before = scene.memory.get("statefulsets", "orders-0").unwrap();
+    scene.memory.forbid(Some("configmaps"));
+    let applied = scene.apply().await.unwrap();
+    let told = "ConfigMap orders-config cannot be written, and StatefulSets stay as they are: taking over what we wrote of \
+                ConfigMap orders-config: Forbidden (403)";
+    assert_eq!(applied.refused, [told]);
+    assert_eq!(scene.memory.get("statefulsets", "orders-0").unwrap(), before);
+    assert_eq!(applied.changed, ["NetworkPolicy orders-members"]);
+}
+
+/// Without it every look would ask its members with a new password.
+#[tokio::test]
+async fn a_secret_that_cannot_be_made_again_stops_everything_else() {
+    let scene = changed().await;
+    scene.memory.clear("secrets");
+    scene.memory.forbid(Some("secrets"));
+    assert!(scene.apply().await.is_err());
+}
+
+/// Each of them takes as long as an answer may.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_answered_about_is_left_to_the_next_look() {
+    let scene = changed().await;
+    let mut repairs = Repairs::default();
+    scene.memory.refuse(Some(("statefulsets", Refusal::Silent)));
+    let start = Instant::now();
+    let told = |set: &str| {
+        format!(
+            "StatefulSet {set} cannot be written: taking over what we wrote of StatefulSet {set}: ServiceError: no answer within 15 s"
+        )
+    };
+    for (look, set) in ["orders-0", "orders-1", "orders-2"].into_iter().enumerate() {
+        scene.memory.take_writes();
+        let applied = scene.apply_at(&mut repairs, start).await.unwrap();
+        assert!(applied.refused.contains(&told(set)), "{look}: {:?}", applied.refused);
+        let writes = scene.memory.take_writes();
+        let asked: Vec<_> = writes.iter().filter(|write| write.contains("statefulsets")).collect();
+        assert_eq!(asked.len(), 1, "{writes:?}");
+    }
+}
+
+/// Budgets and Services are nothing that pods need.
+#[tokio::test]
+async fn what_cannot_be_deleted_is_told_and_stops_nothing_else() {
+    let scene = Scene::new(&json!({"shards": 1, "replicasPerShard": 1}));
+    scene.apply().await.unwrap();
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 1, "replicasPerShard": 0})));
+    scene.memory.change("statefulsets", "orders-0", |set| set["spec"]["replicas"] = json!(1));
+    scene.memory.forbid(Some("poddisruptionbudgets"));
+    let applied = scene.apply().await.unwrap();
+    let told = "PodDisruptionBudget orders-0 cannot be deleted: deleting PodDisruptionBudget orders-0: Forbidden (403)";
+    assert_eq!(applied.refused, [told]);
+}
