@@ -18,6 +18,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use plan::{Address, Introduced, Member, NodeId, Observed, Open, Pod, Role, Seen, SlotSet};
 use types::agent::AgentPhase;
 use types::cluster::Mode;
@@ -28,6 +29,7 @@ pub use place::{Container, Marks, Place, container_of, marks, places, stuck, unw
 pub use words::{Finding, Refusal};
 
 use crate::redis::{self, Access};
+use crate::report::seconds;
 
 /// Members asked at the same time: bounds sockets and memory; a thousand members take 16 rounds.
 const AT_ONCE: usize = 64;
@@ -39,6 +41,8 @@ const FORMER_LATELY: Duration = Duration::from_secs(60);
 /// look: a machine that is slow must not make everybody unknown. Everybody else waits for it, hence the bound; and who is silent altogether
 /// is given no more.
 const PATIENCE: (Duration, Duration) = (redis::DEADLINE, Duration::from_secs(4));
+/// Why a member does not start whose agent waits for another's lock.
+const VOLUME_IN_USE: &str = "its volume is still used by another pod";
 /// How long an agent may take.
 const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -47,7 +51,7 @@ const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub struct Memory {
     /// Members that could not be seen, and since when.
-    unknown: BTreeMap<Pod, Instant>,
+    unknown: BTreeMap<Pod, (Instant, Timestamp)>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
     /// Elections by shard, and when they were seen; also when a shard was first looked at, if its past is not known.
@@ -168,6 +172,10 @@ pub struct Probed {
     pub facts: BTreeMap<Pod, Facts>,
     /// Members that do not start on the image they have, and why.
     pub unusable: BTreeMap<Pod, String>,
+    /// Members that have not been seen, and since when, as far as this process knows.
+    pub unseen: BTreeMap<Pod, Timestamp>,
+    /// Members that wait for their volumes, which other pods still use, and for how many minutes.
+    pub volume_in_use: BTreeMap<Pod, u64>,
     /// Members that Kubernetes cannot start, or whose agents wait for something first, and why.
     pub stuck: BTreeMap<Pod, String>,
     /// Members whose answers were too long to be read, with the sentence.
@@ -317,10 +325,16 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
                 probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
+                if let Some(millis) = report.volume_in_use_millis {
+                    // Its age in seconds would be news at every look.
+                    probed.volume_in_use.insert(*pod, millis / 60_000);
+                    probed.stuck.insert(*pod, VOLUME_IN_USE.to_owned());
+                }
                 of_agent(report)
             }
             Some(Answer::TooLong(_) | Answer::Nobody) | None => {
-                let since = *memory.unknown.entry(*pod).or_insert(now);
+                let (since, at) = *memory.unknown.entry(*pod).or_insert_with(|| (now, seconds(Timestamp::now())));
+                probed.unseen.insert(*pod, at);
                 Seen::Unknown { since_millis: millis(now.saturating_duration_since(since)) }
             }
         };

@@ -183,6 +183,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         not_set: BTreeMap::new(),
         runs_at: None,
         waits_for: None,
+        volume_in_use_millis: None,
     }
 }
 

@@ -12,6 +12,7 @@ mod members;
 mod older;
 mod parameters;
 mod sites;
+mod unseen;
 mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};

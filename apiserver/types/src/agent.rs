@@ -87,6 +87,10 @@ pub struct AgentReport {
     /// earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits_for: Option<String>,
+    /// For how many milliseconds it has waited for its volume, which another pod's agent still uses. Absent: it does not wait for it, or is of an
+    /// earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_in_use_millis: Option<u64>,
 }
 
 /// What a replica has of its primary.

@@ -113,6 +113,7 @@ impl Shared {
                 not_set: std::collections::BTreeMap::new(),
                 runs_at: None,
                 waits_for: None,
+                volume_in_use_millis: None,
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
@@ -276,6 +277,12 @@ impl Shared {
     #[must_use]
     pub fn phase(&self) -> AgentPhase {
         self.report.borrow().phase
+    }
+
+    /// For how long another agent's lock on the volume has been waited for; `None`: it is not.
+    pub fn waits_for_volume(&self, waited: Option<Duration>) {
+        let millis = waited.map(|waited| u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+        self.report.send_if_modified(|report| std::mem::replace(&mut report.volume_in_use_millis, millis) != millis);
     }
 
     /// Enters a phase; a reason belongs to Held, to Starting on an image that cannot be used, and to Stopping where nothing can be saved.

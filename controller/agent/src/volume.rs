@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::{disk, shared::Shared, wait::Wait};
 
@@ -31,20 +31,26 @@ const TRIES: u32 = 60;
 /// When the data directory cannot be opened.
 pub async fn claimed(shared: &Shared) -> Result<Option<File>, disk::Error> {
     let dir = &shared.options.data_dir;
-    let (mut wait, mut tries) = (Wait::begun(), 0..TRIES);
+    let (mut wait, mut since, mut tries) = (Wait::begun(), None, 0..TRIES);
     loop {
         match claim(dir).map_err(|source| disk::Error::Read { path: dir.clone(), source })? {
             Ok(lock) => {
                 shared.tell_wait(None);
+                shared.waits_for_volume(None);
                 return Ok(Some(lock));
             }
-            Err(TryLockError::WouldBlock) => wait.tell(shared, USED),
+            Err(TryLockError::WouldBlock) => {
+                shared.waits_for_volume(Some(since.get_or_insert_with(Instant::now).elapsed()));
+                wait.tell(shared, USED);
+            }
             Err(TryLockError::Error(error)) if is_lasting(&error) || tries.next().is_none() => {
                 tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked, and is used without");
+                shared.waits_for_volume(None);
                 return Ok(None);
             }
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(dir = %dir.display(), %error, "this volume cannot be locked just now");
+                shared.waits_for_volume(None);
             }
         }
         sleep(AGAIN).await;

@@ -174,6 +174,7 @@ mod tests {
             not_set: [].into(),
             runs_at: None,
             waits_for: None,
+            volume_in_use_millis: None,
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),

@@ -10,7 +10,7 @@ use types::{RedisBackup, RedisCluster};
 
 use super::half_moved::half_moved;
 use super::parameters::not_in_use;
-use super::{Crowded, Seeing, Shared, Verdict, disk, left};
+use super::{Crowded, Seeing, Shared, Verdict, disk, left, unseen};
 use crate::resolve::Resolved;
 
 /// Longest message: `kubectl describe` and events stay readable.
@@ -283,6 +283,9 @@ fn needs_mending(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static st
         let text = format!("{} members do not stay up; the first is {pod}: {words}", crashing.len());
         return Some(("CrashLoop", text));
     }
+    if let Some(message) = unseen::volumes_in_use(seeing, resolved) {
+        return Some(("VolumeInUse", message));
+    }
     let rejected = not_in_use(seeing, resolved).filter(|(reason, _)| *reason == "ConfigRejected");
     rejected.or_else(|| seeing.secret_missing.map(|missing| ("SecretMissing", missing.to_owned())))
 }
@@ -308,13 +311,18 @@ fn disk_failing(verdict: &Verdict) -> Option<Why> {
 }
 
 fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said {
+    let unseen = unseen::primaries(seeing, resolved);
+    // Who waits for a person does so for want of these, too.
+    let too = |(reason, told): Why| (reason, unseen.iter().fold(told, |told, unseen| format!("{told}; {unseen}")));
     let wrong = wrong_identity(seeing, verdict)
         .or_else(|| shards_missing(seeing, resolved).map(|message| ("ShardsMissing", message)))
-        .or_else(|| refused(seeing))
+        .or_else(|| refused(seeing).map(too))
+        .or_else(|| unseen.clone().map(|message| ("PrimariesUnseen", message)))
         .or_else(|| not_as_asked(seeing, resolved, verdict))
         .or_else(|| writes_refused(verdict))
         .or_else(|| needs_mending(seeing, resolved))
         .or_else(|| disk_failing(verdict))
+        .or_else(|| unseen::replicas(seeing, resolved).map(|message| ("MembersUnseen", message)))
         .or_else(|| trouble(seeing));
     let well = || (Status::False, "NothingWrong", "nothing is wrong that needs a person".to_owned());
     wrong.map_or_else(well, |(reason, message)| (Status::True, reason, message))

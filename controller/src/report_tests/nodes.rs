@@ -14,6 +14,59 @@ fn on_nodes(nodes: [&str; 6], spread: &str) -> Scene {
     scene
 }
 
+/// Before, a cluster that had lost a node said that nothing was wrong.
+#[test]
+fn members_that_are_not_seen_are_named_with_their_nodes_and_since_when() {
+    let mut scene = on_nodes(["a", "b", "a", "b", "c", "a"], "Preferred");
+    let lose = |scene: &mut Scene, shard: u16, ordinal: u16, seconds: i64| {
+        let pod = Pod::new(shard, ordinal);
+        let member = scene.probed.observed.members.get_mut(&pod).unwrap();
+        member.last_id = member.node().map(|node| node.id);
+        member.seen = Seen::Unknown { since_millis: 0 };
+        scene.probed.facts.remove(&pod);
+        let since = Timestamp::from_second(now().as_second() - seconds).unwrap();
+        scene.probed.unseen.insert(pod, since);
+        since
+    };
+    lose(&mut scene, 0, 0, 19);
+    assert_eq!(scene.says("Degraded").0, Status::False, "a pod that is restarted is not seen for a while");
+    let since = lose(&mut scene, 0, 0, 20);
+    let primary = format!("1 primaries do not answer: orders-0-0 on node a since {since}");
+    assert_eq!(scene.says("Degraded"), said(Status::True, "PrimariesUnseen", &primary));
+    scene.plan.refused.push(plan::Refused::LostSlots { id: id(0, 0), slots: 10 });
+    let (_, reason, text) = scene.says("Degraded");
+    assert!(reason == "NeedsAPerson" && text.ends_with(&format!("; {primary}")), "{text}");
+    scene.plan.refused.clear();
+    // Its replica has taken over.
+    node(&mut scene.probed, 0, 1).role = plan::Role::Primary { slots: plan::SlotSet::range(0, 5460) };
+    let replica = format!("1 members do not answer: orders-0-0 on node a since {since}");
+    assert_eq!(scene.says("Degraded"), said(Status::True, "MembersUnseen", &replica));
+    // Nobody is left who knows which one it was.
+    for (shard, ordinal) in [(0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
+        lose(&mut scene, shard, ordinal, 30);
+    }
+    let (_, reason, text) = scene.says("Degraded");
+    assert!(reason == "PrimariesUnseen" && text.contains("orders-2-1 on node a since "), "{text}");
+}
+
+#[test]
+fn a_member_that_waits_for_a_volume_in_use_is_told_with_its_age() {
+    let mut scene = Scene::healthy();
+    let pod = Pod::new(0, 1);
+    scene.probed.observed.members.get_mut(&pod).unwrap().seen = Seen::Starting;
+    scene.probed.volume_in_use.insert(pod, 0);
+    assert_eq!(scene.says("Degraded").0, Status::False);
+    scene.probed.volume_in_use.insert(pod, 7);
+    let (status, reason, text) = scene.says("Degraded");
+    assert_eq!((status, reason.as_str()), (Status::True, "VolumeInUse"));
+    assert!(
+        text.starts_with(
+            "1 members wait for their volumes, which other pods still use; the first is orders-0-1, for 7 min."
+        ),
+        "{text}"
+    );
+}
+
 #[test]
 fn a_template_that_could_not_be_written_is_no_template_that_is_in_use() {
     let mut scene = Scene::healthy();

@@ -414,10 +414,12 @@ async fn a_volume_that_another_pod_still_uses_is_waited_for() {
     let report = cluster.report(&cluster.pods[next]).await.unwrap();
     // Who waits proves nothing of the node, and is not one whose image is of no use.
     assert_eq!((report.phase, report.held_because, report.starts), (types::agent::AgentPhase::Starting, None, 0));
+    assert!(report.volume_in_use_millis.is_some(), "how long it waits is told");
     crate::harness::fill(&cluster.pods[0], "l", 500, b"v").await;
     cluster.pods[0].signal(Signal::TERM);
     assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
     assert_eq!(cluster.pods[next].dbsize().await, 1000);
+    assert_eq!(cluster.report(&cluster.pods[next]).await.unwrap().volume_in_use_millis, None);
 }
 
 #[tokio::test]

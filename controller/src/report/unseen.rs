@@ -1,0 +1,86 @@
+//! Members of whom nothing is heard, on which nodes, since when: whoever mends a machine looks for its name. And members that wait for others' ends.
+
+use std::collections::BTreeSet;
+
+use jiff::{SignedDuration, Timestamp};
+use plan::{NodeId, PeerRole, Pod, Seen};
+use types::names;
+
+use super::{Seeing, members};
+use crate::probe::nodes;
+use crate::resolve::Resolved;
+
+/// A pod that is restarted is not heard of for some seconds, and a replica takes over in as many.
+const LEAST: SignedDuration = SignedDuration::from_secs(20);
+/// Members named in one sentence.
+const NAMED_MOST: usize = 10;
+
+/// Those whose slots nobody serves: primaries by what the others say, or, where nobody knows, all of their shard.
+pub(super) fn primaries(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
+    let lost = lost(seeing, resolved);
+    let pods: Vec<_> = unseen(seeing).into_iter().filter(|(pod, _)| lost.contains(pod)).collect();
+    told(seeing, resolved, &pods).map(|told| format!("{} primaries do not answer: {told}", pods.len()))
+}
+
+/// The others.
+pub(super) fn replicas(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
+    let lost = lost(seeing, resolved);
+    let pods: Vec<_> = unseen(seeing).into_iter().filter(|(pod, _)| !lost.contains(pod)).collect();
+    told(seeing, resolved, &pods).map(|told| format!("{} members do not answer: {told}", pods.len()))
+}
+
+fn unseen(seeing: Seeing<'_>) -> Vec<(Pod, Timestamp)> {
+    let unseen = seeing.probed.unseen.iter().map(|(pod, since)| (*pod, *since));
+    unseen.filter(|(_, since)| seeing.now.duration_since(*since) >= LEAST).collect()
+}
+
+fn told(seeing: Seeing<'_>, resolved: &Resolved, pods: &[(Pod, Timestamp)]) -> Option<String> {
+    let one = |(pod, since): &(Pod, Timestamp)| {
+        let site = seeing.probed.observed.members.get(pod).and_then(|member| member.site.name());
+        let site = site.map(|node| format!(" on node {node}")).unwrap_or_default();
+        format!("{}{site} since {since}", names::pod(&resolved.key.name, pod.shard, pod.ordinal))
+    };
+    let named: Vec<String> = pods.iter().take(NAMED_MOST).map(one).collect();
+    let more = pods.len().saturating_sub(NAMED_MOST);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
+}
+
+/// Unknown members that may be the primaries of shards which have none that answers.
+fn lost(seeing: Seeing<'_>, resolved: &Resolved) -> BTreeSet<Pod> {
+    let serving = members::primaries(resolved, seeing.probed);
+    let owners: BTreeSet<NodeId> = nodes(&seeing.probed.observed)
+        .flat_map(|node| &node.peers)
+        .filter_map(|(id, peer)| match &peer.role {
+            PeerRole::Primary { slots } => (!slots.is_empty()).then_some(*id),
+            PeerRole::Replica { .. } => None,
+        })
+        .collect();
+    let unknown: Vec<_> = seeing
+        .probed
+        .observed
+        .members
+        .iter()
+        .filter(|(pod, member)| matches!(member.seen, Seen::Unknown { .. }) && !serving.contains_key(&pod.shard))
+        .collect();
+    let is_owner = |id: Option<NodeId>| id.is_some_and(|id| owners.contains(&id));
+    let known: BTreeSet<u16> =
+        unknown.iter().filter(|(_, member)| is_owner(member.last_id)).map(|(pod, _)| pod.shard).collect();
+    unknown
+        .into_iter()
+        .filter(|(pod, member)| is_owner(member.last_id) || !known.contains(&pod.shard))
+        .map(|(pod, _)| *pod)
+        .collect()
+}
+
+/// Members that have waited for a minute or more for volumes that other pods use.
+pub(super) fn volumes_in_use(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
+    let long: Vec<_> = seeing.probed.volume_in_use.iter().filter(|(_, minutes)| **minutes > 0).collect();
+    let (pod, minutes) = long.first()?;
+    let name = names::pod(&resolved.key.name, pod.shard, pod.ordinal);
+    Some(format!(
+        "{} members wait for their volumes, which other pods still use; the first is {name}, for {minutes} min. It starts once the container of its \
+         former pod has ended on its node; a file system of several nodes may keep the lock of a machine that died for some minutes",
+        long.len()
+    ))
+}
