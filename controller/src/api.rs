@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::DeepMerge;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::Status;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cache::{Cached, Caches};
 use crate::lease::Guard;
+use crate::queue::Key;
 
 /// Field manager of everything we write.
 pub const FIELD_MANAGER: &str = "kun-controller";
@@ -172,6 +174,27 @@ impl Kubernetes {
     /// When the API server does not answer, or refuses.
     pub async fn live<K: Cached>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         answered(self.api::<K>(namespace).get_opt(name)).await.map_err(|source| request::<K>("reading", name, source))
+    }
+
+    /// Reads what the caches do not hold whole although the controller reads it, as its cluster has come after it.
+    ///
+    /// # Errors
+    /// When the API server does not answer, or refuses.
+    pub async fn read_stripped(&self, key: &Key) -> Result<(), Error> {
+        if !self.caches.clusters.has(key, &key.name) {
+            return Ok(());
+        }
+        self.read_stripped_of::<ConfigMap>(key).await?;
+        self.read_stripped_of::<Secret>(key).await
+    }
+
+    async fn read_stripped_of<K: Cached>(&self, key: &Key) -> Result<(), Error> {
+        for name in K::cache(&self.caches).stripped(key) {
+            if let Some(object) = self.live::<K>(&key.namespace, &name).await? {
+                K::cache(&self.caches).put(object);
+            }
+        }
+        Ok(())
     }
 
     /// As [`Kubernetes::live`], by a list of that name: where we may list objects and not get one.

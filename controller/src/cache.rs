@@ -7,6 +7,7 @@
 //! reconciled.
 
 mod kept;
+mod strangers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Debug;
@@ -54,6 +55,16 @@ pub trait Cached:
     }
     /// Takes out what nobody reads here, before it is kept.
     fn prune(&mut self) {}
+    /// Leaves only what it is and whose.
+    fn strip(&mut self) {}
+    /// Objects in one page of a list. A page exists as text and as typed values at once, and eleven kinds are listed at the same time: what kube asks
+    /// for by itself, 500, made the start the moment of most memory.
+    const PAGE: u32 = 50;
+    /// Whether the controller reads what is in an object of this name; of any other it need only know that there is one. `None`: it reads all of
+    /// this kind.
+    fn is_read(_name: &str, _cluster: &str) -> Option<bool> {
+        None
+    }
 }
 
 macro_rules! cached {
@@ -67,8 +78,6 @@ macro_rules! cached {
 }
 cached!(StatefulSet, stateful_sets);
 cached!(Service, services);
-cached!(ConfigMap, config_maps);
-cached!(Secret, secrets);
 cached!(PersistentVolumeClaim, claims);
 cached!(PodDisruptionBudget, budgets);
 cached!(NetworkPolicy, network_policies);
@@ -214,6 +223,22 @@ impl Caches {
     pub fn versions(&self, key: &Key, state: &mut impl Hasher) {
         self.all().into_iter().for_each(|cache| cache.versions(key, state));
     }
+
+    /// Takes in one watch event and says which clusters it touches. Of kinds that anybody may fill with whatever he likes, no more is kept than that an
+    /// object is there, unless its cluster exists and the controller reads objects of its name.
+    pub fn take_in<K: Cached>(&self, event: Event<K>) -> Vec<Key> {
+        K::cache(self).take_in(event, |object| self.reads(object))
+    }
+
+    /// Whether it is known which clusters there are.
+    pub(crate) fn knows_clusters(&self) -> bool {
+        self.clusters.complete()
+    }
+
+    fn reads<K: Cached>(&self, object: &K) -> bool {
+        let Some((key, name)) = place(object) else { return true };
+        K::is_read(&name, &key.name).is_none_or(|is_read| is_read && self.clusters.has(&key, &key.name))
+    }
 }
 
 /// Objects of one kind, by cluster and name.
@@ -311,6 +336,19 @@ impl<K: Cached> Cache<K> {
         Some(Arc::new(kept.read()))
     }
 
+    pub(crate) fn has(&self, key: &Key, name: &str) -> bool {
+        self.read().objects.get(key).is_some_and(|of_cluster| of_cluster.contains_key(name))
+    }
+
+    /// Names of objects that the controller reads, and of which no more is kept than that they are there: their cluster came after them.
+    #[must_use]
+    pub fn stripped(&self, key: &Key) -> Vec<String> {
+        let inner = self.read();
+        let of_cluster = inner.objects.get(key).into_iter().flatten();
+        let stripped = of_cluster.filter(|(name, kept)| !kept.is_whole() && K::is_read(name, &key.name) == Some(true));
+        stripped.map(|(name, _)| name.clone()).collect()
+    }
+
     /// The same, and `known` itself if that is what is held.
     #[must_use]
     pub fn get_or_known(&self, key: &Key, name: &str, known: Option<&Arc<K>>) -> Option<Arc<K>> {
@@ -327,7 +365,7 @@ impl<K: Cached> Cache<K> {
 
     /// Puts the answer to one of our writes in, unless a newer version of it is there or it has gone meanwhile. Says which cluster it belongs to.
     pub fn put(&self, object: K) -> Option<Key> {
-        let placed = Placed::of(object)?;
+        let placed = Placed::of(object, |_| true)?;
         let mut inner = self.write();
         if placed.kept.uid().is_some_and(|uid| inner.gone.iter().any(|gone| gone == uid)) {
             return Some(placed.key);
@@ -359,7 +397,7 @@ impl<K: Cached> Cache<K> {
     }
 
     /// Takes in one watch event and says which clusters it touches.
-    pub(crate) fn take_in(&self, event: Event<K>) -> Vec<Key> {
+    fn take_in(&self, event: Event<K>, reads: impl Fn(&K) -> bool) -> Vec<Key> {
         match &event {
             // That a list is about to be asked for says nothing of what will be answered.
             Event::Init => {}
@@ -367,7 +405,7 @@ impl<K: Cached> Cache<K> {
         }
         match event {
             Event::Apply(object) => {
-                let placed = Placed::of(object);
+                let placed = Placed::of(object, reads);
                 placed.map(|placed| placed.put(&mut self.write().objects)).into_iter().collect()
             }
             Event::Delete(object) => self.remove(&object).into_iter().collect(),
@@ -376,7 +414,7 @@ impl<K: Cached> Cache<K> {
                 Vec::new()
             }
             Event::InitApply(object) => {
-                if let (Some(placed), Some(incoming)) = (Placed::of(object), &mut self.write().incoming) {
+                if let (Some(placed), Some(incoming)) = (Placed::of(object, reads), &mut self.write().incoming) {
                     placed.put(&mut incoming.objects);
                 }
                 Vec::new()
@@ -423,12 +461,18 @@ struct Placed<K> {
 }
 
 impl<K: Cached> Placed<K> {
-    fn of(mut object: K) -> Option<Self> {
+    /// `reads`: whether more is kept of it than that it is there.
+    fn of(mut object: K, reads: impl Fn(&K) -> bool) -> Option<Self> {
         // Nobody here reads managedFields, and they are often half of an object.
         object.meta_mut().managed_fields = None;
-        object.prune();
+        let is_whole = reads(&object);
+        if is_whole {
+            object.prune();
+        } else {
+            object.strip();
+        }
         let (key, name) = place(&object)?;
-        Some(Self { key, name, kept: Kept::new(&object) })
+        Some(Self { key, name, kept: Kept::new(&object, is_whole) })
     }
 
     /// Puts it in, unless a newer version of it is there.

@@ -19,21 +19,25 @@ use crate::queue::Key;
 /// waits, up to a minute, are too long for that. Ten watches that ask every 2 s are no load for anybody.
 const AGAIN: Duration = Duration::from_secs(2);
 
-/// Objects in one page of a list. A page exists as text and as typed values at once, some 50 KiB for each pod, and ten kinds are
-/// listed at the same time: what kube asks for by itself, 500, made the start the moment of most memory.
-const PAGE: u32 = 100;
+/// While it is not known yet which clusters there are.
+const SOON: Duration = Duration::from_millis(20);
 
 /// Follows one kind for as long as the process lives (or until the task is aborted), waking what an event touches.
 /// A slow consumer is waited for: the channel is bounded, and the API server closes a watcher that falls behind.
 pub async fn follow<K: Cached>(client: kube::Client, caches: Arc<Caches>, wake: mpsc::Sender<Key>) {
-    let config = watcher::Config { label_selector: K::selector(), page_size: Some(PAGE), ..watcher::Config::default() };
+    // How much is kept of these depends on it.
+    while K::is_read("", "").is_some() && !caches.knows_clusters() {
+        tokio::time::sleep(SOON).await;
+    }
+    let config =
+        watcher::Config { label_selector: K::selector(), page_size: Some(K::PAGE), ..watcher::Config::default() };
     let mut events = std::pin::pin!(watcher::watcher(Api::<K>::all(client), config));
     let mut refused = Refused::default();
     while let Some(event) = events.next().await {
         let pause = refused.pause(&event);
         match event {
             Ok(event) => {
-                for key in K::cache(&caches).take_in(event) {
+                for key in caches.take_in(event) {
                     if wake.send(key).await.is_err() {
                         return;
                     }

@@ -181,6 +181,7 @@ async fn is_at_rest(context: &Context, key: &Key, basis: Basis) -> bool {
 }
 
 async fn one_round(context: &Context, key: &Key, basis: Basis) -> Result<Next, Error> {
+    context.kubernetes.read_stripped(key).await?;
     let gathered = gather(&context.kubernetes.caches, key)?;
     if let Some(next) = hold(context, key, gathered.as_ref()).await? {
         return Ok(next);

@@ -5,14 +5,19 @@
 use std::sync::Arc;
 
 use crate::memory::{Memory, Refusal};
+use controller::api::Kubernetes;
 use controller::backup::Refusals;
+use controller::cache::Caches;
 use controller::credentials::SystemIssuer;
 use controller::events::Events;
+use controller::lease::Guard;
 use controller::metrics::Metrics;
 use controller::probe::agent::Agents;
 use controller::queue::Key;
 use controller::reconcile::{Context, Held, Locals, reconcile};
 use controller::report::Reach;
+use k8s_openapi::api::core::v1::Secret;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 const CHILDREN: [&str; 7] = [
@@ -278,4 +283,25 @@ async fn what_cannot_be_written_keeps_nothing_from_being_planned() {
     };
     assert!(of("Degraded").contains("ConfigMap orders-config cannot be written"), "{}", of("Degraded"));
     assert!(status["plan"]["waiting"].is_string(), "{status}");
+}
+
+/// Of a ConfigMap or a Secret of no cluster no more is kept than that it is there.
+#[tokio::test]
+async fn what_was_there_before_its_cluster_is_read_when_that_comes() {
+    let scene = Scene::new().await;
+    let caches = Arc::new(Caches::default());
+    let held: Vec<Secret> = ["orders-auth", "orders-internal"]
+        .map(|name| serde_json::from_value(scene.memory.get("secrets", name).unwrap()).unwrap())
+        .into();
+    for secret in &held {
+        caches.take_in(Event::Apply(secret.clone()));
+    }
+    let kubernetes = Kubernetes::new(scene.memory.client(), Arc::clone(&caches), Guard::always(), None);
+    let data = || caches.secrets.of(&key()).values().map(|secret| secret.data.clone()).collect::<Vec<_>>();
+    kubernetes.read_stripped(&key()).await.unwrap();
+    assert_eq!(data(), [None, None]);
+    let owner = scene.memory.get("redisclusters", "orders").unwrap();
+    caches.clusters.put(serde_json::from_value(owner).unwrap());
+    kubernetes.read_stripped(&key()).await.unwrap();
+    assert_eq!(data(), held.into_iter().map(|secret| secret.data).collect::<Vec<_>>());
 }

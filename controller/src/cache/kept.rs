@@ -29,6 +29,8 @@ struct Inner {
     deflated: Box<[u8]>,
     /// Its length as JSON.
     size: usize,
+    /// It is kept with all that is read of it.
+    is_whole: bool,
 }
 
 impl<K: Cached> Kept<K> {
@@ -36,7 +38,7 @@ impl<K: Cached> Kept<K> {
         clippy::expect_used,
         reason = "Kubernetes' types and ours have text for keys: nothing in them cannot be JSON, and memory takes every byte"
     )]
-    pub(super) fn new(object: &K) -> Self {
+    pub(super) fn new(object: &K, is_whole: bool) -> Self {
         let json = serde_json::to_vec(object).expect("an object is JSON");
         let mut deflated = room(json.len());
         // The fastest level: the others save a tenth and take three times as long.
@@ -44,8 +46,17 @@ impl<K: Cached> Kept<K> {
         deflate.compress_vec(&json, &mut deflated, FlushCompress::Finish).expect("memory is written to");
         let meta = object.meta();
         let (version, uid) = (version(meta), meta.uid.as_deref().map(Box::from));
-        let inner = Inner { uid, version, deflated: deflated.into_boxed_slice(), size: json.len() };
+        let inner = Inner { uid, version, deflated: deflated.into_boxed_slice(), size: json.len(), is_whole };
         Self { inner: Arc::new(inner), kind: PhantomData }
+    }
+
+    pub(super) fn is_whole(&self) -> bool {
+        self.inner.is_whole
+    }
+
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        self.inner.deflated.len()
     }
 
     pub(super) fn uid(&self) -> Option<&str> {
@@ -105,7 +116,7 @@ mod tests {
         // Secrets and ConfigMaps hold a mebibyte at most.
         for text in ["x".repeat(1 << 20), noise(300_000), noise(1), String::new()] {
             let object = ConfigMap { data: Some([("text".to_owned(), text)].into()), ..ConfigMap::default() };
-            assert_eq!(Kept::new(&object).read(), object);
+            assert_eq!(Kept::new(&object, true).read(), object);
         }
     }
 }
