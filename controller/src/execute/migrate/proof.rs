@@ -56,15 +56,21 @@ pub(super) async fn nothing_is_on_its_way(ends: &mut Ends, order: Move<'_>, uses
     }
 }
 
-/// How many connections of MIGRATE from there are open, by CLIENT LIST. One that has not logged in yet counts. Pure.
+/// How many connections of MIGRATE from there are open, by CLIENT LIST. One that has not logged in yet counts. Redis binds them to no address of
+/// its own (`bind-source-addr`), so where all are on one machine what they did last tells them. Pure.
 fn from_source(list: &str, source: IpAddr) -> usize {
     let field = |line: &str, name: &str| {
         line.split(' ').find_map(|field| Some(field.split_once('=').filter(|(key, _)| *key == name)?.1.to_owned()))
     };
     let is_there = |line: &&str| {
         let from = field(line, "addr").and_then(|at| at.parse::<SocketAddr>().ok()).map(|at| at.ip());
-        let nobody_yet = field(line, "cmd").is_some_and(|command| command == "NULL");
-        from == Some(source) && (nobody_yet || field(line, "user").is_some_and(|user| user == USER_OPERATOR))
+        let (command, user) = (field(line, "cmd").unwrap_or_default(), field(line, "user").unwrap_or_default());
+        let is_ours = user == USER_OPERATOR;
+        match from {
+            Some(ip) if ip == source => is_ours || command == "NULL",
+            Some(ip) => ip.is_loopback() && is_ours && command == "restore-asking",
+            None => false,
+        }
     };
     list.lines().filter(is_there).count()
 }
@@ -129,10 +135,14 @@ mod tests {
             line("10.0.0.1:40001", "restore-asking", USER_OPERATOR),
             line("10.0.0.0:40003", "cluster|nodes", "kun-agent"),
             line("10.0.0.0:40004", "get", "default"),
+            line("127.0.0.1:40005", "role", USER_OPERATOR),
+            line("127.0.0.1:40006", "NULL", "default"),
             line("/var/run/redis.sock:0", "NULL", USER_OPERATOR),
         ];
         assert_eq!(of(&others), 0);
-        assert_eq!((of(&[migrate.clone()]), of(&[arrives.clone()]), of(&[migrate, arrives])), (1, 1, 2));
+        let nearby = line("127.0.0.1:40007", "restore-asking", USER_OPERATOR);
+        assert_eq!([&migrate, &arrives, &nearby].map(|one| of(std::slice::from_ref(one))), [1, 1, 1]);
+        assert_eq!(of(&[migrate, arrives, nearby]), 3);
     }
 
     #[test]
