@@ -40,7 +40,9 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
     local.slots = slots;
     local.steps.clone_from(&round.plan.steps);
     let still = now.saturating_duration_since(local.progress_at);
-    let pause = if !round.troubles.is_empty() {
+    // An object that Kubernetes refuses is asked for after pauses of its own, and the members are looked after meanwhile.
+    let fails = round.troubles.len() > round.applied.refused.len();
+    let pause = if fails {
         (still / 5).clamp(FAILING.0, FAILING.1)
     } else if moved {
         AFTER_STEP
