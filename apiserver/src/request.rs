@@ -244,11 +244,11 @@ const WARNING_CUT: usize = 256;
 pub struct Warnings(Arc<Mutex<Vec<String>>>);
 
 impl Warnings {
-    /// Adds a warning unless it is there already.
+    /// Adds a warning unless it is there already. One has a character at least: of more than may be sent in all, no more is kept or compared.
     pub fn add(&self, text: impl Into<String>) {
         let text = text.into();
         let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if !text.is_empty() && !list.contains(&text) {
+        if list.len() <= WARNINGS_TOTAL && !text.is_empty() && !list.contains(&text) {
             list.push(text);
         }
     }
@@ -326,6 +326,17 @@ mod tests {
         let sent = warnings.bounded();
         assert_eq!(sent.len(), 16);
         assert!(sent.iter().all(|text| text.len() == 256));
+    }
+
+    /// Half a million of them, each compared with all before it, took a processor until the deadline.
+    #[test]
+    fn more_warnings_than_may_be_sent_are_not_kept() {
+        let warnings = Warnings::default();
+        (0..10_000).for_each(|index| warnings.add(index.to_string()));
+        assert_eq!(warnings.0.lock().unwrap().len(), WARNINGS_TOTAL + 1);
+        let sent = warnings.bounded();
+        assert_eq!((sent.len(), sent.concat().len()), (1_301, 4_094));
+        assert_eq!(sent.last().unwrap(), "1300");
     }
 
     #[test]

@@ -29,6 +29,8 @@ struct Member<'a> {
     ready: bool,
     terminating: bool,
     over: bool,
+    /// Its containers have not begun: its claim may be gone.
+    pending: bool,
 }
 
 /// What to do for a set now.
@@ -40,6 +42,8 @@ pub struct Plan {
     pub create: Vec<core::Pod>,
     /// Pods to delete: name and uid.
     pub delete: Vec<(String, String)>,
+    /// A pod has not begun: its claim may go, and nobody tells of that.
+    pub pending: bool,
     /// The set's status.
     pub status: apps::StatefulSetStatus,
 }
@@ -65,7 +69,7 @@ pub fn plan(set: &apps::StatefulSet, pods: &[&core::Pod], claims: &BTreeSet<Stri
     plan
 }
 
-/// Creates what is missing, replaces what has run its course.
+/// Creates what is missing, replaces what has run its course. The claim of a pod that has not begun may have been on its way out when the pod was made.
 fn fill(
     set: &apps::StatefulSet,
     members: &[Member<'_>],
@@ -75,15 +79,17 @@ fn fill(
     claims: &BTreeSet<String>,
     plan: &mut Plan,
 ) {
+    let is_missing =
+        |claim: &core::PersistentVolumeClaim| claim.metadata.name.as_ref().is_some_and(|name| !claims.contains(name));
     for ordinal in wanted {
         match members.iter().find(|member| member.ordinal == *ordinal) {
             None => {
-                plan.claims.extend(
-                    build_claims(set, *ordinal)
-                        .into_iter()
-                        .filter(|claim| claim.metadata.name.as_ref().is_some_and(|name| !claims.contains(name))),
-                );
+                plan.claims.extend(build_claims(set, *ordinal).into_iter().filter(is_missing));
                 plan.create.push(build_pod(set, *ordinal, revision));
+            }
+            Some(member) if member.pending && !member.terminating => {
+                plan.claims.extend(build_claims(set, *ordinal).into_iter().filter(is_missing));
+                plan.pending = true;
             }
             Some(member) if member.over && !member.terminating => {
                 plan.delete.push((member.name.to_owned(), member.uid.to_owned()));
@@ -178,6 +184,7 @@ fn member<'a>(set: &str, pod: &'a core::Pod) -> Option<Member<'a>> {
         ready: conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True")),
         terminating: pod.metadata.deletion_timestamp.is_some(),
         over: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+        pending: matches!(status.and_then(|status| status.phase.as_deref()), Some("Pending") | None),
     })
 }
 
@@ -378,6 +385,21 @@ mod tests {
         assert_eq!(moves(&s, &[(0, Is::Ready), (1, Is::Ready), (2, Is::Ready)]), (vec![], names(&["s-2"])));
         assert_eq!(moves(&s, &[(0, Is::Ready), (1, Is::Ready), (2, Is::Terminating)]), (vec![], vec![]));
         assert_eq!(moves(&s, &[(0, Is::NotReady), (1, Is::Ready)]), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_claim_that_went_before_its_pod_began_is_made_again() {
+        let s = set(2, "Parallel", "OnDelete");
+        let of = |phase: &str, claims: &[&str]| {
+            let mut pods = [pod(&s, 0, Is::NotReady), pod(&s, 1, Is::NotReady)];
+            pods[0].status = serde_json::from_value(json!({"phase": phase})).unwrap();
+            let plan = plan(&s, &pods.iter().collect::<Vec<_>>(), &names(claims).into_iter().collect());
+            let claims: Vec<_> = plan.claims.into_iter().filter_map(|claim| claim.metadata.name).collect();
+            (claims, plan.pending)
+        };
+        assert_eq!(of("Pending", &["data-s-1"]), (names(&["data-s-0"]), true));
+        assert_eq!(of("Pending", &["data-s-0", "data-s-1"]), (vec![], true), "it may still go");
+        assert_eq!(of("Running", &[]), (vec![], false), "what a pod uses is there");
     }
 
     #[test]

@@ -17,6 +17,8 @@ use super::set_plan::{self, Plan};
 
 /// Sets reconciled at the same time: each round is a handful of requests.
 const SETS_AT_ONCE: u16 = 8;
+/// How often it is looked whether the claims of pods that have not begun are there: the claims of a namespace are not watched.
+const PENDING: Duration = Duration::from_secs(2);
 /// Pause after a failed round.
 const RETRY: Duration = Duration::from_millis(500);
 
@@ -61,7 +63,7 @@ async fn reconcile(seen: Arc<apps::StatefulSet>, client: Arc<Client>) -> Result<
     let plan = set_plan::plan(&set, &pods.iter().collect::<Vec<_>>(), &claims);
     apply(&client, &namespace, &plan).await?;
     report(&sets, &name, &set, &plan).await?;
-    Ok(Action::await_change())
+    Ok(if plan.pending { Action::requeue(PENDING) } else { Action::await_change() })
 }
 
 async fn gather(
