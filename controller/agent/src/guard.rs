@@ -91,10 +91,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 return admission(shared);
             }
             Start::Blank { quarantine } => return blank(shared, quarantine),
-            Start::AskFailover { replica, address } => {
+            Start::AskFailover { replica, address, how } => {
                 shared.enter(AgentPhase::Starting, None);
-                tracing::info!(%replica, %address, "asking a replica to take over: this process is dead");
-                if let Err(error) = shared.asker().force_failover(&replica, address).await {
+                tracing::info!(%replica, %address, ?how, "asking a replica to take over: this process is dead");
+                if let Err(error) = shared.asker().force_failover(&replica, address, how).await {
                     tracing::warn!(%replica, %error, "the replica did not accept");
                 }
                 asked = Some((replica, Instant::now()));

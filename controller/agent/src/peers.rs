@@ -16,7 +16,7 @@ use types::agent::{AgentPhase, Beat};
 
 use crate::{
     fellows::{Fellows, Word},
-    start::Peer,
+    start::{Peer, Takeover},
 };
 
 mod hear;
@@ -195,13 +195,17 @@ impl Asker {
         Ok(Peer { current_ago: current_ago(&word, me), lags: lags(&word, &info), ..peer(address, table, &info) })
     }
 
-    /// Sends `CLUSTER FAILOVER FORCE` to a replica of a dead primary. OK means scheduled, not done.
+    /// Sends `CLUSTER FAILOVER` to a replica of a dead primary. OK means scheduled, not done.
     ///
     /// # Errors
     /// When it does not answer, refuses, or is somebody else.
-    pub async fn force_failover(&self, id: &NodeId, address: SocketAddr) -> Result<(), NoPeer> {
+    pub async fn force_failover(&self, id: &NodeId, address: SocketAddr, how: Takeover) -> Result<(), NoPeer> {
         let mut connection = self.open_lasting(id, address).await?;
-        connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg("FORCE")).await?;
+        let how = match how {
+            Takeover::Elected => "FORCE",
+            Takeover::ByItself => "TAKEOVER",
+        };
+        connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg(how)).await?;
         Ok(())
     }
 }

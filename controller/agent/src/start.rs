@@ -154,6 +154,15 @@ impl Peer {
     }
 }
 
+/// By whose decision a replica of a dead primary takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takeover {
+    /// A majority of the primaries elects it (`CLUSTER FAILOVER FORCE`).
+    Elected,
+    /// Its own (`TAKEOVER`): of a cluster of one or two primaries a dead one leaves no majority, so nobody can elect another in its place.
+    ByItself,
+}
+
 /// The decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
@@ -172,12 +181,14 @@ pub enum Start {
         /// Files that are there are moved away first.
         quarantine: bool,
     },
-    /// Send `CLUSTER FAILOVER FORCE` to this replica, then decide again.
+    /// Send `CLUSTER FAILOVER` to this replica, then decide again.
     AskFailover {
         /// The replica.
         replica: NodeId,
         /// Where it answers.
         address: SocketAddr,
+        /// By whose decision it takes over.
+        how: Takeover,
     },
     /// Look again shortly; the wait is bounded.
     Wait {
@@ -328,9 +339,7 @@ fn with_log(me: &Identity, facts: &Facts) -> Start {
     }
     let found = successor(me, facts, |peer| is_current(facts, peer));
     match found {
-        Some((replica, peer)) if votes(me, facts, replica) >= quorum(me) => {
-            Start::AskFailover { replica: replica.clone(), address: peer.address }
-        }
+        Some((replica, peer)) if votes(me, facts, replica) >= quorum(me) => ask(replica, peer, Takeover::Elected),
         // The primaries are there and will hear of the replica by gossip, within a ping or two.
         Some((replica, _)) if answered_voters(me, facts) >= quorum(me) => wait_for_votes(me, facts, replica),
         Some((replica, _)) if facts.waited < PEERS_LIMIT => wait_for_votes(me, facts, replica),
@@ -401,15 +410,14 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
             );
             return if facts.waited < PEERS_LIMIT { Start::Wait { reason } } else { Start::Hold { reason } };
         }
-        let (votes, quorum) = (votes(me, facts, replica), quorum(me));
-        if votes >= quorum {
-            return Start::AskFailover { replica: replica.clone(), address: peer.address };
-        }
-        return Start::Hold {
-            reason: format!(
-                "{gone}, replica {replica} holds a copy, and {votes} primaries that know it answer where \
-                 {quorum} are needed to elect it"
-            ),
+        return match may_take_over(me, facts, replica) {
+            Ok(how) => ask(replica, peer, how),
+            Err(Votes { known, quorum }) => Start::Hold {
+                reason: format!(
+                    "{gone}, replica {replica} holds a copy, and {known} primaries that know it answer where \
+                     {quorum} are needed to elect it"
+                ),
+            },
         };
     }
     let known = me.replicas().count();
@@ -469,9 +477,39 @@ fn answered_voters(me: &Identity, facts: &Facts) -> usize {
 /// Voters that answer and know the candidate as a replica of this member. One that takes it for a primary still would
 /// deny its vote, and an election that is lost blocks the next one for four node timeouts.
 fn votes(me: &Identity, facts: &Facts, candidate: &NodeId) -> usize {
-    let knows =
-        |peer: &Peer| peer.table.iter().any(|node| node.id == *candidate && node.primary.as_ref() == Some(&me.id));
-    voters(me).filter(|voter| facts.peers.get(&voter.id).is_some_and(knows)).count()
+    voters(me).filter(|voter| knows(me, facts, &voter.id, candidate)).count()
+}
+
+fn knows(me: &Identity, facts: &Facts, voter: &NodeId, candidate: &NodeId) -> bool {
+    let is_it = |node: &Node| node.id == *candidate && node.primary.as_ref() == Some(&me.id);
+    facts.peers.get(voter).is_some_and(|peer| peer.table.iter().any(is_it))
+}
+
+/// Who could vote for a candidate.
+struct Votes {
+    known: usize,
+    quorum: usize,
+}
+
+/// How this replica may take over now. By itself only where nobody can ever be elected, by all that anybody here knows of other primaries, and
+/// each of these answers and has it for a replica of this member: then none of them serves these slots.
+fn may_take_over(me: &Identity, facts: &Facts, replica: &NodeId) -> Result<Takeover, Votes> {
+    let (known, quorum) = (votes(me, facts, replica), quorum(me));
+    if known >= quorum {
+        return Ok(Takeover::Elected);
+    }
+    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
+    let others = told.filter(|node| node.id != me.id && !node.slots.is_empty()).chain(voters(me));
+    let others: BTreeSet<&NodeId> = others.map(|node| &node.id).collect();
+    let can_elect = others.len() >= 2;
+    if !can_elect && others.into_iter().all(|voter| knows(me, facts, voter, replica)) {
+        return Ok(Takeover::ByItself);
+    }
+    Err(Votes { known, quorum })
+}
+
+fn ask(replica: &NodeId, peer: &Peer, how: Takeover) -> Start {
+    Start::AskFailover { replica: replica.clone(), address: peer.address, how }
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use std::{collections::BTreeSet, time::Duration};
 use resp::NodeId;
 
 use super::{
-    Facts, Peer, SLACK, Start, TAKEOVER_LIMIT, is_current, is_held_back, older, quorum, silent_replica, successor,
-    voters, votes, without_heir,
+    Facts, Peer, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, is_current, is_held_back, may_take_over, older,
+    silent_replica, successor, without_heir,
 };
 use crate::identity::{Identity, Verdict};
 
@@ -68,20 +68,15 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
         );
         return waits(facts, &who);
     }
-    let (votes, quorum) = (votes(me, facts, replica), quorum(me));
-    if votes >= quorum {
-        return Start::AskFailover { replica: replica.clone(), address: peer.address };
+    match may_take_over(me, facts, replica) {
+        Ok(how) => ask(replica, peer, how),
+        Err(Votes { known, quorum }) => waits(
+            facts,
+            &format!(
+                "replica {replica} is ahead of it; {known} primaries that know it answer where {quorum} are needed to elect it"
+            ),
+        ),
     }
-    let who = format!(
-        "replica {replica} is ahead of it; {votes} primaries that know it answer where {quorum} are needed to elect it"
-    );
-    // Such a cluster never elects anybody.
-    let person = if voters(me).count() < quorum {
-        format!(", more than there are. A person can order it: CLUSTER FAILOVER TAKEOVER at {}", peer.address)
-    } else {
-        String::new()
-    };
-    waits(facts, &format!("{who}{person}"))
 }
 
 /// Who is to be asked: the one with most of the stream among those that were fed until the end, else among those that were fed last. Of a copy that

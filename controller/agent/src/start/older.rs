@@ -10,7 +10,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use resp::NodeId;
 use types::agent::Beat;
 
-use super::{Facts, Peer, RESTART, Start, quorum, told_replicas, voters, votes, wait_or_hold};
+use super::{Facts, Peer, RESTART, Start, Votes, ask, may_take_over, quorum, told_replicas, voters, wait_or_hold};
 use crate::identity::{Identity, Verdict};
 
 /// What this process has seen of others having more than the volume: it outlasts the looks in which the witness is silent.
@@ -96,12 +96,12 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Option<Start> {
         );
         return Some(wait_or_hold(facts, reason));
     }
-    let (votes, quorum) = (votes(me, facts, replica), quorum(me));
-    if votes >= quorum {
-        return Some(Start::AskFailover { replica: replica.clone(), address: peer.address });
-    }
+    let Votes { known, quorum } = match may_take_over(me, facts, replica) {
+        Ok(how) => return Some(ask(replica, peer, how)),
+        Err(votes) => votes,
+    };
     let whom =
-        format!("Replica {replica} is to take over; {votes} primaries that know it answer where {quorum} are needed");
+        format!("Replica {replica} is to take over; {known} primaries that know it answer where {quorum} are needed");
     Some(wait_or_hold(facts, format!("{why}. {whom}")))
 }
 

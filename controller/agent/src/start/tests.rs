@@ -99,7 +99,11 @@ fn beat(epoch: u64, count: u64) -> Beat {
 }
 
 fn ask(last: u8) -> Start {
-    Start::AskFailover { replica: id(last), address: SocketAddr::from(([127, 84, 0, last], 6379)) }
+    Start::AskFailover {
+        replica: id(last),
+        address: SocketAddr::from(([127, 84, 0, last], 6379)),
+        how: Takeover::Elected,
+    }
 }
 
 fn held(facts: &Facts) -> String {

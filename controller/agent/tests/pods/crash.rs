@@ -104,6 +104,25 @@ async fn a_primary_that_keeps_nothing_on_disk_never_empties_its_replica() {
     assert_readable(&cluster, &keys).await;
 }
 
+/// A dead primary of one or two leaves no majority: nobody can be elected, and nobody else either.
+#[tokio::test]
+async fn of_one_or_two_shards_a_replica_takes_over_by_itself() {
+    for (number, shards) in [(201, 1_u16), (202, 2)] {
+        let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..patient() };
+        let mut cluster = Cluster::form(number, volatile, shards, 1).await;
+        let keys = write(&cluster, "a", 200).await;
+        let (primary, replica) = (0, usize::from(shards));
+        assert!(cluster.pods[replica].is_replica().await);
+        cluster.pods[primary].kill_redis();
+        assert_eq!(cluster.pods[primary].ended().await, Some(2));
+        cluster.pods[primary].start();
+        eventually("the member is a replica", async || cluster.pods[primary].is_replica().await).await;
+        assert!(!cluster.pods[replica].is_replica().await);
+        cluster.wait_ready().await;
+        assert_readable(&cluster, &keys).await;
+    }
+}
+
 #[tokio::test]
 async fn an_empty_primary_is_held_while_its_replica_is_silent_and_goes_on_when_it_answers() {
     let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, ..config() };

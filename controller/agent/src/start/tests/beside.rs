@@ -144,16 +144,37 @@ fn of_those_that_were_left_behind_the_freshest_is_asked() {
     assert_eq!(look(&mut facts, 0), ask(2));
 }
 
+/// Before, it waited for a minute, and then started over the replica.
 #[test]
-fn a_cluster_that_can_elect_nobody_says_how_a_person_can() {
-    let mut facts = snapshot();
-    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
-    me.peers.truncate(1);
-    facts.peers.retain(|known, _| *known == id(2));
-    let reason = waits_at(&mut facts, 1);
-    let way = "0 primaries that know it answer where 1 are needed to elect it, more than there are. A person can order it: CLUSTER FAILOVER \
-               TAKEOVER at 127.84.0.2:6379";
-    assert!(reason.contains(way), "{reason}");
+fn where_nobody_can_be_elected_the_replica_takes_over_by_itself() {
+    let [by_itself, of_two] = [1, 2].map(|shards| {
+        let mut facts = snapshot();
+        let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+        me.peers.truncate(shards);
+        let known: Vec<NodeId> = me.peers.iter().map(|peer| peer.id.clone()).collect();
+        facts.peers.retain(|peer, _| known.contains(peer));
+        for peer in facts.peers.values_mut() {
+            peer.table.retain(|node| node.id == id(1) || known.contains(&node.id));
+        }
+        facts
+    });
+    let takes_over = Start::AskFailover {
+        replica: id(2),
+        address: SocketAddr::from(([127, 84, 0, 2], 6379)),
+        how: Takeover::ByItself,
+    };
+    assert_eq!(look(&mut by_itself.clone(), 0), takes_over);
+    assert_eq!(look(&mut of_two.clone(), 0), takes_over);
+    let gone = Facts { holds_data: false, ..by_itself.clone() };
+    assert_eq!(decide_start(&gone), takes_over, "its data set is gone");
+
+    let mut silent = of_two.clone();
+    silent.peers.retain(|peer, _| *peer == id(2));
+    assert!(waits_at(&mut silent, 1).contains("0 primaries that know it answer where 2 are needed to elect it"));
+    let mut grown = by_itself;
+    let told = [node(6, None, 7, &[(100, 200)]), node(7, None, 8, &[(201, 300)])];
+    grown.peers.get_mut(&id(2)).unwrap().table.extend(told);
+    assert!(matches!(look(&mut grown, 1), Start::Wait { .. }), "others tell of primaries that could elect it");
 }
 
 #[test]
