@@ -191,6 +191,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Conflict { .. }
             | plan::Waiting::Sync { .. }
             | plan::Waiting::Copy { .. }
+            | plan::Waiting::Former { .. }
             | plan::Waiting::Disk { .. }
             | plan::Waiting::Failover { .. }
             | plan::Waiting::Rest { .. }

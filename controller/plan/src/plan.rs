@@ -119,6 +119,16 @@ pub enum Waiting {
         /// The best of those that are seen; it is not whole.
         instead_of: Pod,
     },
+    /// Slots do not leave a shard while a former owner of them may still do what it was told when it stood still: its process is not known to
+    /// have ended, and it does not answer.
+    Former {
+        /// The member.
+        pod: Pod,
+        /// The present owner.
+        from: Pod,
+        /// The receiver.
+        to: Pod,
+    },
     /// A member's append-only file does not hold yet what it has in memory.
     Disk {
         /// The member.
@@ -238,6 +248,7 @@ impl Waiting {
             | Self::Conflict { one: pod, .. }
             | Self::Sync { pod, .. }
             | Self::Copy { pod, .. }
+            | Self::Former { pod, .. }
             | Self::Disk { pod }
             | Self::Leftover { pod, .. }
             | Self::Room { pod, .. }

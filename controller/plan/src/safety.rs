@@ -241,6 +241,24 @@ pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool 
     from.node.state_ok && to.node.state_ok && linked(from, to) && linked(to, from) && is_known
 }
 
+/// Who else of the giver's shard owned slots before, and may still send older copies of their keys when it wakes up: it is not known to have ended,
+/// and does not answer as anybody. (The executor asks both ends again, and heeds one that answers with the slots, too.)
+pub(crate) fn former_owner(scene: &Scene<'_>, giver: Pod) -> Option<Pod> {
+    let others = scene.observed.members.iter().filter(|(pod, _)| pod.shard == giver.shard && **pod != giver);
+    let silent = others.filter_map(|(pod, member)| match &member.seen {
+        Seen::Absent | Seen::Stopped | Seen::Held { .. } | Seen::Node(_) => None,
+        // Its agent answers, and its server may stand still.
+        Seen::Starting | Seen::Unknown { .. } => Some((*pod, member.last_id?)),
+    });
+    let leads = |id: &NodeId| {
+        let is_primary =
+            |live: &Live<'_>| live.node.peers.get(id).is_some_and(|peer| matches!(peer.role, PeerRole::Primary { .. }));
+        let gives = |live: &Live<'_>| live.node.open.values().any(|mark| *mark == Open::Importing(*id));
+        scene.live.iter().any(|live| is_primary(live) || gives(live))
+    };
+    silent.into_iter().find(|(_, id)| leads(id)).map(|(pod, _)| pod)
+}
+
 /// The target owns slots already, nobody has a copy of them yet, and somebody is making one: what the source gives away would lie in one
 /// place. A shard whose replicas are not there is not waited for, and neither is one that gives what no other member has.
 pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {

@@ -162,6 +162,16 @@ fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: 
     }
 }
 
+/// Which former owner holds slots, and what ends that.
+fn waits_for_former(f: &mut fmt::Formatter<'_>, pod: Pod, from: Pod, to: Pod) -> fmt::Result {
+    write!(
+        f,
+        "slots wait on their way from {from} to {to}: member {pod}, which owned them before, does not answer, and may still send older copies of \
+         their keys when it wakes up. It is waited for until it answers or is known to have ended: if its machine is switched off for good, delete \
+         its pod with --force"
+    )
+}
+
 fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Result {
     write!(
         f,
@@ -262,6 +272,7 @@ impl fmt::Display for Waiting {
             }
             Self::Sync { pod, link_up: false, .. } => write!(f, "replica {pod} {UNLINKED}"),
             Self::Copy { pod, instead_of } => unseen_copy(f, *pod, *instead_of),
+            Self::Former { pod, from, to } => waits_for_former(f, *pod, *from, *to),
             Self::Disk { pod } => write!(f, "member {pod} {REWRITES}"),
             Self::Election { shard, primary, held_back } => election(f, *shard, *primary, *held_back),
             Self::Failover { shard, since_millis } => {

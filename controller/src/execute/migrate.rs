@@ -59,7 +59,7 @@ mod replicas;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use plan::{NodeId, Open, SlotSet};
 use resp::{Command, Connection, Role, nodes};
@@ -422,11 +422,18 @@ async fn hand_over(
         return Ok(());
     }
     let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
+    let begun = Instant::now();
     let counts = redis::all_in_turns(&mut ends.source, &empty.iter().map(count).collect::<Vec<_>>()).await?;
     let truly = |(slot, reply): (&u16, &resp::Reply)| (reply.integer() == Some(0)).then_some(*slot);
     let truly_empty: Vec<u16> = empty.iter().zip(&counts).filter_map(truly).collect();
     // A source that has become a replica meanwhile counts for nobody: its heir has the slots, unmarked, and may have got keys of them.
     are_primaries(ends).await?;
+    // One that stood still between the two may have been replaced: as it wakes up, it answers before it hears of that.
+    if !proof::is_young(begun.elapsed(), order.node_timeout) {
+        return Err(Error::Precondition(
+            "the ends took too long to say that the slots are empty and theirs".to_owned(),
+        ));
+    }
     let taking = set_slot(&truly_empty, "NODE", order.to.id);
     leading(guard)?;
     redis::set_slots(&mut ends.target, &mut ends.more_target, &taking).await?;

@@ -138,12 +138,14 @@ fn unproven(observed: &Observed, from: Who, slots: &SlotSet) -> Vec<NodeId> {
 
 /// Which former owner holds a move.
 fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> String {
-    let place = observed.members.iter().find(|(_, member)| member.last_id == Some(id));
-    let who = place.map_or_else(|| format!("node {}", id.short()), |(pod, _)| pod.to_string());
-    format!(
-        "slots wait on their way from {from} to {to}: {who}, which owned them before, does not answer as a replica, and may \
-         still send older copies of their keys when it wakes up"
-    )
+    match observed.members.iter().find(|(_, member)| member.last_id == Some(id)) {
+        Some((pod, _)) => plan::Waiting::Former { pod: *pod, from: from.pod, to: to.pod }.to_string(),
+        None => format!(
+            "slots wait on their way from {from} to {to}: node {}, which owned them before, does not answer, and may still send older copies of \
+             their keys when it wakes up",
+            id.short()
+        ),
+    }
 }
 
 /// Which member a primary means by an address.

@@ -170,11 +170,8 @@ async fn no_slot_goes_on_while_its_former_owner_may_still_send_keys() {
     let mut stopped = Stopped::make(71).await;
     let held = stopped.moves_on().await.expect("it is moved");
     let HalfMoved { from, to, slot, .. } = stopped.half;
-    let told = format!(
-        "slots wait on their way from {from}-1 to {to}-0: {from}-0, which owned them before, does not answer as a replica, and may \
-         still send older copies of their keys when it wakes up"
-    );
-    assert_eq!(held, told);
+    let [pod, from_heir, to_target] = [Pod::new(from, 0), Pod::new(from, 1), Pod::new(to, 0)];
+    assert_eq!(held, plan::Waiting::Former { pod, from: from_heir, to: to_target }.to_string());
     // What had moved is served meanwhile: the heir sends there whoever asks for it.
     let says = stopped.half.heir_says().await;
     assert!(says.contains(&format!("ASK {slot}")), "{says}");

@@ -146,6 +146,11 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
         if kind == Kind::New && (scene.is_terminating(from) || scene.is_terminating(to)) {
             continue;
         }
+        // Neither end is busy with what is not begun. Of what is half moved the marks are set again.
+        if let Some(pod) = safety::former_owner(scene, from).filter(|_| kind == Kind::New) {
+            plan.waiting.push(Waiting::Former { pod, from, to });
+            continue;
+        }
         if busy.len() >= 2 * usize::from(scene.limits.moves_at_once) || busy.contains(&from) || busy.contains(&to) {
             continue;
         }

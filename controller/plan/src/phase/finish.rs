@@ -5,7 +5,7 @@
 use alloc::collections::BTreeMap;
 
 use crate::observed::{NodeId, Open, Pod, Role};
-use crate::phase::{Flow, balance};
+use crate::phase::{Flow, balance, replicate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -45,12 +45,18 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         }
     }
     let work = !found.moves.is_empty() || !found.clear.is_empty();
+    // Their marks are set again, and no more is done until that one answers or has ended.
+    let held = found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
     for (pod, slots) in found.clear {
         let node = scene.live.iter().find(|live| live.pod == pod);
         plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
     }
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
     balance::relieve(scene, plan, &slots);
+    if held {
+        // That may last. Copies are made meanwhile: they disturb no slot.
+        replicate::replicate(scene, plan);
+    }
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
 }
 

@@ -56,6 +56,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Conflict { .. }
         | Waiting::Sync { .. }
         | Waiting::Copy { .. }
+        | Waiting::Former { .. }
         | Waiting::Disk { .. }
         | Waiting::Election { .. }
         | Waiting::Failover { .. }

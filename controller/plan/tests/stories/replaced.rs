@@ -185,14 +185,15 @@ fn the_first_slot_of_a_new_shard_arrives_although_its_giver_is_replaced() {
 #[test]
 fn a_replaced_lead_of_a_shard_that_is_wanted_again_receives_no_slots() {
     let (mut run, former, heir) = cut_off_in_the_middle(4, 3);
+    let has = |run: &Run, pod: Pod| run.world.up(pod).unwrap().slots();
+    let before = has(&run, heir);
     (run.desired.hold, run.desired.shards) = (None, 3);
     rounds(&mut run, 40);
-    assert!(run.world.up(heir).unwrap().slots().is_empty(), "{}", run.world.describe());
-    run.desired.shards = 4;
+    assert_eq!(has(&run, heir), before, "the former one may still send keys: {}", run.world.describe());
+    (run.desired.hold, run.desired.shards) = (Some(plan::Hold::Paused), 4);
     run.rejoin_all();
     let plan = run.settle(100).unwrap_or_else(|reason| panic!("{reason}"));
-    let [former_has, heir_has] = [former, heir].map(|pod| run.world.up(pod).unwrap().slots().len());
-    assert_eq!((former_has, heir_has), (0, 4_096), "{}", run.world.describe());
+    assert_eq!((has(&run, former), has(&run, heir)), (SlotSet::EMPTY, before), "{}", run.world.describe());
     assert!(matches!(plan.refused[..], [Refused::Former { pod, .. }] if pod == former), "{plan:?}");
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }

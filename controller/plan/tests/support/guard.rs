@@ -358,7 +358,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Waiting::Start { pod } | Waiting::Unknown { pod, .. } | Waiting::Leaving { pod } => !up(pod),
             Waiting::Terminating { pod } => is_going(world, *pod),
             Waiting::Held { pod, .. } => homes.get(pod) == Some(&Process::Held) && troubled,
-            Waiting::Copy { pod, .. } => !up(pod),
+            Waiting::Copy { pod, .. } | Waiting::Former { pod, .. } => !up(pod),
             Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
                 troubled || !plan.refused.is_empty()
             }

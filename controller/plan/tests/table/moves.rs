@@ -66,6 +66,30 @@ fn a_former_primary_leads_nothing_while_its_heir_does_not_answer() {
     }
 }
 
+/// Its machine may stand still and wake up with a MIGRATE that it was told of. Before, what it held stopped everything else for as long.
+#[test]
+fn a_silent_former_owner_holds_the_slots_of_its_shard_and_nothing_else() {
+    let wanted = Desired::cluster(3, 1);
+    let silent = "0-0 ?:P 0-1 P0-8191 1-0 P8192-16383 1-1 r1-0 2-0 P 2-1 P";
+    let former = "waits: slots wait on their way from 0-1 to 2-0: member 0-0, which owned them before, does not answer, and may still send older \
+                  copies of their keys when it wakes up. It is waited for until it answers or is known to have ended: if its machine is \
+                  switched off for good, delete its pod with --force";
+    let unknown = "waits: member 0-0 has not answered for 2 s; its state is not known";
+    // Another shard gives what it shall, to the same receiver.
+    let whole = layout(&silent.replacen("2-1 P", "2-1 r2-0", 1));
+    assert_eq!(told(&wanted, &whole), ["move 1 slots from 1-0 to 2-0: 13653", unknown, former]);
+    // What is half moved is marked again by that step, and held there. Copies are made meanwhile.
+    let mut begun = layout(silent);
+    at(&mut begun, "0-1").open.insert(5, Open::Migrating(id(pod("2-0"))));
+    let marks = "move 1 slots from 0-1 to 2-0: 5";
+    assert_eq!(told(&wanted, &begun), [marks, "make 2-1 a replica of 2-0", unknown]);
+    // Who is known to have ended, or to follow, sends nothing.
+    for gone in ["0-0 r0-1", "0-0 ?:r0-1"] {
+        let whole = layout(&silent.replacen("0-0 ?:P", gone, 1).replacen("2-1 P", "2-1 r2-0", 1));
+        assert!(!told(&wanted, &whole).contains(&former.to_owned()), "{gone}");
+    }
+}
+
 #[test]
 fn only_what_needs_the_keys_of_a_member_waits_for_their_count() {
     let mut observed = layout(THREE);

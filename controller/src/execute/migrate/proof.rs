@@ -88,7 +88,7 @@ pub(super) async fn are_half_moved(ends: &mut Ends, order: Move<'_>, slots: &[u1
 }
 
 /// Whether what the source said then is still true of it: nobody is elected in its place within the node timeout. Pure.
-fn is_young(age: Duration, node_timeout: Duration) -> bool {
+pub(super) fn is_young(age: Duration, node_timeout: Duration) -> bool {
     age < node_timeout / 2
 }
 
