@@ -12,6 +12,7 @@ use serde_json::json;
 use tests::{
     fixture::{self, Fixture},
     kubectl::{condition, waiting},
+    story,
 };
 
 /// The agent asks, Redis elects and the controller tells: only together they make a former primary a replica.
@@ -115,7 +116,7 @@ async fn a_webhook_of_others_that_fails_keeps_no_role_from_moving() -> Result<()
     let (before, _) = fixture.primary(0).await?;
     let order = json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisOperation", "spec": {"failover": {"shard": 0}}});
     fixture.act("failover", "rop", &order, "Succeeded").await?;
-    ensure!(fixture.primary(0).await?.0 != before, "{before} is the primary still");
+    story::replaced(&fixture.kubectl, "orders", &before).await?;
     fixture.kubectl.run(&["delete", "validatingwebhookconfigurations", "theirs"]).await?;
     fixture.ready(3).await?;
     fixture.verify(3, 1).await?;
