@@ -119,8 +119,6 @@ pub enum NotElectable {
     WasAlone,
     /// Its copy was seen to be whole only when its primary counted as failed already.
     TooLate,
-    /// Its append-only file could not be written, and another replica may be better.
-    DiskFails,
 }
 
 /// How far a primary's data set had come. It is counted, so that no clocks are compared: later ones are greater, also after the primary

@@ -54,7 +54,7 @@ pub struct Survey {
     pub rdb: bool,
     /// There are append-only files with a manifest, and not all are empty.
     pub aof: bool,
-    /// How long ago the newest of the files was written that a start would load: append-only files, if there are any.
+    /// How long ago the newest of the files was written that a start would load: append-only files, if there are any. `None`: nobody knows.
     pub written: Option<Duration>,
 }
 
@@ -75,10 +75,13 @@ pub fn survey(dir: &Path) -> Result<Survey, Error> {
     let nodes = nodes(&dir.join(NODES_FILE))?;
     let snapshot = metadata(&dir.join(RDB_FILE))?.filter(|file| file.len() > 0);
     let appended = append_only(&dir.join(AOF_DIR))?;
-    let loaded = if appended.is_empty() { snapshot.as_slice() } else { &appended };
-    let times = loaded.iter().filter_map(|file| file.modified().ok());
-    // A file from the future (the clock was set back) was written just now, as far as anybody can tell.
-    let written = times.map(|time| now.duration_since(time).unwrap_or_default()).min();
+    let age = |file: &fs::Metadata| Some(now.duration_since(file.modified().ok()?));
+    // A file from the future (the clock was set back): a log was written just now, as far as anybody can tell, and of a snapshot nobody knows.
+    let written = if appended.is_empty() {
+        snapshot.iter().filter_map(age).find_map(Result::ok)
+    } else {
+        appended.iter().filter_map(age).map(Result::unwrap_or_default).min()
+    };
     Ok(Survey { nodes, rdb: snapshot.is_some(), aof: !appended.is_empty(), written })
 }
 
@@ -305,6 +308,13 @@ mod tests {
             fs::write(at(name), "x").unwrap();
             assert!(survey(dir.path()).unwrap().written.unwrap() >= hour, "{name}");
         }
+        let ahead = |name: &str| {
+            fs::File::options().write(true).open(at(name)).unwrap().set_modified(SystemTime::now() + hour).unwrap();
+            survey(dir.path()).unwrap().written
+        };
+        assert_eq!(ahead("appendonlydir/appendonly.aof.1.incr.aof"), Some(Duration::ZERO));
+        fs::remove_dir_all(at(AOF_DIR)).unwrap();
+        assert_eq!(ahead(RDB_FILE), None, "it may be of any time");
     }
 
     #[test]

@@ -111,8 +111,12 @@ impl Asker {
         tried: &mut BTreeSet<(NodeId, SocketAddr)>,
         answers: &mut Answers,
     ) {
+        // Of many those count first who may have this member's data, then those who vote.
+        let rank = |node: &&Node| (node.primary.as_ref() != Some(me), node.slots.is_empty());
+        let mut nodes: Vec<&Node> = nodes.iter().collect();
+        nodes.sort_by_key(rank);
         let targets: Vec<(NodeId, SocketAddr)> = nodes
-            .iter()
+            .into_iter()
             .filter(|node| node.id != *me && !node.flags.handshake)
             .filter_map(|node| Some((node.id.clone(), node.address?)))
             .filter(|target| tried.len() < PEERS_MAX && tried.insert(target.clone()))

@@ -81,6 +81,8 @@ pub(crate) async fn settle(shared: &Arc<Shared>, inputs: &Inputs) -> bool {
 async fn put_former_log_aside(shared: &Shared) -> bool {
     let Ok(info) = handover::info(&shared.local, &["persistence"]).await else { return false };
     match info.flag("aof_enabled") {
+        // While it loads what its primary has sent, Redis says of a file in use that it is not switched on.
+        _ if info.flag("loading") != Some(false) => false,
         Some(false) if shared.options.data_dir.join(AOF_DIR).join(MANIFEST).exists() => put_log_aside(shared),
         Some(_) => true,
         None => false,

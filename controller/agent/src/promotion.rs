@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use resp::{AppendOnlyFile, Info, Node, NodeId};
+use resp::{Info, Node, NodeId};
 use types::agent::NotElectable;
 
 /// A copy counts as whole while its primary is known to have lived no longer than this beyond it; the same bound as the planner's
@@ -29,12 +29,10 @@ pub struct Look {
     pub at: Instant,
     /// When it was over.
     pub done: Instant,
-    /// INFO with the sections `replication`, `server` and `persistence`.
+    /// INFO with the sections `replication` and `server`.
     pub info: Info,
     /// Its line about the primary it follows.
     pub primary: Option<Node>,
-    /// Its table has another replica of that one, which does not count as failed.
-    pub has_fellow: bool,
     /// `cluster_state:ok`: it sees most primaries.
     pub state_ok: bool,
 }
@@ -172,9 +170,6 @@ impl Promotion {
         } else if counts_as_failed && self.told != Told::Allowed {
             // What the copy was seen to have may be older than the primary's last writes, and an election is a moment away.
             Some(NotElectable::TooLate)
-        } else if look.has_fellow && look.info.append_only_file() == AppendOnlyFile::Failed {
-            // Redis compares how much they have, and not whether their disks take writes.
-            Some(NotElectable::DiskFails)
         } else {
             None
         }

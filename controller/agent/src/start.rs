@@ -63,7 +63,7 @@ pub struct Facts {
     pub double: Option<Double>,
     /// Where it may run for all that is known yet.
     pub unheard: Option<SocketAddr>,
-    /// How long ago the data set was last written; `None`: there is none.
+    /// How long ago the data set was last written; `None`: there is none, or nobody knows.
     pub written: Option<Duration>,
     /// How far it had come, by what lies beside it; `None`: it does not say.
     pub beat: Option<Beat>,
@@ -323,13 +323,13 @@ fn silent_heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
     me.replicas().map(|replica| &replica.id).find(|id| told(id))
 }
 
-/// The replica to ask: of those whose disks take writes, if there are any, the one with most of the stream; ties go to the smaller ID.
+/// The replica to ask: the one with most of the stream; of those with as much, one whose disk takes writes; ties go to the smaller ID.
 fn successor<'a>(me: &Identity, facts: &'a Facts, fit: impl Fn(&Peer) -> bool) -> Option<(&'a NodeId, &'a Peer)> {
     facts
         .peers
         .iter()
         .filter(|(_, peer)| peer.replicates(&me.id) && peer.has_whole_copy() && fit(peer))
-        .max_by(|(a_id, a), (b_id, b)| (!a.fails, a.offset, a.keys, b_id).cmp(&(!b.fails, b.offset, b.keys, a_id)))
+        .max_by(|(a_id, a), (b_id, b)| (a.offset, !a.fails, a.keys, b_id).cmp(&(b.offset, !b.fails, b.keys, a_id)))
 }
 
 fn with_log(me: &Identity, facts: &Facts) -> Start {

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use resp::{ClusterInfo, Command, ErrorReply, Info, Node, Reply};
+use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep},
@@ -204,11 +204,9 @@ async fn look(
     }
     let service = alive::service(&info, &table, shared.local.logs_writes(), lag.lags());
     let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
-    let is_fellow = |node: &Node| !node.flags.myself && !node.flags.failed && node.primary == of;
-    let has_fellow = of.is_some() && table.iter().any(is_fellow);
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
     let state_ok = ClusterInfo::parse(view.text()?).ok()?.ok;
-    Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, has_fellow, state_ok }, service))
+    Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, state_ok }, service))
 }
 
 /// Tells others whether what lies on the volume is what is in memory.

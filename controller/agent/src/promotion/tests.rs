@@ -20,7 +20,6 @@ struct Replica {
     /// What the replica's own table says of its primary.
     health: &'static str,
     state_ok: bool,
-    has_fellow: bool,
     /// What Redis says of its last write to the append-only file.
     written: &'static str,
 }
@@ -38,7 +37,6 @@ impl Replica {
             silent: 0,
             health: "",
             state_ok: true,
-            has_fellow: true,
             written: "ok",
         }
     }
@@ -74,14 +72,7 @@ impl Replica {
         let (pong, health) = (now - i64::from(self.silent) * 1_000, self.health);
         let line = format!("{:040x} 10.0.0.1:6379@16379 master{health} - 0 {pong} 1 connected 0-100", self.primary);
         let primary = resp::nodes::parse(&line).unwrap().pop();
-        let look = Look {
-            at: self.now(),
-            done: self.now() + takes,
-            info,
-            primary,
-            has_fellow: self.has_fellow,
-            state_ok: self.state_ok,
-        };
+        let look = Look { at: self.now(), done: self.now() + takes, info, primary, state_ok: self.state_ok };
         let told = self.promotion.decide(&look, TIMEOUT);
         told.into_iter().for_each(|forbidden| self.promotion.applied(forbidden));
         told
@@ -113,19 +104,6 @@ fn a_copy_counts_once_it_has_come_as_far_as_its_primary_was() {
     let current = replica.promotion.standing().unwrap().current.unwrap();
     assert_eq!(replica.now() - current, SECOND * 2);
     assert_eq!(replica.unheard(4), [None, Some(true), None, None], "what follows does not come");
-}
-
-/// Before, it stood, and with most of the stream it was elected: its disk took no writes then.
-#[test]
-fn who_cannot_write_its_file_leaves_the_election_to_another_replica() {
-    let mut replica = Replica::whole();
-    replica.written = "err";
-    replica.hear(100);
-    assert_eq!(replica.after(1), Some(true));
-    assert_eq!(replica.promotion.standing().unwrap().held_back, Some(NotElectable::DiskFails));
-    replica.has_fellow = false;
-    replica.hear(100);
-    assert_eq!(replica.after(1), Some(false), "it is all that the shard has");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 use resp::NodeId;
 
 use super::{
-    Facts, Peer, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, is_current, is_held_back, may_take_over, older,
+    Facts, Peer, RESTART, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, is_current, is_held_back, may_take_over, older,
     silent_replica, successor, without_heir,
 };
 use crate::identity::{Identity, Verdict};
@@ -49,19 +49,21 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     let found = candidate(me, facts);
     let silent = || facts.ahead.iter().find(|id| found.is_none_or(|(replica, _)| replica != *id));
     if (found.is_some() || silent().is_some()) && facts.waited >= limit(facts) {
-        return Start::AsIs { why: OVER };
+        return last_resort(me, facts, found);
     }
     let Some((replica, peer)) = found else {
         return match silent() {
             Some(replica) => {
                 waits(facts, &format!("replica {replica}, which is ahead of it, does not answer or is not ready"))
             }
-            None => without_heir(me, facts, TAKEOVER_LIMIT),
+            None => without_heir(me, facts, silence(facts)),
         };
     };
-    let better = silent_replica(me, facts).filter(|_| !is_in_time(facts, peer) && facts.waited < TAKEOVER_LIMIT);
-    if let Some(better) = better {
-        let (behind, given) = (peer.behind_for().as_secs(), TAKEOVER_LIMIT.as_secs());
+    // One that was seen to be ahead has its time; of one that was never heard nobody knows.
+    let seen = silent().filter(|id| !facts.peers.contains_key(*id)).map(|id| (id, limit(facts)));
+    let better = seen.or_else(|| silent_replica(me, facts).map(|id| (id, silence(facts))));
+    if let Some((better, given)) = better.filter(|(_, given)| !is_in_time(facts, peer) && facts.waited < *given) {
+        let (behind, given) = (peer.behind_for().as_secs(), given.as_secs());
         let who = format!(
             "replica {replica} has had everything for the last time {behind} s ago and is asked to take over after {given} s of waiting, as replica \
              {better}, which does not answer, may have more"
@@ -77,6 +79,20 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
             ),
         ),
     }
+}
+
+/// How long a replica is waited for that has not been heard: others need a node timeout to notice that this member has died.
+fn silence(facts: &Facts) -> Duration {
+    TAKEOVER_LIMIT.max(facts.node_timeout * 2 + RESTART)
+}
+
+/// Who was waited for did not come. One that is ahead of the snapshot all the same is asked once.
+fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) -> Start {
+    let asked = found.filter(|_| facts.asked.is_none()).and_then(|(replica, peer)| {
+        let how = may_take_over(me, facts, replica).ok()?;
+        Some(ask(replica, peer, how))
+    });
+    asked.unwrap_or(Start::AsIs { why: OVER })
 }
 
 /// Who is to be asked: the one with most of the stream among those that were fed until the end, else among those that were fed last. Of a copy that

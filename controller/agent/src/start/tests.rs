@@ -321,9 +321,13 @@ fn the_replica_with_most_of_the_stream_is_asked() {
 fn a_replica_whose_disk_takes_no_writes_is_not_preferred() {
     for holds_data in [true, false] {
         let mut facts = Facts { has_log: false, ..crashed(holds_data) };
-        let failing = Peer { offset: 1001, lags: true, fails: true, ..peer(4, Some(1)) };
+        let failing = Peer { lags: true, fails: true, ..peer(1, Some(1)) };
+        let mut failing = Peer { table: peer(4, Some(1)).table, address: peer(4, Some(1)).address, ..failing };
         facts.peers.insert(id(4), failing.clone());
         assert_eq!(decide_start(&facts), ask(2));
+        failing.offset += 1;
+        facts.peers.insert(id(4), failing);
+        assert_eq!(decide_start(&facts), ask(4), "it has more, and a disk can be mended");
         facts.peers.remove(&id(2));
         assert_eq!(decide_start(&facts), ask(4), "nobody else is there");
     }
@@ -407,7 +411,7 @@ fn an_older_snapshot_is_worse_than_a_replica_that_missed_the_last_seconds() {
     let replica = facts.peers.get_mut(&id(2)).unwrap();
     hold_back(replica);
     replica.current_ago = Some(20 * SECOND);
-    facts.waited = TAKEOVER_LIMIT;
+    facts.waited = 15 * SECOND;
     assert_eq!(decide_start(&facts), ask(2));
     facts.peers.get_mut(&id(2)).unwrap().current_ago = Some(700 * SECOND);
     assert!(matches!(decide_start(&facts), Start::AsIs { .. }));

@@ -99,10 +99,12 @@ fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
     let mut facts = snapshot();
     facts.peers.remove(&id(2));
     assert_eq!(
-        waits_at(&mut facts, 11),
-        "0 of 1 replicas answer; one in sync would be asked to take over, but for 12 s at most"
+        waits_at(&mut facts, 14),
+        "0 of 1 replicas answer; one in sync would be asked to take over, but for 15 s at most"
     );
-    assert!(matches!(look(&mut facts, 12), Start::AsIs { .. }));
+    assert!(matches!(look(&mut facts, 15), Start::AsIs { .. }));
+    let mut slow = Facts { node_timeout: 15 * SECOND, ..facts.clone() };
+    assert!(waits_at(&mut slow, 34).contains("for 35 s at most"), "others notice its death after 15 s");
     let mut beside_a_log = Facts { has_log: true, ..facts };
     assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
 }
@@ -125,13 +127,19 @@ fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
         facts.peers.get_mut(&id(2)).unwrap().offset = 1_000_000;
         assert_eq!(look(&mut facts, 0), ask(4));
         facts.peers.remove(&id(4));
-        let reason = waits_at(&mut facts, 11);
-        let who = format!(
-            "is asked to take over after 12 s of waiting, as replica {}, which does not answer, may have more",
-            id(4)
-        );
-        assert!(reason.contains(&who), "{reason}");
-        assert_eq!(look(&mut facts, 12), ask(2));
+        let mut never = Facts { ahead: BTreeSet::new(), ..facts.clone() };
+        // One that was seen to be ahead has its whole time; of one that was never heard nobody knows.
+        for (facts, given) in [(&mut facts, 60), (&mut never, 15)] {
+            let reason = waits_at(facts, given - 1);
+            let who = format!(
+                "is asked to take over after {given} s of waiting, as replica {}, which does not answer, may have more",
+                id(4)
+            );
+            assert!(reason.contains(&who), "{reason}");
+            assert_eq!(look(facts, given), ask(2));
+        }
+        facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
+        assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
     }
 }
 
