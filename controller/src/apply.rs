@@ -52,6 +52,14 @@ pub enum Error {
         /// Whose it is.
         owner: String,
     },
+    /// An object of ours was not seen, for want of the labels by which it is found.
+    #[error("{kind} {name} lacks labels of ours, without which it is not seen; they are put back")]
+    Hidden {
+        /// Its kind.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
     /// What is wanted cannot be told apart from what was.
     #[error(transparent)]
     Build(#[from] build::Error),
@@ -91,6 +99,8 @@ impl Error {
     fn is_of_one_object(&self) -> bool {
         match self {
             Self::Foreign { .. } | Self::Api(api::Error::Refused { .. } | api::Error::Request { .. }) => true,
+            // Without passwords in use, or members that are there, all that follows would be computed wrongly.
+            Self::Hidden { kind, .. } => kind != "Secret" && kind != "StatefulSet",
             Self::Api(api::Error::Changed { .. } | api::Error::NotLeading { .. })
             | Self::Build(_)
             | Self::Json { .. } => false,

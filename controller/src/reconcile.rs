@@ -88,7 +88,12 @@ impl Error {
             Self::Apply(apply::Error::Api(api)) | Self::Delete(delete::Error::Api(api)) | Self::Report(api) => api,
             Self::Backup(backup::Error::Api { source, .. })
             | Self::Delete(delete::Error::Backup(backup::Error::Api { source, .. })) => source,
-            Self::Apply(apply::Error::Foreign { .. } | apply::Error::Build(_) | apply::Error::Json { .. })
+            Self::Apply(
+                apply::Error::Foreign { .. }
+                | apply::Error::Hidden { .. }
+                | apply::Error::Build(_)
+                | apply::Error::Json { .. },
+            )
             | Self::Gather(_)
             | Self::Resolve(_)
             | Self::Build(_) => return false,

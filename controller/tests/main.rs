@@ -4,6 +4,7 @@
 mod claims;
 mod erasers;
 mod kubernetes;
+mod labels;
 mod memory;
 mod refused;
 mod standing;

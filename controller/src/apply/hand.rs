@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 use tokio::time;
 
@@ -19,6 +20,8 @@ const IN_VAIN_MOST: Duration = Duration::from_secs(5);
 
 /// What is wished of an object that is to go.
 const GONE: &str = "gone";
+/// What is wished of one that the caches do not show.
+const SEEN: &str = "seen";
 
 /// What it takes to write one object after the other.
 pub(super) struct Hand<'a> {
@@ -143,17 +146,65 @@ impl<'a> Hand<'a> {
 
     /// Not by an apply: that would take over an object of somebody else, which caches of what carries our labels do not show.
     async fn create<K: Cached>(&mut self, desired: &K, owner: Owner<'_>, label: String) -> Result<(), Error> {
-        match self.kubernetes.create(desired).await {
+        let changed = match self.kubernetes.create(desired).await {
             Ok(_) => {
                 self.applied.created.push(label);
-                Ok(())
+                return Ok(());
             }
-            Err(changed @ api::Error::Changed { .. }) => {
-                Err(in_the_way(self.kubernetes, desired, owner, changed).await)
-            }
-            Err(error) => Err(error.into()),
+            Err(changed @ api::Error::Changed { .. }) => changed,
+            Err(error) => return Err(error.into()),
+        };
+        let meta = desired.meta();
+        let (namespace, name) =
+            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
+        match self.kubernetes.live::<K>(namespace, name).await? {
+            Some(live) if owner_uid(&live) != Some(owner.uid) => Err(foreign(&live)),
+            Some(live) if !carries_labels(&live, desired) => self.show(desired, &live, label).await,
+            // It is on its way to the caches, or has gone again.
+            Some(_) | None => Err(changed.into()),
         }
     }
+
+    /// Gives an object of ours its labels back, by which alone the caches see it. Nothing else: what it is to be was computed without it, as
+    /// new passwords are where nobody sees those in use. The next look sees it.
+    async fn show<K: Cached>(&mut self, desired: &K, live: &K, label: String) -> Result<(), Error> {
+        let hidden =
+            Error::Hidden { kind: K::kind(&()).into_owned(), name: desired.meta().name.clone().unwrap_or_default() };
+        let labels = format!("labels of {label}");
+        let may = self.repairs.may(&labels, SEEN, self.now);
+        if may {
+            let ours = json!({"metadata": {"labels": desired.meta().labels}});
+            let after = self.kubernetes.patch("labelling", live, ours).await?;
+            self.repairs.made(&labels, SEEN.to_owned(), self.now);
+            if !carries_labels(&after, desired) {
+                return Err(hidden);
+            }
+            let others = owners::taken_from(FIELD_MANAGER, fields(live), fields(&after));
+            if !others.is_empty() {
+                self.applied.repaired.push(format!("{labels}, which had been changed by {}", others.join(", ")));
+            }
+        }
+        if !hidden.is_of_one_object() {
+            return Err(hidden);
+        }
+        if may {
+            self.applied.changed.push(label.clone());
+        }
+        // Of what else it should be nothing is written yet.
+        self.applied.put_off.push(label);
+        Ok(())
+    }
+}
+
+/// Whether it has all labels that are asked for.
+fn carries_labels<K: Cached>(live: &K, desired: &K) -> bool {
+    let (has, wanted) = (live.meta().labels.as_ref(), desired.meta().labels.iter().flatten());
+    wanted.into_iter().all(|(name, value)| has.and_then(|has| has.get(name)) == Some(value))
+}
+
+/// Who owns what of an object.
+fn fields<K: Cached>(object: &K) -> &[ManagedFieldsEntry] {
+    object.meta().managed_fields.as_deref().unwrap_or_default()
 }
 
 fn digest<K: Cached>(desired: &K) -> Result<String, Error> {
@@ -167,7 +218,7 @@ fn digest<K: Cached>(desired: &K) -> Result<String, Error> {
 /// is created, for most are never changed. If we end between the two writes, only a list of owners has changed, and what differs still does.
 async fn change<K: Cached>(kubernetes: &Kubernetes, mut desired: K, cached: &K) -> Result<Vec<String>, Error> {
     let mut live = kubernetes.whole(cached).await?;
-    let before = live.meta().managed_fields.clone().unwrap_or_default();
+    let before = fields(&live).to_vec();
     if let Some(entries) = owners::as_applied(FIELD_MANAGER, &before) {
         let owned = json!({"metadata": {"managedFields": entries}});
         live = kubernetes.patch("taking over what we wrote of", &live, owned).await?;
@@ -183,18 +234,7 @@ async fn change<K: Cached>(kubernetes: &Kubernetes, mut desired: K, cached: &K) 
         }
         answer => answer?,
     };
-    Ok(owners::taken_from(FIELD_MANAGER, &before, after.meta().managed_fields.as_deref().unwrap_or_default()))
-}
-
-/// Something of that name exists that the caches do not show: somebody else's, or ours and not seen yet.
-async fn in_the_way<K: Cached>(kubernetes: &Kubernetes, desired: &K, owner: Owner<'_>, changed: api::Error) -> Error {
-    let meta = desired.meta();
-    let (namespace, name) = (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-    match kubernetes.live::<K>(namespace, name).await {
-        Ok(Some(live)) if owner_uid(&live) != Some(owner.uid) => foreign(&live),
-        Ok(_) => changed.into(),
-        Err(error) => error.into(),
-    }
+    Ok(owners::taken_from(FIELD_MANAGER, &before, fields(&after)))
 }
 
 fn foreign<K: Cached>(live: &K) -> Error {

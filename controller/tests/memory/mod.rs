@@ -37,6 +37,7 @@ struct Held {
     version: u64,
     writes: Vec<String>,
     refused: Option<(&'static str, Refusal)>,
+    rewritten: Option<(&'static str, Value)>,
 }
 
 /// How a write is refused.
@@ -95,6 +96,11 @@ impl Memory {
     /// From now on nothing is written whose `plural/name` begins like this.
     pub(crate) fn refuse(&self, what: Option<(&'static str, Refusal)>) {
         self.held.lock().unwrap().refused = what;
+    }
+
+    /// From now on whatever is written whose `plural/name` begins like this is patched like that: a webhook of others.
+    pub(crate) fn rewrite(&self, what: Option<(&'static str, Value)>) {
+        self.held.lock().unwrap().rewritten = what;
     }
 
     /// Writes since the last call, as `METHOD plural/name`.
@@ -188,6 +194,11 @@ impl Held {
     fn put(&mut self, plural: &str, mut object: Value) -> Value {
         self.version += 1;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        if let Some((_, patch)) =
+            self.rewritten.as_ref().filter(|(what, _)| format!("{plural}/{name}").starts_with(what))
+        {
+            merge::merge_patch(&mut object, patch);
+        }
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         if object["metadata"].get("uid").is_none() {
             object["metadata"]["uid"] = json!(format!("uid-{}", self.version));
