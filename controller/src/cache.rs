@@ -329,6 +329,14 @@ impl<K: Cached> Cache<K> {
         kept.into_iter().map(|(name, kept)| (name, Arc::new(kept.read()))).collect()
     }
 
+    /// The same; `None` while one that the controller reads is not held whole.
+    #[must_use]
+    pub fn whole_of(&self, key: &Key) -> Option<BTreeMap<String, Arc<K>>> {
+        let kept = self.read().objects.get(key).cloned().unwrap_or_default();
+        let is_whole = !kept.iter().any(|(name, kept)| is_stripped(key, name, kept));
+        is_whole.then(|| kept.into_iter().map(|(name, kept)| (name, Arc::new(kept.read()))).collect())
+    }
+
     /// One object of a cluster.
     #[must_use]
     pub fn get(&self, key: &Key, name: &str) -> Option<Arc<K>> {
@@ -345,7 +353,7 @@ impl<K: Cached> Cache<K> {
     pub fn stripped(&self, key: &Key) -> Vec<String> {
         let inner = self.read();
         let of_cluster = inner.objects.get(key).into_iter().flatten();
-        let stripped = of_cluster.filter(|(name, kept)| !kept.is_whole() && K::is_read(name, &key.name) == Some(true));
+        let stripped = of_cluster.filter(|(name, kept)| is_stripped(key, name, kept));
         stripped.map(|(name, _)| name.clone()).collect()
     }
 
@@ -444,6 +452,11 @@ impl<K: Cached> Cache<K> {
         inner.complete = true;
         touched
     }
+}
+
+/// The controller reads it, and no more is kept of it than that it is there.
+fn is_stripped<K: Cached>(key: &Key, name: &str, kept: &Kept<K>) -> bool {
+    !kept.is_whole() && K::is_read(name, &key.name) == Some(true)
 }
 
 fn place<K: Cached>(object: &K) -> Option<(Key, String)> {

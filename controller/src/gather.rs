@@ -23,6 +23,9 @@ pub enum Error {
     /// The watches have not delivered their first complete state.
     #[error("the caches are not complete yet")]
     Incomplete,
+    /// Of a Secret that is there nobody has read yet what is in it.
+    #[error("what is in the Secrets of this cluster is not known yet")]
+    Unread,
 }
 
 /// What exists of one RedisCluster.
@@ -57,12 +60,14 @@ pub struct Gathered {
 /// Takes the snapshot. `None`: there is no such object.
 ///
 /// # Errors
-/// When the caches are not complete: absence would mean nothing.
+/// When the caches are not complete: absence would mean nothing. Nor would that of passwords in a Secret of which no more is known than that it is
+/// there: others would be written over them.
 pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
     if !caches.complete() {
         return Err(Error::Incomplete);
     }
     let Some(cluster) = caches.clusters.get(key, &key.name) else { return Ok(None) };
+    let secrets = caches.secrets.whole_of(key).ok_or(Error::Unread)?;
     let (workers, pods) = caches.pods.of(key).into_iter().partition(|(_, pod)| is_worker(pod));
     Ok(Some(Gathered {
         cluster,
@@ -72,7 +77,7 @@ pub fn gather(caches: &Caches, key: &Key) -> Result<Option<Gathered>, Error> {
         services: caches.services.of(key),
         network_policies: caches.network_policies.of(key),
         config_maps: caches.config_maps.of(key),
-        secrets: caches.secrets.of(key),
+        secrets,
         claims: caches.claims.of(key),
         budgets: caches.budgets.of(key),
         operations: operations(caches, key),

@@ -10,6 +10,7 @@ use controller::backup::Refusals;
 use controller::cache::Caches;
 use controller::credentials::SystemIssuer;
 use controller::events::Events;
+use controller::gather::gather;
 use controller::lease::Guard;
 use controller::metrics::Metrics;
 use controller::probe::agent::Agents;
@@ -302,6 +303,13 @@ async fn what_was_there_before_its_cluster_is_read_when_that_comes() {
     assert_eq!(data(), [None, None]);
     let owner = scene.memory.get("redisclusters", "orders").unwrap();
     caches.clusters.put(serde_json::from_value(owner).unwrap());
+    caches.assume_complete();
+    // New passwords would be written over those in use.
+    let unread = gather(&caches, &key()).map(|_| ()).unwrap_err();
+    assert_eq!(unread.to_string(), "what is in the Secrets of this cluster is not known yet");
     kubernetes.read_stripped(&key()).await.unwrap();
-    assert_eq!(data(), held.into_iter().map(|secret| secret.data).collect::<Vec<_>>());
+    let held: Vec<_> = held.into_iter().map(|secret| secret.data).collect();
+    assert_eq!(data(), held);
+    let gathered = gather(&caches, &key()).unwrap().unwrap();
+    assert_eq!(gathered.secrets.values().map(|secret| secret.data.clone()).collect::<Vec<_>>(), held);
 }
