@@ -459,7 +459,7 @@ async fn a_claim_that_may_not_grow_is_told_and_asked_for_now_and_then_and_stops_
     assert_eq!(seen, expected);
 }
 
-fn claim(shard: u16, ordinal: u16, size: &str) -> Value {
+pub(crate) fn claim(shard: u16, ordinal: u16, size: &str) -> Value {
     json!({
         "metadata": {"name": format!("data-orders-{shard}-{ordinal}"), "namespace": "shop", "labels": {
             "app.kubernetes.io/managed-by": "kun", "redis.kun.io/cluster": "orders",

@@ -5,7 +5,7 @@ use std::time::Instant;
 use controller::apply::Repairs;
 use serde_json::{Value, json};
 
-use crate::kubernetes::{Scene, cluster};
+use crate::kubernetes::{Scene, claim, cluster};
 use crate::memory::Refusal;
 
 /// Every object of it has to be written anew but its Secrets.
@@ -115,4 +115,30 @@ async fn what_cannot_be_deleted_is_told_and_stops_nothing_else() {
     let applied = scene.apply().await.unwrap();
     let told = "PodDisruptionBudget orders-0 cannot be deleted: deleting PodDisruptionBudget orders-0: Forbidden (403)";
     assert_eq!(applied.refused, [told]);
+}
+
+/// Five budgets, or a webhook that is silent about budgets and claims, were as many times 15 s in one look.
+#[tokio::test(start_paused = true)]
+async fn what_is_not_answered_about_when_it_goes_or_grows_is_left_to_the_next_look() {
+    let scene = Scene::new(&json!({"shards": 3, "replicasPerShard": 1}));
+    scene.apply().await.unwrap();
+    let smaller = json!({"shards": 3, "replicasPerShard": 0, "storage": {"size": "2Gi"}});
+    scene.memory.put("redisclusters", cluster(&smaller));
+    for shard in 0..3 {
+        let name = format!("orders-{shard}");
+        scene.memory.change("statefulsets", &name, |set| set["spec"]["replicas"] = json!(1));
+        scene.memory.put("persistentvolumeclaims", claim(shard, 0, "1Gi"));
+    }
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    scene.memory.refuse(Some(("p", Refusal::Silent)));
+    for shard in 0..3 {
+        scene.memory.take_writes();
+        scene.apply_at(&mut repairs, start).await.unwrap();
+        let asked = format!("DELETE poddisruptionbudgets/orders-{shard}");
+        let writes = scene.memory.take_writes().into_iter().filter(|write| write.contains(" p")).collect::<Vec<_>>();
+        assert_eq!(writes, [asked]);
+    }
+    scene.memory.take_writes();
+    scene.apply_at(&mut repairs, start).await.unwrap();
+    assert_eq!(scene.memory.take_writes(), ["PATCH persistentvolumeclaims/data-orders-0-0"]);
 }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use serde_json::json;
+use tokio::time;
 
 use super::{Error, Hand, claims, label};
-use crate::chain;
 use crate::gather::{Gathered, asks_for};
 use crate::resolve::Resolved;
 
@@ -28,15 +28,20 @@ pub(super) async fn grow(hand: &mut Hand<'_>, gathered: &Gathered, resolved: &Re
         if hand.repairs.refusal(&name, &volume.size, hand.now).is_some() {
             continue;
         }
+        if hand.has_asked_enough() {
+            hand.applied.put_off.push(name);
+            break;
+        }
         // A claim was made by the StatefulSet controller: of it only this is ours.
         let grown = json!({"spec": {"resources": {"requests": {"storage": volume.size}}}});
+        let begun = time::Instant::now();
         match hand.kubernetes.patch("growing", *live, grown).await.map_err(Error::from) {
             Ok(_) => {
                 left = left.saturating_sub(1);
                 hand.applied.changed.push(name);
             }
             Err(error) if error.is_of_one_object() => {
-                hand.repairs.refused(&name, volume.size.clone(), chain(&error), hand.now);
+                hand.refused(&name, volume.size.clone(), &error, begun);
                 break;
             }
             Err(error) => return Err(error),

@@ -74,6 +74,10 @@ impl<'a> Hand<'a> {
     pub(super) async fn deleted<K: Cached>(&mut self, object: &K, then: &str) -> Result<(), Error> {
         let name = label(object);
         if self.repairs.refusal(&name, GONE, self.now).is_none() {
+            if self.has_asked_enough() {
+                self.applied.put_off.push(name);
+                return Ok(());
+            }
             let begun = time::Instant::now();
             match self.kubernetes.delete(object).await.map_err(Error::from) {
                 Ok(()) => {
@@ -88,8 +92,13 @@ impl<'a> Hand<'a> {
         Ok(())
     }
 
+    /// This look leaves the rest to the next.
+    pub(super) fn has_asked_enough(&self) -> bool {
+        self.in_vain >= IN_VAIN_MOST
+    }
+
     /// What was asked for since `begun` was refused. The pause begins now, by seconds: else it would be over as soon as this look.
-    fn refused(&mut self, name: &str, wish: String, error: &Error, begun: time::Instant) {
+    pub(super) fn refused(&mut self, name: &str, wish: String, error: &Error, begun: time::Instant) {
         self.in_vain = self.in_vain.saturating_add(begun.elapsed());
         let at = self.now + Duration::from_secs(self.in_vain.as_secs());
         self.repairs.refused(name, wish, chain(error), at);
@@ -118,7 +127,7 @@ impl<'a> Hand<'a> {
             return Err(foreign(&**live));
         }
         let Some(live) = live else {
-            if self.in_vain >= IN_VAIN_MOST {
+            if self.has_asked_enough() {
                 self.applied.put_off.push(label);
                 return Ok(());
             }
@@ -130,7 +139,7 @@ impl<'a> Hand<'a> {
             return Ok(());
         }
         let wish = digest(desired)?;
-        if self.in_vain >= IN_VAIN_MOST || !self.repairs.may(&label, &wish, self.now) {
+        if self.has_asked_enough() || !self.repairs.may(&label, &wish, self.now) {
             self.applied.put_off.push(label);
             return Ok(());
         }
