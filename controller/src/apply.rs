@@ -91,6 +91,8 @@ pub struct Applied {
     pub put_off: Vec<String>,
     /// What Kubernetes refuses and nothing else waits for, as sentences.
     pub refused: Vec<String>,
+    /// What pods are made with is not what it should be.
+    pub lacks_needs: bool,
 }
 
 impl Error {
@@ -127,13 +129,15 @@ pub async fn apply(
     let runs = gathered.stateful_sets.values().any(|set| owner_uid(&**set) == Some(owner.uid));
     let mut hand = Hand::new(kubernetes, repairs, now, runs);
     let mut has_needs = true;
+    let internal = names::internal_secret(&resolved.key.name);
     for secret in &secrets {
-        let live = gathered.secrets.get(secret.metadata.name.as_deref().unwrap_or_default());
-        if live.is_some_and(|live| owner_uid(&**live) == Some(owner.uid)) {
-            has_needs &= hand.tried(&gathered.secrets, secret, heir, |_, _| (), SETS_STAY).await?;
-        } else {
-            // What is in it nobody knows but us: no member could be asked.
+        let name = secret.metadata.name.as_deref().unwrap_or_default();
+        let is_there = gathered.secrets.get(name).is_some_and(|live| owner_uid(&**live) == Some(owner.uid));
+        if name == internal && !is_there {
+            // What members are asked with is in it, and nobody knows that but us: none could be asked.
             hand.one(&gathered.secrets, secret, heir, |_, _| ()).await?;
+        } else {
+            has_needs &= hand.tried(&gathered.secrets, secret, heir, |_, _| (), SETS_STAY).await?;
         }
     }
     has_needs &= hand.tried(&gathered.config_maps, &config_map, owner, |_, _| (), SETS_STAY).await?;
@@ -157,7 +161,7 @@ pub async fn apply(
         hand.deleted(budget, "").await?;
     }
     growth::grow(&mut hand, gathered, resolved).await?;
-    Ok(hand.applied)
+    Ok(Applied { lacks_needs: !has_needs, ..hand.applied })
 }
 
 /// Of all that was built, only the record of the owner: for a cluster that is to be left alone, and may be lost meanwhile all

@@ -83,6 +83,10 @@ impl Memory {
         self.held.lock().unwrap().objects.retain(|(kind, _), _| kind != plural);
     }
 
+    pub(crate) fn remove(&self, plural: &str, name: &str) {
+        self.held.lock().unwrap().objects.remove(&(plural.to_owned(), name.to_owned()));
+    }
+
     pub(crate) fn names(&self, plural: &str) -> Vec<String> {
         let held = self.held.lock().unwrap();
         held.objects.keys().filter(|(kind, _)| kind == plural).map(|(_, name)| name.clone()).collect()
