@@ -49,7 +49,7 @@ use records::{follow_up, tell_paused};
 use rest::{Basis, Rest};
 use tell::{announce, count, tell};
 use wanted::wanted;
-use written::{running_restart, written};
+use written::{planned_with, running_restart, written};
 
 /// A reconcile that takes longer is given up and begun anew: every part of it has its own, shorter deadline.
 pub const DEADLINE: Duration = Duration::from_secs(60);
@@ -267,7 +267,8 @@ async fn go(
         return tell_paused(context, &gathered, now).await;
     }
     round.left_behind = left_behind(&gathered, resolved.shards);
-    round.plan = plan::plan(&wanted(resolved, &gathered), &round.probed.observed, &context.limits);
+    let observed = planned_with(&round.probed.observed, round.applied.lacks_needs);
+    round.plan = plan::plan(&wanted(resolved, &gathered), &observed, &context.limits);
     round.temporary = temporary(resolved, &round.probed, &round.plan);
     announce(context, key, local, round).await?;
     let bucket = Arc::clone(&local.bucket);

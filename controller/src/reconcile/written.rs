@@ -1,6 +1,9 @@
 //! What pods are made from now: StatefulSets as they are, which is not as they are to be where one could not be written. Pure.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
+
+use plan::Observed;
 
 use crate::apply::owner_uid;
 use crate::gather::{Gathered, shard_of};
@@ -29,4 +32,30 @@ pub(super) fn written(
     // Who is made anew while his StatefulSet cannot be written would be as he was, and made anew again and again. In a cluster that is paused nobody
     // is, and the wish is told.
     (gathered, if resolved.paused { wished } else { written })
+}
+
+/// What is planned with. While a Secret or the ConfigMap that pods mount is not what it should be, it may be somebody else's: nobody is made
+/// anew from it.
+pub(super) fn planned_with(observed: &Observed, lacks_needs: bool) -> Cow<'_, Observed> {
+    if !lacks_needs {
+        return Cow::Borrowed(observed);
+    }
+    let mut observed = observed.clone();
+    observed.members.values_mut().for_each(|member| member.outdated = false);
+    Cow::Owned(observed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::healthy;
+
+    #[test]
+    fn nobody_is_made_anew_while_what_pods_mount_is_not_what_it_should_be() {
+        let newest = healthy(3, 2).observed;
+        let mut old = newest.clone();
+        old.members.values_mut().for_each(|member| member.outdated = true);
+        assert_eq!(*planned_with(&old, false), old);
+        assert_eq!(*planned_with(&old, true), newest);
+    }
 }
