@@ -114,6 +114,19 @@ async fn a_worker_that_is_not_answered_about_is_given_up_for_a_while() {
     assert_eq!(scene.memory.names("pods"), ["b1-erase-0"]);
 }
 
+/// Before, five of them took all the time that a reconcile has, and nobody looked after the members of the cluster.
+#[tokio::test(start_paused = true)]
+async fn backups_that_are_not_answered_about_are_asked_about_one_in_a_look() {
+    let scene = Scene::new(&["b1", "b2", "b3"], 24 * 3600 + 10);
+    scene.memory.refuse(Some(("redisbackups", Refusal::Silent)));
+    let key = Key { namespace: "shop".to_owned(), name: "orders".to_owned() };
+    let means = Means { kun_image: "kun:1", events: &scene.events, refusals: &scene.refusals };
+    for asked in ["b1", "b2", "b3", "b1"] {
+        retire(&scene.memory.kubernetes(), means, &key).await.unwrap_err();
+        assert_eq!(scene.memory.take_writes(), [format!("PATCH redisbackups/{asked}")]);
+    }
+}
+
 #[tokio::test]
 async fn after_a_day_or_in_a_namespace_that_goes_the_object_is_let_go() {
     let scene = Scene::new(&["b1"], 24 * 3600 + 10);

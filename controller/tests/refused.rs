@@ -128,7 +128,7 @@ async fn what_cannot_be_deleted_is_told_and_stops_nothing_else() {
 
 /// Five budgets, or a webhook that is silent about budgets and claims, were as many times 15 s in one look.
 #[tokio::test(start_paused = true)]
-async fn what_is_not_answered_about_when_it_goes_or_grows_is_left_to_the_next_look() {
+async fn what_goes_or_grows_without_an_answer_is_left_to_the_next_look() {
     let scene = Scene::new(&json!({"shards": 3, "replicasPerShard": 1}));
     scene.apply().await.unwrap();
     let smaller = json!({"shards": 3, "replicasPerShard": 0, "storage": {"size": "2Gi"}});

@@ -305,7 +305,7 @@ async fn what_was_there_before_its_cluster_is_read_when_that_comes() {
     caches.clusters.put(serde_json::from_value(owner).unwrap());
     caches.assume_complete();
     // New passwords would be written over those in use.
-    let unread = gather(&caches, &key()).map(|_| ()).unwrap_err();
+    let unread = gather(&caches, &key()).unwrap_err();
     assert_eq!(unread.to_string(), "what is in the Secrets of this cluster is not known yet");
     kubernetes.read_stripped(&key()).await.unwrap();
     let held: Vec<_> = held.into_iter().map(|secret| secret.data).collect();

@@ -207,8 +207,8 @@ impl<'a> Hand<'a> {
 
 /// Whether it has all labels that are asked for.
 fn carries_labels<K: Cached>(live: &K, desired: &K) -> bool {
-    let (has, wanted) = (live.meta().labels.as_ref(), desired.meta().labels.iter().flatten());
-    wanted.into_iter().all(|(name, value)| has.and_then(|has| has.get(name)) == Some(value))
+    let has = live.meta().labels.as_ref();
+    desired.meta().labels.iter().flatten().all(|(name, value)| has.and_then(|has| has.get(name)) == Some(value))
 }
 
 /// Who owns what of an object.

@@ -11,10 +11,11 @@ mod start;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time;
 use types::RedisBackup;
 use types::agent::WorkerReport;
 use types::backup::ArtifactPolicy;
@@ -89,7 +90,8 @@ struct Made<'a> {
 }
 
 /// Carries out what is due for every backup of this cluster that is being deleted, whether the cluster exists or not.
-/// Says when to look again, if one is still waited for.
+/// Says when to look again, if one is still waited for. What it does not come to within some seconds is left to the next look, which begins there: the
+/// members of the cluster wait for this one.
 ///
 /// # Errors
 /// The first of what the API server did not take; the others were looked after all the same.
@@ -100,14 +102,25 @@ pub async fn retire(kubernetes: &Kubernetes, means: Means<'_>, key: &Key) -> Res
     let made = Made { kun_image: means.kun_image, placement };
     let mut leaving: Vec<_> = kubernetes.caches.backups.of(key).into_values().filter(|b| is_leaving(b)).collect();
     means.refusals.keep(key, &leaving.iter().map(|backup| uid(backup)).collect::<BTreeSet<_>>());
+    let next = means.refusals.take_next(key);
+    let first = leaving.iter().position(|backup| Some(uid(backup)) == next.as_deref());
+    leaving.rotate_left(first.unwrap_or(0));
     // Who was refused again and again holds back nobody who was not.
     leaving.sort_by_key(|backup| means.refusals.of(key, uid(backup)).map_or(0, |refusal| refusal.times));
-    let mut look = Look::new(kubernetes, means, key, Instant::now());
+    let mut look = Look::new(kubernetes, means, key);
     let (mut again, mut first_error) = (None, None);
     for backup in &leaving {
-        match carry_out(&mut look, backup, decide(backup, &pods, made, Timestamp::now())).await {
-            Ok(pause) => again = pause.into_iter().chain(again).min(),
-            Err(error) => first_error = first_error.or(Some(error)),
+        if look.is_over() {
+            means.refusals.put_next(key, uid(backup));
+            again = again.into_iter().chain([WHILE_IT_RUNS]).min();
+            break;
+        }
+        let decision = decide(backup, &pods, made, Timestamp::now());
+        match time::timeout_at(look.ends(), carry_out(&mut look, backup, decision)).await {
+            Ok(Ok(pause)) => again = pause.into_iter().chain(again).min(),
+            Ok(Err(error)) => first_error = first_error.or(Some(error)),
+            // What was asked may have been done: the next look sees it.
+            Err(_) => again = again.into_iter().chain([WHILE_IT_RUNS]).min(),
         }
     }
     first_error.map_or(Ok(again), Err)

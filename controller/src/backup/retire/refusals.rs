@@ -17,6 +17,8 @@ const MOST: Duration = Duration::from_secs(600);
 #[derive(Debug, Default)]
 pub struct Refusals {
     all: Mutex<BTreeMap<Key, BTreeMap<String, Refusal>>>,
+    /// With which backup of a cluster the next look begins, where the last one came to no end.
+    next: Mutex<BTreeMap<Key, String>>,
 }
 
 /// The last refusal of one backup's worker.
@@ -63,6 +65,16 @@ impl Refusals {
     /// It was taken.
     pub(super) fn forget(&self, key: &Key, uid: &str) {
         self.with(key, |refused| refused.remove(uid));
+    }
+
+    /// With which backup, by uid, this look begins.
+    pub(super) fn take_next(&self, key: &Key) -> Option<String> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
+    }
+
+    /// With which backup the next look begins.
+    pub(super) fn put_next(&self, key: &Key, uid: &str) {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), uid.to_owned());
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use tokio::time;
 use types::RedisBackup;
 use types::condition::{Condition, Status};
 
@@ -22,19 +23,32 @@ const CONDITION: &str = "ArtifactsDeleted";
 const REFUSALS_MOST: u32 = 16;
 /// After how long one look asks for no more: one that is not answered about takes many seconds.
 const ASKING_MOST: Duration = Duration::from_secs(5);
+/// How long what was asked before that is waited for: an answer of 15 s, and the writing of what it was. With [`ASKING_MOST`] it leaves half of its
+/// deadline to the rest of a reconcile.
+const ANSWERS_MOST: Duration = Duration::from_secs(20);
 
 /// One look at the backups of a cluster that are being deleted.
 pub(super) struct Look<'a> {
     pub(super) kubernetes: &'a Kubernetes,
     pub(super) means: Means<'a>,
     key: &'a Key,
-    until: Instant,
+    until: time::Instant,
     refused: u32,
 }
 
 impl<'a> Look<'a> {
-    pub(super) fn new(kubernetes: &'a Kubernetes, means: Means<'a>, key: &'a Key, now: Instant) -> Self {
-        Self { kubernetes, means, key, until: now + ASKING_MOST, refused: 0 }
+    pub(super) fn new(kubernetes: &'a Kubernetes, means: Means<'a>, key: &'a Key) -> Self {
+        Self { kubernetes, means, key, until: time::Instant::now() + ASKING_MOST, refused: 0 }
+    }
+
+    /// It leaves the rest to the next one.
+    pub(super) fn is_over(&self) -> bool {
+        time::Instant::now() >= self.until
+    }
+
+    /// When it is given up, whatever it does.
+    pub(super) fn ends(&self) -> time::Instant {
+        self.until + ANSWERS_MOST
     }
 
     /// Asks for a worker, unless it was refused a moment ago. When to look again, and how it ends if it cannot go on.
@@ -44,7 +58,7 @@ impl<'a> Look<'a> {
         if let Some(rest) = rest.filter(|rest| !rest.is_zero()) {
             return Ok((rest, None));
         }
-        if self.refused >= REFUSALS_MOST || now >= self.until {
+        if self.refused >= REFUSALS_MOST || self.is_over() {
             return Ok((WHILE_IT_RUNS, None));
         }
         let why = match self.kubernetes.create(pod).await {
