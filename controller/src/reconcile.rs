@@ -148,6 +148,8 @@ struct Round {
     places: BTreeMap<plan::Pod, Place>,
     probed: Probed,
     plan: Plan,
+    /// Nobody plans for a cluster that is paused.
+    planned: bool,
     executed: Executed,
     temporary: BTreeMap<String, String>,
     secret_missing: Option<String>,
@@ -263,6 +265,7 @@ async fn go(
     // Where members cannot be asked for want of a child, or the caches are behind, nothing is planned; how they are is told all the same.
     round.applied = applied?;
     round.troubles.extend(round.applied.refused.iter().cloned());
+    round.planned = true;
     if resolved.paused {
         return tell_paused(context, &gathered, now).await;
     }

@@ -68,6 +68,8 @@ pub struct Seeing<'a> {
     pub probed: &'a Probed,
     /// What the planner says.
     pub plan: &'a Plan,
+    /// The planner was asked: else the plan is empty because nobody knows what is to be done.
+    pub planned: bool,
     /// What the application's Secret lacks, as a sentence.
     pub secret_missing: Option<&'a str>,
     /// Settings that differ for the time of a step.
@@ -101,7 +103,10 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
     let previous = seeing.cluster.status.clone().unwrap_or_default();
     let verdict = verdict(resolved, seeing.probed);
     let shards = members::shards(resolved, seeing.probed);
-    let conditions = conditions::conditions(seeing, resolved, &verdict, &previous);
+    let mut conditions = conditions::conditions(seeing, resolved, &verdict, &previous);
+    if !seeing.planned {
+        conditions.iter_mut().for_each(|condition| stays(condition, &previous));
+    }
     let serving = shards.iter().filter(|shard| shard.primary.is_some()).count();
     let sum = |of: fn(&types::cluster::ShardStatus) -> i64| shards.iter().map(of).sum();
     let max_memory = seeing.probed.facts.values().map(|facts| facts.max_memory).filter(|bytes| *bytes > 0).min();
@@ -116,13 +121,23 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
         used_memory: Some(sum(|shard| shard.used_memory)),
         max_memory: max_memory.and_then(|bytes| i64::try_from(bytes).ok()),
         shards,
-        plan: plan_status(seeing),
+        plan: if seeing.planned { plan_status(seeing) } else { previous.plan },
         operation: seeing.operation.map(str::to_owned),
         endpoints: endpoints(seeing, resolved),
         version: by_version(resolved, seeing.probed).next().or(previous.version),
         highest_version: by_version(resolved, seeing.probed).next_back().or(previous.highest_version),
         last_backup: last_backup(seeing.backups).or(previous.last_backup),
         temporary_config: seeing.temporary.clone(),
+    }
+}
+
+/// Without a plan nobody knows that nothing is left to be done, nor what is: what was said of that stays.
+fn stays(condition: &mut Condition, previous: &RedisClusterStatus) {
+    use types::condition::cluster::{PROGRESSING, READY, UP_TO_DATE};
+    let is_good_news = condition.status == Status::True && [READY, UP_TO_DATE].contains(&condition.kind.as_str());
+    let before = previous.conditions.iter().find(|before| before.kind == condition.kind);
+    if let Some(before) = before.filter(|_| is_good_news || condition.kind == PROGRESSING) {
+        condition.clone_from(before);
     }
 }
 

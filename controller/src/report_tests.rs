@@ -24,6 +24,7 @@ struct Scene {
     cluster: RedisCluster,
     probed: Probed,
     plan: Plan,
+    planned: bool,
     temporary: BTreeMap<String, String>,
     secret_missing: Option<String>,
     troubles: Vec<String>,
@@ -40,6 +41,7 @@ impl Scene {
             cluster: cluster(&spec),
             probed: healthy(3, 2),
             plan: Plan::default(),
+            planned: true,
             temporary: BTreeMap::new(),
             secret_missing: None,
             troubles: Vec::new(),
@@ -57,6 +59,7 @@ impl Scene {
             resolved: Some(&resolved),
             probed: &self.probed,
             plan: &self.plan,
+            planned: self.planned,
             temporary: &self.temporary,
             secret_missing: self.secret_missing.as_deref(),
             troubles: &self.troubles,
@@ -90,6 +93,31 @@ fn members_that_agree_but_to_which_no_service_leads_are_not_ready_and_serve_all_
     assert_eq!(scene.says("Ready"), said(Status::False, "PodsNotReady", text));
     assert_eq!(scene.says("Available").0, Status::True);
     assert_eq!(scene.says("Degraded").0, Status::False);
+}
+
+/// Before, a look after which nothing could be planned, as somebody else had just written a child, said Ready in the middle of a move.
+#[test]
+fn a_look_without_a_plan_says_no_good_news_of_what_is_left_to_do() {
+    let mut scene = Scene::healthy();
+    scene.plan.waiting = vec![Waiting::Leaving { pod: Pod::new(0, 1) }];
+    let moving = scene.report();
+    scene.cluster.status = Some(moving.clone());
+    (scene.plan, scene.planned) = (Plan::default(), false);
+    let told = scene.report();
+    let of = |status: &RedisClusterStatus, kind: &str| status.conditions.iter().find(|c| c.kind == kind).cloned();
+    for kind in ["Ready", "Progressing", "UpToDate"] {
+        assert_eq!(of(&told, kind), of(&moving, kind));
+    }
+    assert_eq!(of(&told, "Ready").unwrap().status, Status::False);
+    assert_eq!(told.plan, moving.plan);
+    // Bad news needs no plan.
+    scene.cluster.status = Some({
+        scene.planned = true;
+        scene.report()
+    });
+    scene.planned = false;
+    scene.probed.unready = [Pod::new(1, 0)].into();
+    assert_eq!(scene.says("Ready").1, "PodsNotReady");
 }
 
 #[test]

@@ -68,6 +68,7 @@ impl Rest {
             unwritten,
             places,
             probed,
+            planned: _,
             plan,
             executed,
             temporary,

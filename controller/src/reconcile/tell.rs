@@ -37,15 +37,20 @@ pub(super) async fn tell(
 ) -> Result<Option<Duration>, Error> {
     let held = context.kubernetes.caches.clusters.get_or_known(key, &key.name, round.cluster.as_ref());
     let Some(cluster) = held else { return Ok(None) };
+    // What is told is of the specification that the round began with; a later one has been noticed by the next.
+    let Some(of) = round.cluster.as_ref().filter(|of| of.metadata.uid == cluster.metadata.uid) else { return Ok(None) };
+    let mut begun = (*cluster).clone();
+    begun.metadata.generation = of.metadata.generation;
     let operations = operations(&context.kubernetes.caches, key);
     let operation = current_operation(&operations);
     let backups = backups(&context.kubernetes.caches, key);
     let waits = round.executed.held();
     let seeing = Seeing {
-        cluster: &cluster,
+        cluster: &begun,
         resolved: round.resolved.as_deref(),
         probed: &round.probed,
         plan: &round.plan,
+        planned: round.planned,
         temporary: &round.temporary,
         secret_missing: round.secret_missing.as_deref(),
         troubles: &round.troubles,
