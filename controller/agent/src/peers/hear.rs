@@ -1,9 +1,10 @@
 //! Whether the own node runs elsewhere, by who answers there.
 
-use std::{collections::BTreeSet, io::ErrorKind, net::SocketAddr};
+use std::{collections::BTreeSet, io::ErrorKind, net::SocketAddr, time::Duration};
 
 use futures::{StreamExt, stream};
 use resp::NodeId;
+use tokio::net::TcpStream;
 use types::agent::AgentPhase;
 
 use super::{AT_ONCE, Asker, NoPeer, PEER_TIMEOUT};
@@ -11,6 +12,9 @@ use crate::{
     fellows::{self, Word},
     start::double::Heard,
 };
+
+/// How long a port may take that is open: a round trip, and one lost packet is no reason.
+const PORT_TIMEOUT: Duration = Duration::from_millis(300);
 
 impl Asker {
     /// Whether the node `me` of the pod `pod` runs at these addresses.
@@ -28,8 +32,8 @@ impl Asker {
     async fn hear_of(&self, me: &NodeId, pod: &str, at: SocketAddr) -> Heard {
         let word = match tokio::time::timeout(PEER_TIMEOUT, self.fellows.ask(at.ip())).await {
             Ok(Ok(word)) => word,
-            Ok(Err(error)) => return by_nobody(&error),
-            Err(_) => return Heard::Nothing,
+            Ok(Err(error)) => return by_port(by_nobody(&error), at).await,
+            Err(_) => return by_port(Heard::Nothing, at).await,
         };
         if let Some(heard) = by_its_agent(&word, me, pod) {
             return heard;
@@ -47,6 +51,17 @@ impl Asker {
                 }
             }
         }
+    }
+}
+
+/// An agent that stands still leaves its Redis as it is. No password is sent there: that the port is open says enough, and not whose it is.
+async fn by_port(heard: Heard, at: SocketAddr) -> Heard {
+    if heard != Heard::Nothing {
+        return heard;
+    }
+    match tokio::time::timeout(PORT_TIMEOUT, TcpStream::connect(at)).await {
+        Ok(Ok(_)) => Heard::Quiet,
+        Ok(Err(_)) | Err(_) => Heard::Nothing,
     }
 }
 
@@ -180,8 +195,10 @@ mod tests {
     #[tokio::test]
     async fn an_address_that_nobody_has_is_told_from_one_that_is_silent() {
         let (authority, me) = (Authority::create("agents").unwrap(), NodeId::parse(&"a".repeat(40)).unwrap());
-        let [nobody, silent, strange] = [16, 18, 19].map(|last| SocketAddr::from(([127, 84, 250, last], PORT_REDIS)));
+        let [nobody, silent, strange, quiet] =
+            [16, 18, 19, 23].map(|last| SocketAddr::from(([127, 84, 250, last], PORT_REDIS)));
         let _silent = TcpListener::bind(SocketAddr::new(silent.ip(), PORT_AGENT)).await.unwrap();
+        let _quiet = [PORT_AGENT, PORT_REDIS].map(|port| std::net::TcpListener::bind((quiet.ip(), port)).unwrap());
         let talks = TcpListener::bind(SocketAddr::new(strange.ip(), PORT_AGENT)).await.unwrap();
         tokio::spawn(async move {
             use tokio::io::AsyncWriteExt;
@@ -192,10 +209,12 @@ mod tests {
                 open.push(stream);
             }
         });
-        let expected = [(nobody, Heard::Gone), (silent, Heard::Nothing), (strange, Heard::Strange)];
+        let expected =
+            [(nobody, Heard::Gone), (silent, Heard::Nothing), (strange, Heard::Strange), (quiet, Heard::Quiet)];
         let expected: BTreeMap<SocketAddr, Heard> = expected.into();
         let hears = async || {
-            let heard = asker(&authority).hear(&me, "orders-0-0", BTreeSet::from([nobody, silent, strange])).await;
+            let heard =
+                asker(&authority).hear(&me, "orders-0-0", BTreeSet::from([nobody, silent, strange, quiet])).await;
             heard.into_iter().collect::<BTreeMap<SocketAddr, Heard>>()
         };
         assert_eq!(again(hears, |heard| *heard != expected).await, expected);

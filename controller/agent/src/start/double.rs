@@ -28,7 +28,10 @@ const PLACES_MAX: usize = 16;
 pub(super) const SILENT_FIRST: u32 = 3;
 /// So many looks an agent that said that the node runs may be silent, a second or two each: its machine may be slow or out of reach for a
 /// moment. They are counted because nobody is heard while this machine stands still.
-const SILENT_MOST: u32 = 10;
+pub(super) const SILENT_MOST: u32 = 10;
+/// So many looks more, ten minutes or more, where its Redis' port is open meanwhile: an agent that stands still does not end its server. They are
+/// counted because the address may be another's by then.
+pub(super) const QUIET_MOST: u32 = 600;
 /// The same of one that said that it was stopping: this is what the end of that looks like.
 const STOPPED_AFTER: u32 = 2;
 /// So many looks, a second each, an agent may be about to start the node: it decides within [`super::TAKEOVER_LIMIT`], or waits for something
@@ -60,6 +63,8 @@ pub enum Heard {
     Strange,
     /// Nobody is there, by the network's word. An agent that crashed may be back in a moment.
     Gone,
+    /// Nobody answers in time who could say, and Redis' port is open.
+    Quiet,
     /// Nobody answers in time who could say.
     Nothing,
 }
@@ -88,6 +93,8 @@ struct Known {
     asked: Instant,
     /// In how many looks nothing may be heard yet until it counts as gone; 0: it is not known to run there.
     patience: u32,
+    /// In how many looks its agent has been silent beside an open port.
+    quiet: u32,
     /// In how many looks its agent has been about to start it.
     begun: u32,
     /// Nothing was ever heard.
@@ -165,7 +172,7 @@ impl Heard {
         match self {
             Self::Runs | Self::Stops | Self::Begins => Some(now),
             Self::Feeds(ago) => now.checked_sub(ago),
-            Self::MayFeed | Self::Not | Self::Strange | Self::Gone | Self::Nothing => None,
+            Self::MayFeed | Self::Not | Self::Strange | Self::Gone | Self::Quiet | Self::Nothing => None,
         }
     }
 
@@ -173,7 +180,7 @@ impl Heard {
     fn is_a_word(self) -> Option<bool> {
         match self {
             Self::Runs | Self::Stops | Self::Begins | Self::Not => Some(true),
-            Self::Strange | Self::Gone | Self::Nothing => Some(false),
+            Self::Strange | Self::Gone | Self::Quiet | Self::Nothing => Some(false),
             Self::Feeds(_) | Self::MayFeed => None,
         }
     }
@@ -181,18 +188,23 @@ impl Heard {
 
 impl Known {
     fn fresh(now: Instant) -> Self {
-        Self { asked: now, patience: 0, begun: 0, is_silent: true, may_feed: false, has_said: false }
+        Self { asked: now, patience: 0, quiet: 0, begun: 0, is_silent: true, may_feed: false, has_said: false }
     }
 
     fn note(&mut self, heard: Heard, now: Instant) {
         self.asked = now;
-        self.is_silent &= matches!(heard, Heard::Nothing | Heard::MayFeed);
+        self.is_silent &= matches!(heard, Heard::Quiet | Heard::Nothing | Heard::MayFeed);
         self.may_feed = heard == Heard::MayFeed;
         self.has_said = heard.is_a_word().unwrap_or(self.has_said);
         self.begun = match heard {
             Heard::Begins => self.begun.saturating_add(1),
             Heard::Runs | Heard::Feeds(_) | Heard::Stops => 0,
-            Heard::MayFeed | Heard::Not | Heard::Strange | Heard::Gone | Heard::Nothing => self.begun,
+            Heard::MayFeed | Heard::Not | Heard::Strange | Heard::Gone | Heard::Quiet | Heard::Nothing => self.begun,
+        };
+        self.quiet = match heard {
+            Heard::Quiet => self.quiet.saturating_add(1),
+            Heard::Runs | Heard::Feeds(_) | Heard::Stops | Heard::Begins | Heard::Not | Heard::Strange => 0,
+            Heard::MayFeed | Heard::Gone | Heard::Nothing => self.quiet,
         };
         self.patience = match heard {
             Heard::Runs | Heard::Feeds(_) => SILENT_MOST,
@@ -200,7 +212,8 @@ impl Known {
             Heard::Stops => STOPPED_AFTER,
             Heard::Not | Heard::Strange | Heard::Begins => 0,
             Heard::Gone => self.patience.min(STOPPED_AFTER).saturating_sub(1),
-            Heard::MayFeed | Heard::Nothing => self.patience.saturating_sub(1),
+            Heard::Quiet if self.quiet <= QUIET_MOST => self.patience,
+            Heard::MayFeed | Heard::Quiet | Heard::Nothing => self.patience.saturating_sub(1),
         };
     }
 }

@@ -6,8 +6,8 @@ use tokio::time::Instant;
 
 use super::super::double::{
     self, Elsewhere,
-    Heard::{Begins, Feeds, Gone, MayFeed, Not, Nothing, Runs, Stops, Strange},
-    SILENT_FIRST,
+    Heard::{Begins, Feeds, Gone, MayFeed, Not, Nothing, Quiet, Runs, Stops, Strange},
+    QUIET_MOST, SILENT_FIRST, SILENT_MOST,
 };
 use super::*;
 
@@ -233,6 +233,27 @@ fn a_double_counts_until_its_agent_denies_it_or_is_silent_for_ten_looks() {
     // Nobody is there. Its container may be started again, on a machine that does so without Kubernetes.
     assert!(hears(&[Runs]) && hears(&[Gone]) && hears(&[Runs, Gone]) && !hears(&[Gone]));
     assert!(hears(&[Runs]) && hears(&[Gone]) && hears(&[Begins]) && hears(&[Gone]) && !hears(&[Gone]));
+}
+
+/// Before, a held copy of its volume was started beside it, as its agent alone stood still.
+#[test]
+fn a_node_whose_agent_stands_still_runs_as_long_as_its_port_is_open() {
+    let (mut elsewhere, now) = (Elsewhere::default(), Instant::now());
+    assert_eq!(look(&mut elsewhere, now, &[(1, Runs)]), [Some(at(1)), None]);
+    for _ in 0..QUIET_MOST {
+        assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [Some(at(1)), None]);
+    }
+    // The address may be another's by now.
+    for _ in 1..SILENT_MOST {
+        assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [Some(at(1)), None]);
+    }
+    assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [None, None]);
+    // Who was never heard may be anybody.
+    let mut never = Elsewhere::default();
+    for _ in 1..SILENT_FIRST {
+        assert_eq!(look(&mut never, now, &[(1, Quiet)]), [None, Some(at(1))]);
+    }
+    assert_eq!(look(&mut never, now, &[(1, Quiet)]), [None, None]);
 }
 
 /// Of two that begin at once one waits, and not for ever: the other may be held, or wait for something that never comes.
