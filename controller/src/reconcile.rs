@@ -270,7 +270,7 @@ async fn go(
         return tell_paused(context, &gathered, now).await;
     }
     round.left_behind = left_behind(&gathered, resolved.shards);
-    let observed = planned_with(&round.probed.observed, round.applied.lacks_needs);
+    let observed = planned_with(&round.probed.observed, round.applied.lacks_needs, &mut round.troubles);
     round.plan = plan::plan(&wanted(resolved, &gathered), &observed, &context.limits);
     round.temporary = temporary(resolved, &round.probed, &round.plan);
     announce(context, key, local, round).await?;

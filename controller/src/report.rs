@@ -103,6 +103,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
     let previous = seeing.cluster.status.clone().unwrap_or_default();
     let verdict = verdict(resolved, seeing.probed);
     let shards = members::shards(resolved, seeing.probed);
+    let generation = seeing.cluster.metadata.generation;
     let mut conditions = conditions::conditions(seeing, resolved, &verdict, &previous);
     if !seeing.planned {
         conditions.iter_mut().for_each(|condition| stays(condition, &previous));
@@ -112,7 +113,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
     let max_memory = seeing.probed.facts.values().map(|facts| facts.max_memory).filter(|bytes| *bytes > 0).min();
     RedisClusterStatus {
         phase: Some(phase(seeing, resolved, &verdict, &conditions, previous.phase)),
-        observed_generation: seeing.cluster.metadata.generation,
+        observed_generation: if seeing.planned { generation } else { previous.observed_generation },
         conditions,
         replicas: i32::try_from(serving).unwrap_or(i32::MAX),
         selector: Some(selector(&resolved.key.name)),
@@ -135,9 +136,14 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
 fn stays(condition: &mut Condition, previous: &RedisClusterStatus) {
     use types::condition::cluster::{PROGRESSING, READY, UP_TO_DATE};
     let is_good_news = condition.status == Status::True && [READY, UP_TO_DATE].contains(&condition.kind.as_str());
-    let before = previous.conditions.iter().find(|before| before.kind == condition.kind);
-    if let Some(before) = before.filter(|_| is_good_news || condition.kind == PROGRESSING) {
-        condition.clone_from(before);
+    match previous.conditions.iter().find(|before| before.kind == condition.kind) {
+        Some(before) if is_good_news || condition.kind == PROGRESSING => condition.clone_from(before),
+        None if is_good_news => {
+            condition.status = Status::False;
+            "NotPlanned".clone_into(&mut condition.reason);
+            "it is not known yet what is left to do".clone_into(&mut condition.message);
+        }
+        Some(_) | None => {}
     }
 }
 

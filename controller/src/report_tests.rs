@@ -103,13 +103,18 @@ fn a_look_without_a_plan_says_no_good_news_of_what_is_left_to_do() {
     let moving = scene.report();
     scene.cluster.status = Some(moving.clone());
     (scene.plan, scene.planned) = (Plan::default(), false);
+    // The specification has been changed since.
+    scene.cluster.metadata.generation = Some(4);
     let told = scene.report();
+    assert_eq!(told.observed_generation, Some(3));
     let of = |status: &RedisClusterStatus, kind: &str| status.conditions.iter().find(|c| c.kind == kind).cloned();
     for kind in ["Ready", "Progressing", "UpToDate"] {
         assert_eq!(of(&told, kind), of(&moving, kind));
     }
     assert_eq!(of(&told, "Ready").unwrap().status, Status::False);
     assert_eq!(told.plan, moving.plan);
+    scene.cluster.status = None;
+    assert_eq!(scene.says("Ready"), said(Status::False, "NotPlanned", "it is not known yet what is left to do"));
     // Bad news needs no plan.
     scene.cluster.status = Some({
         scene.planned = true;

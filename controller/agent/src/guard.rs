@@ -16,7 +16,7 @@ use crate::{
     peers::Answers,
     shared::Shared,
     start::{
-        self, Asked, Double, Facts, Owed, Start,
+        self, Asked, Double, Facts, Owed, Start, Takeover,
         double::{self, Elsewhere},
     },
     wait::Wait,
@@ -53,8 +53,8 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         // Peers are waited for once it may be dead: a link may look up for longer than they are.
         since.waited = if elsewhere.may_feed() { Duration::ZERO } else { facts.waited };
         since.looked = Instant::now();
-        let (owed, ahead) = (facts.owed.clone(), facts.ahead.clone());
-        seen = Seen { owed, ahead, given_up: facts.given_up, elsewhere: elsewhere.clone() };
+        let (owed, ahead, took_over) = (facts.owed.clone(), facts.ahead.clone(), facts.took_over.clone());
+        seen = Seen { owed, ahead, took_over, given_up: facts.given_up, elsewhere: elsewhere.clone() };
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
         if facts.double.is_none() && facts.unheard.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
@@ -93,10 +93,8 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             Start::Blank { quarantine } => return blank(shared, quarantine),
             Start::AskFailover { replica, address, how } => {
                 shared.enter(AgentPhase::Starting, None);
-                tracing::info!(%replica, %address, ?how, "asking a replica to take over: this process is dead");
-                if let Err(error) = shared.asker().force_failover(&replica, address, how).await {
-                    tracing::warn!(%replica, %error, "the replica did not accept");
-                }
+                seen.took_over.extend((how == Takeover::ByItself).then(|| replica.clone()));
+                hand_on(shared, &replica, address, how).await;
                 asked = Some((replica, Instant::now()));
                 SOON
             }
@@ -119,6 +117,13 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     }
 }
 
+async fn hand_on(shared: &Shared, replica: &resp::NodeId, address: SocketAddr, how: Takeover) {
+    tracing::info!(%replica, %address, ?how, "asking a replica to take over: this process is dead");
+    if let Err(error) = shared.asker().force_failover(replica, address, how).await {
+        tracing::warn!(%replica, %error, "the replica did not accept");
+    }
+}
+
 /// Since when the start has been waited for, and how much of that counts.
 #[derive(Clone, Copy)]
 struct Since {
@@ -136,6 +141,7 @@ struct Since {
 struct Seen {
     owed: Owed,
     ahead: BTreeSet<resp::NodeId>,
+    took_over: BTreeSet<resp::NodeId>,
     given_up: bool,
     elsewhere: Elsewhere,
 }
@@ -178,6 +184,7 @@ async fn gather(
         copies: answers.copies,
         owed: seen.owed,
         ahead: seen.ahead,
+        took_over: seen.took_over,
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         keeps_each_write: inputs.config.append_only.keeps_every_write(),

@@ -91,6 +91,8 @@ pub struct Facts {
     pub began: Duration,
     /// The last request to take over.
     pub asked: Option<Asked>,
+    /// Who was asked to take over without being elected.
+    pub took_over: BTreeSet<NodeId>,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
 }
@@ -370,9 +372,12 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
 /// agent does not let be elected lacks some of them or may do so, be it the last second's; and what one has in memory alone a crash of it would
 /// lose, and what lies here by then is a copy of that. A snapshot is compared by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
-    peer.offset > 0
-        && !(facts.has_log && (is_held_back(peer) || peer.lags))
-        && peer.behind_for() <= facts.written.unwrap_or(Duration::MAX).saturating_add(SLACK)
+    // Of a snapshot of nobody knows when, only one that was fed until the end has more for certain.
+    let is_fresh = match facts.written {
+        Some(written) => peer.behind_for() <= written.saturating_add(SLACK),
+        None => !facts.holds_data || older::was_fed_last(facts, peer),
+    };
+    peer.offset > 0 && is_fresh && !(facts.has_log && (is_held_back(peer) || peer.lags))
 }
 
 /// Its own agent does not let it be elected.
@@ -502,7 +507,10 @@ fn may_take_over(me: &Identity, facts: &Facts, replica: &NodeId) -> Result<Takeo
     let others = told.filter(|node| node.id != me.id && !node.slots.is_empty()).chain(voters(me));
     let others: BTreeSet<&NodeId> = others.map(|node| &node.id).collect();
     let can_elect = others.len() >= 2;
-    if !can_elect && others.into_iter().all(|voter| knows(me, facts, voter, replica)) {
+    // Two who take over by themselves may do so with one epoch, and both be followed. One who was asked has not done it only by its own word.
+    let is_mine = |asked: &NodeId| facts.peers.get(asked).is_some_and(|peer| peer.replicates(&me.id));
+    let is_alone = facts.took_over.iter().all(|asked| asked == replica || is_mine(asked));
+    if is_alone && !can_elect && others.into_iter().all(|voter| knows(me, facts, voter, replica)) {
         return Ok(Takeover::ByItself);
     }
     Err(Votes { known, quorum })

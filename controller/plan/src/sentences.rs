@@ -166,7 +166,7 @@ fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: 
 fn waits_for_former(f: &mut fmt::Formatter<'_>, pod: Pod, from: Pod, to: Pod) -> fmt::Result {
     write!(
         f,
-        "slots wait on their way from {from} to {to}: member {pod}, which owned them before, does not answer, and may still send older copies of \
+        "slots wait on their way from {from} to {to}: member {pod}, which may have owned them before, does not answer, and may still send older copies of \
          their keys when it wakes up. It is waited for until it answers or is known to have ended: if its machine is switched off for good, delete \
          its pod with --force"
     )

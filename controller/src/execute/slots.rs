@@ -141,7 +141,7 @@ fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> Stri
     match observed.members.iter().find(|(_, member)| member.last_id == Some(id)) {
         Some((pod, _)) => plan::Waiting::Former { pod: *pod, from: from.pod, to: to.pod }.to_string(),
         None => format!(
-            "slots wait on their way from {from} to {to}: node {}, which owned them before, does not answer, and may still send older copies of \
+            "slots wait on their way from {from} to {to}: node {}, which may have owned them before, does not answer, and may still send older copies of \
              their keys when it wakes up",
             id.short()
         ),

@@ -35,11 +35,19 @@ pub(super) fn written(
 }
 
 /// What is planned with. While a Secret or the ConfigMap that pods mount is not what it should be, it may be somebody else's: nobody is made
-/// anew from it.
-pub(super) fn planned_with(observed: &Observed, lacks_needs: bool) -> Cow<'_, Observed> {
-    if !lacks_needs {
+/// anew from it, which is told where somebody is to be.
+pub(super) fn planned_with<'a>(
+    observed: &'a Observed,
+    lacks_needs: bool,
+    troubles: &mut Vec<String>,
+) -> Cow<'a, Observed> {
+    if !lacks_needs || observed.members.values().all(|member| !member.outdated) {
         return Cow::Borrowed(observed);
     }
+    troubles.push(
+        "members wait to be made anew: a Secret or the ConfigMap that their pods mount is not what it should be"
+            .to_owned(),
+    );
     let mut observed = observed.clone();
     observed.members.values_mut().for_each(|member| member.outdated = false);
     Cow::Owned(observed)
@@ -55,7 +63,12 @@ mod tests {
         let newest = healthy(3, 2).observed;
         let mut old = newest.clone();
         old.members.values_mut().for_each(|member| member.outdated = true);
-        assert_eq!(*planned_with(&old, false), old);
-        assert_eq!(*planned_with(&old, true), newest);
+        let planned = |observed: &Observed, lacks_needs| {
+            let mut troubles = Vec::new();
+            (planned_with(observed, lacks_needs, &mut troubles).into_owned(), troubles.len())
+        };
+        assert_eq!(planned(&old, false), (old.clone(), 0));
+        assert_eq!(planned(&old, true), (newest.clone(), 1));
+        assert_eq!(planned(&newest, true), (newest, 0));
     }
 }

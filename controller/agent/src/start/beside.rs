@@ -86,9 +86,10 @@ fn silence(facts: &Facts) -> Duration {
     TAKEOVER_LIMIT.max(facts.node_timeout * 2 + RESTART)
 }
 
-/// Who was waited for did not come. One that is ahead of the snapshot all the same is asked once.
+/// Who was waited for did not come. One that is ahead of the snapshot all the same, and was not the last to be asked, is asked now.
 fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) -> Start {
-    let asked = found.filter(|_| facts.asked.is_none()).and_then(|(replica, peer)| {
+    let is_new = |replica: &NodeId| facts.asked.as_ref().is_none_or(|asked| asked.replica != *replica);
+    let asked = found.filter(|(replica, _)| is_new(replica)).and_then(|(replica, peer)| {
         let how = may_take_over(me, facts, replica).ok()?;
         Some(ask(replica, peer, how))
     });

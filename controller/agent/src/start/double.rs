@@ -95,6 +95,8 @@ struct Known {
     patience: u32,
     /// In how many looks its agent has been silent beside an open port.
     quiet: u32,
+    /// Its agent has said last that it was stopping.
+    stops: bool,
     /// In how many looks its agent has been about to start it.
     begun: u32,
     /// Nothing was ever heard.
@@ -188,7 +190,16 @@ impl Heard {
 
 impl Known {
     fn fresh(now: Instant) -> Self {
-        Self { asked: now, patience: 0, quiet: 0, begun: 0, is_silent: true, may_feed: false, has_said: false }
+        Self {
+            asked: now,
+            patience: 0,
+            quiet: 0,
+            stops: false,
+            begun: 0,
+            is_silent: true,
+            may_feed: false,
+            has_said: false,
+        }
     }
 
     fn note(&mut self, heard: Heard, now: Instant) {
@@ -201,6 +212,7 @@ impl Known {
             Heard::Runs | Heard::Feeds(_) | Heard::Stops => 0,
             Heard::MayFeed | Heard::Not | Heard::Strange | Heard::Gone | Heard::Quiet | Heard::Nothing => self.begun,
         };
+        self.stops = heard == Heard::Stops || self.stops && heard.is_a_word() != Some(true);
         self.quiet = match heard {
             Heard::Quiet => self.quiet.saturating_add(1),
             Heard::Runs | Heard::Feeds(_) | Heard::Stops | Heard::Begins | Heard::Not | Heard::Strange => 0,
@@ -212,7 +224,7 @@ impl Known {
             Heard::Stops => STOPPED_AFTER,
             Heard::Not | Heard::Strange | Heard::Begins => 0,
             Heard::Gone => self.patience.min(STOPPED_AFTER).saturating_sub(1),
-            Heard::Quiet if self.quiet <= QUIET_MOST => self.patience,
+            Heard::Quiet if self.quiet <= QUIET_MOST && !self.stops => self.patience,
             Heard::MayFeed | Heard::Quiet | Heard::Nothing => self.patience.saturating_sub(1),
         };
     }

@@ -90,6 +90,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         waited: Duration::ZERO,
         began: Duration::ZERO,
         asked: None,
+        took_over: BTreeSet::new(),
         released: None,
     }
 }

@@ -71,7 +71,7 @@ fn a_former_primary_leads_nothing_while_its_heir_does_not_answer() {
 fn a_silent_former_owner_holds_the_slots_of_its_shard_and_nothing_else() {
     let wanted = Desired::cluster(3, 1);
     let silent = "0-0 ?:P 0-1 P0-8191 1-0 P8192-16383 1-1 r1-0 2-0 P 2-1 P";
-    let former = "waits: slots wait on their way from 0-1 to 2-0: member 0-0, which owned them before, does not answer, and may still send older \
+    let former = "waits: slots wait on their way from 0-1 to 2-0: member 0-0, which may have owned them before, does not answer, and may still send older \
                   copies of their keys when it wakes up. It is waited for until it answers or is known to have ended: if its machine is \
                   switched off for good, delete its pod with --force";
     let unknown = "waits: member 0-0 has not answered for 2 s; its state is not known";

@@ -138,9 +138,21 @@ fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
             assert!(reason.contains(&who), "{reason}");
             assert_eq!(look(facts, given), ask(2));
         }
+        facts.asked = Some(Asked { replica: id(4), ago: ASK_AGAIN });
+        assert_eq!(look(&mut facts, 60), ask(2), "another one was asked before");
         facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
         assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
     }
+}
+
+/// The clock was set back, or the file server's is ahead. Before, a replica of any age was asked.
+#[test]
+fn beside_a_snapshot_of_nobody_knows_when_only_who_was_fed_until_the_end_is_asked() {
+    let mut facts = Facts { written: None, ..snapshot() };
+    assert_eq!(look(&mut facts, 0), ask(2));
+    facts.peers.get_mut(&id(2)).unwrap().current_ago = Some(3_600 * SECOND);
+    facts.ahead.clear();
+    assert!(matches!(look(&mut facts, 0), Start::AsIs { .. }));
 }
 
 #[test]
@@ -175,6 +187,10 @@ fn where_nobody_can_be_elected_the_replica_takes_over_by_itself() {
     assert_eq!(look(&mut of_two.clone(), 0), takes_over);
     let gone = Facts { holds_data: false, ..by_itself.clone() };
     assert_eq!(decide_start(&gone), takes_over, "its data set is gone");
+    let mut second = Facts { took_over: BTreeSet::from([id(4)]), ..by_itself.clone() };
+    assert!(matches!(look(&mut second, 1), Start::Wait { .. }), "another one was asked, and may lead by now");
+    let mut again = Facts { took_over: BTreeSet::from([id(2)]), ..by_itself.clone() };
+    assert_eq!(look(&mut again, 1), takes_over);
 
     let mut silent = of_two.clone();
     silent.peers.retain(|peer, _| *peer == id(2));

@@ -248,6 +248,10 @@ fn a_node_whose_agent_stands_still_runs_as_long_as_its_port_is_open() {
         assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [Some(at(1)), None]);
     }
     assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [None, None]);
+    // It was on its way out.
+    assert_eq!(look(&mut elsewhere, now, &[(1, Stops)]), [Some(at(1)), None]);
+    assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [Some(at(1)), None]);
+    assert_eq!(look(&mut elsewhere, now, &[(1, Quiet)]), [None, None]);
     // Who was never heard may be anybody.
     let mut never = Elsewhere::default();
     for _ in 1..SILENT_FIRST {
