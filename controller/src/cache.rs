@@ -25,6 +25,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use types::{RedisBackup, RedisCluster, RedisOperation, names};
 
+use crate::build::stateful_set::AUTH;
 use crate::queue::Key;
 
 use kept::Kept;
@@ -87,13 +88,14 @@ impl Cached for Pod {
         &caches.pods
     }
     /// What a pod should be is read from its StatefulSet. Of its own specification only what its place is read from counts (`probe::place`):
-    /// where it is, where it may be, and which images it runs.
+    /// where it is, where it may be, which images it runs, and from which Secret it has its password.
     fn prune(&mut self) {
         let only_image = |Container { name, image, .. }| Container { name, image, ..Container::default() };
-        self.spec = self.spec.take().map(|PodSpec { node_name, affinity, containers, .. }| PodSpec {
+        self.spec = self.spec.take().map(|PodSpec { node_name, affinity, containers, volumes, .. }| PodSpec {
             node_name,
             affinity,
             containers: containers.into_iter().map(only_image).collect(),
+            volumes: volumes.map(|all| all.into_iter().filter(|volume| volume.name == AUTH).collect()),
             ..PodSpec::default()
         });
     }

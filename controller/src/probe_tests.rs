@@ -165,6 +165,40 @@ fn what_the_cache_keeps_of_a_pod_says_as_much_of_its_place_as_the_whole_pod() {
     }
 }
 
+/// Before, whoever named another Secret was told that all was up to date, and only pods that were made later had its password.
+#[test]
+fn a_pod_that_mounts_another_secret_than_is_wished_is_outdated() {
+    use crate::cache::Cached as _;
+    let gathered = |secret: Option<&str>| gathered(cluster(&json!({"shards": 1, "auth": {"secretName": secret}})));
+    let set_of = |secret| build(&try_resolve(&gathered(secret)).unwrap()).unwrap().stateful_sets.remove(0);
+    let outdated = |has: Option<&'static str>, wished: Option<&'static str>, revision: &str, observed: i64| {
+        let (mut gathered, mut set, mut one) = (gathered(wished), set_of(wished), pod(&redis(&json!({"running": {}}))));
+        let template = set_of(has).spec.unwrap().template;
+        set.metadata.generation = Some(2);
+        set.status = serde_json::from_value(json!({"observedGeneration": observed, "updateRevision": "new"})).unwrap();
+        one.metadata = template.metadata.unwrap();
+        one.metadata.name = Some("orders-0-0".to_owned());
+        one.metadata.labels.as_mut().unwrap().insert("controller-revision-hash".to_owned(), revision.to_owned());
+        one.spec = template.spec;
+        one.prune();
+        gathered.pods.insert("orders-0-0".to_owned(), std::sync::Arc::new(one));
+        let marks = marks(std::slice::from_ref(&set), None);
+        gathered.stateful_sets.insert("orders-0".to_owned(), std::sync::Arc::new(set));
+        places(&gathered, &marks)[&Pod::new(0, 0)].outdated
+    };
+    let (none, mine, named) = (None, Some("mine"), Some("orders-auth"));
+    for (has, wished, is_outdated) in [(none, mine, true), (mine, none, true), (mine, Some("other"), true)] {
+        assert_eq!(outdated(has, wished, "old", 2), is_outdated, "{has:?} {wished:?}");
+    }
+    // A new release changes the template in something else.
+    for (has, wished) in [(none, none), (mine, mine), (none, named), (named, none)] {
+        assert!(!outdated(has, wished, "old", 2), "{has:?} {wished:?}");
+    }
+    // Of the newest template, and rewritten by somebody: another restart would change nothing. Until it is known which one is the newest it may be.
+    assert_eq!([outdated(none, mine, "new", 2), outdated(none, mine, "new", 1)], [false, true]);
+    assert_eq!(unwritten(&marks(&[set_of(mine)], None), &marks(&[set_of(none)], None)), BTreeSet::from([0]));
+}
+
 fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport {
     types::agent::AgentReport {
         pod: "orders-0-0".to_owned(),

@@ -271,7 +271,8 @@ async fn go(
     }
     round.left_behind = left_behind(&gathered, resolved.shards);
     let observed = planned_with(&round.probed.observed, round.applied.lacks_needs, &mut round.troubles);
-    round.plan = plan::plan(&wanted(resolved, &gathered), &observed, &context.limits);
+    let wanted = wanted(resolved, &gathered, round.secret_missing.is_some());
+    round.plan = plan::plan(&wanted, &observed, &context.limits);
     round.temporary = temporary(resolved, &round.probed, &round.plan);
     announce(context, key, local, round).await?;
     let bucket = Arc::clone(&local.bucket);

@@ -205,6 +205,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
                 seeing.probed.stuck.keys().find(|pod| pod.shard == *shard)
             }
             plan::Waiting::Parameters { refused: false, .. }
+            | plan::Waiting::Secret
             | plan::Waiting::Loading { .. }
             | plan::Waiting::Held { .. }
             | plan::Waiting::Introductions { .. }

@@ -231,8 +231,8 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
     let resources = spelled_alike(resources.unwrap_or_default());
     let memory_limit = resources.limits.get("memory").map(|q| bytes("resources.limits.memory", q)).transpose()?;
     let node_timeout = duration("failover.nodeTimeout", &failover.node_timeout)?;
-    let auth_name = auth.and_then(|auth| auth.secret_name);
-    let credentials = credentials(gathered, &key, auth_name.is_none(), context)?;
+    let auth_is_brought = auth.is_some_and(|auth| auth.secret_name.is_some());
+    let credentials = credentials(gathered, &key, !auth_is_brought, context)?;
     let agent = agent_config(&key, mode, &memory, persistence, config, &failover, node_timeout)?;
     let Deletion { policy, protected: _ } = deletion;
     let retain_claims = storage.as_ref().map_or(Retain::Delete, |storage| storage.retain);
@@ -251,8 +251,8 @@ pub fn resolve(gathered: &Gathered, context: Context<'_>) -> Result<Resolved, Er
         resources,
         storage: storage.map(volume).transpose()?,
         agent,
-        auth_is_brought: auth_name.is_some(),
-        auth_secret: auth_name.unwrap_or_else(|| names::auth_secret(&key.name)),
+        auth_is_brought,
+        auth_secret: cluster.auth_secret(),
         credentials,
         node_timeout,
         migration: moving(migration)?,

@@ -258,6 +258,11 @@ fn where_else_pods_may_run_restarts_every_member_and_is_not_joined_by_a_reshard(
             "{placement}"
         );
     }
+    let secret = with(&five, &json!({"auth": {"secretName": "mine"}}));
+    assert!(
+        denial(&updated(&spec, &secret, &status, &Facts::default()))
+            .starts_with("spec.auth.secretName: Forbidden: changing shards")
+    );
     // Said in other words it is the same.
     let same = with(&five, &json!({"placement": {"topologyKeys": ["kubernetes.io/hostname"], "affinity": {}}}));
     assert!(updated(&spec, &same, &status, &Facts::default()).is_allowed());

@@ -90,6 +90,21 @@ fn the_change_that_causes_it_is_told_and_no_later_one() {
 }
 
 #[test]
+fn another_secret_says_that_members_have_two_passwords_on_the_way() {
+    let holding = json!({"phase": "Ready", "keys": 1000, "usedMemory": 1000, "maxMemory": 805_306_368});
+    let of = |secret: Value| but(&json!({"auth": {"secretName": secret}}));
+    let text = "spec.auth.secretName: members restart one by one and take the new Secret's password then, the others the former one. If both \
+                Secrets hold the same, no client notices: then change it in the new one once UpToDate is True";
+    assert!(text.len() <= 255, "the API server cuts what is longer");
+    let warned = |old: &Value, new: &Value| updated(old, new, &holding, &Facts::default()).warnings;
+    let (none, named) = (a_careful_spec(), of(json!("orders-auth")));
+    for (old, new) in [(&none, of(json!("mine"))), (&of(json!("mine")), none.clone())] {
+        assert_eq!(warned(old, &new), [text], "{new}");
+    }
+    assert_eq!([warned(&none, &named), warned(&named, &of(Value::Null))], [const { Vec::<String>::new() }; 2]);
+}
+
+#[test]
 fn data_is_not_left_to_a_snapshot_that_never_comes() {
     let holding = json!({"phase": "Ready", "keys": 1000, "usedMemory": 1000, "maxMemory": 805_306_368});
     let rare = but(&snapshots(&json!([{"seconds": 86_401, "changes": 1}])));

@@ -291,6 +291,15 @@ pub struct Auth {
     pub secret_name: Option<String>,
 }
 
+impl RedisCluster {
+    /// The Secret from which its pods have the application's password.
+    #[must_use]
+    pub fn auth_secret(&self) -> String {
+        let named = self.spec.auth.as_ref().and_then(|auth| auth.secret_name.clone());
+        named.unwrap_or_else(|| crate::names::auth_secret(self.metadata.name.as_deref().unwrap_or_default()))
+    }
+}
+
 /// How failures are noticed and answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -21,6 +21,8 @@ pub struct Desired {
     /// When every copy of a shard is gone for good, its slots are given to the shard's new, empty members instead of waiting for a
     /// person. True for clusters that were never asked to keep anything (no volume or no persistence).
     pub adopt_lost_slots: bool,
+    /// Whoever is restarted would not start: the Secret that each new pod needs is not there, or of no use.
+    pub lacks_secret: bool,
     /// Why no new slot moves; what is half moved is finished.
     pub hold: Option<Hold>,
     /// Whether a person approves each hand-over of a rolling restart.
@@ -50,6 +52,7 @@ impl Desired {
             node_timeout_millis: 5_000,
             restart_keeps_data: true,
             adopt_lost_slots: false,
+            lacks_secret: false,
             hold: None,
             approval: Approval::Automatic,
             failover: None,

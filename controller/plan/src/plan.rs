@@ -187,6 +187,8 @@ pub enum Waiting {
         /// Its engine refuses them: a person has to correct them.
         refused: bool,
     },
+    /// Nobody is restarted: a person has to mend the Secret that each new pod needs.
+    Secret,
     /// Moves are held.
     Hold {
         /// Why.
@@ -264,6 +266,7 @@ impl Waiting {
             Self::Members { .. }
             | Self::Introductions { .. }
             | Self::Agreement { .. }
+            | Self::Secret
             | Self::Hold { .. }
             | Self::Ghost { .. } => None,
         }

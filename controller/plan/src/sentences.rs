@@ -292,6 +292,9 @@ impl fmt::Display for Waiting {
                 write!(f, "the hand-over of primary {pod} of shard {shard} waits for approval (redis.kun.io/approve)")
             }
             Self::Parameters { pod, refused } => parameters(f, &Name { cluster: None, pod: *pod }, *refused),
+            Self::Secret => f.write_str(
+                "no member is restarted before the Secret that every new pod needs has a password that can be used",
+            ),
             Self::Hold { hold: Hold::Paused, slots } => {
                 write!(f, "{slots} slots still have to move; spec.migration.paused holds them")
             }

@@ -196,6 +196,20 @@ fn no_roll_is_begun_while_a_member_says_that_parameters_are_refused() {
 }
 
 #[test]
+fn nobody_is_restarted_while_new_pods_lack_their_secret() {
+    for desired in [Desired::cluster(3, 1), Desired { mode: plan::Mode::Standalone, ..Desired::cluster(1, 0) }] {
+        let mut run = Run::created(Desired { lacks_secret: true, ..desired }, true);
+        run.world.homes.values_mut().for_each(|home| home.outdated = true);
+        let plan = settle(&mut run);
+        assert_eq!((plan.steps, plan.waiting), (vec![], vec![Waiting::Secret]));
+        assert!(run.world.homes.values().all(|home| home.outdated));
+        run.desired.lacks_secret = false;
+        assert!(settle(&mut run).is_satisfied());
+        assert!(run.world.homes.values().all(|home| !home.outdated));
+    }
+}
+
+#[test]
 fn a_dead_primary_is_replaced_or_comes_back() {
     for with_pod in [false, true] {
         for volumes in [false, true] {

@@ -22,8 +22,8 @@ mod pod;
 
 pub use placement::is_kept_apart;
 pub(crate) use placement::of_worker;
-pub use pod::CONTAINER;
-pub(crate) use pod::{BINARY_IN_IMAGE, confined, mount};
+pub(crate) use pod::{AUTH, BINARY_IN_IMAGE, confined, mount};
+pub use pod::{CONTAINER, auth_secret};
 
 /// Annotation on a pod template: uid of the RedisOperation that last asked for a restart. It stays when the operation
 /// is gone, or its disappearance would be a change of the template again.
@@ -102,7 +102,8 @@ fn template(resolved: &Resolved, shard: u16) -> Result<PodTemplateSpec, Error> {
     })
 }
 
-/// Changes exactly when a restart is due. The image with our own binary is not part of it: a new KUN must not
+/// Changes exactly when a restart is due, but for the Secret with the password, which a pod itself shows ([`auth_secret`]): so clusters that an earlier
+/// release made are not restarted. The image with our own binary is not part of it: a new KUN must not
 /// restart anybody's database.
 fn restart_digest(resolved: &Resolved) -> Result<String, Error> {
     let parameters: BTreeMap<_, _> = resolved.agent.parameters.iter().filter(|(name, _)| needs_restart(name)).collect();

@@ -25,6 +25,8 @@ pub struct Mark {
     apart: bool,
     /// The image of its server.
     image: Option<String>,
+    /// The Secret with the application's password.
+    auth: Option<String>,
 }
 
 /// One place.
@@ -87,6 +89,7 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
             let pod = gathered.pods.get(&name).map(|pod| &**pod);
             let mut place = place(name, pod, marks.get(&shard), &last);
             let mark = marks.get(&shard);
+            place.outdated |= mark.zip(pod).is_some_and(|(mark, pod)| mounts_another(pod, mark, set));
             place.outdated |= mark.is_some() && pod.is_some_and(|pod| has_never_run(pod) && is_of_old(pod, set));
             let fellows = || (0..ordinal).filter_map(|fellow| places.get(&Pod::new(shard, fellow)));
             place.outdated |= mark.is_some_and(|mark| mark.apart)
@@ -129,11 +132,23 @@ fn redis_of(pod: &KubePod) -> Option<&ContainerStatus> {
 /// Made from another template than the set's present one, in whatever they differ: it may be just what keeps it from finding a node, or
 /// from starting.
 fn is_of_old(pod: &KubePod, set: &StatefulSet) -> bool {
-    let status = set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation);
-    let newest = status.and_then(|status| status.update_revision.as_ref());
-    let labels = pod.metadata.labels.as_ref();
-    let own = labels.and_then(|labels| labels.get("controller-revision-hash"));
-    newest.is_some() && own.is_some() && newest != own
+    revisions(pod, set).is_some_and(|(own, newest)| own != newest)
+}
+
+/// The template it was made from, and the set's present one.
+fn revisions<'a>(pod: &'a KubePod, set: &'a StatefulSet) -> Option<(&'a String, &'a String)> {
+    let status = set.status.as_ref().filter(|status| status.observed_generation == set.metadata.generation)?;
+    let own = pod.metadata.labels.as_ref()?.get("controller-revision-hash")?;
+    Some((own, status.update_revision.as_ref()?))
+}
+
+/// It has the application's password from another Secret than is wished. Who was made from a template with that one all the same was given
+/// another one by somebody who rewrites pods, and would be again.
+fn mounts_another(pod: &KubePod, mark: &Mark, set: &StatefulSet) -> bool {
+    let of = |spec: Option<&PodSpec>| spec.and_then(stateful_set::auth_secret).map(str::to_owned);
+    let template = set.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let was_made_so = || of(template) == mark.auth && revisions(pod, set).is_some_and(|(own, newest)| own == newest);
+    of(pod.spec.as_ref()).is_some_and(|auth| mark.auth.as_ref().is_some_and(|wished| auth != *wished)) && !was_made_so()
 }
 
 fn node_of(pod: &KubePod) -> Option<&str> {
@@ -151,7 +166,8 @@ fn site_of(pod: &KubePod) -> Site {
 /// Shards whose StatefulSet is not written as it is wished: a pod that is made now is made as it was before.
 #[must_use]
 pub fn unwritten(wished: &Marks, written: &Marks) -> BTreeSet<u16> {
-    let differs = |shard: &u16, mark: &Mark| written.get(shard).is_some_and(|written| written.digest != mark.digest);
+    let of = |mark: &Mark| (mark.digest.clone(), mark.auth.clone());
+    let differs = |shard: &u16, mark: &Mark| written.get(shard).is_some_and(|written| of(written) != of(mark));
     wished.iter().filter(|(shard, mark)| differs(shard, mark)).map(|(shard, _)| *shard).collect()
 }
 
@@ -167,7 +183,9 @@ pub fn marks<'a>(sets: impl IntoIterator<Item = &'a StatefulSet>, running_restar
             let by = by.filter(|by| running_restart == Some(by.as_str()));
             let apart = template.spec.as_ref().is_some_and(|spec| stateful_set::is_kept_apart(metadata, spec));
             let image = template.spec.as_ref().and_then(image_of).cloned();
-            Some((shard_of(&set.metadata)?, Mark { digest: digest.cloned(), restart: by.cloned(), apart, image }))
+            let auth = template.spec.as_ref().and_then(stateful_set::auth_secret).map(str::to_owned);
+            let (digest, restart) = (digest.cloned(), by.cloned());
+            Some((shard_of(&set.metadata)?, Mark { digest, restart, apart, image, auth }))
         })
         .collect()
 }
@@ -184,7 +202,7 @@ fn last_ids(gathered: &Gathered) -> BTreeMap<&str, NodeId> {
 
 pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, last: &BTreeMap<&str, NodeId>) -> Place {
     let outdated = match (pod, mark) {
-        (Some(pod), Some(Mark { digest, restart, apart: _, image: _ })) => {
+        (Some(pod), Some(Mark { digest, restart, apart: _, image: _, auth: _ })) => {
             let (has, by) = stateful_set::restart_marks(pod.metadata.annotations.as_ref());
             has != digest.as_ref() || (restart.is_some() && by != restart.as_ref())
         }

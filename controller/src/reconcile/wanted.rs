@@ -7,7 +7,7 @@ use crate::resolve::{Approval, Resolved};
 use crate::{backup, operate};
 
 /// What the planner is asked for.
-pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered) -> plan::Desired {
+pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered, lacks_secret: bool) -> plan::Desired {
     let restart_keeps_data = resolved.restart_keeps_data();
     plan::Desired {
         mode: match resolved.mode {
@@ -20,6 +20,7 @@ pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered) -> plan::Desired 
         restart_keeps_data,
         // Who keeps nothing on purpose cannot be asked to restore it.
         adopt_lost_slots: !restart_keeps_data,
+        lacks_secret,
         hold: hold(resolved, gathered),
         approval: match &resolved.approval {
             Approval::All => plan::Approval::Automatic,
@@ -63,7 +64,7 @@ mod tests {
         let held = |spec: &serde_json::Value, backups| {
             let mut gathered = gathered(cluster(spec));
             gathered.backups = backups;
-            wanted(&resolved(spec), &gathered).hold
+            wanted(&resolved(spec), &gathered, false).hold
         };
         let (free, paused) = (json!({}), json!({"migration": {"paused": true}}));
         assert_eq!(held(&free, vec![backup("old", "Completed")]), None);

@@ -174,16 +174,14 @@ fn why(seeing: Seeing<'_>) -> String {
     waited_for(seeing).map(|why| format!(": {why}")).unwrap_or_default()
 }
 
-/// Nothing is to be done but what waits for an approval, or for parameters that engines take.
+/// Nothing is to be done but what waits for an approval, for parameters that engines take, or for a Secret.
 fn only_waits_for_people(seeing: Seeing<'_>) -> bool {
+    seeing.plan.steps.is_empty() && seeing.plan.refused.is_empty() && seeing.plan.waiting.iter().all(waits_for_a_person)
+}
+
+fn waits_for_a_person(reason: &plan::Waiting) -> bool {
     use plan::Waiting;
-    seeing.plan.steps.is_empty()
-        && seeing.plan.refused.is_empty()
-        && seeing
-            .plan
-            .waiting
-            .iter()
-            .all(|reason| matches!(reason, Waiting::Approval { .. } | Waiting::Parameters { refused: true, .. }))
+    matches!(reason, Waiting::Approval { .. } | Waiting::Parameters { refused: true, .. } | Waiting::Secret)
 }
 
 /// Steps, reasons to wait and refusals in one sentence.
@@ -362,9 +360,7 @@ fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous:
 /// Nothing is to be done, or only once a person says so.
 fn nothing_will_mend_it(seeing: Seeing<'_>) -> bool {
     use plan::Waiting;
-    let for_people = |why: &Waiting| {
-        matches!(why, Waiting::Approval { .. } | Waiting::Hold { .. } | Waiting::Parameters { refused: true, .. })
-    };
+    let for_people = |why: &Waiting| waits_for_a_person(why) || matches!(why, Waiting::Hold { .. });
     seeing.plan.steps.is_empty() && seeing.plan.waiting.iter().all(for_people)
 }
 

@@ -28,6 +28,7 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
     disruption::check(verdict, new, old);
     policy::apply(verdict, namespace, new, Some(old), facts);
     consequence::tell(verdict, &new.spec, Some(&old.spec));
+    consequence::tell_of_the_way(verdict, new, old);
 }
 
 /// The scale subresource: the same as changing `spec.shards` of the live cluster, in the words of a Scale.

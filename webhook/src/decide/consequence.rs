@@ -1,6 +1,7 @@
 //! What a specification means for the data where it is legal and easily not meant. Each is told once, in one sentence: when the cluster is
 //! created, or by the change that causes it.
 
+use types::RedisCluster;
 use types::cluster::{Mode, RedisClusterSpec};
 
 use super::{
@@ -16,6 +17,16 @@ pub(super) fn tell(verdict: &mut Verdict, new: &RedisClusterSpec, old: Option<&R
     let known = old.map(consequences).unwrap_or_default();
     for text in consequences(new).into_iter().filter(|text| !known.contains(text)) {
         verdict.warn(text);
+    }
+}
+
+/// Warns of what holds only until the change is done.
+pub(super) fn tell_of_the_way(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster) {
+    if verdict.is_allowed() && new.auth_secret() != old.auth_secret() {
+        verdict.warn(
+            "spec.auth.secretName: members restart one by one and take the new Secret's password then, the others the former one. If both \
+             Secrets hold the same, no client notices: then change it in the new one once UpToDate is True",
+        );
     }
 }
 

@@ -15,7 +15,7 @@ use super::{Objection, Verdict};
 /// change may be the repair.
 pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster) {
     let moves = new.spec.shards() != old.spec.shards();
-    let restarts = restarting_fields(&new.spec, &old.spec);
+    let restarts = restarting_fields(new, old);
     if old.spec.mode == Mode::Standalone || (!moves && restarts.is_empty()) {
         return;
     }
@@ -55,7 +55,9 @@ pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluste
 }
 
 /// Fields whose change restarts every member.
-fn restarting_fields(new: &RedisClusterSpec, old: &RedisClusterSpec) -> Vec<&'static str> {
+fn restarting_fields(new: &RedisCluster, old: &RedisCluster) -> Vec<&'static str> {
+    let is_other_secret = new.auth_secret() != old.auth_secret();
+    let (new, old) = (&new.spec, &old.spec);
     let restart = |name: &String| config::parameter(name).is_some_and(|one| one.class == Class::Restart);
     let parameters = |spec: &RedisClusterSpec| -> Vec<(String, String)> {
         spec.config
@@ -69,6 +71,7 @@ fn restarting_fields(new: &RedisClusterSpec, old: &RedisClusterSpec) -> Vec<&'st
         ("spec.image", new.image != old.image),
         ("spec.resources", new.resources != old.resources),
         ("spec.config", parameters(new) != parameters(old)),
+        ("spec.auth.secretName", is_other_secret),
         ("spec.placement", new.placement.of_pods() != old.placement.of_pods()),
     ];
     changed.into_iter().filter(|(_, changed)| *changed).map(|(name, _)| name).collect()

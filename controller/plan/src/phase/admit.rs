@@ -81,7 +81,7 @@ fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) ->
 }
 
 /// A pod made from an old template that does not come up would never be replaced by a roll that waits for it. It is freed if nothing
-/// can be lost by it; where no site was ever given to it, it never held anything.
+/// can be lost by it; where no site was ever given to it, it never held anything. Its successor would not come up without the Secret.
 fn is_stuck(scene: &Scene<'_>, pod: Pod, member: &Member) -> bool {
     let down = match &member.seen {
         Seen::Stopped | Seen::Held { .. } => true,
@@ -91,5 +91,5 @@ fn is_stuck(scene: &Scene<'_>, pod: Pod, member: &Member) -> bool {
     let safe = scene.desired.restart_keeps_data
         || member.site == Site::Nowhere
         || scene.owner(pod.shard).is_some() && scene.lost.is_empty();
-    down && safe && member.outdated && scene.is_wanted(pod)
+    down && safe && !scene.desired.lacks_secret && member.outdated && scene.is_wanted(pod)
 }

@@ -45,10 +45,13 @@ fn is_calm(scene: &Scene<'_>, plan: &Plan) -> bool {
     })
 }
 
-/// A member that shows what a restart may do to the next one: its engine refuses the parameters, or it has been restarted and does not use
+/// What a restart may come to: nobody starts without the Secret. Or a member shows what it may do to the next one: its engine refuses the parameters, or it has been restarted and does not use
 /// them yet. One that is still to be restarted and only has not got them yet proves nothing: with its restart it gets them, and the first
 /// one is looked at before there is a second.
 pub(crate) fn unproven(scene: &Scene<'_>) -> Option<Waiting> {
+    if scene.desired.lacks_secret {
+        return Some(Waiting::Secret);
+    }
     let unused = scene.observed.unused.iter().filter(|(pod, _)| scene.live.iter().any(|live| live.pod == **pod));
     let stands = unused.filter_map(|(pod, why)| match why {
         Unused::Refused => Some((false, *pod)),

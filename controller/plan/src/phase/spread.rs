@@ -45,6 +45,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Agreement { .. }
         | Waiting::Approval { .. }
         | Waiting::Parameters { .. }
+        | Waiting::Secret
         | Waiting::Hold { .. }
         | Waiting::Leaving { .. }
         | Waiting::Ghost { .. } => true,

@@ -365,6 +365,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Waiting::Disk { .. } | Waiting::Counting { .. } => false,
             Waiting::Approval { shard, .. } => !desired.approval.covers(*shard),
             Waiting::Parameters { .. } => world.refuses,
+            Waiting::Secret => desired.lacks_secret,
             Waiting::Hold { hold, .. } => desired.hold.as_ref() == Some(hold),
             Waiting::Room { pod, .. } => world.homes.get(pod).is_some_and(|home| home.limit.is_some()),
             Waiting::Loading { .. }

@@ -17,6 +17,8 @@ use crate::resolve::Resolved;
 pub const CONTAINER: &str = "redis";
 /// Name of the data volume and of its claim template.
 pub(super) const DATA: &str = "data";
+/// Name of the volume with the application's password.
+pub(crate) const AUTH: &str = "auth";
 
 /// Where the binary lies that the init container copies.
 const BINARY: &str = "/kun/bin/kun";
@@ -112,7 +114,7 @@ fn redis(resolved: &Resolved, shard: u16) -> Container {
             mount("run", "/run/kun", false),
             mount("bin", "/kun/bin", true),
             mount("config", "/etc/kun/config", true),
-            mount("auth", "/etc/kun/auth", true),
+            mount(AUTH, "/etc/kun/auth", true),
             mount("internal", "/etc/kun/internal", true),
         ]),
         ..Container::default()
@@ -194,6 +196,13 @@ pub(crate) fn mount(name: &str, path: &str, read_only: bool) -> VolumeMount {
     }
 }
 
+/// The Secret from which a pod of this specification has the application's password.
+#[must_use]
+pub fn auth_secret(spec: &PodSpec) -> Option<&str> {
+    let volume = spec.volumes.as_ref()?.iter().find(|volume| volume.name == AUTH)?;
+    volume.secret.as_ref()?.secret_name.as_deref()
+}
+
 fn volumes(resolved: &Resolved) -> Vec<Volume> {
     let named = |name: &str| Volume { name: name.to_owned(), ..Volume::default() };
     let secret = |name: &str, secret: String, items: Option<Vec<KeyToPath>>| Volume {
@@ -221,7 +230,7 @@ fn volumes(resolved: &Resolved) -> Vec<Volume> {
         },
         // Only the password: what else a user keeps in that Secret is none of our business. It is not optional: a kubelet takes the files
         // of an optional Secret that is deleted away from a pod that runs.
-        secret("auth", resolved.auth_secret.clone(), Some(vec![password])),
+        secret(AUTH, resolved.auth_secret.clone(), Some(vec![password])),
         secret("internal", names::internal_secret(&resolved.key.name), None),
     ];
     if resolved.storage.is_none() {
