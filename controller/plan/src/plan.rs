@@ -311,6 +311,15 @@ pub enum Refused {
         /// Where both are, and what to do, as its agent says.
         reason: String,
     },
+    /// A member is not started, because its volume is a copy of another one's, which runs in its own pod.
+    Copied {
+        /// The member that has the copy.
+        pod: Pod,
+        /// The identity.
+        id: NodeId,
+        /// The original, and where it is.
+        of: (Pod, Address),
+    },
     /// A member is of another cluster than others, and both claim the same slots: its volume, or theirs, is of a cluster of before.
     Apart {
         /// The member.

@@ -345,6 +345,13 @@ impl fmt::Display for Refused {
                 twins(f, *id, (*pod, address), (*other, other_address), *copied)
             }
             Self::RunsAlready { pod, id: _, reason } => write!(f, "member {pod} is not started: {reason}"),
+            Self::Copied { pod, id, of: (of, address) } => write!(
+                f,
+                "member {pod} is not started: its node {} is that of member {of}, which runs at {address} in its own pod; started here as well, both would \
+                 take writes for the same slots. The volume here is a copy of member {of}'s: delete the claim and the pod of member {pod}, and nothing of \
+                 member {of}",
+                id.short()
+            ),
             Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
             Self::Former { pod, keys, slots, lacking, unknown } => former(f, (*pod, *keys), slots, lacking, unknown),
             Self::NoQuorum { alive, of, shard } => write!(

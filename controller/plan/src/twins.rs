@@ -69,7 +69,10 @@ impl Twins {
         for (pod, member) in &observed.members {
             let Seen::Held { id: Some(id), reason, .. } = &member.seen else { continue };
             if observed.elsewhere.contains_key(pod) {
-                self.told.push(Refused::RunsAlready { pod: *pod, id: *id, reason: reason.clone() });
+                self.told.push(match original(observed, member, id) {
+                    Some(of) => Refused::Copied { pod: *pod, id: *id, of },
+                    None => Refused::RunsAlready { pod: *pod, id: *id, reason: reason.clone() },
+                });
                 self.members.insert(*pod, *id);
                 self.note_told(observed, id);
             }
@@ -133,6 +136,7 @@ impl Twins {
             Refused::Stranger { .. }
             | Refused::Twins { .. }
             | Refused::RunsAlready { .. }
+            | Refused::Copied { .. }
             | Refused::Apart { .. }
             | Refused::Former { .. }
             | Refused::LostSlots { .. }
@@ -169,6 +173,19 @@ impl Twins {
             Step::RetireMembers { shard, .. } | Step::RetireShard { shard, .. } => shards.contains(shard),
         }
     }
+}
+
+/// The member whose node it is, in its own pod: to end that process would be to end the original. One that was another node before, while the one
+/// that is not started was this one, has the copy itself.
+fn original(observed: &Observed, held: &Member, id: &NodeId) -> Option<(Pod, Address)> {
+    let (of, member, node) = observed.members.iter().find_map(|(of, member)| match &member.seen {
+        Seen::Node(node) if node.id == *id => Some((*of, member, node)),
+        Seen::Node(_) | Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => {
+            None
+        }
+    })?;
+    let has_the_copy = held.last_id == Some(*id) && member.last_id.is_some_and(|last| last != *id);
+    (!has_the_copy).then(|| (of, node.address.clone()))
 }
 
 /// Who was another node before has the copy; if neither was, or both, nobody can tell from here.

@@ -227,8 +227,8 @@ fn progressing(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Sa
 
 /// Members of whom is not certain who they are, where they are, or what they are.
 fn wrong_identity(seeing: Seeing<'_>, verdict: &Verdict) -> Option<(&'static str, String)> {
-    let is_twice =
-        |why: &&plan::Refused| matches!(why, plan::Refused::Twins { .. } | plan::Refused::RunsAlready { .. });
+    use plan::Refused::{Copied, RunsAlready, Twins};
+    let is_twice = |why: &&plan::Refused| matches!(why, Twins { .. } | RunsAlready { .. } | Copied { .. });
     let told = seeing.plan.refused.iter().filter(is_twice);
     let told: Vec<String> = told.map(ToString::to_string).collect();
     if !told.is_empty() {

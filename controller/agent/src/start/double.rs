@@ -267,8 +267,9 @@ pub fn feeds(
 pub(super) fn because(me: &Identity, Double { here, there }: Double) -> String {
     format!(
         "node {} runs already at {there}, as the agent there or its replica has said, and this pod is at {here}: started here as well, both would take writes \
-         for the same slots. End the process at {there}, which is that of a pod that was deleted before its process had ended, or whose machine has lost \
-         Kubernetes: this member starts by itself soon after that. If the volume here is a copy of another member's, delete its claim and this pod",
+         for the same slots. Where {there} is another member's pod, the volume here is a copy of that one's: delete its claim and this pod, and leave that \
+         one alone. Else end the process at {there}, which is that of a pod that was deleted before its process had ended, or whose machine has lost \
+         Kubernetes: this member starts by itself soon after that",
         me.id
     )
 }

@@ -381,7 +381,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Refused::LostSlots { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
             Refused::StaleCopy { .. } => troubled,
-            Refused::Twins { id, .. } | Refused::RunsAlready { id, .. } => {
+            Refused::Twins { id, .. } | Refused::RunsAlready { id, .. } | Refused::Copied { id, .. } => {
                 holders(world).filter(|(_, server)| server.id == *id).count() > 1
             }
             Refused::Former { pod, .. } => world.up(*pod).is_some_and(|server| {

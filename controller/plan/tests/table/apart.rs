@@ -191,6 +191,29 @@ fn a_node_that_runs_twice_is_told_and_neither_introduced_nor_built_on() {
     assert!(told_of(&observed).contains(&held.to_owned()), "{:?}", told_of(&observed));
 }
 
+/// Before, the advice came first to end the process at the other address: that of the healthy original.
+#[test]
+fn a_copy_that_is_held_is_told_as_that_and_its_original_is_left_alone() {
+    let mut observed = layout(THREE);
+    let (original, copy, its) = (pod("0-0"), pod("0-1"), id(pod("0-0")));
+    let reason = "End the process at 0-0".to_owned();
+    observed.members.get_mut(&copy).unwrap().seen = Seen::Held { holds_data: true, id: Some(its), reason };
+    observed.elsewhere.insert(copy, "0-0".to_owned());
+    observed.former.insert(id(copy));
+    let refused = |observed: &Observed| plan::plan(&Desired::cluster(3, 1), observed, &Limits::default()).refused;
+    let is_copy = plan::Refused::Copied { pod: copy, id: its, of: (original, "0-0".to_owned()) };
+    assert_eq!(refused(&observed), [is_copy]);
+    let says = "refuses: member 0-1 is not started: its node 00000000 is that of member 0-0, which runs at 0-0 in its own pod; started here as well, both \
+                would take writes for the same slots. The volume here is a copy of member 0-0's: delete the claim and the pod of member 0-1, and \
+                nothing of member 0-0";
+    let all = told(&Desired::cluster(3, 1), &observed);
+    assert!(all.contains(&says.to_owned()), "{all:?}");
+    // It was this node, and the one that runs was another: who has the copy is not said here.
+    observed.members.get_mut(&copy).unwrap().last_id = Some(its);
+    observed.members.get_mut(&original).unwrap().last_id = Some(id(copy));
+    assert!(matches!(refused(&observed)[..], [plan::Refused::RunsAlready { .. }]), "{:?}", refused(&observed));
+}
+
 #[test]
 fn an_introduction_is_given_time_and_repeated_ever_more_seldom() {
     let mut observed = layout(THREE);

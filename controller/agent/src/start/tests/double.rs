@@ -35,7 +35,7 @@ fn a_node_that_runs_already_is_not_started_and_nobody_is_asked() {
                 "node {} runs already at 127.84.0.1:6379, as the agent there or its replica has said, and this pod is at 127.84.0.7:6379",
                 id(1)
             );
-            assert!(why.starts_with(&says) && why.contains("End the process at 127.84.0.1:6379"), "{why}");
+            assert!(why.starts_with(&says) && why.contains("Else end the process at 127.84.0.1:6379"), "{why}");
         }
         assert!(!matches!(decide_start(&facts), Start::Hold { reason } if reason.contains("runs already")));
     }
