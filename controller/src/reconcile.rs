@@ -152,7 +152,7 @@ struct Round {
     planned: bool,
     executed: Executed,
     temporary: BTreeMap<String, String>,
-    secret_missing: Option<String>,
+    secret_lack: Option<secret::Lack>,
     troubles: Vec<String>,
     left_behind: BTreeSet<u16>,
     rest: Option<Rest>,
@@ -235,7 +235,7 @@ async fn go(
     let resolved = Arc::new(resolve(&gathered, given)?);
     round.resolved = Some(Arc::clone(&resolved));
     let resolved = &*resolved;
-    round.secret_missing = secret::missing(context, resolved, local).await;
+    round.secret_lack = secret::lack(context, resolved, local).await;
     let objects = build(resolved)?;
     let wished = marks(&objects.stateful_sets, running_restart(&gathered));
     let applied = if resolved.paused {
@@ -271,7 +271,7 @@ async fn go(
     }
     round.left_behind = left_behind(&gathered, resolved.shards);
     let observed = planned_with(&round.probed.observed, round.applied.lacks_needs, &mut round.troubles);
-    let wanted = wanted(resolved, &gathered, round.secret_missing.is_some());
+    let wanted = wanted(resolved, &gathered, round.secret_lack.is_some());
     round.plan = plan::plan(&wanted, &observed, &context.limits);
     round.temporary = temporary(resolved, &round.probed, &round.plan);
     announce(context, key, local, round).await?;

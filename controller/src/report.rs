@@ -70,8 +70,8 @@ pub struct Seeing<'a> {
     pub plan: &'a Plan,
     /// The planner was asked: else the plan is empty because nobody knows what is to be done.
     pub planned: bool,
-    /// What the application's Secret lacks, as a sentence.
-    pub secret_missing: Option<&'a str>,
+    /// Reason and sentence of what the application's Secret lacks.
+    pub secret_lack: Option<&'a (&'static str, String)>,
     /// Settings that differ for the time of a step.
     pub temporary: &'a BTreeMap<String, String>,
     /// What went wrong in this round, as sentences.

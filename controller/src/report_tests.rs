@@ -26,7 +26,7 @@ struct Scene {
     plan: Plan,
     planned: bool,
     temporary: BTreeMap<String, String>,
-    secret_missing: Option<String>,
+    secret_lack: Option<(&'static str, String)>,
     troubles: Vec<String>,
     unwritten: BTreeSet<u16>,
     held: Vec<String>,
@@ -43,7 +43,7 @@ impl Scene {
             plan: Plan::default(),
             planned: true,
             temporary: BTreeMap::new(),
-            secret_missing: None,
+            secret_lack: None,
             troubles: Vec::new(),
             unwritten: BTreeSet::new(),
             held: Vec::new(),
@@ -61,7 +61,7 @@ impl Scene {
             plan: &self.plan,
             planned: self.planned,
             temporary: &self.temporary,
-            secret_missing: self.secret_missing.as_deref(),
+            secret_lack: self.secret_lack.as_ref(),
             troubles: &self.troubles,
             unwritten: &self.unwritten,
             held: &self.held,
@@ -222,7 +222,7 @@ fn members_that_do_not_stay_up_are_degraded_with_their_servers_last_words() {
 fn a_secret_that_is_not_there_is_told_before_a_pod_needs_it() {
     let mut scene = Scene::healthy();
     let text = "there is no Secret mine, of which every pod that is made needs the key password";
-    scene.secret_missing = Some(text.to_owned());
+    scene.secret_lack = Some(("SecretMissing", text.to_owned()));
     assert_eq!(scene.says("Degraded"), said(Status::True, "SecretMissing", text));
     assert_eq!(scene.says("Ready").0, Status::True, "everything serves");
 }

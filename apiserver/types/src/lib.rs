@@ -19,6 +19,7 @@ pub mod label;
 pub mod last_words;
 pub mod names;
 pub mod operation;
+pub mod password;
 pub mod patience;
 pub mod policy;
 pub mod quantity;

@@ -13,8 +13,6 @@ use types::{agent::AgentConfig, names::USER_AGENT};
 
 use crate::replication;
 
-/// Longest password; ACL rules are hashed, but `masterauth` and AUTH carry it whole.
-const PASSWORD_MAX: usize = 512;
 /// Kubernetes' own grace period.
 const GRACE_DEFAULT: u64 = 30;
 /// Largest agent.json; a real one has a few KB.
@@ -231,23 +229,10 @@ fn bounded(path: &Path, limit: u64) -> Result<Vec<u8>, Error> {
     std::fs::read(path).map_err(failed)
 }
 
-/// Reads a password. One line end after it is dropped: `echo secret > file` is how people make Secrets.
 fn password(path: &Path) -> Result<Secret, Error> {
-    let bad = |why| Error::Password { path: path.to_owned(), why };
     let bytes = bounded(path, CONFIG_MAX)?;
-    let text = std::str::from_utf8(&bytes).map_err(|_| bad("is not UTF-8"))?;
-    let text = text.strip_suffix('\n').unwrap_or(text);
-    let text = text.strip_suffix('\r').unwrap_or(text);
-    if text.is_empty() {
-        return Err(bad("is empty"));
-    }
-    if text.len() > PASSWORD_MAX {
-        return Err(bad("is longer than 512 bytes"));
-    }
-    if text.chars().any(char::is_control) {
-        return Err(bad("contains a control character"));
-    }
-    Ok(Secret::new(text))
+    let text = types::password::of_file(&bytes);
+    text.map(Secret::new).map_err(|why| Error::Password { path: path.to_owned(), why })
 }
 
 /// A configuration with everything at its default, for the tests of several modules.

@@ -28,7 +28,7 @@ pub(super) struct Local {
     /// Kinds of refusals that were told last.
     pub(super) refused: Vec<std::mem::Discriminant<plan::Refused>>,
     /// When the Secret that a user brings was last looked at, its name, and what it lacked.
-    pub(super) secret: Option<(Instant, String, Option<String>)>,
+    pub(super) secret: Option<(Instant, String, Option<super::secret::Lack>)>,
     /// When something last moved forward.
     pub(super) progress_at: Instant,
     /// The last steps, to tell progress from repetition.

@@ -72,7 +72,7 @@ impl Rest {
             plan,
             executed,
             temporary,
-            secret_missing: _,
+            secret_lack: _,
             troubles,
             // Said of the same Kubernetes objects as the basis.
             left_behind: _,

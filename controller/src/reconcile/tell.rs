@@ -52,7 +52,7 @@ pub(super) async fn tell(
         plan: &round.plan,
         planned: round.planned,
         temporary: &round.temporary,
-        secret_missing: round.secret_missing.as_deref(),
+        secret_lack: round.secret_lack.as_ref(),
         troubles: &round.troubles,
         unwritten: &round.unwritten,
         held: &waits,

@@ -285,7 +285,7 @@ fn needs_mending(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static st
         return Some(("VolumeInUse", message));
     }
     let rejected = not_in_use(seeing, resolved).filter(|(reason, _)| *reason == "ConfigRejected");
-    rejected.or_else(|| seeing.secret_missing.map(|missing| ("SecretMissing", missing.to_owned())))
+    rejected.or_else(|| seeing.secret_lack.cloned())
 }
 
 /// What KUN does not do by itself.

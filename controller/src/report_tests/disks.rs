@@ -61,7 +61,7 @@ fn a_failing_disk_is_said_beside_members_that_are_missing() {
 #[test]
 fn refused_writes_come_before_what_still_serves_a_replicas_disk_after() {
     let mut scene = Scene::healthy();
-    scene.secret_missing = Some("there is no Secret mine".to_owned());
+    scene.secret_lack = Some(("SecretMissing", "there is no Secret mine".to_owned()));
     fails(&mut scene, Pod::new(0, 1), Unkept::Log);
     assert_eq!(scene.says("Degraded").1, "SecretMissing");
     assert_eq!(scene.says("Progressing").1, "SecretMissing");
