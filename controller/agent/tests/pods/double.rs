@@ -22,7 +22,7 @@ async fn replaced(cluster: &mut Cluster) -> usize {
     // The machine of the former pod stands still for a moment, just when it is asked.
     cluster.pods[0].signal(Signal::STOP);
     cluster.pods[next].start();
-    eventually("silence is heard", async || cluster.pods[next].log().contains("heard=Nothing")).await;
+    eventually("silence is heard", async || cluster.pods[next].log().contains("heard=Quiet")).await;
     cluster.pods[0].signal(Signal::CONT);
     next
 }
