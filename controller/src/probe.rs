@@ -8,6 +8,7 @@ pub mod agent;
 mod compare;
 mod count;
 mod elsewhere;
+mod ended;
 mod node;
 mod place;
 mod stream;
@@ -227,6 +228,7 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let answers: BTreeMap<Pod, Answer> = asked.into_iter().map(|(pod, (_, answer))| (pod, answer)).collect();
     let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
+    ended::look(question, &mut probed).await;
     count_foreign_keys(question, &mut probed, memory).await;
     if question.mode == Mode::Cluster {
         compare::look(question.access, &mut probed.observed, &mut memory.compared).await;
@@ -325,6 +327,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
                 probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
+                probed.observed.ended.extend(ended::told(report));
                 if let Some(millis) = report.volume_in_use_millis {
                     // Its age in seconds would be news at every look.
                     probed.volume_in_use.insert(*pod, millis / 60_000);
@@ -362,7 +365,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Node(_) => last_id,
         };
         let site = place.site.clone();
-        probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen });
+        let waits = matches!(answers.get(pod), Some(Answer::Agent(report)) if ended::waits(report));
+        probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen, waits });
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
     memory.answered.retain(|pod, _| question.places.contains_key(pod));

@@ -1,7 +1,10 @@
 //! Which copy of a shard becomes its primary: one that is not whole never replaces one that is, unless a person says so.
 #![allow(clippy::indexing_slicing, reason = "indexing a JSON value yields null where something is absent")]
 
-use std::time::{Duration, Instant};
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use resp::Connection;
@@ -154,14 +157,104 @@ async fn a_primary_whose_volume_was_emptied_never_empties_its_replica() -> Resul
     let (pod, address) = fixture.primary(0).await?;
     let mut primary = operator(&fixture, address).await?;
     has_sent_everything(&mut primary).await?;
-    let process = fixture.kun.redis_server(address)?;
     signal(&fixture, address, Signal::STOP)?;
-    for entry in std::fs::read_dir(std::fs::read_link(format!("/proc/{}/cwd", process.pid))?)? {
+    empty_volume(&fixture, address)?;
+    fixture.kun.redis_server(address)?.kill()?;
+    story::replaced(&fixture.kubectl, "orders", &pod).await?;
+    fixture.ready(3).await?;
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+/// Removes what lies in the data directory of a member.
+fn empty_volume(fixture: &Fixture, address: SocketAddr) -> Result<()> {
+    let pid = fixture.kun.redis_server(address)?.pid;
+    for entry in std::fs::read_dir(std::fs::read_link(format!("/proc/{pid}/cwd"))?)? {
         let path = entry?.path();
         if path.is_dir() { std::fs::remove_dir_all(path)? } else { std::fs::remove_file(path)? }
     }
-    process.kill()?;
-    story::replaced(&fixture.kubectl, "orders", &pod).await?;
+    Ok(())
+}
+
+/// The primaries of shards 0 and 1, which have sent everything to their replicas and take no writes any more.
+async fn two_of_three(fixture: &Fixture) -> Result<[(String, SocketAddr); 2]> {
+    let lost = [fixture.primary(0).await?, fixture.primary(1).await?];
+    for (_, address) in &lost {
+        has_sent_everything(&mut operator(fixture, *address).await?).await?;
+    }
+    for (_, address) in &lost {
+        signal(fixture, *address, Signal::STOP)?;
+    }
+    Ok(lost)
+}
+
+/// Nobody can be elected: two of three are gone, and each of their agents waits for the others. Before this was so the cluster stayed down.
+#[tokio::test]
+async fn most_primaries_that_end_at_once_and_keep_nothing_are_replaced() -> Result<()> {
+    let spec = json!({"persistence": {"appendOnly": "Off"}, "failover": fixture::node_timeout(10)});
+    let fixture = Fixture::start(3, 1, &spec).await?;
+    for (_, address) in two_of_three(&fixture).await? {
+        fixture.kun.redis_server(address)?.kill()?;
+    }
+    fixture.ready(3).await?;
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn most_primaries_whose_volumes_are_emptied_at_once_are_replaced() -> Result<()> {
+    let spec = json!({"persistence": {"appendOnly": "Always"}, "failover": fixture::node_timeout(10)});
+    let fixture = Fixture::start(3, 1, &spec).await?;
+    let lost = two_of_three(&fixture).await?;
+    for (_, address) in &lost {
+        empty_volume(&fixture, *address)?;
+    }
+    for (_, address) in &lost {
+        fixture.kun.redis_server(*address)?.kill()?;
+    }
+    for (shard, (pod, _)) in lost.iter().enumerate() {
+        let other = |cluster: &Value| {
+            let primary = &cluster["status"]["shards"][shard]["primary"];
+            primary.is_string() && *primary != **pod
+        };
+        fixture.kubectl.until("rdc", "orders", hung::change(), "with another primary", other).await?;
+    }
+    fixture.ready(3).await?;
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
+/// Nobody proves that a process has ended whose pod was replaced: a person says so, and is told how, with the numbers.
+#[tokio::test]
+async fn most_primaries_whose_pods_are_replaced_without_volumes_wait_for_an_order() -> Result<()> {
+    let mut spec = json!({"failover": fixture::node_timeout(10)});
+    spec["storage"] = Value::Null;
+    let fixture = Fixture::start(3, 1, &spec).await?;
+    let lost = two_of_three(&fixture).await?;
+    let pods: Vec<&str> = lost.iter().map(|(pod, _)| pod.as_str()).collect();
+    fixture
+        .kubectl
+        .run(&[&["delete", "pod", "--force", "--grace-period=0", "--wait=false"], &pods[..]].concat())
+        .await?;
+    let is_told = |cluster: &Value| {
+        let conditions = cluster["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|condition| {
+            let message = condition["message"].as_str().unwrap_or_default();
+            condition["reason"] == "NeedsAPerson"
+                && message.contains("quorum lost: 1 of 3 primaries answer")
+                && message.contains("create a failover of shard 0 with mode Force and acceptDataLoss")
+        })
+    };
+    fixture.kubectl.until("rdc", "orders", hung::change(), "telling the way out", is_told).await?;
+    let order = |accepts: bool| {
+        json!({"apiVersion": types::API_VERSION, "kind": "RedisOperation",
+            "spec": {"failover": {"shard": 0, "mode": "Force", "acceptDataLoss": accepts}}})
+    };
+    let refused = fixture.act("failover", "rop", &order(false), "Failed").await?;
+    let why = refused["status"]["conditions"][0]["message"].as_str().unwrap_or_default().to_owned();
+    ensure!(why.contains("acceptDataLoss"), "{refused:#}");
+    fixture.act("failover", "rop", &order(true), "Succeeded").await?;
+    // Two of three are left, who elect the other one's heir.
     fixture.ready(3).await?;
     fixture.verify(3, 1).await?;
     Ok(())

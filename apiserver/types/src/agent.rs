@@ -91,6 +91,9 @@ pub struct AgentReport {
     /// earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_in_use_millis: Option<u64>,
+    /// Node IDs of servers that ran in this pod and have ended. Empty: none has, or the agent is of an earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ended: Vec<String>,
 }
 
 /// What a replica has of its primary.

@@ -72,7 +72,8 @@ pub struct FailoverAction {
     #[serde(default)]
     pub mode: FailoverMode,
     /// With mode Force: promote the best replica that answers although it lacks writes that the primary acknowledged and may still bring
-    /// back. Those writes are lost.
+    /// back; and without votes, where too few primaries answer to give theirs. Those writes are lost, and so is what a primary acknowledges
+    /// meanwhile that is not seen and still runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub accept_data_loss: bool,
     /// For the record.

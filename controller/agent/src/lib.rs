@@ -33,6 +33,7 @@ pub mod peers;
 pub mod persistence;
 pub mod process;
 pub mod promotion;
+pub mod ran;
 pub mod rdb;
 pub mod ready;
 pub mod render;
@@ -203,6 +204,11 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
         take_down(shared, &left, None, Instant::now()).await;
         shared.enter(AgentPhase::Starting, None);
+        if !left.is_alive() {
+            ran::tell_ended(shared);
+        }
+    } else {
+        ran::tell_ended(shared);
     }
     engine::await_image(shared).await;
     parameters::await_usable(shared).await;
@@ -211,6 +217,7 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
         shared.let_replicas_in();
     }
     let conf = upkeep::write_files(shared, &shared.inputs(), Some(&admission.survey))?;
+    ran::note_start(shared, admission.survey.nodes.as_deref());
     let running = process::spawn(&options.redis_server, &conf, &options.run_dir)?;
     shared.report.send_modify(|report| report.starts = report.starts.saturating_add(1));
     shared.enter(AgentPhase::Running, None);

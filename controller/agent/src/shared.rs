@@ -8,7 +8,7 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use certs::Reloading;
-use resp::{Connection, Credentials, Error as RedisError, Info};
+use resp::{Connection, Credentials, Error as RedisError, Info, NodeId};
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, ReleaseHow};
 
@@ -45,6 +45,8 @@ struct Kept {
     awaited: Option<Awaited>,
     /// What redis-server last said of its append-only file.
     log: Option<Log>,
+    /// The node that was last known to run here.
+    runs: Option<NodeId>,
 }
 
 /// Shared by all tasks.
@@ -114,6 +116,7 @@ impl Shared {
                 runs_at: None,
                 waits_for: None,
                 volume_in_use_millis: None,
+                ended: Vec::new(),
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
@@ -172,6 +175,11 @@ impl Shared {
     /// What the own Redis has of its primary.
     pub fn note_standing(&self, standing: Option<Standing>) {
         self.kept().standing = standing;
+    }
+
+    /// This node runs here, or is about to; whether that is news.
+    pub fn note_running(&self, id: &NodeId) -> bool {
+        self.kept().runs.replace(id.clone()).as_ref() != Some(id)
     }
 
     /// What redis-server says of its append-only file, if it does.

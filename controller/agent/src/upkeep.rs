@@ -19,7 +19,7 @@ use crate::{
     lag::{self, Lag},
     parameters, persistence,
     promotion::{Look, Promotion, Word},
-    render,
+    ran, render,
     render::{Directive, Replicas},
     replication::{self, Seen},
     shared::Shared,
@@ -203,7 +203,9 @@ async fn look(
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
     }
     let service = alive::service(&info, &table, shared.local.logs_writes(), lag.lags());
-    let of = table.iter().find(|node| node.flags.myself)?.primary.clone();
+    let me = table.iter().find(|node| node.flags.myself)?;
+    ran::note(shared, &me.id);
+    let of = me.primary.clone();
     let primary = table.into_iter().find(|node| Some(&node.id) == of.as_ref());
     let state_ok = ClusterInfo::parse(view.text()?).ok()?.ok;
     Some((Look { at: begun.into_std(), done: Instant::now().into_std(), info, primary, state_ok }, service))

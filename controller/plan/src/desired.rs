@@ -118,7 +118,8 @@ pub struct FailoverRequest {
     pub candidate: Option<u16>,
     /// How.
     pub how: FailoverHow,
-    /// With [`FailoverHow::Force`]: a copy that is not whole may be promoted although a better one may come back.
+    /// With [`FailoverHow::Force`]: a copy that is not whole may be promoted although a better one may come back, and without votes where
+    /// too few primaries answer.
     pub accept_data_loss: bool,
 }
 
@@ -129,6 +130,8 @@ pub enum FailoverHow {
     Coordinated,
     /// Without the old primary, with the votes of a majority.
     Force,
+    /// Without the old primary and without votes: those who would have to vote are gone. Nobody asks for it by name.
+    Takeover,
 }
 
 /// How much one batch may do.

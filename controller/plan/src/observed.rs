@@ -102,6 +102,9 @@ pub struct Observed {
     /// Nodes that were members until a short while ago, and are none any more. Others take them for alive for a moment, and then forget them
     /// on our word.
     pub former: BTreeSet<NodeId>,
+    /// Nodes whose processes are known to have ended where they ran: the agent of the pod in which such a process ran says so. That a node does
+    /// not show, or that somebody else is at its place, is less: its pod may have been replaced while the process runs on elsewhere.
+    pub ended: BTreeSet<NodeId>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,
@@ -173,6 +176,9 @@ pub struct Member {
     pub site: Site,
     /// What was found.
     pub seen: Seen,
+    /// Seen as [`Seen::Starting`], and nothing runs: its node ran in this very pod and has ended, and before the agent starts it again it waits
+    /// for votes, or for a better copy.
+    pub waits: bool,
 }
 
 impl Member {

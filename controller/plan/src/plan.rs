@@ -344,7 +344,8 @@ pub enum Refused {
         /// Those of which that is not known.
         unknown: SlotSet,
     },
-    /// Too few primaries answer to elect another.
+    /// Too few primaries answer to elect another, and those that do not may run on somewhere: promoted without votes, a replica could take
+    /// writes beside its primary.
     NoQuorum {
         /// Primaries with slots that answer.
         alive: u16,
@@ -352,6 +353,12 @@ pub enum Refused {
         of: u16,
         /// A shard that has lost its primary.
         shard: u16,
+        /// That primary.
+        primary: NodeId,
+        /// The replica that would take its place.
+        replica: Pod,
+        /// Primaries that do not answer, and whose processes are not known to have ended.
+        unproven: Vec<NodeId>,
     },
     /// No complete copy of these slots is left: each place that could hold them holds another identity.
     LostSlots {

@@ -270,7 +270,8 @@ pub(crate) fn identity(member: &Member) -> Option<NodeId> {
 /// A Redis process may run at this place.
 pub(crate) fn may_run(member: &Member) -> bool {
     match &member.seen {
-        Seen::Node(_) | Seen::Starting | Seen::Unknown { .. } => true,
+        Seen::Node(_) | Seen::Unknown { .. } => true,
+        Seen::Starting => !member.waits,
         Seen::Absent | Seen::Stopped | Seen::Held { .. } => false,
     }
 }

@@ -354,10 +354,18 @@ impl fmt::Display for Refused {
             ),
             Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
             Self::Former { pod, keys, slots, lacking, unknown } => former(f, (*pod, *keys), slots, lacking, unknown),
-            Self::NoQuorum { alive, of, shard } => write!(
-                f,
-                "quorum lost: {alive} of {of} primaries answer, a majority is needed to promote a replica of shard {shard}"
-            ),
+            Self::NoQuorum { alive, of, shard, primary, replica, unproven } => {
+                let unproven: Vec<String> = unproven.iter().map(NodeId::short).collect();
+                write!(
+                    f,
+                    "quorum lost: {alive} of {of} primaries answer, a majority is needed to promote replica {replica} of shard {shard} in place of \
+                     {}, and it is not known that these processes have ended: {}. Bring their pods back; or, if you know that none of them \
+                     runs any more (on a machine that is cut off, say), create a failover of shard {shard} with mode Force and acceptDataLoss, \
+                     which promotes the replica without votes",
+                    primary.short(),
+                    unproven.join(", ")
+                )
+            }
             Self::LostSlots { id, slots } => {
                 write!(
                     f,

@@ -76,10 +76,11 @@ pub enum Step {
         /// Its new primary.
         primary: Who,
     },
-    /// `CLUSTER FAILOVER [FORCE]`. Precondition: the replica follows `primary`, has finished its first synchronisation and runs none.
+    /// `CLUSTER FAILOVER [FORCE|TAKEOVER]`. Precondition: the replica follows `primary`, has finished its first synchronisation and runs none.
     /// Coordinated: its link is up, and no slot of the primary is half moved, of which the replica would know nothing. FORCE: its link is
     /// down, and nobody answers with the primary's identity at the shard's other places; what others are receiving from it is marked at the
-    /// replica as soon as that is the primary.
+    /// replica as soon as that is the primary. TAKEOVER: the same, and no other member of
+    /// the shard owns a slot.
     /// An OK means "scheduled": the effect is what the next look shows.
     Failover {
         /// The member to promote.
@@ -211,6 +212,11 @@ impl fmt::Display for Step {
             Self::Failover { replica, primary, how: FailoverHow::Force } => {
                 write!(f, "promote {replica} in place of the dead primary {}", primary.short())
             }
+            Self::Failover { replica, primary, how: FailoverHow::Takeover } => write!(
+                f,
+                "promote {replica} in place of the dead primary {} without votes, as too few primaries are left to vote",
+                primary.short()
+            ),
             Self::Adopt { node, owner: Some(owner), slots } => {
                 write!(f, "give {} slots of the lost node {} to {node}: {slots}", slots.len(), owner.short())
             }

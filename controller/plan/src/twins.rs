@@ -118,6 +118,8 @@ impl Twins {
         let mut observed = observed.clone();
         for (pod, id) in &self.members {
             observed.set_aside(*pod, *id);
+            // One of its processes has; another runs.
+            observed.ended.remove(id);
         }
         Cow::Owned(observed)
     }

@@ -3,6 +3,7 @@
 mod copies;
 mod deleted;
 mod found;
+mod quorum;
 mod replaced;
 mod room;
 mod twice;

@@ -6,6 +6,7 @@
 
 mod apart;
 mod moves;
+mod quorum;
 mod restart;
 mod spread;
 
@@ -83,7 +84,7 @@ fn layout(text: &str) -> Observed {
         let word = word.trim_end_matches('*');
         let (outdated, word) = (word.ends_with('!'), word.trim_end_matches('!'));
         let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
-        (*pod, Member { outdated, terminating: false, last_id, site, seen: seen(*pod, word) })
+        (*pod, Member { outdated, terminating: false, last_id, site, seen: seen(*pod, word), waits: false })
     });
     Observed { members: members.collect(), ..Observed::default() }
 }

@@ -131,13 +131,16 @@ pub(super) async fn failover(
             copy::keeps(world, &mut redis, replica).await?;
             has_nothing_half_moved(world, nodes, primary).await?;
         }
-        FailoverHow::Force if link_up => {
+        FailoverHow::Force | FailoverHow::Takeover if link_up => {
             return Err(refused(format!("{replica} has a link to its primary, which is not dead")));
         }
-        FailoverHow::Force => {
+        FailoverHow::Force | FailoverHow::Takeover => {
             copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
+            if how == FailoverHow::Takeover {
+                is_led_by_nobody(world, nodes, replica, primary).await?;
+            }
         }
     }
     world.finally()?;
@@ -145,6 +148,7 @@ pub(super) async fn failover(
     let order: &[&str] = match how {
         FailoverHow::Coordinated => &["CLUSTER", "FAILOVER"],
         FailoverHow::Force => &["CLUSTER", "FAILOVER", "FORCE"],
+        FailoverHow::Takeover => &["CLUSTER", "FAILOVER", "TAKEOVER"],
     };
     if let Err(error) = redis.send(order).await {
         let is_sure = matches!(&error, Error::Node(redis::Error::Redis(node)) if node.surely_not_executed());
@@ -158,7 +162,7 @@ pub(super) async fn failover(
         let role = redis.connection()?.role().await.map_err(|error| late(&error))?;
         if matches!(role, Role::Primary { .. }) {
             let millis = begun.elapsed().as_millis();
-            if how == FailoverHow::Force {
+            if how != FailoverHow::Coordinated {
                 mark(world, &mut redis, primary).await;
             }
             if let Err(error) = resp::bus::push(redis.connection()?).await {
@@ -235,6 +239,22 @@ async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result
         let answer = tokio::time::timeout(SILENCE, world.access.open_node(address, primary)).await;
         if matches!(answer, Ok(Ok(_))) {
             return Err(refused(format!("the primary {} answers at {pod} again", primary.short())));
+        }
+    }
+    Ok(())
+}
+
+/// Who else of the shard followed the primary still does: its agent, or a person, may have made another one its heir meanwhile, and no voter is
+/// there to refuse the second.
+async fn is_led_by_nobody(world: World<'_>, nodes: &Nodes, replica: Who, primary: NodeId) -> Result<(), Error> {
+    let members = world.probed.observed.members.iter();
+    let fellows = members.filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod);
+    for (pod, node) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {
+        let who = Who { pod, id: node.id };
+        let table = nodes.at(world.address(who)?, who.id).await?.table().await?;
+        if !table.mine().is_empty() {
+            let (slots, primary) = (table.mine().len(), primary.short());
+            return Err(refused(format!("{who} owns {slots} slots by now, and may be the heir of {primary}")));
         }
     }
     Ok(())

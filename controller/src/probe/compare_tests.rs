@@ -17,6 +17,7 @@ fn observed(nodes: Vec<Node>) -> Observed {
         last_id: Some(node.id),
         site: Site::Nowhere,
         seen: Seen::Node(Box::new(node)),
+        waits: false,
     };
     let members = nodes.into_iter().zip(0..).map(|(node, shard)| (Pod::new(shard, 0), member(node)));
     Observed { members: members.collect(), ..Observed::default() }

@@ -175,6 +175,7 @@ mod tests {
             runs_at: None,
             waits_for: None,
             volume_in_use_millis: None,
+            ended: Vec::new(),
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),

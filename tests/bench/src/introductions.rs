@@ -196,7 +196,14 @@ fn observed(servers: &[Server]) -> Observed {
             peers: known.map(|(other, _)| (other.id, peer(other))).collect(),
         };
         let seen = Seen::Node(Box::new(node));
-        Member { outdated: false, terminating: false, last_id: Some(server.id), site: Site::Unknown, seen }
+        Member {
+            outdated: false,
+            terminating: false,
+            last_id: Some(server.id),
+            site: Site::Unknown,
+            seen,
+            waits: false,
+        }
     };
     Observed { members: servers.iter().map(|server| (server.pod, member(server))).collect(), ..Observed::default() }
 }

@@ -281,6 +281,13 @@ impl World {
             .unwrap_or(0);
         let Some(server) = self.up_mut(replica) else { return };
         server.current_epoch = server.current_epoch.max(known);
+        self.take_over(replica);
+    }
+
+    /// The replica takes its primary's slots with an epoch above all that it has heard of, without asking
+    /// (`clusterBumpConfigEpochWithoutConsensus`).
+    pub(crate) fn take_over(&mut self, replica: Pod) {
+        let Some(server) = self.up_mut(replica) else { return };
         let Some(primary) = server.follows() else { return };
         let slots = server.table.get(&primary).map(|peer| peer.slots().clone()).unwrap_or_default();
         server.role = Role::Primary { slots: SlotSet::EMPTY };

@@ -39,7 +39,7 @@ impl World {
             }
             let Home { outdated, terminating, last_id, .. } = *home;
             let site = if home.process == Process::NoPod { Site::Nowhere } else { home.site.clone() };
-            members.insert(pod, Member { outdated, terminating, last_id, site, seen });
+            members.insert(pod, Member { outdated, terminating, last_id, site, seen, waits: false });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
@@ -57,7 +57,21 @@ impl World {
         let shows = |pod: &Pod| matches!(seen_of(pod), Some(Seen::Node(_)));
         let unused = self.homes.iter().filter(|(pod, _)| shows(pod));
         let unused = unused.filter_map(|(pod, home)| Some((*pod, home.unused?))).collect();
-        Observed { members, failovers_asked, elections, elsewhere, introduced, former, unused }
+        let ended = self.ended();
+        Observed { members, failovers_asked, elections, elsewhere, introduced, former, ended, unused }
+    }
+
+    /// What the agents that answer say of the processes that they ran: what runs again has not ended.
+    fn ended(&self) -> BTreeSet<NodeId> {
+        let answers = |home: &&Home| {
+            let runs = matches!(home.process, Process::Starting | Process::Held | Process::Up);
+            !home.outside && !home.hidden && runs
+        };
+        let told = self.homes.values().filter(answers).flat_map(|home| {
+            let now = home.server.as_ref().filter(|_| home.process == Process::Up).map(|server| server.id);
+            home.ended.iter().copied().filter(move |id| Some(*id) != now)
+        });
+        told.collect()
     }
 
     /// Processes outside of every place whose agents answer.

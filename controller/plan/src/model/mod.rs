@@ -234,6 +234,8 @@ pub struct Home {
     pub unused: Option<Unused>,
     /// … because it was started without them.
     pub bare: bool,
+    /// Nodes that ran in this pod and have ended, as its agent knows.
+    pub ended: BTreeSet<NodeId>,
 }
 
 /// The whole world.
@@ -344,6 +346,7 @@ impl World {
                 limit: None,
                 unused: observed.unused.get(pod).copied(),
                 bare: false,
+                ended: member.last_id.filter(|id| observed.ended.contains(id)).into_iter().collect(),
             };
             world.homes.insert(*pod, home);
         }
@@ -417,6 +420,7 @@ impl World {
             limit,
             unused: None,
             bare: false,
+            ended: BTreeSet::new(),
         };
         self.homes.insert(pod, home);
     }
@@ -494,6 +498,8 @@ impl World {
     pub fn crash(&mut self, pod: Pod, with_pod: bool) {
         let (persistent, volumes) = (self.persistent, self.volumes);
         let Some(home) = self.homes.get_mut(&pod) else { return };
+        let ran = home.server.as_ref().filter(|_| home.process == Process::Up).map(|server| server.id);
+        home.ended.extend(ran.filter(|_| !with_pod));
         home.process = if with_pod { Process::NoPod } else { Process::Down };
         home.hidden = false;
         home.cut_off = false;
@@ -580,6 +586,7 @@ impl World {
         if let Some(home) = self.homes.get_mut(&pod) {
             let former = Home { outside: true, ..home.clone() };
             home.process = Process::NoPod;
+            home.ended.clear();
             self.homes.insert(outside, former);
         }
         outside

@@ -126,16 +126,23 @@ impl World {
     fn fail_over(&mut self, replica: Who, primary: NodeId, how: FailoverHow, luck: &mut Luck) -> Check {
         let server = self.at(replica)?;
         require(server.follows() == Some(primary), "it is no replica of that primary")?;
-        require(how == FailoverHow::Force || server.is_synced(), "it is not in sync")?;
+        require(how != FailoverHow::Coordinated || server.is_synced(), "it is not in sync")?;
         let alive = self
             .place_of(primary)
             .and_then(|pod| self.homes.get(&pod))
             .is_some_and(|home| !home.hidden && !home.cut_off);
         require(how == FailoverHow::Coordinated || !alive, "the primary answers")?;
         let open = self.place_of(primary).and_then(|pod| self.up(pod)).is_some_and(|old| !old.open.is_empty());
-        require(how == FailoverHow::Force || !open, "a slot of its primary is half moved")?;
+        require(how != FailoverHow::Coordinated || !open, "a slot of its primary is half moved")?;
+        let led = self.homes.iter().filter(|(pod, home)| pod.shard == replica.pod.shard && !home.hidden);
+        let led = led.into_iter().any(|(pod, _)| self.up(*pod).is_some_and(|other| !other.slots().is_empty()));
+        require(how != FailoverHow::Takeover || !led, "another member of the shard owns slots")?;
         self.asked.insert(replica.pod.shard, self.now);
         self.won.insert(replica.pod.shard, self.now);
+        if how == FailoverHow::Takeover {
+            self.take_over(replica.pod);
+            return Ok(());
+        }
         if luck.fails(4) || !self.has_votes(replica.pod, Call::Operator) {
             return Ok(());
         }

@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role, Stands};
 use crate::phase::{Flow, create};
-use crate::plan::{Plan, Refused, Waiting};
+use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety;
 use crate::scene::{Live, Lost, Scene};
 use crate::slots::SlotSet;
@@ -109,17 +109,39 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
         return plan.waiting.push(wait);
     }
-    let voters =
-        scene.lost.iter().filter(|other| other.id != lost.id && safety::may_be_alive(scene, other.id).is_some());
-    let alive = super::count(scene.owned.len());
-    let of = alive.saturating_add(super::count(scene.lost.len()));
-    if alive.saturating_add(super::count(voters.count())) <= of / 2 {
-        return plan.refused.push(Refused::NoQuorum { alive, of, shard });
-    }
+    let Some(how) = choose_how(scene, plan, lost, best) else { return };
     match safety::may_elect(scene, shard) {
         Err(wait) => plan.waiting.push(wait),
-        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how: FailoverHow::Force }),
+        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
     }
+}
+
+/// With votes wherever enough primaries may give theirs, and without where too many are known to be gone. A person who accepts what it costs
+/// is not asked to wait for those that are not seen. `None`: what is missing is told, or another one's turn comes first.
+fn choose_how(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) -> Option<FailoverHow> {
+    let order = order(scene, lost, best.pod.shard);
+    let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
+    let may_vote = |other: &&Lost| other.id != lost.id && safety::may_be_alive(scene, other.id).is_some();
+    let unseen = if is_accepted { 0 } else { scene.lost.iter().filter(may_vote).count() };
+    let (alive, of) = (scene.owned.len(), scene.owned.len().saturating_add(scene.lost.len()));
+    if alive.saturating_add(unseen) > of / 2 {
+        return Some(FailoverHow::Force);
+    }
+    if !is_accepted && let Err(missing) = safety::needs_no_votes(scene, lost, best) {
+        if order.is_some() {
+            plan.operation = Some(Operation::Refused);
+        }
+        missing.tell(plan);
+        return None;
+    }
+    if let Err(right) = safety::ready_for_claim(scene, best, lost.epoch) {
+        let (right, of) = (super::count(right), super::count(scene.live.len()));
+        plan.waiting.push(Waiting::Agreement { right, of, away: None });
+        return None;
+    }
+    // One after the other: each claims with an epoch above all that it has heard of, which has to be another for each.
+    let is_takeover = |step: &Step| matches!(step, Step::Failover { how: FailoverHow::Takeover, .. });
+    (!plan.steps.iter().any(is_takeover)).then_some(FailoverHow::Takeover)
 }
 
 /// What keeps this replica from being promoted on order in place of a primary that nobody proves dead.

@@ -21,9 +21,9 @@ fn a_replica_whose_primary_died_since_the_look_is_not_restarted() {
     let history = [Event::Outdate(93), round(1, false, 1), round(0, true, 0), died, round(1, true, 0)];
     let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: None, sites: 1 };
     let (run, plan) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
-    // Its keys are there; with a single shard there is nobody to vote for it.
+    // Its keys are there. With a single shard there is nobody to vote for it, and its primary is known to have ended.
     assert_eq!(run.world.up(Pod::new(0, 0)).unwrap().data.len(), 16);
-    assert_eq!(plan.refused, [Refused::NoQuorum { alive: 0, of: 1, shard: 0 }]);
+    assert!(plan.is_satisfied(), "{plan:?}");
 }
 
 #[test]

@@ -47,7 +47,8 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
             Step::Restart { pod, expect: RestartAs::Replica(_) | RestartAs::Empty(_) | RestartAs::OnlyCopy(_) } => {
                 disturbed.extend([pod.shard])
             }
-            Step::Restart { expect: RestartAs::NotRunning, .. } | Step::Failover { how: FailoverHow::Force, .. } => {}
+            Step::Restart { expect: RestartAs::NotRunning, .. }
+            | Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, .. } => {}
             Step::Meet { node, peer, address } => {
                 check(node != peer && !address.is_empty(), || format!("{step}: meets itself or nobody"))?;
             }
@@ -202,7 +203,7 @@ fn may_fail_over(
     // Where its slots would otherwise start empty, the keys it has are the only ones that can still be saved.
     let best_left = || {
         let better = world.running().into_iter().filter_map(|pod| world.up(pod)).any(complete);
-        let saves = how == FailoverHow::Force && desired.adopt_lost_slots && !server.data.is_empty();
+        let saves = how != FailoverHow::Coordinated && desired.adopt_lost_slots && !server.data.is_empty();
         saves && follows(server) && (stale || !better)
     };
     check(complete(server) || best_left(), || "promotes what is no complete copy".to_owned())?;
@@ -214,18 +215,34 @@ fn may_fail_over(
         "promotes a copy that is not whole while a better one may come back".to_owned()
     })?;
     let keeps = server.stored.is_none() || !(world.volumes && world.persistent);
-    check(stale || how == FailoverHow::Force || keeps, || {
+    check(stale || how != FailoverHow::Coordinated || keeps, || {
         "hands over to a member whose disk holds an older data set".to_owned()
     })?;
     let going = is_going(world, replica.pod) && how == FailoverHow::Coordinated;
     check(stale || !going, || "promotes a member whose pod is being deleted".to_owned())?;
     let called_for = desired.failover.is_some() || is_called_for(world, desired, replica, primary);
-    check(stale || how == FailoverHow::Force || called_for, || "hands over for no reason".to_owned())?;
-    let elected = how == FailoverHow::Force || is_known_to_most(world, replica.id, primary);
+    check(stale || how != FailoverHow::Coordinated || called_for, || "hands over for no reason".to_owned())?;
+    let elected = how != FailoverHow::Coordinated || is_known_to_most(world, replica.id, primary);
     check(stale || elected, || "asks for votes that are refused".to_owned())?;
     let on_order = matches!(server.role, Role::Replica { stands: Stands::OnOrder, .. });
     let alive = running(world, primary) && !(on_order && is_held_dead(world, primary));
-    check(how == FailoverHow::Coordinated || asked || stale || !alive, || "forces out a living primary".to_owned())
+    check(how == FailoverHow::Coordinated || asked || stale || !alive, || "forces out a living primary".to_owned())?;
+    // Nobody has been asked whether somebody else leads, so nobody may: not now, and not by the votes of those who are not seen.
+    check(how != FailoverHow::Takeover || accepted || stale || !may_be_led(world, replica, primary), || {
+        "takes over without votes where others could have elected, or still run".to_owned()
+    })
+}
+
+/// The primary runs, somebody else of its shard has its slots, or most primaries run where the replica does not reach them.
+fn may_be_led(world: &World, replica: Who, primary: NodeId) -> bool {
+    let slots = world.up(replica.pod).and_then(|server| server.table.get(&primary)).map(|peer| peer.slots().clone());
+    let slots = slots.unwrap_or_default();
+    let owns = |server: &&Server| server.id == primary || !server.slots().intersection(&slots).is_empty();
+    let owners = || holders(world).filter(|(_, server)| !server.slots().is_empty());
+    let is_cut_off = |pod: &Pod| world.homes.get(pod).is_some_and(|home| home.cut_off || home.outside);
+    let far = owners().filter(|(pod, _)| world.up(*pod).is_some() && is_cut_off(pod)).count();
+    world.running().into_iter().filter_map(|pod| world.up(pod)).any(|server| owns(&server))
+        || far > owners().count() / 2
 }
 
 /// A hand-over nobody asked for: its primary has to be restarted or is to leave, or a site that holds half of the primaries or more holds
@@ -253,7 +270,7 @@ fn is_called_for(world: &World, desired: &Desired, replica: Who, primary: NodeId
 /// A person asked for exactly this and accepted what it costs: the last writes of a primary that is alive and not seen, which its
 /// replica had not received yet.
 pub fn is_ordered(step: &Step, desired: &Desired) -> bool {
-    let Step::Failover { replica, how: FailoverHow::Force, .. } = step else { return false };
+    let Step::Failover { replica, how: FailoverHow::Force | FailoverHow::Takeover, .. } = step else { return false };
     desired.failover.as_ref().is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard)
 }
 
@@ -272,6 +289,12 @@ fn is_held_dead(world: &World, id: NodeId) -> bool {
     let up = world.running().into_iter().filter_map(|pod| world.up(pod)).filter(|one| !one.slots().is_empty());
     let agree = up.filter(|one| one.table.get(&id).is_some_and(|peer| peer.health == plan::Health::Failed));
     agree.count() > owners().count() / 2
+}
+
+/// The agent of the pod in which it ran knows that it has ended.
+fn has_ended(world: &World, id: NodeId) -> bool {
+    world.homes.values().any(|home| !home.hidden && home.process != Process::NoPod && home.ended.contains(&id))
+        && !running(world, id)
 }
 
 fn running(world: &World, id: NodeId) -> bool {
@@ -387,7 +410,10 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Refused::Former { pod, .. } => world.up(*pod).is_some_and(|server| {
                 server.slots().is_empty() && server.follows().is_none() && keys(server).next().is_some()
             }),
-            Refused::NoQuorum { .. } | Refused::Held { .. } => true,
+            Refused::Held { .. } => true,
+            Refused::NoQuorum { unproven, .. } => {
+                !unproven.is_empty() && unproven.iter().all(|id| !has_ended(world, *id))
+            }
             Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
             Refused::NoCandidate { .. } => true,
             Refused::Stranger { .. } | Refused::Apart { .. } | Refused::NotInStandalone | Refused::NoShards => false,

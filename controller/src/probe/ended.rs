@@ -1,0 +1,79 @@
+//! Which nodes are known to have ended: the agents of the pods in which they ran say so.
+//!
+//! Who does not answer is asked for it anyway. Where somebody else runs at the place by now, its agent is asked only while most primaries are
+//! gone: then a replica may be promoted without votes, and only if they have ended.
+
+use std::collections::BTreeSet;
+
+use futures::StreamExt;
+use plan::{NodeId, Observed, Pod};
+use types::agent::{AgentPhase, AgentReport};
+use types::cluster::Mode;
+
+use super::{AGENT_DEADLINE, AT_ONCE, Container, Probed, Question};
+
+/// The nodes that this report tells of.
+pub(super) fn told(report: &AgentReport) -> impl Iterator<Item = NodeId> {
+    report.ended.iter().filter_map(|id| NodeId::parse(id))
+}
+
+/// Its node ran there and has ended, and it is not started before there are votes, or a better copy has had its time.
+pub(super) fn waits(report: &AgentReport) -> bool {
+    let has_ended = report.node_id.as_ref().is_some_and(|id| report.ended.contains(id));
+    report.phase == AgentPhase::Starting && report.waits_for.is_some() && has_ended
+}
+
+/// Asks the agents of members that answer, where it matters.
+pub(super) async fn look(question: Question<'_>, probed: &mut Probed) {
+    if is_needed(&probed.observed) && question.mode == Mode::Cluster {
+        ask(question, probed).await;
+    }
+    // Where it ran it has ended, and it may have been started on its files at another place.
+    let running: BTreeSet<NodeId> = super::nodes(&probed.observed).map(|node| node.id).collect();
+    probed.observed.ended.retain(|id| !running.contains(id));
+}
+
+async fn ask(question: Question<'_>, probed: &mut Probed) {
+    let alive: Vec<Pod> = probed.facts.keys().copied().collect();
+    let asked = alive.into_iter().filter_map(|pod| question.places.get(&pod)).map(|place| async move {
+        let Container::Running { address } = &place.container else { return None };
+        let report = question.agents.report(address.ip(), question.whose);
+        let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok()?.ok()?;
+        (report.pod == place.name).then_some(report)
+    });
+    let reports: Vec<_> = futures::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
+    probed.observed.ended.extend(reports.iter().flatten().flat_map(told));
+}
+
+/// Half of the owners of slots, or more, do not answer, and the end of one of them is not known.
+fn is_needed(observed: &Observed) -> bool {
+    let alive: BTreeSet<NodeId> = super::nodes(observed).map(|node| node.id).collect();
+    let owners = super::nodes(observed).filter(|node| !node.slots().is_empty()).count();
+    let tables = super::nodes(observed).flat_map(|node| &node.peers);
+    let silent: BTreeSet<NodeId> =
+        tables.filter(|(id, peer)| !peer.slots().is_empty() && !alive.contains(id)).map(|(id, _)| *id).collect();
+    silent.len() >= owners && silent.iter().any(|id| !observed.ended.contains(id))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use plan::Seen;
+
+    use super::*;
+    use crate::testing::{healthy, id};
+
+    #[test]
+    fn agents_are_asked_for_ends_only_while_half_of_the_primaries_are_gone() {
+        let mut probed = healthy(4, 2);
+        let mut lose = |shard: u16| {
+            probed.observed.members.get_mut(&Pod::new(shard, 0)).unwrap().seen = Seen::Stopped;
+            is_needed(&probed.observed)
+        };
+        assert_eq!([lose(0), lose(1), lose(2)], [false, true, true]);
+        probed.observed.ended.extend([id(0, 0), id(1, 0)]);
+        assert!(is_needed(&probed.observed));
+        probed.observed.ended.insert(id(2, 0));
+        assert!(!is_needed(&probed.observed));
+    }
+}
