@@ -201,6 +201,7 @@ async fn most_primaries_that_end_at_once_and_keep_nothing_are_replaced() -> Resu
     Ok(())
 }
 
+/// Other nodes run in their places by then, so only the agents of those pods can still tell that the former ones have ended.
 #[tokio::test]
 async fn most_primaries_whose_volumes_are_emptied_at_once_are_replaced() -> Result<()> {
     let spec = json!({"persistence": {"appendOnly": "Always"}, "failover": fixture::node_timeout(10)});
