@@ -187,6 +187,7 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
         return Ok(moved);
     }
     mark(&mut ends, order, guard, &sorted).await?;
+    proof::nothing_is_left_on_its_way(&mut ends, order).await?;
     let stream = Stream::new(&sorted.to_move, order.moving, order.node_timeout, access.credentials().clone());
     let mut flow = Flow::new(stream, replicas, moved);
     let refusal = flow.run(&mut ends, order, access, guard, bucket).await?;

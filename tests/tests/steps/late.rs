@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::{HalfMoved, created, ends, moved, order, slots};
+use super::{HalfMoved, created, end, ends, moved, order, slots};
 
 /// A way to a server. Who sends a command of this name over it waits there until it is opened.
 struct Gate {
@@ -301,4 +301,26 @@ async fn nothing_is_sent_again_while_the_first_attempt_may_still_arrive() {
     drop(former);
     assert_eq!(leftover.moved().await.0.unwrap().slots, leftover.one());
     assert_eq!(leftover.there().await.as_deref(), Some("new"));
+}
+
+/// Before, only a second attempt of the same move asked for it: a key that the next move sent, and a client deleted at the target, came back.
+#[tokio::test]
+async fn no_move_begins_while_keys_of_the_one_before_may_still_arrive() {
+    let half = HalfMoved::prepare(75).await;
+    let [source, target] = [half.from, half.to].map(|shard| &half.fleet.servers[&Pod::new(shard, 0)]);
+    let (from, to, some) = (end(source).await, end(target).await, slots(half.slot, half.slot));
+    let number = half.slot.to_string();
+    let (mut giver, mut taker) = (source.operator().await, target.operator().await);
+    taker.call(&["CLUSTER", "SETSLOT", &number, "IMPORTING", &from.id.to_string()]).await.unwrap();
+    giver.call(&["CLUSTER", "SETSLOT", &number, "MIGRATING", &to.id.to_string()]).await.unwrap();
+    let credentials = resp::Credentials::new("kun-operator", OPERATOR);
+    let given_up = resp::Options::new(to.address).credentials(credentials).source(from.address.ip());
+    let given_up = resp::Connection::open(&given_up).await.unwrap();
+    let of = || moved(order(from, to, &some), &Guard::always(), &Mutex::new(Bucket::default()));
+    let why = "not moved: a connection over which the source has sent keys before is still open at the target";
+    assert_eq!(of().await.0.map_err(|error| error.to_string()), Err(why.to_owned()));
+    let count = taker.call(&["CLUSTER", "COUNTKEYSINSLOT", &number]).await.unwrap();
+    assert_eq!(count.integer(), Some(0), "something has gone");
+    drop(given_up);
+    assert_eq!(of().await.0.unwrap().slots, some);
 }

@@ -13,9 +13,10 @@
 //!
 //! **What is still on its way.** The source gives MIGRATE up when the target does not answer in time, and closes its connection; what it had
 //! sent may still lie in the network, or unread at the target, and is carried out whenever it gets there: with REPLACE over newer copies, without it in
-//! place of what was deleted meanwhile. The target shows that connection until it has read its end. So nothing is sent again while
-//! it shows one that the source does not use any more. (A connection that the target has not accepted yet it does not show: only if the
-//! network lost its very first packets.)
+//! place of what was deleted meanwhile. The target shows that connection until it has read its end. So nothing is sent again, and no move
+//! begins, whoever has made the one before, while it shows one that the source does not use any more. (A connection that the target has not
+//! accepted yet it does not show: only if the network lost its very first packets. And as a move begins, the source says only whether it keeps
+//! any connection: one to another target, used less than ten seconds ago, counts for one to this one.)
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -28,7 +29,7 @@ use super::keys::Ends;
 use super::{Error, Move, Table, table};
 use crate::redis::{DEADLINE, Error as RedisError};
 
-/// How often to look whether the target has read the end of a connection.
+/// How often to look whether the target has read the end of a connection: that one alone is asked about.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The target is who it was, and a primary.
@@ -39,26 +40,42 @@ pub(super) async fn is_there(ends: &mut Ends) -> Result<(), Error> {
     }
 }
 
-/// No connection of the source's brings anything to the target but the one that it uses, if it uses one.
+/// The source has given up no connection that still brings something to the target, in whatever move that was.
+pub(super) async fn nothing_is_left_on_its_way(ends: &mut Ends, order: Move<'_>) -> Result<(), Error> {
+    let info = ends.source.info(&["stats"]).await.map_err(RedisError::from)?;
+    let keeps_one = info.number("migrate_cached_sockets").is_some_and(|kept| kept > 0);
+    // One that is only near may be what another source has used in a move before this one.
+    all_have_ended(ends, keeps_one, |list| from_source(list, order.from.address.ip(), false)).await
+}
+
+/// No connection of the source's brings anything to the target but the one that this move uses, if it uses one.
 pub(super) async fn nothing_is_on_its_way(ends: &mut Ends, order: Move<'_>, uses_one: bool) -> Result<(), Error> {
+    all_have_ended(ends, uses_one, |list| from_source(list, order.from.address.ip(), true)).await
+}
+
+/// Waits a moment until the target shows none of these, or but one.
+async fn all_have_ended(ends: &mut Ends, but_one: bool, of: impl Fn(&str) -> Vec<String>) -> Result<(), Error> {
     let begun = Instant::now();
+    let mut words: Vec<String> = ["CLIENT", "LIST", "TYPE", "normal"].map(str::to_owned).into();
     loop {
-        let list = ends.target.call(&["CLIENT", "LIST", "TYPE", "normal"]).await.map_err(RedisError::from)?;
-        let open = from_source(list.text().unwrap_or_default(), order.from.address.ip());
-        if open <= usize::from(uses_one) {
+        let list = ends.target.call(&words).await.map_err(RedisError::from)?;
+        let open = of(list.text().unwrap_or_default());
+        if open.len() <= usize::from(but_one) {
             return Ok(());
         }
         if begun.elapsed() > DEADLINE {
             let why = "a connection over which the source has sent keys before is still open at the target";
             return Err(Error::Precondition(why.to_owned()));
         }
+        // The source opens no other one meanwhile, and a list of all takes long where there are many clients.
+        words.splice(2.., std::iter::once("ID".to_owned()).chain(open));
         tokio::time::sleep(LOOK).await;
     }
 }
 
-/// How many connections of MIGRATE from there are open, by CLIENT LIST. One that has not logged in yet counts. Redis binds them to no address of
-/// its own (`bind-source-addr`), so where all are on one machine what they did last tells them. Pure.
-fn from_source(list: &str, source: IpAddr) -> usize {
+/// The connections of MIGRATE from there that are open, by CLIENT LIST. One that has not logged in yet counts. Redis binds them to no address of
+/// its own (`bind-source-addr`), so where all are on one machine what they did last tells them: those are the near ones. Pure.
+fn from_source(list: &str, source: IpAddr, or_near: bool) -> Vec<String> {
     let field = |line: &str, name: &str| {
         line.split(' ').find_map(|field| Some(field.split_once('=').filter(|(key, _)| *key == name)?.1.to_owned()))
     };
@@ -68,11 +85,11 @@ fn from_source(list: &str, source: IpAddr) -> usize {
         let is_ours = user == USER_OPERATOR;
         match from {
             Some(ip) if ip == source => is_ours || command == "NULL",
-            Some(ip) => ip.is_loopback() && is_ours && command == "restore-asking",
+            Some(ip) => or_near && ip.is_loopback() && is_ours && command == "restore-asking",
             None => false,
         }
     };
-    list.lines().filter(is_there).count()
+    list.lines().filter(is_there).filter_map(|line| field(line, "id")).collect()
 }
 
 /// These slots are half moved from the one end to the other, as both ends say now.
@@ -122,27 +139,26 @@ mod tests {
 
     #[test]
     fn a_connection_of_the_sources_is_known_by_its_address_and_its_user() {
-        let line = |addr: &str, cmd: &str, user: &str| {
+        let line = |id: u8, addr: &str, cmd: &str, user: &str| {
             format!(
-                "id=7 addr={addr} laddr=10.0.1.0:6379 fd=9 name= age=1 idle=0 flags=N db=0 cmd={cmd} user={user} redir=-1\n"
+                "id={id} addr={addr} laddr=10.0.1.0:6379 fd=9 name= age=1 idle=0 flags=N db=0 cmd={cmd} user={user} redir=-1\n"
             )
         };
         let source = "10.0.0.0".parse().unwrap();
-        let of = |lines: &[String]| from_source(&lines.concat(), source);
-        let migrate = line("10.0.0.0:40001", "restore-asking", USER_OPERATOR);
-        let arrives = line("10.0.0.0:40002", "NULL", "default");
         let others = [
-            line("10.0.0.1:40001", "restore-asking", USER_OPERATOR),
-            line("10.0.0.0:40003", "cluster|nodes", "kun-agent"),
-            line("10.0.0.0:40004", "get", "default"),
-            line("127.0.0.1:40005", "role", USER_OPERATOR),
-            line("127.0.0.1:40006", "NULL", "default"),
-            line("/var/run/redis.sock:0", "NULL", USER_OPERATOR),
+            line(1, "10.0.0.1:40001", "restore-asking", USER_OPERATOR),
+            line(2, "10.0.0.0:40003", "cluster|nodes", "kun-agent"),
+            line(3, "10.0.0.0:40004", "get", "default"),
+            line(4, "127.0.0.1:40005", "role", USER_OPERATOR),
+            line(5, "127.0.0.1:40006", "NULL", "default"),
+            line(6, "/var/run/redis.sock:0", "NULL", USER_OPERATOR),
         ];
-        assert_eq!(of(&others), 0);
-        let nearby = line("127.0.0.1:40007", "restore-asking", USER_OPERATOR);
-        assert_eq!([&migrate, &arrives, &nearby].map(|one| of(std::slice::from_ref(one))), [1, 1, 1]);
-        assert_eq!(of(&[migrate, arrives, nearby]), 3);
+        let migrate = line(7, "10.0.0.0:40001", "restore-asking", USER_OPERATOR);
+        let arrives = line(8, "10.0.0.0:40002", "NULL", "default");
+        let nearby = line(9, "127.0.0.1:40007", "restore-asking", USER_OPERATOR);
+        let all = [&others[..], &[migrate, arrives, nearby]].concat();
+        let open = [false, true].map(|or_near| from_source(&all.concat(), source, or_near));
+        assert_eq!(open, [vec!["7", "8"], vec!["7", "8", "9"]]);
     }
 
     #[test]
