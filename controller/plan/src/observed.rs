@@ -134,6 +134,16 @@ impl Observed {
         lines.any(|line| matches!(line.role, PeerRole::Primary { .. }) && line.epoch > epoch)
     }
 
+    /// A node that never had a slot to send keys of: everybody who knows it knows no configuration epoch of it, and nobody imports from it.
+    /// Whoever is elected, or is given slots, gets an epoch with them, if not before; the others heard of it from the node itself.
+    #[must_use]
+    pub fn has_owned_nothing(&self, id: NodeId) -> bool {
+        let nodes = || self.members.values().filter_map(Member::node);
+        let gives = nodes().any(|node| node.open.values().any(|mark| *mark == Open::Importing(id)));
+        let epochs = nodes().filter_map(|node| node.peers.get(&id)).map(|peer| peer.epoch);
+        !gives && epochs.max() == Some(0)
+    }
+
     /// What was seen of this node counts as not known. Its member may be alive, and holds what it holds.
     pub(crate) fn set_aside(&mut self, pod: Pod, id: NodeId) {
         if let Some(member) = self.members.get_mut(&pod) {

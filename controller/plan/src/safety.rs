@@ -281,8 +281,8 @@ pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool 
     from.node.state_ok && to.node.state_ok && linked(from, to) && linked(to, from) && is_known
 }
 
-/// Who else of the giver's shard owned slots before, and may still send older copies of their keys when it wakes up: it is not known to have ended,
-/// and does not answer as anybody. (The executor asks both ends again, and heeds one that answers with the slots, too.)
+/// Who else of the giver's shard may have owned slots before, and may still send older copies of their keys when it wakes up: it is not known to have
+/// ended, and does not answer as anybody. (The executor asks both ends again, and heeds one that answers with the slots, too.)
 pub(crate) fn former_owner(scene: &Scene<'_>, giver: Pod) -> Option<Pod> {
     let others = scene.observed.members.iter().filter(|(pod, _)| pod.shard == giver.shard && **pod != giver);
     let silent = others.filter_map(|(pod, member)| match &member.seen {
@@ -294,7 +294,7 @@ pub(crate) fn former_owner(scene: &Scene<'_>, giver: Pod) -> Option<Pod> {
         let is_primary =
             |live: &Live<'_>| live.node.peers.get(id).is_some_and(|peer| matches!(peer.role, PeerRole::Primary { .. }));
         let gives = |live: &Live<'_>| live.node.open.values().any(|mark| *mark == Open::Importing(*id));
-        scene.live.iter().any(|live| is_primary(live) || gives(live))
+        scene.live.iter().any(|live| is_primary(live) || gives(live)) && !scene.observed.has_owned_nothing(*id)
     };
     silent.into_iter().find(|(_, id)| leads(id)).map(|(pod, _)| pod)
 }

@@ -124,7 +124,8 @@ fn node_timeout(observed: &Observed, wanted: Duration) -> Duration {
     used.map(Duration::from_millis).fold(wanted, Duration::min)
 }
 
-/// Who else of the giver's shard may still do what it was once told: it is not known to have ended, and is silent or owns some of the slots. Pure.
+/// Who else of the giver's shard may still do what it was once told: it has owned slots for all that is known, is not known to have ended, and is
+/// silent or owns some of these. Pure.
 fn unproven(observed: &Observed, from: Who, slots: &SlotSet) -> Vec<NodeId> {
     let others = observed.members.iter().filter(|(pod, _)| pod.shard == from.pod.shard && **pod != from.pod);
     let others = others.filter_map(|(_, member)| match &member.seen {
@@ -133,7 +134,7 @@ fn unproven(observed: &Observed, from: Who, slots: &SlotSet) -> Vec<NodeId> {
         Seen::Starting | Seen::Unknown { .. } => member.last_id,
         Seen::Node(node) => (!node.slots().intersection(slots).is_empty()).then_some(node.id),
     });
-    others.filter(|id| *id != from.id).collect()
+    others.filter(|id| *id != from.id && !observed.has_owned_nothing(*id)).collect()
 }
 
 /// Which former owner holds a move.
@@ -265,6 +266,12 @@ mod tests {
         member.seen = Seen::Unknown { since_millis: 0 };
         member.last_id = Some(id(1, 0));
         assert_eq!(unproven(&probed), [id(0, 0), id(0, 2)], "another shard's");
+        for (shard, ordinal) in [(0, 1), (1, 1), (1, 2), (1, 3), (1, 4)] {
+            node(&mut probed, shard, ordinal).peers.get_mut(&id(0, 2)).unwrap().epoch = 0;
+        }
+        assert_eq!(unproven(&probed), [id(0, 0)], "nobody has heard of a claim of the other one");
+        node(&mut probed, 1, 1).open.insert(9, Open::Importing(id(0, 2)));
+        assert_eq!(unproven(&probed), [id(0, 0), id(0, 2)], "it has given a slot");
     }
 
     #[test]

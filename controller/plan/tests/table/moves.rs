@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, pod, told};
-use plan::{Desired, Node, Open, PeerRole, SlotSet};
+use plan::{Desired, Node, Open, PeerRole, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -88,6 +88,26 @@ fn a_silent_former_owner_holds_the_slots_of_its_shard_and_nothing_else() {
         let whole = layout(&silent.replacen("0-0 ?:P", gone, 1).replacen("2-1 P", "2-1 r2-0", 1));
         assert!(!told(&wanted, &whole).contains(&former.to_owned()), "{gone}");
     }
+}
+
+/// Before, a new member that met the others and died with its machine, before it followed anybody, held the moves of its shard without end.
+#[test]
+fn a_silent_member_that_never_claimed_a_slot_holds_none() {
+    let wanted = Desired::cluster(2, 2);
+    let unknown = "waits: member 0-2 has not answered for 2 s; its state is not known";
+    let moves = "move 1 slots from 0-0 to 1-0: 8192";
+    let heard = |epochs: [u64; 2]| {
+        let mut observed = layout("0-0 P0-16383 0-1 r0-0 0-2 ?:P 1-0 P 1-1 r1-0 1-2 r1-0");
+        let knows = |place| if place == "0-1" { epochs[1] } else { epochs[0] };
+        for place in ["0-0", "0-1", "1-0", "1-1", "1-2"] {
+            at(&mut observed, place).peers.get_mut(&id(pod("0-2"))).unwrap().epoch = knows(place);
+        }
+        observed
+    };
+    assert_eq!(told(&wanted, &heard([0, 0])), [moves, unknown]);
+    let former = Waiting::Former { pod: pod("0-2"), from: pod("0-0"), to: pod("1-0") };
+    // One who has heard of a claim is enough: others may know it by hearsay only.
+    assert_eq!(told(&wanted, &heard([0, 3])), [unknown.to_owned(), format!("waits: {former}")]);
 }
 
 #[test]
