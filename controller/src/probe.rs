@@ -156,6 +156,15 @@ impl Memory {
         }
     }
 
+    /// Who was seen last at a place. The status may be of before that, so it counts less where somebody may still run who does not answer. Beside an
+    /// agent that does a server may stand still.
+    fn last_id(&self, pod: Pod, seen: &Seen, in_status: Option<NodeId>) -> Option<NodeId> {
+        match seen {
+            Seen::Unknown { .. } | Seen::Starting => self.answered.get(&pod).copied().or(in_status),
+            Seen::Absent | Seen::Stopped | Seen::Held { .. } | Seen::Node(_) => in_status,
+        }
+    }
+
     /// All slots are searched for keys of other owners anew.
     pub fn count_anew(&mut self) {
         self.counts.anew();
@@ -360,10 +369,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let serves = matches!(seen, Seen::Node(_));
         probed.crashing.extend(place.crashes.clone().filter(|_| !serves).map(|why| (*pod, why)));
         let Place { outdated, terminating, last_id, .. } = *place;
-        let last_id = match seen {
-            Seen::Unknown { .. } => memory.answered.get(pod).copied().or(last_id),
-            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Node(_) => last_id,
-        };
+        let last_id = memory.last_id(*pod, &seen, last_id);
         let site = place.site.clone();
         let waits = matches!(answers.get(pod), Some(Answer::Agent(report)) if ended::waits(report));
         probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen, waits });

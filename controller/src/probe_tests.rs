@@ -438,6 +438,25 @@ fn who_answers_at_an_address_of_two_places_is_remembered_for_neither() {
     assert_eq!(memory.answered, BTreeMap::from([(other, second), (third, third_id)]));
 }
 
+/// Before, of a member whose server stood still beside its agent only the status counted, and a former owner whom that did not name yet held no move.
+#[test]
+fn who_answered_last_counts_before_the_status_while_a_server_is_silent() {
+    let [seen_last, in_status] = [1, 2].map(|byte| NodeId::from_bytes([byte; 20]));
+    let [known, new] = [0, 1].map(|ordinal| Pod::new(0, ordinal));
+    let memory = Memory { answered: BTreeMap::from([(known, seen_last)]), ..Memory::default() };
+    let held = Seen::Held { holds_data: true, id: None, reason: String::new() };
+    let last = |pod, seen: &Seen| memory.last_id(pod, seen, Some(in_status));
+    for (seen, id) in [
+        (Seen::Unknown { since_millis: 0 }, seen_last),
+        (Seen::Starting, seen_last),
+        (Seen::Stopped, in_status),
+        (Seen::Absent, in_status),
+        (held, in_status),
+    ] {
+        assert_eq!((last(known, &seen), last(new, &seen)), (Some(id), Some(in_status)), "{seen:?}");
+    }
+}
+
 #[test]
 fn introductions_are_counted_while_the_two_are_where_they_were() {
     let mut memory = Memory::default();
