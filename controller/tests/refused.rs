@@ -111,6 +111,11 @@ async fn what_is_not_answered_about_is_left_to_the_next_look() {
         let asked: Vec<_> = writes.iter().filter(|write| write.contains("statefulsets")).collect();
         assert_eq!(asked.len(), 1, "{writes:?}");
     }
+    // Who waits for its turn is told as well: before, each look told of another one.
+    for pauses in [2, 3] {
+        let applied = scene.apply_at(&mut repairs, start + types::patience::MOST * pauses).await.unwrap();
+        assert_eq!(applied.refused, ["orders-0", "orders-1", "orders-2"].map(told));
+    }
 }
 
 /// Budgets and Services are nothing that pods need.

@@ -56,9 +56,11 @@ impl<'a> Hand<'a> {
         if !self.runs || is_asked {
             let begun = time::Instant::now();
             match self.one(live, desired, owner, keep).await {
+                // What was said of it last is told until it is asked for again.
+                Ok(()) if self.applied.put_off.contains(&name) => {}
                 Ok(()) => {
                     self.repairs.granted(&name);
-                    return Ok(!self.applied.put_off.contains(&name));
+                    return Ok(true);
                 }
                 Err(error) if self.runs && error.is_of_one_object() => {
                     self.refused(&name, digest(desired)?, &error, begun);
@@ -74,18 +76,19 @@ impl<'a> Hand<'a> {
     pub(super) async fn deleted<K: Cached>(&mut self, object: &K, then: &str) -> Result<(), Error> {
         let name = label(object);
         if self.repairs.refusal(&name, GONE, self.now).is_none() {
-            if self.has_asked_enough() {
-                self.applied.put_off.push(name);
-                return Ok(());
-            }
             let begun = time::Instant::now();
-            match self.kubernetes.delete(object).await.map_err(Error::from) {
-                Ok(()) => {
-                    self.applied.deleted.push(name);
-                    return Ok(());
+            if self.has_asked_enough() {
+                self.applied.put_off.push(name.clone());
+            } else {
+                match self.kubernetes.delete(object).await.map_err(Error::from) {
+                    Ok(()) => {
+                        self.repairs.granted(&name);
+                        self.applied.deleted.push(name);
+                        return Ok(());
+                    }
+                    Err(error) if error.is_of_one_object() => self.refused(&name, GONE.to_owned(), &error, begun),
+                    Err(error) => return Err(error),
                 }
-                Err(error) if error.is_of_one_object() => self.refused(&name, GONE.to_owned(), &error, begun),
-                Err(error) => return Err(error),
             }
         }
         self.tell(&name, "deleted", then);

@@ -14,7 +14,7 @@ use types::patience;
 /// than one write for each of them, and who changed something by mistake sees it put right at once.
 pub const PAUSE: Duration = Duration::from_secs(5);
 
-/// What was written and refused lately. Bounded by the objects of one cluster that were changed within the pauses.
+/// What was written lately, and what was refused last. Bounded by the objects of one cluster.
 #[derive(Debug, Default)]
 pub struct Repairs {
     written: BTreeMap<String, (String, Instant)>,
@@ -68,7 +68,6 @@ impl Repairs {
 
     /// Kubernetes refused to make an object this.
     pub fn refused(&mut self, object: &str, wish: String, why: String, now: Instant) {
-        self.refused.retain(|_, refusal| now.saturating_duration_since(refusal.at) < patience::MOST);
         self.refused.insert(object.to_owned(), Refusal { wish, why, at: now });
     }
 

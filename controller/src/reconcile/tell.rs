@@ -95,12 +95,10 @@ fn tell_events(
     for (step, done) in round.executed.done.iter().filter(|(step, done)| is_telling(step) && !done.only_waited()) {
         context.events.tell(cluster, Tone::Normal, step.kind(), &sentence(step, done.note.as_ref()));
     }
-    if round.troubles != local.troubles {
-        for trouble in &round.troubles {
-            context.events.tell(cluster, Tone::Warning, "Trouble", trouble);
-        }
-        local.troubles.clone_from(&round.troubles);
+    for trouble in round.troubles.iter().filter(|trouble| !local.troubles.contains(trouble)) {
+        context.events.tell(cluster, Tone::Warning, "Trouble", trouble);
     }
+    local.troubles.clone_from(&round.troubles);
     // The numbers of a refusal change; it is news when one of its kind begins.
     let refused: Vec<_> = round.plan.refused.iter().map(std::mem::discriminant).collect();
     let fresh = round.plan.refused.iter().filter(|why| !local.refused.contains(&std::mem::discriminant(*why)));
