@@ -312,15 +312,18 @@ fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said 
     let unseen = unseen::primaries(seeing, resolved);
     // Who waits for a person does so for want of these, too.
     let too = |(reason, told): Why| (reason, unseen.iter().fold(told, |told, unseen| format!("{told}; {unseen}")));
+    // That may last for as long as a machine is away.
+    let beside =
+        |told: String| trouble(seeing).into_iter().fold(told, |told, (_, trouble)| format!("{told}; {trouble}"));
     let wrong = wrong_identity(seeing, verdict)
         .or_else(|| shards_missing(seeing, resolved).map(|message| ("ShardsMissing", message)))
         .or_else(|| refused(seeing).map(too))
-        .or_else(|| unseen.clone().map(|message| ("PrimariesUnseen", message)))
+        .or_else(|| unseen.clone().map(|message| ("PrimariesUnseen", beside(message))))
         .or_else(|| not_as_asked(seeing, resolved, verdict))
         .or_else(|| writes_refused(verdict))
         .or_else(|| needs_mending(seeing, resolved))
         .or_else(|| disk_failing(verdict))
-        .or_else(|| unseen::replicas(seeing, resolved).map(|message| ("MembersUnseen", message)))
+        .or_else(|| unseen::replicas(seeing, resolved).map(|message| ("MembersUnseen", beside(message))))
         .or_else(|| trouble(seeing));
     let well = || (Status::False, "NothingWrong", "nothing is wrong that needs a person".to_owned());
     wrong.map_or_else(well, |(reason, message)| (Status::True, reason, message))

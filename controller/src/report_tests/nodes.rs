@@ -41,6 +41,10 @@ fn members_that_are_not_seen_are_named_with_their_nodes_and_since_when() {
     node(&mut scene.probed, 0, 1).role = plan::Role::Primary { slots: plan::SlotSet::range(0, 5460) };
     let replica = format!("1 members do not answer: orders-0-0 on node a since {since}");
     assert_eq!(scene.says("Degraded"), said(Status::True, "MembersUnseen", &replica));
+    // What cannot be done meanwhile is told as well.
+    scene.troubles.push("Service orders cannot be written: no".to_owned());
+    let both = format!("{replica}; Service orders cannot be written: no");
+    assert_eq!(scene.says("Degraded"), said(Status::True, "MembersUnseen", &both));
     // Nobody is left who knows which one it was.
     for (shard, ordinal) in [(0, 1), (1, 0), (1, 1), (2, 0), (2, 1)] {
         lose(&mut scene, shard, ordinal, 30);
