@@ -422,14 +422,10 @@ async fn hand_over(
     if empty.is_empty() {
         return Ok(());
     }
-    let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
     let begun = Instant::now();
-    let counts = redis::all_in_turns(&mut ends.source, &empty.iter().map(count).collect::<Vec<_>>()).await?;
-    let truly = |(slot, reply): (&u16, &resp::Reply)| (reply.integer() == Some(0)).then_some(*slot);
-    let truly_empty: Vec<u16> = empty.iter().zip(&counts).filter_map(truly).collect();
-    // A source that has become a replica meanwhile counts for nobody: its heir has the slots, unmarked, and may have got keys of them.
-    are_primaries(ends).await?;
-    // One that stood still between the two may have been replaced: as it wakes up, it answers before it hears of that.
+    proof::is_there(ends).await?;
+    let truly_empty = empty_at_a_primary(&mut ends.source, empty).await?;
+    // One that stood still meanwhile may have been replaced: as it wakes up, it answers before it hears of that.
     if !proof::is_young(begun.elapsed(), order.node_timeout) {
         return Err(Error::Precondition(
             "the ends took too long to say that the slots are empty and theirs".to_owned(),
@@ -439,6 +435,19 @@ async fn hand_over(
     leading(guard)?;
     redis::set_slots(&mut ends.target, &mut ends.more_target, &taking).await?;
     announce(ends, order, access, guard, &truly_empty, moved).await
+}
+
+/// Slots of these without keys, as a primary says. What it is it says last, and in one answer with the counts: a source that is a replica by then
+/// counts for nobody, for its heir has the slots, unmarked, and may have got keys of them.
+async fn empty_at_a_primary(source: &mut Connection, slots: &[u16]) -> Result<Vec<u16>, Error> {
+    let count = |slot: &u16| Command::new("CLUSTER").arg("COUNTKEYSINSLOT").arg(slot.to_string());
+    let asked: Vec<Command> = slots.iter().map(count).chain([Command::new("ROLE")]).collect();
+    let replies = redis::all_in_turns(source, &asked).await?;
+    if !matches!(replies.last().map(Role::parse), Some(Ok(Role::Primary { .. }))) {
+        return Err(Error::Precondition("the source is not a primary".to_owned()));
+    }
+    let empty = slots.iter().zip(&replies).filter(|(_, keys)| keys.integer() == Some(0));
+    Ok(empty.map(|(slot, _)| *slot).collect())
 }
 
 /// Tells the source and then everybody else whose these slots are. The target has said so already.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use controller::execute::migrate::{Bucket, End, Error, Moved, migrate};
+use controller::execute::migrate::{Bucket, End, Error, Move, Moved, migrate};
 use controller::lease::Guard;
 use controller::redis::Access;
 use plan::{Pod, SlotSet};
@@ -112,6 +112,47 @@ async fn a_source_that_has_handed_its_role_over_hands_no_slot_over() {
     let moved = moves_meanwhile((from, to), &some, "COUNTKEYSINSLOT", handed_over).await;
     assert_eq!(owned(&fleet, Pod::new(1, 0), &some).await, Vec::<u16>::new());
     assert_eq!(moved.map_err(|error| error.to_string()), Err("not moved: the source is not a primary".to_owned()));
+}
+
+/// A way to a server that takes each piece so long.
+async fn slowed(server: SocketAddr, pause: Duration) -> SocketAddr {
+    let listener = TcpListener::bind((server.ip(), 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let server = TcpStream::connect(server).await.unwrap();
+                let ((mut asks, mut hears), (mut answers, mut told)) = (client.into_split(), server.into_split());
+                let back = tokio::spawn(async move { copy(&mut answers, &mut hears).await });
+                let mut bytes = vec![0; 1 << 16];
+                while let Ok(read @ 1..) = asks.read(&mut bytes).await {
+                    tokio::time::sleep(pause).await;
+                    if told.write_all(&bytes[..read]).await.is_err() {
+                        break;
+                    }
+                }
+                back.abort();
+            });
+        }
+    });
+    address
+}
+
+/// Before, two answers of the source one after the other had to come within half a node timeout, and slots that were empty stayed half moved.
+#[tokio::test]
+async fn a_source_that_is_slow_for_a_short_node_timeout_hands_its_slots_over() {
+    let fleet = created(76, 2, 1).await;
+    let ((from, to), some) = (ends(&fleet).await, slots(0, 9));
+    let from = End { address: slowed(from.address, Duration::from_millis(150)).await, ..from };
+    let order = Move { node_timeout: Duration::from_millis(500), ..order(from, to, &some) };
+    let (access, bucket, begun) = (Access::new(OPERATOR), Mutex::new(Bucket::default()), Instant::now());
+    loop {
+        match migrate(order, &access, &Guard::always(), &bucket).await {
+            Ok(moved) if moved.slots == some => break,
+            other => assert!(begun.elapsed() < hung::change(), "{other:?}"),
+        }
+    }
+    assert_eq!(owned(&fleet, Pod::new(1, 0), &some).await, some.iter().collect::<Vec<_>>());
 }
 
 /// A primary that stands still with a command that nobody has read yet; its replica has its role, and a newer copy of the command's key.
