@@ -102,7 +102,7 @@ fn a_cancel_may_be_taken_back_where_it_had_no_effect() {
 fn records_do_not_change_and_policies_are_checked() {
     let old = an_object("RedisOperation", &json!({"clusterName": "orders", "restart": {}}));
     let cancelled = an_object("RedisOperation", &json!({"clusterName": "orders", "restart": {}, "cancel": true}));
-    let other = an_object("RedisOperation", &json!({"clusterName": "orders", "failover": {}}));
+    let other = an_object("RedisOperation", &json!({"clusterName": "orders", "failover": {"shard": 0}}));
     assert!(ask("UPDATE", "redisoperations", &cancelled, &old, &Facts::default()).is_allowed());
     assert!(!ask("UPDATE", "redisoperations", &other, &old, &Facts::default()).is_allowed());
     let policy = an_object("RedisPolicy", &json!({"versions": ["new"]}));

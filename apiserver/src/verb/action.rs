@@ -9,7 +9,7 @@ use crate::{
     error::{Error, Result},
     object::meta,
     registry::Kind,
-    resource::Action,
+    resource::{Action, redis_action},
 };
 
 /// POST on a create-only subresource.
@@ -24,9 +24,13 @@ pub async fn action(work: &Work<'_>, action: &dyn Action, bytes: &[u8], content_
     check_parent(parent_kind, &parent.value, parent.object.revision().0, &body)?;
     let mut record = action.build(&parent.value, without_preconditions(body))?;
     incoming::default(kind, &mut record);
-    // Asked again in turn, before the write: admission may take long, and nobody waits for that of others.
-    action.check(&parent.value, &record, &others(work, kind, action)?)?;
-    let record = admit_action(work, parent_kind, kind, record, &options).await?;
+    let judge = |record: &Value| {
+        // What is wrong with the order itself comes before what is only wrong now, in the words of a plain create.
+        check_faults(kind, record)?;
+        // Asked again in turn, before the write: admission may take long, and nobody waits for that of others.
+        action.check(&parent.value, record, &others(work, kind, action)?)
+    };
+    let record = admit_action(work, parent_kind, kind, record, &options, judge).await?;
     let mut attributes = work.attributes(Operation::Create, kind, None, options.object("CreateOptions"));
     attributes.subresource = None;
     let record = create::owned_by(work, kind, record, &options.manager);
@@ -75,24 +79,36 @@ fn without_preconditions(mut body: Value) -> Value {
     body
 }
 
+/// The faults that a plain create of the record would be refused for.
+fn check_faults(kind: &Kind, record: &Value) -> Result<()> {
+    let mut causes = kind.shape.faults(record);
+    if causes.is_empty() {
+        causes = kind.strategy.faults(record);
+    }
+    if causes.is_empty() { Ok(()) } else { Err(redis_action::refused(kind.kind, record, causes)) }
+}
+
 /// Every record of this kind for the parent.
 fn others(work: &Work<'_>, kind: &Kind, action: &dyn Action) -> Result<Vec<Value>> {
     beside::having(work, kind, action.parent_field(), work.name()?)
 }
 
-/// Admission of the call itself: CREATE on the parent's resource with this subresource and the record as object.
+/// Admission of the call itself: CREATE on the parent's resource with this subresource and the record as object. What
+/// mutating admission leaves is judged before anybody else sees it.
 async fn admit_action(
     work: &Work<'_>,
     parent: &Kind,
     kind: &Kind,
     record: Value,
     options: &WriteOptions,
+    judge: impl Fn(&Value) -> Result<()>,
 ) -> Result<Value> {
     let shown =
         GroupVersion { group: kind.group.to_owned(), version: kind.version.to_owned(), name: kind.kind.to_owned() };
     let mut attributes = work.attributes(Operation::Create, parent, Some(shown), options.object("CreateOptions"));
     let mut record = work.admission.mutate(&attributes, record).await?;
     incoming::settle(kind, &mut record)?;
+    judge(&record)?;
     attributes.object = Some(std::sync::Arc::new(record.clone()));
     work.admission.validate(&attributes).await?;
     Ok(record)

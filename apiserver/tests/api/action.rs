@@ -140,6 +140,42 @@ async fn a_failover_that_cannot_be_done_is_refused_with_the_numbers() {
     assert_eq!(api.get(OPERATIONS).await.ok()["items"], json!([]));
 }
 
+/// Before, the webhook answered 400 in the words of its parser, and a misspelt shard was the first one.
+#[tokio::test]
+async fn an_action_is_judged_by_the_schema_as_a_plain_create_is() {
+    let api = api().await;
+    for (failover, cause) in [
+        (
+            json!({"shard": 0, "mode": "Takeover"}),
+            "spec.failover.mode: Unsupported value: \"Takeover\": supported values: \"Coordinated\", \"Force\"",
+        ),
+        (
+            json!({"shard": "0"}),
+            "spec.failover.shard: Invalid value: \"string\": spec.failover.shard in body must be of type integer: \"string\"",
+        ),
+        (
+            json!({"shard": -1}),
+            "spec.failover.shard: Invalid value: -1: must be from 0 to 999: shards are counted from 0",
+        ),
+        (json!({"shrad": 1}), "spec.failover.shard: Required value"),
+        (json!({}), "spec.failover.shard: Required value"),
+    ] {
+        let of_action = api.post(&format!("{ORDERS}/failover"), &json!({"spec": {"failover": failover}})).await;
+        let of_plain =
+            api.post(OPERATIONS, &plain("one", &json!({"clusterName": "orders", "failover": failover}))).await;
+        for (reply, name) in [(&of_action, "orders-"), (&of_plain, "one")] {
+            let message = format!("RedisOperation.redis.kun.io \"{name}\" is invalid: {cause}");
+            assert_eq!(reply.fault(), (422, "Invalid".into(), message));
+        }
+        assert_eq!(of_action.json()["details"]["causes"], of_plain.json()["details"]["causes"]);
+    }
+    let none = api.post(&format!("{ORDERS}/restart"), &json!({"spec": {"restart": {"shards": "all"}}})).await.fault();
+    assert_eq!((none.0, none.1.as_str()), (422, "Invalid"));
+    let target = json!({"spec": {"target": {"directory": {"path": 7}}}});
+    assert_eq!(api.post(&format!("{ORDERS}/backup"), &target).await.fault().0, 422);
+    assert_eq!(api.get(OPERATIONS).await.ok()["items"], json!([]));
+}
+
 #[tokio::test]
 async fn a_dry_run_checks_everything_and_records_nothing() {
     let api = api().await;

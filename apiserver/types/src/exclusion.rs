@@ -89,7 +89,7 @@ mod tests {
     fn the_first_in_the_way_is_named_with_the_way_out() {
         let ended = operation("a", "orders", &json!({"restart": {}}), "Succeeded");
         let fresh = RedisOperation { status: None, ..operation("b", "orders", &json!({"restart": {}}), "Pending") };
-        let later = operation("c", "orders", &json!({"failover": {}}), "Running");
+        let later = operation("c", "orders", &json!({"failover": {"shard": 0}}), "Running");
         let found = busy("orders", [&ended, &fresh, &later]).map(|busy| busy.to_string());
         let told = "operation \"b\" is Pending; one operation runs at a time; wait for it, or cancel it: kubectl patch redisoperation b -n shop \
                     --type=merge -p '{\"spec\":{\"cancel\":true}}'";

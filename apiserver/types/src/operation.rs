@@ -62,8 +62,7 @@ pub struct RedisOperationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailoverAction {
-    /// Shard index, from 0.
-    #[serde(default)]
+    /// Shard index, from 0. It must be named.
     pub shard: i32,
     /// Pod to promote; absent: of the replicas in sync where the fewest primaries run, the one with the least lag.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -174,7 +174,8 @@ fn injections_are_refused_in_every_string_that_reaches_a_file_or_a_command() {
         }
         let named = json!({"clusterName": format!("orders{tail}")});
         assert!(!backup(&of_spec("RedisBackup", &named)).is_empty());
-        let candidate = json!({"clusterName": "orders", "failover": {"candidate": format!("orders-0-1{tail}")}});
+        let candidate =
+            json!({"clusterName": "orders", "failover": {"shard": 0, "candidate": format!("orders-0-1{tail}")}});
         assert!(!operation(&of_spec("RedisOperation", &candidate)).is_empty());
         refused += 2;
     }
