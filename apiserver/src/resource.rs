@@ -2,6 +2,7 @@
 //! two traits, and implemented in the files beside.
 
 use serde_json::Value;
+use types::{duration, quantity::Quantity};
 
 use crate::{
     error::{Cause, Result},
@@ -91,14 +92,34 @@ pub trait Strategy: Send + Sync {
         true
     }
 
-    /// True if the field at this path is a quantity: another spelling of the same amount is no change.
-    fn is_quantity(&self, _path: &[&str]) -> bool {
-        false
+    /// What the field at this path measures: another spelling of the same amount is no change.
+    fn measure(&self, _path: &[&str]) -> Option<Measure> {
+        None
     }
 
     /// True if `metadata.generation` counts changes.
     fn has_generation(&self) -> bool {
         true
+    }
+}
+
+/// What can be spelled in several ways.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Measure {
+    /// An amount, as in "1Gi" and "1024Mi".
+    Quantity,
+    /// A Go duration, as in "2s" and "2000ms".
+    Duration,
+}
+
+impl Measure {
+    /// True if both texts can be read and stand for the same.
+    #[must_use]
+    pub fn is_same(self, one: &str, other: &str) -> bool {
+        match self {
+            Self::Quantity => Quantity::same(one, other),
+            Self::Duration => duration::same(one, other),
+        }
     }
 }
 

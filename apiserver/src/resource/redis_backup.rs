@@ -4,7 +4,7 @@ use serde_json::Value;
 use types::{RedisBackup, RedisCluster, validate};
 
 use super::{
-    Action, Strategy,
+    Action, Measure, Strategy,
     redis_action::{self, refused},
     redis_cluster::{causes, typed},
 };
@@ -41,6 +41,10 @@ impl Strategy for Rules {
             (Ok(new), Err(_)) => causes(validate::backup(&new)),
             (Err(fault), _) => vec![fault],
         }
+    }
+
+    fn measure(&self, path: &[&str]) -> Option<Measure> {
+        matches!(path, ["spec", "ttlAfterFinished"]).then_some(Measure::Duration)
     }
 
     fn status_faults(&self, object: &Value) -> Vec<Cause> {

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use types::{RedisCluster, defaults, validate};
 
-use super::Strategy;
+use super::{Measure, Strategy};
 use crate::{error::Cause, object::name::NameRule};
 
 /// RedisCluster.
@@ -44,14 +44,15 @@ impl Strategy for Rules {
         typed::<RedisCluster>(object).err().into_iter().collect()
     }
 
-    fn is_quantity(&self, path: &[&str]) -> bool {
-        matches!(
-            path,
+    fn measure(&self, path: &[&str]) -> Option<Measure> {
+        match path {
             ["spec", "resources", "requests" | "limits", _]
-                | ["spec", "storage", "size"]
-                | ["spec", "memory", "maxBytes"]
-                | ["spec", "migration", "maxBytesPerSecond" | "maxKeyBytes"]
-        )
+            | ["spec", "storage", "size"]
+            | ["spec", "memory", "maxBytes"]
+            | ["spec", "migration", "maxBytesPerSecond" | "maxKeyBytes"] => Some(Measure::Quantity),
+            ["spec", "failover", "nodeTimeout"] => Some(Measure::Duration),
+            _ => None,
+        }
     }
 
     fn delete_faults(&self, object: &Value) -> Vec<Cause> {

@@ -4,7 +4,7 @@ use serde_json::Value;
 use types::{RedisOperation, exclusion, validate};
 
 use super::{
-    Strategy, redis_action,
+    Measure, Strategy, redis_action,
     redis_cluster::{causes, typed},
 };
 use crate::{
@@ -38,6 +38,10 @@ impl Strategy for Rules {
             (Ok(new), Err(_)) => causes(validate::operation(&new)),
             (Err(fault), _) => vec![fault],
         }
+    }
+
+    fn measure(&self, path: &[&str]) -> Option<Measure> {
+        matches!(path, ["spec", "ttlAfterFinished"]).then_some(Measure::Duration)
     }
 
     fn status_faults(&self, object: &Value) -> Vec<Cause> {

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use store::{Refusal, Write};
 use tokio::time::Instant;
-use types::quantity::Quantity;
 
 use super::{
     Work,
@@ -335,7 +334,7 @@ fn count_generation(kind: &Kind, new: &mut Value, live: &Value) {
     }
 }
 
-/// Equal as Kubernetes compares what its own kinds hold (`equality.Semantic`): quantities by their amounts.
+/// Equal as Kubernetes compares what its own kinds hold (`equality.Semantic`): quantities and durations by their amounts.
 fn is_same<'a>(kind: &Kind, path: &mut Vec<&'a str>, one: &'a Value, other: &'a Value) -> bool {
     match (one, other) {
         (Value::Object(one), Value::Object(other)) => {
@@ -350,7 +349,7 @@ fn is_same<'a>(kind: &Kind, path: &mut Vec<&'a str>, one: &'a Value, other: &'a 
         (one, other) if one == other => true,
         (one, other) => {
             let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            kind.strategy.is_quantity(path) && Quantity::same(&text(one), &text(other))
+            kind.strategy.measure(path).is_some_and(|measure| measure.is_same(&text(one), &text(other)))
         }
     }
 }

@@ -206,3 +206,35 @@ async fn another_spelling_of_an_amount_is_stored_and_is_no_new_generation() {
     let more = api.merge(&uri, &amounts(json!("1025Mi"), "2Gi")).await.ok();
     assert_ne!(more["metadata"]["generation"], first["metadata"]["generation"]);
 }
+
+#[tokio::test]
+async fn another_spelling_of_a_duration_is_stored_and_is_no_new_generation() {
+    let api = Api::new().await;
+    api.cluster("a").await;
+    let clusters = format!("{CLUSTERS}/a");
+    let [operations, backups] =
+        ["redisoperations", "redisbackups"].map(|plural| CLUSTERS.replace("redisclusters", plural));
+    let record = |kind: &str, what: Value| {
+        let mut spec = json!({"clusterName": "a", "ttlAfterFinished": "2m"});
+        spec.as_object_mut().unwrap().extend(what.as_object().cloned().unwrap());
+        json!({"apiVersion": "redis.kun.io/v1", "kind": kind, "metadata": {"name": "a"}, "spec": spec})
+    };
+    api.post(&operations, &record("RedisOperation", json!({"restart": {}}))).await.ok();
+    api.post(&backups, &record("RedisBackup", json!({"target": {"directory": {"path": "/b"}}}))).await.ok();
+    for (uri, field) in [
+        (clusters, "/spec/failover/nodeTimeout"),
+        (format!("{operations}/a"), "/spec/ttlAfterFinished"),
+        (format!("{backups}/a"), "/spec/ttlAfterFinished"),
+    ] {
+        let names = field.split('/').skip(1);
+        let patch = |text: &str| names.clone().rev().fold(json!(text), |inner, name| json!({name: inner}));
+        let first = api.merge(&uri, &patch("2s")).await.ok();
+        for text in ["2000ms", "2.0s", "0h0m2s"] {
+            let other = api.merge(&uri, &patch(text)).await.ok();
+            assert_eq!(other.pointer(field), Some(&json!(text)));
+            assert_eq!(other["metadata"]["generation"], first["metadata"]["generation"], "{uri} {text}");
+        }
+        let more = api.merge(&uri, &patch("2001ms")).await.ok();
+        assert_ne!(more["metadata"]["generation"], first["metadata"]["generation"], "{uri}");
+    }
+}

@@ -49,6 +49,12 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     u64::try_from(nanos).map(Duration::from_nanos).map_err(|_| Error::TooLarge)
 }
 
+/// Whether two texts stand for the same span.
+#[must_use]
+pub fn same(one: &str, other: &str) -> bool {
+    matches!((parse(one), parse(other)), (Ok(one), Ok(other)) if one == other)
+}
+
 /// Writes a duration as Go's `Duration.String` does.
 #[must_use]
 pub fn format(span: Duration) -> String {
