@@ -216,6 +216,12 @@ fn members_that_do_not_stay_up_are_degraded_with_their_servers_last_words() {
     scene.probed.crashing.insert(pod, "exit code 2 after 3 restarts: Bad file format".to_owned());
     let text = "1 members do not stay up; the first is 0-1: exit code 2 after 3 restarts: Bad file format";
     assert_eq!(scene.says("Degraded"), said(Status::True, "CrashLoop", text));
+    // Before, this hid that the Secret cannot be used, which may be why.
+    let lack = "the password in the Secret mine cannot be used: it is empty";
+    scene.secret_lack = Some(("SecretUnusable", lack.to_owned()));
+    let both = said(Status::True, "CrashLoop", &format!("{text}; {lack}"));
+    assert_eq!(scene.says("Degraded"), both);
+    assert_eq!(scene.says("Progressing"), (Status::False, both.1, both.2));
 }
 
 #[test]

@@ -284,8 +284,13 @@ fn needs_mending(seeing: Seeing<'_>, resolved: &Resolved) -> Option<(&'static st
     if let Some(message) = unseen::volumes_in_use(seeing, resolved) {
         return Some(("VolumeInUse", message));
     }
-    let rejected = not_in_use(seeing, resolved).filter(|(reason, _)| *reason == "ConfigRejected");
-    rejected.or_else(|| seeing.secret_lack.cloned())
+    not_in_use(seeing, resolved).filter(|(reason, _)| *reason == "ConfigRejected")
+}
+
+/// What the Secret lacks nothing else tells, so it is told beside whatever comes first.
+fn and_secret(seeing: Seeing<'_>, first: Option<Why>) -> Option<Why> {
+    let Some(lack) = seeing.secret_lack else { return first };
+    Some(first.map_or_else(|| lack.clone(), |(reason, told)| (reason, format!("{told}; {}", lack.1))))
 }
 
 /// What KUN does not do by itself.
@@ -296,7 +301,8 @@ fn refused(seeing: Seeing<'_>) -> Option<(&'static str, String)> {
 
 /// Why nothing goes on although not all is as it should be.
 fn left_to_a_person(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Option<Why> {
-    refused(seeing).or_else(|| writes_refused(verdict)).or_else(|| needs_mending(seeing, resolved))
+    let first = refused(seeing).or_else(|| writes_refused(verdict)).or_else(|| needs_mending(seeing, resolved));
+    and_secret(seeing, first)
 }
 
 /// Before what a person has to mend although everything may still serve.
@@ -321,7 +327,8 @@ fn degraded(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> Said 
         .or_else(|| unseen.clone().map(|message| ("PrimariesUnseen", beside(message))))
         .or_else(|| not_as_asked(seeing, resolved, verdict))
         .or_else(|| writes_refused(verdict))
-        .or_else(|| needs_mending(seeing, resolved))
+        .or_else(|| needs_mending(seeing, resolved));
+    let wrong = and_secret(seeing, wrong)
         .or_else(|| disk_failing(verdict))
         .or_else(|| unseen::replicas(seeing, resolved).map(|message| ("MembersUnseen", beside(message))))
         .or_else(|| trouble(seeing));

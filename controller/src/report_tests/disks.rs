@@ -66,8 +66,11 @@ fn refused_writes_come_before_what_still_serves_a_replicas_disk_after() {
     assert_eq!(scene.says("Degraded").1, "SecretMissing");
     assert_eq!(scene.says("Progressing").1, "SecretMissing");
     fails(&mut scene, Pod::new(0, 0), Unkept::Log);
-    assert_eq!(scene.says("Degraded").1, "DiskFailing");
-    assert_eq!(scene.says("Progressing").1, "DiskFailing");
+    let lack = scene.secret_lack.take();
+    let both = format!("{}; there is no Secret mine", scene.says("Degraded").2);
+    scene.secret_lack = lack;
+    assert_eq!(scene.says("Degraded"), said(Status::True, "DiskFailing", &both));
+    assert_eq!(scene.says("Progressing"), said(Status::False, "DiskFailing", &both));
 }
 
 /// Before, it was Healing, or Updating, for as long as the disk was full.
