@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
 
 use super::context::{InNamespace, Node};
@@ -19,6 +20,8 @@ use crate::log::chain;
 pub const MARK: &str = "KUN_NODE_POD";
 /// Longest directory of a socket's volume: a Unix socket path has 107 bytes, the rest is for the file name.
 pub const RUN_PATH_MAX: usize = 80;
+/// How old a pod is from which on its claims should be there. The node looks again after as long.
+const CLAIM_SECONDS: i64 = 5;
 
 /// A pod ready to be started.
 #[derive(Clone, Debug)]
@@ -68,8 +71,9 @@ pub fn prepare(
     let spec =
         pod.spec.as_ref().ok_or_else(|| refuse("CreateContainerConfigError", "the pod has no spec".to_owned()))?;
     let volumes = volume::lay_out(namespace, spec, places)?;
+    let is_new = is_new(pod, Timestamp::now());
     for volume in &volumes {
-        provide(node, namespace, volume)?;
+        provide(node, namespace, is_new, volume)?;
     }
     let mounts = Mounts::new(container, &volumes, &places.pod.join("termination-log"))?;
     for mount in container.volume_mounts.iter().flatten().filter(|mount| mount.sub_path.is_some()) {
@@ -99,7 +103,7 @@ pub fn prepare(
     Ok(Prepared { command, mounts, volumes })
 }
 
-fn provide(node: &Node, namespace: &str, volume: &Volume) -> Result<(), Waiting> {
+fn provide(node: &Node, namespace: &str, is_new: bool, volume: &Volume) -> Result<(), Waiting> {
     let failed = |error: project::Error| {
         refuse("CreateContainerConfigError", format!("volume {}: {}", volume.name, chain(&error)))
     };
@@ -109,14 +113,10 @@ fn provide(node: &Node, namespace: &str, volume: &Volume) -> Result<(), Waiting>
             project::directory(&volume.directory).map_err(failed)
         }
         Source::Claim { name } => {
-            let bound = node.objects.claim(namespace, name).is_some_and(|claim| {
-                claim.metadata.deletion_timestamp.is_none()
-                    && claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Bound")
-            });
-            if bound && volume.directory.is_dir() {
-                return Ok(());
-            }
-            Err(refuse("ContainerCreating", format!("waiting for persistentvolumeclaim {name:?} to be bound")))
+            let claim = node.objects.claim(namespace, name);
+            let Some(lack) = lack_of(claim.as_deref(), &volume.directory) else { return Ok(()) };
+            let reason = if is_new { "ContainerCreating" } else { "CreateContainerConfigError" };
+            Err(refuse(reason, format!("volume {}: persistentvolumeclaim {name:?} {lack}", volume.name)))
         }
         Source::ConfigMap(_) | Source::Secret(_) => refresh(node, namespace, volume),
         Source::Host { create } => {
@@ -133,6 +133,24 @@ fn provide(node: &Node, namespace: &str, volume: &Volume) -> Result<(), Waiting>
             ))
         }
     }
+}
+
+/// Why a claim cannot be used.
+fn lack_of(claim: Option<&core::PersistentVolumeClaim>, directory: &Path) -> Option<&'static str> {
+    let Some(claim) = claim else { return Some("not found") };
+    if claim.metadata.deletion_timestamp.is_some() {
+        return Some("is being deleted");
+    }
+    if claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound") {
+        return Some("is not bound yet");
+    }
+    (!directory.is_dir()).then_some("has lost its directory")
+}
+
+/// A claim is made together with its pod and bound a moment later: that it is not there yet is no trouble at first.
+fn is_new(pod: &core::Pod, now: Timestamp) -> bool {
+    let made = pod.metadata.creation_timestamp.as_ref();
+    made.is_some_and(|made| now.as_second().saturating_sub(made.0.as_second()) < CLAIM_SECONDS)
 }
 
 /// Brings a volume's files up to date with its object. A volume of another kind has nothing to bring up to date.
@@ -198,6 +216,29 @@ mod tests {
             json!({"metadata": {"name": name, "namespace": "ns", "uid": "u-1"}, "spec": {"containers": containers}}),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_used_says_why() {
+        let (here, gone) = (Path::new("/"), Path::new("/nowhere"));
+        let of =
+            |claim: serde_json::Value, directory| lack_of(Some(&serde_json::from_value(claim).unwrap()), directory);
+        let bound = json!({"status": {"phase": "Bound"}});
+        assert_eq!(lack_of(None, here), Some("not found"));
+        assert_eq!(of(json!({"status": {"phase": "Pending"}}), here), Some("is not bound yet"));
+        assert_eq!(of(bound.clone(), gone), Some("has lost its directory"));
+        assert_eq!(of(bound, here), None);
+        let going = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Bound"}});
+        assert_eq!(of(going, here), Some("is being deleted"));
+    }
+
+    #[test]
+    fn a_pod_is_new_for_some_seconds() {
+        let mut pod = pod("a-0", 1);
+        assert!(!is_new(&pod, Timestamp::UNIX_EPOCH), "one without a time is not");
+        pod.metadata.creation_timestamp = serde_json::from_value(json!("1970-01-01T00:00:10Z")).unwrap();
+        let at = |second| is_new(&pod, Timestamp::from_second(second).unwrap());
+        assert_eq!([at(9), at(14), at(15)], [true, true, false]);
     }
 
     #[test]

@@ -37,6 +37,23 @@ async fn a_claim_outlives_its_pod_and_its_data_goes_only_with_the_claim() {
     assert!(!log.exists());
 }
 
+/// Before, it said ContainerCreating for as long as it waited, of which nobody is told.
+#[tokio::test]
+async fn a_pod_whose_claim_is_not_there_says_so_and_starts_once_it_is() {
+    let stage = Stage::start().await;
+    let mut object = pod("one", "Always", "exec sleep 600");
+    object["spec"]["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "missing"}}]);
+    stage.create::<Pod>(object).await;
+    let waiting = |pod: &Pod| container(pod).state.and_then(|state| state.waiting).unwrap_or_default();
+    let is_told = |pod: &Pod| waiting(pod).reason.as_deref() == Some("CreateContainerConfigError");
+    let held = stage.await_pod("one", "told", is_told).await;
+    assert_eq!(waiting(&held).message.as_deref(), Some("volume v: persistentvolumeclaim \"missing\" not found"));
+    let claim = json!({"metadata": {"name": "missing", "namespace": "default"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}});
+    stage.create::<PersistentVolumeClaim>(claim).await;
+    stage.await_ready("one").await;
+}
+
 #[tokio::test]
 async fn files_of_a_config_map_follow_it_while_the_pod_runs() {
     let stage = Stage::start().await;
