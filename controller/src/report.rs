@@ -33,7 +33,7 @@ pub use leaving::{Leaving, leaving};
 pub use left::left_behind;
 pub use members::primaries;
 pub use sites::{Crowded, Shared, Sites};
-pub use verdict::{Failing, Verdict, verdict};
+pub use verdict::{Failing, Thin, Verdict, verdict};
 
 /// Steps listed in the status.
 const STEPS_MOST: usize = 20;

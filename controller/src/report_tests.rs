@@ -207,6 +207,24 @@ fn a_replica_that_is_not_in_sync_puts_data_at_risk() {
     assert_eq!(scene.report().shards[1].members[1].state, MemberState::Syncing);
 }
 
+/// Before, it was "0 of 2", as if all were lost.
+#[test]
+fn a_whole_replica_of_a_primary_that_is_gone_counts_as_a_copy() {
+    let mut scene = Scene::healthy();
+    scene.probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap().seen = Seen::Stopped;
+    let plan::Role::Replica { link_up, .. } = &mut node(&mut scene.probed, 1, 1).role else { panic!() };
+    *link_up = false;
+    let told = |copies| {
+        let text = format!(
+            "1 shards have too few copies in sync; shard 1 has {copies} of 2 complete copies, and no primary that answers"
+        );
+        said(Status::True, "TooFewCopies", &text)
+    };
+    assert_eq!(scene.says("DataAtRisk"), told(1));
+    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
+    assert_eq!(scene.says("DataAtRisk"), told(0));
+}
+
 #[test]
 fn members_that_do_not_stay_up_are_degraded_with_their_servers_last_words() {
     let mut scene = Scene::healthy();

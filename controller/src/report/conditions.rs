@@ -10,7 +10,7 @@ use types::{RedisBackup, RedisCluster};
 
 use super::half_moved::half_moved;
 use super::parameters::not_in_use;
-use super::{Crowded, Seeing, Shared, Verdict, disk, left, unseen};
+use super::{Crowded, Seeing, Shared, Thin, Verdict, disk, left, unseen};
 use crate::resolve::Resolved;
 
 /// Longest message: `kubectl describe` and events stay readable.
@@ -350,9 +350,10 @@ fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous:
     if resolved.mode == Mode::Standalone {
         return (Status::False, "AsAsked", "as many copies as were asked for".to_owned());
     }
-    if let Some((shard, copies, wanted)) = verdict.thin.first().filter(|_| resolved.members > 1) {
+    if let Some(Thin { shard, copies, wanted, has_primary }) = verdict.thin.first().filter(|_| resolved.members > 1) {
         let shards = verdict.thin.len();
-        let text = format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}");
+        let gone = if *has_primary { "" } else { " complete copies, and no primary that answers" };
+        let text = format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}{gone}");
         return (Status::True, "TooFewCopies", text);
     }
     let last = previous.conditions.iter().find(|c| c.kind == kind::DATA_AT_RISK).map(|c| c.reason.as_str());

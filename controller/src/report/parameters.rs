@@ -39,7 +39,7 @@ fn rejected(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
     let differing = seeing.probed.facts.iter().filter(|(_, facts)| !facts.unlike.is_empty());
     let are_all_known = !differing.map(|(pod, _)| *pod).any(|pod| is_open(&pod));
     let (named, name) = (named(resolved, &pods, are_all_known, ["does", "do"]), name(resolved, **first));
-    Some(format!("{named} not use spec.config; the engine of {name} says: {}; {NEXT}", refusal.words))
+    Some(format!("{named} not use spec.config; the engine of {name} says: {}; {NEXT}", clause(refusal)))
 }
 
 /// As a sentence's beginning. While some have not answered the number of the others would be another one with every look.
@@ -52,6 +52,11 @@ fn named(resolved: &Resolved, pods: &[Pod], are_all_known: bool, [one, many]: [&
         (_, rest) if are_all_known => format!("{names} and {rest} more {many}"),
         (_, _) => format!("{names} and others {many}"),
     }
+}
+
+/// An engine's words, to go on with a semicolon.
+fn clause(refusal: &Refusal) -> &str {
+    refusal.words.trim_end_matches('.')
 }
 
 /// Engines that could not be asked.
@@ -70,7 +75,7 @@ fn altered(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
     let (first, refusal) = altered.first()?;
     let pods: Vec<Pod> = altered.iter().map(|(pod, _)| **pod).collect();
     let (named, name) = (named(resolved, &pods, true, ["uses", "use"]), name(resolved, **first));
-    Some(format!("{named} spec.config with a change; the engine of {name} says: {}; {LESS}", refusal.words))
+    Some(format!("{named} spec.config with a change; the engine of {name} says: {}; {LESS}", clause(refusal)))
 }
 
 /// Of a member that uses the parameters: those of which its engine makes something else.

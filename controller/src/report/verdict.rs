@@ -28,8 +28,8 @@ pub struct Verdict {
     pub in_sync: usize,
     /// Replicas wanted.
     pub replicas_wanted: usize,
-    /// Shards with fewer copies in sync than wanted: (shard, copies, wanted).
-    pub thin: Vec<(u16, u16, u16)>,
+    /// Shards with fewer copies in sync than wanted.
+    pub thin: Vec<Thin>,
     /// Members made from an older template.
     pub outdated: usize,
     /// Members that answer although nobody wants them any more, or pods on their way out.
@@ -50,6 +50,19 @@ pub struct Verdict {
     pub serving: bool,
     /// Everything is as it should be.
     pub healthy: bool,
+}
+
+/// A shard with too few copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Thin {
+    /// Which.
+    pub shard: u16,
+    /// Complete copies.
+    pub copies: u16,
+    /// Copies asked for.
+    pub wanted: u16,
+    /// A primary that owns slots is among them; else they are what its replicas had last.
+    pub has_primary: bool,
 }
 
 /// A member whose last write to disk failed.
@@ -146,7 +159,9 @@ fn judge_cluster(resolved: &Resolved, nodes: &BTreeMap<Pod, &Node>, verdict: &mu
         let wanted = resolved.members;
         verdict.in_sync = verdict.in_sync.saturating_add(usize::from(copies.saturating_sub(1)));
         if copies < wanted {
-            verdict.thin.push((shard, copies, wanted));
+            let has_primary = copies > 0;
+            let copies = if has_primary { copies } else { left(shard, nodes) };
+            verdict.thin.push(Thin { shard, copies, wanted, has_primary });
         }
     }
     verdict.healthy = verdict.serving
@@ -195,4 +210,14 @@ fn copies(shard: u16, nodes: &BTreeMap<Pod, &Node>) -> u16 {
         Role::Primary { .. } => false,
     });
     u16::try_from(synced.count().saturating_add(1)).unwrap_or(u16::MAX)
+}
+
+/// Replicas of a shard without a primary that hold all that its primary had sent them.
+fn left(shard: u16, nodes: &BTreeMap<Pod, &Node>) -> u16 {
+    let of_shard = nodes.iter().filter(|(pod, _)| pod.shard == shard).map(|(_, node)| *node);
+    let whole = of_shard.filter(|node| match &node.role {
+        Role::Replica { synced, .. } => *synced && !node.loading,
+        Role::Primary { .. } => false,
+    });
+    u16::try_from(whole.count()).unwrap_or(u16::MAX)
 }

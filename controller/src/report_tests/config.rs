@@ -35,9 +35,9 @@ fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
     let text = "2 members do not show spec.config yet; the first is orders-0-1, where maxclients is \"4064\" and \"1000000\" is wanted";
     assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
     assert_eq!(scene.says("Degraded").0, Status::False);
-    let refusal = |finding| Refusal { words: "maxclients 1000000: reduced to 4064".to_owned(), finding };
+    let refusal = |finding| Refusal { words: "maxclients 1000000: reduced to 4064.".to_owned(), finding };
     scene.probed.refused.insert(Pod::new(2, 0), refusal(Finding::Undecided));
-    let text = "spec.config is not in use on orders-2-0 yet: maxclients 1000000: reduced to 4064";
+    let text = "spec.config is not in use on orders-2-0 yet: maxclients 1000000: reduced to 4064.";
     assert_eq!(scene.says("UpToDate"), said(Status::False, "ConfigPending", text));
     assert_eq!(scene.says("Degraded").0, Status::False, "who could not ask has no answer");
     let says = "not use spec.config; the engine of orders-";
@@ -59,7 +59,7 @@ fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
     scene.probed.observed.members.get_mut(&Pod::new(2, 1)).unwrap().outdated = true;
     scene.plan.waiting = vec![Waiting::Parameters { pod: Pod::new(0, 0), refused: true }];
     let text = "no member is restarted while member orders-0-0 does not use spec.config, which its engine refuses: correct spec.config, and the \
-                restart goes on by itself (maxclients 1000000: reduced to 4064)";
+                restart goes on by itself (maxclients 1000000: reduced to 4064.)";
     assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
     assert_eq!(scene.says("Ready").0, Status::True, "it serves as it did");
     scene.plan.waiting = vec![Waiting::Agreement { right: 4, of: 5, away: Some(Pod::new(2, 1)) }];
