@@ -93,7 +93,8 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-/// What is waited for, told to people who know members by their pods' names.
+/// What is waited for, told where the report speaks of parameters by pods' names. All else is said beside sentences that name members
+/// shortly, and names them as these do.
 #[derive(Clone, Copy, Debug)]
 pub struct Told<'a> {
     reason: &'a Waiting,
@@ -110,11 +111,8 @@ impl Waiting {
 
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |pod| Name { cluster: Some(self.cluster), pod };
         if let Waiting::Parameters { pod, refused } = self.reason {
-            parameters(f, &name(*pod), *refused)
-        } else if let Waiting::Agreement { right, of, away } = self.reason {
-            agreement(f, *right, *of, away.map(name))
+            parameters(f, &Name { cluster: Some(self.cluster), pod: *pod }, *refused)
         } else {
             self.reason.fmt(f)
         }
@@ -122,7 +120,7 @@ impl fmt::Display for Told<'_> {
 }
 
 /// Of tables that are not all alike yet.
-fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Name<'_>>) -> fmt::Result {
+fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>) -> fmt::Result {
     match away {
         None => write!(f, "{right} of {of} nodes agree on who owns which slot and report the cluster as ok"),
         Some(pod) => write!(
@@ -261,9 +259,7 @@ impl fmt::Display for Waiting {
             Self::Introductions { right, of } => {
                 write!(f, "members are getting to know each other: {right} of {of} entries are right")
             }
-            Self::Agreement { right, of, away } => {
-                agreement(f, *right, *of, away.map(|pod| Name { cluster: None, pod }))
-            }
+            Self::Agreement { right, of, away } => agreement(f, *right, *of, *away),
             Self::Conflict { one, other, slots } => {
                 write!(f, "members {one} and {other} both claim {slots} slots; the newer claim wins")
             }

@@ -62,8 +62,16 @@ fn parameters_that_an_engine_refuses_are_told_and_nothing_is_up_to_date() {
                 restart goes on by itself (maxclients 1000000: reduced to 4064.)";
     assert_eq!(scene.says("Progressing"), said(Status::True, "Waiting", text));
     assert_eq!(scene.says("Ready").0, Status::True, "it serves as it did");
-    scene.plan.waiting = vec![Waiting::Agreement { right: 4, of: 5, away: Some(Pod::new(2, 1)) }];
-    let text = "4 of the 5 nodes that answer agree on who owns which slot and report the cluster as ok; member orders-2-1 does not answer";
+}
+
+/// Before, the second sentence called it orders-2-1.
+#[test]
+fn sentences_that_are_told_together_name_a_member_in_one_way() {
+    let mut scene = Scene::healthy();
+    let pod = Pod::new(2, 1);
+    scene.plan.waiting = vec![Waiting::Start { pod }, Waiting::Agreement { right: 4, of: 5, away: Some(pod) }];
+    let text = "member 2-1 has not started yet; 4 of the 5 nodes that answer agree on who owns which slot and report the cluster as ok; \
+                member 2-1 does not answer";
     assert_eq!(scene.report().plan.unwrap().waiting.as_deref(), Some(text));
 }
 
