@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use resp::{Node, NodeId};
+use resp::{Node, NodeId, SlotRange};
 use types::{
     agent::{Beat, ReleaseHow},
     cluster::Mode,
@@ -295,9 +295,13 @@ fn told_replicas<'a>(me: &'a Identity, facts: &'a Facts) -> impl Iterator<Item =
 
 /// Whether one peer's table gives every slot of mine to others, by a later decision than the one that gave them to me.
 fn moved(me: &Identity, table: &[Node]) -> bool {
-    let later =
-        |slot: u16| table.iter().any(|node| node.id != me.id && node.owns(slot) && node.config_epoch > me.config_epoch);
-    me.slots.iter().flat_map(|range| range.first..=range.last).all(later)
+    have_gone(&me.id, me.config_epoch, &me.slots, table)
+}
+
+/// As [`moved`], of slots that a node had at this epoch.
+fn have_gone(id: &NodeId, epoch: u64, slots: &[SlotRange], table: &[Node]) -> bool {
+    let later = |slot: u16| table.iter().any(|node| node.id != *id && node.owns(slot) && node.config_epoch > epoch);
+    slots.iter().flat_map(|range| range.first..=range.last).all(later)
 }
 
 /// The replica that has taken over, by its own word: it was a replica of this member, and owns every slot of it by a later decision.
@@ -434,7 +438,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         reason: format!(
             "it owned {} slots and {gone}; {} of its {known} replicas answer and none holds a whole copy. \
              It will not come back as an empty primary",
-            me.slots.iter().map(resp::SlotRange::len).sum::<usize>(),
+            me.slots.iter().map(SlotRange::len).sum::<usize>(),
             answered_replicas(me, facts),
         ),
     }
@@ -459,14 +463,18 @@ fn copy_under_way(me: &Identity, facts: &Facts) -> bool {
     facts.peers.values().any(|peer| peer.replicates(&me.id) && (peer.syncing || peer.loading))
 }
 
-/// The other primaries with slots: those who vote.
+/// The other primaries with slots, by its record: those who voted when that was written.
 fn voters(me: &Identity) -> impl Iterator<Item = &Node> {
     me.peers.iter().filter(|peer| !peer.slots.is_empty())
 }
 
 /// A majority of all primaries with slots, this dead one included.
 fn quorum(me: &Identity) -> usize {
-    voters(me).count().saturating_add(1) / 2 + 1
+    majority(voters(me).count())
+}
+
+fn majority(others: usize) -> usize {
+    others.saturating_add(1) / 2 + 1
 }
 
 /// Whether there are other primaries, and no majority of these has said what it knows.
@@ -496,21 +504,36 @@ struct Votes {
     quorum: usize,
 }
 
-/// How this replica may take over now. By itself only where nobody can ever be elected, by all that anybody here knows of other primaries, and
-/// each of these answers and has it for a replica of this member: then none of them serves these slots.
+/// The other primaries with slots by all that is known here: the tables of others, and its own record, which may be old. Not those whose slots have
+/// all gone to others since, by a table.
+fn electors<'a>(me: &'a Identity, facts: &'a Facts) -> Vec<&'a NodeId> {
+    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
+    let mut owners: BTreeMap<&NodeId, &Node> = BTreeMap::new();
+    for node in told.chain(&me.peers).filter(|node| node.id != me.id && !node.slots.is_empty()) {
+        let newest = owners.entry(&node.id).or_insert(node);
+        if node.config_epoch > newest.config_epoch {
+            *newest = node;
+        }
+    }
+    let gone = |node: &Node, peer: &Peer| have_gone(&node.id, node.config_epoch, &node.slots, &peer.table);
+    let stays = |node: &&Node| !facts.peers.values().any(|peer| gone(node, peer));
+    owners.into_values().filter(stays).map(|node| &node.id).collect()
+}
+
+/// How this replica may take over now. By itself only where nobody can ever be elected, by all that is known here of other primaries, and each of
+/// these answers and has it for a replica of this member: then none of them serves these slots.
 fn may_take_over(me: &Identity, facts: &Facts, replica: &NodeId) -> Result<Takeover, Votes> {
-    let (known, quorum) = (votes(me, facts, replica), quorum(me));
+    let voters = electors(me, facts);
+    let known = voters.iter().filter(|voter| knows(me, facts, voter, replica)).count();
+    let quorum = majority(voters.len());
     if known >= quorum {
         return Ok(Takeover::Elected);
     }
-    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
-    let others = told.filter(|node| node.id != me.id && !node.slots.is_empty()).chain(voters(me));
-    let others: BTreeSet<&NodeId> = others.map(|node| &node.id).collect();
-    let can_elect = others.len() >= 2;
+    let can_elect = voters.len() >= 2;
     // Two who take over by themselves may do so with one epoch, and both be followed. One who was asked has not done it only by its own word.
     let is_mine = |asked: &NodeId| facts.peers.get(asked).is_some_and(|peer| peer.replicates(&me.id));
     let is_alone = facts.took_over.iter().all(|asked| asked == replica || is_mine(asked));
-    if is_alone && !can_elect && others.into_iter().all(|voter| knows(me, facts, voter, replica)) {
+    if is_alone && !can_elect && known == voters.len() {
         return Ok(Takeover::ByItself);
     }
     Err(Votes { known, quorum })

@@ -201,6 +201,45 @@ fn where_nobody_can_be_elected_the_replica_takes_over_by_itself() {
     assert!(matches!(look(&mut grown, 1), Start::Wait { .. }), "others tell of primaries that could elect it");
 }
 
+/// Before, the voters of its record were counted: an older volume waited for ever for those who have been replaced since.
+#[test]
+fn who_has_been_replaced_since_its_record_was_written_has_no_vote() {
+    let by_itself = Start::AskFailover {
+        replica: id(2),
+        address: SocketAddr::from(([127, 84, 0, 2], 6379)),
+        how: Takeover::ByItself,
+    };
+    // By the record 3 is the only other primary; 6 has all of its slots.
+    let replaced_at = |epoch: u64| {
+        let mut facts = snapshot();
+        let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+        me.peers = vec![node(2, Some(1), 5, &[]), node(3, None, 3, &[(100, 16383)])];
+        facts.peers.remove(&id(3));
+        for peer in facts.peers.values_mut() {
+            peer.table.retain(|node| ![id(3), id(6)].contains(&node.id));
+            peer.table.push(node(6, None, epoch, &[(100, 16383)]));
+        }
+        facts
+    };
+    assert_eq!(look(&mut replaced_at(7), 0), by_itself);
+    let waits = waits_at(&mut replaced_at(3), 0);
+    assert!(waits.contains("1 primaries that know it answer where 2 are needed"), "no later decision: {waits}");
+    let mut part = replaced_at(7);
+    for peer in part.peers.values_mut() {
+        peer.table
+            .iter_mut()
+            .filter(|node| node.id == id(6))
+            .for_each(|six| six.slots = vec![SlotRange { first: 100, last: 9999 }]);
+    }
+    let waits = waits_at(&mut part, 0);
+    assert!(waits.contains("1 primaries that know it answer where 2 are needed"), "it has the rest: {waits}");
+    // And of more primaries than it knows enough may elect.
+    let mut grown = snapshot();
+    let Verdict::Intact(me) = &mut grown.verdict else { panic!() };
+    me.peers.truncate(1);
+    assert_eq!(look(&mut grown, 0), ask(2));
+}
+
 #[test]
 fn of_a_node_that_runs_elsewhere_nobody_is_ahead() {
     let mut facts = snapshot();
