@@ -9,6 +9,7 @@ mod compare;
 mod count;
 mod elsewhere;
 mod ended;
+mod losses;
 mod node;
 mod place;
 mod stream;
@@ -21,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use plan::{Address, Introduced, Member, NodeId, Observed, Open, Pod, Role, Seen, SlotSet};
-use types::agent::AgentPhase;
+use types::agent::{AgentPhase, LossReport};
 use types::cluster::Mode;
 
 pub use node::{Facts, Unkept};
@@ -79,6 +80,8 @@ pub struct Memory {
     compared: compare::Known,
     /// What engines said of parameters that they do not use.
     words: words::Words,
+    /// What members lost at their starts.
+    losses: losses::Losses,
 }
 
 impl Memory {
@@ -192,6 +195,8 @@ pub struct Probed {
     pub too_long: BTreeMap<Pod, String>,
     /// Members that do not use the parameters they were given, and why.
     pub refused: BTreeMap<Pod, Refusal>,
+    /// What members lost at their starts, as far as this process knows.
+    pub lost: BTreeMap<Pod, LossReport>,
     /// Members whose containers end again and again, and their servers' last words.
     pub crashing: BTreeMap<Pod, String>,
     /// Members that answer us, but whose kubelets do not call their pods ready: no Service leads to them.
@@ -243,6 +248,7 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
         compare::look(question.access, &mut probed.observed, &mut memory.compared).await;
     }
     words::ask(question, &mut probed, &mut memory.words).await;
+    losses::ask(question, &mut probed, &mut memory.losses).await;
     probed.begun = Some(begun);
     probed
 }

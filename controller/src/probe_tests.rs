@@ -219,6 +219,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         waits_for: None,
         volume_in_use_millis: None,
         ended: Vec::new(),
+        lost: None,
     }
 }
 

@@ -124,6 +124,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             .insert(*pod, Member { outdated: false, terminating: false, last_id: None, site, seen, waits: false });
         let facts = Facts {
             address: address(*pod).parse().unwrap(),
+            run_id: format!("process of {pod}"),
             engine: Engine::Redis,
             version: "7.0.15".to_owned(),
             replication_id: format!("stream of shard {}", pod.shard),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::backup::ArtifactStatus;
@@ -94,6 +95,18 @@ pub struct AgentReport {
     /// Node IDs of servers that ran in this pod and have ended. Empty: none has, or the agent is of an earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ended: Vec<String>,
+    /// What was lost as redis-server was last started with a copy that others were ahead of, or may have been. Absent: nothing is known to be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<LossReport>,
+}
+
+/// Writes that a start has cost.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LossReport {
+    /// When redis-server was started.
+    pub at: Timestamp,
+    /// With what, instead of what, and what that costs, as sentences of which the member is the subject.
+    pub what: String,
 }
 
 /// What a replica has of its primary.

@@ -68,6 +68,17 @@ pub fn read(dir: &Path) -> Option<Alive> {
     }
 }
 
+/// Whether it was written after a data set of this age. Of one of an unknown age it counts as later. Both times are the file system's.
+#[must_use]
+pub fn is_later(dir: &Path, written: Option<Duration>) -> bool {
+    let age = fs::metadata(dir.join(FILE)).and_then(|file| file.modified()).ok().map(|at| at.elapsed());
+    match (age, written) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(age), Some(written)) => age.unwrap_or_default() < written,
+    }
+}
+
 fn parse(bytes: &[u8]) -> Result<Alive, String> {
     serde_json::from_slice(bytes).map_err(|error| error.to_string())
 }
@@ -236,6 +247,16 @@ mod tests {
         fs::remove_file(dir.path().join(FILE)).unwrap();
         fs::create_dir(dir.path().join(FILE)).unwrap();
         assert_eq!(read(dir.path()), None, "it cannot be read at all");
+    }
+
+    #[test]
+    fn what_was_written_after_it_was_in_service_lacks_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let hour = Duration::from_secs(3600);
+        let says = |dir: &Path| [Some(Duration::ZERO), Some(hour), None].map(|written| is_later(dir, written));
+        assert_eq!(says(dir.path()), [false; 3], "it does not say");
+        write(dir.path(), &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None }).unwrap();
+        assert_eq!(says(dir.path()), [false, true, true]);
     }
 
     /// An agent whose volume is that folder.

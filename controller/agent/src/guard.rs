@@ -82,6 +82,11 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 wait.over(why);
                 return admission(shared);
             }
+            Start::Over { lost } => {
+                wait.over(&lost);
+                shared.tell_loss(lost);
+                return admission(shared);
+            }
             Start::Follow { heir } => {
                 tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
                 // Where its record cannot be changed, Redis finds out by itself.
@@ -187,6 +192,7 @@ async fn gather(
         took_over: seen.took_over,
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
+        served_since: alive::is_later(&shared.options.data_dir, survey.written),
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,

@@ -8,9 +8,10 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use certs::Reloading;
+use jiff::Timestamp;
 use resp::{Connection, Credentials, Error as RedisError, Info, NodeId};
 use tokio::sync::{Semaphore, watch};
-use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, ReleaseHow};
+use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, LossReport, ReleaseHow};
 
 use crate::{
     alive::Alive,
@@ -117,6 +118,7 @@ impl Shared {
                 waits_for: None,
                 volume_in_use_millis: None,
                 ended: Vec::new(),
+                lost: None,
             }),
             released: watch::Sender::new(None),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_AT_ONCE)),
@@ -311,6 +313,12 @@ impl Shared {
     /// Tells what a start waits for, or that it waits no more.
     pub fn tell_wait(&self, waits_for: Option<String>) {
         self.report.send_if_modified(|report| std::mem::replace(&mut report.waits_for, waits_for.clone()) != waits_for);
+    }
+
+    /// Tells what a start costs, for as long as this process runs.
+    pub fn tell_loss(&self, what: String) {
+        let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or_default();
+        self.report.send_modify(|report| report.lost = Some(LossReport { at, what }));
     }
 
     /// How this agent reaches other members.

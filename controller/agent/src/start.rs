@@ -79,6 +79,8 @@ pub struct Facts {
     /// What lies here is an append-only file that has every write. Until the first one is written a snapshot is all that lies here, whatever
     /// the configuration says.
     pub has_log: bool,
+    /// It was in service as a primary after that was written, as far as what lies beside it says.
+    pub served_since: bool,
     /// The configuration keeps every write (append-only file): something must lie here once the member owned slots.
     pub keeps_each_write: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
@@ -172,6 +174,11 @@ pub enum Start {
     AsIs {
         /// Why that is safe.
         why: &'static str,
+    },
+    /// With the files as they are, although others are ahead of them, or may be: they were waited for as long as is allowed.
+    Over {
+        /// What that costs, as sentences of which the member is the subject.
+        lost: String,
     },
     /// As a replica of the member that has taken over.
     Follow {

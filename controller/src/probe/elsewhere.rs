@@ -176,6 +176,7 @@ mod tests {
             waits_for: None,
             volume_in_use_millis: None,
             ended: Vec::new(),
+            lost: None,
         };
         let table = [
             (report("orders-0-0", AgentPhase::Running, Some(id(1))), true),

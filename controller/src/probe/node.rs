@@ -21,6 +21,8 @@ const START_MILLIS: i64 = 2_000;
 pub struct Facts {
     /// Where it is.
     pub address: SocketAddr,
+    /// Which of its processes it is.
+    pub run_id: String,
     /// What it is.
     pub engine: Engine,
     /// Its own version.
@@ -246,6 +248,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
     let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" });
     Facts {
         address,
+        run_id: info.get("run_id").unwrap_or_default().to_owned(),
         engine: engine(info),
         version: info.version().unwrap_or_default().to_owned(),
         replication_id: info.get("master_replid").unwrap_or_default().to_owned(),

@@ -1,10 +1,11 @@
 //! What this process remembers of each cluster. Losing it costs nothing but time.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use plan::{NodeId, SlotSet, Step};
+use jiff::Timestamp;
+use plan::{NodeId, Pod, SlotSet, Step};
 
 use super::rest::Rest;
 use crate::apply::Repairs;
@@ -27,6 +28,8 @@ pub(super) struct Local {
     pub(super) troubles: Vec<String>,
     /// Kinds of refusals that were told last.
     pub(super) refused: Vec<std::mem::Discriminant<plan::Refused>>,
+    /// Losses of writes that were told, by whose start and when.
+    pub(super) lost: BTreeSet<(Pod, Timestamp)>,
     /// When the Secret that a user brings was last looked at, its name, and what it lacked.
     pub(super) secret: Option<(Instant, String, Option<super::secret::Lack>)>,
     /// When something last moved forward.
@@ -48,6 +51,7 @@ impl Default for Local {
             repairs: Repairs::default(),
             troubles: Vec::new(),
             refused: Vec::new(),
+            lost: BTreeSet::new(),
             secret: None,
             progress_at: Instant::now(),
             steps: Vec::new(),

@@ -12,7 +12,7 @@ use crate::events::Tone;
 use crate::execute::Executed;
 use crate::gather::{backups, current_operation, operations, volume_size};
 use crate::queue::Key;
-use crate::report::{Seeing, Urgency, report, urgency};
+use crate::report::{Lost, Seeing, Urgency, lost, report, urgency};
 
 /// What is about to be changed for the time of a step is in the status before it is changed.
 pub(super) async fn announce(context: &Context, key: &Key, local: &mut Local, round: &Round) -> Result<(), Error> {
@@ -64,6 +64,7 @@ pub(super) async fn tell(
         now: Timestamp::now(),
     };
     let status = report(seeing);
+    tell_losses(context, &cluster, local, lost(seeing));
     tell_events(context, &cluster, local, round, &status);
     match urgency(cluster.status.as_ref(), &status, local.since_status()) {
         Urgency::Never => Ok(None),
@@ -123,6 +124,18 @@ fn tell_events(
     {
         let (tone, reason) = if is_ready { (Tone::Normal, "Ready") } else { (Tone::Warning, "NotReady") };
         context.events.tell(cluster, tone, reason, &message);
+    }
+}
+
+/// Each loss of writes is told once. The status has those that a controller of before has told.
+fn tell_losses(context: &Context, cluster: &RedisCluster, local: &mut Local, lost: Vec<Lost>) {
+    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let at_risk = conditions.into_iter().find(|c| c.kind == types::condition::cluster::DATA_AT_RISK);
+    let known = at_risk.map(|condition| condition.message.as_str()).unwrap_or_default();
+    for Lost { start, sentence } in lost {
+        if local.lost.insert(start) && !known.contains(&sentence) {
+            context.events.tell(cluster, Tone::Warning, "WritesLost", &sentence);
+        }
     }
 }
 

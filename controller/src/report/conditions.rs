@@ -10,7 +10,7 @@ use types::{RedisBackup, RedisCluster};
 
 use super::half_moved::half_moved;
 use super::parameters::not_in_use;
-use super::{Crowded, Seeing, Shared, Thin, Verdict, disk, left, unseen};
+use super::{Crowded, Seeing, Shared, Thin, Verdict, disk, left, lost, unseen};
 use crate::resolve::Resolved;
 
 /// Longest message: `kubectl describe` and events stay readable.
@@ -345,15 +345,21 @@ fn trouble(seeing: Seeing<'_>) -> Option<Why> {
     full.map(|full| ("NoRoom", full.to_string()))
 }
 
-/// What is lost already comes before what one more failure would take.
+/// What is lost already, writes and then copies, comes before what one more failure would take.
 fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous: &RedisClusterStatus) -> Said {
     if resolved.mode == Mode::Standalone {
         return (Status::False, "AsAsked", "as many copies as were asked for".to_owned());
     }
-    if let Some(Thin { shard, copies, wanted, has_primary }) = verdict.thin.first().filter(|_| resolved.members > 1) {
+    let thin = verdict.thin.first().filter(|_| resolved.members > 1).map(|Thin { shard, copies, wanted, has_primary }| {
         let shards = verdict.thin.len();
         let gone = if *has_primary { "" } else { " complete copies, and no primary that answers" };
-        let text = format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}{gone}");
+        format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}{gone}")
+    });
+    if let Some(lost) = lost::writes_lost(seeing) {
+        let text = thin.map_or_else(|| lost.clone(), |thin| format!("{thin}; {lost}"));
+        return (Status::True, "WritesLost", text);
+    }
+    if let Some(text) = thin {
         return (Status::True, "TooFewCopies", text);
     }
     let last = previous.conditions.iter().find(|c| c.kind == kind::DATA_AT_RISK).map(|c| c.reason.as_str());

@@ -151,3 +151,30 @@ fn missing_copies_are_told_before_what_one_more_failure_would_take() {
     node(&mut scene.probed, 1, 1).role = in_sync(id(1, 0));
     assert_eq!(scene.says("DataAtRisk").1, "CopiesShareANode");
 }
+
+/// Before, the pod's log alone told of it.
+#[test]
+fn writes_that_a_start_has_cost_are_told_for_a_day_with_what_to_do() {
+    let mut scene = Scene::healthy();
+    let at = |seconds| Timestamp::from_second(1000 - seconds).unwrap();
+    let what = "started with a snapshot of 600 s ago: what was written after that snapshot is lost";
+    let lose = |scene: &mut Scene, pod, ago| {
+        scene.probed.lost.insert(pod, types::agent::LossReport { at: at(ago), what: what.to_owned() });
+    };
+    lose(&mut scene, Pod::new(1, 0), 86_400);
+    assert_eq!(scene.says("DataAtRisk").1, "AllCopiesInSync");
+    lose(&mut scene, Pod::new(1, 0), 86_399);
+    let next = "What clients or a backup have of that time can be written again; with spec.persistence.appendOnly EverySec or Always a start loads \
+                every write that its file has";
+    let text = format!("writes were lost: at 1969-12-31T00:16:41Z member orders-1-0 {what}. {next}");
+    assert_eq!(scene.says("DataAtRisk"), said(Status::True, "WritesLost", &text));
+    assert_eq!((scene.says("Ready").0, scene.says("Degraded").0), (Status::True, Status::False), "it serves");
+    lose(&mut scene, Pod::new(0, 0), 60);
+    let text = format!(
+        "writes were lost at the starts of 2 members; the latest: at 1970-01-01T00:15:40Z member orders-0-0 {what}. {next}"
+    );
+    assert_eq!(scene.says("DataAtRisk"), said(Status::True, "WritesLost", &text));
+    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
+    let text = format!("1 shards have too few copies in sync; shard 1 has 1 of 2; {text}");
+    assert_eq!(scene.says("DataAtRisk"), said(Status::True, "WritesLost", &text));
+}

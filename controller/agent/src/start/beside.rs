@@ -19,10 +19,6 @@ const LIMITS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)
 /// Between them: a replica stands again four node timeouts after an election that it has lost, so these are three elections.
 const TIMEOUTS: u32 = 12;
 
-/// Said when nobody was elected.
-pub(super) const OVER: &str =
-    "no replica that is ahead of the snapshot here was elected in the time for it: what was written since is lost";
-
 /// How long an election is waited for.
 pub(super) fn limit(facts: &Facts) -> Duration {
     let [least, most] = LIMITS;
@@ -56,7 +52,7 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
             Some(replica) => {
                 waits(facts, &format!("replica {replica}, which is ahead of it, does not answer or is not ready"))
             }
-            None => without_heir(me, facts, silence(facts)),
+            None => alone(me, facts),
         };
     };
     // One that was seen to be ahead has its time; of one that was never heard nobody knows.
@@ -93,7 +89,29 @@ fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) ->
         let how = may_take_over(me, facts, replica).ok()?;
         Some(ask(replica, peer, how))
     });
-    asked.unwrap_or(Start::AsIs { why: OVER })
+    let silent = || facts.ahead.iter().next().map(|id| format!("replica {id}, which was ahead of it, did not answer"));
+    let found = found.map(|(id, _)| format!("replica {id}, which was ahead of it, was not elected"));
+    asked.unwrap_or_else(|| over(facts, &found.or_else(silent).unwrap_or_default()))
+}
+
+/// Nobody is known to be ahead. One that was never heard may be, unless what lies here was written at the member's very end.
+fn alone(me: &Identity, facts: &Facts) -> Start {
+    let start = without_heir(me, facts, silence(facts));
+    let may_lack = matches!(start, Start::AsIs { .. }) && facts.served_since;
+    match silent_replica(me, facts).filter(|_| may_lack) {
+        Some(replica) => over(facts, &format!("replica {replica}, which may have been ahead of it, did not answer")),
+        None => start,
+    }
+}
+
+fn over(facts: &Facts, who: &str) -> Start {
+    let age = facts.written.map_or("an unknown age".to_owned(), |age| format!("{} s ago", age.as_secs()));
+    let waited = facts.waited.as_secs();
+    Start::Over {
+        lost: format!(
+            "started with a snapshot of {age} after it had waited for {waited} s: {who}. What was written after that snapshot is lost"
+        ),
+    }
 }
 
 /// Who is to be asked: the one with most of the stream among those that were fed until the end, else among those that were fed last. Of a copy that

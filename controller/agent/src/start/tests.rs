@@ -84,6 +84,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         ahead: BTreeSet::new(),
         given_up: false,
         has_log: holds_data,
+        served_since: holds_data,
         keeps_each_write: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
         node_timeout: 5 * SECOND,
@@ -507,6 +508,7 @@ proptest! {
             ..crashed(false)
         };
         match decide_start(&facts) {
+            Start::Over { .. } => prop_assert!(false, "there is nothing to start with"),
             Start::AsIs { .. } => {
                 prop_assert!(!keeps_each_write);
                 let copy = |peer: &Peer| peer.replicates(&id(1)) && (peer.keys > 0 || peer.offset > 0 || peer.syncing);

@@ -1,8 +1,10 @@
 //! A primary whose volume has a snapshot alone, and whose replica has every write.
 
+use std::fs;
+
 use rustix::process::Signal;
 use types::{
-    agent::AgentConfig,
+    agent::{AgentConfig, AgentPhase},
     cluster::{AppendOnly, SavePoint},
 };
 
@@ -86,4 +88,31 @@ async fn a_primary_beside_a_snapshot_waits_for_those_who_vote_and_says_so() {
     assert_eq!(cluster.report(&cluster.pods[0]).await.unwrap().waits_for, None);
     cluster.wait_ready().await;
     assert_readable(&cluster, &keys).await;
+}
+
+/// Before, its log alone said so.
+#[tokio::test]
+async fn what_a_start_costs_is_in_the_report_while_the_server_runs() {
+    let (mut cluster, _) = formed(94).await;
+    let written = |cluster: &Cluster, file| fs::metadata(cluster.pods[0].data(file)).and_then(|file| file.modified());
+    eventually("its volume says that it was in service since", async || {
+        let [alive, snapshot] = ["kun-alive.json", "dump.rdb"].map(|file| written(&cluster, file).unwrap());
+        alive > snapshot
+    })
+    .await;
+    let replica = cluster.pods[3].id().await;
+    cluster.pods[3].kill_redis();
+    assert_eq!(cluster.pods[3].ended().await, Some(2));
+    cluster.config.node_timeout_millis = 1000;
+    cluster.write_config(&cluster.pods[0].dir);
+    crash(&mut cluster).await;
+    eventually("it runs", async || {
+        cluster.report(&cluster.pods[0]).await.is_some_and(|report| report.phase == AgentPhase::Running)
+    })
+    .await;
+    let lost = cluster.report(&cluster.pods[0]).await.unwrap().lost.unwrap().what;
+    let told = format!(
+        "replica {replica}, which may have been ahead of it, did not answer. What was written after that snapshot is lost"
+    );
+    assert!(lost.starts_with("started with a snapshot of ") && lost.ends_with(&told), "{lost}");
 }

@@ -1,6 +1,6 @@
 //! A snapshot, and replicas that are ahead of it.
 use super::*;
-use crate::start::beside::{OVER, limit};
+use crate::start::beside::limit;
 
 /// A snapshot of ten minutes ago lies here, and replica 2 has had the link until now. Nobody knows of another one.
 fn snapshot() -> Facts {
@@ -33,6 +33,15 @@ fn waits_at(facts: &mut Facts, waited: u64) -> String {
     }
 }
 
+fn over(last: u8, waited: u64, which: &str) -> Start {
+    let replica = id(last);
+    let lost = format!(
+        "started with a snapshot of 600 s ago after it had waited for {waited} s: replica {replica}, which {which}. What was written after that \
+         snapshot is lost"
+    );
+    Start::Over { lost }
+}
+
 /// Before, one look in which it, or one of those who vote, was silent had the member start, and the replica copied the snapshot.
 #[test]
 fn who_is_silent_for_a_look_is_waited_for_beside_a_snapshot() {
@@ -58,9 +67,9 @@ fn who_is_silent_for_a_look_is_waited_for_beside_a_snapshot() {
     assert_eq!(waits_at(&mut facts, 59), few);
     let mut back = Facts { peers: all, ..facts.clone() };
     assert_eq!(look(&mut back, 59), ask(2));
-    assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
+    assert_eq!(look(&mut facts, 60), over(2, 60, "was ahead of it, was not elected"));
     facts.peers.clear();
-    assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
+    assert_eq!(look(&mut facts, 60), over(2, 60, "was ahead of it, did not answer"));
 }
 
 #[test]
@@ -102,7 +111,10 @@ fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
         waits_at(&mut facts, 14),
         "0 of 1 replicas answer; one in sync would be asked to take over, but for 15 s at most"
     );
-    assert!(matches!(look(&mut facts, 15), Start::AsIs { .. }));
+    assert_eq!(look(&mut facts, 15), over(2, 15, "may have been ahead of it, did not answer"));
+    let why = "no replica in sync answers, and the data set is on disk";
+    let mut ended = Facts { served_since: false, ..facts.clone() };
+    assert_eq!(look(&mut ended, 15), Start::AsIs { why }, "it saved when it ended");
     let mut slow = Facts { node_timeout: 15 * SECOND, ..facts.clone() };
     assert!(waits_at(&mut slow, 34).contains("for 35 s at most"), "others notice its death after 15 s");
     let mut beside_a_log = Facts { has_log: true, ..facts };
@@ -141,7 +153,7 @@ fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
         facts.asked = Some(Asked { replica: id(4), ago: ASK_AGAIN });
         assert_eq!(look(&mut facts, 60), ask(2), "another one was asked before");
         facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
-        assert_eq!(look(&mut facts, 60), Start::AsIs { why: OVER });
+        assert_eq!(look(&mut facts, 60), over(2, 60, "was ahead of it, was not elected"));
     }
 }
 
@@ -265,7 +277,7 @@ proptest! {
                 let is_open = peer.syncing || peer.loading;
                 is_open && facts.ahead.contains(replica) || !is_open && peer.replicates(&id(1)) && peer.offset > 0
             }));
-            let starts = matches!(start, Start::AsIs { .. });
+            let starts = matches!(start, Start::AsIs { .. } | Start::Over { .. });
             prop_assert!(more.is_empty() || waited >= 60 || !starts);
         }
     }

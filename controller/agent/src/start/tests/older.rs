@@ -216,7 +216,7 @@ proptest! {
                     || !facts.peers.contains_key(&id(3)) || !facts.peers.contains_key(&id(6))
                     || facts.peers.values().any(|peer| peer.table.iter().any(|node| node.id == *replica)),
             });
-            let starts = matches!(start, Start::AsIs { .. });
+            let starts = matches!(start, Start::AsIs { .. } | Start::Over { .. });
             prop_assert!(more.is_empty() || !starts);
             prop_assert!(more.is_empty() || !facts.owed.is_empty(), "it would tell its node ID");
             if let Start::AskFailover { replica, .. } = start && !more.is_empty() {
