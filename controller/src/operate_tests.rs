@@ -319,7 +319,7 @@ fn what_is_waited_for_after_a_long_copy_has_its_own_hour() {
     scene.round();
     scene.second += 3_700;
     assert_eq!(scene.round().conditions[0].reason, "Copying");
-    scene.plan.waiting = vec![Waiting::Disk { pod }];
+    scene.plan.waiting = vec![Waiting::Disk { pod, fails: None }];
     let status = scene.round();
     assert_eq!((status.phase, status.conditions[0].reason.as_str()), (OperationPhase::Running, "Waiting"));
     scene.second += 3_601;

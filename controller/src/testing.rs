@@ -160,7 +160,7 @@ pub(crate) fn a_node(id: NodeId, role: Role, epoch: u64) -> Node {
         current_epoch: epoch,
         state_ok: true,
         loading: false,
-        disk_current: true,
+        disk: plan::Disk::Current,
         node_timeout_millis: 5000,
         peers: BTreeMap::new(),
     }

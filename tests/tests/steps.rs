@@ -759,14 +759,14 @@ async fn a_role_goes_to_a_member_once_its_append_only_file_is_written() {
         plan::Seen::Node(node) => node,
         other => panic!("{pod} is {other:?}"),
     };
-    assert_eq!((node(primary).disk_current, node(heir).disk_current), (true, false));
+    assert_eq!((node(primary).disk, node(heir).disk), (plan::Disk::Current, plan::Disk::Rewriting));
     let mut desired = fleet.desired(2, 1);
     let (from, how) = (fleet.servers[&primary].id().await, plan::FailoverHow::Coordinated);
     desired.failover = Some(plan::FailoverRequest { shard: 0, from, candidate: None, how, accept_data_loss: false });
     // As if the shard had rested since its last election.
     let rested = plan::Observed { elections: BTreeMap::new(), ..probed.observed.clone() };
     let plan = plan::plan(&desired, &rested, &fleet.limits);
-    assert_eq!((plan.steps, plan.waiting), (vec![], vec![plan::Waiting::Disk { pod: heir }]));
+    assert_eq!((plan.steps, plan.waiting), (vec![], vec![plan::Waiting::Disk { pod: heir, fails: None }]));
     let done = async {
         while fleet.round(&desired).await.plan.operation != Some(plan::Operation::Done) {
             tokio::time::sleep(Duration::from_millis(20)).await;

@@ -28,8 +28,8 @@ mod twins;
 
 pub use desired::{Approval, Desired, FailoverHow, FailoverRequest, Hold, Limits, Mode};
 pub use observed::{
-    Address, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen, Stands,
-    Unused,
+    Address, Disk, Gap, Health, Introduced, Member, Node, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen,
+    Stands, Unused, Unwritten,
 };
 pub use phase::plan;
 pub use plan::{Operation, Plan, Refused, Waiting};

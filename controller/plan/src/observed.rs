@@ -263,9 +263,8 @@ pub struct Node {
     pub state_ok: bool,
     /// Reading its data set from disk; not serving.
     pub loading: bool,
-    /// Its append-only file, if it has to keep one, holds what it has in memory. After a full synchronisation, and after it was switched
-    /// on, the file counts only once Redis has rewritten it: until then a restart would load what was there before.
-    pub disk_current: bool,
+    /// Its append-only file, if it has to keep one.
+    pub disk: Disk,
     /// Its current `cluster-node-timeout`.
     pub node_timeout_millis: u64,
     /// The other nodes of its own table (`CLUSTER NODES` without `myself`).
@@ -287,6 +286,38 @@ impl Node {
     #[must_use]
     pub fn is_primary(&self) -> bool {
         matches!(self.role, Role::Primary { .. })
+    }
+}
+
+/// What a restart would find of what a member has in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Disk {
+    /// All of it.
+    #[default]
+    Current,
+    /// What was there before. After a full synchronisation, and after it was switched on, the file counts only once Redis has rewritten it.
+    Rewriting,
+    /// What was written before it failed.
+    Fails(Unwritten),
+}
+
+/// What Redis could not write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unwritten {
+    /// The last write to its append-only file.
+    Write,
+    /// The file anew, which it tries again: it may be the first that counts.
+    Rewrite,
+}
+
+impl Unwritten {
+    /// As Redis says it.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Write => "aof_last_write_status:err",
+            Self::Rewrite => "aof_last_bgrewrite_status:err",
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::desired::Hold;
-use crate::observed::{Address, NodeId, Pod};
+use crate::observed::{Address, NodeId, Pod, Unwritten};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -129,10 +129,12 @@ pub enum Waiting {
         /// The receiver.
         to: Pod,
     },
-    /// A member's append-only file does not hold yet what it has in memory.
+    /// A member's append-only file does not hold what it has in memory.
     Disk {
         /// The member.
         pod: Pod,
+        /// What it could not write; `None`: it is being written.
+        fails: Option<Unwritten>,
     },
     /// The shard's primary does not answer and is not proven dead; Redis' own election has to decide.
     Election {
@@ -251,7 +253,7 @@ impl Waiting {
             | Self::Sync { pod, .. }
             | Self::Copy { pod, .. }
             | Self::Former { pod, .. }
-            | Self::Disk { pod }
+            | Self::Disk { pod, .. }
             | Self::Leftover { pod, .. }
             | Self::Room { pod, .. }
             | Self::Counting { pod, .. }

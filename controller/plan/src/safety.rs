@@ -2,7 +2,7 @@
 
 use core::cmp::Reverse;
 
-use crate::observed::{Health, Member, NodeId, Open, Peer, PeerRole, Pod, Role, Seen};
+use crate::observed::{Disk, Health, Member, NodeId, Open, Peer, PeerRole, Pod, Role, Seen};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
@@ -143,7 +143,16 @@ pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
 
 /// If it were restarted now, it would come back with what it holds; or nothing of this cluster would.
 pub(crate) fn keeps(scene: &Scene<'_>, live: &Live<'_>) -> bool {
-    live.node.disk_current || !scene.desired.restart_keeps_data
+    live.node.disk == Disk::Current || !scene.desired.restart_keeps_data
+}
+
+/// What is waited for at a member that does not [keep](keeps) what it holds.
+pub(crate) fn disk(live: &Live<'_>) -> Waiting {
+    let fails = match live.node.disk {
+        Disk::Current | Disk::Rewriting => None,
+        Disk::Fails(what) => Some(what),
+    };
+    Waiting::Disk { pod: live.pod, fails }
 }
 
 /// A replica that waits for its own restart, holds no key, and is not in sync although its primary serves. Where that one is newer it gets

@@ -3,12 +3,9 @@
 use core::fmt;
 
 use crate::desired::Hold;
-use crate::observed::{Address, NodeId, Pod};
+use crate::observed::{Address, NodeId, Pod, Unwritten};
 use crate::plan::{Refused, Waiting};
 use crate::slots::SlotSet;
-
-/// Of a member whose disk is behind its memory.
-const REWRITES: &str = "is writing its append-only file anew, or cannot write it; until that is over a restart would load an older data set";
 
 /// Of a replica whose link is up.
 const BEHIND: &str = "is catching up with its primary";
@@ -111,8 +108,11 @@ impl Waiting {
 
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = |pod| Name { cluster: Some(self.cluster), pod };
         if let Waiting::Parameters { pod, refused } = self.reason {
-            parameters(f, &Name { cluster: Some(self.cluster), pod: *pod }, *refused)
+            parameters(f, &name(*pod), *refused)
+        } else if let Waiting::Disk { pod, fails } = self.reason {
+            disk(f, &name(*pod), *fails)
         } else {
             self.reason.fmt(f)
         }
@@ -126,6 +126,22 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
         Some(pod) => write!(
             f,
             "{right} of the {of} nodes that answer agree on who owns which slot and report the cluster as ok; member {pod} does not answer"
+        ),
+    }
+}
+
+/// Of a member whose disk is behind its memory.
+fn disk(f: &mut fmt::Formatter<'_>, pod: &Name<'_>, fails: Option<Unwritten>) -> fmt::Result {
+    match fails {
+        None => write!(
+            f,
+            "member {pod} is writing its append-only file anew, or could not switch it on; until that is over a restart would load an older data set"
+        ),
+        Some(what) => write!(
+            f,
+            "member {pod} cannot write its append-only file ({}), so a restart would load an older data set. Its log says why; where the volume is \
+             full, make spec.storage.size larger. It goes on once the file takes writes, or a replica in sync whose own file does has the role",
+            what.words()
         ),
     }
 }
@@ -269,7 +285,7 @@ impl fmt::Display for Waiting {
             Self::Sync { pod, link_up: false, .. } => write!(f, "replica {pod} {UNLINKED}"),
             Self::Copy { pod, instead_of } => unseen_copy(f, *pod, *instead_of),
             Self::Former { pod, from, to } => waits_for_former(f, *pod, *from, *to),
-            Self::Disk { pod } => write!(f, "member {pod} {REWRITES}"),
+            Self::Disk { pod, fails } => disk(f, &Name { cluster: None, pod: *pod }, *fails),
             Self::Election { shard, primary, held_back } => election(f, *shard, *primary, *held_back),
             Self::Failover { shard, since_millis } => {
                 write!(f, "the failover of shard {shard} was asked for {} ms ago and is not seen yet", since_millis)

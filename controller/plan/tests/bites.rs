@@ -100,7 +100,7 @@ fn promoting_copies_that_are_not_whole_is_caught() {
 #[test]
 fn building_on_disks_that_are_behind_is_caught() {
     fn broken(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
-        sound(desired, &nodes(observed, |node| node.disk_current = true), limits)
+        sound(desired, &nodes(observed, |node| node.disk = plan::Disk::Current), limits)
     }
     is_caught("every disk counts as current", broken, rough);
 }

@@ -13,8 +13,8 @@ mod spread;
 use std::collections::BTreeMap;
 
 use plan::{
-    Desired, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole, Pod,
-    Role, Seen, Site, SlotSet, Stands, Waiting, goal,
+    Desired, Disk, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole,
+    Pod, Role, Seen, Site, SlotSet, Stands, Waiting, goal,
 };
 
 fn id(pod: Pod) -> NodeId {
@@ -115,7 +115,7 @@ fn node(pod: Pod, role: Role, lines: &BTreeMap<NodeId, Peer>) -> Node {
         state_ok: true,
         loading: false,
         room: None,
-        disk_current: true,
+        disk: Disk::Current,
         node_timeout_millis: 5_000,
         peers: lines.iter().filter(|(other, _)| **other != id(pod)).map(|(id, peer)| (*id, peer.clone())).collect(),
     }

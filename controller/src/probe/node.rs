@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use plan::{Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet, Stands};
+use plan::{Disk, Health, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet, Stands, Unwritten};
 use resp::{AppendOnlyFile, ClusterInfo, Command, Connection, Info, Reply, Vendor, nodes};
 use types::cluster::Mode;
 use types::engine::Engine;
@@ -67,7 +67,7 @@ pub(super) struct Raw {
     /// Its table and its view of the whole; none in Standalone.
     cluster: Option<(Vec<nodes::Node>, ClusterInfo)>,
     node_timeout_millis: u64,
-    disk_current: bool,
+    disk: Disk,
     /// What its agent says of its copy.
     pub(super) vouched: Vouched,
 }
@@ -138,10 +138,16 @@ impl Raw {
 /// Whether a restart would load what is in memory, as far as an append-only file tells. One that could not be switched on (`logs`: it should
 /// be) does not count.
 pub(crate) fn is_disk_current(info: &Info, logs: bool) -> bool {
+    disk(info, logs) == Disk::Current
+}
+
+fn disk(info: &Info, logs: bool) -> Disk {
     match info.append_only_file() {
-        AppendOnlyFile::Current => true,
-        AppendOnlyFile::Rewriting | AppendOnlyFile::Failed => false,
-        AppendOnlyFile::Off => !logs,
+        AppendOnlyFile::Off if logs => Disk::Rewriting,
+        AppendOnlyFile::Off | AppendOnlyFile::Current => Disk::Current,
+        AppendOnlyFile::Rewriting => Disk::Rewriting,
+        AppendOnlyFile::Failed if info.get("aof_last_write_status") == Some("err") => Disk::Fails(Unwritten::Write),
+        AppendOnlyFile::Failed => Disk::Fails(Unwritten::Rewrite),
     }
 }
 
@@ -201,11 +207,11 @@ async fn ask_member(connection: &mut Connection, question: Question<'_>) -> Resu
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
     let node_timeout_millis = config.get("cluster-node-timeout").and_then(|v| v.parse().ok()).unwrap_or(0);
-    let disk_current = is_disk_current(&info, question.logs);
+    let disk = disk(&info, question.logs);
     let facts = member_facts(facts(address, &info, &config), &info, &table);
     let facts = Facts { unlike: unlike(question.parameters, &config), ..facts };
     let cluster = Some((table, view));
-    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk_current, vouched: Vouched::Not })
+    Ok(Raw { id, facts, info, cluster, node_timeout_millis, disk, vouched: Vouched::Not })
 }
 
 async fn ask_standalone(connection: &mut Connection, question: Question<'_>, place: &Place) -> Result<Raw, Error> {
@@ -220,9 +226,9 @@ async fn ask_standalone(connection: &mut Connection, question: Question<'_>, pla
     let config = configs_of(configs, address)?;
     let facts = Facts { unlike: unlike(question.parameters, &config), ..facts(address, &info, &config) };
     // Nobody else has what it holds, so nothing is ever handed over.
-    let disk_current = true;
+    let disk = Disk::Current;
     let id = standalone_id(place);
-    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk_current, vouched: Vouched::Not })
+    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk, vouched: Vouched::Not })
 }
 
 /// A server without a cluster has no node ID; its pod's uid stands for it.
@@ -329,7 +335,7 @@ pub(super) fn read(raw: &Raw, streams: &Streams, now: Instant) -> Node {
         current_epoch: raw.cluster.as_ref().map_or(0, |(_, view)| view.current_epoch),
         state_ok: raw.cluster.as_ref().is_none_or(|(_, view)| view.ok),
         loading: raw.info.flag("loading").unwrap_or(false),
-        disk_current: raw.disk_current,
+        disk: raw.disk,
         node_timeout_millis: raw.node_timeout_millis,
         peers: raw.cluster.iter().flat_map(|(table, _)| table).filter_map(peer).collect(),
     }
@@ -436,12 +442,25 @@ pub(super) fn raw(id: NodeId, info: &str, table: &str) -> Raw {
     let table = nodes::parse(table).unwrap_or_default();
     let facts = member_facts(facts, &info, &table);
     let cluster = Some((table, view));
-    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk_current: true, vouched: Vouched::Not }
+    Raw { id, facts, info, cluster, node_timeout_millis: 5_000, disk: Disk::Current, vouched: Vouched::Not }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_fails_is_told_from_one_that_is_written() {
+        let [writes, rewrite] = ["aof_last_write_status:err\r\n", "aof_last_bgrewrite_status:err\r\n"];
+        let runs = "aof_rewrite_in_progress:1\r\n";
+        let says = |logs, text: &[&str]| disk(&Info::parse(&format!("aof_enabled:1\r\n{}", text.concat())), logs);
+        assert_eq!([says(true, &[]), says(true, &[rewrite])], [Disk::Current; 2], "the former file takes writes");
+        assert_eq!(says(true, &[runs]), Disk::Rewriting);
+        assert_eq!(says(true, &[runs, rewrite]), Disk::Fails(Unwritten::Rewrite));
+        assert_eq!(says(true, &[runs, rewrite, writes]), Disk::Fails(Unwritten::Write));
+        let off = Info::parse("aof_enabled:0\r\naof_last_write_status:err\r\n");
+        assert_eq!([disk(&off, true), disk(&off, false)], [Disk::Rewriting, Disk::Current]);
+    }
 
     #[test]
     fn writes_are_refused_where_what_is_kept_could_not_be_written() {

@@ -191,7 +191,7 @@ fn observed(servers: &[Server]) -> Observed {
             current_epoch: highest,
             state_ok: true,
             loading: false,
-            disk_current: true,
+            disk: plan::Disk::Current,
             node_timeout_millis: server.node_timeout_millis,
             peers: known.map(|(other, _)| (other.id, peer(other))).collect(),
         };

@@ -5,7 +5,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 
 use super::{Data, Home, Process, Server, World};
-use crate::observed::{Address, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen};
+use crate::observed::{
+    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen,
+};
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -152,7 +154,7 @@ impl World {
             current_epoch: server.current_epoch.max(server.epoch),
             state_ok: is_ok(server),
             loading: false,
-            disk_current: server.stored.is_none(),
+            disk: if server.stored.is_none() { Disk::Current } else { Disk::Rewriting },
             node_timeout_millis: server.node_timeout_millis,
             peers: server.table.clone(),
         }

@@ -103,7 +103,7 @@ fn await_candidate(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &
             Role::Primary { .. } => (false, 0),
         };
         plan.waiting.push(if link_up && !safety::keeps(scene, live) {
-            Waiting::Disk { pod: live.pod }
+            safety::disk(live)
         } else {
             Waiting::Sync { pod: live.pod, link_up, lag_bytes }
         });

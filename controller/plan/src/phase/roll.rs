@@ -1,10 +1,10 @@
 //! Rolling restart: one shard at a time, replicas first, then a planned hand-over, then the old primary; each only when all is calm. First of
-//! all come replicas that may get a copy only by their restart.
+//! all come replicas that may get a copy only by their restart. Beside a primary whose disk fails the hand-over comes first.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::{Pod, Unused};
+use crate::observed::{Disk, Pod, Unused};
 use crate::phase::{Flow, operate};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -82,7 +82,7 @@ fn left_behind<'a>(scene: &Scene<'a>) -> Option<Live<'a>> {
 /// It holds nothing, but while it is away its primary has to survive a restart as beside any other.
 fn catch_up(scene: &Scene<'_>, plan: &mut Plan, replica: &Live<'_>) {
     match scene.lead(replica.pod.shard).filter(|lead| !safety::keeps(scene, lead)) {
-        Some(lead) => plan.waiting.push(Waiting::Disk { pod: lead.pod }),
+        Some(lead) => plan.waiting.push(safety::disk(&lead)),
         None => plan.steps.push(Step::Restart { pod: replica.pod, expect: RestartAs::Empty(replica.node.id) }),
     }
 }
@@ -94,7 +94,8 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
     let replica = others().filter(|live| outdated(scene, live.pod)).max_by_key(|live| live.pod);
     // While a copy is away, the other one has to survive a restart.
     if !safety::keeps(scene, &lead) {
-        return plan.waiting.push(Waiting::Disk { pod: lead.pod });
+        let among: Vec<Live<'_>> = others().collect();
+        return beside_what_it_keeps_not(scene, plan, &lead, &among);
     }
     if let Some(replica) = replica {
         let expect = RestartAs::Replica(replica.node.id);
@@ -113,6 +114,24 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
         operate::hand_over(scene, plan, &lead, &among);
     } else {
         restart_alone(scene, plan, &lead);
+    }
+}
+
+/// A file that is being written is waited for. One that fails may do so for ever, and what it lacks a replica has whose own file is current: that
+/// one takes the role first, and the member with the failing disk is restarted beside it.
+fn beside_what_it_keeps_not(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) {
+    let fails = match lead.node.disk {
+        Disk::Current | Disk::Rewriting => false,
+        Disk::Fails(_) => true,
+    };
+    // Nobody elects a replica of a primary without slots.
+    let is_elected = !scene.owned_by(lead.pod).is_empty();
+    if !fails || !is_elected || !among.iter().any(|live| safety::may_take_over(scene, live, lead)) {
+        plan.waiting.push(safety::disk(lead));
+    } else if !scene.desired.approval.covers(lead.pod.shard) {
+        plan.waiting.push(Waiting::Approval { shard: lead.pod.shard, pod: lead.pod });
+    } else {
+        operate::hand_over(scene, plan, lead, among);
     }
 }
 

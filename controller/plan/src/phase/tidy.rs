@@ -61,7 +61,7 @@ fn shrink(scene: &Scene<'_>, plan: &mut Plan, shard: u16) -> Flow {
     }
     let behind = stays.iter().find(|live| !safety::keeps(scene, live));
     if let Some(live) = behind {
-        plan.waiting.push(Waiting::Disk { pod: live.pod });
+        plan.waiting.push(safety::disk(live));
         return Flow::On;
     }
     let copies = stays.iter().filter(|live| safety::may_take_over(scene, live, &lead)).count();

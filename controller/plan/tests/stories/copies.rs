@@ -145,7 +145,7 @@ fn a_role_moves_only_to_a_member_whose_disk_is_current() {
     rewrite(&mut run, replica);
     run.desired.failover = Some(ask);
     let plan = run.round(usize::MAX, false).unwrap();
-    assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica }]));
+    assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica, fails: None }]));
     run.tick(1);
     assert_eq!(settle(&mut run).operation, Some(Operation::Done));
     // Nor is the other copy restarted beside a primary whose disk is behind.
@@ -153,7 +153,7 @@ fn a_role_moves_only_to_a_member_whose_disk_is_current() {
     run.world.homes.get_mut(&primary).unwrap().outdated = true;
     rewrite(&mut run, replica);
     let plan = run.round(usize::MAX, false).unwrap();
-    assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica }]));
+    assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica, fails: None }]));
     run.tick(1);
     assert!(settle(&mut run).is_satisfied());
 }

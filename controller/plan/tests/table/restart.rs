@@ -1,7 +1,7 @@
 //! Who is restarted, and when.
 
 use super::{THREE, at, layout, pod, row, told};
-use plan::{Approval, Desired, Observed};
+use plan::{Approval, Desired, Disk, Observed, Unwritten};
 
 #[test]
 fn a_restart_waits_until_everybody_is_in_sync() {
@@ -13,6 +13,41 @@ fn a_restart_waits_until_everybody_is_in_sync() {
     supervised.approval = Approval::Supervised { approved: [1].into() };
     let wait = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
     row(&supervised, &text, &[wait]);
+}
+
+/// Before, it waited for ever, also for the very change that would have mended the disk.
+#[test]
+fn beside_a_primary_whose_disk_fails_the_role_moves_before_anybody_restarts() {
+    let [wanted, mut supervised] = [(); 2].map(|()| Desired::cluster(3, 1));
+    supervised.approval = Approval::Supervised { approved: [1].into() };
+    let looks = |wanted: &Desired, primary: Disk, replica: Disk| {
+        // All of the first shard are outdated.
+        let mut observed = layout(&THREE.replacen("P0-5460", "P0-5460!", 1).replacen("r0-0", "r0-0!", 1));
+        (at(&mut observed, "0-0").disk, at(&mut observed, "0-1").disk) = (primary, replica);
+        told(wanted, &observed)
+    };
+    let [write, rewrite] = [Unwritten::Write, Unwritten::Rewrite].map(Disk::Fails);
+    assert_eq!(looks(&wanted, Disk::Current, Disk::Current), ["restart 0-1"]);
+    for fails in [write, rewrite] {
+        assert_eq!(looks(&wanted, fails, Disk::Current), ["hand the primary role over from 00000000 to 0-1"]);
+    }
+    let approval = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
+    assert_eq!(looks(&supervised, write, Disk::Current), [approval]);
+    // Nobody else has what it cannot write where it would survive.
+    let words = "waits: member 0-0 cannot write its append-only file (aof_last_write_status:err), so a restart would load an older data set. Its log says \
+                 why; where the volume is full, make spec.storage.size larger. It goes on once the file takes writes, or a replica in sync whose own \
+                 file does has the role";
+    for replica in [write, Disk::Rewriting] {
+        assert_eq!(looks(&wanted, write, replica), [words]);
+    }
+    // That is over by itself.
+    let writes = "waits: member 0-0 is writing its append-only file anew, or could not switch it on; until that is over a restart would load an older \
+                  data set";
+    assert_eq!(looks(&wanted, Disk::Rewriting, Disk::Current), [writes]);
+    // The member is restarted beside the one that has the role now.
+    let mut over = layout(&THREE.replacen("P0-5460 0-1 r0-0", "r0-1! 0-1 P0-5460!", 1));
+    at(&mut over, "0-0").disk = write;
+    assert_eq!(told(&wanted, &over), ["restart 0-0"]);
 }
 
 /// Three shards whose members 0-1 and 2-1 are outdated, out of sync, and hold nothing.
@@ -44,7 +79,7 @@ fn an_outdated_replica_that_holds_nothing_is_restarted_before_it_is_in_sync() {
     assert_eq!(restart(|seen| at(seen, "0-1").loading = true), None);
     assert_eq!(restart(|seen| at(seen, "0-0").loading = true), None);
     assert_eq!(restart(|seen| at(seen, "0-0").state_ok = false), None);
-    assert_eq!(restart(|seen| at(seen, "0-0").disk_current = false), None);
+    assert_eq!(restart(|seen| at(seen, "0-0").disk = Disk::Rewriting), None);
     assert_eq!(restart(|seen| seen.members.get_mut(&pod("0-0")).unwrap().terminating = true), None);
     // A primary that is outdated, too, may still be the newer one of the two.
     assert_eq!(
