@@ -28,6 +28,7 @@ pub mod last_save;
 pub mod local;
 pub mod marker;
 pub mod metrics;
+pub mod origin;
 pub mod parameters;
 pub mod peers;
 pub mod persistence;

@@ -271,6 +271,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         address,
         table,
         offset: offset.unwrap_or_default(),
+        stream: info.get("master_replid").map(str::to_owned),
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
         lags: false,

@@ -8,6 +8,7 @@
 //! peer that does not answer is neither dead nor empty.
 
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
     time::Duration,
@@ -19,7 +20,10 @@ use types::{
     cluster::Mode,
 };
 
-use crate::identity::{Identity, Verdict};
+use crate::{
+    identity::{Identity, Verdict},
+    origin::Origin,
+};
 
 mod beside;
 pub mod double;
@@ -79,6 +83,8 @@ pub struct Facts {
     /// What lies here is an append-only file that has every write. Until the first one is written a snapshot is all that lies here, whatever
     /// the configuration says.
     pub has_log: bool,
+    /// Of which history a snapshot is that a start would load, and how far it goes; `None`: it does not say.
+    pub snapshot: Option<Origin>,
     /// It was in service as a primary after that was written, as far as what lies beside it says.
     pub served_since: bool,
     /// The configuration keeps every write (append-only file): something must lie here once the member owned slots.
@@ -115,8 +121,10 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Its own table.
     pub table: Vec<Node>,
-    /// Its replication offset; 0 if it never was in sync since it started.
+    /// Its replication offset; 0 if what it holds is of no history that it knows.
     pub offset: i64,
+    /// The replication ID of that history.
+    pub stream: Option<String>,
     /// It receives a full copy just now.
     pub syncing: bool,
     /// It loads its data set.
@@ -381,13 +389,14 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
 
 /// A replica that lost its link before the last write to disk lacks writes that the disk has. Where every write is on disk, one that its own
 /// agent does not let be elected lacks some of them or may do so, be it the last second's; and what one has in memory alone a crash of it would
-/// lose, and what lies here by then is a copy of that. A snapshot is compared by its age.
+/// lose, and what lies here by then is a copy of that. A snapshot is compared by what it has of their common history, else by its age.
 fn is_current(facts: &Facts, peer: &Peer) -> bool {
     // Of a snapshot of nobody knows when, only one that was fed until the end has more for certain.
-    let is_fresh = match facts.written {
+    let has_more = beside::order(facts, peer).map(Ordering::is_gt);
+    let is_fresh = has_more.unwrap_or_else(|| match facts.written {
         Some(written) => peer.behind_for() <= written.saturating_add(SLACK),
         None => !facts.holds_data || older::was_fed_last(facts, peer),
-    };
+    });
     peer.offset > 0 && is_fresh && !(facts.has_log && (is_held_back(peer) || peer.lags))
 }
 

@@ -2,9 +2,10 @@
 //!
 //! Started over replicas that are ahead, the member would have them copy the snapshot. So who was seen to be ahead is waited for, also through
 //! looks in which it, or who votes for it, is silent: until it is elected, or until no election is likely any more. An append-only file needs no
-//! such wait: it has what was acknowledged.
+//! such wait: it has what was acknowledged. Who is ahead the replication offsets say, in the head of the snapshot and there, where both are of one
+//! history ([`crate::origin`]); else the age of the snapshot and of the link.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use resp::NodeId;
 
@@ -59,10 +60,14 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     let seen = silent().filter(|id| !facts.peers.contains_key(*id)).map(|id| (id, limit(facts)));
     let better = seen.or_else(|| silent_replica(me, facts).map(|id| (id, silence(facts))));
     if let Some((better, given)) = better.filter(|(_, given)| !is_in_time(facts, peer) && facts.waited < *given) {
-        let (behind, given) = (peer.behind_for().as_secs(), given.as_secs());
+        let given = given.as_secs();
+        let had = match peer.behind_for() {
+            // It was started since.
+            Duration::MAX => format!("has {} bytes of the stream of writes", peer.offset),
+            behind => format!("has had everything for the last time {} s ago", behind.as_secs()),
+        };
         let who = format!(
-            "replica {replica} has had everything for the last time {behind} s ago and is asked to take over after {given} s of waiting, as replica \
-             {better}, which does not answer, may have more"
+            "replica {replica} {had} and is asked to take over after {given} s of waiting, as replica {better}, which does not answer, may have more"
         );
         return waits(facts, &who);
     }
@@ -120,10 +125,19 @@ fn candidate<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'a Pee
     let in_time = successor(me, facts, |peer| is_current(facts, peer) && is_in_time(facts, peer));
     in_time.or_else(|| {
         let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
-        let freshest = copies.filter(|peer| is_current(facts, peer)).map(Peer::behind_for).min().unwrap_or_default();
-        let is_fresh = |peer: &Peer| peer.behind_for() <= freshest.saturating_add(SLACK);
+        let copies = || copies.clone().filter(|peer| is_current(facts, peer));
+        // Of one history the offsets say it, also of one that was started anew and has had no link since.
+        let is_one = copies().all(|peer| order(facts, peer).is_some());
+        let freshest = copies().map(Peer::behind_for).min().unwrap_or_default();
+        let is_fresh = |peer: &Peer| is_one || peer.behind_for() <= freshest.saturating_add(SLACK);
         successor(me, facts, |peer| is_current(facts, peer) && is_fresh(peer))
     })
+}
+
+/// Whether a peer has more than the snapshot here, as much, or less, where both are of one history.
+pub(super) fn order(facts: &Facts, peer: &Peer) -> Option<Ordering> {
+    let here = facts.snapshot.as_ref().filter(|here| !facts.has_log && peer.stream.as_ref() == Some(&here.stream))?;
+    (peer.offset > 0).then(|| peer.offset.cmp(&here.offset))
 }
 
 /// It had everything until this member died, as far as is known, and no other copy has more.

@@ -90,6 +90,29 @@ async fn a_primary_beside_a_snapshot_waits_for_those_who_vote_and_says_so() {
     assert_readable(&cluster, &keys).await;
 }
 
+/// Before, a replica that was restarted while its primary waited counted as behind, and copied the older snapshot.
+#[tokio::test]
+async fn a_replica_that_is_restarted_while_its_primary_waits_takes_over() {
+    let (mut cluster, keys) = formed(93).await;
+    let voter = rustix::process::Pid::from_raw(cluster.pods[1].redis_pid().unwrap()).unwrap();
+    rustix::process::kill_process(voter, Signal::STOP).unwrap();
+    crash(&mut cluster).await;
+    // It saves as it ends, since its primary is gone.
+    cluster.pods[3].signal(Signal::TERM);
+    assert_eq!(cluster.pods[3].ended_slowly().await, Some(0));
+    cluster.pods[3].start();
+    let needs = "1 primaries that know it answer where 2 are needed to elect it";
+    eventually("its primary waits for votes for it", async || {
+        let report = cluster.report(&cluster.pods[0]).await;
+        report.and_then(|report| report.waits_for).is_some_and(|why| why.contains(needs))
+    })
+    .await;
+    rustix::process::kill_process(voter, Signal::CONT).unwrap();
+    eventually("it follows its replica", async || cluster.pods[0].is_replica().await).await;
+    cluster.wait_ready().await;
+    assert_readable(&cluster, &keys).await;
+}
+
 /// Before, its log alone said so.
 #[tokio::test]
 async fn what_a_start_costs_is_in_the_report_while_the_server_runs() {
