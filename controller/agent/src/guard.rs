@@ -193,7 +193,7 @@ async fn gather(
         took_over: seen.took_over,
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
-        snapshot: (survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
+        snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
         served_since: alive::is_later(&shared.options.data_dir, survey.written),
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
