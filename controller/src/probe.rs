@@ -240,9 +240,9 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let slow = asked.iter().filter(|(_, (patience, _))| *patience > PATIENCE.0);
     memory.patience = slow.map(|(pod, (patience, _))| (*pod, *patience)).collect();
     let answers: BTreeMap<Pod, Answer> = asked.into_iter().map(|(pod, (_, answer))| (pod, answer)).collect();
-    let mut probed = assemble(question, &answers, memory);
+    let mut probed = assemble(question, &answers, memory, begun);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
-    ended::look(question, &mut probed).await;
+    ended::look(question, &mut probed, begun).await;
     count_foreign_keys(question, &mut probed, memory).await;
     if question.mode == Mode::Cluster {
         compare::look(question.access, &mut probed.observed, &mut memory.compared).await;
@@ -320,7 +320,7 @@ async fn vouched(question: Question<'_>, (address, place): (SocketAddr, &Place),
 }
 
 /// From answers to what the planner reads. Pure but for the clock inside `memory`.
-fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mut Memory) -> Probed {
+fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mut Memory, begun: Instant) -> Probed {
     let now = Instant::now();
     let answered = answers.values().filter_map(|answer| match answer {
         Answer::Redis(raw) => Some(&**raw),
@@ -342,7 +342,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
                 probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
-                probed.observed.ended.extend(ended::told(report));
+                probed.observed.ended.extend(ended::told(report, now.saturating_duration_since(begun)));
                 if let Some(millis) = report.volume_in_use_millis {
                     // Its age in seconds would be news at every look.
                     probed.volume_in_use.insert(*pod, millis / 60_000);

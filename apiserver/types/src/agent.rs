@@ -92,12 +92,23 @@ pub struct AgentReport {
     /// earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume_in_use_millis: Option<u64>,
-    /// Node IDs of servers that ran in this pod and have ended. Empty: none has, or the agent is of an earlier release, which does not tell.
+    /// Servers that ran in this pod and have ended. Empty: none has, or nothing is known of it, as after the machine was started anew, or the
+    /// agent is of an earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub ended: Vec<String>,
+    pub ended: Vec<EndReport>,
     /// What was lost as redis-server was last started with a copy that others were ahead of, or may have been. Absent: nothing is known to be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lost: Option<LossReport>,
+}
+
+/// The end of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndReport {
+    /// Its node ID.
+    pub node_id: String,
+    /// How many milliseconds ago it ended, at least: where nobody saw it end, since the next agent was there.
+    pub millis: u64,
 }
 
 /// Writes that a start has cost.

@@ -189,6 +189,7 @@ async fn supervise(options: Options) -> Result<u8, Error> {
     let mut exit = running.exit.clone();
     tokio::select! {
         _ = exit.wait_for(Option::is_some) => {
+            ran::note_end(&shared);
             let how = *running.exit.borrow();
             tracing::error!(?how, "redis-server ended by itself");
             Ok(REDIS_ENDED)
@@ -218,7 +219,7 @@ async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
         shared.let_replicas_in();
     }
     let conf = upkeep::write_files(shared, &shared.inputs(), Some(&admission.survey))?;
-    ran::note_start(shared, admission.survey.nodes.as_deref());
+    ran::may_run(shared, identity::judge(admission.survey.nodes.as_deref()).node_id());
     let running = process::spawn(&options.redis_server, &conf, &options.run_dir)?;
     shared.report.send_modify(|report| report.starts = report.starts.saturating_add(1));
     shared.enter(AgentPhase::Running, None);

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use certs::Reloading;
 use jiff::Timestamp;
-use resp::{Connection, Credentials, Error as RedisError, Info, NodeId};
+use resp::{Connection, Credentials, Error as RedisError, Info};
 use tokio::sync::{Semaphore, watch};
 use types::agent::{AgentPhase, AgentReport, Beat, CopyReport, FollowReport, LossReport, ReleaseHow};
 
@@ -24,6 +24,7 @@ use crate::{
     peers::Asker,
     persistence::Awaited,
     promotion::Standing,
+    ran::Known,
 };
 
 /// Backups stream one at a time: each costs Redis a fork.
@@ -46,8 +47,8 @@ struct Kept {
     awaited: Option<Awaited>,
     /// What redis-server last said of its append-only file.
     log: Option<Log>,
-    /// The node that was last known to run here.
-    runs: Option<NodeId>,
+    /// Which nodes ran here.
+    ran: Known,
 }
 
 /// Shared by all tasks.
@@ -170,8 +171,9 @@ impl Shared {
             current_millis: standing.current.map(millis),
             held_back: standing.held_back,
         });
+        let ended = kept.ran.told();
         drop(kept);
-        AgentReport { copy, serves, following, ..self.report.borrow().clone() }
+        AgentReport { copy, serves, following, ended, ..self.report.borrow().clone() }
     }
 
     /// What the own Redis has of its primary.
@@ -179,9 +181,9 @@ impl Shared {
         self.kept().standing = standing;
     }
 
-    /// This node runs here, or is about to; whether that is news.
-    pub fn note_running(&self, id: &NodeId) -> bool {
-        self.kept().runs.replace(id.clone()).as_ref() != Some(id)
+    /// Which nodes ran here.
+    pub(crate) fn with_ran<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        change(&mut self.kept().ran)
     }
 
     /// What redis-server says of its append-only file, if it does.

@@ -102,9 +102,10 @@ pub struct Observed {
     /// Nodes that were members until a short while ago, and are none any more. Others take them for alive for a moment, and then forget them
     /// on our word.
     pub former: BTreeSet<NodeId>,
-    /// Nodes whose processes are known to have ended where they ran: the agent of the pod in which such a process ran says so. That a node does
-    /// not show, or that somebody else is at its place, is less: its pod may have been replaced while the process runs on elsewhere.
-    pub ended: BTreeSet<NodeId>,
+    /// Nodes whose processes are known to have ended where they ran, and for how many milliseconds at least: the agent of the pod in which such a
+    /// process ran says so. That a node does not show, or that somebody else is at its place, is less: its pod may have been replaced while the
+    /// process runs on elsewhere.
+    pub ended: BTreeMap<NodeId, u64>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,
@@ -374,6 +375,9 @@ pub struct Gap {
     pub missed_millis: u64,
     /// For how long nobody has heard of the primary, in milliseconds.
     pub silent_millis: u64,
+    /// How long ago the copy is known to have had everything for the last time, in milliseconds; 0 while it has. Where most primaries are gone
+    /// those who heard of this one may have been the few: then this counts against its own end.
+    pub behind_millis: u64,
 }
 
 /// A mark of a half-moved slot.

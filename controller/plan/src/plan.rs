@@ -359,8 +359,9 @@ pub enum Refused {
         primary: NodeId,
         /// The replica that would take its place.
         replica: Pod,
-        /// Primaries that do not answer, and whose processes are not known to have ended.
-        unproven: Vec<NodeId>,
+        /// That primary, or replicas of it, that do not answer: their processes are not known to have ended, or may lead the shard. Each with
+        /// its place, where that is known.
+        unproven: Vec<(NodeId, Option<Pod>)>,
     },
     /// No complete copy of these slots is left: each place that could hold them holds another identity.
     LostSlots {

@@ -1,11 +1,15 @@
 //! May this node be touched? The phases ask; none decides for itself. Every "no" names the member that stands in the way.
 
+mod takeover;
+
 use core::cmp::Reverse;
 
 use crate::observed::{Disk, Health, Member, NodeId, Open, Peer, PeerRole, Pod, Role, Seen};
-use crate::plan::{Plan, Refused, Waiting};
+use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
+
+pub(crate) use takeover::{Missing, may_be_elected, needs_no_votes};
 
 /// Redis tells the age of a lost link in whole seconds, and looks are a second apart.
 pub(crate) const TOLD_APART_MILLIS: u64 = 2_000;
@@ -185,46 +189,6 @@ pub(crate) fn is_held_dead(scene: &Scene<'_>, id: NodeId) -> bool {
     let voters = scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod));
     let agree = voters.filter(|voter| voter.node.peers.get(&id).is_some_and(|peer| peer.health == Health::Failed));
     agree.count() > scene.owned.len().saturating_add(scene.lost.len()) / 2
-}
-
-/// What is missing for a promotion without votes.
-pub(crate) enum Missing {
-    /// Proof that processes have ended.
-    Ends(Refused),
-    /// A look at a member.
-    Look(Waiting),
-}
-
-impl Missing {
-    pub(crate) fn tell(self, plan: &mut Plan) {
-        match self {
-            Self::Ends(refused) => plan.refused.push(refused),
-            Self::Look(waiting) => plan.waiting.push(waiting),
-        }
-    }
-}
-
-/// Votes make sure that nobody else leads, or comes to lead, the shard. Where too few are left to vote that has to be known otherwise: the
-/// process of the primary has ended; those whose end is not known are too few to have elected, or to elect, anybody else where they are; and no
-/// other member of the shard runs unseen.
-pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Result<(), Missing> {
-    let has_ended = |id: NodeId| scene.observed.ended.contains(&id) && may_be_alive(scene, id).is_none();
-    let unproven: Vec<NodeId> = scene.lost.iter().map(|other| other.id).filter(|id| !has_ended(*id)).collect();
-    let (alive, of) = (scene.owned.len(), scene.owned.len().saturating_add(scene.lost.len()));
-    if unproven.contains(&lost.id) || unproven.len() > of / 2 {
-        let count = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
-        let (primary, replica, shard) = (lost.id, best.pod, best.pod.shard);
-        let (alive, of) = (count(alive), count(of));
-        return Err(Missing::Ends(Refused::NoQuorum { alive, of, shard, primary, replica, unproven }));
-    }
-    let mut fellows =
-        scene.observed.members.iter().filter(|(pod, member)| pod.shard == best.pod.shard && may_run(member));
-    let unseen = fellows.find_map(|(pod, member)| match member.seen {
-        Seen::Unknown { since_millis } => Some(Waiting::Unknown { pod: *pod, since_millis }),
-        Seen::Starting => Some(Waiting::Start { pod: *pod }),
-        Seen::Absent | Seen::Stopped | Seen::Held { .. } | Seen::Node(_) => None,
-    });
-    unseen.map_or(Ok(()), |wait| Err(Missing::Look(wait)))
 }
 
 /// The other members of a lost primary's shard, but those that are about to go.

@@ -270,8 +270,7 @@ pub(crate) fn identity(member: &Member) -> Option<NodeId> {
 /// A Redis process may run at this place.
 pub(crate) fn may_run(member: &Member) -> bool {
     match &member.seen {
-        Seen::Node(_) | Seen::Unknown { .. } => true,
-        Seen::Starting => !member.waits,
+        Seen::Node(_) | Seen::Starting | Seen::Unknown { .. } => true,
         Seen::Absent | Seen::Stopped | Seen::Held { .. } => false,
     }
 }

@@ -108,11 +108,8 @@ impl Waiting {
 
 impl fmt::Display for Told<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = |pod| Name { cluster: Some(self.cluster), pod };
         if let Waiting::Parameters { pod, refused } = self.reason {
-            parameters(f, &name(*pod), *refused)
-        } else if let Waiting::Disk { pod, fails } = self.reason {
-            disk(f, &name(*pod), *fails)
+            parameters(f, &Name { cluster: Some(self.cluster), pod: *pod }, *refused)
         } else {
             self.reason.fmt(f)
         }
@@ -131,7 +128,7 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
 }
 
 /// Of a member whose disk is behind its memory.
-fn disk(f: &mut fmt::Formatter<'_>, pod: &Name<'_>, fails: Option<Unwritten>) -> fmt::Result {
+fn disk(f: &mut fmt::Formatter<'_>, pod: Pod, fails: Option<Unwritten>) -> fmt::Result {
     match fails {
         None => write!(
             f,
@@ -285,7 +282,7 @@ impl fmt::Display for Waiting {
             Self::Sync { pod, link_up: false, .. } => write!(f, "replica {pod} {UNLINKED}"),
             Self::Copy { pod, instead_of } => unseen_copy(f, *pod, *instead_of),
             Self::Former { pod, from, to } => waits_for_former(f, *pod, *from, *to),
-            Self::Disk { pod, fails } => disk(f, &Name { cluster: None, pod: *pod }, *fails),
+            Self::Disk { pod, fails } => disk(f, *pod, *fails),
             Self::Election { shard, primary, held_back } => election(f, *shard, *primary, *held_back),
             Self::Failover { shard, since_millis } => {
                 write!(f, "the failover of shard {shard} was asked for {} ms ago and is not seen yet", since_millis)
@@ -345,6 +342,27 @@ fn apart(f: &mut fmt::Formatter<'_>, pod: Pod, id: NodeId, slots: u16, is_unsure
     })
 }
 
+fn no_quorum(
+    f: &mut fmt::Formatter<'_>,
+    (alive, of): (u16, u16),
+    (shard, primary, replica): (u16, NodeId, Pod),
+    unproven: &[(NodeId, Option<Pod>)],
+) -> fmt::Result {
+    let name = |(id, place): &(NodeId, Option<Pod>)| match place {
+        Some(pod) => alloc::format!("member {pod} (node {})", id.short()),
+        None => alloc::format!("node {} of shard {shard}, whose pod is another by now", id.short()),
+    };
+    let unproven: Vec<String> = unproven.iter().map(name).collect();
+    write!(
+        f,
+        "quorum lost: {alive} of {of} primaries answer, so replica {replica} cannot be elected in place of {}, the primary of shard {shard}; and \
+         without votes it is not promoted, as nobody says that these have ended, or follow that primary still: {}. If you know that none of them \
+         runs any more (on a machine that is cut off, say), create a failover of shard {shard} with mode Force and acceptDataLoss",
+        primary.short(),
+        unproven.join(", ")
+    )
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -367,16 +385,7 @@ impl fmt::Display for Refused {
             Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
             Self::Former { pod, keys, slots, lacking, unknown } => former(f, (*pod, *keys), slots, lacking, unknown),
             Self::NoQuorum { alive, of, shard, primary, replica, unproven } => {
-                let unproven: Vec<String> = unproven.iter().map(NodeId::short).collect();
-                write!(
-                    f,
-                    "quorum lost: {alive} of {of} primaries answer, a majority is needed to promote replica {replica} of shard {shard} in place of \
-                     {}, and it is not known that these processes have ended: {}. Bring their pods back; or, if you know that none of them \
-                     runs any more (on a machine that is cut off, say), create a failover of shard {shard} with mode Force and acceptDataLoss, \
-                     which promotes the replica without votes",
-                    primary.short(),
-                    unproven.join(", ")
-                )
+                no_quorum(f, (*alive, *of), (*shard, *primary, *replica), unproven)
             }
             Self::LostSlots { id, slots } => {
                 write!(

@@ -140,6 +140,10 @@ pub(super) async fn failover(
             stays_silent(world, replica, primary).await?;
             if how == FailoverHow::Takeover {
                 is_led_by_nobody(world, nodes, replica, primary).await?;
+                // All that took its time, and it may have been given another primary meanwhile: TAKEOVER takes the slots of whom it follows.
+                if redis.table().await?.follows() != Some(primary) {
+                    return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
+                }
             }
         }
     }

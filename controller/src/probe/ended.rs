@@ -4,36 +4,39 @@
 //! gone: then a replica may be promoted without votes, and only if they have ended.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use plan::{NodeId, Observed, Pod};
 use types::agent::{AgentPhase, AgentReport};
 use types::cluster::Mode;
 
-use super::{AGENT_DEADLINE, AT_ONCE, Container, Probed, Question};
+use super::{AGENT_DEADLINE, AT_ONCE, Container, Probed, Question, millis};
 
-/// The nodes that this report tells of.
-pub(super) fn told(report: &AgentReport) -> impl Iterator<Item = NodeId> {
-    report.ended.iter().filter_map(|id| NodeId::parse(id))
+/// The nodes that this report tells of, and for how long they had ended when the look began: who was asked later says more.
+pub(super) fn told(report: &AgentReport, since_begun: Duration) -> impl Iterator<Item = (NodeId, u64)> {
+    let later = millis(since_begun);
+    let ended = report.ended.iter();
+    ended.filter_map(move |end| Some((NodeId::parse(&end.node_id)?, end.millis.saturating_sub(later))))
 }
 
 /// Its node ran there and has ended, and it is not started before there are votes, or a better copy has had its time.
 pub(super) fn waits(report: &AgentReport) -> bool {
-    let has_ended = report.node_id.as_ref().is_some_and(|id| report.ended.contains(id));
+    let has_ended = report.node_id.as_ref().is_some_and(|id| report.ended.iter().any(|end| end.node_id == *id));
     report.phase == AgentPhase::Starting && report.waits_for.is_some() && has_ended
 }
 
 /// Asks the agents of members that answer, where it matters.
-pub(super) async fn look(question: Question<'_>, probed: &mut Probed) {
+pub(super) async fn look(question: Question<'_>, probed: &mut Probed, begun: Instant) {
     if is_needed(&probed.observed) && question.mode == Mode::Cluster {
-        ask(question, probed).await;
+        ask(question, probed, begun).await;
     }
     // Where it ran it has ended, and it may have been started on its files at another place.
     let running: BTreeSet<NodeId> = super::nodes(&probed.observed).map(|node| node.id).collect();
-    probed.observed.ended.retain(|id| !running.contains(id));
+    probed.observed.ended.retain(|id, _| !running.contains(id));
 }
 
-async fn ask(question: Question<'_>, probed: &mut Probed) {
+async fn ask(question: Question<'_>, probed: &mut Probed, begun: Instant) {
     let alive: Vec<Pod> = probed.facts.keys().copied().collect();
     let asked = alive.into_iter().filter_map(|pod| question.places.get(&pod)).map(|place| async move {
         let Container::Running { address } = &place.container else { return None };
@@ -42,7 +45,8 @@ async fn ask(question: Question<'_>, probed: &mut Probed) {
         (report.pod == place.name).then_some(report)
     });
     let reports: Vec<_> = futures::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
-    probed.observed.ended.extend(reports.iter().flatten().flat_map(told));
+    let since = begun.elapsed();
+    probed.observed.ended.extend(reports.iter().flatten().flat_map(|report| told(report, since)));
 }
 
 /// Half of the owners of slots, or more, do not answer, and the end of one of them is not known.
@@ -52,16 +56,22 @@ fn is_needed(observed: &Observed) -> bool {
     let tables = super::nodes(observed).flat_map(|node| &node.peers);
     let silent: BTreeSet<NodeId> =
         tables.filter(|(id, peer)| !peer.slots().is_empty() && !alive.contains(id)).map(|(id, _)| *id).collect();
-    silent.len() >= owners && silent.iter().any(|id| !observed.ended.contains(id))
+    silent.len() >= owners && silent.iter().any(|id| !observed.ended.contains_key(id))
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use plan::Seen;
+    use types::agent::EndReport;
 
     use super::*;
     use crate::testing::{healthy, id};
+
+    fn starting() -> AgentReport {
+        let all = serde_json::json!({"pod": "orders-0-0", "phase": "Starting", "holdsData": true, "starts": 0});
+        serde_json::from_value(all).unwrap()
+    }
 
     #[test]
     fn agents_are_asked_for_ends_only_while_half_of_the_primaries_are_gone() {
@@ -71,9 +81,33 @@ mod tests {
             is_needed(&probed.observed)
         };
         assert_eq!([lose(0), lose(1), lose(2)], [false, true, true]);
-        probed.observed.ended.extend([id(0, 0), id(1, 0)]);
+        probed.observed.ended.extend([(id(0, 0), 1), (id(1, 0), 1)]);
         assert!(is_needed(&probed.observed));
-        probed.observed.ended.insert(id(2, 0));
+        probed.observed.ended.insert(id(2, 0), 1);
         assert!(!is_needed(&probed.observed));
+    }
+    #[test]
+    fn who_is_asked_later_in_a_look_tells_what_was_so_at_its_beginning() {
+        let mut report = starting();
+        let end = |id: NodeId, millis| EndReport { node_id: id.to_string(), millis };
+        report.ended = vec![end(id(0, 0), 5_000), end(id(1, 0), 100), EndReport { node_id: "?".to_owned(), millis: 1 }];
+        let told: Vec<_> = told(&report, Duration::from_millis(300)).collect();
+        assert_eq!(told, [(id(0, 0), 4_700), (id(1, 0), 0)]);
+    }
+
+    #[test]
+    fn only_an_agent_that_tells_of_the_end_and_of_its_wait_is_one_that_waits() {
+        let mut report = starting();
+        report.node_id = Some(id(0, 0).to_string());
+        report.waits_for = Some("votes".to_owned());
+        assert!(!waits(&report), "it may run elsewhere");
+        report.ended = vec![EndReport { node_id: id(0, 0).to_string(), millis: 1 }];
+        assert!(waits(&report));
+        let others = [
+            AgentReport { phase: AgentPhase::Held, ..report.clone() },
+            AgentReport { waits_for: None, ..report.clone() },
+            AgentReport { node_id: Some(id(1, 0).to_string()), ..report.clone() },
+        ];
+        assert_eq!(others.map(|report| waits(&report)), [false; 3]);
     }
 }

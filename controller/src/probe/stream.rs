@@ -100,7 +100,9 @@ impl Streams {
             Vouched::Not if is_forbidden => u64::MAX,
             Vouched::Not => level.map_or(lost, |level| level.min(lost)),
         };
-        Gap { missed_millis: behind_since.saturating_sub(silent_millis), silent_millis }
+        // A link that a network swallows looks up for long after it brought the last byte.
+        let behind_millis = if raw.vouched == Vouched::Not { u64::MAX } else { behind_since };
+        Gap { missed_millis: behind_since.saturating_sub(silent_millis), silent_millis, behind_millis }
     }
 }
 

@@ -350,11 +350,12 @@ fn at_risk(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict, previous:
     if resolved.mode == Mode::Standalone {
         return (Status::False, "AsAsked", "as many copies as were asked for".to_owned());
     }
-    let thin = verdict.thin.first().filter(|_| resolved.members > 1).map(|Thin { shard, copies, wanted, has_primary }| {
-        let shards = verdict.thin.len();
-        let gone = if *has_primary { "" } else { " complete copies, and no primary that answers" };
-        format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}{gone}")
-    });
+    let thin =
+        verdict.thin.first().filter(|_| resolved.members > 1).map(|Thin { shard, copies, wanted, has_primary }| {
+            let shards = verdict.thin.len();
+            let gone = if *has_primary { "" } else { " complete copies, and no primary that answers" };
+            format!("{shards} shards have too few copies in sync; shard {shard} has {copies} of {wanted}{gone}")
+        });
     if let Some(lost) = lost::writes_lost(seeing) {
         let text = thin.map_or_else(|| lost.clone(), |thin| format!("{thin}; {lost}"));
         return (Status::True, "WritesLost", text);

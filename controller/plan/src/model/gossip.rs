@@ -314,6 +314,7 @@ impl World {
 
     /// Replicas copy what their primaries have. As a new replica of a newer primary an older server takes nothing.
     fn replicate(&mut self, luck: &mut Luck) {
+        let now = self.now;
         for pod in self.running() {
             // The disk catches up with what a full synchronisation brought.
             if let Some(server) = self.up_mut(pod).filter(|server| server.stored.is_some())
@@ -344,13 +345,17 @@ impl World {
             match copy {
                 None => {
                     *link_up = false;
+                    server.behind.get_or_insert(now);
                     if stands_still {
                         *stands = Stands::OnOrder;
                     }
                     // More would say nothing new, and keep a world that rests from being still.
                     gap.missed_millis = (gap.missed_millis + if is_heard { 1_000 } else { 0 }).min(10_000);
                 }
-                Some((_, newest)) if slow => *lag_bytes = newest.saturating_sub(*offset),
+                Some((_, newest)) if slow => {
+                    *lag_bytes = newest.saturating_sub(*offset);
+                    server.behind.get_or_insert(now);
+                }
                 Some((data, newest)) => {
                     // What it lacks may still be had from its primary's backlog, or not.
                     let is_full = !*synced || gap.missed_millis > 0 && luck.fails(2);
@@ -365,6 +370,7 @@ impl World {
                     }
                     (*synced, *link_up, *offset, *lag_bytes, *gap) = (true, true, newest, 0, Gap::default());
                     *stands = Stands::ByItself;
+                    server.behind = None;
                     let before = core::mem::replace(&mut server.data, data);
                     if is_full {
                         server.stored.get_or_insert(before);

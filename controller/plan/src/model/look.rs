@@ -39,9 +39,10 @@ impl World {
             if let Seen::Node(node) = &seen {
                 home.last_id = Some(node.id);
             }
-            let Home { outdated, terminating, last_id, .. } = *home;
+            let Home { outdated, terminating, last_id, waits, .. } = *home;
+            let waits = waits && seen == Seen::Starting;
             let site = if home.process == Process::NoPod { Site::Nowhere } else { home.site.clone() };
-            members.insert(pod, Member { outdated, terminating, last_id, site, seen, waits: false });
+            members.insert(pod, Member { outdated, terminating, last_id, site, seen, waits });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
@@ -64,14 +65,15 @@ impl World {
     }
 
     /// What the agents that answer say of the processes that they ran: what runs again has not ended.
-    fn ended(&self) -> BTreeSet<NodeId> {
+    fn ended(&self) -> BTreeMap<NodeId, u64> {
         let answers = |home: &&Home| {
             let runs = matches!(home.process, Process::Starting | Process::Held | Process::Up);
             !home.outside && !home.hidden && runs
         };
         let told = self.homes.values().filter(answers).flat_map(|home| {
             let now = home.server.as_ref().filter(|_| home.process == Process::Up).map(|server| server.id);
-            home.ended.iter().copied().filter(move |id| Some(*id) != now)
+            let ended = home.ended.iter().filter(move |(id, _)| Some(**id) != now);
+            ended.map(|(id, at)| (*id, (self.now - at) * 1_000))
         });
         told.collect()
     }
@@ -134,7 +136,8 @@ impl World {
         let leaving = server.open.iter().filter(|(slot, mark)| leaves(slot, mark)).map(|(slot, _)| *slot);
         let leaving = leaving.map(|slot| (slot, server.keys_in(slot) as u64)).collect();
         let mut role = server.role.clone();
-        if let Role::Replica { of, offset, lag_bytes, .. } = &mut role {
+        if let Role::Replica { of, offset, lag_bytes, gap, .. } = &mut role {
+            gap.behind_millis = server.behind.map_or(0, |since| (self.now - since + 1) * 1_000);
             let newest = self.servers().find(|other| other.id == *of).map_or(*offset, |primary| primary.offset);
             *lag_bytes = newest.saturating_sub(*offset);
         }

@@ -84,6 +84,8 @@ pub struct Server {
     pub banned: BTreeMap<NodeId, u64>,
     /// It holds writes back for a manual failover.
     pub holds_writes: bool,
+    /// As a replica: the tick since which it may lack something.
+    pub behind: Option<u64>,
 }
 
 impl Server {
@@ -104,6 +106,7 @@ impl Server {
             node_timeout_millis: 5_000,
             banned: BTreeMap::new(),
             holds_writes: false,
+            behind: None,
         }
     }
 
@@ -177,6 +180,7 @@ impl Server {
             stands: Stands::default(),
         };
         self.open.clear();
+        self.behind = None;
     }
 }
 
@@ -234,8 +238,10 @@ pub struct Home {
     pub unused: Option<Unused>,
     /// … because it was started without them.
     pub bare: bool,
-    /// Nodes that ran in this pod and have ended, as its agent knows.
-    pub ended: BTreeSet<NodeId>,
+    /// Nodes that ran in this pod and have ended, as its agent knows, and in which tick.
+    pub ended: BTreeMap<NodeId, u64>,
+    /// Its agent waits before it starts what lies here: for votes, or for a better copy.
+    pub waits: bool,
 }
 
 /// The whole world.
@@ -251,6 +257,8 @@ pub struct World {
     pub persistent: bool,
     /// The word of a slot's new owner may get lost, and arrives later.
     pub lossy: bool,
+    /// Those who are cut off reach each other.
+    pub in_two: bool,
     /// The servers are of Valkey 8 or newer: who imports a slot hears whose it becomes, and claims it once its giver does not any more
     /// (`clusterUpdateSlotsConfigWith`).
     pub valkey: bool,
@@ -289,6 +297,7 @@ impl World {
             volumes,
             persistent,
             lossy: true,
+            in_two: false,
             valkey: false,
             sites: 1,
             now: 0,
@@ -346,7 +355,13 @@ impl World {
                 limit: None,
                 unused: observed.unused.get(pod).copied(),
                 bare: false,
-                ended: member.last_id.filter(|id| observed.ended.contains(id)).into_iter().collect(),
+                ended: member
+                    .last_id
+                    .filter(|id| observed.ended.contains_key(id))
+                    .map(|id| (id, 0))
+                    .into_iter()
+                    .collect(),
+                waits: member.waits,
             };
             world.homes.insert(*pod, home);
         }
@@ -420,7 +435,8 @@ impl World {
             limit,
             unused: None,
             bare: false,
-            ended: BTreeSet::new(),
+            ended: BTreeMap::new(),
+            waits: false,
         };
         self.homes.insert(pod, home);
     }
@@ -438,6 +454,9 @@ impl World {
             return;
         }
         let id = self.fresh_id();
+        if self.homes.get(&pod).is_some_and(|home| home.waits) && self.heir(pod).is_none() {
+            return;
+        }
         let heir = self.heir(pod);
         if let Some((server, heir)) = self.homes.get_mut(&pod).and_then(|home| home.server.as_mut()).zip(heir) {
             server.follow(heir);
@@ -496,10 +515,10 @@ impl World {
 
     /// The process ends; what its files keep stays.
     pub fn crash(&mut self, pod: Pod, with_pod: bool) {
-        let (persistent, volumes) = (self.persistent, self.volumes);
+        let (persistent, volumes, now) = (self.persistent, self.volumes, self.now);
         let Some(home) = self.homes.get_mut(&pod) else { return };
         let ran = home.server.as_ref().filter(|_| home.process == Process::Up).map(|server| server.id);
-        home.ended.extend(ran.filter(|_| !with_pod));
+        home.ended.extend(ran.filter(|_| !with_pod).map(|id| (id, now)));
         home.process = if with_pod { Process::NoPod } else { Process::Down };
         home.hidden = false;
         home.cut_off = false;
@@ -627,10 +646,10 @@ impl World {
         self.running().into_iter().find(|pod| self.up(*pod).is_some_and(|server| server.id == id))
     }
 
-    /// Two members reach each other.
+    /// Two members reach each other: who is cut off reaches nobody, or, where the network is cut in two, all who are.
     pub(crate) fn linked(&self, one: Pod, other: Pod) -> bool {
         let cut = |pod: Pod| self.homes.get(&pod).is_none_or(|home| home.cut_off);
-        !cut(one) && !cut(other)
+        cut(one) == cut(other) && (self.in_two || !cut(one))
     }
 
     /// A client writes one key. True if it was acknowledged.
@@ -638,7 +657,8 @@ impl World {
         let Some(owner) = self.authority(slot) else { return false };
         let Some(server) = self.up(owner) else { return false };
         // Redis answers CLUSTERDOWN where a node does not see most primaries, and for a while after it sees them again.
-        if self.homes.get(&owner).is_none_or(|home| home.cut_off) || server.holds_writes || !look::is_ok(server) {
+        let is_alone = self.homes.get(&owner).is_none_or(|home| home.cut_off && !self.in_two);
+        if is_alone || server.holds_writes || !look::is_ok(server) {
             return false;
         }
         let place = match server.open.get(&slot) {

@@ -8,7 +8,7 @@ use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role, Stands};
 use crate::phase::{Flow, create};
 use crate::plan::{Operation, Plan, Refused, Waiting};
-use crate::safety;
+use crate::safety::{self, Missing};
 use crate::scene::{Live, Lost, Scene};
 use crate::slots::SlotSet;
 use crate::step::Step;
@@ -102,46 +102,49 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 
 /// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that. Where
 /// nobody proves the primary dead, Redis' own election decides, or, for a replica that does not stand by itself, our order on the same terms:
-/// most primaries hold it to be dead, the copy is whole, and they vote.
+/// most primaries hold it to be dead, the copy is whole, and they vote. Where too few are left to vote the rest has to be known otherwise, or a
+/// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
-    let shard = best.pod.shard;
-    let is_proven = order(scene, lost, shard).is_some() || safety::may_be_alive(scene, lost.id).is_none();
-    if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
-        return plan.waiting.push(wait);
-    }
-    let Some(how) = choose_how(scene, plan, lost, best) else { return };
-    match safety::may_elect(scene, shard) {
+    let order = order(scene, lost, best.pod.shard);
+    let how = if safety::may_be_elected(scene, lost) {
+        let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
+        if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
+            return plan.waiting.push(wait);
+        }
+        FailoverHow::Force
+    } else {
+        let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
+        match safety::needs_no_votes(scene, lost, best).or_else(|why| if is_accepted { Ok(()) } else { Err(why) }) {
+            Ok(()) => FailoverHow::Takeover,
+            Err(Missing::Wait(wait)) => return plan.waiting.push(wait),
+            Err(Missing::Proof(refused)) => {
+                if order.is_some() {
+                    plan.operation = Some(Operation::Refused);
+                }
+                return plan.refused.push(refused);
+            }
+        }
+    };
+    match safety::may_elect(scene, best.pod.shard).and_then(|()| may_claim(scene, plan, how, best)) {
         Err(wait) => plan.waiting.push(wait),
-        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
+        Ok(false) => {}
+        Ok(true) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
     }
 }
 
-/// With votes wherever enough primaries may give theirs, and without where too many are known to be gone. A person who accepts what it costs
-/// is not asked to wait for those that are not seen. `None`: what is missing is told, or another one's turn comes first.
-fn choose_how(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) -> Option<FailoverHow> {
-    let order = order(scene, lost, best.pod.shard);
-    let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
-    let may_vote = |other: &&Lost| other.id != lost.id && safety::may_be_alive(scene, other.id).is_some();
-    let unseen = if is_accepted { 0 } else { scene.lost.iter().filter(may_vote).count() };
-    let (alive, of) = (scene.owned.len(), scene.owned.len().saturating_add(scene.lost.len()));
-    if alive.saturating_add(unseen) > of / 2 {
-        return Some(FailoverHow::Force);
-    }
-    if !is_accepted && let Err(missing) = safety::needs_no_votes(scene, lost, best) {
-        if order.is_some() {
-            plan.operation = Some(Operation::Refused);
+/// A claim without votes is made above all epochs that are known, and one after the other: each has to have another one. `false`: it is another
+/// one's turn.
+fn may_claim(scene: &Scene<'_>, plan: &Plan, how: FailoverHow, best: &Live<'_>) -> Result<bool, Waiting> {
+    match how {
+        FailoverHow::Coordinated | FailoverHow::Force => Ok(true),
+        FailoverHow::Takeover => {
+            let is_takeover = |step: &Step| matches!(step, Step::Failover { how: FailoverHow::Takeover, .. });
+            let agreed = safety::ready_for_claim(scene, best, scene.highest_epoch());
+            let of = super::count(scene.live.len());
+            agreed.map_err(|right| Waiting::Agreement { right: super::count(right), of, away: None })?;
+            Ok(!plan.steps.iter().any(is_takeover))
         }
-        missing.tell(plan);
-        return None;
     }
-    if let Err(right) = safety::ready_for_claim(scene, best, lost.epoch) {
-        let (right, of) = (super::count(right), super::count(scene.live.len()));
-        plan.waiting.push(Waiting::Agreement { right, of, away: None });
-        return None;
-    }
-    // One after the other: each claims with an epoch above all that it has heard of, which has to be another for each.
-    let is_takeover = |step: &Step| matches!(step, Step::Failover { how: FailoverHow::Takeover, .. });
-    (!plan.steps.iter().any(is_takeover)).then_some(FailoverHow::Takeover)
 }
 
 /// What keeps this replica from being promoted on order in place of a primary that nobody proves dead.

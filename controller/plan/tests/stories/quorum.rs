@@ -2,6 +2,7 @@
 
 use super::settle;
 use crate::support::Run;
+use plan::model::Process;
 use plan::{
     Desired, FailoverHow, FailoverRequest, Limits, NodeId, Observed, Operation, Plan, Pod, Refused, Seen, Step,
 };
@@ -73,17 +74,17 @@ fn primaries_whose_pods_were_replaced_are_not_known_to_have_ended() {
         shard,
         primary: ids[usize::from(shard)],
         replica: Pod::new(shard, 1),
-        unproven: ids.to_vec(),
+        unproven: vec![(ids[usize::from(shard)], None)],
     };
     assert_eq!(plan.refused, [refused(0), refused(1)]);
+    let id = ids[0].short();
     assert_eq!(
         plan.refused[0].to_string(),
         format!(
-            "quorum lost: 1 of 3 primaries answer, a majority is needed to promote replica 0-1 of shard 0 in place of {0}, and it is not known \
-             that these processes have ended: {0}, {1}. Bring their pods back; or, if you know that none of them runs any more (on a machine \
-             that is cut off, say), create a failover of shard 0 with mode Force and acceptDataLoss, which promotes the replica without votes",
-            ids[0].short(),
-            ids[1].short()
+            "quorum lost: 1 of 3 primaries answer, so replica 0-1 cannot be elected in place of {id}, the primary of shard 0; and without votes it \
+             is not promoted, as nobody says that these have ended, or follow that primary still: node {id} of shard 0, whose pod is another by \
+             now. If you know that none of them runs any more (on a machine that is cut off, say), create a failover of shard 0 with mode Force \
+             and acceptDataLoss"
         )
     );
     // A person who does not accept it is told so at once.
@@ -124,7 +125,7 @@ fn a_majority_that_runs_on_unseen_is_not_replaced_and_the_model_would_show_it() 
     /// Whoever is not seen has ended.
     fn rash(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
         let nodes = observed.members.values().filter_map(|member| member.node());
-        let ended = nodes.flat_map(|node| node.peers.keys().copied()).collect();
+        let ended = nodes.flat_map(|node| node.peers.keys().map(|id| (*id, u64::MAX))).collect();
         plan::plan(desired, &Observed { ended, ..observed.clone() }, limits)
     }
     run.planner = rash;
@@ -144,5 +145,35 @@ fn another_member_that_is_not_seen_is_waited_for_before_a_promotion_without_vote
     assert!(promotions(&plan).iter().all(|(pod, _)| pod.shard != 0), "{plan:?}");
     assert!(matches!(run.world.observe().members[&unseen].seen, Seen::Unknown { .. }));
     run.rejoin_all();
+    assert!(settle(&mut run).is_satisfied());
+}
+
+/// Two of three and one replica of theirs are cut off together, go on for long, and end in their pods; then the network is whole again.
+#[test]
+fn a_majority_that_went_on_where_nobody_looked_loses_nothing_of_that() {
+    let mut run = Run::created(Desired::cluster(3, 1), true);
+    run.world.in_two = true;
+    LOST.into_iter().for_each(|pod| run.world.homes.get_mut(&pod).unwrap().cut_off = true);
+    for _ in 0..20 {
+        run.tick(1);
+        run.write_everywhere();
+    }
+    for pod in LOST {
+        run.crash(pod, false);
+        let home = run.world.homes.get_mut(&pod).unwrap();
+        (home.process, home.waits) = (Process::Starting, true);
+    }
+    let mut refused = Vec::new();
+    for _ in 0..30 {
+        let plan = round(&mut run);
+        assert_eq!(promotions(&plan), []);
+        refused = plan.refused;
+    }
+    assert!(
+        matches!(refused[..], [Refused::StaleCopy { shard: 0, .. }, Refused::StaleCopy { shard: 1, .. }]),
+        "{refused:?}"
+    );
+    // Their agents' time is over, and they start with what they have.
+    run.world.homes.values_mut().for_each(|home| home.waits = false);
     assert!(settle(&mut run).is_satisfied());
 }

@@ -293,7 +293,7 @@ fn is_held_dead(world: &World, id: NodeId) -> bool {
 
 /// The agent of the pod in which it ran knows that it has ended.
 fn has_ended(world: &World, id: NodeId) -> bool {
-    world.homes.values().any(|home| !home.hidden && home.process != Process::NoPod && home.ended.contains(&id))
+    world.homes.values().any(|home| !home.hidden && home.process != Process::NoPod && home.ended.contains_key(&id))
         && !running(world, id)
 }
 

@@ -1,7 +1,7 @@
 //! Most primaries are gone: who may be promoted without votes.
 
 use super::{at, id, layout, pod};
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Step, Waiting};
+use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Refused, Role, Step, Waiting};
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
@@ -23,10 +23,10 @@ fn who_ended_and_waits_for_votes_that_cannot_come_is_replaced_without_any() {
     assert_eq!(promotions(&planned(&observed)), [], "they are about to start");
     for place in ["0-0", "1-0"] {
         observed.members.get_mut(&pod(place)).unwrap().waits = true;
-        observed.ended.insert(id(pod(place)));
+        observed.ended.insert(id(pod(place)), 4_000);
     }
     assert_eq!(promotions(&planned(&observed)), [(pod("0-1"), FailoverHow::Takeover)]);
-    // One that is not known to have ended has no majority alone.
+    // What became of the other one is of no matter for this shard.
     observed.ended.remove(&id(pod("1-0")));
     assert_eq!(promotions(&planned(&observed)), [(pod("0-1"), FailoverHow::Takeover)]);
     observed.ended.remove(&id(pod("0-0")));
@@ -35,12 +35,62 @@ fn who_ended_and_waits_for_votes_that_cannot_come_is_replaced_without_any() {
 
 #[test]
 fn a_claim_without_votes_is_made_above_the_epoch_of_what_it_replaces() {
-    let mut observed = layout(&TWO_OF_THREE.replace("s:", "x:"));
-    observed.ended.extend([id(pod("0-0")), id(pod("1-0"))]);
+    let mut observed = layout(&TWO_OF_THREE.replace("s:", "H:"));
+    observed.ended.extend(["0-0", "1-0"].map(|place| (id(pod(place)), 4_000)));
     assert_eq!(promotions(&planned(&observed)), [(pod("0-1"), FailoverHow::Takeover)]);
     // Somebody else knows a later epoch of the primary than the replica has heard of.
     at(&mut observed, "2-0").peers.get_mut(&id(pod("0-0"))).unwrap().epoch = 9;
     let plan = planned(&observed);
     assert_eq!(promotions(&plan), [(pod("1-1"), FailoverHow::Takeover)]);
     assert!(plan.waiting.contains(&Waiting::Agreement { right: 3, of: 4, away: None }), "{plan:?}");
+}
+
+/// Those who have not heard of the primary for an hour may be the few: it ended a moment ago, and until then it may have served all others.
+#[test]
+fn what_a_copy_lacks_counts_until_the_end_of_the_primary_itself() {
+    let mut observed = layout(&TWO_OF_THREE.replace("s:", "Hd:"));
+    observed.ended.extend(["0-0", "1-0"].map(|place| (id(pod(place)), 4_000)));
+    let mut behind = |millis: u64| {
+        if let Role::Replica { gap, .. } = &mut at(&mut observed, "0-1").role {
+            (gap.behind_millis, gap.silent_millis) = (millis, 3_600_000);
+        }
+        planned(&observed)
+    };
+    assert_eq!(promotions(&behind(7_000)), [(pod("0-1"), FailoverHow::Takeover)]);
+    let plan = behind(3_600_000);
+    assert_eq!(promotions(&plan), [(pod("1-1"), FailoverHow::Takeover)]);
+    let (shard, primary, replica, missed_millis) = (0, id(pod("0-0")), pod("0-1"), 3_596_000);
+    let stale = Refused::StaleCopy { shard, primary, replica, missed_millis, lag_bytes: 0, silent_millis: 4_000 };
+    assert!(plan.refused.contains(&stale), "{plan:?}");
+}
+
+#[test]
+fn another_replica_that_does_not_answer_may_have_been_elected_where_nobody_looks() {
+    let three = "0-0 H:P0-5460 0-1 r0-0 0-2 -:r0-0 1-0 H:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+    let planned = |found: &str, ended: &[&str]| {
+        let mut observed = layout(&three.replace("-:r0-0", found));
+        observed.ended.extend(ended.iter().map(|place| (id(pod(place)), 4_000)));
+        plan::plan(&Desired::cluster(3, 2), &observed, &Limits::default())
+    };
+    let of_shard = |plan: &Plan| promotions(plan).into_iter().filter(|(pod, _)| pod.shard == 0).count();
+    let gone = planned("-:r0-0", &["0-0", "1-0"]);
+    let unproven = vec![(id(pod("0-2")), None)];
+    assert_eq!(of_shard(&gone), 0);
+    let (alive, of, shard, primary, replica) = (1, 3, 0, id(pod("0-0")), pod("0-1"));
+    let refused = Refused::NoQuorum { alive, of, shard, primary, replica, unproven };
+    assert!(gone.refused.contains(&refused), "{gone:?}");
+    // It comes back by itself.
+    let starts = planned("s:r0-0", &["0-0", "1-0"]);
+    assert_eq!(of_shard(&starts), 0);
+    assert!(starts.waiting.contains(&Waiting::Copy { pod: pod("0-2"), instead_of: pod("0-1") }), "{starts:?}");
+    assert_eq!(of_shard(&planned("r0-0", &["0-0", "1-0"])), 1);
+}
+
+/// What is on disk comes back with them: nobody is told to give anything up.
+#[test]
+fn primaries_that_are_about_to_start_again_are_waited_for() {
+    for found in ["x:", "s:"] {
+        let plan = planned(&layout(&TWO_OF_THREE.replace("s:", found)));
+        assert_eq!((promotions(&plan), plan.refused), (vec![], vec![]));
+    }
 }
