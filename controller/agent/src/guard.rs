@@ -89,11 +89,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 return admission(shared);
             }
             Start::Follow { heir } => {
-                tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
-                // Where its record cannot be changed, Redis finds out by itself.
-                if let Err(error) = follow(shared, &heir) {
-                    tracing::warn!(%error, "its own record still calls it a primary");
-                }
+                let_follow(shared, &heir);
                 return admission(shared);
             }
             Start::Blank { quarantine } => return blank(shared, quarantine),
@@ -120,6 +116,14 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             () = sleep(pause) => {}
             _ = released.changed() => {}
         }
+    }
+}
+
+fn let_follow(shared: &Arc<Shared>, heir: &resp::NodeId) {
+    tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
+    // Where its record cannot be changed, Redis finds out by itself.
+    if let Err(error) = follow(shared, heir) {
+        tracing::warn!(%error, "its own record still calls it a primary");
     }
 }
 

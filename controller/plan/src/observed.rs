@@ -303,7 +303,7 @@ pub enum Disk {
 }
 
 /// What Redis could not write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unwritten {
     /// The last write to its append-only file.
     Write,

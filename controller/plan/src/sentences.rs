@@ -1,5 +1,7 @@
 //! What is waited for and what is refused, as sentences for people: each with its numbers.
 
+use alloc::string::String;
+use alloc::vec::Vec;
 use core::fmt;
 
 use crate::desired::Hold;

@@ -354,7 +354,9 @@ impl World {
                 }
                 Some((_, newest)) if slow => {
                     *lag_bytes = newest.saturating_sub(*offset);
-                    server.behind.get_or_insert(now);
+                    if *lag_bytes > 0 {
+                        server.behind.get_or_insert(now);
+                    }
                 }
                 Some((data, newest)) => {
                     // What it lacks may still be had from its primary's backlog, or not.

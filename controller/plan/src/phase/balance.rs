@@ -180,7 +180,7 @@ fn ends(step: &Step) -> Vec<Pod> {
 fn obstacle(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &SlotSet, kind: Kind) -> Option<Waiting> {
     // The source drops what the target has acknowledged.
     if !safety::keeps(scene, target) {
-        return Some(Waiting::Disk { pod: target.pod });
+        return Some(safety::disk(target));
     }
     if let Some(wait) = safety::first_copy(scene, source, target).filter(|_| kind == Kind::New) {
         return Some(wait);

@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use super::{home_of, may_be, may_be_alive};
-use crate::observed::{Health, NodeId, PeerRole, Pod, Role, Seen};
+use crate::observed::{Health, Member, NodeId, PeerRole, Pod, Role, Seen};
 use crate::plan::{Refused, Waiting};
 use crate::scene::{Live, Lost, Scene};
 
@@ -19,10 +19,11 @@ fn owners(scene: &Scene<'_>) -> usize {
     scene.owned.len().saturating_add(scene.lost.len())
 }
 
-/// It has only just stopped answering.
+/// It has only just stopped answering; or it answers, and what it says is set aside.
 fn is_momentary(scene: &Scene<'_>, pod: Pod) -> bool {
+    let is_short = |since: u64| since < scene.limits.unseen_millis || since == u64::MAX;
     let seen = scene.observed.members.get(&pod).map(|member| &member.seen);
-    matches!(seen, Some(Seen::Unknown { since_millis }) if *since_millis < scene.limits.unseen_millis)
+    matches!(seen, Some(Seen::Unknown { since_millis }) if is_short(*since_millis))
 }
 
 /// What is missing for a promotion without votes.

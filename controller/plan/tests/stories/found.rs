@@ -1,7 +1,7 @@
 //! What the random campaign has found.
 
 use crate::support::history::{Event, Setting, live_through};
-use plan::{Pod, Refused};
+use plan::Pod;
 
 /// Histories that once ended badly, as the random campaign found them.
 fn survives(shards: u16, replicas: u16, volumes: bool, seed: Option<u64>, history: &[Event]) {

@@ -412,7 +412,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             }),
             Refused::Held { .. } => true,
             Refused::NoQuorum { unproven, .. } => {
-                !unproven.is_empty() && unproven.iter().all(|id| !has_ended(world, *id))
+                !unproven.is_empty() && unproven.iter().any(|(id, _)| !has_ended(world, *id))
             }
             Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
             Refused::NoCandidate { .. } => true,
