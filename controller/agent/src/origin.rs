@@ -70,7 +70,7 @@ fn text(rest: &mut &[u8]) -> Option<String> {
     let low = first & 0x3f;
     let length = match (first >> 6, low) {
         (0, low) => usize::from(low),
-        (1, low) => usize::from(low) << 8 | usize::from(*take(rest, 1)?.first()?),
+        (1, low) => (usize::from(low) << 8) | usize::from(*take(rest, 1)?.first()?),
         (3, 0) => return Some(i8::from_le_bytes(take(rest, 1)?.try_into().ok()?).to_string()),
         (3, 1) => return Some(i16::from_le_bytes(take(rest, 2)?.try_into().ok()?).to_string()),
         (3, 2) => return Some(i32::from_le_bytes(take(rest, 4)?.try_into().ok()?).to_string()),

@@ -129,8 +129,8 @@ fn tell_events(
 
 /// Each loss of writes is told once. The status has those that a controller of before has told.
 fn tell_losses(context: &Context, cluster: &RedisCluster, local: &mut Local, lost: Vec<Lost>) {
-    let conditions = cluster.status.iter().flat_map(|status| &status.conditions);
-    let at_risk = conditions.into_iter().find(|c| c.kind == types::condition::cluster::DATA_AT_RISK);
+    let mut conditions = cluster.status.iter().flat_map(|status| &status.conditions);
+    let at_risk = conditions.find(|c| c.kind == types::condition::cluster::DATA_AT_RISK);
     let known = at_risk.map(|condition| condition.message.as_str()).unwrap_or_default();
     for Lost { start, sentence } in lost {
         if local.lost.insert(start) && !known.contains(&sentence) {
