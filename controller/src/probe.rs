@@ -231,8 +231,11 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
         .iter()
         .map(|(pod, place)| (*pod, place, given(pod)))
         .map(|(pod, place, patience)| async move {
-            let (begun, answer) = (Instant::now(), ask(question, place, patience).await);
-            (pod, (given_next(&answer, patience, begun.elapsed()), answer))
+            let (asked, mut answer) = (Instant::now(), ask(question, place, patience).await);
+            if let Answer::Agent(report) = &mut answer {
+                ended::as_of(report, begun.elapsed());
+            }
+            (pod, (given_next(&answer, patience, asked.elapsed()), answer))
         })
         .collect();
     let asked: BTreeMap<Pod, (Duration, Answer)> =
@@ -240,7 +243,7 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let slow = asked.iter().filter(|(_, (patience, _))| *patience > PATIENCE.0);
     memory.patience = slow.map(|(pod, (patience, _))| (*pod, *patience)).collect();
     let answers: BTreeMap<Pod, Answer> = asked.into_iter().map(|(pod, (_, answer))| (pod, answer)).collect();
-    let mut probed = assemble(question, &answers, memory, begun);
+    let mut probed = assemble(question, &answers, memory);
     elsewhere::look(question, &mut probed, &mut memory.elsewhere).await;
     ended::look(question, &mut probed, begun).await;
     count_foreign_keys(question, &mut probed, memory).await;
@@ -320,7 +323,7 @@ async fn vouched(question: Question<'_>, (address, place): (SocketAddr, &Place),
 }
 
 /// From answers to what the planner reads. Pure but for the clock inside `memory`.
-fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mut Memory, begun: Instant) -> Probed {
+fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mut Memory) -> Probed {
     let now = Instant::now();
     let answered = answers.values().filter_map(|answer| match answer {
         Answer::Redis(raw) => Some(&**raw),
@@ -342,7 +345,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
                 probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
-                probed.observed.ended.extend(ended::told(report, now.saturating_duration_since(begun)));
+                ended::tell(&mut probed.observed, report);
                 if let Some(millis) = report.volume_in_use_millis {
                     // Its age in seconds would be news at every look.
                     probed.volume_in_use.insert(*pod, millis / 60_000);
@@ -378,7 +381,9 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let last_id = memory.last_id(*pod, &seen, last_id);
         let site = place.site.clone();
         let waits = matches!(answers.get(pod), Some(Answer::Agent(report)) if ended::waits(report));
-        probed.observed.members.insert(*pod, Member { outdated, terminating, last_id, site, seen, waits });
+        let stuck = is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
+        let member = Member { outdated, terminating, last_id, site, seen, waits, stuck };
+        probed.observed.members.insert(*pod, member);
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
     memory.answered.retain(|pod, _| question.places.contains_key(pod));

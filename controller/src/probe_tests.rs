@@ -397,10 +397,10 @@ fn a_replica_that_is_linked_to_somebody_else_holds_no_copy_of_its_primary() {
         for (pod, raw) in &answers {
             let seen = Seen::Node(Box::new(node::read(raw, &stream::Streams::default(), Instant::now())));
             let (site, last_id) = (plan::Site::Unknown, None);
-            probed
-                .observed
-                .members
-                .insert(*pod, Member { outdated: false, terminating: false, last_id, site, seen, waits: false });
+            probed.observed.members.insert(
+                *pod,
+                Member { outdated: false, terminating: false, last_id, site, seen, waits: false, stuck: false },
+            );
             probed.facts.insert(*pod, raw.facts.clone());
         }
         unlink_from_strangers(&mut probed, &answers.map(|(pod, raw)| (pod, Answer::Redis(Box::new(raw)))).into());

@@ -118,10 +118,10 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
         };
         let seen = Seen::Node(Box::new(node));
         let site = plan::Site::Unknown;
-        probed
-            .observed
-            .members
-            .insert(*pod, Member { outdated: false, terminating: false, last_id: None, site, seen, waits: false });
+        probed.observed.members.insert(
+            *pod,
+            Member { outdated: false, terminating: false, last_id: None, site, seen, waits: false, stuck: false },
+        );
         let facts = Facts {
             address: address(*pod).parse().unwrap(),
             run_id: format!("process of {pod}"),

@@ -237,6 +237,9 @@ async fn stop_running(shared: &Arc<Shared>, running: &Running) -> u8 {
     take_down(shared, &running.record, Some(running.exit.clone()), began).await;
     let mut exit = running.exit.clone();
     let ended = tokio::time::timeout(AFTER_TERM, exit.wait_for(Option::is_some)).await.is_ok();
+    if !running.record.is_alive() {
+        ran::note_end(shared);
+    }
     match *running.exit.borrow() {
         Some(Exit::Code(0)) => 0,
         Some(Exit::Code(_) | Exit::Signal(_)) => REDIS_ENDED,

@@ -58,8 +58,8 @@ pub fn tell_ended(shared: &Shared) {
 }
 
 /// Of whom nobody saw it, only that it has happened. A clock that is behind is one of another start of the machine.
-fn at_latest(ended: Option<u64>, now: Instant, booted: u64) -> Instant {
-    let ago = ended.and_then(|ended| booted.checked_sub(ended)).unwrap_or(0);
+fn at_latest(ended: Option<u64>, now: Instant, booted: Option<u64>) -> Instant {
+    let ago = ended.and_then(|ended| booted?.checked_sub(ended)).unwrap_or(0);
     now.checked_sub(Duration::from_millis(ago)).unwrap_or(now)
 }
 
@@ -86,7 +86,7 @@ pub fn note(shared: &Shared, id: &NodeId) {
 /// The server has just ended.
 pub fn note_end(shared: &Shared) {
     if let Some(id) = shared.with_ran(|known| known.runs.take()) {
-        record(&shared.options.run_dir, Ran { id: id.to_string(), ended: Some(since_boot()) });
+        record(&shared.options.run_dir, Ran { id: id.to_string(), ended: since_boot() });
     }
 }
 
@@ -100,12 +100,10 @@ fn record(dir: &Path, ran: Ran) {
 }
 
 /// `/proc/uptime`: seconds with two places (proc(5)). Where it counts from a container's start, ends of before that are of unknown age.
-fn since_boot() -> u64 {
-    let text = fs::read_to_string("/proc/uptime").unwrap_or_default();
-    let seconds = text.split_ascii_whitespace().next().and_then(|seconds| seconds.parse::<f64>().ok());
-    seconds
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+fn since_boot() -> Option<u64> {
+    let text = fs::read_to_string("/proc/uptime").ok()?;
+    let seconds = text.split_ascii_whitespace().next()?.parse::<f64>().ok()?;
+    u64::try_from(Duration::try_from_secs_f64(seconds).ok()?.as_millis()).ok()
 }
 
 fn read(dir: &Path) -> Vec<Ran> {
@@ -153,8 +151,9 @@ mod tests {
     fn an_end_that_nobody_saw_counts_from_now_on() {
         let now = Instant::now() + Duration::from_secs(3600);
         let ago = |millis| now.checked_sub(Duration::from_millis(millis)).unwrap();
-        assert_eq!(at_latest(Some(9_000), now, 10_000), ago(1_000));
-        assert_eq!(at_latest(None, now, 10_000), now);
-        assert_eq!(at_latest(Some(10_001), now, 10_000), now, "of before the machine was started");
+        assert_eq!(at_latest(Some(9_000), now, Some(10_000)), ago(1_000));
+        assert_eq!(at_latest(None, now, Some(10_000)), now);
+        assert_eq!(at_latest(Some(10_001), now, Some(10_000)), now, "of before the machine was started");
+        assert_eq!(at_latest(Some(9_000), now, None), now, "nobody knows");
     }
 }

@@ -41,7 +41,7 @@ fn say(faults: &mut Vec<String>, when: bool, what: impl FnOnce() -> String) {
 /// Exactly the wanted places exist, each with a running server of the newest template.
 fn places<'a>(desired: &Desired, observed: &'a Observed, faults: &mut Vec<String>) -> BTreeMap<Pod, &'a Node> {
     let mut nodes = BTreeMap::new();
-    for (pod, Member { outdated, terminating, last_id: _, site: _, seen, waits: _ }) in &observed.members {
+    for (pod, Member { outdated, terminating, last_id: _, site: _, seen, waits: _, stuck: _ }) in &observed.members {
         let wanted = pod.shard < desired.shards && pod.ordinal <= desired.replicas;
         say(faults, !wanted, || alloc::format!("{pod} is not wanted"));
         say(faults, wanted && *outdated, || alloc::format!("{pod} is outdated"));

@@ -190,6 +190,8 @@ pub struct Member {
     /// Seen as [`Seen::Starting`], and nothing runs: its node ran in this very pod and has ended, and before the agent starts it again it waits
     /// for votes, or for a better copy.
     pub waits: bool,
+    /// It will not start by itself: Kubernetes cannot start its pod, or its container ends again and again.
+    pub stuck: bool,
 }
 
 impl Member {

@@ -84,7 +84,10 @@ fn layout(text: &str) -> Observed {
         let word = word.trim_end_matches('*');
         let (outdated, word) = (word.ends_with('!'), word.trim_end_matches('!'));
         let last_id = (word != "-" && word != "Hdn" && word != "Hn").then(|| id(*pod));
-        (*pod, Member { outdated, terminating: false, last_id, site, seen: seen(*pod, word), waits: false })
+        (
+            *pod,
+            Member { outdated, terminating: false, last_id, site, seen: seen(*pod, word), waits: false, stuck: false },
+        )
     });
     Observed { members: members.collect(), ..Observed::default() }
 }

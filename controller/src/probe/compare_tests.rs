@@ -18,6 +18,7 @@ fn observed(nodes: Vec<Node>) -> Observed {
         site: Site::Nowhere,
         seen: Seen::Node(Box::new(node)),
         waits: false,
+        stuck: false,
     };
     let members = nodes.into_iter().zip(0..).map(|(node, shard)| (Pod::new(shard, 0), member(node)));
     Observed { members: members.collect(), ..Observed::default() }

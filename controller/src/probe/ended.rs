@@ -13,11 +13,19 @@ use types::cluster::Mode;
 
 use super::{AGENT_DEADLINE, AT_ONCE, Container, Probed, Question, millis};
 
-/// The nodes that this report tells of, and for how long they had ended when the look began: who was asked later says more.
-pub(super) fn told(report: &AgentReport, since_begun: Duration) -> impl Iterator<Item = (NodeId, u64)> {
+/// For how long they had ended when the look began: who answers later says more.
+pub(super) fn as_of(report: &mut AgentReport, since_begun: Duration) {
     let later = millis(since_begun);
-    let ended = report.ended.iter();
-    ended.filter_map(move |end| Some((NodeId::parse(&end.node_id)?, end.millis.saturating_sub(later))))
+    report.ended.iter_mut().for_each(|end| end.millis = end.millis.saturating_sub(later));
+}
+
+/// Takes in what this report tells. Of a node that ran in two pods the later end counts.
+pub(super) fn tell(observed: &mut Observed, report: &AgentReport) {
+    for end in &report.ended {
+        let Some(id) = NodeId::parse(&end.node_id) else { continue };
+        let least = observed.ended.entry(id).or_insert(end.millis);
+        *least = end.millis.min(*least);
+    }
 }
 
 /// Its node ran there and has ended, and it is not started before there are votes, or a better copy has had its time.
@@ -41,12 +49,12 @@ async fn ask(question: Question<'_>, probed: &mut Probed, begun: Instant) {
     let asked = alive.into_iter().filter_map(|pod| question.places.get(&pod)).map(|place| async move {
         let Container::Running { address } = &place.container else { return None };
         let report = question.agents.report(address.ip(), question.whose);
-        let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok()?.ok()?;
+        let mut report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok()?.ok()?;
+        as_of(&mut report, begun.elapsed());
         (report.pod == place.name).then_some(report)
     });
     let reports: Vec<_> = futures::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
-    let since = begun.elapsed();
-    probed.observed.ended.extend(reports.iter().flatten().flat_map(|report| told(report, since)));
+    reports.iter().flatten().for_each(|report| tell(&mut probed.observed, report));
 }
 
 /// Half of the owners of slots, or more, do not answer, and the end of one of them is not known.
@@ -91,8 +99,11 @@ mod tests {
         let mut report = starting();
         let end = |id: NodeId, millis| EndReport { node_id: id.to_string(), millis };
         report.ended = vec![end(id(0, 0), 5_000), end(id(1, 0), 100), EndReport { node_id: "?".to_owned(), millis: 1 }];
-        let told: Vec<_> = told(&report, Duration::from_millis(300)).collect();
-        assert_eq!(told, [(id(0, 0), 4_700), (id(1, 0), 0)]);
+        as_of(&mut report, Duration::from_millis(300));
+        let mut observed = Observed::default();
+        observed.ended.insert(id(0, 0), 20);
+        tell(&mut observed, &report);
+        assert_eq!(observed.ended, [(id(0, 0), 20), (id(1, 0), 0)].into());
     }
 
     #[test]

@@ -156,7 +156,7 @@ fn missing_copies_are_told_before_what_one_more_failure_would_take() {
 #[test]
 fn writes_that_a_start_has_cost_are_told_for_a_day_with_what_to_do() {
     let mut scene = Scene::healthy();
-    let at = |seconds| Timestamp::from_second(1000 - seconds).unwrap();
+    let at = |seconds: i64| Timestamp::from_second(1000 - seconds).unwrap();
     let what = "started with a snapshot of 600 s ago: what was written after that snapshot is lost";
     let lose = |scene: &mut Scene, pod, ago| {
         scene.probed.lost.insert(pod, types::agent::LossReport { at: at(ago), what: what.to_owned() });

@@ -203,6 +203,7 @@ fn observed(servers: &[Server]) -> Observed {
             site: Site::Unknown,
             seen,
             waits: false,
+            stuck: false,
         }
     };
     Observed { members: servers.iter().map(|server| (server.pod, member(server))).collect(), ..Observed::default() }

@@ -357,7 +357,8 @@ async fn no_move_begins_while_keys_of_the_one_before_may_still_arrive() {
     let credentials = resp::Credentials::new("kun-operator", OPERATOR);
     let given_up = resp::Options::new(to.address).credentials(credentials).source(from.address.ip());
     let given_up = resp::Connection::open(&given_up).await.unwrap();
-    let of = || moved(order(from, to, &some), &Guard::always(), &Mutex::new(Bucket::default()));
+    let (guard, bucket) = (Guard::always(), Mutex::new(Bucket::default()));
+    let of = || moved(order(from, to, &some), &guard, &bucket);
     let why = "not moved: a connection over which the source has sent keys before is still open at the target";
     assert_eq!(of().await.0.map_err(|error| error.to_string()), Err(why.to_owned()));
     let count = taker.call(&["CLUSTER", "COUNTKEYSINSLOT", &number]).await.unwrap();

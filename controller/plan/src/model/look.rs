@@ -42,7 +42,7 @@ impl World {
             let Home { outdated, terminating, last_id, waits, .. } = *home;
             let waits = waits && seen == Seen::Starting;
             let site = if home.process == Process::NoPod { Site::Nowhere } else { home.site.clone() };
-            members.insert(pod, Member { outdated, terminating, last_id, site, seen, waits });
+            members.insert(pod, Member { outdated, terminating, last_id, site, seen, waits, stuck: false });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();

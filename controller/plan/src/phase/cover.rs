@@ -8,7 +8,7 @@ use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role, Stands};
 use crate::phase::{Flow, create};
 use crate::plan::{Operation, Plan, Refused, Waiting};
-use crate::safety::{self, Missing};
+use crate::safety::{self, Missing, Votes};
 use crate::scene::{Live, Lost, Scene};
 use crate::slots::SlotSet;
 use crate::step::Step;
@@ -52,7 +52,10 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     // Times tell copies apart by seconds only; nearer than that the offset does.
     let age = |live: &Live<'_>| missed(live) / safety::TOLD_APART_MILLIS;
     let freshest = |live: &Live<'_>| if safety::is_whole(scene, live) { None } else { Some(Reverse(age(live))) };
-    let best = ready.max_by_key(|live| (safety::is_whole(scene, live), freshest(live), rank(live)));
+    // Where nobody can be elected, one of which it is known otherwise that it has everything.
+    let is_alone = matches!(safety::votes(scene, lost), Votes::TooFew);
+    let is_enough = |live: &Live<'_>| is_alone && safety::is_enough(scene, lost, live);
+    let best = ready.max_by_key(|live| (is_enough(live), safety::is_whole(scene, live), freshest(live), rank(live)));
     match (best, copies.first()) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
         {
@@ -106,15 +109,20 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 /// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let order = order(scene, lost, best.pod.shard);
-    let how = if safety::may_be_elected(scene, lost) {
-        let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
-        if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
-            return plan.waiting.push(wait);
+    let how = match safety::votes(scene, lost) {
+        Votes::Soon(wait) => return plan.waiting.push(wait),
+        Votes::Enough => {
+            let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
+            if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
+                return plan.waiting.push(wait);
+            }
+            FailoverHow::Force
         }
-        FailoverHow::Force
-    } else {
-        let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
-        match safety::needs_no_votes(scene, lost, best).or_else(|why| if is_accepted { Ok(()) } else { Err(why) }) {
+        Votes::TooFew => match safety::needs_no_votes(scene, lost, best) {
+            Err(Missing::Look(wait)) => return plan.waiting.push(wait),
+            Err(Missing::Wait(_) | Missing::Proof(_)) if order.is_some_and(|ask| ask.accept_data_loss) => {
+                FailoverHow::Takeover
+            }
             Ok(()) => FailoverHow::Takeover,
             Err(Missing::Wait(wait)) => return plan.waiting.push(wait),
             Err(Missing::Proof(refused)) => {
@@ -123,7 +131,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
                 }
                 return plan.refused.push(refused);
             }
-        }
+        },
     };
     match safety::may_elect(scene, best.pod.shard).and_then(|()| may_claim(scene, plan, how, best)) {
         Err(wait) => plan.waiting.push(wait),

@@ -3,32 +3,57 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{home_of, may_be, may_be_alive};
+use super::{home_of, may_be, may_be_alive, may_bring_data};
 use crate::observed::{Health, Member, NodeId, PeerRole, Pod, Role, Seen};
 use crate::plan::{Refused, Waiting};
 use crate::scene::{Live, Lost, Scene};
 
-/// Enough primaries are there to elect another one in this one's place. One that has not answered for a moment may still vote.
-pub(crate) fn may_be_elected(scene: &Scene<'_>, lost: &Lost) -> bool {
+/// For how long who does not answer is expected to: a controller that is cut off for a while gives nobody up.
+const UNSEEN_MILLIS: u64 = 20_000;
+
+/// Whether another one can be elected in the place of a lost primary.
+pub(crate) enum Votes {
+    /// Most primaries are there to vote.
+    Enough,
+    /// They are once this one answers again, which it did a moment ago.
+    Soon(Waiting),
+    /// Too few are left.
+    TooFew,
+}
+
+pub(crate) fn votes(scene: &Scene<'_>, lost: &Lost) -> Votes {
     let others = scene.lost.iter().filter(|other| other.id != lost.id);
-    let unseen = others.filter(|other| may_be_alive(scene, other.id).is_some_and(|pod| is_momentary(scene, pod)));
-    scene.owned.len().saturating_add(unseen.count()) > owners(scene) / 2
+    let unseen =
+        others.filter_map(|other| may_be_alive(scene, other.id)).filter_map(|pod| Some((pod, unseen(scene, pod)?)));
+    // What somebody says is set aside: it answers, and votes.
+    let (aside, unseen): (Vec<_>, Vec<_>) = unseen.partition(|(_, since)| *since == u64::MAX);
+    let brief: Vec<_> = unseen.into_iter().filter(|(_, since)| *since < scene.limits.unseen_millis).collect();
+    let (there, most) = (scene.owned.len().saturating_add(aside.len()), owners(scene) / 2);
+    match brief.first() {
+        _ if there > most => Votes::Enough,
+        Some((pod, since_millis)) if there.saturating_add(brief.len()) > most => {
+            Votes::Soon(Waiting::Unknown { pod: *pod, since_millis: *since_millis })
+        }
+        Some(_) | None => Votes::TooFew,
+    }
 }
 
 fn owners(scene: &Scene<'_>) -> usize {
     scene.owned.len().saturating_add(scene.lost.len())
 }
 
-/// It has only just stopped answering; or it answers, and what it says is set aside.
-fn is_momentary(scene: &Scene<'_>, pod: Pod) -> bool {
-    let is_short = |since: u64| since < scene.limits.unseen_millis || since == u64::MAX;
-    let seen = scene.observed.members.get(&pod).map(|member| &member.seen);
-    matches!(seen, Some(Seen::Unknown { since_millis }) if is_short(*since_millis))
+fn unseen(scene: &Scene<'_>, pod: Pod) -> Option<u64> {
+    match scene.observed.members.get(&pod)?.seen {
+        Seen::Unknown { since_millis } => Some(since_millis),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Node(_) => None,
+    }
 }
 
 /// What is missing for a promotion without votes.
 pub(crate) enum Missing {
-    /// What comes, or is seen, by itself.
+    /// Another look, which an order waits for as well.
+    Look(Waiting),
+    /// What comes by itself.
     Wait(Waiting),
     /// What nobody but a person can say.
     Proof(Refused),
@@ -37,30 +62,27 @@ pub(crate) enum Missing {
 /// Votes make sure that nobody else leads, or comes to lead, the shard, and that the copy has what clients were told. Where too few are left to
 /// vote that has to be known otherwise:
 /// - the primary's process has ended, as the agent of its pod says;
-/// - the copy had everything until then. For how long nobody heard of the primary does not tell that: those who hear nothing may be the few on
-///   one side of a network that was cut, while the primary served most others on the other side;
+/// - the copy had everything until then, or the primary cannot bring back what it had. For how long nobody heard of it tells nothing: those who
+///   hear nothing may be the few on one side of a network that was cut, while the primary served most others on the other side;
 /// - each of its other replicas answers, and says that it is one: nobody else can have been elected, here or where nobody looks.
 pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Result<(), Missing> {
     let mut unproven: Vec<(NodeId, Option<Pod>)> = Vec::new();
     let ended_since = ended_since(scene, lost.id);
     if ended_since.is_none() {
-        if let Some(wait) = comes_back(scene, lost.id, |pod| Waiting::Start { pod }) {
-            return Err(Missing::Wait(wait));
-        }
+        comes_back(scene, lost.id, |pod| Waiting::Start { pod })?;
         unproven.push((lost.id, home_of(scene, lost.id)));
     }
+    if scene.live.iter().any(|live| meets(live, lost.id)) {
+        return Err(Missing::Look(Waiting::Primary { shard: best.pod.shard, slots: lost.slots.len() }));
+    }
     for id in silent_replicas(scene, lost.id) {
-        if let Some(wait) = comes_back(scene, id, |pod| Waiting::Copy { pod, instead_of: best.pod }) {
-            return Err(Missing::Wait(wait));
-        }
+        comes_back(scene, id, |pod| Waiting::Copy { pod, instead_of: best.pod })?;
         unproven.push((id, home_of(scene, id)));
     }
     if unproven.is_empty() {
-        return had_everything(scene, lost, best, ended_since.unwrap_or(0));
+        return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended_since)) };
     }
-    if let Some(wait) = voters_come_back(scene) {
-        return Err(Missing::Wait(wait));
-    }
+    voters_come_back(scene)?;
     let count = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     let (alive, of) = (count(scene.owned.len()), count(owners(scene)));
     let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
@@ -77,25 +99,29 @@ fn ended_since(scene: &Scene<'_>, id: NodeId) -> Option<u64> {
         Seen::Unknown { .. } => may_be(*pod, member, id, home),
         Seen::Absent | Seen::Stopped | Seen::Held { .. } => false,
     };
-    let is_met = |live: &Live<'_>| {
-        live.node.peers.get(&id).is_some_and(|peer| peer.connected && peer.health == Health::Ok && !peer.noaddr)
-    };
-    let runs = scene.observed.members.iter().any(may_run) || scene.live.iter().any(is_met);
-    scene.observed.ended.get(&id).copied().filter(|_| !runs)
+    scene.observed.ended.get(&id).copied().filter(|_| !scene.observed.members.iter().any(may_run))
 }
 
-/// The place from which a node that does not answer is expected, by itself and soon.
-fn comes_back(scene: &Scene<'_>, id: NodeId, wait: impl Fn(Pod) -> Waiting) -> Option<Waiting> {
+/// It has a connection to that node, of which it hears.
+fn meets(live: &Live<'_>, id: NodeId) -> bool {
+    live.node.peers.get(&id).is_some_and(|peer| peer.connected && peer.health == Health::Ok && !peer.noaddr)
+}
+
+/// Whether a node that does not answer is expected, by itself and soon.
+fn comes_back(scene: &Scene<'_>, id: NodeId, wait: impl Fn(Pod) -> Waiting) -> Result<(), Missing> {
     let home = home_of(scene, id);
-    let mut members = scene.observed.members.iter().filter(|(pod, member)| may_be(**pod, member, id, home));
-    members.find_map(|(pod, member)| match member.seen {
-        Seen::Starting if !member.waits => Some(wait(*pod)),
-        Seen::Stopped => Some(wait(*pod)),
-        Seen::Unknown { since_millis } if is_momentary(scene, *pod) => {
-            Some(Waiting::Unknown { pod: *pod, since_millis })
+    let members = scene.observed.members.iter().filter(|(pod, member)| may_be(**pod, member, id, home));
+    for (pod, member) in members.filter(|(_, member)| !member.stuck) {
+        match member.seen {
+            Seen::Starting if !member.waits => return Err(Missing::Wait(wait(*pod))),
+            Seen::Stopped => return Err(Missing::Wait(wait(*pod))),
+            Seen::Unknown { since_millis } if since_millis < UNSEEN_MILLIS => {
+                return Err(Missing::Look(Waiting::Unknown { pod: *pod, since_millis }));
+            }
+            Seen::Starting | Seen::Unknown { .. } | Seen::Absent | Seen::Held { .. } | Seen::Node(_) => {}
         }
-        Seen::Starting | Seen::Unknown { .. } | Seen::Absent | Seen::Held { .. } | Seen::Node(_) => None,
-    })
+    }
+    Ok(())
 }
 
 /// Nodes that somebody knows as replicas of this one, and that do not answer.
@@ -105,26 +131,34 @@ fn silent_replicas(scene: &Scene<'_>, primary: NodeId) -> BTreeSet<NodeId> {
     replicas.filter(|(id, peer)| !peer.handshake && scene.by_id(**id).is_none()).map(|(id, _)| *id).collect()
 }
 
-fn had_everything(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>, ended_since: u64) -> Result<(), Missing> {
-    let Role::Replica { gap, lag_bytes, .. } = &best.node.role else { return Ok(()) };
-    let missed_millis = gap.behind_millis.saturating_sub(ended_since);
-    if missed_millis <= scene.limits.missed_millis {
-        return Ok(());
+/// The copy had everything until the end of the primary, as far as its own agent knows; or that one cannot bring back what it had.
+pub(crate) fn is_enough(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
+    may_bring_data(scene, lost.id).is_none()
+        || ended_since(scene, lost.id).is_some_and(|since| missed(copy, since) <= scene.limits.missed_millis)
+}
+
+fn missed(copy: &Live<'_>, ended_since: u64) -> u64 {
+    match &copy.node.role {
+        Role::Replica { gap, .. } => gap.behind_millis.saturating_sub(ended_since),
+        Role::Primary { .. } => u64::MAX,
     }
-    Err(Missing::Proof(Refused::StaleCopy {
-        shard: best.pod.shard,
-        primary: lost.id,
-        replica: best.pod,
-        missed_millis,
-        lag_bytes: *lag_bytes,
-        silent_millis: ended_since,
-    }))
+}
+
+fn stale(lost: &Lost, best: &Live<'_>, ended_since: Option<u64>) -> Missing {
+    let silent_millis = ended_since.unwrap_or(0);
+    let lag_bytes = match &best.node.role {
+        Role::Replica { lag_bytes, .. } => *lag_bytes,
+        Role::Primary { .. } => 0,
+    };
+    let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
+    let missed_millis = missed(best, silent_millis);
+    Missing::Proof(Refused::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis })
 }
 
 /// With those primaries that are about to start there will be votes.
-fn voters_come_back(scene: &Scene<'_>) -> Option<Waiting> {
-    let coming = scene.lost.iter().filter_map(|other| comes_back(scene, other.id, |pod| Waiting::Start { pod }));
-    let coming: Vec<Waiting> = coming.collect();
+fn voters_come_back(scene: &Scene<'_>) -> Result<(), Missing> {
+    let coming = scene.lost.iter().filter_map(|other| comes_back(scene, other.id, |pod| Waiting::Start { pod }).err());
+    let coming: Vec<Missing> = coming.collect();
     let is_enough = scene.owned.len().saturating_add(coming.len()) > owners(scene) / 2;
-    coming.into_iter().next().filter(|_| is_enough)
+    coming.into_iter().next().filter(|_| is_enough).map_or(Ok(()), Err)
 }

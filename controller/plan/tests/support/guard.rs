@@ -263,7 +263,7 @@ fn is_called_for(world: &World, desired: &Desired, replica: Who, primary: NodeId
     }
     let held = |site: &Site| owners.values().filter(|(_, other)| *other == site).count();
     let (here, there) = (held(&home.site), world.homes.get(&replica.pod).map_or(usize::MAX, |home| held(&home.site)));
-    let relieves = here * 2 >= owners.len() && there < here - 1 && matches!(home.site, Site::At(_));
+    let relieves = here * 2 >= owners.len() && there < here.saturating_sub(1) && matches!(home.site, Site::At(_));
     home.outdated || !is_wanted(desired, *pod) || relieves && !desired.placed_by_hand.contains(&pod.shard)
 }
 

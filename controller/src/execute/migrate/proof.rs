@@ -68,7 +68,9 @@ async fn all_have_ended(ends: &mut Ends, but_one: bool, of: impl Fn(&str) -> Vec
             return Err(Error::Precondition(why.to_owned()));
         }
         // The source opens no other one meanwhile, and a list of all takes long where there are many clients.
-        words.splice(2.., std::iter::once("ID".to_owned()).chain(open));
+        words.truncate(2);
+        words.push("ID".to_owned());
+        words.extend(open);
         tokio::time::sleep(LOOK).await;
     }
 }
