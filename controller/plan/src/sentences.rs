@@ -136,7 +136,13 @@ fn disk(f: &mut fmt::Formatter<'_>, pod: Pod, fails: Option<Unwritten>) -> fmt::
             f,
             "member {pod} is writing its append-only file anew, or could not switch it on; until that is over a restart would load an older data set"
         ),
-        Some(what) => write!(
+        Some(what @ Unwritten::Rewrite) => write!(
+            f,
+            "member {pod} is writing its append-only file anew, which failed the last time ({}); until that is over a restart may load an older data \
+             set. Its log says why; where the volume is full, make spec.storage.size larger",
+            what.words()
+        ),
+        Some(what @ Unwritten::Write) => write!(
             f,
             "member {pod} cannot write its append-only file ({}), so a restart would load an older data set. Its log says why; where the volume is \
              full, make spec.storage.size larger. It goes on once the file takes writes, or a replica in sync whose own file does has the role",

@@ -4,7 +4,7 @@
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::{Disk, Pod, Unused};
+use crate::observed::{Disk, Pod, Unused, Unwritten};
 use crate::phase::{Flow, operate};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -117,21 +117,28 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
     }
 }
 
-/// A file that is being written is waited for. One that fails may do so for ever, and what it lacks a replica has whose own file is current: that
-/// one takes the role first, and the member with the failing disk is restarted beside it.
+/// A file that is being written is waited for, also where the last time failed: that is tried again. One that takes no writes may do so for ever, and
+/// what it lacks a replica has whose own file is current: where the primary waits for its own restart, that one takes the role first, and the member
+/// with the failing disk is restarted beside it. One that was restarted already would fail as a replica, too.
 fn beside_what_it_keeps_not(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) {
     let fails = match lead.node.disk {
-        Disk::Current | Disk::Rewriting => false,
-        Disk::Fails(_) => true,
+        Disk::Current | Disk::Rewriting | Disk::Fails(Unwritten::Rewrite) => false,
+        Disk::Fails(Unwritten::Write) => true,
     };
+    let is_outdated = |pod: Pod| scene.observed.members.get(&pod).is_some_and(|member| member.outdated);
+    let ready = || among.iter().filter(|live| safety::may_take_over(scene, live, lead)).copied();
+    let mut heirs: Vec<Live<'_>> = ready().filter(|live| !is_outdated(live.pod)).collect();
+    if heirs.is_empty() {
+        heirs = ready().collect();
+    }
     // Nobody elects a replica of a primary without slots.
     let is_elected = !scene.owned_by(lead.pod).is_empty();
-    if !fails || !is_elected || !among.iter().any(|live| safety::may_take_over(scene, live, lead)) {
+    if !fails || !is_elected || !is_outdated(lead.pod) || heirs.is_empty() {
         plan.waiting.push(safety::disk(lead));
     } else if !scene.desired.approval.covers(lead.pod.shard) {
         plan.waiting.push(Waiting::Approval { shard: lead.pod.shard, pod: lead.pod });
     } else {
-        operate::hand_over(scene, plan, lead, among);
+        operate::hand_over(scene, plan, lead, &heirs);
     }
 }
 
