@@ -40,6 +40,9 @@ pub struct Alive {
     pub beat: Beat,
     /// The primary whose whole copy it was; absent: it was a primary's own.
     pub copy_of: Option<String>,
+    /// The replication ID under which a primary served last; absent: it is a copy, or of an earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
 }
 
 impl Alive {
@@ -101,7 +104,8 @@ pub fn service(info: &Info, table: &[Node], keeps_every_write: bool, lags: bool)
     let myself = table.iter().find(|node| node.flags.myself)?;
     match (&myself.primary, info.get("role")?) {
         (None, "master") => {
-            let service = Service::Primary { me: myself.id.clone(), epoch: myself.config_epoch };
+            let stream = info.get("master_replid").map(str::to_owned);
+            let service = Service::Primary { me: myself.id.clone(), epoch: myself.config_epoch, stream };
             (!myself.slots.is_empty() && !lags).then_some(service)
         }
         (Some(primary), "slave") => {
@@ -126,6 +130,8 @@ pub enum Service {
         me: NodeId,
         /// Its configuration epoch.
         epoch: u64,
+        /// Its replication ID: another one after each start and each take-over.
+        stream: Option<String>,
     },
     /// A whole copy.
     CopyOf {
@@ -163,7 +169,7 @@ impl Keeper {
         match (&service, self.answered()) {
             (Service::CopyOf { primary, .. }, Some(beat)) => {
                 // The copy has been whole before the question, and is now.
-                let alive = Alive { beat, copy_of: Some(primary.to_string()) };
+                let alive = Alive { beat, copy_of: Some(primary.to_string()), stream: None };
                 return self.write(shared, alive, None);
             }
             (Service::CopyOf { .. } | Service::Primary { .. }, _) => {}
@@ -173,10 +179,10 @@ impl Keeper {
         }
         self.last = Some((service.clone(), Instant::now()));
         match service {
-            Service::Primary { me, epoch } => {
+            Service::Primary { me, epoch, stream } => {
                 let beat = shared.next_beat(epoch);
                 let serves = CopyReport { of: me.to_string(), beat };
-                self.write(shared, Alive { beat, copy_of: None }, Some(serves));
+                self.write(shared, Alive { beat, copy_of: None, stream }, Some(serves));
             }
             Service::CopyOf { primary, at } => self.asking = Some(ask(shared, primary, at)),
         }
@@ -235,11 +241,17 @@ mod tests {
     fn a_volume_says_how_far_it_had_come_or_nothing() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), None);
-        let alive = Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: Some("a".repeat(40)) };
+        let mut alive = Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: Some("a".repeat(40)), stream: None };
         write(dir.path(), &alive).unwrap();
         assert_eq!(read(dir.path()).as_ref(), Some(&alive));
         assert_eq!(alive.copy(), Some(CopyReport { of: "a".repeat(40), beat: alive.beat }));
-        assert_eq!(Alive { copy_of: None, ..alive }.copy(), None);
+        (alive.copy_of, alive.stream) = (None, Some("8371445e".to_owned()));
+        assert_eq!(alive.copy(), None);
+        write(dir.path(), &alive).unwrap();
+        assert_eq!(read(dir.path()).as_ref(), Some(&alive));
+        // As an earlier release wrote it.
+        fs::write(dir.path().join(FILE), r#"{"beat":{"epoch":5,"count":7},"copyOf":null}"#).unwrap();
+        assert_eq!(read(dir.path()), Some(Alive { stream: None, ..alive }));
         for illegible in ["{", r#"{"atMillis":5000,"copyOf":null}"#, ""] {
             fs::write(dir.path().join(FILE), illegible).unwrap();
             assert_eq!(read(dir.path()), None);
@@ -255,7 +267,7 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let says = |dir: &Path| [Some(Duration::ZERO), Some(hour), None].map(|written| is_later(dir, written));
         assert_eq!(says(dir.path()), [false; 3], "it does not say");
-        write(dir.path(), &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None }).unwrap();
+        write(dir.path(), &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None }).unwrap();
         assert_eq!(says(dir.path()), [false, true, true]);
     }
 
@@ -272,17 +284,21 @@ mod tests {
     async fn a_primary_tells_what_is_durable_and_nothing_higher() {
         let dir = tempfile::tempdir().unwrap();
         let shared = agent(dir.path());
-        shared.set_alive(Some(Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None }));
+        shared.set_alive(Some(Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None }));
         shared.outgrow(Beat { epoch: 5, count: 9 });
         let me = NodeId::parse(&"a".repeat(40)).unwrap();
         let note = async |epoch| {
             let mut keeper = Keeper::default();
-            keeper.note(&shared, Some(Service::Primary { me: me.clone(), epoch }));
+            keeper.note(&shared, Some(Service::Primary { me: me.clone(), epoch, stream: None }));
             keeper.writing.unwrap().await.unwrap();
         };
         note(6).await;
         let beat = Beat { epoch: 6, count: 10 };
-        assert_eq!(read(dir.path()), Some(Alive { beat, copy_of: None }), "it follows what replicas have noted");
+        assert_eq!(
+            read(dir.path()),
+            Some(Alive { beat, copy_of: None, stream: None }),
+            "it follows what replicas have noted"
+        );
         assert_eq!(shared.told().serves, None, "it is not in service yet");
         shared.enter(types::agent::AgentPhase::Running, None);
         let told = Some(CopyReport { of: me.to_string(), beat });
@@ -293,6 +309,24 @@ mod tests {
         assert_eq!(shared.told().serves, told);
         Keeper::default().note(&shared, None);
         assert_eq!(shared.told().serves, None, "it is no primary any more");
+    }
+
+    #[tokio::test]
+    async fn a_primary_notes_a_new_history_at_once_and_else_now_and_then() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, mut keeper) = (agent(dir.path()), Keeper::default());
+        let me = NodeId::parse(&"a".repeat(40)).unwrap();
+        for (stream, count) in [("first", 1), ("second", 2)] {
+            let stream = Some(stream.to_owned());
+            let service = Service::Primary { me: me.clone(), epoch: 6, stream: stream.clone() };
+            keeper.note(&shared, Some(service.clone()));
+            keeper.writing.take().unwrap().await.unwrap();
+            let noted = Alive { beat: Beat { epoch: 6, count }, copy_of: None, stream };
+            assert_eq!(read(dir.path()), Some(noted));
+            keeper.last = Some((service.clone(), Instant::now()));
+            keeper.note(&shared, Some(service));
+            assert!(keeper.writing.is_none(), "it was written just now");
+        }
     }
 
     #[test]
@@ -313,8 +347,8 @@ mod tests {
         let says = |text: &str, table: &[Node]| service(&Info::parse(text), table, true, false);
         let synced = "role:slave\nmaster_link_status:up\nmaster_sync_in_progress:0\naof_enabled:1\n";
         let [me, of] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
-        let leads = "role:master\naof_enabled:1\n";
-        let leading = Some(Service::Primary { me, epoch: 1 });
+        let leads = "role:master\nmaster_replid:8371445e\naof_enabled:1\n";
+        let leading = Some(Service::Primary { me, epoch: 1, stream: Some("8371445e".to_owned()) });
         assert_eq!(says(leads, &primary), leading);
         assert_eq!(says(leads, &table("master - 0 0 1 connected")), None);
         assert_eq!(says(&format!("{leads}aof_rewrite_in_progress:1\n"), &primary), leading);

@@ -85,6 +85,8 @@ pub struct Facts {
     pub has_log: bool,
     /// Of which history a snapshot is that a start would load, and how far it goes; `None`: it does not say.
     pub snapshot: Option<Origin>,
+    /// The replication ID under which it served last as a primary, by what lies beside it; `None`: it does not say.
+    pub stream: Option<String>,
     /// It was in service as a primary after that was written, as far as what lies beside it says.
     pub served_since: bool,
     /// The configuration keeps every write (append-only file): something must lie here once the member owned slots.

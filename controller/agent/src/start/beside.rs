@@ -3,7 +3,8 @@
 //! Started over replicas that are ahead, the member would have them copy the snapshot. So who was seen to be ahead is waited for, also through
 //! looks in which it, or who votes for it, is silent: until it is elected, or until no election is likely any more. An append-only file needs no
 //! such wait: it has what was acknowledged. Who is ahead the replication offsets say, in the head of the snapshot and there, where both are of one
-//! history ([`crate::origin`]); else the age of the snapshot and of the link.
+//! history ([`crate::origin`]), or that the replica is of the one under which the member served last ([`crate::alive`]); else the age of the snapshot
+//! and of the link. Of a replica that has neither nobody knows.
 
 use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
@@ -19,6 +20,8 @@ use crate::identity::{Identity, Verdict};
 const LIMITS: [Duration; 2] = [Duration::from_secs(60), Duration::from_secs(600)];
 /// Between them: a replica stands again four node timeouts after an election that it has lost, so these are three elections.
 const TIMEOUTS: u32 = 12;
+/// Of a replica whose data is of a history that nothing here names.
+const STRANGE: &str = "cannot be compared with it";
 
 /// How long an election is waited for.
 pub(super) fn limit(facts: &Facts) -> Duration {
@@ -34,11 +37,14 @@ pub fn ahead(facts: &Facts) -> BTreeSet<NodeId> {
     if facts.has_log || !facts.holds_data || !me.owned_slots() || facts.double.is_some() {
         return BTreeSet::new();
     }
-    let is_ahead = |peer: &Peer| peer.replicates(&me.id) && peer.has_whole_copy() && is_current(facts, peer);
-    let found = facts.peers.iter().filter(|(_, peer)| is_ahead(peer)).map(|(id, _)| id);
+    let found = facts.peers.iter().filter(|(_, peer)| is_ahead(me, facts, peer)).map(|(id, _)| id);
     // One that is silent or not ready may have everything still.
     let is_open = |id: &&NodeId| facts.peers.get(*id).is_none_or(|peer| peer.syncing || peer.loading);
     found.chain(facts.ahead.iter().filter(is_open)).cloned().collect()
+}
+
+fn is_ahead(me: &Identity, facts: &Facts, peer: &Peer) -> bool {
+    peer.replicates(&me.id) && peer.has_whole_copy() && is_current(facts, peer)
 }
 
 /// What becomes of the member.
@@ -51,15 +57,17 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     let Some((replica, peer)) = found else {
         return match silent() {
             Some(replica) => {
-                waits(facts, &format!("replica {replica}, which is ahead of it, does not answer or is not ready"))
+                let who = format!("replica {replica}, which is ahead of it, does not answer or is not ready");
+                waits(facts, &who, limit(facts))
             }
             None => alone(me, facts),
         };
     };
     // One that was seen to be ahead has its time; of one that was never heard nobody knows.
-    let seen = silent().filter(|id| !facts.peers.contains_key(*id)).map(|id| (id, limit(facts)));
-    let better = seen.or_else(|| silent_replica(me, facts).map(|id| (id, silence(facts))));
-    if let Some((better, given)) = better.filter(|(_, given)| !is_in_time(facts, peer) && facts.waited < *given) {
+    let seen = silent().filter(|id| !facts.peers.contains_key(*id)).map(|id| (id, "does not answer", limit(facts)));
+    let better = seen.or_else(|| unknown(me, facts).map(|(id, why)| (id, why, silence(facts))));
+    if let Some((better, why, given)) = better.filter(|(_, _, given)| !is_in_time(facts, peer) && facts.waited < *given)
+    {
         let given = given.as_secs();
         let had = match peer.behind_for() {
             // It was started since.
@@ -67,22 +75,22 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
             behind => format!("has had everything for the last time {} s ago", behind.as_secs()),
         };
         let who = format!(
-            "replica {replica} {had} and is asked to take over after {given} s of waiting, as replica {better}, which does not answer, may have more"
+            "replica {replica} {had} and is asked to take over after {given} s of waiting, as replica {better}, which {why}, may have more"
         );
-        return waits(facts, &who);
+        return waits(facts, &who, limit(facts));
     }
     match may_take_over(me, facts, replica) {
         Ok(how) => ask(replica, peer, how),
-        Err(Votes { known, quorum }) => waits(
-            facts,
-            &format!(
+        Err(Votes { known, quorum }) => {
+            let who = format!(
                 "replica {replica} is ahead of it; {known} primaries that know it answer where {quorum} are needed to elect it"
-            ),
-        ),
+            );
+            waits(facts, &who, limit(facts))
+        }
     }
 }
 
-/// How long a replica is waited for that has not been heard: others need a node timeout to notice that this member has died.
+/// How long a replica is waited for of which nobody knows: others need a node timeout to notice that this member has died.
 fn silence(facts: &Facts) -> Duration {
     TAKEOVER_LIMIT.max(facts.node_timeout * 2 + RESTART)
 }
@@ -99,12 +107,35 @@ fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) ->
     asked.unwrap_or_else(|| over(facts, &found.or_else(silent).unwrap_or_default()))
 }
 
-/// Nobody is known to be ahead. One that was never heard may be, unless what lies here was written at the member's very end.
+/// A replica that may be ahead for all that is known, and why nobody knows, as the end of a clause.
+fn unknown<'a>(me: &'a Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'static str)> {
+    let silent = silent_replica(me, facts).map(|id| (id, "does not answer"));
+    silent.or_else(|| strange(me, facts).map(|id| (id, STRANGE)))
+}
+
+/// A replica that was started anew with data of a history that nothing here names, where the member served after its snapshot.
+fn strange<'a>(me: &Identity, facts: &'a Facts) -> Option<&'a NodeId> {
+    let is_strange = |peer: &Peer| {
+        let is_copy = peer.replicates(&me.id) && peer.has_whole_copy();
+        is_copy && peer.behind_for() == Duration::MAX && order(facts, peer).is_none()
+    };
+    facts.peers.iter().find(|(_, peer)| facts.served_since && is_strange(peer)).map(|(id, _)| id)
+}
+
+/// Nobody is known to be ahead. One of which nobody knows may be, unless what lies here was written at the member's very end.
 fn alone(me: &Identity, facts: &Facts) -> Start {
     let start = without_heir(me, facts, silence(facts));
-    let may_lack = matches!(start, Start::AsIs { .. }) && facts.served_since;
-    match silent_replica(me, facts).filter(|_| may_lack) {
-        Some(replica) => over(facts, &format!("replica {replica}, which may have been ahead of it, did not answer")),
+    if !matches!(start, Start::AsIs { .. }) || !facts.served_since {
+        return start;
+    }
+    if let Some(replica) = silent_replica(me, facts) {
+        return over(facts, &format!("replica {replica}, which may have been ahead of it, did not answer"));
+    }
+    match strange(me, facts) {
+        Some(replica) if facts.waited < silence(facts) => {
+            waits(facts, &format!("replica {replica}, which may be ahead of it, {STRANGE}"), silence(facts))
+        }
+        Some(replica) => over(facts, &format!("replica {replica}, which may have been ahead of it, {STRANGE}")),
         None => start,
     }
 }
@@ -119,25 +150,34 @@ fn over(facts: &Facts, who: &str) -> Start {
     }
 }
 
-/// Who is to be asked: the one with most of the stream among those that were fed until the end, else among those that were fed last. Of a copy that
+/// Who is to be asked. Where the histories of all are known, the one with most: of the member's last life, if there is one, since that goes on where
+/// others ended. Else the one with most of the stream among those that were fed until the end, else among those that were fed last: of a copy that
 /// was left behind the numbers may be of another history.
 fn candidate<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'a Peer)> {
+    let copies = || facts.peers.values().filter(|peer| is_ahead(me, facts, peer));
+    if copies().all(|peer| order(facts, peer).is_some()) {
+        let is_latest = |peer: &Peer| facts.stream.is_some() && peer.stream == facts.stream;
+        let latest = successor(me, facts, |peer| is_current(facts, peer) && is_latest(peer));
+        return latest.or_else(|| successor(me, facts, |peer| is_current(facts, peer)));
+    }
     let in_time = successor(me, facts, |peer| is_current(facts, peer) && is_in_time(facts, peer));
     in_time.or_else(|| {
-        let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
-        let copies = || copies.clone().filter(|peer| is_current(facts, peer));
-        // Of one history the offsets say it, also of one that was started anew and has had no link since.
-        let is_one = copies().all(|peer| order(facts, peer).is_some());
         let freshest = copies().map(Peer::behind_for).min().unwrap_or_default();
-        let is_fresh = |peer: &Peer| is_one || peer.behind_for() <= freshest.saturating_add(SLACK);
+        let is_fresh = |peer: &Peer| peer.behind_for() <= freshest.saturating_add(SLACK);
         successor(me, facts, |peer| is_current(facts, peer) && is_fresh(peer))
     })
 }
 
-/// Whether a peer has more than the snapshot here, as much, or less, where both are of one history.
+/// Whether a peer has more than the snapshot here, as much, or less, where both are of one history. One of the history under which
+/// the member served after a snapshot of another was written has more: that history began with all that the snapshot has.
 pub(super) fn order(facts: &Facts, peer: &Peer) -> Option<Ordering> {
-    let here = facts.snapshot.as_ref().filter(|here| !facts.has_log && peer.stream.as_ref() == Some(&here.stream))?;
-    (peer.offset > 0).then(|| peer.offset.cmp(&here.offset))
+    let here = facts.snapshot.as_ref().filter(|_| !facts.has_log && peer.offset > 0)?;
+    let stream = peer.stream.as_ref()?;
+    if *stream == here.stream {
+        return Some(peer.offset.cmp(&here.offset));
+    }
+    // What was noted before the snapshot was written may be of a life before its own.
+    (facts.served_since && facts.stream.as_ref() == Some(stream)).then_some(Ordering::Greater)
 }
 
 /// It had everything until this member died, as far as is known, and no other copy has more.
@@ -145,9 +185,8 @@ fn is_in_time(facts: &Facts, peer: &Peer) -> bool {
     older::was_fed_last(facts, peer) && !is_held_back(peer)
 }
 
-fn waits(facts: &Facts, who: &str) -> Start {
-    let [age, waited, limit] =
-        [facts.written.unwrap_or_default(), facts.waited, limit(facts)].map(|time| time.as_secs());
+fn waits(facts: &Facts, who: &str, limit: Duration) -> Start {
+    let [age, waited, limit] = [facts.written.unwrap_or_default(), facts.waited, limit].map(|time| time.as_secs());
     Start::Wait {
         reason: format!(
             "a snapshot of {age} s ago lies here, and {who}. {waited} s of {limit} s are over: then this member starts with that snapshot, and \

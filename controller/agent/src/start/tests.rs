@@ -86,6 +86,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         given_up: false,
         has_log: holds_data,
         snapshot: None,
+        stream: None,
         served_since: holds_data,
         keeps_each_write: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),

@@ -2,6 +2,8 @@
 use super::*;
 use crate::start::beside::limit;
 
+mod history;
+
 /// A snapshot of ten minutes ago lies here, and replica 2 has had the link until now. Nobody knows of another one.
 fn snapshot() -> Facts {
     let mut facts = Facts { has_log: false, keeps_each_write: false, written: Some(600 * SECOND), ..crashed(true) };
@@ -155,68 +157,6 @@ fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
         facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
         assert_eq!(look(&mut facts, 60), over(2, 60, "was ahead of it, was not elected"));
     }
-}
-
-/// The snapshot has 900 bytes of a history, and replica 2 so many.
-fn of_one_history(offset: i64) -> Facts {
-    let stream = "8371445e".to_owned();
-    let mut facts = Facts { snapshot: Some(Origin { stream: stream.clone(), offset: 900 }), ..snapshot() };
-    let replica = facts.peers.get_mut(&id(2)).unwrap();
-    (replica.offset, replica.stream) = (offset, Some(stream));
-    facts
-}
-
-/// Its process was started anew, with the snapshot that it saved as it ended: it has had no link since.
-fn restart(peer: &mut Peer) {
-    (peer.link_down_for, peer.current_ago) = (Some(Duration::MAX), Some(Duration::MAX));
-}
-
-/// Before, a replica that was restarted counted as behind whatever it had, and one that was fed when the last snapshot ended as ahead.
-#[test]
-fn of_one_history_the_offsets_say_who_is_ahead() {
-    let starts = Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
-    for (offset, start) in [(901, ask(2)), (900, starts.clone()), (899, starts.clone())] {
-        let mut linked = of_one_history(offset);
-        assert_eq!(look(&mut linked, 0), start, "{offset}, linked");
-        let mut restarted = of_one_history(offset);
-        restart(restarted.peers.get_mut(&id(2)).unwrap());
-        assert_eq!(look(&mut restarted, 0), start, "{offset}, restarted");
-        // It was seen to be ahead before.
-        restarted.ahead = BTreeSet::from([id(2)]);
-        assert_eq!(look(&mut restarted, 1), start, "{offset}, seen before");
-    }
-    // Numbers of another history, or of one that it does not know any more, say nothing.
-    let mut other = of_one_history(899);
-    other.peers.get_mut(&id(2)).unwrap().stream = Some("another".to_owned());
-    assert_eq!(look(&mut other.clone(), 0), ask(2));
-    restart(other.peers.get_mut(&id(2)).unwrap());
-    assert_eq!(look(&mut other, 0), starts);
-    let mut blank = of_one_history(0);
-    restart(blank.peers.get_mut(&id(2)).unwrap());
-    assert_eq!(look(&mut blank, 0), starts);
-}
-
-#[test]
-fn of_several_of_one_history_the_one_with_most_is_asked_also_after_a_restart() {
-    let mut facts = of_one_history(1_100);
-    restart(facts.peers.get_mut(&id(2)).unwrap());
-    let stream = facts.peers[&id(2)].stream.clone();
-    another(&mut facts, Peer { current_ago: Some(60 * SECOND), stream, ..peer(4, Some(1)) });
-    assert_eq!(look(&mut facts.clone(), 0), ask(2));
-    // Beside numbers of another history it is who was fed last.
-    facts.peers.get_mut(&id(4)).unwrap().stream = Some("another".to_owned());
-    assert_eq!(look(&mut facts.clone(), 0), ask(4));
-    // One that is silent may have more still.
-    facts.peers.remove(&id(4));
-    let told = format!(
-        "replica {} has 1100 bytes of the stream of writes and is asked to take over after 15 s of waiting, as replica {}, which does not answer",
-        id(2),
-        id(4)
-    );
-    facts.ahead.clear();
-    let reason = waits_at(&mut facts, 14);
-    assert!(reason.contains(&told), "{reason}");
-    assert_eq!(look(&mut facts, 15), ask(2));
 }
 
 /// The clock was set back, or the file server's is ahead. Before, a replica of any age was asked.
