@@ -61,7 +61,7 @@ pub struct Thin {
     pub copies: u16,
     /// Copies asked for.
     pub wanted: u16,
-    /// A primary that owns slots is among them; else they are what its replicas had last.
+    /// A primary of it answers, with slots or without; else these are what its replicas had last.
     pub has_primary: bool,
 }
 
@@ -159,7 +159,7 @@ fn judge_cluster(resolved: &Resolved, nodes: &BTreeMap<Pod, &Node>, verdict: &mu
         let wanted = resolved.members;
         verdict.in_sync = verdict.in_sync.saturating_add(usize::from(copies.saturating_sub(1)));
         if copies < wanted {
-            let has_primary = copies > 0;
+            let has_primary = nodes.iter().any(|(pod, node)| pod.shard == shard && node.is_primary());
             let copies = if has_primary { copies } else { left(shard, nodes) };
             verdict.thin.push(Thin { shard, copies, wanted, has_primary });
         }
@@ -212,11 +212,13 @@ fn copies(shard: u16, nodes: &BTreeMap<Pod, &Node>) -> u16 {
     u16::try_from(synced.count().saturating_add(1)).unwrap_or(u16::MAX)
 }
 
-/// Replicas of a shard without a primary that hold all that its primary had sent them.
+/// Replicas of a shard without a primary that hold all that its primary had sent them. One that follows a primary that answers has the data of
+/// another shard.
 fn left(shard: u16, nodes: &BTreeMap<Pod, &Node>) -> u16 {
     let of_shard = nodes.iter().filter(|(pod, _)| pod.shard == shard).map(|(_, node)| *node);
+    let answers = |id: &NodeId| nodes.values().any(|node| node.is_primary() && node.id == *id);
     let whole = of_shard.filter(|node| match &node.role {
-        Role::Replica { synced, .. } => *synced && !node.loading,
+        Role::Replica { of, synced, .. } => *synced && !node.loading && !answers(of),
         Role::Primary { .. } => false,
     });
     u16::try_from(whole.count()).unwrap_or(u16::MAX)

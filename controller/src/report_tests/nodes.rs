@@ -79,6 +79,31 @@ fn a_template_that_could_not_be_written_is_no_template_that_is_in_use() {
     assert_eq!(scene.says("UpToDate"), said(Status::False, "NotWritten", text));
 }
 
+/// Before, it was said of every new shard, until its first slot had come, that its primary does not answer.
+#[test]
+fn a_primary_without_slots_is_one_that_answers() {
+    let mut scene = Scene::healthy();
+    node(&mut scene.probed, 1, 0).role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
+    let text = "1 shards have too few copies in sync; shard 1 has 0 of 2";
+    assert_eq!(scene.says("DataAtRisk"), said(Status::True, "TooFewCopies", text));
+}
+
+/// Before, it counted for a complete copy of the shard that it was made for.
+#[test]
+fn a_copy_of_another_shard_is_none_of_a_primary_that_is_gone() {
+    let mut scene = Scene::healthy();
+    scene.probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap().seen = Seen::Stopped;
+    let told = |copies| {
+        let text = format!(
+            "1 shards have too few copies in sync; shard 1 has {copies} of 2 complete copies, and no primary that answers"
+        );
+        said(Status::True, "TooFewCopies", &text)
+    };
+    assert_eq!(scene.says("DataAtRisk"), told(1));
+    node(&mut scene.probed, 1, 1).role = in_sync(id(0, 0));
+    assert_eq!(scene.says("DataAtRisk"), told(0));
+}
+
 #[test]
 fn copies_of_a_shard_on_one_node_are_a_risk_where_there_are_others() {
     let safe = said(Status::False, "AllCopiesInSync", "every shard has 2 copies in sync");
