@@ -81,6 +81,15 @@ fn a_failover_records_who_the_primary_was_before_anything_is_done() {
     assert_eq!(request(&scene.operation), Some(expected));
 }
 
+#[test]
+fn a_failover_that_names_no_shard_moves_nothing() {
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "failover": {}}));
+    let status = scene.round();
+    let why = "there is no shard -1: the cluster has 2, counted from 0";
+    assert_eq!((status.phase, status.conditions[0].message.as_str()), (OperationPhase::Failed, why));
+    assert_eq!(request(&scene.operation), None);
+}
+
 /// Before, one look at which the shard was silent ended the failover as impossible.
 #[test]
 fn a_failover_of_a_shard_that_is_silent_waits_until_it_answers() {

@@ -63,6 +63,10 @@ pub struct RedisOperationSpec {
 #[serde(rename_all = "camelCase")]
 pub struct FailoverAction {
     /// Shard index, from 0. It must be named.
+    // The schema requires it, and has no default. What lies in the store without it, however it came there, must not keep those who read from
+    // all the others.
+    #[serde(default = "no_shard")]
+    #[schemars(!default)]
     pub shard: i32,
     /// Pod to promote; absent: of the replicas in sync where the fewest primaries run, the one with the least lag.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,6 +82,11 @@ pub struct FailoverAction {
     /// For the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+}
+
+/// Of a failover that names no shard: one that no cluster has, so that it moves nothing.
+const fn no_shard() -> i32 {
+    -1
 }
 
 /// How the primary role moves.
@@ -167,4 +176,37 @@ pub struct Progress {
     pub total: i64,
     /// What is counted: `pods`, `slots`.
     pub unit: String,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::indexing_slicing)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::{schema, validate};
+
+    /// Before, readers of all operations stopped at it, and nothing was reconciled any more.
+    #[test]
+    fn a_stored_failover_without_a_shard_is_read_and_names_none() {
+        let spec = json!({"clusterName": "orders", "failover": {"mode": "Force"}});
+        let read: RedisOperation = serde_json::from_value(json!({"metadata": {"name": "one"}, "spec": spec})).unwrap();
+        let action = FailoverAction { shard: -1, mode: FailoverMode::Force, ..FailoverAction::default() };
+        assert_eq!(read.spec.failover, Some(action));
+        let faults: Vec<String> = validate::operation(&read).iter().map(ToString::to_string).collect();
+        assert_eq!(
+            faults,
+            ["spec.failover.shard: Invalid value: -1: must be from 0 to 999: shards are counted from 0"]
+        );
+    }
+
+    #[test]
+    fn the_schema_of_a_failover_requires_its_shard_and_has_no_default() {
+        let schema = schema::operation();
+        let failover = schema.pointer("/properties/spec/properties/failover").unwrap();
+        assert_eq!(failover["required"], json!(["shard"]));
+        let shard =
+            json!({"type": "integer", "format": "int32", "description": "Shard index, from 0. It must be named."});
+        assert_eq!(failover["properties"]["shard"], shard);
+    }
 }
