@@ -22,7 +22,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use plan::Open;
-use resp::Role;
+use resp::{Connection, Role};
 use types::names::USER_OPERATOR;
 
 use super::keys::Ends;
@@ -42,10 +42,8 @@ pub(super) async fn is_there(ends: &mut Ends) -> Result<(), Error> {
 
 /// The source has given up no connection that still brings something to the target, in whatever move that was.
 pub(super) async fn nothing_is_left_on_its_way(ends: &mut Ends, order: Move<'_>) -> Result<(), Error> {
-    let info = ends.source.info(&["stats"]).await.map_err(RedisError::from)?;
-    let keeps_one = info.number("migrate_cached_sockets").is_some_and(|kept| kept > 0);
     // One that is only near may be what another source has used in a move before this one.
-    all_have_ended(ends, keeps_one, |list| from_source(list, order.from.address.ip(), false)).await
+    all_have_ended(ends, true, |list| from_source(list, order.from.address.ip(), false)).await
 }
 
 /// No connection of the source's brings anything to the target but the one that this move uses, if it uses one.
@@ -53,14 +51,14 @@ pub(super) async fn nothing_is_on_its_way(ends: &mut Ends, order: Move<'_>, uses
     all_have_ended(ends, uses_one, |list| from_source(list, order.from.address.ip(), true)).await
 }
 
-/// Waits a moment until the target shows none of these, or but one.
+/// Waits a moment until the target shows none of these, or but the one that the source keeps.
 async fn all_have_ended(ends: &mut Ends, but_one: bool, of: impl Fn(&str) -> Vec<String>) -> Result<(), Error> {
     let begun = Instant::now();
     let mut words: Vec<String> = ["CLIENT", "LIST", "TYPE", "normal"].map(str::to_owned).into();
     loop {
         let list = ends.target.call(&words).await.map_err(RedisError::from)?;
         let open = of(list.text().unwrap_or_default());
-        if open.len() <= usize::from(but_one) {
+        if open.is_empty() || (but_one && open.len() == 1 && keeps_one(&mut ends.source).await?) {
             return Ok(());
         }
         if begun.elapsed() > DEADLINE {
@@ -73,6 +71,13 @@ async fn all_have_ended(ends: &mut Ends, but_one: bool, of: impl Fn(&str) -> Vec
         words.extend(open);
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// The source keeps a connection over which it has sent keys. To be asked after the target has shown what is open: the source ends one that
+/// it has not used for ten seconds, and one that it has given up would be taken for that one.
+async fn keeps_one(source: &mut Connection) -> Result<bool, Error> {
+    let info = source.info(&["stats"]).await.map_err(RedisError::from)?;
+    Ok(info.number("migrate_cached_sockets").is_some_and(|kept| kept > 0))
 }
 
 /// The connections of MIGRATE from there that are open, by CLIENT LIST. One that has not logged in yet counts. Redis binds them to no address of
@@ -132,10 +137,12 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use plan::SlotSet;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use types::engine::Engine;
 
     use super::*;
     use crate::execute::migrate::End;
+    use crate::redis::Abreast;
     use crate::resolve::Moving;
     use crate::testing::id;
 
@@ -161,6 +168,57 @@ mod tests {
         let all = [&others[..], &[migrate, arrives, nearby]].concat();
         let open = [false, true].map(|or_near| from_source(&all.concat(), source, or_near));
         assert_eq!(open, [vec!["7", "8"], vec!["7", "8", "9"]]);
+    }
+
+    /// A connection to a server that gives these answers one after the other.
+    async fn answering(answers: &'static [&'static str]) -> Connection {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut asked = vec![0; 1 << 10];
+            for answer in answers {
+                if client.read(&mut asked).await.unwrap() == 0 {
+                    return;
+                }
+                client.write_all(format!("${}\r\n{answer}\r\n", answer.len()).as_bytes()).await.unwrap();
+            }
+        });
+        Connection::open(&resp::Options::new(address).deadline(hung::answer())).await.unwrap()
+    }
+
+    /// What is still open at the target when a move may begin, or why it may not.
+    async fn left_open(lists: &'static [&'static str], kept: &'static [&'static str]) -> Result<String, String> {
+        let mut ends = Ends {
+            source: answering(kept).await,
+            target: answering(lists).await,
+            to: "10.0.0.1:6379".parse().unwrap(),
+            more_source: Abreast::default(),
+            more_target: Abreast::default(),
+        };
+        let last = std::cell::RefCell::new(String::new());
+        let of = |list: &str| -> Vec<String> {
+            list.clone_into(&mut last.borrow_mut());
+            list.split_whitespace().map(str::to_owned).collect()
+        };
+        all_have_ended(&mut ends, true, of).await.map_err(|why| why.to_string())?;
+        Ok(last.into_inner())
+    }
+
+    /// Before, the source was asked first: what it closed meanwhile no longer stood beside the one that it had given up.
+    #[tokio::test]
+    async fn one_is_counted_on_only_while_the_source_still_keeps_it() {
+        const KEEPS: &str = "migrate_cached_sockets:1";
+        const KEEPS_NONE: &str = "migrate_cached_sockets:0";
+        const LOOKS: [(&[&str], &[&str], &str); 4] = [
+            (&["7 8", "8", ""], &[KEEPS_NONE], ""),
+            (&["7 8", "7"], &[KEEPS], "7"),
+            (&["8", "8", ""], &[KEEPS_NONE, KEEPS_NONE], ""),
+            (&[""], &[], ""),
+        ];
+        for (lists, kept, left) in LOOKS {
+            assert_eq!(left_open(lists, kept).await, Ok(left.to_owned()), "{lists:?}");
+        }
     }
 
     #[test]
