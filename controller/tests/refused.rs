@@ -131,6 +131,31 @@ async fn what_cannot_be_deleted_is_told_and_stops_nothing_else() {
     assert_eq!(applied.refused, [told]);
 }
 
+/// Before, why it could not be written was told of its end, and of what it is to be now, for as long as others were asked first.
+#[tokio::test(start_paused = true)]
+async fn why_an_object_was_refused_is_told_of_that_wish_alone() {
+    let scene = Scene::new(&json!({"shards": 2, "replicasPerShard": 1}));
+    scene.apply().await.unwrap();
+    let (mut repairs, start) = (Repairs::default(), Instant::now());
+    scene.memory.change("poddisruptionbudgets", "orders-1", |budget| budget["spec"] = json!({"maxUnavailable": 0}));
+    scene.memory.refuse(Some(("poddisruptionbudgets/orders-1", Refusal::Broken)));
+    let told = |name: &str, done: &str, doing: &str, why: &str| {
+        format!("PodDisruptionBudget {name} cannot be {done}: {doing} PodDisruptionBudget {name}: {why}")
+    };
+    let refused = |applied: controller::apply::Applied| applied.refused;
+    let written = told("orders-1", "written", "taking over what we wrote of", "InternalError (500)");
+    assert_eq!(scene.apply_at(&mut repairs, start).await.map(refused).unwrap(), [written]);
+    scene.memory.put("redisclusters", cluster(&json!({"shards": 2, "replicasPerShard": 0})));
+    for set in ["orders-0", "orders-1"] {
+        scene.memory.change("statefulsets", set, |set| set["spec"]["replicas"] = json!(1));
+    }
+    scene.memory.refuse(Some(("poddisruptionbudgets", Refusal::Silent)));
+    let silent =
+        ["orders-0", "orders-1"].map(|name| told(name, "deleted", "deleting", "ServiceError: no answer within 15 s"));
+    assert_eq!(scene.apply_at(&mut repairs, start).await.map(refused).unwrap(), silent[..1]);
+    assert_eq!(scene.apply_at(&mut repairs, start).await.map(refused).unwrap(), silent);
+}
+
 /// Five budgets, or a webhook that is silent about budgets and claims, were as many times 15 s in one look.
 #[tokio::test(start_paused = true)]
 async fn what_goes_or_grows_without_an_answer_is_left_to_the_next_look() {

@@ -68,7 +68,7 @@ impl<'a> Hand<'a> {
                 Err(error) => return Err(error),
             }
         }
-        self.tell(&name, "written", then);
+        self.tell(&name, &digest(desired)?, "written", then);
         Ok(false)
     }
 
@@ -91,7 +91,7 @@ impl<'a> Hand<'a> {
                 }
             }
         }
-        self.tell(&name, "deleted", then);
+        self.tell(&name, GONE, "deleted", then);
         Ok(())
     }
 
@@ -107,8 +107,9 @@ impl<'a> Hand<'a> {
         self.repairs.refused(name, wish, chain(error), at);
     }
 
-    fn tell(&mut self, name: &str, done: &str, then: &str) {
-        if let Some(why) = self.repairs.why(name) {
+    /// Tells what was said of this wish last, if it was asked for.
+    fn tell(&mut self, name: &str, wish: &str, done: &str, then: &str) {
+        if let Some(why) = self.repairs.why(name, wish) {
             self.applied.refused.push(format!("{name} cannot be {done}{then}: {why}"));
         }
     }

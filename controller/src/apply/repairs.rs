@@ -55,10 +55,10 @@ impl Repairs {
         self.refused.contains_key(object)
     }
 
-    /// What was said of an object last, when it was refused.
+    /// Why an object was not made this when it was asked for last, however long ago. Of another wish that says nothing.
     #[must_use]
-    pub fn why(&self, object: &str) -> Option<&str> {
-        self.refused.get(object).map(|refusal| refusal.why.as_str())
+    pub fn why(&self, object: &str, wish: &str) -> Option<&str> {
+        self.refused.get(object).filter(|refusal| refusal.wish == wish).map(|refusal| refusal.why.as_str())
     }
 
     /// An object is as it should be.
@@ -111,6 +111,8 @@ mod tests {
         assert_eq!(repairs.refusal("Claim a", "3Gi", start), None);
         assert_eq!(repairs.refusal("Claim b", "2Gi", start), None);
         assert_eq!(repairs.refusal("Claim a", "2Gi", start + patience::MOST), None);
+        let told = ["2Gi", "3Gi"].map(|wish| repairs.why("Claim a", wish));
+        assert_eq!(told, [Some("no"), None], "what it was refused for is told until it is asked for again");
         repairs.forget_refusals("Service");
         assert_eq!(repairs.refusal("Claim a", "2Gi", start), Some("no"));
         repairs.forget_refusals("Claim");
