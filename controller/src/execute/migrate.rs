@@ -423,8 +423,11 @@ async fn hand_over(
         return Ok(());
     }
     let begun = Instant::now();
-    proof::is_there(ends).await?;
-    let truly_empty = empty_at_a_primary(&mut ends.source, empty).await?;
+    // At once: where both are far away, one after the other would take too long each time.
+    let (there, truly_empty) =
+        tokio::join!(proof::is_there(&mut ends.target), empty_at_a_primary(&mut ends.source, empty));
+    there?;
+    let truly_empty = truly_empty?;
     // One that stood still meanwhile may have been replaced: as it wakes up, it answers before it hears of that.
     if !proof::is_young(begun.elapsed(), order.node_timeout) {
         return Err(Error::Precondition(

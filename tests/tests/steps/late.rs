@@ -138,12 +138,14 @@ async fn slowed(server: SocketAddr, pause: Duration) -> SocketAddr {
     address
 }
 
-/// Before, two answers of the source one after the other had to come within half a node timeout, and slots that were empty stayed half moved.
+/// Before, answers of both ends one after the other had to come within half a node timeout, and slots that were empty stayed half moved.
 #[tokio::test]
-async fn a_source_that_is_slow_for_a_short_node_timeout_hands_its_slots_over() {
+async fn ends_that_are_slow_for_a_short_node_timeout_hand_slots_over() {
     let fleet = created(76, 2, 1).await;
     let ((from, to), some) = (ends(&fleet).await, slots(0, 9));
-    let from = End { address: slowed(from.address, Duration::from_millis(150)).await, ..from };
+    let pause = Duration::from_millis(150);
+    let from = End { address: slowed(from.address, pause).await, ..from };
+    let to = End { address: slowed(to.address, pause).await, ..to };
     let order = Move { node_timeout: Duration::from_millis(500), ..order(from, to, &some) };
     let (access, bucket, begun) = (Access::new(OPERATOR), Mutex::new(Bucket::default()), Instant::now());
     loop {

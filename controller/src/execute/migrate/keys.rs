@@ -192,7 +192,7 @@ impl Stream {
         });
         let batches: Vec<&Batch> = batches.collect();
         if !batches.is_empty() {
-            proof::is_there(ends).await?;
+            proof::is_there(&mut ends.target).await?;
         }
         if batches.iter().any(|batch| batch.attempt > 0) {
             proof::nothing_is_on_its_way(ends, order, self.linked).await?;

@@ -33,8 +33,8 @@ use crate::redis::{DEADLINE, Error as RedisError};
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The target is who it was, and a primary.
-pub(super) async fn is_there(ends: &mut Ends) -> Result<(), Error> {
-    match ends.target.role().await.map_err(RedisError::from)? {
+pub(super) async fn is_there(target: &mut Connection) -> Result<(), Error> {
+    match target.role().await.map_err(RedisError::from)? {
         Role::Primary { .. } => Ok(()),
         Role::Replica { .. } => Err(Error::Precondition("the target is not a primary".to_owned())),
     }
