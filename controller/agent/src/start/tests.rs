@@ -412,7 +412,8 @@ fn a_replica_whose_own_file_lags_is_not_asked_while_the_data_set_is_here() {
 
 #[test]
 fn an_older_snapshot_is_worse_than_a_replica_that_missed_the_last_seconds() {
-    let mut facts = Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) };
+    let snapshot = Facts { has_log: false, served_since: false, ..crashed(true) };
+    let mut facts = Facts { written: Some(600 * SECOND), ..snapshot };
     let replica = facts.peers.get_mut(&id(2)).unwrap();
     hold_back(replica);
     replica.current_ago = Some(20 * SECOND);
