@@ -132,12 +132,16 @@ fn rest_millis(scene: &Scene<'_>) -> u64 {
     longest.saturating_mul(2).max(2_000).saturating_mul(2).saturating_add(SLACK)
 }
 
-/// The shard's primary role may move on purpose; if not, what has to be waited for.
-pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
+/// Nobody has just been asked to become the shard's primary.
+pub(crate) fn may_ask(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
     let asked = scene.observed.failovers_asked.get(&shard).copied();
-    if let Some(since_millis) = asked.filter(|since| *since < scene.limits.failover_patience_millis) {
-        return Err(Waiting::Failover { shard, since_millis });
-    }
+    let recent = asked.filter(|since| *since < scene.limits.failover_patience_millis);
+    recent.map_or(Ok(()), |since_millis| Err(Waiting::Failover { shard, since_millis }))
+}
+
+/// The shard's primary role may move on purpose, by an election; if not, what has to be waited for.
+pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
+    may_ask(scene, shard)?;
     let (moved, of_millis) = (scene.observed.elections.get(&shard).copied(), rest_millis(scene));
     match moved {
         Some(since_millis) if since_millis < of_millis => Err(Waiting::Rest { shard, since_millis, of_millis }),

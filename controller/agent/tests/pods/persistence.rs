@@ -114,7 +114,7 @@ async fn what_is_saved_at_a_stop_is_loaded_and_no_log_of_before() {
 /// As if it could not be put aside when it was switched off. Before, a crash while the new one was first written brought it back.
 #[tokio::test]
 async fn a_log_of_before_does_not_come_back_while_a_new_one_is_first_written() {
-    let mut cluster = Cluster::form(89, config(), 1, 0).await;
+    let mut cluster = Cluster::form(206, config(), 1, 0).await;
     fill(&cluster.pods[0], "a", 50, b"v").await;
     let [log, kept] = [cluster.pods[0].data("appendonlydir"), cluster.pods[0].dir.join("kept")];
     let copied = std::process::Command::new("cp").arg("-r").args([&log, &kept]).status().unwrap();

@@ -43,7 +43,7 @@ async fn crash(cluster: &mut Cluster) {
 /// Before, `appendOnly` counted as a file that has every write: the primary came back with its snapshot, and its replica copied that.
 #[tokio::test]
 async fn a_primary_that_crashes_before_its_first_log_is_written_empties_nobody() {
-    let (mut cluster, keys) = formed(88).await;
+    let (mut cluster, keys) = formed(204).await;
     // Nearly for ever, and for some seconds.
     for (pod, delay) in [(0, "5000000"), (3, "20000")] {
         cluster.pods[pod].operator().await.config_set("rdb-key-save-delay", delay).await.unwrap();
@@ -69,7 +69,7 @@ async fn a_primary_that_crashes_before_its_first_log_is_written_empties_nobody()
 /// Before, it started with its snapshot after three seconds, and its replica copied that.
 #[tokio::test]
 async fn a_primary_beside_a_snapshot_waits_for_those_who_vote_and_says_so() {
-    let (mut cluster, keys) = formed(90).await;
+    let (mut cluster, keys) = formed(205).await;
     // One of the two whose votes are needed is silent.
     let voter = rustix::process::Pid::from_raw(cluster.pods[1].redis_pid().unwrap()).unwrap();
     rustix::process::kill_process(voter, Signal::STOP).unwrap();

@@ -133,19 +133,20 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
             }
         },
     };
-    match safety::may_elect(scene, best.pod.shard).and_then(|()| may_claim(scene, plan, how, best)) {
+    match may_begin(scene, plan, how, best) {
         Err(wait) => plan.waiting.push(wait),
         Ok(false) => {}
         Ok(true) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
     }
 }
 
-/// A claim without votes is made above all epochs that are known, and one after the other: each has to have another one. `false`: it is another
-/// one's turn.
-fn may_claim(scene: &Scene<'_>, plan: &Plan, how: FailoverHow, best: &Live<'_>) -> Result<bool, Waiting> {
+/// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known, and one after the other:
+/// each has to have another one. `false`: it is another one's turn.
+fn may_begin(scene: &Scene<'_>, plan: &Plan, how: FailoverHow, best: &Live<'_>) -> Result<bool, Waiting> {
     match how {
-        FailoverHow::Coordinated | FailoverHow::Force => Ok(true),
+        FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard).map(|()| true),
         FailoverHow::Takeover => {
+            safety::may_ask(scene, best.pod.shard)?;
             let is_takeover = |step: &Step| matches!(step, Step::Failover { how: FailoverHow::Takeover, .. });
             let agreed = safety::ready_for_claim(scene, best, scene.highest_epoch());
             let of = super::count(scene.live.len());

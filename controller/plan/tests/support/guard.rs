@@ -208,7 +208,9 @@ fn may_fail_over(
     };
     check(complete(server) || best_left(), || "promotes what is no complete copy".to_owned())?;
     let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
-    check(rested, || "calls an election while the last one of the shard still counts".to_owned())?;
+    check(rested || how == FailoverHow::Takeover, || {
+        "calls an election while the last one of the shard still counts".to_owned()
+    })?;
     let asked = is_ordered(step, desired);
     let accepted = asked && desired.failover.as_ref().is_some_and(|ask| ask.accept_data_loss);
     check(stale || accepted || server.is_whole() || !lacks(world, server, primary), || {

@@ -26,6 +26,12 @@ fn who_ended_and_waits_for_votes_that_cannot_come_is_replaced_without_any() {
         observed.ended.insert(id(pod(place)), 4_000);
     }
     assert_eq!(promotions(&planned(&observed)), [(pod("0-1"), FailoverHow::Takeover)]);
+    // No vote is counted, so none of a moment ago is.
+    observed.elections.insert(0, 100);
+    assert_eq!(promotions(&planned(&observed)), [(pod("0-1"), FailoverHow::Takeover)]);
+    observed.failovers_asked.insert(0, 100);
+    assert!(planned(&observed).waiting.contains(&Waiting::Failover { shard: 0, since_millis: 100 }));
+    observed.failovers_asked.clear();
     // What became of the other one is of no matter for this shard.
     observed.ended.remove(&id(pod("1-0")));
     assert_eq!(promotions(&planned(&observed)), [(pod("0-1"), FailoverHow::Takeover)]);
