@@ -222,6 +222,16 @@ pub struct Question<'a> {
     pub whose: &'a str,
 }
 
+impl Question<'_> {
+    /// What the agent of a member says, if it answers in time and is the one of that pod.
+    async fn report(self, pod: Pod, address: SocketAddr) -> Option<types::agent::AgentReport> {
+        let own = &self.places.get(&pod)?.name;
+        let report = self.agents.report(address.ip(), self.whose);
+        let report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok()?.ok()?;
+        (report.pod == *own).then_some(report)
+    }
+}
+
 /// Asks everybody. Never fails: who does not answer is Unknown.
 pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
     let begun = Instant::now();

@@ -229,16 +229,21 @@ fn force(shard: usize, accepts: bool) -> Value {
         "spec": {"failover": {"shard": shard, "mode": "Force", "acceptDataLoss": accepts}}})
 }
 
+/// Both servers are killed at once.
+async fn both_end_and_are_replaced(fixture: Fixture, lost: &[(String, SocketAddr); 2]) -> Result<()> {
+    for (_, address) in lost {
+        fixture.kun.redis_server(*address)?.kill()?;
+    }
+    both_are_replaced(fixture, lost).await
+}
+
 /// Nobody can be elected: two of three are gone, and come back with nothing. Before this was so the cluster stayed down.
 #[tokio::test]
 async fn most_primaries_that_end_at_once_and_keep_nothing_are_replaced() -> Result<()> {
     let spec = json!({"persistence": {"appendOnly": "Off"}, "failover": fixture::node_timeout(10)});
     let fixture = Fixture::start(3, 1, &spec).await?;
     let lost = two_of_three(&fixture).await?;
-    for (_, address) in &lost {
-        fixture.kun.redis_server(*address)?.kill()?;
-    }
-    both_are_replaced(fixture, &lost).await
+    both_end_and_are_replaced(fixture, &lost).await
 }
 
 /// As `save` of the spec below.
@@ -263,10 +268,7 @@ async fn most_primaries_that_end_at_once_beside_snapshots_are_replaced() -> Resu
     }
     fixture.writer()?.progress(300, hung::change()).await?;
     let lost = two_of_three(&fixture).await?;
-    for (_, address) in &lost {
-        fixture.kun.redis_server(*address)?.kill()?;
-    }
-    both_are_replaced(fixture, &lost).await
+    both_end_and_are_replaced(fixture, &lost).await
 }
 
 /// Other nodes run in their places by then, so only the agents of those pods can still tell that the former ones have ended.
@@ -278,10 +280,7 @@ async fn most_primaries_whose_volumes_are_emptied_at_once_are_replaced() -> Resu
     for (_, address) in &lost {
         empty_volume(&fixture, *address)?;
     }
-    for (_, address) in &lost {
-        fixture.kun.redis_server(*address)?.kill()?;
-    }
-    both_are_replaced(fixture, &lost).await
+    both_end_and_are_replaced(fixture, &lost).await
 }
 
 /// Nobody proves that a process has ended whose pod was replaced: a person says so, and is told how, with the numbers.

@@ -202,14 +202,13 @@ async fn supervise(options: Options) -> Result<u8, Error> {
 /// Takes a predecessor down, looks at the image, waits for the guard's word and starts redis-server.
 async fn start(shared: &Arc<Shared>) -> Result<Running, Error> {
     let options = &shared.options;
-    if let Some(left) = process::left_running(&options.run_dir)? {
+    let left = process::left_running(&options.run_dir)?;
+    if let Some(left) = &left {
         tracing::warn!("an earlier agent left redis-server running; it is taken down first");
-        take_down(shared, &left, None, Instant::now()).await;
+        take_down(shared, left, None, Instant::now()).await;
         shared.enter(AgentPhase::Starting, None);
-        if !left.is_alive() {
-            ran::tell_ended(shared);
-        }
-    } else {
+    }
+    if !left.is_some_and(|left| left.is_alive()) {
         ran::tell_ended(shared);
     }
     engine::await_image(shared).await;

@@ -67,18 +67,22 @@ fn at_latest(ended: Option<u64>, now: Instant, booted: Option<u64>) -> Instant {
 /// of before.
 pub fn may_run(shared: &Shared, id: Option<&NodeId>) {
     let Some(id) = id else { return };
-    shared.with_ran(|known| known.ended.retain(|(ended, _)| ended != id.as_str()));
+    has_not_ended(shared, id);
     let dir = &shared.options.run_dir;
     if read(dir).iter().any(|ran| ran.id == id.as_str() && ran.ended.is_some()) {
         record(dir, Ran { id: id.to_string(), ended: None });
     }
 }
 
+fn has_not_ended(shared: &Shared, id: &NodeId) {
+    shared.with_ran(|known| known.ended.retain(|(ended, _)| ended != id.as_str()));
+}
+
 /// This node answers here.
 pub fn note(shared: &Shared, id: &NodeId) {
     let is_news = shared.with_ran(|known| known.runs.replace(id.clone()).as_ref() != Some(id));
     if is_news {
-        may_run(shared, Some(id));
+        has_not_ended(shared, id);
         record(&shared.options.run_dir, Ran { id: id.to_string(), ended: None });
     }
 }

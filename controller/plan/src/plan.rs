@@ -418,3 +418,8 @@ pub enum Refused {
     /// Zero shards.
     NoShards,
 }
+
+/// A count for a sentence; cut off where it no longer fits.
+pub(crate) fn count(items: usize) -> u16 {
+    u16::try_from(items).unwrap_or(u16::MAX)
+}

@@ -4,6 +4,7 @@
 //! gone: then a replica may be promoted without votes, and only if they have ended.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
@@ -11,7 +12,7 @@ use plan::{NodeId, Observed, Pod};
 use types::agent::{AgentPhase, AgentReport};
 use types::cluster::Mode;
 
-use super::{AGENT_DEADLINE, AT_ONCE, Container, Probed, Question, millis};
+use super::{AT_ONCE, Probed, Question, millis};
 
 /// For how long they had ended when the look began: who answers later says more.
 pub(super) fn as_of(report: &mut AgentReport, since_begun: Duration) {
@@ -45,15 +46,14 @@ pub(super) async fn look(question: Question<'_>, probed: &mut Probed, begun: Ins
 }
 
 async fn ask(question: Question<'_>, probed: &mut Probed, begun: Instant) {
-    let alive: Vec<Pod> = probed.facts.keys().copied().collect();
-    let asked = alive.into_iter().filter_map(|pod| question.places.get(&pod)).map(|place| async move {
-        let Container::Running { address } = &place.container else { return None };
-        let report = question.agents.report(address.ip(), question.whose);
-        let mut report = tokio::time::timeout(AGENT_DEADLINE, report).await.ok()?.ok()?;
+    let alive = probed.facts.iter().map(|(pod, facts)| (*pod, facts.address));
+    let ask = |(pod, address): (Pod, SocketAddr)| async move {
+        let mut report = question.report(pod, address).await?;
         as_of(&mut report, begun.elapsed());
-        (report.pod == place.name).then_some(report)
-    });
-    let reports: Vec<_> = futures::stream::iter(asked.collect::<Vec<_>>()).buffer_unordered(AT_ONCE).collect().await;
+        Some(report)
+    };
+    let asked: Vec<_> = alive.map(ask).collect();
+    let reports: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     reports.iter().flatten().for_each(|report| tell(&mut probed.observed, report));
 }
 
@@ -94,6 +94,7 @@ mod tests {
         probed.observed.ended.insert(id(2, 0), 1);
         assert!(!is_needed(&probed.observed));
     }
+
     #[test]
     fn who_is_asked_later_in_a_look_tells_what_was_so_at_its_beginning() {
         let mut report = starting();

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use plan::Pod;
 use types::agent::LossReport;
 
-use super::{AGENT_DEADLINE, AT_ONCE, Probed, Question};
+use super::{AT_ONCE, Probed, Question};
 
 /// How often an agent is asked that does not answer.
 const ASK_EVERY: Duration = Duration::from_secs(10);
@@ -52,14 +52,12 @@ pub(super) async fn ask(question: Question<'_>, probed: &mut Probed, losses: &mu
     let running = probed.facts.iter().map(|(pod, facts)| (*pod, (facts.address, facts.run_id.clone())));
     let due = losses.due(&running.collect(), Instant::now());
     let ask = |(pod, process): (Pod, Process)| async move {
-        let report = question.agents.report(process.0.ip(), question.whose);
-        (pod, process, tokio::time::timeout(AGENT_DEADLINE, report).await.ok().and_then(Result::ok))
+        let report = question.report(pod, process.0).await;
+        (pod, process, report)
     };
     let asked: Vec<_> = due.into_iter().map(ask).collect();
     let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     for (pod, process, report) in answers {
-        let own = question.places.get(&pod).map(|place| place.name.as_str());
-        let report = report.filter(|report| Some(report.pod.as_str()) == own);
         losses.said(pod, process, report.map(|report| report.lost), Instant::now());
     }
     losses.told.retain(|pod, _| question.places.contains_key(pod));

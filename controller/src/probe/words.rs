@@ -10,7 +10,7 @@ use plan::{Pod, Unused};
 use types::agent::AgentReport;
 use types::config::Class;
 
-use super::{AGENT_DEADLINE, AT_ONCE, Facts, Probed, Question};
+use super::{AT_ONCE, Facts, Probed, Question};
 use crate::execute::COMPRESSION;
 
 /// How often one agent is asked; a cluster is looked at many times a second while something is under way.
@@ -124,14 +124,12 @@ pub(super) async fn ask(question: Question<'_>, probed: &mut Probed, words: &mut
     let differing = differing.map(|(pod, facts)| (*pod, facts.address)).collect();
     let due = words.due(&differing, Instant::now());
     let ask = |(pod, address): (Pod, SocketAddr)| async move {
-        let report = question.agents.report(address.ip(), question.whose);
-        (pod, address, tokio::time::timeout(AGENT_DEADLINE, report).await.ok().and_then(Result::ok))
+        let report = question.report(pod, address).await;
+        (pod, address, report)
     };
     let asked: Vec<_> = due.into_iter().map(ask).collect();
     let answers: Vec<_> = futures::stream::iter(asked).buffer_unordered(AT_ONCE).collect().await;
     for (pod, address, report) in answers {
-        let own = question.places.get(&pod).map(|place| place.name.as_str());
-        let report = report.filter(|report| Some(report.pod.as_str()) == own);
         words.said(pod, address, report.map(|report| refusal(&report)), Instant::now());
     }
     probed.refused.extend(words.refused());

@@ -134,8 +134,8 @@ impl World {
         require(how == FailoverHow::Coordinated || !alive, "the primary answers")?;
         let open = self.place_of(primary).and_then(|pod| self.up(pod)).is_some_and(|old| !old.open.is_empty());
         require(how != FailoverHow::Coordinated || !open, "a slot of its primary is half moved")?;
-        let led = self.homes.iter().filter(|(pod, home)| pod.shard == replica.pod.shard && !home.hidden);
-        let led = led.into_iter().any(|(pod, _)| self.up(*pod).is_some_and(|other| !other.slots().is_empty()));
+        let mut shard = self.homes.iter().filter(|(pod, home)| pod.shard == replica.pod.shard && !home.hidden);
+        let led = shard.any(|(pod, _)| self.up(*pod).is_some_and(|other| !other.slots().is_empty()));
         require(how != FailoverHow::Takeover || !led, "another member of the shard owns slots")?;
         self.asked.insert(replica.pod.shard, self.now);
         self.won.insert(replica.pod.shard, self.now);

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use crate::apart::Apart;
 use crate::desired::{Desired, Limits, Mode};
 use crate::observed::Observed;
-use crate::plan::{Plan, Refused};
+use crate::plan::{Plan, Refused, count};
 use crate::scene::Scene;
 use crate::twins::Twins;
 
@@ -86,9 +86,4 @@ fn tell_once<T: PartialEq>(reasons: &mut Vec<T>) {
         }
     }
     *reasons = kept;
-}
-
-/// A count for a sentence; cut off where it no longer fits.
-fn count(items: usize) -> u16 {
-    u16::try_from(items).unwrap_or(u16::MAX)
 }

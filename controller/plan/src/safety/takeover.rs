@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use super::{home_of, may_be, may_be_alive, may_bring_data};
 use crate::observed::{Health, Member, NodeId, PeerRole, Pod, Role, Seen};
-use crate::plan::{Refused, Waiting};
+use crate::plan::{Refused, Waiting, count};
 use crate::scene::{Live, Lost, Scene};
 
 /// For how long who does not answer is expected to: a controller that is cut off for a while gives nobody up.
@@ -83,7 +83,6 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
         return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended_since)) };
     }
     voters_come_back(scene)?;
-    let count = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     let (alive, of) = (count(scene.owned.len()), count(owners(scene)));
     let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
     Err(Missing::Proof(Refused::NoQuorum { alive, of, shard, primary, replica, unproven }))

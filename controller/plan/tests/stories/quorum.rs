@@ -1,11 +1,9 @@
 //! Most primaries are gone at once, and nobody can be elected.
 
 use super::settle;
-use crate::support::Run;
+use crate::support::{Run, promotions};
 use plan::model::Process;
-use plan::{
-    Desired, FailoverHow, FailoverRequest, Limits, NodeId, Observed, Operation, Plan, Pod, Refused, Seen, Step,
-};
+use plan::{Desired, FailoverHow, FailoverRequest, Limits, NodeId, Observed, Operation, Plan, Pod, Refused, Seen};
 
 const LOST: [Pod; 2] = [Pod::new(0, 0), Pod::new(1, 0)];
 
@@ -19,13 +17,6 @@ fn round(run: &mut Run) -> Plan {
     let plan = run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
     run.tick(1);
     plan
-}
-
-fn promotions(plan: &Plan) -> Vec<(Pod, FailoverHow)> {
-    let promotion = |step: &Step| {
-        if let Step::Failover { replica, how, .. } = step { Some((replica.pod, *how)) } else { None }
-    };
-    plan.steps.iter().filter_map(promotion).collect()
 }
 
 #[test]

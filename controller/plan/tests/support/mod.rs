@@ -5,7 +5,7 @@ pub mod guard;
 pub mod history;
 
 use plan::model::{Luck, Outcome, Process, Server, Truth, World};
-use plan::{Desired, Limits, Observed, Plan, Pod, Step, goal};
+use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Step, goal};
 
 /// The planner under test: broken variants wrap the real one.
 pub type Planner = fn(&Desired, &Observed, &Limits) -> Plan;
@@ -273,6 +273,14 @@ impl Run {
             .collect();
         !heirs.is_empty() && heirs.iter().all(|server| server.data.get(&slot).is_some_and(|keys| keys.contains(&key)))
     }
+}
+
+/// Who is made a primary, and how.
+pub fn promotions(plan: &Plan) -> Vec<(Pod, FailoverHow)> {
+    let promotion = |step: &Step| {
+        if let Step::Failover { replica, how, .. } = step { Some((replica.pod, *how)) } else { None }
+    };
+    plan.steps.iter().filter_map(promotion).collect()
 }
 
 /// Slots that are written to: corners, and enough others for every shard to have some.

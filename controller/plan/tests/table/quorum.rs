@@ -1,19 +1,13 @@
 //! Most primaries are gone: who may be promoted without votes.
 
 use super::{at, id, layout, pod};
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Refused, Role, Step, Waiting};
+use crate::support::promotions;
+use plan::{Desired, FailoverHow, Limits, Observed, Plan, Refused, Role, Waiting};
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
 fn planned(observed: &Observed) -> Plan {
     plan::plan(&Desired::cluster(3, 1), observed, &Limits::default())
-}
-
-fn promotions(plan: &Plan) -> Vec<(Pod, FailoverHow)> {
-    let promotion = |step: &Step| {
-        if let Step::Failover { replica, how, .. } = step { Some((replica.pod, *how)) } else { None }
-    };
-    plan.steps.iter().filter_map(promotion).collect()
 }
 
 /// Beside a snapshot each of them waited for the others until a limit, and then came back with it over a replica that had more.
