@@ -1,8 +1,11 @@
 //! Carries out the steps of a plan. One arm per step, no decisions: check the step's precondition on the connection
 //! that carries the command, check the lease, send, and say what became of it.
 //!
-//! Steps run in their order, neighbours of the same kind side by side, and the batch ends at the first step that was
-//! not done: the next look plans anew. Every step is safe to repeat, also by two controllers at once.
+//! Steps run in their order, neighbours of the same kind side by side. A step that was not done ends what depends on it
+//! ([`Step::depends_on`]: what concerns one of its members, or is of its kind), and nothing else: an agent that takes no release, or an
+//! API server that deletes no pod, must not keep another shard from being promoted, at this look and at each one to come. Each step asks for
+//! its own precondition, so none counts on one before it. Everything ends where the lease does, or where the look has become too old.
+//! Every step is safe to repeat, also by two controllers at once.
 
 mod copy;
 mod looks;
@@ -99,7 +102,7 @@ impl Done {
 pub struct Executed {
     /// Steps that were done, in order.
     pub done: Vec<(Step, Done)>,
-    /// Steps that were not, with the reason. Steps after them were not begun.
+    /// Steps that were not, with the reason. Steps that depend on them were not begun.
     pub failed: Vec<(Step, Error)>,
 }
 
@@ -182,9 +185,13 @@ pub async fn execute(plan: &Plan, world: World<'_>, memory: &mut Memory) -> Exec
     let mut executed = Executed::default();
     let nodes = Nodes::new(world.access.clone());
     for group in plan.steps.chunk_by(|one, next| one.kind() == next.kind()) {
+        if !executed.failed.is_empty() && world.finally().is_err() {
+            break;
+        }
         let nodes = &nodes;
-        let run: Vec<_> =
-            group.iter().map(|step| async move { (step.clone(), one(step, world, nodes).await) }).collect();
+        let run: Vec<_> = begun(group, &executed.failed)
+            .map(|step| async move { (step.clone(), one(step, world, nodes).await) })
+            .collect();
         // Unordered in time, ordered in the result.
         let results: Vec<_> = futures::stream::iter(run).buffered(AT_ONCE).collect().await;
         for (step, result) in results {
@@ -197,11 +204,13 @@ pub async fn execute(plan: &Plan, world: World<'_>, memory: &mut Memory) -> Exec
                 Err(error) => executed.failed.push((step, error)),
             }
         }
-        if !executed.failed.is_empty() {
-            break;
-        }
     }
     executed
+}
+
+/// Those of the steps that depend on none that was not done. Pure.
+fn begun<'a>(steps: &'a [Step], failed: &[(Step, Error)]) -> impl Iterator<Item = &'a Step> {
+    steps.iter().filter(move |step| failed.iter().all(|(before, _)| !step.depends_on(before)))
 }
 
 /// The two who were introduced, whatever came of it, and where they were seen.
@@ -287,5 +296,40 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
             restart::retire_members(world, nodes, *shard, *keep, leaving).await
         }
         Step::RetireShard { shard, leaving } => restart::retire_shard(world, nodes, *shard, leaving).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plan::{FailoverHow, Pod, ReleaseHow, RestartAs, SlotSet};
+
+    use super::*;
+    use crate::testing::id;
+
+    fn who(shard: u16, ordinal: u16) -> Who {
+        Who { pod: Pod::new(shard, ordinal), id: id(shard, ordinal) }
+    }
+
+    /// Before, a release that an agent refused at every look kept a dead primary of another shard from being replaced for ever.
+    #[test]
+    fn a_step_that_failed_ends_what_depends_on_it_and_nothing_else() {
+        let release = |shard| Step::Release { pod: Pod::new(shard, 0), how: ReleaseHow::AsIs };
+        let promote = Step::Failover { replica: who(1, 1), primary: id(1, 0), how: FailoverHow::Force };
+        let joins = Step::Replicate { node: who(2, 1), primary: who(2, 0) };
+        let follows_held = Step::Replicate { node: who(0, 1), primary: who(0, 0) };
+        let restart = Step::Restart { pod: Pod::new(0, 0), expect: RestartAs::NotRunning };
+        let moves = Step::Move { from: who(2, 0), to: who(1, 1), slots: SlotSet::range(0, 9) };
+        let forget = Step::Forget { id: id(3, 0), by: vec![who(0, 0), who(2, 0)] };
+        let retire = Step::RetireMembers { shard: 0, keep: 1, leaving: Vec::new() };
+        let steps = [release(3), promote.clone(), joins.clone(), follows_held, restart, moves.clone(), forget, retire];
+        let after = |failed: &Step| {
+            let failed = [(failed.clone(), refused("nothing is started yet"))];
+            begun(&steps, &failed).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(after(&release(0)), [promote.clone(), joins.clone(), moves]);
+        // The replica that is promoted is the receiver of the move. The place of its dead primary has steps of its own.
+        let [held, _, joins, follows_held, restart, moves, forget, retire] = steps.clone();
+        assert_eq!(after(&moves), [&held, &follows_held, &restart, &retire].map(Step::clone));
+        assert_eq!(after(&promote), [held, joins, follows_held, restart, forget, retire]);
     }
 }

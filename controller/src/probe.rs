@@ -355,6 +355,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
                 probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
                 probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
+                probed.observed.unsettled.extend(takes_no_release(report).then_some(*pod));
                 ended::tell(&mut probed.observed, report);
                 if let Some(millis) = report.volume_in_use_millis {
                     // Its age in seconds would be news at every look.
@@ -459,6 +460,11 @@ fn unusable(report: &types::agent::AgentReport) -> Option<&str> {
 /// Where the node runs already that is not started for that.
 fn runs_at(report: &types::agent::AgentReport) -> Option<&str> {
     report.runs_at.as_deref().filter(|_| report.phase == AgentPhase::Held)
+}
+
+/// No word on this held member counts now.
+fn takes_no_release(report: &types::agent::AgentReport) -> bool {
+    report.takes_no_release && report.phase == AgentPhase::Held
 }
 
 /// What a start waits for that takes long.

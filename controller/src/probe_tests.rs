@@ -216,6 +216,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
         altered: BTreeMap::new(),
         not_set: BTreeMap::new(),
         runs_at: None,
+        takes_no_release: false,
         waits_for: None,
         volume_in_use_millis: None,
         ended: Vec::new(),
@@ -263,6 +264,9 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     let told = [AgentPhase::Held, AgentPhase::Starting].map(|phase| runs_at(&doubled(phase)).map(str::to_owned));
     assert_eq!(told, [Some("10.9.9.9:6379".to_owned()), None]);
     assert_eq!(runs_at(&report(AgentPhase::Held, None)), None);
+    let refuses = |phase| types::agent::AgentReport { takes_no_release: true, ..report(phase, None) };
+    let told = [AgentPhase::Held, AgentPhase::Starting].map(|phase| takes_no_release(&refuses(phase)));
+    assert_eq!((told, takes_no_release(&report(AgentPhase::Held, None))), ([true, false], false));
     let waits = |phase| types::agent::AgentReport { waits_for: Some("votes".to_owned()), ..report(phase, None) };
     let told = [AgentPhase::Starting, AgentPhase::Running].map(|phase| waits_for(&waits(phase)).map(str::to_owned));
     assert_eq!(told, [Some("votes".to_owned()), None]);

@@ -644,6 +644,24 @@ async fn marks_of_two_primaries_are_cleared_side_by_side() {
     assert!(controller::probe::nodes(&probed.observed).all(|node| node.open.is_empty()));
 }
 
+/// Before, the batch ended there, at this look and at every later one.
+#[tokio::test]
+async fn a_release_that_fails_keeps_other_members_from_nothing() {
+    let mut fleet = created(47, 2, 2).await;
+    let probed = fleet.look_at_all().await;
+    let mut steps = vec![plan::Step::Release { pod: Pod::new(1, 1), how: plan::ReleaseHow::AsIs }];
+    for pod in [Pod::new(1, 1), Pod::new(0, 0)] {
+        let node = plan::Who { pod, id: fleet.servers[&pod].id().await };
+        steps.push(plan::Step::NodeTimeout { node, millis: node_timeout_millis() });
+    }
+    let plan = plan::Plan { steps: steps.clone(), ..plan::Plan::default() };
+    let executed = fleet.execute(&plan, &probed).await;
+    let done: Vec<_> = executed.done.into_iter().map(|(step, _)| step).collect();
+    let failed: Vec<_> = executed.failed.into_iter().map(|(step, _)| step).collect();
+    // The second step is of the member that could not be released.
+    assert_eq!((done.as_slice(), failed.as_slice()), (&steps[2..], &steps[..1]));
+}
+
 #[tokio::test]
 async fn nothing_is_sent_without_the_lease_or_to_another_node() {
     let fleet = created(6, 2, 1).await;

@@ -84,6 +84,10 @@ pub struct AgentReport {
     /// Absent: it is not known to run elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runs_at: Option<String>,
+    /// In phase Held: no release is taken now, for the reason of `heldBecause`; it goes on by itself once that is mended. Absent: one is taken, or
+    /// the agent is of an earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub takes_no_release: bool,
     /// In phase Starting: what it waits for, for how long, and what comes then; once that takes long. Absent: it waits for nothing, or is of an
     /// earlier release, which does not tell.
     #[serde(default, skip_serializing_if = "Option::is_none")]

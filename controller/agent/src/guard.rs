@@ -278,12 +278,18 @@ async fn settle(shared: &Arc<Shared>) {
     }
 }
 
-/// Why a member is held whose last snapshot does not count yet. Pure.
+/// Why a member is held whose last snapshot does not count yet, and what helps. Pure.
 fn unsettled(error: &disk::Error) -> String {
     let (disk::Error::Read { source, .. } | disk::Error::Write { source, .. }) = error;
     let is_full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-    let room = if is_full { ", for which some KiB of room are missing" } else { "" };
-    format!("what redis-server saved last cannot be made what it loads{room}: {error}; it is tried again")
+    let (lacks, next) = if is_full {
+        (", for which some KiB of room are missing", "make room on its volume, or make spec.storage.size larger: it")
+    } else {
+        ("", "it")
+    };
+    format!(
+        "what redis-server saved last cannot be made what it loads{lacks}: {error}; {next} is tried again by itself"
+    )
 }
 
 /// Makes the member's own record that of a replica.

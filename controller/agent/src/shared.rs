@@ -116,6 +116,7 @@ impl Shared {
                 altered: std::collections::BTreeMap::new(),
                 not_set: std::collections::BTreeMap::new(),
                 runs_at: None,
+                takes_no_release: false,
                 waits_for: None,
                 volume_in_use_millis: None,
                 ended: Vec::new(),
@@ -173,7 +174,8 @@ impl Shared {
         });
         let ended = kept.ran.told();
         drop(kept);
-        AgentReport { copy, serves, following, ended, ..self.report.borrow().clone() }
+        let takes_no_release = self.last_save_waits();
+        AgentReport { copy, serves, following, ended, takes_no_release, ..self.report.borrow().clone() }
     }
 
     /// What the own Redis has of its primary.

@@ -97,6 +97,8 @@ pub struct Observed {
     /// Members whose identity a second process has that is none of these members: where its agent answers, by a certificate of this very
     /// cluster. Of a member that is held its own agent has found that out.
     pub elsewhere: BTreeMap<Pod, Address>,
+    /// Held members whose agents take no release now: their reasons say why, and what helps.
+    pub unsettled: BTreeSet<Pod>,
     /// Introductions that were made lately, by the two members, the lower place first.
     pub introduced: BTreeMap<(Pod, Pod), Introduced>,
     /// Nodes that were members until a short while ago, and are none any more. Others take them for alive for a moment, and then forget them

@@ -3,8 +3,9 @@
 //! Rules for the executor:
 //! - check the node ID on the connection that carries the command, then the precondition written at the variant; if either does not
 //!   hold, send nothing and report the step as refused: the next look plans anew;
-//! - steps of a batch run in their order; neighbours of the same kind may run at the same time; the batch ends at the first step that
-//!   was not done. Every step is safe to repeat, and a batch may end anywhere.
+//! - steps of a batch run in their order; neighbours of the same kind may run at the same time. A step that was not done ends what
+//!   depends on it ([`Step::depends_on`]), and nothing else: one member must not keep all others from what they need. Every step is safe
+//!   to repeat, and a batch may end anywhere.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -239,6 +240,38 @@ impl fmt::Display for Step {
 }
 
 impl Step {
+    /// Whether it is not begun where this one before it in the batch was not done: both concern one member, which is not what it was taken
+    /// for, or they are of one kind, whose order counts (claims, say, are made one after the other).
+    #[must_use]
+    pub fn depends_on(&self, before: &Self) -> bool {
+        let members = before.members();
+        self.kind() == before.kind() || self.members().iter().any(|pod| members.contains(pod))
+    }
+
+    /// The members it concerns, whose places are known.
+    fn members(&self) -> Vec<Pod> {
+        match self {
+            Self::NodeTimeout { node, millis: _ }
+            | Self::Epoch { node, epoch: _ }
+            | Self::RaiseEpoch { node, above: _ }
+            | Self::AddSlots { node, slots: _ }
+            | Self::Adopt { node, owner: _, slots: _ }
+            | Self::Stabilise { node, slots: _ } => Vec::from([node.pod]),
+            Self::Meet { node, peer, address: _ } => Vec::from([node.pod, peer.pod]),
+            Self::Replicate { node, primary } => Vec::from([node.pod, primary.pod]),
+            Self::Failover { replica, primary: _, how: _ } => Vec::from([replica.pod]),
+            Self::Move { from, to, slots: _ } => Vec::from([from.pod, to.pod]),
+            Self::Forget { id: _, by } => by.iter().map(|who| who.pod).collect(),
+            Self::Release { pod, how: _ } | Self::Restart { pod, expect: _ } => Vec::from([*pod]),
+            // Those who leave are no loss because those who stay are there.
+            Self::RetireMembers { shard, keep, leaving } => {
+                let stay = (0..*keep).map(|ordinal| Pod::new(*shard, ordinal));
+                stay.chain(leaving.iter().map(|leaver| leaver.pod)).collect()
+            }
+            Self::RetireShard { shard: _, leaving } => leaving.iter().map(|leaver| leaver.pod).collect(),
+        }
+    }
+
     /// The kind of the step, in one word.
     #[must_use]
     pub fn kind(&self) -> &'static str {

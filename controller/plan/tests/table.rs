@@ -268,6 +268,18 @@ fn a_held_member_comes_back_only_where_nothing_is_lost_by_it() {
     assert_eq!(told[..2], ["let 0-1 start blank, its files set aside", ghost]);
 }
 
+/// Before, it was told to start at every look, which its agent refuses while its disk is full, and nobody else was served meanwhile.
+#[test]
+fn a_member_whose_agent_takes_no_release_is_told_of_and_replaced() {
+    let wanted = Desired::cluster(3, 1);
+    let mut observed = layout(&THREE.replacen("0-0 P", "0-0 Hd:P", 1));
+    observed.unsettled.insert(pod("0-0"));
+    let promotes = "promote 0-1 in place of the dead primary 00000000";
+    assert_eq!(told(&wanted, &observed), [promotes, "refuses: member 0-0 refuses to start: it was told to"]);
+    observed.unsettled.clear();
+    assert!(told(&wanted, &observed).contains(&"let 0-0 start with its files as they are".to_owned()));
+}
+
 #[test]
 fn an_unknown_member_is_neither_replaced_nor_removed() {
     let unknown = "waits: member 0-1 has not answered for 2 s; its state is not known";

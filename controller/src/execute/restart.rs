@@ -39,6 +39,9 @@ fn is_held_as_seen(report: &AgentReport, name: &str, seen: Option<&Seen>) -> Res
     if report.phase != AgentPhase::Held {
         return Err(format!("{name} is not held any more"));
     }
+    if report.takes_no_release {
+        return Err(format!("{name} takes no release now: {}", report.held_because.as_deref().unwrap_or_default()));
+    }
     let Some(Seen::Held { holds_data, id, reason: _ }) = seen else { return Err(format!("{name} was not held")) };
     let found = report.node_id.as_deref().and_then(NodeId::parse);
     if found != *id {
@@ -285,7 +288,9 @@ mod tests {
         let seen = Seen::Held { holds_data: true, id: Some(id(1)), reason: "why".to_owned() };
         let judge = |report: &AgentReport| is_held_as_seen(report, "orders-0-0", Some(&seen)).err();
         assert_eq!(judge(&report("orders-0-0", "Held", Some(id(1)), true)), None);
+        let unsettled = AgentReport { takes_no_release: true, ..report("orders-0-0", "Held", Some(id(1)), true) };
         let table = [
+            (unsettled, "orders-0-0 takes no release now: why"),
             (report("orders-0-1", "Held", Some(id(1)), true), "the agent of orders-0-1 answers for orders-0-0"),
             (report("orders-0-0", "Running", Some(id(1)), true), "orders-0-0 is not held any more"),
             (

@@ -173,6 +173,7 @@ mod tests {
             altered: BTreeMap::new(),
             not_set: [].into(),
             runs_at: None,
+            takes_no_release: false,
             waits_for: None,
             volume_in_use_millis: None,
             ended: Vec::new(),

@@ -158,5 +158,7 @@ fn only_a_full_volume_is_said_to_want_room() {
         unsettled(&disk::Error::Write { path: "/data/appendonlydir".into(), source })
     };
     assert!(of(ErrorKind::StorageFull).contains("some KiB of room are missing: write /data/appendonlydir"));
+    let helps = "; make room on its volume, or make spec.storage.size larger: it is tried again by itself";
+    assert!(of(ErrorKind::StorageFull).ends_with(helps), "{}", of(ErrorKind::StorageFull));
     assert!(of(ErrorKind::QuotaExceeded).contains("room") && !of(ErrorKind::PermissionDenied).contains("room"));
 }

@@ -61,7 +61,9 @@ impl World {
         let unused = self.homes.iter().filter(|(pod, _)| shows(pod));
         let unused = unused.filter_map(|(pod, home)| Some((*pod, home.unused?))).collect();
         let ended = self.ended();
-        Observed { members, failovers_asked, elections, elsewhere, introduced, former, ended, unused }
+        // Its disks are never full.
+        let unsettled = BTreeSet::new();
+        Observed { members, failovers_asked, elections, elsewhere, unsettled, introduced, former, ended, unused }
     }
 
     /// What the agents that answer say of the processes that they ran: what runs again has not ended.

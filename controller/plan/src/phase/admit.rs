@@ -25,6 +25,10 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             Some(Seen::Unknown { since_millis }) => {
                 plan.waiting.push(Waiting::Unknown { pod, since_millis: *since_millis });
             }
+            // Its agent would refuse it, at every look: it says what helps, and goes on by itself.
+            Some(Seen::Held { reason, .. }) if scene.observed.unsettled.contains(&pod) => {
+                plan.refused.push(Refused::Held { pod, reason: reason.clone() });
+            }
             Some(Seen::Held { holds_data, id, reason }) => match release(scene, pod, *holds_data, *id) {
                 Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
                 Answer::Wait(reason) => plan.waiting.push(reason),

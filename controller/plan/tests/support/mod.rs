@@ -66,9 +66,13 @@ impl Run {
         self.note(&plan);
         guard::lint(&plan, &seen, &self.desired, &self.limits).map_err(|fault| self.fail(&fault, &plan))?;
         self.truth = None;
+        let mut failed: Vec<&Step> = Vec::new();
         for step in plan.steps.iter().take(most) {
+            if failed.iter().any(|before| step.depends_on(before)) {
+                continue;
+            }
             if !self.carry_out(step, stale).map_err(|fault| self.fail(&fault, &plan))? {
-                break;
+                failed.push(step);
             }
         }
         Ok(plan)
