@@ -1,4 +1,5 @@
-//! The phases, in order of danger. A phase that has work, or must wait before anything more dangerous may be done, ends the round.
+//! The phases, in order of danger. A phase that has work, or must wait before anything more dangerous may be done, ends the round. What they
+//! have planned is carried out in order of urgency ([`turn`]).
 
 mod admit;
 mod agree;
@@ -17,10 +18,11 @@ mod tidy;
 use alloc::vec::Vec;
 
 use crate::apart::Apart;
-use crate::desired::{Desired, Limits, Mode};
+use crate::desired::{Desired, FailoverHow, Limits, Mode};
 use crate::observed::Observed;
 use crate::plan::{Plan, Refused, count};
 use crate::scene::Scene;
+use crate::step::Step;
 use crate::twins::Twins;
 
 /// Whether the round goes on.
@@ -72,9 +74,42 @@ pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
     }
     apart.keep_out(&mut plan);
     twins.keep_out(&mut plan);
+    // What the phases have said is true of one moment, so none of it comes before the other; in its turn each keeps their order.
+    plan.steps.sort_by_key(turn);
     tell_once(&mut plan.waiting);
     tell_once(&mut plan.refused);
     plan
+}
+
+/// When a step has its turn in a batch.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// A shard that nobody serves waits for it.
+    Promotion,
+    /// It asks nodes and their agents.
+    Member,
+    /// It changes something at the API server, which may be slow, or unwilling (a webhook of others): what came after that would be planned
+    /// on a look that is too old by then.
+    Kubernetes,
+}
+
+fn turn(step: &Step) -> Turn {
+    match step {
+        Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, .. } => Turn::Promotion,
+        Step::Failover { how: FailoverHow::Coordinated, .. }
+        | Step::NodeTimeout { .. }
+        | Step::Epoch { .. }
+        | Step::RaiseEpoch { .. }
+        | Step::AddSlots { .. }
+        | Step::Meet { .. }
+        | Step::Replicate { .. }
+        | Step::Adopt { .. }
+        | Step::Move { .. }
+        | Step::Stabilise { .. }
+        | Step::Forget { .. }
+        | Step::Release { .. } => Turn::Member,
+        Step::Restart { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => Turn::Kubernetes,
+    }
 }
 
 /// Several phases may have the same reason; it is told once, where it was told first.

@@ -1,6 +1,6 @@
 //! Who is restarted, and when.
 
-use super::{THREE, at, layout, pod, row, told};
+use super::{THREE, at, id, layout, pod, row, told};
 use plan::{Approval, Desired, Disk, Observed, Unwritten};
 
 #[test]
@@ -103,6 +103,19 @@ fn an_outdated_replica_that_holds_nothing_is_restarted_before_it_is_in_sync() {
 fn a_pod_stuck_on_an_old_template_is_freed() {
     let told = told(&Desired::cluster(3, 1), &layout(&THREE.replacen("r0-0", "x:r0-0!", 1)));
     assert_eq!(told[..2], ["restart 0-1", "waits: member 0-1 has not started yet"]);
+}
+
+/// Before, its pod's deletion came first, and what an API server that is slow or unwilling kept from being done was everything else.
+#[test]
+fn promotions_come_before_and_deletions_of_pods_after_all_else() {
+    let mut observed =
+        layout("0-0 x:P0-5460 0-1 x:r0-0! 0-2 r0-0 1-0 P5461-10922 1-1 Hd 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
+    // Two replicas do not know each other yet.
+    at(&mut observed, "2-2").peers.remove(&id(pod("2-1")));
+    let told = told(&Desired::cluster(3, 2), &observed);
+    let [promote, release] =
+        ["promote 0-2 in place of the dead primary 00000000", "let 1-1 start with its files as they are"];
+    assert_eq!(told[..4], [promote, release, "introduce 2-2 at 2-2 to 2-1", "restart 0-1"]);
 }
 
 #[test]
