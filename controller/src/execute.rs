@@ -253,8 +253,9 @@ fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
             memory.epoch_raised();
             memory.count_anew();
         }
-        Step::Move { .. } => {
+        Step::Move { from, to, slots } => {
             memory.epoch_raised();
+            memory.moved(from.id, to.id, slots);
             if !done {
                 memory.count_anew();
             }

@@ -9,6 +9,7 @@ mod compare;
 mod count;
 mod elsewhere;
 mod ended;
+mod half;
 mod losses;
 mod node;
 mod place;
@@ -66,6 +67,8 @@ pub struct Memory {
     members: BTreeMap<NodeId, Instant>,
     /// How far replication was when each node was last seen: tells what a replica lacks whose primary has died.
     streams: stream::Streams,
+    /// Marks of half-moved slots as each primary showed them last: where both ends of a move are gone, nobody else knows of them.
+    marks: half::Marks,
     /// Who answered last at each place: fresher than the status, and kept while nobody answers.
     answered: BTreeMap<Pod, NodeId>,
     /// Introductions that were made: where the two were, when, and how many times.
@@ -112,6 +115,11 @@ impl Memory {
             times: *times,
         };
         self.introduced.iter().map(|(pair, made)| (*pair, told(made))).collect()
+    }
+
+    /// A move of these slots was begun, and may have marked them.
+    pub fn moved(&mut self, from: NodeId, to: NodeId, slots: &SlotSet) {
+        self.marks.moved(from, to, slots);
     }
 
     /// A step gave a node a new epoch.
@@ -181,6 +189,8 @@ pub struct Probed {
     pub begun: Option<Instant>,
     /// For the planner.
     pub observed: Observed,
+    /// Marks of half-moved slots that primaries showed last which do not answer now.
+    pub silent_marks: half::OfNodes,
     /// What else the nodes said, for the report and for backups.
     pub facts: BTreeMap<Pod, Facts>,
     /// Members that do not start on the image they have, and why.
@@ -351,17 +361,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 Seen::Node(Box::new(node::read(raw, &memory.streams, now)))
             }
             Some(Answer::Agent(report)) => {
-                probed.refused.extend(words::refusal(report).map(|why| (*pod, why)));
-                probed.unusable.extend(unusable(report).map(|why| (*pod, why.to_owned())));
-                probed.stuck.extend(waits_for(report).map(|why| (*pod, why.to_owned())));
-                probed.observed.elsewhere.extend(runs_at(report).map(|there| (*pod, there.to_owned())));
-                probed.observed.unsettled.extend(takes_no_release(report).then_some(*pod));
-                ended::tell(&mut probed.observed, report);
-                if let Some(millis) = report.volume_in_use_millis {
-                    // Its age in seconds would be news at every look.
-                    probed.volume_in_use.insert(*pod, millis / 60_000);
-                    probed.stuck.insert(*pod, VOLUME_IN_USE.to_owned());
-                }
+                note_report(&mut probed, *pod, report);
                 of_agent(report)
             }
             Some(Answer::TooLong(_) | Answer::Nobody) | None => {
@@ -405,8 +405,24 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.elections = memory.elections.iter().map(ago).collect();
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);
+    probed.silent_marks = memory.marks.note(&probed.observed);
     unlink_from_strangers(&mut probed, answers);
     probed
+}
+
+/// What an agent says beside what its member is.
+fn note_report(probed: &mut Probed, pod: Pod, report: &types::agent::AgentReport) {
+    probed.refused.extend(words::refusal(report).map(|why| (pod, why)));
+    probed.unusable.extend(unusable(report).map(|why| (pod, why.to_owned())));
+    probed.stuck.extend(waits_for(report).map(|why| (pod, why.to_owned())));
+    probed.observed.elsewhere.extend(runs_at(report).map(|there| (pod, there.to_owned())));
+    probed.observed.unsettled.extend(takes_no_release(report).then_some(pod));
+    ended::tell(&mut probed.observed, report);
+    if let Some(millis) = report.volume_in_use_millis {
+        // Its age in seconds would be news at every look.
+        probed.volume_in_use.insert(pod, millis / 60_000);
+        probed.stuck.insert(pod, VOLUME_IN_USE.to_owned());
+    }
 }
 
 /// Addresses of more than one place: one of them was given away, and whose answer comes from there does not show.

@@ -366,6 +366,39 @@ async fn the_heir_of_a_dead_primary_sends_clients_to_where_keys_have_moved() {
     half.settles_with_all_keys().await;
 }
 
+/// Before, the heir knew of no mark, and what had arrived at the other end was missing for clients, who made it anew.
+#[tokio::test]
+async fn the_heir_of_a_giver_knows_of_a_receiver_that_is_dead_as_well() {
+    let mut half = HalfMoved::make(48).await;
+    let probed = half.fleet.look_at_all().await;
+    let ends = [half.from, half.to].map(|shard| Pod::new(shard, 0));
+    for end in ends {
+        half.fleet.servers.get_mut(&end).unwrap().kill().await;
+    }
+    let mut replica = half.fleet.servers[&Pod::new(half.from, 1)].operator().await;
+    let begun = Instant::now();
+    while replica.info(&["replication"]).await.unwrap().get("master_link_status") == Some("up") {
+        assert!(begun.elapsed() < hung::change(), "the link stays up");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let plan = half.hand_over(&probed, plan::FailoverHow::Takeover);
+    let gone = half.fleet.look_at(&[Pod::new(half.from, 1)]).await;
+    half.fleet.promote(&plan, &gone, Pod::new(half.from, 1)).await;
+    let begun = Instant::now();
+    let mut says = half.heir_says().await;
+    // Most primaries were gone until now.
+    while says.contains("CLUSTERDOWN") {
+        assert!(begun.elapsed() < hung::change(), "{says}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        says = half.heir_says().await;
+    }
+    assert!(says.contains(&format!("ASK {}", half.slot)), "{says}");
+    for end in ends {
+        half.fleet.servers.get_mut(&end).unwrap().run().await;
+    }
+    half.settles_with_all_keys().await;
+}
+
 /// A third shard that takes 7 MB: it has got about 4 MB of whole slots, and then a part of one slot of as much. Clients write all the time, and on
 /// a slow machine what goes to and from them takes up to a megabyte.
 struct Full {

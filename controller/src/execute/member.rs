@@ -1,15 +1,15 @@
 //! Steps that concern who belongs to the cluster and in which role.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, Member, NodeId, Observed, Open, Seen, Who};
+use plan::{FailoverHow, Member, NodeId, Open, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
 use super::{Done, Error, Nodes, World, copy, refused};
-use crate::probe::{Container, is_misled, peer};
+use crate::probe::{Container, Probed, is_misled, peer};
 use crate::redis;
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
@@ -196,7 +196,14 @@ async fn has_nothing_half_moved(world: World<'_>, nodes: &Nodes, primary: NodeId
 /// Others are in the middle of receiving slots from the primary that is dead: its heir sends clients there for what has arrived. What cannot be
 /// marked here is marked when the slot is gone on with.
 async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
-    for (to, slot) in receivers(&world.probed.observed, primary) {
+    let receivers = receivers(world.probed, primary);
+    if receivers.is_empty() {
+        return;
+    }
+    // What has been handed over since it was marked is the receiver's own.
+    let mine = heir.table().await.map(|table| table.mine());
+    let is_mine = |slot: u16| mine.as_ref().map_or(true, |mine| mine.contains(slot));
+    for (slot, to) in receivers.into_iter().filter(|(slot, _)| is_mine(*slot)) {
         let told = heir.send(&["CLUSTER", "SETSLOT", &slot.to_string(), "MIGRATING", &to.to_string()]).await;
         if let Err(error) = told {
             tracing::warn!(slot, error = %crate::chain(&error), "a half-moved slot could not be marked at the new primary");
@@ -204,9 +211,10 @@ async fn mark(world: World<'_>, heir: &mut Node, primary: NodeId) {
     }
 }
 
-/// Who is receiving which slot from that primary. A member that was replaced as a primary keeps its marks with its keys, and is sent nothing; but
-/// where nobody of its shard owns slots, it alone may have what has arrived. Pure.
-fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
+/// Which slot is being received from that primary by whom. A member that was replaced as a primary keeps its marks with its keys, and is sent
+/// nothing; but where nobody of its shard owns slots, it alone may have what has arrived. Pure.
+fn receivers(probed: &Probed, primary: NodeId) -> BTreeMap<u16, NodeId> {
+    let observed = &probed.observed;
     let owns_slots = |member: &Member| matches!(&member.seen, Seen::Node(node) if !node.slots().is_empty());
     let owners = observed.members.iter().filter(|(_, member)| owns_slots(member));
     let led: BTreeSet<u16> = owners.map(|(pod, _)| pod.shard).collect();
@@ -214,7 +222,24 @@ fn receivers(observed: &Observed, primary: NodeId) -> Vec<(NodeId, u16)> {
         observed.members.iter().filter(|(pod, _)| !(led.contains(&pod.shard) && observed.is_replaced(**pod)));
     let open = receiving.filter_map(|(_, member)| member.node());
     let open = open.filter(|node| node.is_primary()).flat_map(|node| node.open.iter().map(|open| (node.id, open)));
-    open.filter(|(_, (_, mark))| **mark == Open::Importing(primary)).map(|(to, (slot, _))| (to, *slot)).collect()
+    let open = open.filter(|(_, (_, mark))| **mark == Open::Importing(primary)).map(|(to, (slot, _))| (*slot, to));
+    let mut found = silent_receivers(probed, primary);
+    found.extend(open);
+    found
+}
+
+/// Those who do not answer, by what they, or that primary itself, showed last. A client that is sent to where nobody answers is told so; one that
+/// is told that a key does not exist makes it anew, and what had arrived there is lost. Pure.
+fn silent_receivers(probed: &Probed, primary: NodeId) -> BTreeMap<u16, NodeId> {
+    let answering: BTreeSet<NodeId> = crate::probe::nodes(&probed.observed).map(|node| node.id).collect();
+    let marks =
+        probed.silent_marks.iter().flat_map(|(id, open)| open.iter().map(move |(slot, mark)| (*id, *slot, *mark)));
+    let received = marks.filter_map(|(id, slot, mark)| match mark {
+        Open::Importing(from) => (from == primary).then_some((slot, id)),
+        // Of whom it was to be sent to, that one's own word counts where it gives one.
+        Open::Migrating(to) => (id == primary && !answering.contains(&to)).then_some((slot, to)),
+    });
+    received.collect()
 }
 
 /// No place at which somebody else, or nobody, was seen answers with this identity by now.
@@ -310,11 +335,29 @@ mod tests {
         let former = node(&mut probed, 1, 1);
         former.role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
         former.open.insert(9, Open::Importing(dead));
-        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9)]);
+        assert_eq!(receivers(&probed, dead), [(9, id(0, 0))].into());
         // Where nobody of its shard owns slots it is the one that gets its first, whichever epoch a blank member beside it has come to.
+        node(&mut probed, 0, 0).open.clear();
         node(&mut probed, 1, 0).role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
-        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9), (id(1, 1), 9)]);
+        assert_eq!(receivers(&probed, dead), [(9, id(1, 1))].into());
         node(&mut probed, 1, 0).epoch += 1;
-        assert_eq!(receivers(&probed.observed, dead), [(id(0, 0), 9), (id(1, 1), 9)]);
+        assert_eq!(receivers(&probed, dead), [(9, id(1, 1))].into());
+    }
+
+    /// Before, nothing was marked: whoever had been sent to the receiver was told by the heir that the key does not exist.
+    #[test]
+    fn the_heir_of_a_giver_sends_clients_to_a_receiver_that_is_silent_as_well() {
+        let (mut probed, dead) = (healthy(4, 2), id(2, 0));
+        // 1-0 has not answered either, and has shown 9; the dead one has shown 10, that it gives to 1-0, and 11, to 0-0, which has it by now.
+        probed.observed.members.get_mut(&plan::Pod::new(1, 0)).unwrap().seen = Seen::Unknown { since_millis: 0 };
+        let of_receiver = [(9, Open::Importing(dead)), (13, Open::Importing(id(3, 0)))];
+        let of_giver =
+            [(10, Open::Migrating(id(1, 0))), (11, Open::Migrating(id(0, 0))), (12, Open::Importing(id(1, 0)))];
+        probed.silent_marks =
+            BTreeMap::from([(id(1, 0), BTreeMap::from(of_receiver)), (dead, BTreeMap::from(of_giver))]);
+        assert_eq!(receivers(&probed, dead), [(9, id(1, 0)), (10, id(1, 0))].into());
+        // Whose word is of now counts more.
+        node(&mut probed, 0, 0).open.insert(10, Open::Importing(dead));
+        assert_eq!(receivers(&probed, dead), [(9, id(1, 0)), (10, id(0, 0))].into());
     }
 }
