@@ -112,6 +112,45 @@ async fn a_copy_that_was_read_from_disk_since_is_not_promoted_for_the_one_that_w
     assert!(refused.starts_with("0-1 is not promoted: its copy is"), "{refused:?}");
 }
 
+/// Only a server that is asked shows it: one that loads its data set tells nobody its name. Before, it counted as silent, and what its file has
+/// beyond the copy went.
+#[tokio::test]
+async fn a_primary_that_loads_its_data_set_is_not_a_silent_one() {
+    let mut fleet = created(69).await;
+    let probed = fleet.look_at_all().await;
+    let primary = fleet.servers.get_mut(&PRIMARY).unwrap();
+    primary.kill().await;
+    let listener = tokio::net::TcpListener::bind(primary.address).await.unwrap();
+    let loading = "LOADING Redis is loading the dataset in memory";
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut buffer = [0; 4096];
+                let mut says = "+OK\r\n".to_owned();
+                while stream.read(&mut buffer).await.unwrap_or(0) > 0 && stream.write_all(says.as_bytes()).await.is_ok()
+                {
+                    says = format!("-{loading}\r\n");
+                }
+            });
+        }
+    });
+    let mut replica = fleet.servers[&REPLICA].operator().await;
+    let begun = Instant::now();
+    while replica.info(&["replication"]).await.unwrap().get("master_link_status") == Some("up") {
+        assert!(begun.elapsed() < hung::change(), "the link stays up");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let why = format!("the primary {} may have started at 0-0 since: {loading}", id(&probed, PRIMARY).short());
+    let (plan, begun) = (hand_over(&probed, FailoverHow::Force), Instant::now());
+    let mut refused = refusal(&mut fleet, &plan, &probed).await;
+    // On a machine that stands still for as long as it is asked it is silent; and nobody is there to vote.
+    while refused.contains("was asked to take over") {
+        assert!(begun.elapsed() < hung::change(), "{refused}");
+        refused = refusal(&mut fleet, &plan, &probed).await;
+    }
+    assert_eq!(refused, why);
+}
+
 /// Before, the pod that had come in its place was deleted only if its uid was that of the look; now no member that leaves or restarts is judged
 /// by a look at another pod.
 #[tokio::test]

@@ -79,8 +79,9 @@ pub enum Step {
     },
     /// `CLUSTER FAILOVER [FORCE|TAKEOVER]`. Precondition: the replica follows `primary`, has finished its first synchronisation and runs none.
     /// Coordinated: its link is up, and no slot of the primary is half moved, of which the replica would know nothing. FORCE: its link is
-    /// down, and nobody answers with the primary's identity at the shard's other places; what others are receiving from it is marked at the
-    /// replica as soon as that is the primary. TAKEOVER: the same, and no other member of the shard owns a slot.
+    /// down, and nobody answers with the primary's identity at the shard's other places, or without its name where it may have started since;
+    /// what others are receiving from it is marked at the replica as soon as that is the primary. TAKEOVER: the same, and no other member of
+    /// the shard owns a slot.
     /// An OK means "scheduled": the effect is what the next look shows.
     Failover {
         /// The member to promote.

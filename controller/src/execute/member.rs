@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, Member, NodeId, Open, Seen, Who};
+use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, Who};
 use resp::Role;
 
 use super::nodes::{Node, Table};
@@ -250,24 +250,65 @@ async fn is_nowhere(world: World<'_>, id: NodeId) -> Result<(), Error> {
     // All at the same time: fifty that are silent one after the other would take longer than the look stays young.
     let asked = futures::future::join_all(unseen.map(|(pod, place)| async move {
         let Container::Running { address } = place.container else { return None };
-        let answer = tokio::time::timeout(SILENCE, world.access.open_node(address, id)).await;
-        matches!(answer, Ok(Ok(_))).then_some(pod)
+        match hear(world, address, id).await? {
+            Heard::Name => Some(format!("{pod} answers with the identity {} by now", id.short())),
+            Heard::Refusal(text) => may_be_at(&world.probed.observed, *pod, id)
+                .then(|| format!("{pod} may have the identity {}, and does not tell its name: {text}", id.short())),
+        }
     }));
-    asked
-        .await
-        .into_iter()
-        .flatten()
-        .next()
-        .map_or(Ok(()), |pod| Err(refused(format!("{pod} answers with the identity {} by now", id.short()))))
+    asked.await.into_iter().flatten().next().map_or(Ok(()), |why| Err(refused(why)))
 }
 
-/// Nobody answers with the primary's identity at the shard's other places: it may have come back since it was looked for.
+/// What is heard at a place of a node that is asked for its name.
+enum Heard {
+    /// That it is this node.
+    Name,
+    /// Redis' words, of a server that tells nobody its name: it loads its data set, say.
+    Refusal(String),
+}
+
+async fn hear(world: World<'_>, address: SocketAddr, id: NodeId) -> Option<Heard> {
+    match tokio::time::timeout(SILENCE, world.access.open_node(address, id)).await {
+        Ok(Ok(_)) => Some(Heard::Name),
+        Ok(Err(redis::Error::Redis(error))) => error.refusal().map(|reply| Heard::Refusal(reply.text.clone())),
+        Ok(Err(redis::Error::Refused { text, .. })) => Some(Heard::Refusal(text)),
+        Ok(Err(redis::Error::Identity { .. } | redis::Error::Answer { .. })) | Err(_) => None,
+    }
+}
+
+/// Whether who does not tell its name at a place may be this node: it was there last, or nobody is known to have been. Pure.
+fn may_be_at(observed: &Observed, pod: Pod, id: NodeId) -> bool {
+    let Some(member) = observed.members.get(&pod) else { return true };
+    let known = match &member.seen {
+        Seen::Node(node) => Some(node.id),
+        Seen::Held { id, .. } => id.or(member.last_id),
+        Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } => member.last_id,
+    };
+    known.is_none_or(|known| known == id)
+}
+
+/// Whether it is news that this node may be one who does not tell its name: of one that was about to start, or did, the plan knows. Pure.
+fn may_have_begun_at(observed: &Observed, pod: Pod, id: NodeId) -> bool {
+    let began = |member: &Member| member.seen == Seen::Starting && !member.waits;
+    may_be_at(observed, pod, id) && !observed.members.get(&pod).is_some_and(began)
+}
+
+/// Nobody answers with the primary's identity at the shard's other places, and nobody who may be that primary has begun to start there since: what
+/// it loads may be more than any copy has.
 async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result<(), Error> {
     for (pod, place) in world.places.iter().filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod) {
         let Container::Running { address } = place.container else { continue };
-        let answer = tokio::time::timeout(SILENCE, world.access.open_node(address, primary)).await;
-        if matches!(answer, Ok(Ok(_))) {
-            return Err(refused(format!("the primary {} answers at {pod} again", primary.short())));
+        match hear(world, address, primary).await {
+            Some(Heard::Name) => {
+                return Err(refused(format!("the primary {} answers at {pod} again", primary.short())));
+            }
+            Some(Heard::Refusal(text)) if may_have_begun_at(&world.probed.observed, *pod, primary) => {
+                return Err(refused(format!(
+                    "the primary {} may have started at {pod} since: {text}",
+                    primary.short()
+                )));
+            }
+            Some(Heard::Refusal(_)) | None => {}
         }
     }
     Ok(())
@@ -344,12 +385,41 @@ mod tests {
         assert_eq!(receivers(&probed, dead), [(9, id(1, 1))].into());
     }
 
+    #[test]
+    fn who_does_not_tell_its_name_may_be_who_was_there_last() {
+        let (mut probed, place, primary) = (healthy(2, 3), Pod::new(0, 0), id(0, 0));
+        let mut judge = |seen: Option<Seen>, last_id: Option<NodeId>, waits: bool| {
+            let member = probed.observed.members.get_mut(&place).unwrap();
+            (member.last_id, member.waits) = (last_id, waits);
+            member.seen = seen.unwrap_or_else(|| member.seen.clone());
+            [may_be_at(&probed.observed, place, primary), may_have_begun_at(&probed.observed, place, primary)]
+        };
+        assert_eq!(judge(None, Some(id(0, 1)), false), [true, true], "it answered itself");
+        let held = |id| Some(Seen::Held { holds_data: true, id, reason: String::new() });
+        let unknown = || Some(Seen::Unknown { since_millis: 0 });
+        let table = [
+            (held(Some(primary)), None, false, [true, true]),
+            (held(Some(id(0, 1))), Some(primary), false, [false, false]),
+            (held(None), None, false, [true, true]),
+            (unknown(), Some(primary), false, [true, true]),
+            (unknown(), Some(id(0, 2)), false, [false, false]),
+            (unknown(), None, false, [true, true]),
+            (Some(Seen::Stopped), Some(primary), false, [true, true]),
+            (Some(Seen::Starting), Some(primary), false, [true, false]),
+            // Its agent waited before it started anything.
+            (Some(Seen::Starting), Some(primary), true, [true, true]),
+        ];
+        for (number, (seen, last, waits, expected)) in table.into_iter().enumerate() {
+            assert_eq!(judge(seen, last, waits), expected, "row {number}");
+        }
+    }
+
     /// Before, nothing was marked: whoever had been sent to the receiver was told by the heir that the key does not exist.
     #[test]
     fn the_heir_of_a_giver_sends_clients_to_a_receiver_that_is_silent_as_well() {
         let (mut probed, dead) = (healthy(4, 2), id(2, 0));
         // 1-0 has not answered either, and has shown 9; the dead one has shown 10, that it gives to 1-0, and 11, to 0-0, which has it by now.
-        probed.observed.members.get_mut(&plan::Pod::new(1, 0)).unwrap().seen = Seen::Unknown { since_millis: 0 };
+        probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap().seen = Seen::Unknown { since_millis: 0 };
         let of_receiver = [(9, Open::Importing(dead)), (13, Open::Importing(id(3, 0)))];
         let of_giver =
             [(10, Open::Migrating(id(1, 0))), (11, Open::Migrating(id(0, 0))), (12, Open::Importing(id(1, 0)))];
