@@ -115,8 +115,8 @@ pub enum Step {
         /// The slots.
         slots: SlotSet,
     },
-    /// `SETSLOT STABLE`. Precondition per slot: the node owns it and no other node holds keys of it, or it does not own it and holds no
-    /// key of it.
+    /// `SETSLOT STABLE`. Precondition per slot: the node owns it and no primary of another shard holds keys of it, or it does not own it
+    /// and holds no key of it.
     Stabilise {
         /// On this node.
         node: Who,

@@ -2,7 +2,7 @@
 //! only while the slot is open, and moving them back would show them as missing meanwhile. Which side the plan wants comes later; but a
 //! target that has no room for the rest first gives away what it is not to keep ([`balance::relieve`]).
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::observed::{NodeId, Open, Pod, Role};
 use crate::phase::{Flow, balance, replicate};
@@ -17,6 +17,8 @@ use crate::step::Step;
 struct Findings {
     moves: BTreeMap<(Pod, Pod), SlotSet>,
     clear: BTreeMap<Pod, SlotSet>,
+    /// Members that lead nothing and keep keys of a slot whose owner's mark stays for that.
+    keepers: BTreeSet<Pod>,
 }
 
 impl Findings {
@@ -44,7 +46,7 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             judge(scene, owner, slot, &mut found, plan);
         }
     }
-    let work = !found.moves.is_empty() || !found.clear.is_empty();
+    let work = !found.moves.is_empty() || !found.clear.is_empty() || !found.keepers.is_empty();
     // Their marks are set again, and no more is done until that one answers or has ended.
     let held = found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
     for (pod, slots) in found.clear {
@@ -53,7 +55,10 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     }
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
     balance::relieve(scene, plan, &slots);
-    if held {
+    for keeper in scene.live.iter().filter(|live| found.keepers.contains(&live.pod)) {
+        replicate::tell_of_keys(scene, plan, keeper);
+    }
+    if held || !found.keepers.is_empty() {
         // That may last. Copies are made meanwhile: they disturb no slot.
         replicate::replicate(scene, plan);
     }
@@ -79,9 +84,9 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
     match mark {
         Some(Open::Migrating(to)) => match safety::may_return(scene, *to) {
             Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: 1 }),
-            None => found.stabilise(owner.pod, slot),
+            None => clear_at_owner(scene, owner, slot, found),
         },
-        Some(Open::Importing(_)) => found.stabilise(owner.pod, slot),
+        Some(Open::Importing(_)) => clear_at_owner(scene, owner, slot, found),
         None => {}
     }
     let marked = |other: &&Live<'_>| other.pod != owner.pod && other.node.open.contains_key(&slot);
@@ -92,6 +97,18 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
             found.stabilise(told.pod, slot);
         }
     }
+}
+
+/// The owner's mark means nothing any more. Where a member of another shard that leads nothing keeps keys of the slot, it stays all the same:
+/// nobody else may have them. A person decides, and is told of that member.
+fn clear_at_owner(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings) {
+    let keeps = |live: &&Live<'_>| live.node.foreign_keys.get(&slot).is_some_and(|keys| *keys > 0);
+    let others = scene.live.iter().filter(|live| live.pod.shard != owner.pod.shard && live.node.slots().is_empty());
+    let keepers: BTreeSet<Pod> = others.filter(keeps).map(|live| live.pod).collect();
+    if keepers.is_empty() {
+        found.stabilise(owner.pod, slot);
+    }
+    found.keepers.extend(keepers);
 }
 
 /// Who is told to clear a member's mark. A replica has its marks from its primary, which with Valkey passes them on, and lets nobody

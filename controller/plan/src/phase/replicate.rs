@@ -41,8 +41,16 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}
         Role::Primary { slots } if slots.is_empty() && live.node.keys == 0 => plan.steps.push(join),
-        Role::Primary { .. } if safety::is_former(scene, live) => tell_of_former(plan, live),
-        Role::Primary { .. } => plan.waiting.push(Waiting::Leftover { pod: live.pod, keys: live.node.keys }),
+        Role::Primary { .. } => tell_of_keys(scene, plan, live),
+    }
+}
+
+/// Of a primary without slots that holds keys, which leads nothing.
+pub(super) fn tell_of_keys(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>) {
+    if safety::is_former(scene, live) {
+        tell_of_former(plan, live);
+    } else {
+        plan.waiting.push(Waiting::Leftover { pod: live.pod, keys: live.node.keys });
     }
 }
 

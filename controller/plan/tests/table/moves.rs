@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, pod, told};
-use plan::{Desired, Node, Open, PeerRole, SlotSet, Waiting};
+use plan::{Desired, Node, NodeId, Open, PeerRole, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -48,6 +48,30 @@ fn the_first_keys_of_a_shard_are_left_to_nobody_but_a_newer_member_of_it() {
                 claim and its pod, and it comes back empty, as a replica";
     assert!(replaced.contains(&told.to_owned()), "{replaced:?}");
     assert!(!replaced.iter().any(|line| line.contains("to 2-1")), "{replaced:?}");
+}
+
+/// Before, its mark was to be cleared at every look, which the executor refuses, and what a person can do about it was never told.
+#[test]
+fn a_mark_that_the_keys_of_a_former_primary_keep_is_told_with_it() {
+    let wanted = Desired::cluster(3, 1);
+    let nobody = NodeId::from_bytes([9; 20]);
+    let told_of = |mark: Open, kept: u64| {
+        // 1-1 is blank, and has to become a replica.
+        let mut observed = layout("0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 P 2-0 P10923-16383 2-1 P");
+        at(&mut observed, "0-0").open.insert(5, mark);
+        let former = at(&mut observed, "2-1");
+        (former.keys, former.foreign_keys) = (3, [(5, kept), (6, 3 - kept)].into());
+        told(&wanted, &observed)
+    };
+    let copies = "make 1-1 a replica of 1-0";
+    let former = "refuses: member 2-1 has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds 3 keys of \
+                  the slots 5. Whether the owners of the slots 5 have these keys is not known: compare first. To give up what 2-1 holds: \
+                  delete its claim and its pod, and it comes back empty, as a replica";
+    for mark in [Open::Migrating(nobody), Open::Importing(nobody)] {
+        assert_eq!(told_of(mark, 3), [copies, former], "{mark:?}");
+    }
+    // It keeps keys of another slot only.
+    assert_eq!(told_of(Open::Migrating(nobody), 0), ["clear the marks of 1 slots on 0-0: 5"]);
 }
 
 /// Before, one look without an answer of its heir made it the lead of a shard without slots.
