@@ -1,4 +1,5 @@
-//! Every slot is to have one living owner: dead primaries are replaced by their synced replicas, slots without an owner get one.
+//! Every slot is to have one living owner: dead primaries are replaced by their synced replicas, slots without an owner get one. Where that
+//! has to wait, and nobody knows for how long, the other shards go on with what is in danger there.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -6,7 +7,7 @@ use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role, Stands};
-use crate::phase::{Flow, create};
+use crate::phase::{Flow, create, finish};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
 use crate::scene::{Live, Lost, Scene};
@@ -14,7 +15,9 @@ use crate::slots::SlotSet;
 use crate::step::Step;
 
 pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let steps = plan.steps.len();
     let mut flow = settle_conflicts(scene, plan);
+    let is_disputed = flow == Flow::Stop;
     for lost in scene.lost.iter().filter(|lost| !scene.strangers.contains_key(&lost.id)) {
         flow = Flow::Stop;
         replace(scene, plan, lost);
@@ -23,7 +26,16 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         flow = Flow::Stop;
         assign(scene, plan);
     }
+    // Who is replaced now changes what the next look shows, and that comes at once.
+    if !is_disputed && !scene.lost.is_empty() && plan.steps.len() == steps {
+        meanwhile(scene, plan);
+    }
     flow
+}
+
+/// What others must not wait for until a lost primary is back, or a person has decided what becomes of its slots.
+fn meanwhile(scene: &Scene<'_>, plan: &mut Plan) {
+    finish::among_the_living(scene, plan);
 }
 
 /// Two live nodes that claim the same slots sort it out by epoch within a few messages.

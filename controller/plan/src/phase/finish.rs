@@ -3,6 +3,7 @@
 //! target that has no room for the rest first gives away what it is not to keep ([`balance::relieve`]).
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
 
 use crate::observed::{NodeId, Open, Pod, Role};
 use crate::phase::{Flow, balance, replicate};
@@ -32,19 +33,10 @@ impl Findings {
 }
 
 pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
-    let (mut found, mut slots) = (Findings::default(), SlotSet::EMPTY);
-    for live in &scene.live {
-        slots = live.node.open.keys().chain(live.node.foreign_keys.keys()).copied().collect::<SlotSet>().union(&slots);
-    }
+    let (mut found, slots) = (Findings::default(), half_moved(scene));
     let waited = plan.waiting.len();
-    for owner in &scene.live {
-        let owned = slots.intersection(scene.owned_by(owner.pod));
-        let uncounted = safety::may_hold_keys(scene, Some(owner.pod.shard), &owned);
-        plan.waiting.extend(uncounted.clone());
-        let known = |slot: &u16| uncounted.is_none() || is_counted(scene, owner, *slot);
-        for slot in owned.iter().filter(known) {
-            judge(scene, owner, slot, &mut found, plan);
-        }
+    for (owner, slot) in counted(scene, &slots, plan) {
+        judge(scene, owner, slot, &mut found, plan);
     }
     let work = !found.moves.is_empty() || !found.clear.is_empty() || !found.keepers.is_empty();
     // Their marks are set again, and no more is done until that one answers or has ended.
@@ -63,6 +55,41 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         replicate::replicate(scene, plan);
     }
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
+}
+
+/// While a primary is lost: what is half moved between two others goes on. Whoever was elected for the giver has no marks, serves all the same,
+/// and shows what has moved as missing; that cannot wait for as long as another shard may stay lost. No mark is cleared, for the lost one may
+/// have the keys; and nobody is made room, for that begins new moves.
+pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let mut found = Findings::default();
+    let waited = plan.waiting.len();
+    for (owner, slot) in counted(scene, &half_moved(scene), plan) {
+        if let Some(to) = living_end(scene, owner, slot) {
+            found.finish(owner.pod, to.pod, slot);
+        }
+    }
+    let work = !found.moves.is_empty();
+    balance::batch(scene, plan, found.moves, balance::Kind::Open);
+    if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
+}
+
+/// Slots that somebody has marked, or holds keys of without owning them.
+fn half_moved(scene: &Scene<'_>) -> SlotSet {
+    let named = scene.live.iter().flat_map(|live| live.node.open.keys().chain(live.node.foreign_keys.keys()));
+    named.copied().collect()
+}
+
+/// Those of the slots of which everybody has said whether it holds keys, with their owners; tells who has not.
+fn counted<'s, 'a>(scene: &'s Scene<'a>, slots: &SlotSet, plan: &mut Plan) -> Vec<(&'s Live<'a>, u16)> {
+    let mut all = Vec::new();
+    for owner in &scene.live {
+        let owned = slots.intersection(scene.owned_by(owner.pod));
+        let uncounted = safety::may_hold_keys(scene, Some(owner.pod.shard), &owned);
+        let known = |slot: &u16| uncounted.is_none() || is_counted(scene, owner, *slot);
+        all.extend(owned.iter().filter(known).map(|slot| (owner, slot)));
+        plan.waiting.extend(uncounted);
+    }
+    all
 }
 
 /// Everybody who may hold keys of the slot has said whether it does.
@@ -109,6 +136,19 @@ fn clear_at_owner(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Fi
         found.stabilise(owner.pod, slot);
     }
     found.keepers.extend(keepers);
+}
+
+/// Where a half-moved slot goes on to while somebody is lost: both ends lead their shards, and the owner does not send the slot to anybody else.
+fn living_end<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<'a>> {
+    let has_keys = holder(scene, owner, slot);
+    let to = match owner.node.open.get(&slot) {
+        Some(Open::Migrating(to)) => {
+            let heir = successor(scene, *to).filter(|live| live.pod != owner.pod)?;
+            has_keys.is_none_or(|other| other.pod == heir.pod).then_some(heir)
+        }
+        Some(Open::Importing(_)) | None => has_keys,
+    };
+    to.filter(|to| scene.is_lead(owner.pod) && scene.is_lead(to.pod))
 }
 
 /// Who is told to clear a member's mark. A replica has its marks from its primary, which with Valkey passes them on, and lets nobody

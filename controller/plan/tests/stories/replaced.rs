@@ -198,6 +198,41 @@ fn a_replaced_lead_of_a_shard_that_is_wanted_again_receives_no_slots() {
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }
 
+/// Before, all was left as it was for as long as the other shard was lost, and clients made what had moved anew at a primary without marks.
+#[test]
+fn what_is_half_moved_arrives_although_another_shard_is_lost() {
+    let mut run = Run::created(Desired::cluster(5, 1), true);
+    let [giver, heir, target] = [(1, 0), (1, 1), (4, 0)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
+    let slot = 4_096;
+    let whole = run.world.up(giver).unwrap().data[&slot].clone();
+    mark(&mut run, slot, giver, target);
+    for pod in [giver, heir] {
+        server(&mut run, pod).data.remove(&slot);
+    }
+    for pod in [target, Pod::new(4, 1)] {
+        server(&mut run, pod).data.insert(slot, whole.clone());
+    }
+    // Else the slot would go home again.
+    run.desired.hold = Some(plan::Hold::Paused);
+    let id = run.world.up(Pod::new(2, 0)).unwrap().id;
+    let slots = run.world.up(Pod::new(2, 0)).unwrap().slots().len();
+    [0, 1].into_iter().for_each(|ordinal| run.wipe(Pod::new(2, ordinal)));
+    run.cut_off(giver);
+    run.world.homes.get_mut(&giver).unwrap().hidden = true;
+    run.tick(8);
+    assert_eq!((run.world.authority(slot), run.world.up(heir).unwrap().open.len()), (Some(heir), 0));
+    let is_missing = |run: &Run| whole.iter().any(|key| !run.world.truth().readable.contains(&(slot, *key)));
+    assert!(is_missing(&run), "nobody sends clients to where the keys are");
+    rounds(&mut run, 30);
+    assert_eq!(run.world.authority(slot), Some(target), "{}", run.world.describe());
+    assert!(!is_missing(&run));
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
+    // Nothing else has moved, and the lost shard is still lost.
+    run.rejoin_all();
+    let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
+    assert_eq!((plan.steps, plan.refused), (vec![], vec![Refused::LostSlots { id, slots }]));
+}
+
 /// Its mark is a claim there: told of the new owner, it would never hear it claim the slot, and take that over from the giver.
 #[test]
 fn a_valkey_that_imports_a_slot_takes_it_from_nobody_when_another_gets_it() {

@@ -376,15 +376,13 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
     let troubled = world.homes.values().any(|home| home.process != Process::Up || home.hidden || home.cut_off);
     for reason in &plan.waiting {
         let fine = match reason {
-            Waiting::Members { .. }
-            | Waiting::Introductions { .. }
-            | Waiting::Agreement { .. }
-            | Waiting::Ghost { .. } => troubled,
+            Waiting::Members { .. } | Waiting::Introductions { .. } | Waiting::Ghost { .. } => troubled,
             Waiting::Start { pod } | Waiting::Unknown { pod, .. } | Waiting::Leaving { pod } => !up(pod),
             Waiting::Terminating { pod } => is_going(world, *pod),
             Waiting::Held { pod, .. } => homes.get(pod) == Some(&Process::Held) && troubled,
             Waiting::Copy { pod, .. } | Waiting::Former { pod, .. } => !up(pod),
-            Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
+            // Where slots are lost for good, too few may be left to report the cluster as ok.
+            Waiting::Agreement { .. } | Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
                 troubled || !plan.refused.is_empty()
             }
             Waiting::Disk { .. } | Waiting::Counting { .. } => false,

@@ -28,6 +28,38 @@ fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
     assert_eq!(case([false, true], 0), ["clear the marks of 1 slots on 1-0: 5"]);
 }
 
+/// Whoever was elected for a giver has no marks: what has moved is out of reach until it is sent on, however long another shard stays lost.
+#[test]
+fn what_is_half_moved_between_the_living_goes_on_beside_a_lost_shard() {
+    let wanted = Desired::cluster(4, 1);
+    let text = "0-0 P0-4095 0-1 r0-0 1-0 P4096-8191 1-1 r1-0 2-0 P8192-12287 2-1 r2-0 3-0 x:P12288-16383 3-1 r3-0~";
+    let case = |source: Option<&str>, target: fn(&mut Node)| {
+        let mut observed = layout(text);
+        let mark = source.map(|to| (5, Open::Migrating(id(pod(to)))));
+        at(&mut observed, "0-0").open.extend(mark);
+        target(at(&mut observed, "1-0"));
+        told(&wanted, &observed)
+    };
+    let start = "waits: member 3-0 has not started yet";
+    let lost = "waits: 4096 slots of shard 3 are not served: no member that holds them answers";
+    let (nothing, forward) = ([start, lost], ["move 1 slots from 0-0 to 1-0: 5", start, lost]);
+    let imports = |node: &mut Node| node.open = [(5, Open::Importing(id(pod("0-0"))))].into();
+    let holds = |node: &mut Node| node.foreign_keys = [(5, 3)].into();
+    assert_eq!(case(Some("1-0"), imports), forward);
+    assert_eq!(case(Some("1-0"), |_| {}), forward);
+    assert_eq!(case(None, holds), forward);
+    // The lost one may have keys of it: nothing is closed, and nothing goes elsewhere.
+    assert_eq!(case(None, imports), nothing);
+    assert_eq!(case(Some("3-0"), |_| {}), nothing);
+    assert_eq!(case(Some("3-0"), holds), nothing);
+    let counts = "waits: it is not counted yet whether member 1-0 holds keys of 1 slots that are not its own";
+    assert_eq!(case(Some("1-0"), |node| node.uncounted = SlotSet::range(0, 9)), [start, lost, counts]);
+    // A promotion is not delayed by it.
+    let mut promoted = layout(&text.replacen("r3-0~", "r3-0", 1));
+    at(&mut promoted, "0-0").open.insert(5, Open::Migrating(id(pod("1-0"))));
+    assert_eq!(told(&wanted, &promoted), ["promote 3-1 in place of the dead primary 03000000", start]);
+}
+
 #[test]
 fn the_first_keys_of_a_shard_are_left_to_nobody_but_a_newer_member_of_it() {
     let wanted = Desired::cluster(3, 1);
