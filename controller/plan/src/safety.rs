@@ -218,6 +218,13 @@ pub(crate) fn may_have_another_copy(scene: &Scene<'_>, shard: u16, lost: NodeId)
     fellows(scene, shard, lost).find(|(_, seen)| brings_data(scene, Some(seen))).map(|(pod, _)| pod)
 }
 
+/// No lost owner is of this shard, by its place and by who follows it.
+pub(crate) fn has_lost_nothing(scene: &Scene<'_>, shard: u16) -> bool {
+    let is_here = |lost: &Lost| home_of(scene, lost.id).is_some_and(|home| home.shard == shard);
+    let is_followed = |lost: &Lost| scene.live_of(shard).any(|live| follows(&live, lost.id));
+    !scene.lost.iter().any(|lost| is_here(lost) || is_followed(lost))
+}
+
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.
 pub(crate) fn may_replace(replica: &Live<'_>, lost: &Lost) -> bool {
     replica.is_copy_of(lost.id) && claims_no_more(replica, lost)

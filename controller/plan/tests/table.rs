@@ -13,8 +13,8 @@ mod spread;
 use std::collections::BTreeMap;
 
 use plan::{
-    Desired, Disk, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Peer, PeerRole,
-    Pod, Role, Seen, Site, SlotSet, Stands, Waiting, goal,
+    Desired, Disk, FailoverHow, FailoverRequest, Gap, Health, Limits, Member, Node, NodeId, Observed, Open, Peer,
+    PeerRole, Pod, Role, Seen, Site, SlotSet, Stands, Waiting, goal,
 };
 
 fn id(pod: Pod) -> NodeId {
@@ -322,6 +322,40 @@ fn a_replica_that_connects_to_where_its_primary_was_is_told_again_whom_it_follow
     at(&mut observed, "2-1").peers.get_mut(&id(pod("2-0"))).unwrap().address = "127.0.0.9:6379".to_owned();
     let told = told(&Desired::cluster(3, 1), &observed);
     assert_eq!(told[0], "introduce 2-1 at 2-1 to 2-0", "where the primary is comes first");
+}
+
+/// Before, whoever had lost its replica as well had one copy only, for as long as the other shard was lost.
+#[test]
+fn replicas_are_made_in_other_shards_while_one_is_lost() {
+    let wanted = Desired::cluster(3, 1);
+    let text = "0-0 P0-5460 0-1 P 1-0 x:P5461-10922 1-1 r1-0~ 2-0 P10923-16383 2-1 r2-0^";
+    let start = "waits: member 1-0 has not started yet";
+    let lost = "waits: 5462 slots of shard 1 are not served: no member that holds them answers";
+    let (first, misled) = ("make 0-1 a replica of 0-0", "make 2-1 a replica of 2-0");
+    row(&wanted, text, &[first, misled, start, lost]);
+    // It may have what is left of that one.
+    row(&wanted, &text.replacen("0-1 P", "0-1 r1-0~", 1), &[misled, start, lost]);
+    let back = text.replacen("x:P5461-10922", "P5461-10922", 1);
+    assert_eq!(told(&wanted, &layout(&back))[..2], [first, misled]);
+}
+
+#[test]
+fn a_failover_is_carried_out_in_another_shard_than_the_lost_one() {
+    let text = "0-0 P0-5460 0-1 r0-0 1-0 x:P5461-10922 1-1 r1-0~ 2-0 P10923-16383 2-1 r2-0";
+    let start = "waits: member 1-0 has not started yet";
+    let lost = "waits: 5462 slots of shard 1 are not served: no member that holds them answers";
+    let mut wanted = Desired::cluster(3, 1);
+    let (from, how) = (id(pod("2-0")), FailoverHow::Coordinated);
+    wanted.failover = Some(FailoverRequest { shard: 2, from, candidate: None, how, accept_data_loss: false });
+    row(&wanted, text, &["hand the primary role over from 02000000 to 2-1", start, lost]);
+    let mut half_moved = layout(text);
+    at(&mut half_moved, "2-0").open.insert(16_000, Open::Migrating(id(pod("1-0"))));
+    assert_eq!(told(&wanted, &half_moved), [start, lost]);
+    // Both would ask for the same votes.
+    let unknown = "waits: member 1-0 has not answered for 2 s; its state is not known";
+    let elect = "waits: the primary 01000000 of shard 1 does not answer and is not proven dead; its replicas will elect one of them";
+    let elected = text.replacen("x:P", "?:P", 1).replacen("r1-0~", "r1-0", 1);
+    row(&wanted, &elected, &[unknown, elect]);
 }
 
 #[test]

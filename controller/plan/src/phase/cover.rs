@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{Pod, Role, Stands};
-use crate::phase::{Flow, create, finish};
+use crate::phase::{Flow, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
 use crate::scene::{Live, Lost, Scene};
@@ -33,9 +33,14 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     flow
 }
 
-/// What others must not wait for until a lost primary is back, or a person has decided what becomes of its slots.
+/// What others must not wait for until a lost primary is back, or a person has decided what becomes of its slots: the phases that come next, as
+/// far as they touch nothing of it. What moves slots that are whole, restarts or takes away has to wait.
 fn meanwhile(scene: &Scene<'_>, plan: &mut Plan) {
-    finish::among_the_living(scene, plan);
+    let moves = finish::among_the_living(scene, plan);
+    if moves == Flow::Stop || operate::among_the_living(scene, plan) == Flow::On {
+        // Copies disturb no slot.
+        replicate::among_the_living(scene, plan);
+    }
 }
 
 /// Two live nodes that claim the same slots sort it out by epoch within a few messages.

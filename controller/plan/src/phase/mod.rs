@@ -1,5 +1,6 @@
 //! The phases, in order of danger. A phase that has work, or must wait before anything more dangerous may be done, ends the round. What they
-//! have planned is carried out in order of urgency ([`turn`]).
+//! have planned is carried out in order of urgency ([`turn`]). Where slots are lost, `cover` calls those after it that touch nothing of what
+//! is lost.
 
 mod admit;
 mod agree;

@@ -36,6 +36,17 @@ pub(crate) fn operate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     hand_over(scene, plan, &lead, &among)
 }
 
+/// While a primary is lost: the failover is carried out in a shard that has its owner, nothing of which is lost or half moved, and while no replica
+/// of the lost one is about to ask for the same votes.
+pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    let is_election = |reason: &Waiting| matches!(reason, Waiting::Election { .. } | Waiting::Failover { .. });
+    let shard = scene.desired.failover.as_ref().map(|ask| ask.shard);
+    let Some(owner) = shard.and_then(|shard| scene.owner(shard)) else { return Flow::On };
+    let is_calm = owner.node.open.is_empty() && safety::slots_with_keys(&owner).is_empty();
+    let is_whole = safety::has_lost_nothing(scene, owner.pod.shard);
+    if is_calm && is_whole && !plan.waiting.iter().any(is_election) { operate(scene, plan) } else { Flow::On }
+}
+
 fn refusal(desired: &Desired, ask: &FailoverRequest) -> Option<Refused> {
     let FailoverRequest { shard, from: _, candidate, how: _, accept_data_loss: _ } = ask;
     let candidate = candidate.map(|ordinal| Pod::new(*shard, ordinal));

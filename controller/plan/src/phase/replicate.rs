@@ -20,6 +20,25 @@ pub(crate) fn replicate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     if plan.steps.len() > before { Flow::Stop } else { Flow::On }
 }
 
+/// While a primary is lost: members of shards that have their owner follow it, unless what they hold may be somebody's who does not answer. A
+/// shard that has just lost its primary must not stay with one copy for as long as another shard is lost.
+pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) {
+    for live in scene.live.iter().filter(|live| scene.is_wanted(live.pod) && !live.node.loading) {
+        let owner = scene.owner(live.pod.shard).filter(|owner| owner.pod != live.pod);
+        if let Some(owner) = owner.filter(|_| holds_nothing_of_the_silent(scene, live)) {
+            follow(scene, plan, live, &owner);
+        }
+    }
+}
+
+/// It is blank, or follows somebody who is there. A replica of a lost primary is left as it is, whatever it holds.
+fn holds_nothing_of_the_silent(scene: &Scene<'_>, live: &Live<'_>) -> bool {
+    match &live.node.role {
+        Role::Primary { slots } => slots.is_empty() && live.node.keys == 0,
+        Role::Replica { of, .. } => scene.by_id(*of).is_some_and(|primary| primary.node.is_primary()),
+    }
+}
+
 fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) {
     let join = Step::Replicate { node: live.who(), primary: lead.who() };
     match &live.node.role {

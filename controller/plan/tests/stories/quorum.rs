@@ -47,6 +47,19 @@ fn as_many_as_it_takes_are_promoted_without_votes_one_after_the_other() {
     assert!(settle(&mut run).is_satisfied());
 }
 
+/// Before, it had the only copy of its shard until a person had decided what becomes of the other one.
+#[test]
+fn who_was_taken_over_gets_its_replica_although_another_shard_is_lost() {
+    let mut run = without_files(1);
+    let id = run.world.up(LOST[1]).unwrap().id;
+    run.crash(LOST[0], false);
+    [0, 1].into_iter().for_each(|ordinal| run.wipe(Pod::new(1, ordinal)));
+    let plan = settle(&mut run);
+    assert_eq!((plan.steps, plan.refused), (vec![], vec![Refused::LostSlots { id, slots: 5_461 }]));
+    let [heir, former] = [1, 0].map(|ordinal| run.world.up(Pod::new(0, ordinal)).unwrap());
+    assert_eq!((heir.follows(), former.follows(), former.is_synced()), (None, Some(heir.id), true));
+}
+
 /// A pod that was replaced proves nothing: its process may run on where a machine is cut off.
 #[test]
 fn primaries_whose_pods_were_replaced_are_not_known_to_have_ended() {

@@ -309,9 +309,13 @@ fn is_wanted(desired: &Desired, pod: Pod) -> bool {
 
 /// Most of those who own slots take it for a replica of this primary: the others would refuse it their votes.
 fn is_known_to_most(world: &World, replica: NodeId, primary: NodeId) -> bool {
-    let owners =
-        world.running().into_iter().filter_map(|pod| world.up(pod)).filter(|server| !server.slots().is_empty());
-    let (for_it, all) = owners.fold((0, 0), |(for_it, all), voter| {
+    let up: Vec<&Server> = world.running().into_iter().filter_map(|pod| world.up(pod)).collect();
+    let owners = up.iter().filter(|server| !server.slots().is_empty());
+    // Who was replaced where it is not heard has no vote, and is counted by nobody who asks for one.
+    let is_replaced = |one: &Server| {
+        up.iter().any(|other| other.epoch > one.epoch && one.slots().difference(&other.slots()).is_empty())
+    };
+    let (for_it, all) = owners.filter(|server| !is_replaced(server)).fold((0, 0), |(for_it, all), voter| {
         let entry = voter.table.get(&replica).map(|peer| &peer.role);
         (for_it + usize::from(entry == Some(&PeerRole::Replica { of: primary })), all + 1)
     });
