@@ -126,9 +126,13 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 /// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let order = order(scene, lost, best.pod.shard);
-    let how = match safety::votes(scene, lost) {
+    let votes = safety::votes(scene, lost);
+    // Asked side by side they would take each other's votes, or epochs: the next look is a moment away.
+    let is_free =
+        matches!(votes, Votes::Enough) || !plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }));
+    let how = match votes {
         Votes::Soon(wait) => return plan.waiting.push(wait),
-        Votes::Enough => {
+        Votes::Enough | Votes::Just => {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
             if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
                 return plan.waiting.push(wait);
@@ -150,25 +154,22 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
             }
         },
     };
-    match may_begin(scene, plan, how, best) {
+    match may_begin(scene, how, best) {
         Err(wait) => plan.waiting.push(wait),
-        Ok(false) => {}
-        Ok(true) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
+        Ok(()) if !is_free => {}
+        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
     }
 }
 
-/// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known, and one after the other:
-/// each has to have another one. `false`: it is another one's turn.
-fn may_begin(scene: &Scene<'_>, plan: &Plan, how: FailoverHow, best: &Live<'_>) -> Result<bool, Waiting> {
+/// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known.
+fn may_begin(scene: &Scene<'_>, how: FailoverHow, best: &Live<'_>) -> Result<(), Waiting> {
     match how {
-        FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard).map(|()| true),
+        FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard),
         FailoverHow::Takeover => {
             safety::may_ask(scene, best.pod.shard)?;
-            let is_takeover = |step: &Step| matches!(step, Step::Failover { how: FailoverHow::Takeover, .. });
-            let agreed = safety::ready_for_claim(scene, best, scene.highest_epoch());
             let of = super::count(scene.live.len());
-            agreed.map_err(|right| Waiting::Agreement { right: super::count(right), of, away: None })?;
-            Ok(!plan.steps.iter().any(is_takeover))
+            let agreed = safety::ready_for_claim(scene, best, scene.highest_epoch());
+            agreed.map_err(|right| Waiting::Agreement { right: super::count(right), of, away: None })
         }
     }
 }

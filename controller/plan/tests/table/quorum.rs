@@ -33,6 +33,30 @@ fn who_ended_and_waits_for_votes_that_cannot_come_is_replaced_without_any() {
     assert_eq!(promotions(&planned(&observed)), []);
 }
 
+/// A voter gives one vote in an epoch. Asked side by side, two who need all votes got neither, and rested both for as long as an election counts.
+#[test]
+fn where_every_vote_is_needed_one_is_promoted_at_a_time() {
+    let of = |shards: u32| {
+        let member = |shard: u32| {
+            let (first, end) = (shard * 16_384 / shards, (shard + 1) * 16_384 / shards);
+            let dead = if shard < 2 { "x:" } else { "" };
+            format!("{shard}-0 {dead}P{first}-{} {shard}-1 r{shard}-0", end - 1)
+        };
+        layout(&(0..shards).map(member).collect::<Vec<_>>().join(" "))
+    };
+    let planned = |shards: u16, observed: &Observed| {
+        promotions(&plan::plan(&Desired::cluster(shards, 1), observed, &Limits::default()))
+    };
+    let [first, second] = ["0-1", "1-1"].map(|place| (pod(place), FailoverHow::Force));
+    for (shards, at_once) in [(5, vec![first]), (6, vec![first]), (7, vec![first, second])] {
+        assert_eq!(planned(shards, &of(u32::from(shards))), at_once, "{shards} shards");
+    }
+    // The first one has asked, and may ask no more for now.
+    let mut asked = of(5);
+    asked.elections.insert(0, 100);
+    assert_eq!(planned(5, &asked), [second]);
+}
+
 #[test]
 fn a_claim_without_votes_is_made_above_the_epoch_of_what_it_replaces() {
     let mut observed = layout(&TWO_OF_THREE.replace("s:", "H:"));
