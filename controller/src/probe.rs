@@ -53,7 +53,7 @@ const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 /// anew.
 #[derive(Debug, Default)]
 pub struct Memory {
-    /// Members that could not be seen, and since when.
+    /// Members that could not be seen or stop, and since when.
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
@@ -174,6 +174,12 @@ impl Memory {
             Seen::Unknown { .. } | Seen::Starting => self.answered.get(&pod).copied().or(in_status),
             Seen::Absent | Seen::Stopped | Seen::Held { .. } | Seen::Node(_) => in_status,
         }
+    }
+
+    /// For how many milliseconds a member has not been seen, and since when.
+    fn unknown(&mut self, pod: Pod, now: Instant) -> (u64, Timestamp) {
+        let (since, at) = *self.unknown.entry(pod).or_insert_with(|| (now, seconds(Timestamp::now())));
+        (millis(now.saturating_duration_since(since)), at)
     }
 
     /// All slots are searched for keys of other owners anew.
@@ -362,12 +368,12 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
             }
             Some(Answer::Agent(report)) => {
                 note_report(&mut probed, *pod, report);
-                of_agent(report)
+                of_agent(report, || memory.unknown(*pod, now).0)
             }
             Some(Answer::TooLong(_) | Answer::Nobody) | None => {
-                let (since, at) = *memory.unknown.entry(*pod).or_insert_with(|| (now, seconds(Timestamp::now())));
+                let (since_millis, at) = memory.unknown(*pod, now);
                 probed.unseen.insert(*pod, at);
-                Seen::Unknown { since_millis: millis(now.saturating_duration_since(since)) }
+                Seen::Unknown { since_millis }
             }
         };
         if let Some(Answer::TooLong(why)) = answers.get(pod) {
@@ -493,8 +499,8 @@ fn is_hopeless(report: &types::agent::AgentReport) -> bool {
     report.phase == AgentPhase::Starting && report.held_because.is_some()
 }
 
-/// What an agent says about a Redis that does not answer.
-fn of_agent(report: &types::agent::AgentReport) -> Seen {
+/// What an agent says about a Redis that does not answer, for so many milliseconds.
+fn of_agent(report: &types::agent::AgentReport, unknown_millis: impl FnOnce() -> u64) -> Seen {
     match report.phase {
         // No Redis runs there, and none will before the pod is another one.
         AgentPhase::Starting if is_hopeless(report) => Seen::Stopped,
@@ -504,8 +510,9 @@ fn of_agent(report: &types::agent::AgentReport) -> Seen {
             reason: report.held_because.clone().unwrap_or_else(|| "no reason given".to_owned()),
         },
         AgentPhase::Starting | AgentPhase::Running => Seen::Starting,
-        // On its way down: what it still serves is not known, and its pod's end will be seen in Kubernetes.
-        AgentPhase::Stopping => Seen::Unknown { since_millis: 0 },
+        // On its way down: what it still serves is not known, and its pod's end will be seen in Kubernetes. That may take its whole grace period,
+        // and is no silence of a moment.
+        AgentPhase::Stopping => Seen::Unknown { since_millis: unknown_millis() },
     }
 }
 

@@ -226,6 +226,7 @@ fn report(phase: AgentPhase, because: Option<&str>) -> types::agent::AgentReport
 
 #[test]
 fn what_an_agent_says_becomes_what_the_planner_reads() {
+    let of_agent = |report: &types::agent::AgentReport| of_agent(report, || 4_000);
     let held = Seen::Held {
         holds_data: true,
         id: NodeId::parse(&"ab".repeat(20)),
@@ -258,7 +259,7 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     let both = types::agent::AgentReport { altered, ..running };
     assert_eq!(refusal(&both), Some(("hz: no".to_owned(), Finding::NotSet)), "what is not in use first");
     assert_eq!(of_agent(&report(AgentPhase::Running, None)), Seen::Starting);
-    assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 0 });
+    assert_eq!(of_agent(&report(AgentPhase::Stopping, None)), Seen::Unknown { since_millis: 4_000 });
     let doubled =
         |phase| types::agent::AgentReport { runs_at: Some("10.9.9.9:6379".to_owned()), ..report(phase, None) };
     let told = [AgentPhase::Held, AgentPhase::Starting].map(|phase| runs_at(&doubled(phase)).map(str::to_owned));
@@ -270,6 +271,18 @@ fn what_an_agent_says_becomes_what_the_planner_reads() {
     let waits = |phase| types::agent::AgentReport { waits_for: Some("votes".to_owned()), ..report(phase, None) };
     let told = [AgentPhase::Starting, AgentPhase::Running].map(|phase| waits_for(&waits(phase)).map(str::to_owned));
     assert_eq!(told, [Some("votes".to_owned()), None]);
+}
+
+/// Before, a pod that stopped had not answered for 0 s until it was gone, and others waited for its vote for as long.
+#[test]
+fn who_stops_or_is_silent_is_unknown_since_the_first_look_without_it() {
+    let (mut memory, pod, now) = (Memory::default(), Pod::new(0, 0), Instant::now());
+    let stops = report(AgentPhase::Stopping, None);
+    for millis in [0, 4_000] {
+        let later = now + Duration::from_millis(millis);
+        let seen = of_agent(&stops, || memory.unknown(pod, later).0);
+        assert_eq!(seen, Seen::Unknown { since_millis: millis });
+    }
 }
 
 fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {

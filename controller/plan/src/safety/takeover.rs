@@ -157,9 +157,14 @@ fn stale(lost: &Lost, best: &Live<'_>, ended_since: Option<u64>) -> Missing {
     Missing::Proof(Refused::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis })
 }
 
-/// With those primaries that are about to start there will be votes.
+/// With those primaries that are about to start there will be votes. One whose pod is being deleted hands its role over at once, or goes.
 fn voters_come_back(scene: &Scene<'_>) -> Result<(), Missing> {
-    let coming = scene.lost.iter().filter_map(|other| comes_back(scene, other.id, |pod| Waiting::Start { pod }).err());
+    let goes = |other: &&Lost| home_of(scene, other.id).is_some_and(|home| scene.is_terminating(home));
+    let coming = scene
+        .lost
+        .iter()
+        .filter(|other| !goes(other))
+        .filter_map(|other| comes_back(scene, other.id, |pod| Waiting::Start { pod }).err());
     let coming: Vec<Missing> = coming.collect();
     let is_enough = scene.owned.len().saturating_add(coming.len()) > owners(scene) / 2;
     coming.into_iter().next().filter(|_| is_enough).map_or(Ok(()), Err)

@@ -2,7 +2,7 @@
 
 use super::{at, id, layout, pod};
 use crate::support::promotions;
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Refused, Role, Waiting};
+use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Refused, Role, Seen, Step, Waiting};
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
@@ -117,4 +117,43 @@ fn primaries_that_are_about_to_start_again_are_waited_for() {
         let plan = planned(&layout(&TWO_OF_THREE.replace("s:", found)));
         assert_eq!((promotions(&plan), plan.refused), (vec![], vec![]));
     }
+}
+
+/// It hands its role over at once, or goes: when its grace period ends, which may be in an hour.
+#[test]
+fn a_voter_whose_pod_is_being_deleted_is_waited_for_but_a_moment() {
+    let text =
+        TWO_OF_THREE.replacen("0-0 s:", "0-0 -:", 1).replacen("1-0 s:", "1-0 ?:", 1).replacen("r1-0", "r1-0~", 1);
+    let told = |since_millis: u64, terminating: bool| {
+        let mut observed = layout(&text);
+        let member = observed.members.get_mut(&pod("1-0")).unwrap();
+        (member.seen, member.terminating) = (Seen::Unknown { since_millis }, terminating);
+        let plan = planned(&observed);
+        let is_awaited = plan.waiting.contains(&Waiting::Unknown { pod: pod("1-0"), since_millis });
+        (promotions(&plan), plan.refused, is_awaited)
+    };
+    let (shard, primary, replica, unproven) = (0, id(pod("0-0")), pod("0-1"), vec![(id(pod("0-0")), Some(pod("0-0")))]);
+    let refused = vec![Refused::NoQuorum { alive: 1, of: 3, shard, primary, replica, unproven }];
+    for terminating in [false, true] {
+        assert_eq!(told(2_000, terminating), (vec![], vec![], true));
+        assert_eq!(told(20_000, terminating), (vec![], refused.clone(), true));
+    }
+    assert_eq!(told(4_000, false), (vec![], vec![], true));
+    assert_eq!(told(4_000, true), (vec![], refused, true));
+}
+
+/// What stops the others' votes is then no reason to wait: the primary is known to have ended.
+#[test]
+fn who_has_ended_is_replaced_while_the_last_voter_stops() {
+    let text =
+        TWO_OF_THREE.replacen("0-0 s:", "0-0 H:", 1).replacen("1-0 s:", "1-0 ?:", 1).replacen("r1-0", "r1-0~", 1);
+    let promoted = |since_millis: u64| {
+        let mut observed = layout(&text);
+        observed.ended.insert(id(pod("0-0")), 4_000);
+        let member = observed.members.get_mut(&pod("1-0")).unwrap();
+        (member.seen, member.terminating) = (Seen::Unknown { since_millis }, true);
+        promotions(&planned(&observed))
+    };
+    assert_eq!(promoted(0), [], "it may hand over");
+    assert_eq!(promoted(4_000), [(pod("0-1"), FailoverHow::Takeover)]);
 }
