@@ -17,6 +17,9 @@ const AFTER_STEP: Duration = Duration::from_millis(5);
 const WAITING: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 /// After failed steps: a fifth of that time, within these bounds.
 const FAILING: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(15));
+/// The same while slots have nobody who answers: what fails elsewhere must not keep their next owner waiting, and what decides about that one is
+/// counted in seconds.
+const FAILING_UNSERVED: Duration = Duration::from_secs(2);
 /// Deletion is woken by events; this is for those that got lost.
 pub(super) const WHILE_LEAVING: Duration = Duration::from_secs(1);
 /// Finished records of clusters that do not exist are looked at for their time to live.
@@ -34,6 +37,7 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
     let moved = !round.executed.done.is_empty() && round.executed.failed.is_empty() && !repeated;
     let is_well = round.plan.is_satisfied() && round.troubles.is_empty();
     let slots = slots(&round.probed.observed);
+    let longest = longest(&slots);
     if moved || !round.applied.created.is_empty() || is_well || has_gained(&local.slots, &slots) {
         local.progress_at = now;
     }
@@ -43,7 +47,7 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
     // An object that Kubernetes refuses is asked for after pauses of its own, and the members are looked after meanwhile.
     let fails = round.troubles.len() > round.applied.refused.len();
     let pause = if fails {
-        (still / 5).clamp(FAILING.0, FAILING.1)
+        (still / 5).clamp(FAILING.0, longest)
     } else if moved {
         AFTER_STEP
     } else if round.plan.steps.is_empty() && round.plan.waiting.is_empty() {
@@ -60,6 +64,12 @@ fn slots(observed: &plan::Observed) -> BTreeMap<NodeId, SlotSet> {
     crate::probe::nodes(observed).map(|node| (node.id, node.slots().clone())).collect()
 }
 
+/// The longest pause after failed steps. Where nobody has any slot there is no cluster yet, or one server without slots.
+fn longest(slots: &BTreeMap<NodeId, SlotSet>) -> Duration {
+    let served = slots.values().fold(SlotSet::EMPTY, |all, slots| all.union(slots));
+    if served.is_empty() || served == SlotSet::all() { FAILING.1 } else { FAILING_UNSERVED }
+}
+
 /// Somebody who answered at both looks has got slots: a move that fails in the end has come that far, and need not rest long before it goes on.
 fn has_gained(before: &BTreeMap<NodeId, SlotSet>, now: &BTreeMap<NodeId, SlotSet>) -> bool {
     before.iter().any(|(id, had)| now.get(id).is_some_and(|has| !has.difference(had).is_empty()))
@@ -69,6 +79,15 @@ fn has_gained(before: &BTreeMap<NodeId, SlotSet>, now: &BTreeMap<NodeId, SlotSet
 mod tests {
     use super::*;
     use crate::testing::{healthy, id, node};
+
+    #[test]
+    fn what_fails_is_tried_again_sooner_while_slots_are_not_served() {
+        let longest_with = |first: SlotSet, second: SlotSet| longest(&[(id(0, 0), first), (id(1, 0), second)].into());
+        let [low, high] = [SlotSet::range(0, 9), SlotSet::range(10, 16_383)];
+        assert_eq!(longest_with(low.clone(), high), FAILING.1);
+        assert_eq!(longest_with(low, SlotSet::EMPTY), FAILING_UNSERVED);
+        assert_eq!(longest_with(SlotSet::EMPTY, SlotSet::EMPTY), FAILING.1);
+    }
 
     #[test]
     fn a_move_that_failed_halfway_is_progress_and_an_answer_is_none() {
