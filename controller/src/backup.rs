@@ -4,7 +4,9 @@
 //! A backup is Completed only when every artifact was read back and checked, and together they hold every slot exactly
 //! once. While one runs no slot begins to move (the planner is told so), or a key could be in no artifact, or in two.
 
+mod complete;
 mod retire;
+mod shards;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -13,10 +15,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plan::{Role, Seen, SlotSet};
+use plan::{Role, Seen};
 use types::RedisBackup;
 use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
-use types::cluster::{BackupTarget, Mode};
+use types::cluster::BackupTarget;
 use types::names;
 
 use crate::api::{self, Kubernetes};
@@ -40,6 +42,9 @@ const WAIT_MOST: i64 = 600;
 
 /// How long a backup may stand behind others, in seconds: what it was to hold nobody means any more.
 const QUEUE_MOST: i64 = 24 * 3600;
+
+/// How long a backup may run, in hours: three attempts of a day each, and what is between them. Slots may not begin to move meanwhile.
+const RUN_MOST: i64 = 3 * 24 + 1;
 
 /// How long the end of a worker that the kubelet has to end may take to be known, in seconds.
 const END_MOST: i64 = 600;
@@ -285,19 +290,20 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
         return Decision { status: fail(status, "NoTarget", why, round.now), create: Vec::new() };
     };
     // What moves now is finished first; every shard must have somebody to ask.
-    let silent = || (0..round.resolved.shards).find(|shard| worker::source(round.probed, *shard).is_none());
     let obstacle = round.slots_moving.map(|moving| ("SlotsMoving", format!("{moving}; that is finished first")));
-    if let Some((reason, why)) =
-        obstacle.or_else(|| silent().map(|shard| (MEMBER_MISSING, nobody(round.probed, shard))))
-    {
-        return Decision { status: wait(status, reason, &why, round.now), create: Vec::new() };
-    }
+    let wanted = obstacle.map_or_else(|| shards::wanted(round).map_err(|why| (MEMBER_MISSING, why)), Err);
+    let wanted = match wanted {
+        Ok(wanted) => wanted,
+        Err((reason, why)) => return Decision { status: wait(status, reason, &why, round.now), create: Vec::new() },
+    };
     let uid = backup.metadata.uid.as_deref().unwrap_or_default();
     let name = backup.metadata.name.as_deref().unwrap_or_default();
     status.phase = BackupPhase::Running;
     status.start_time = Some(round.now);
     let Key { namespace, name: cluster } = &round.resolved.key;
     status.location = Some(names::backup_folder(namespace, cluster, name, uid));
+    // So many as there are now: how many the cluster is to have may change while it runs.
+    status.wanted_shards = wanted.into_iter().map(i32::from).collect();
     // The cluster's target may be another one by the time this backup is looked for.
     status.target = Some(target);
     status.engine = Some(round.resolved.engine);
@@ -327,8 +333,8 @@ fn wait(mut status: RedisBackupStatus, reason: &str, why: &str, now: Timestamp) 
 
 fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
     let (mut create, mut stands) = (Vec::new(), Stands::default());
-    for shard in 0..round.resolved.shards {
-        if status.shards.iter().any(|artifact| artifact.index == i32::from(shard)) {
+    for shard in shards::of(&status, round.resolved) {
+        if shards::is_stored(&status, shard) {
             continue;
         }
         match shard_state(backup, shard, round) {
@@ -357,8 +363,13 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
         return Decision { status, create: Vec::new() };
     }
     status.shards.sort_by_key(|artifact| artifact.index);
-    if status.shards.len() == usize::from(round.resolved.shards) {
-        status = complete(status, round);
+    if shards::of(&status, round.resolved).into_iter().all(|shard| shards::is_stored(&status, shard)) {
+        return Decision { status: complete::complete(status, round), create };
+    }
+    let began = status.start_time.unwrap_or(round.now);
+    if round.now.duration_since(began).as_hours() >= RUN_MOST {
+        let why = format!("it has not ended within {RUN_MOST} h");
+        return Decision { status: fail(status, "TookTooLong", why, round.now), create: Vec::new() };
     }
     Decision { status, create }
 }
@@ -471,43 +482,6 @@ fn start(backup: &RedisBackup, status: &RedisBackupStatus, shard: u16, attempt: 
         source,
     };
     Some(worker::pod(round.resolved, order))
-}
-
-/// Everything is stored; does it hold everything exactly once?
-fn complete(mut status: RedisBackupStatus, round: Round<'_>) -> RedisBackupStatus {
-    if round.resolved.mode == Mode::Cluster {
-        let mut all = SlotSet::EMPTY;
-        let mut count = 0_u32;
-        for artifact in &status.shards {
-            let Some(slots) = SlotSet::parse(&artifact.slots) else {
-                let why = format!("artifact of shard {} says it holds the slots {:?}", artifact.index, artifact.slots);
-                return fail(status, "Inconsistent", why, round.now);
-            };
-            count = count.saturating_add(u32::from(slots.len()));
-            all = all.union(&slots);
-        }
-        if all != SlotSet::all() || count != u32::from(plan::SLOTS) {
-            let why = format!("the artifacts hold {} of {} slots, {count} with repetitions", all.len(), plan::SLOTS);
-            return fail(status, "Inconsistent", why, round.now);
-        }
-    }
-    let cuts = || status.shards.iter().map(|artifact| artifact.cut_time.as_millisecond());
-    status.cut_spread_millis = cuts().max().zip(cuts().min()).map(|(last, first)| last.saturating_sub(first));
-    let blind: Vec<&str> = status.shards.iter().filter(|one| !one.walked).map(|one| one.file.as_str()).collect();
-    let (blind, first) = (blind.len(), blind.first().map(|file| (*file).to_owned()));
-    status.verified = blind == 0;
-    status.phase = BackupPhase::Completed;
-    status.completion_time = Some(round.now);
-    let bytes: i64 = status.shards.iter().map(|artifact| artifact.bytes).sum();
-    let keys: i64 = status.shards.iter().map(|artifact| artifact.keys).sum();
-    let mut text = format!("{} artifacts with {keys} keys ({bytes} bytes) were read back", status.shards.len());
-    if let Some(file) = first {
-        let unread = format!("; {blind} of them, {file} the first, hold something that could not be read key by key");
-        text.push_str(&unread);
-    }
-    let reason = if status.verified { "Verified" } else { "StoredOnly" };
-    status.conditions = crate::report::ended(true, reason, &text, round.now);
-    status
 }
 
 fn fail(mut status: RedisBackupStatus, reason: &str, why: String, now: Timestamp) -> RedisBackupStatus {

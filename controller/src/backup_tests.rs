@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{healthy, node, resolved};
 
+#[path = "backup_tests/shards.rs"]
+mod shards;
+
 fn now() -> Timestamp {
     Timestamp::from_second(1000).unwrap()
 }

@@ -64,6 +64,14 @@ pub(crate) struct Scene<'a> {
     pub(crate) strangers: BTreeMap<NodeId, Pod>,
 }
 
+/// Who owns what once all claims are compared by epoch, as Redis does.
+pub(crate) struct Shares {
+    /// What live nodes own. Those that own nothing are not listed.
+    pub(crate) owned: BTreeMap<Pod, SlotSet>,
+    lost: Vec<Lost>,
+    unowned: SlotSet,
+}
+
 struct Claim {
     epoch: u64,
     id: NodeId,
@@ -73,30 +81,11 @@ struct Claim {
 
 impl<'a> Scene<'a> {
     pub(crate) fn of(desired: &'a Desired, observed: &'a Observed, limits: &'a Limits) -> Self {
-        let live: Vec<Live<'a>> = observed.members.iter().filter_map(|(pod, member)| live_at(*pod, member)).collect();
-        let mut scene = Self {
-            desired,
-            observed,
-            limits,
-            owned: BTreeMap::new(),
-            lost: Vec::new(),
-            unowned: SlotSet::all(),
-            leads: BTreeMap::new(),
-            strangers: strangers(observed, &live),
-            live,
-        };
-        let mut claims = claims(&scene.live);
-        claims.sort_by_key(|claim| (Reverse(claim.epoch), claim.id));
-        for claim in claims {
-            let slots = claim.slots.intersection(&scene.unowned);
-            scene.unowned = scene.unowned.difference(&slots);
-            match claim.pod {
-                _ if slots.is_empty() => {}
-                Some(pod) => drop(scene.owned.insert(pod, slots)),
-                None => scene.lost.push(Lost { id: claim.id, slots, epoch: claim.epoch }),
-            }
-        }
-        scene.lost.sort_by_key(|lost| lost.slots.ranges().next());
+        let live = living(observed);
+        let Shares { owned, lost, unowned } = shares(&live);
+        let strangers = strangers(observed, &live);
+        let mut scene =
+            Self { desired, observed, limits, owned, lost, unowned, leads: BTreeMap::new(), strangers, live };
         scene.leads = scene.find_leads();
         scene
     }
@@ -205,6 +194,29 @@ impl<'a> Scene<'a> {
     pub(crate) fn is_blank(&self) -> bool {
         self.owned.is_empty() && self.lost.is_empty() && self.live.iter().all(|live| live.node.keys == 0)
     }
+}
+
+/// Live nodes by place.
+pub(crate) fn living(observed: &Observed) -> Vec<Live<'_>> {
+    observed.members.iter().filter_map(|(pod, member)| live_at(*pod, member)).collect()
+}
+
+/// The newest claim to a slot counts.
+pub(crate) fn shares(live: &[Live<'_>]) -> Shares {
+    let mut shares = Shares { owned: BTreeMap::new(), lost: Vec::new(), unowned: SlotSet::all() };
+    let mut claims = claims(live);
+    claims.sort_by_key(|claim| (Reverse(claim.epoch), claim.id));
+    for claim in claims {
+        let slots = claim.slots.intersection(&shares.unowned);
+        shares.unowned = shares.unowned.difference(&slots);
+        match claim.pod {
+            _ if slots.is_empty() => {}
+            Some(pod) => drop(shares.owned.insert(pod, slots)),
+            None => shares.lost.push(Lost { id: claim.id, slots, epoch: claim.epoch }),
+        }
+    }
+    shares.lost.sort_by_key(|lost| lost.slots.ranges().next());
+    shares
 }
 
 fn live_at(pod: Pod, member: &Member) -> Option<Live<'_>> {
