@@ -7,6 +7,7 @@
 mod complete;
 mod retire;
 mod shards;
+mod source;
 mod worker;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use plan::{Role, Seen};
 use types::RedisBackup;
 use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
 use types::cluster::BackupTarget;
@@ -28,6 +28,7 @@ use crate::queue::Key;
 use crate::resolve::Resolved;
 
 pub use retire::{Means, Refusals, retire};
+use source::{Source, Sources};
 
 /// Workers started for one shard before the backup is given up.
 const ATTEMPTS: u16 = 3;
@@ -273,8 +274,8 @@ fn label<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
 pub fn decide(backup: &RedisBackup, round: Round<'_>) -> Decision {
     let status = backup.status.clone().unwrap_or_default();
     match status.phase {
-        BackupPhase::Pending => begin(backup, status, round),
-        BackupPhase::Running => go_on(backup, status, round),
+        BackupPhase::Pending => begin(backup, status, &Sources::of(round), round),
+        BackupPhase::Running => go_on(backup, status, &Sources::of(round), round),
         BackupPhase::Completed | BackupPhase::Failed => Decision { status, create: Vec::new() },
     }
 }
@@ -284,14 +285,14 @@ fn target(backup: &RedisBackup, round: Round<'_>) -> Option<BackupTarget> {
     backup.spec.target.clone().or_else(|| round.resolved.backup_target.clone())
 }
 
-fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
+fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<'_>, round: Round<'_>) -> Decision {
     let Some(target) = target(backup, round) else {
         let why = "neither the backup nor the cluster names a target".to_owned();
         return Decision { status: fail(status, "NoTarget", why, round.now), create: Vec::new() };
     };
     // What moves now is finished first; every shard must have somebody to ask.
     let obstacle = round.slots_moving.map(|moving| ("SlotsMoving", format!("{moving}; that is finished first")));
-    let wanted = obstacle.map_or_else(|| shards::wanted(round).map_err(|why| (MEMBER_MISSING, why)), Err);
+    let wanted = obstacle.map_or_else(|| shards::wanted(sources, round).map_err(|why| (MEMBER_MISSING, why)), Err);
     let wanted = match wanted {
         Ok(wanted) => wanted,
         Err((reason, why)) => return Decision { status: wait(status, reason, &why, round.now), create: Vec::new() },
@@ -308,18 +309,11 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
     status.target = Some(target);
     status.engine = Some(round.resolved.engine);
     status.engine_version = round.probed.facts.values().map(|facts| facts.version.clone()).min();
-    go_on(backup, status, round)
+    go_on(backup, status, sources, round)
 }
 
 /// Reason of a backup that has nobody to copy from.
 const MEMBER_MISSING: &str = "MemberMissing";
-
-/// Whom a shard's copy could come from, and why it does not.
-fn nobody(probed: &Probed, shard: u16) -> String {
-    let stuck = probed.stuck.iter().find(|(pod, _)| pod.shard == shard);
-    let why = stuck.map_or_else(String::new, |(pod, why)| format!("; member {pod}: {why}"));
-    format!("no member of shard {shard} answers with its slots{why}")
-}
 
 /// It waits, or has waited for this one thing for too long.
 fn wait(mut status: RedisBackupStatus, reason: &str, why: &str, now: Timestamp) -> RedisBackupStatus {
@@ -331,17 +325,23 @@ fn wait(mut status: RedisBackupStatus, reason: &str, why: &str, now: Timestamp) 
     fail(status, reason, format!("given up after {minutes} min: {why}"), now)
 }
 
-fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) -> Decision {
+fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<'_>, round: Round<'_>) -> Decision {
     let (mut create, mut stands) = (Vec::new(), Stands::default());
     for shard in shards::of(&status, round.resolved) {
         if shards::is_stored(&status, shard) {
             continue;
         }
         match shard_state(backup, shard, round) {
-            State::Begin { attempt } => match start(backup, &status, shard, attempt, round) {
-                Some(pod) => create.push(pod),
-                None => stands.silent = stands.silent.or(Some(shard)),
-            },
+            State::Begin { attempt } => {
+                let pod =
+                    sources.source(shard).and_then(|source| start(backup, &status, (shard, attempt), source, round));
+                match pod {
+                    Some(pod) => create.push(pod),
+                    None => {
+                        stands.silent.get_or_insert_with(|| sources.nobody(shard));
+                    }
+                }
+            }
             State::Runs => {}
             State::Stuck { why } => {
                 let text = format!("the worker of shard {shard} does not start: {why}");
@@ -377,8 +377,8 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, round: Round<'_>) 
 /// Why shards do not get on, the first of each kind.
 #[derive(Default)]
 struct Stands {
-    /// A shard of which nobody can be asked.
-    silent: Option<u16>,
+    /// A shard of which nobody can be asked, and why.
+    silent: Option<String>,
     /// A worker that does not begin.
     stuck: Option<String>,
     /// A worker that has failed and has another attempt before it.
@@ -389,9 +389,7 @@ struct Stands {
 fn told(status: RedisBackupStatus, stands: Stands, round: Round<'_>) -> RedisBackupStatus {
     let says = |reason: &str, why: &str| crate::report::waits(reason, why, &status.conditions, round.now);
     let conditions = match stands {
-        Stands { silent: Some(shard), stuck: _, rests: _ } => {
-            return wait(status, MEMBER_MISSING, &nobody(round.probed, shard), round.now);
-        }
+        Stands { silent: Some(why), stuck: _, rests: _ } => return wait(status, MEMBER_MISSING, &why, round.now),
         Stands { silent: None, stuck: Some(why), rests: _ } => says("Stalled", &why),
         Stands { silent: None, stuck: None, rests: Some(why) } => says("Retrying", &why),
         Stands { silent: None, stuck: None, rests: None } => Vec::new(),
@@ -470,9 +468,14 @@ fn is_pending(pod: &Pod) -> bool {
     matches!(phase, None | Some("Pending"))
 }
 
-fn start(backup: &RedisBackup, status: &RedisBackupStatus, shard: u16, attempt: u16, round: Round<'_>) -> Option<Pod> {
+fn start(
+    backup: &RedisBackup,
+    status: &RedisBackupStatus,
+    (shard, attempt): (u16, u16),
+    source: Source<'_>,
+    round: Round<'_>,
+) -> Option<Pod> {
     let target = status.target.clone().or_else(|| target(backup, round))?;
-    let source = worker::source(round.probed, shard)?;
     let order = worker::Order {
         backup: backup.metadata.name.as_deref()?,
         location: status.location.as_deref()?,
@@ -498,22 +501,6 @@ pub fn without_cluster(backup: &RedisBackup, now: Timestamp) -> Option<RedisBack
     let ended = status.completion_time.is_some();
     let why = format!("there is no RedisCluster {:?} in this namespace", backup.spec.cluster_name);
     (!ended).then(|| fail(status, "NoCluster", why, now))
-}
-
-/// The member of a shard to copy from: a replica in sync, which spares the primary the fork; else the primary.
-fn best_source(probed: &Probed, shard: u16) -> Option<(std::net::SocketAddr, plan::NodeId)> {
-    let candidates = probed.observed.members.iter().filter(|(pod, _)| pod.shard == shard);
-    let ranked = candidates.filter_map(|(pod, member)| {
-        let Seen::Node(node) = &member.seen else { return None };
-        let rank = match &node.role {
-            Role::Replica { synced: true, link_up: true, lag_bytes, .. } => (0, *lag_bytes),
-            Role::Primary { .. } => (1, 0),
-            Role::Replica { .. } => return None,
-        };
-        let address = probed.facts.get(pod)?.address;
-        (!node.loading).then_some((rank, *pod, address, node.id))
-    });
-    ranked.min_by_key(|(rank, pod, ..)| (*rank, *pod)).map(|(_, _, address, id)| (address, id))
 }
 
 #[cfg(test)]

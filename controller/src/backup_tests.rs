@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+use plan::{Role, Seen};
 use serde_json::{Value, json};
 
 use super::*;
@@ -7,6 +8,8 @@ use crate::testing::{healthy, node, resolved};
 
 #[path = "backup_tests/shards.rs"]
 mod shards;
+#[path = "backup_tests/sources.rs"]
+mod sources;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1000).unwrap()
@@ -297,25 +300,6 @@ fn without_a_target_it_fails_at_once() {
     let status = scene.round();
     assert_eq!(status.phase, BackupPhase::Failed);
     assert_eq!(status.conditions[1].message, "neither the backup nor the cluster names a target");
-}
-
-#[test]
-fn the_source_is_a_replica_in_sync_and_the_primary_only_if_there_is_none() {
-    let mut scene = Scene::new();
-    let command = |scene: &Scene, name: &str| {
-        scene.workers[name].spec.as_ref().unwrap().containers[0].command.clone().unwrap().join(" ")
-    };
-    if let Role::Replica { link_up, .. } = &mut node(&mut scene.probed, 1, 1).role {
-        *link_up = false;
-    }
-    scene.round();
-    let replica = crate::testing::id(0, 1);
-    let expected = format!(
-        "/usr/local/bin/kun agent backup --source 10.0.0.1:16443 --expect-cn kun:agent:shop:orders \
-         --out /backup/shop_orders_b1_01234567 --file shard-0.rdb --expect-node {replica}"
-    );
-    assert_eq!(command(&scene, "b1-0-0-backup"), expected);
-    assert!(command(&scene, "b1-1-0-backup").contains("--source 10.0.1.0:16443"));
 }
 
 #[test]

@@ -69,6 +69,16 @@ pub enum Error {
         /// Who is.
         found: String,
     },
+    /// The copy may lack what was acknowledged before it was asked for.
+    #[error("the copy of the agent at {address} begins at {found}, and is to begin at {expected} or later")]
+    Old {
+        /// Where.
+        address: SocketAddr,
+        /// The stream, and how far it has to be.
+        expected: String,
+        /// The same of the copy.
+        found: String,
+    },
     /// The member refuses.
     #[error("the agent refused: {status}: {message}")]
     Refused {
@@ -115,6 +125,8 @@ pub struct Job {
     pub expect_cn: String,
     /// Node ID that the member must have, if it matters.
     pub expect_node: Option<String>,
+    /// The replication ID that the copy must have, and the least offset, if it may not be older.
+    pub not_before: Option<(String, i64)>,
     /// Directory of the artifact; made if absent.
     pub out: PathBuf,
     /// File name of the artifact.
@@ -126,7 +138,7 @@ pub struct Job {
 }
 
 impl Job {
-    /// Reads `--source IP:PORT --expect-cn NAME [--expect-node ID] --out DIR --file NAME` and the environment.
+    /// Reads `--source IP:PORT --expect-cn NAME [--expect-node ID] [--not-before ID:OFFSET] --out DIR --file NAME` and the environment.
     ///
     /// # Errors
     /// Names what is missing, unknown or not legal.
@@ -135,7 +147,8 @@ impl Job {
         let mut found = std::collections::BTreeMap::new();
         let mut words = args.iter();
         while let Some(name) = words.next() {
-            let known = ["--source", "--expect-cn", "--expect-node", "--out", "--file"].contains(&name.as_str());
+            let known = ["--source", "--expect-cn", "--expect-node", "--not-before", "--out", "--file"];
+            let known = known.contains(&name.as_str());
             let value = words.next().filter(|_| known);
             let value = value.ok_or_else(|| bad(format!("{name:?} is unknown or has no value")))?;
             found.insert(name.as_str(), value.clone());
@@ -146,10 +159,16 @@ impl Job {
         if !is_plain_name(&file, NAME_MAX) {
             return Err(bad(format!("--file {file:?} is not a plain file name")));
         }
+        let expect_node = need("--expect-node").ok();
+        let not_before = need("--not-before").ok().map(|text| {
+            let moment = text.rsplit_once(':').and_then(|(id, offset)| Some((id.to_owned(), offset.parse().ok()?)));
+            moment.ok_or_else(|| bad(format!("--not-before {text:?} is not a replication ID with an offset")))
+        });
         Ok(Self {
             source: source.parse().map_err(|_| bad(format!("--source {source:?} is not an address with a port")))?,
             expect_cn,
-            expect_node: need("--expect-node").ok(),
+            expect_node,
+            not_before: not_before.transpose()?,
             out: out.into(),
             file,
             internal_dir: env("KUN_INTERNAL_DIR").ok_or_else(|| bad("KUN_INTERNAL_DIR is not set".to_owned()))?.into(),
@@ -207,6 +226,7 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
             found: text(&head, "kun-node-id"),
         });
     }
+    begins_late_enough(job, &head)?;
     fs::create_dir_all(&job.out).map_err(|source| Error::Write { path: job.out.clone(), source })?;
     let partial = job.out.join(format!(".{}.part", job.file));
     let trailers = receive(response.into_body(), &partial).await?;
@@ -223,6 +243,17 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
         });
     }
     report(job, &head, &trailers, bytes, sha256)
+}
+
+/// A replica may have been cut off, or have come to follow another one, since its controller saw it.
+fn begins_late_enough(job: &Job, head: &HeaderMap) -> Result<(), Error> {
+    let Some((stream, least)) = &job.not_before else { return Ok(()) };
+    let (id, offset) = (text(head, "kun-replication-id"), text(head, "kun-offset"));
+    if id == *stream && offset.parse::<i64>().is_ok_and(|offset| offset >= *least) {
+        return Ok(());
+    }
+    let (expected, found) = (format!("{stream}:{least}"), format!("{id}:{offset}"));
+    Err(Error::Old { address: job.source, expected, found })
 }
 
 /// Connects, makes sure who answers, and asks for the snapshot, as often as it may help: who is not believed is not asked again.
@@ -395,6 +426,7 @@ mod tests {
                 source: "127.84.0.1:16443".parse().unwrap(),
                 expect_cn: "kun:agent:d:c".into(),
                 expect_node: None,
+                not_before: None,
                 out: "/t/x".into(),
                 file: "0.rdb".into(),
                 internal_dir: "/i".into(),
@@ -407,5 +439,30 @@ mod tests {
         assert!(read(&good.replace("--out", "--outt")).is_err());
         assert!(read("--source 127.84.0.1:1").unwrap_err().contains("--expect-cn is missing"));
         assert!(read("--source").is_err());
+        let late = |moment: &str| read(&format!("{good} --not-before {moment}")).map(|job| job.not_before);
+        assert_eq!(late("abc:70"), Ok(Some(("abc".to_owned(), 70))));
+        for bad in ["abc", "abc:", "70"] {
+            assert!(late(bad).unwrap_err().contains("is not a replication ID with an offset"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_copy_that_is_older_than_it_may_be_or_of_another_stream_is_refused() {
+        let good = "--source 127.84.0.1:16443 --expect-cn kun:agent:d:c --out /t/x --file 0.rdb";
+        let told = |line: &str, id: &'static str, offset: &'static str| {
+            let mut head = HeaderMap::new();
+            head.insert("kun-replication-id", http::HeaderValue::from_static(id));
+            head.insert("kun-offset", http::HeaderValue::from_static(offset));
+            begins_late_enough(&read(line).unwrap(), &head).map_err(|error| error.to_string())
+        };
+        let late = format!("{good} --not-before abc:70");
+        assert_eq!(told(&late, "abc", "70"), Ok(()));
+        assert_eq!(told(good, "def", "1"), Ok(()));
+        for (id, offset) in [("abc", "69"), ("def", "70"), ("abc", "x")] {
+            let text =
+                "the copy of the agent at 127.84.0.1:16443 begins at ID:OFFSET, and is to begin at abc:70 or later";
+            let text = text.replace("ID:OFFSET", &format!("{id}:{offset}"));
+            assert_eq!(told(&late, id, offset), Err(text));
+        }
     }
 }

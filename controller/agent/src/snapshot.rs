@@ -160,6 +160,10 @@ async fn facts(shared: &Arc<Shared>) -> Result<Facts, Error> {
         Err(error) if error.refusal().is_some() => Vec::new(),
         Err(error) => return Err(error.into()),
     };
+    // Who hears too few of the others may have been replaced, and what it holds may be of before that.
+    if !table.is_empty() && !connection.cluster_info().await?.ok {
+        return Err(Error::Unfit("the member does not serve (cluster_state:fail)".to_owned()));
+    }
     let me = table.iter().find(|node| node.flags.myself);
     Ok(Facts {
         node_id: me.map(|node| node.id.to_string()).unwrap_or_default(),

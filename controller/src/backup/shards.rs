@@ -1,34 +1,25 @@
 //! Which shards a backup stores: those that own slots when it begins, whatever is wanted of the cluster while it runs. Pure.
 
-use std::collections::BTreeSet;
-
 use plan::SlotSet;
 use types::backup::RedisBackupStatus;
-use types::cluster::Mode;
 
-use super::{Round, nobody, worker};
+use super::Round;
+use super::source::Sources;
 use crate::resolve::Resolved;
 
 /// The shards to be stored, or whose slots nobody answers with.
-pub(super) fn wanted(round: Round<'_>) -> Result<Vec<u16>, String> {
-    let Round { resolved, probed, slots_moving: _, workers: _, now: _ } = round;
-    let answers = |shard: &u16| worker::source(probed, *shard).is_some();
-    let (shards, all): (BTreeSet<u16>, SlotSet) = match resolved.mode {
-        Mode::Standalone => ((0..resolved.shards).collect(), SlotSet::all()),
-        Mode::Cluster => {
-            let owned = probed.observed.owned();
-            let all = owned.values().fold(SlotSet::EMPTY, |all, slots| all.union(slots));
-            (owned.into_keys().map(|pod| pod.shard).collect(), all)
-        }
-    };
-    if all == SlotSet::all() && shards.iter().all(answers) {
-        return Ok(shards.into_iter().collect());
+pub(super) fn wanted(sources: &Sources<'_>, round: Round<'_>) -> Result<Vec<u16>, String> {
+    let (shards, answers) = (sources.shards(), |shard: u16| sources.source(shard).is_some());
+    let silent = shards.iter().copied().find(|shard| !answers(*shard));
+    // Nobody says whose slots are missing: a shard that owns none is told, one that is to stay first.
+    let members = || round.probed.observed.members.keys().map(|pod| pod.shard);
+    let bare = || (0..round.resolved.shards).chain(members()).find(|shard| !shards.contains(shard));
+    let is_whole = sources.owned == SlotSet::all() && !shards.is_empty();
+    match silent.or_else(|| if is_whole { None } else { bare() }) {
+        Some(shard) => Err(sources.nobody(shard)),
+        None if is_whole => Ok(shards.into_iter().collect()),
+        None => Err(format!("only {} slots have an owner that answers", sources.owned.len())),
     }
-    // Whose slots are missing is not asked: who is silent is told, one that is to stay first.
-    let known = || (0..resolved.shards).chain(probed.observed.members.keys().map(|pod| pod.shard));
-    let silent = known().find(|shard| !answers(shard)).or_else(|| known().find(|shard| !shards.contains(shard)));
-    Err(silent
-        .map_or_else(|| format!("only {} slots have an owner that answers", all.len()), |shard| nobody(probed, shard)))
 }
 
 /// The shards that a backup stores. One that began under an earlier release has not written them down.

@@ -2,7 +2,6 @@
 //! mean. Pure.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerStateTerminated, ContainerStatus, EnvVar, HostPathVolumeSource,
@@ -11,15 +10,15 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use plan::NodeId;
 use types::agent::WorkerReport;
 use types::backup::ArtifactStatus;
 use types::cluster::{BackupTarget, ClaimTarget, DirectoryTarget, Mode, Placement};
 use types::names;
 
+use super::source::Source;
 use crate::build::stateful_set::{BINARY_IN_IMAGE, confined, mount, of_worker};
 use crate::build::worker_labels;
-use crate::probe::{Probed, stuck};
+use crate::probe::stuck;
 use crate::resolve::Resolved;
 
 /// Name of the worker's container.
@@ -35,12 +34,6 @@ const WORDS_MOST: usize = 300;
 /// uid and gid of the official images' `redis` user.
 const REDIS_USER: i64 = 999;
 
-/// The member a worker copies from: where its agent is, and who it must be.
-pub(super) fn source(probed: &Probed, shard: u16) -> Option<(SocketAddr, NodeId)> {
-    let (address, id) = super::best_source(probed, shard)?;
-    Some((SocketAddr::new(address.ip(), names::PORT_AGENT), id))
-}
-
 /// What a worker is to do.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order<'a> {
@@ -49,7 +42,7 @@ pub(super) struct Order<'a> {
     pub(super) target: &'a BackupTarget,
     pub(super) shard: u16,
     pub(super) attempt: u16,
-    pub(super) source: (SocketAddr, NodeId),
+    pub(super) source: Source<'a>,
 }
 
 /// The worker pod.
@@ -180,14 +173,14 @@ fn folder(resolved: &Resolved, order: Order<'_>) -> Container {
 /// What hears a member, which may be anybody's image. Of the target it sees the backup's folder.
 fn container(resolved: &Resolved, order: Order<'_>) -> Container {
     let key = &resolved.key;
-    let (address, node) = order.source;
+    let Source { agent, id, not_before } = order.source;
     let out = format!("{TARGET}/{}", order.location);
     let mut words = vec![
         BINARY_IN_IMAGE.to_owned(),
         "agent".to_owned(),
         "backup".to_owned(),
         "--source".to_owned(),
-        address.to_string(),
+        agent.to_string(),
         "--expect-cn".to_owned(),
         names::agent_user(&key.namespace, &key.name),
         "--out".to_owned(),
@@ -196,7 +189,10 @@ fn container(resolved: &Resolved, order: Order<'_>) -> Container {
         names::backup_file(order.shard),
     ];
     if resolved.mode == Mode::Cluster {
-        words.extend(["--expect-node".to_owned(), node.to_string()]);
+        words.extend(["--expect-node".to_owned(), id.to_string()]);
+    }
+    if let Some((stream, offset)) = not_before {
+        words.extend(["--not-before".to_owned(), format!("{stream}:{offset}")]);
     }
     Container {
         name: CONTAINER.to_owned(),

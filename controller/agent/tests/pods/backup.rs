@@ -19,6 +19,7 @@ fn job(pod: &Pod, out: &Path) -> Job {
         source: (pod.ip, names::PORT_AGENT).into(),
         expect_cn: "kun:agent:default:orders".into(),
         expect_node: None,
+        not_before: None,
         out: out.join("shards"),
         file: "0.rdb".into(),
         internal_dir: pod.dir.join("internal"),
@@ -195,6 +196,9 @@ async fn a_worker_stores_nothing_from_a_stranger_or_a_broken_stream() {
     let moved = Job { expect_node: Some("0".repeat(40)), ..good.clone() };
     assert!(!agent::backup::run(&moved).await);
     assert!(failure(&moved).contains(&"0".repeat(40)));
+    let late = Job { not_before: Some(("0".repeat(40), 1)), ..good.clone() };
+    assert!(!agent::backup::run(&late).await);
+    assert!(failure(&late).contains(&format!("is to begin at {}:1 or later", "0".repeat(40))), "{}", failure(&late));
     // The member dies in the middle of the stream.
     fill(&cluster.pods[0], "k", 60_000, &[b'v'; 1000]).await;
     let mut redis = cluster.pods[0].operator().await;
@@ -210,6 +214,20 @@ async fn a_worker_stores_nothing_from_a_stranger_or_a_broken_stream() {
     assert!(!running.await.unwrap());
     assert!(!good.out.join("0.rdb").exists(), "{}", failure(&good));
     cluster.pods[0].ended().await;
+}
+
+/// Before, a primary that hears nobody gave a copy of what it had been.
+#[tokio::test]
+async fn a_member_that_does_not_serve_gives_no_copy() {
+    let cluster = Cluster::form(99, config(), 1, 0).await;
+    let mut redis = cluster.pods[0].operator().await;
+    redis.call(&["CLUSTER", "DELSLOTS", "0"]).await.unwrap();
+    eventually("it does not serve", async || redis.cluster_info().await.is_ok_and(|info| !info.ok)).await;
+    let out = tempfile::tempdir().unwrap();
+    let job = job(&cluster.pods[0], out.path());
+    assert!(!agent::backup::run(&job).await);
+    let WorkerReport::Failed { message } = report(&job) else { panic!() };
+    assert!(message.ends_with("take a snapshot: the member does not serve (cluster_state:fail)"), "{message}");
 }
 
 #[tokio::test]
