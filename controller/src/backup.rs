@@ -4,6 +4,7 @@
 //! A backup is Completed only when every artifact was read back and checked, and together they hold every slot exactly
 //! once. While one runs no slot begins to move (the planner is told so), or a key could be in no artifact, or in two.
 
+mod attempt;
 mod complete;
 mod retire;
 mod shards;
@@ -17,7 +18,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use types::RedisBackup;
-use types::backup::{ArtifactStatus, BackupPhase, RedisBackupStatus};
+use types::backup::{BackupPhase, RedisBackupStatus};
 use types::cluster::BackupTarget;
 use types::names;
 
@@ -27,6 +28,7 @@ use crate::probe::Probed;
 use crate::queue::Key;
 use crate::resolve::Resolved;
 
+use attempt::{State, shard_state};
 pub use retire::{Means, Refusals, retire};
 use source::{Source, Sources};
 
@@ -116,6 +118,9 @@ pub async fn backup(kubernetes: &Kubernetes, gathered: &Gathered, round: Round<'
         let backup = &guard(kubernetes, backup).await?;
         let decision = decide(backup, round);
         write_status(kubernetes, backup, decision.status).await?;
+        for pod in former_of(backup, round.workers).filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+            kubernetes.delete(&**pod).await.map_err(failed(backup))?;
+        }
         for pod in &decision.create {
             match kubernetes.create(pod).await {
                 Ok(_) => {}
@@ -166,16 +171,28 @@ pub fn paused(
     })
 }
 
-/// A worker that is there already was made before the last crash: its label shows whose it is.
+/// A worker that is there already was made before the last crash, or is an earlier backup's: its labels show whose it is, and the next round sees it.
 async fn is_ours(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod) -> Result<bool, Error> {
     let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
     let live: Option<Pod> =
         kubernetes.live(namespace.unwrap_or_default(), name.unwrap_or_default()).await.map_err(failed(backup))?;
-    Ok(live.is_none_or(|live| is_worker_of(&live, backup)))
+    Ok(live.is_none_or(|live| is_worker_of(&live, backup) || is_former_here(&live, backup)))
 }
 
 fn is_worker_of(pod: &Pod, backup: &RedisBackup) -> bool {
+    label(pod, names::LABEL_BACKUP) == backup.metadata.name.as_deref() && !is_former(pod, backup)
+}
+
+/// A pod of an earlier backup of this name, whose object went without it. One that says no uid is of an earlier release, and taken by its name.
+fn is_former(pod: &Pod, backup: &RedisBackup) -> bool {
+    let uid = label(pod, names::LABEL_BACKUP_UID);
     label(pod, names::LABEL_BACKUP) == backup.metadata.name.as_deref()
+        && uid.is_some_and(|uid| Some(uid) != backup.metadata.uid.as_deref())
+}
+
+/// The same, of the same cluster: that of another is not among its workers.
+fn is_former_here(pod: &Pod, backup: &RedisBackup) -> bool {
+    is_former(pod, backup) && label(pod, names::LABEL_CLUSTER) == Some(backup.spec.cluster_name.as_str())
 }
 
 async fn give_up(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod, now: Timestamp) -> Result<(), Error> {
@@ -185,7 +202,7 @@ async fn give_up(kubernetes: &Kubernetes, backup: &RedisBackup, pod: &Pod, now: 
 fn name_taken(backup: &RedisBackup, pod: &Pod, now: Timestamp) -> RedisBackupStatus {
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let why = format!("there is a pod {name} already that is no worker of this backup");
-    fail(backup.status.clone().unwrap_or_default(), "NameTaken", why, now)
+    fail(backup.status.clone().unwrap_or_default(), NAME_TAKEN, why, now)
 }
 
 /// Nothing is stored for a backup that could go without us: its workers and its artifacts would be left to nobody.
@@ -261,8 +278,15 @@ fn workers_of<'a>(
     backup: &'a RedisBackup,
     workers: &'a BTreeMap<String, Arc<Pod>>,
 ) -> impl Iterator<Item = &'a Arc<Pod>> + 'a {
-    let name = backup.metadata.name.as_deref();
-    workers.values().filter(move |pod| label(pod, names::LABEL_BACKUP) == name)
+    workers.values().filter(move |pod| is_worker_of(pod, backup))
+}
+
+/// Pods of an earlier backup of this name.
+fn former_of<'a>(
+    backup: &'a RedisBackup,
+    workers: &'a BTreeMap<String, Arc<Pod>>,
+) -> impl Iterator<Item = &'a Arc<Pod>> + 'a {
+    workers.values().filter(move |pod| is_former(pod, backup))
 }
 
 fn label<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
@@ -314,6 +338,8 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
 
 /// Reason of a backup that has nobody to copy from.
 const MEMBER_MISSING: &str = "MemberMissing";
+/// Reason of a backup one of whose workers would have the name of another pod.
+const NAME_TAKEN: &str = "NameTaken";
 
 /// It waits, or has waited for this one thing for too long.
 fn wait(mut status: RedisBackupStatus, reason: &str, why: &str, now: Timestamp) -> RedisBackupStatus {
@@ -351,6 +377,10 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
                 let text = format!("the worker of shard {shard} failed and is tried again in some seconds: {why}");
                 stands.rests.get_or_insert(text);
             }
+            State::Former { pod } => {
+                let text = format!("the pod {pod} of an earlier backup of this name is still there");
+                stands.former.get_or_insert(text);
+            }
             State::Stored(artifact) => status.shards.push(*artifact),
             State::GivenUp(why) => {
                 let why = format!("shard {shard} could not be stored: {why}");
@@ -379,6 +409,8 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
 struct Stands {
     /// A shard of which nobody can be asked, and why.
     silent: Option<String>,
+    /// A pod of an earlier backup that has a worker's name.
+    former: Option<String>,
     /// A worker that does not begin.
     stuck: Option<String>,
     /// A worker that has failed and has another attempt before it.
@@ -389,83 +421,13 @@ struct Stands {
 fn told(status: RedisBackupStatus, stands: Stands, round: Round<'_>) -> RedisBackupStatus {
     let says = |reason: &str, why: &str| crate::report::waits(reason, why, &status.conditions, round.now);
     let conditions = match stands {
-        Stands { silent: Some(why), stuck: _, rests: _ } => return wait(status, MEMBER_MISSING, &why, round.now),
-        Stands { silent: None, stuck: Some(why), rests: _ } => says("Stalled", &why),
-        Stands { silent: None, stuck: None, rests: Some(why) } => says("Retrying", &why),
-        Stands { silent: None, stuck: None, rests: None } => Vec::new(),
+        Stands { silent: Some(why), .. } => return wait(status, MEMBER_MISSING, &why, round.now),
+        Stands { silent: None, former: Some(why), .. } => return wait(status, NAME_TAKEN, &why, round.now),
+        Stands { silent: None, former: None, stuck: Some(why), rests: _ } => says("Stalled", &why),
+        Stands { silent: None, former: None, stuck: None, rests: Some(why) } => says("Retrying", &why),
+        Stands { silent: None, former: None, stuck: None, rests: None } => Vec::new(),
     };
     RedisBackupStatus { conditions, ..status }
-}
-
-/// How far one shard is.
-enum State {
-    /// A worker is to be made.
-    Begin { attempt: u16 },
-    /// A worker is at it.
-    Runs,
-    /// A worker cannot begin.
-    Stuck { why: String },
-    /// The last worker failed a moment ago.
-    Rests { why: String },
-    /// It is stored and checked.
-    Stored(Box<ArtifactStatus>),
-    /// Too many workers failed.
-    GivenUp(String),
-}
-
-fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
-    let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let mut last = String::new();
-    let mut before: Option<&Pod> = None;
-    for attempt in 0..ATTEMPTS {
-        let Some(pod) = round.workers.get(&names::backup_pod(name, shard, attempt)) else {
-            // What stands in its way for some seconds, as a node that restarts, would else end all attempts.
-            let rests = before.is_some_and(|pod| rests_after(pod, attempt, round.now));
-            return if rests { State::Rests { why: last } } else { State::Begin { attempt } };
-        };
-        before = Some(&**pod);
-        match worker::outcome(pod, shard) {
-            // The kubelet says nothing of a volume that does not come in the pod's status, and of a node that has gone nobody does.
-            worker::Outcome::Runs if is_pending(pod) && waits_for_long(pod, round.now) => {
-                let minutes = START_MOST.as_secs() / 60;
-                return State::GivenUp(format!("its worker did not start within {minutes} min; is its volume there?"));
-            }
-            worker::Outcome::Runs if is_older(pod, worker::DEADLINE_SECONDS + END_MOST, round.now) => {
-                return State::GivenUp("its worker did not end in time; is its node there?".to_owned());
-            }
-            worker::Outcome::Runs => return State::Runs,
-            worker::Outcome::Stuck(why) if waits_for_long(pod, round.now) => {
-                let minutes = START_MOST.as_secs() / 60;
-                return State::GivenUp(format!("its worker did not start within {minutes} min: {why}"));
-            }
-            worker::Outcome::Stuck(why) => return State::Stuck { why },
-            worker::Outcome::Stored(artifact) => return State::Stored(artifact),
-            worker::Outcome::Failed(why) => last = why,
-        }
-    }
-    State::GivenUp(format!("{ATTEMPTS} attempts failed, the last one: {last}"))
-}
-
-/// The attempt before this one ended a moment ago. One that ends only in future by the clock of its node has ended, and nobody knows when.
-fn rests_after(before: &Pod, attempt: u16, now: Timestamp) -> bool {
-    let ended = worker::ended_at(before).or(before.metadata.creation_timestamp.as_ref());
-    let most = BETWEEN_SECONDS.saturating_mul(i64::from(attempt));
-    ended.is_some_and(|ended| (0..=most).contains(&now.duration_since(ended.0).as_secs()))
-}
-
-/// Since it was made, whatever its node does: no deadline of the kubelet counts for a pod that has none.
-fn waits_for_long(pod: &Pod, now: Timestamp) -> bool {
-    is_older(pod, i64::try_from(START_MOST.as_secs()).unwrap_or(i64::MAX), now)
-}
-
-fn is_older(pod: &Pod, seconds: i64, now: Timestamp) -> bool {
-    let made = pod.metadata.creation_timestamp.as_ref();
-    made.is_some_and(|made| now.duration_since(made.0).as_secs() > seconds)
-}
-
-fn is_pending(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, None | Some("Pending"))
 }
 
 fn start(
@@ -478,6 +440,7 @@ fn start(
     let target = status.target.clone().or_else(|| target(backup, round))?;
     let order = worker::Order {
         backup: backup.metadata.name.as_deref()?,
+        uid: backup.metadata.uid.as_deref()?,
         location: status.location.as_deref()?,
         target: &target,
         shard,

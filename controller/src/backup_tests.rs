@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::testing::{healthy, node, resolved};
 
+#[path = "backup_tests/former.rs"]
+mod former;
 #[path = "backup_tests/shards.rs"]
 mod shards;
 #[path = "backup_tests/sources.rs"]

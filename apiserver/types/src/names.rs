@@ -12,6 +12,8 @@ pub const LABEL_ROLE: &str = "redis.kun.io/role";
 pub const ROLE_PRIMARY: &str = "primary";
 /// Label on a backup's worker pods, and on a RedisBackup: its cluster / its name.
 pub const LABEL_BACKUP: &str = "redis.kun.io/backup";
+/// Label on a backup's worker pods: uid of the RedisBackup. A later one of the same name is another.
+pub const LABEL_BACKUP_UID: &str = "redis.kun.io/backup-uid";
 /// Value of `app.kubernetes.io/managed-by` on every child.
 pub const MANAGED_BY: &str = "kun";
 /// Value of `app.kubernetes.io/name` on the controller's own pods, as the chart has it: NetworkPolicies let them in.

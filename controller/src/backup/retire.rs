@@ -23,7 +23,7 @@ use types::cluster::Placement;
 use types::names;
 
 use super::worker::{self, End, Erasure};
-use super::{Error, failed, workers_of};
+use super::{Error, failed, former_of, is_former, workers_of};
 use crate::api::Kubernetes;
 use crate::events::{Events, Tone};
 use crate::queue::Key;
@@ -187,7 +187,10 @@ fn decide(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, made: Made<'_
         next => next,
     };
     match next {
-        Next::Wait(waits) => Decision { waits, ..Decision::default() },
+        Next::Wait(waits) => {
+            let former = former_of(backup, pods).filter(|pod| pod.metadata.deletion_timestamp.is_none());
+            Decision { delete: former.map(Arc::clone).collect(), waits, ..Decision::default() }
+        }
         Next::Try(attempt) => {
             let end = |why: &str| Decision { end: Some(Ending::Left(left(backup, why))), ..Decision::default() };
             match erasure(backup, attempt, made) {
@@ -229,6 +232,10 @@ fn next(backup: &RedisBackup, pods: &BTreeMap<String, Arc<Pod>>, now: Timestamp)
                 Some(_) | None => Next::Try(attempt),
             };
         };
+        if is_former(pod, backup) {
+            let why = "the worker of an earlier backup of this name is still there";
+            return if is_over { give_up(backup, why) } else { Next::Wait(Some(why.to_owned())) };
+        }
         match worker::end(pod) {
             End::Stuck(why) if is_over => return give_up(backup, &format!("the worker did not start in a day: {why}")),
             End::Stuck(why) => return Next::Wait(Some(why)),
@@ -304,7 +311,7 @@ fn erasure<'a>(backup: &'a RedisBackup, attempt: u16, made: Made<'a>) -> Result<
     let target = target(backup).ok_or("the target is not known any more")?;
     let cluster = &backup.spec.cluster_name;
     let Made { kun_image, placement } = made;
-    Ok(Erasure { namespace, cluster, backup: name, folder, target, attempt, kun_image, placement })
+    Ok(Erasure { namespace, cluster, backup: name, uid, folder, target, attempt, kun_image, placement })
 }
 
 #[cfg(test)]

@@ -201,3 +201,23 @@ fn artifacts_are_deleted_where_the_cluster_may_run_as_long_as_there_is_one() {
     let spec = eraser(None);
     assert_eq!((spec.node_selector, spec.priority_class_name), (None, None));
 }
+
+/// Before, what the worker of another backup had deleted counted, and the files of this one stayed.
+#[test]
+fn the_word_of_an_earlier_backups_worker_does_not_count() {
+    let (name, ended) = pod("b1-erase-0", Some(&json!({"erased": {"files": 3, "left": 0}})));
+    let of = |uid: &str| {
+        let mut pod = (*ended).clone();
+        pod.metadata.labels.as_mut().unwrap().insert(names::LABEL_BACKUP_UID.to_owned(), uid.to_owned());
+        Arc::new(pod)
+    };
+    let (object, former) = (backup("Delete", &stored()), of("another"));
+    let waits = Some("the worker of an earlier backup of this name is still there".to_owned());
+    let decision = decide(&object, &BTreeMap::from([(name.clone(), Arc::clone(&former))]), MADE, at(2));
+    assert_eq!(decision, Decision { delete: vec![former], waits, ..Decision::default() });
+    let own = decide(&object, &BTreeMap::from([(name, of("0123456789"))]), MADE, at(2));
+    assert!(matches!(own.end, Some(Ending::Erased(_))), "{:?}", own.end);
+    // One that is made now says whose it is.
+    let made = decide(&object, &BTreeMap::new(), MADE, at(2)).create.unwrap();
+    assert_eq!(made.metadata.labels.unwrap()[names::LABEL_BACKUP_UID], "0123456789");
+}

@@ -38,6 +38,7 @@ const REDIS_USER: i64 = 999;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Order<'a> {
     pub(super) backup: &'a str,
+    pub(super) uid: &'a str,
     pub(super) location: &'a str,
     pub(super) target: &'a BackupTarget,
     pub(super) shard: u16,
@@ -48,7 +49,7 @@ pub(super) struct Order<'a> {
 /// The worker pod.
 pub(super) fn pod(resolved: &Resolved, order: Order<'_>) -> Pod {
     let key = &resolved.key;
-    let mut labels = labels(&key.name, order.backup);
+    let mut labels = labels(&key.name, order.backup, order.uid);
     labels.insert(names::LABEL_SHARD.to_owned(), order.shard.to_string());
     Pod {
         metadata: ObjectMeta {
@@ -69,6 +70,7 @@ pub(super) struct Erasure<'a> {
     pub(super) namespace: &'a str,
     pub(super) cluster: &'a str,
     pub(super) backup: &'a str,
+    pub(super) uid: &'a str,
     pub(super) folder: String,
     pub(super) target: BackupTarget,
     pub(super) attempt: u16,
@@ -79,7 +81,7 @@ pub(super) struct Erasure<'a> {
 
 /// The worker pod that deletes the artifacts of a backup. It needs no Redis and no secret, only our own program.
 pub(super) fn eraser(order: Erasure<'_>) -> Pod {
-    let Erasure { namespace, cluster, backup, folder, target, attempt, kun_image, placement } = order;
+    let Erasure { namespace, cluster, backup, uid, folder, target, attempt, kun_image, placement } = order;
     let words = [BINARY_IN_IMAGE, "agent", "erase", "--target", TARGET, "--folder", &folder];
     let container = Container {
         name: CONTAINER.to_owned(),
@@ -94,7 +96,7 @@ pub(super) fn eraser(order: Erasure<'_>) -> Pod {
         metadata: ObjectMeta {
             name: Some(names::erase_pod(backup, attempt)),
             namespace: Some(namespace.to_owned()),
-            labels: Some(labels(cluster, backup)),
+            labels: Some(labels(cluster, backup, uid)),
             ..ObjectMeta::default()
         },
         spec: Some(PodSpec {
@@ -106,9 +108,10 @@ pub(super) fn eraser(order: Erasure<'_>) -> Pod {
     }
 }
 
-fn labels(cluster: &str, backup: &str) -> BTreeMap<String, String> {
+fn labels(cluster: &str, backup: &str, uid: &str) -> BTreeMap<String, String> {
     let mut labels = worker_labels(cluster);
     labels.insert(names::LABEL_BACKUP.to_owned(), backup.to_owned());
+    labels.insert(names::LABEL_BACKUP_UID.to_owned(), uid.to_owned());
     labels
 }
 
