@@ -373,6 +373,10 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
                 let text = format!("the worker of shard {shard} does not start: {why}");
                 stands.stuck.get_or_insert(text);
             }
+            State::Unheard { why } => {
+                let text = format!("nobody hears of the worker of shard {shard}: {why}");
+                stands.stuck.get_or_insert(text);
+            }
             State::Rests { why } => {
                 let text = format!("the worker of shard {shard} failed and is tried again in some seconds: {why}");
                 stands.rests.get_or_insert(text);
@@ -411,7 +415,7 @@ struct Stands {
     silent: Option<String>,
     /// A pod of an earlier backup that has a worker's name.
     former: Option<String>,
-    /// A worker that does not begin.
+    /// A worker that does not begin, or of which nobody hears.
     stuck: Option<String>,
     /// A worker that has failed and has another attempt before it.
     rests: Option<String>,

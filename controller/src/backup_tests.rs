@@ -8,6 +8,8 @@ use crate::testing::{healthy, node, resolved};
 
 #[path = "backup_tests/former.rs"]
 mod former;
+#[path = "backup_tests/lost.rs"]
+mod lost;
 #[path = "backup_tests/shards.rs"]
 mod shards;
 #[path = "backup_tests/sources.rs"]
@@ -334,7 +336,7 @@ fn a_folder_that_cannot_be_made_is_why_the_worker_failed() {
         "state": {"terminated": {"exitCode": 1, "message": message}},
     }]}))
     .unwrap();
-    assert!(matches!(worker::outcome(pod, 0), worker::Outcome::Failed(told) if told == why));
+    assert!(matches!(worker::outcome(pod, 0, now()), worker::Outcome::Failed(told) if told == why));
 }
 
 #[test]

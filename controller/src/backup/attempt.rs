@@ -16,6 +16,11 @@ pub(super) enum State {
     Runs,
     /// A worker cannot begin.
     Stuck { why: String },
+    /// Nobody hears of a worker.
+    Unheard {
+        /// What is known.
+        why: String,
+    },
     /// The last worker failed a moment ago.
     Rests { why: String },
     /// It is stored and checked.
@@ -43,7 +48,7 @@ pub(super) fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) ->
             return State::Former { pod: names::backup_pod(name, shard, attempt) };
         }
         before = Some(&**pod);
-        match worker::outcome(pod, shard) {
+        match worker::outcome(pod, shard, round.now) {
             // The kubelet says nothing of a volume that does not come in the pod's status, and of a node that has gone nobody does.
             worker::Outcome::Runs if is_pending(pod) && waits_for_long(pod, round.now) => {
                 let minutes = START_MOST.as_secs() / 60;
@@ -58,6 +63,7 @@ pub(super) fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) ->
                 return State::GivenUp(format!("its worker did not start within {minutes} min: {why}"));
             }
             worker::Outcome::Stuck(why) => return State::Stuck { why },
+            worker::Outcome::Unheard(why) => return State::Unheard { why },
             worker::Outcome::Stored(artifact) => return State::Stored(artifact),
             worker::Outcome::Failed(why) => last = why,
         }

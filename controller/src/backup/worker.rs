@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerStateTerminated, ContainerStatus, EnvVar, HostPathVolumeSource,
     PersistentVolumeClaimVolumeSource, Pod, PodSecurityContext, PodSpec, ResourceRequirements, SeccompProfile,
@@ -29,6 +30,11 @@ const FOLDER: &str = "folder";
 const TARGET: &str = "/backup";
 /// A worker that hangs is killed: at 50 MB/s a day is 4 TB.
 pub(super) const DEADLINE_SECONDS: i64 = 24 * 3600;
+/// How long after the time at which it is to have gone a worker is waited for, in seconds.
+const END_LATE_MOST: i64 = 60;
+/// How long a worker that runs may not be ready, in seconds. It has no probe: it is its node that is not heard of. Kubernetes waits as long before it
+/// deletes such pods.
+const UNREADY_MOST: i64 = 300;
 /// Characters of an illegible report that are passed on.
 const WORDS_MOST: usize = 300;
 /// uid and gid of the official images' `redis` user.
@@ -305,6 +311,8 @@ pub(super) enum Outcome {
     Runs,
     /// It cannot begin; Kubernetes' words.
     Stuck(String),
+    /// Nobody hears of it, and why.
+    Unheard(String),
     /// The artifact is stored and was read back.
     Stored(Box<ArtifactStatus>),
     /// It failed, with its own words where it had some.
@@ -312,9 +320,9 @@ pub(super) enum Outcome {
 }
 
 /// What a worker's end means for the shard it was to store.
-pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
+pub(super) fn outcome(pod: &Pod, shard: u16, now: Timestamp) -> Outcome {
     match end(pod) {
-        End::Runs => Outcome::Runs,
+        End::Runs => heard(pod, now),
         End::Stuck(why) => Outcome::Stuck(why),
         End::Reported(WorkerReport::Stored { artifact, engine_version: _ }) if artifact.index == i32::from(shard) => {
             Outcome::Stored(Box::new(artifact))
@@ -325,4 +333,23 @@ pub(super) fn outcome(pod: &Pod, shard: u16) -> Outcome {
         End::Reported(WorkerReport::Erased { .. }) => Outcome::Failed("the worker did something else".to_owned()),
         End::Reported(WorkerReport::Failed { message }) | End::Silent(message) => Outcome::Failed(message),
     }
+}
+
+/// Whether anybody hears of a worker that has not ended. Of a lost node Kubernetes says that its pods are not ready, and minutes later that they are
+/// to go; nobody says that their processes have ended, so who comes after one counts on nothing that it may still do.
+fn heard(pod: &Pod, now: Timestamp) -> Outcome {
+    let since = |time: &Time| now.duration_since(time.0).as_secs();
+    // The time by which it is to have gone.
+    let overdue = pod.metadata.deletion_timestamp.as_ref().map(since).filter(|seconds| *seconds > 0);
+    if let Some(seconds) = overdue {
+        let why = "its pod is being deleted, and its node does not say that it has ended".to_owned();
+        return if seconds > END_LATE_MOST { Outcome::Failed(why) } else { Outcome::Unheard(why) };
+    }
+    let status = pod.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"));
+    let mut conditions = status.into_iter().flat_map(|status| status.conditions.iter().flatten());
+    let lost = conditions.find(|condition| condition.type_ == "Ready" && condition.status != "True");
+    let Some(lost) = lost else { return Outcome::Runs };
+    let why = "its container runs by the last word of its node, and is not ready".to_owned();
+    let is_given_up = lost.last_transition_time.as_ref().is_some_and(|time| since(time) > UNREADY_MOST);
+    if is_given_up { Outcome::Failed(why) } else { Outcome::Unheard(why) }
 }
