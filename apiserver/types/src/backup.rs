@@ -146,7 +146,7 @@ pub struct ArtifactStatus {
     pub bytes: i64,
     /// SHA-256 of the artifact, in hex.
     pub sha256: String,
-    /// File name within `location`.
+    /// File name within `location`: `shard-N.rdb`, or `shard-N.M.rdb` where another worker of the shard had taken that name.
     pub file: String,
     /// When the snapshot began.
     #[schemars(with = "String", extend("format" = "date-time"))]

@@ -1,11 +1,12 @@
 //! The worker of one artifact, `kun agent backup`: pulls a member's snapshot, makes it durable, reads it back, reports.
 //!
 //! It runs in a pod of its own with the target mounted, and does nothing else. The artifact takes its name only when every
-//! byte is on disk; what it reports as stored was read back from there and hashed.
+//! byte is on disk, and was read back from there and hashed.
+
+mod artifact;
 
 use std::{
     fs, io,
-    io::{Read as _, Write as _},
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -16,14 +17,13 @@ use certs::{ALPN_H1, MaterialPaths, Reloading};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
-use tokio::{
-    sync::mpsc,
-    time::{sleep, timeout},
-};
+use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
 use types::{agent::WorkerReport, backup::ArtifactStatus, names::AGENT_SERVER_NAME};
 
-use crate::{digest::Sha256, disk, fellows};
+use crate::fellows;
+
+pub use artifact::receive;
 
 /// How long connecting and the handshake may take, each time.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -33,12 +33,6 @@ const CONNECTS: usize = 5;
 const BETWEEN: Duration = Duration::from_secs(1);
 /// How long the member may take to begin, and the stream may stand still: a little more than the member's own bounds.
 const STILL: Duration = Duration::from_secs(75);
-/// Chunks between network and disk; one is a TLS record of 16 KiB, so they hold 4 MiB.
-const CHUNKS: usize = 256;
-/// After this many bytes what was written so far is sent to the disk, beside the writing, so that little is left at the end.
-const SYNC_EVERY: usize = 32 << 20;
-/// Read back in pieces of this size.
-const READ_BACK: usize = 1 << 20;
 /// Longest file name.
 const NAME_MAX: usize = 200;
 /// Kubernetes keeps this much of a termination message.
@@ -228,21 +222,12 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
     }
     begins_late_enough(job, &head)?;
     fs::create_dir_all(&job.out).map_err(|source| Error::Write { path: job.out.clone(), source })?;
-    let partial = job.out.join(format!(".{}.part", job.file));
-    let trailers = receive(response.into_body(), &partial).await?;
-    let target = job.out.join(&job.file);
-    let (bytes, sha256) = keep(partial, target.clone(), job.out.clone()).await?;
-    if text(&trailers, "kun-sha256") != sha256 || text(&trailers, "kun-bytes") != bytes.to_string() {
-        let _ = fs::remove_file(&target);
-        return Err(Error::Differs {
-            path: target,
-            bytes,
-            sha256,
-            sent_bytes: text(&trailers, "kun-bytes"),
-            sent_sha256: text(&trailers, "kun-sha256"),
-        });
+    let partial = artifact::fresh(&job.out, &job.file);
+    let kept = keep(job, response.into_body(), &partial).await;
+    if kept.is_err() {
+        let _ = fs::remove_file(&partial);
     }
-    report(job, &head, &trailers, bytes, sha256)
+    report(&head, kept?)
 }
 
 /// A replica may have been cut off, or have come to follow another one, since its controller saw it.
@@ -298,90 +283,41 @@ async fn ask(connector: &TlsConnector, job: &Job) -> Result<http::Response<Incom
     Err(Error::Refused { status, message })
 }
 
-/// Writes the stream into a file and returns the trailers. The file is on disk when this returns.
-///
-/// # Errors
-/// When the stream breaks off or stands still, ends without trailers, or cannot be written.
-pub async fn receive(mut body: Incoming, partial: &Path) -> Result<HeaderMap, Error> {
-    let (chunks, mut receiver) = mpsc::channel::<Bytes>(CHUNKS);
-    let path = partial.to_owned();
-    let writer = tokio::task::spawn_blocking(move || {
-        write(&mut receiver, &path).map_err(|source| Error::Write { path: path.clone(), source })
-    });
-    let mut trailers = None;
-    let still = |_| Error::Stream(format!("nothing came for {} s", STILL.as_secs()));
-    while let Some(frame) = timeout(STILL, body.frame()).await.map_err(still)? {
-        let frame = frame.map_err(|error| Error::Stream(error.to_string()))?;
-        match frame.into_data() {
-            Ok(data) => {
-                if chunks.send(data).await.is_err() {
-                    // The writing thread ended early; joining it says why.
-                    break;
-                }
-            }
-            Err(frame) => trailers = frame.into_trailers().ok(),
-        }
-    }
-    drop(chunks);
-    writer.await.map_err(|error| Error::Stream(format!("the writing thread ended: {error}")))??;
-    trailers.ok_or_else(|| Error::Stream("it ended without its checksum".to_owned()))
-}
-
-/// Writes chunks until there are no more; then the whole file is on disk. A second thread syncs while this one writes.
-fn write(chunks: &mut mpsc::Receiver<Bytes>, path: &Path) -> io::Result<()> {
-    let mut file = fs::File::create(path)?;
-    let early = file.try_clone()?;
-    std::thread::scope(|scope| {
-        let (due, wanted) = std::sync::mpsc::sync_channel::<()>(1);
-        // The kernel reports a failed write once per open file: an error met here must not be lost.
-        let syncing = scope.spawn(move || wanted.iter().try_for_each(|()| early.sync_data()));
-        let mut unsynced: usize = 0;
-        while let Some(chunk) = chunks.blocking_recv() {
-            file.write_all(&chunk)?;
-            unsynced = unsynced.saturating_add(chunk.len());
-            if unsynced >= SYNC_EVERY && due.try_send(()).is_ok() {
-                unsynced = 0;
-            }
-        }
-        drop(due);
-        syncing.join().unwrap_or_else(|_| Err(io::Error::other("the syncing thread ended")))?;
-        file.sync_all()
-    })
-}
-
-/// Gives the file its name, durably, and reads it back from the disk.
-async fn keep(partial: PathBuf, target: PathBuf, dir: PathBuf) -> Result<(u64, String), Error> {
-    let work = move || {
-        let failed = |source| Error::Write { path: target.clone(), source };
-        fs::rename(&partial, &target).map_err(failed)?;
-        disk::sync_dir(&dir).map_err(|error| failed(io::Error::other(error)))?;
-        let mut file = fs::File::open(&target).map_err(failed)?;
-        // Ask the kernel to forget its copy, so that the disk is read; a file system that cannot is read as it can.
-        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
-        let mut sum = Sha256::default();
-        let mut buffer = vec![0; READ_BACK];
-        let mut bytes: u64 = 0;
-        loop {
-            let size = file.read(&mut buffer).map_err(failed)?;
-            if size == 0 {
-                return Ok((bytes, sum.hex()));
-            }
-            sum.update(buffer.get(..size).unwrap_or_default());
-            bytes = bytes.saturating_add(size as u64);
-        }
-    };
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(|error| Error::Stream(format!("the reading thread ended: {error}")))?
-}
-
-fn report(
-    job: &Job,
-    head: &HeaderMap,
-    trailers: &HeaderMap,
+/// An artifact that was read back and has its name.
+struct Kept {
+    trailers: HeaderMap,
+    file: String,
     bytes: u64,
     sha256: String,
-) -> Result<WorkerReport, Error> {
+}
+
+/// Receives a file, reads it back from the disk, and gives it its name.
+async fn keep(job: &Job, body: Incoming, partial: &Path) -> Result<Kept, Error> {
+    let trailers = receive(body, partial).await?;
+    let (job, partial, sent) = (job.clone(), partial.to_owned(), trailers.clone());
+    let work = move || {
+        let (bytes, sha256) =
+            artifact::read_back(&partial).map_err(|source| Error::Write { path: partial.clone(), source })?;
+        if text(&sent, "kun-sha256") != sha256 || text(&sent, "kun-bytes") != bytes.to_string() {
+            return Err(Error::Differs {
+                path: partial,
+                bytes,
+                sha256,
+                sent_bytes: text(&sent, "kun-bytes"),
+                sent_sha256: text(&sent, "kun-sha256"),
+            });
+        }
+        let file = artifact::name(&partial, &job.out, &job.file)
+            .map_err(|source| Error::Write { path: job.out.join(&job.file), source })?;
+        Ok((file, bytes, sha256))
+    };
+    let kept = tokio::task::spawn_blocking(work).await;
+    let kept = kept.map_err(|error| Error::Stream(format!("the reading thread ended: {error}")))?;
+    kept.map(|(file, bytes, sha256)| Kept { trailers, file, bytes, sha256 })
+}
+
+fn report(head: &HeaderMap, kept: Kept) -> Result<WorkerReport, Error> {
+    let Kept { trailers, file, bytes, sha256 } = kept;
     let illegible = |name: &str| Error::Stream(format!("its header {name} is not legible"));
     fn number<N: std::str::FromStr>(from: &HeaderMap, name: &str) -> Option<N> {
         text(from, name).parse().ok()
@@ -393,11 +329,11 @@ fn report(
         node_id: text(head, "kun-node-id"),
         replication_id: text(head, "kun-replication-id"),
         offset: number(head, "kun-offset").ok_or_else(|| illegible("kun-offset"))?,
-        keys: number(trailers, "kun-keys").ok_or_else(|| illegible("kun-keys"))?,
-        walked: text(trailers, "kun-walked") == "yes",
+        keys: number(&trailers, "kun-keys").ok_or_else(|| illegible("kun-keys"))?,
+        walked: text(&trailers, "kun-walked") == "yes",
         bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
         sha256,
-        file: job.file.clone(),
+        file,
         cut_time: number(head, "kun-cut-time").ok_or_else(|| illegible("kun-cut-time"))?,
     };
     Ok(WorkerReport::Stored { artifact, engine_version: text(head, "kun-engine-version") })

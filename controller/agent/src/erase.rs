@@ -125,12 +125,24 @@ pub(crate) fn is_folder(path: &Path) -> Result<bool, Error> {
     }
 }
 
-/// `shard-<number>.rdb`, or the beginning of one that was never finished.
+/// `shard-<number>.rdb`, with another number before its end where that name was taken, or the beginning of one that was never finished.
 fn is_artifact(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
-    let name = name.strip_prefix('.').and_then(|rest| rest.strip_suffix(".part")).unwrap_or(name);
-    let number = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".rdb"));
-    number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
+    let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let is_file = |name: &str| {
+        let numbers = name.strip_prefix("shard-").and_then(|rest| rest.strip_suffix(".rdb"));
+        numbers.is_some_and(|numbers| match numbers.split_once('.') {
+            Some((shard, number)) => is_number(shard) && is_number(number),
+            None => is_number(numbers),
+        })
+    };
+    match name.strip_prefix('.').and_then(|rest| rest.strip_suffix(".part")) {
+        // Earlier releases gave it no number of its own.
+        Some(begun) => {
+            is_file(begun) || begun.rsplit_once('.').is_some_and(|(file, own)| is_file(file) && is_number(own))
+        }
+        None => is_file(name),
+    }
 }
 
 #[cfg(test)]
@@ -156,14 +168,15 @@ mod tests {
         let target = tempfile::tempdir().unwrap();
         for folder in ["ns_c_b_0123", "ns_c_b_4567"] {
             fs::create_dir(target.path().join(folder)).unwrap();
-            for file in ["shard-0.rdb", "shard-17.rdb", ".shard-2.rdb.part"] {
+            for file in ["shard-0.rdb", "shard-17.rdb", "shard-17.2.rdb", ".shard-2.rdb.part", ".shard-2.rdb.170.part"]
+            {
                 fs::write(target.path().join(folder).join(file), "x").unwrap();
             }
         }
         let job = job(target.path());
-        assert_eq!(erase(&job).unwrap(), WorkerReport::Erased { files: 3, left: 0 });
+        assert_eq!(erase(&job).unwrap(), WorkerReport::Erased { files: 5, left: 0 });
         assert_eq!(names(target.path()), ["ns_c_b_4567"]);
-        assert_eq!(names(&target.path().join("ns_c_b_4567")).len(), 3);
+        assert_eq!(names(&target.path().join("ns_c_b_4567")).len(), 5);
         assert_eq!(erase(&job).unwrap(), WorkerReport::Erased { files: 0, left: 0 }, "twice is no failure");
     }
 
@@ -177,13 +190,22 @@ mod tests {
         symlink(other.path().join("shard-0.rdb"), folder.join("shard-0.rdb")).unwrap();
         symlink(other.path(), folder.join("elsewhere")).unwrap();
         fs::create_dir(folder.join("shard-1.rdb")).unwrap();
-        for file in ["shard-2.rdb", "shard-.rdb", "shard-x.rdb", "shard-3.rdb.bak", "notes"] {
+        for file in ["shard-2.rdb", "shard-.rdb", "shard-x.rdb", "shard-2.x.rdb", "shard-3.rdb.bak", "notes"] {
             fs::write(folder.join(file), "x").unwrap();
         }
-        assert_eq!(erase(&job(target.path())).unwrap(), WorkerReport::Erased { files: 1, left: 7 });
+        assert_eq!(erase(&job(target.path())).unwrap(), WorkerReport::Erased { files: 1, left: 8 });
         assert_eq!(
             names(&folder),
-            ["elsewhere", "notes", "shard-.rdb", "shard-0.rdb", "shard-1.rdb", "shard-3.rdb.bak", "shard-x.rdb"]
+            [
+                "elsewhere",
+                "notes",
+                "shard-.rdb",
+                "shard-0.rdb",
+                "shard-1.rdb",
+                "shard-2.x.rdb",
+                "shard-3.rdb.bak",
+                "shard-x.rdb"
+            ]
         );
         assert_eq!(names(other.path()), ["shard-0.rdb"]);
     }

@@ -56,6 +56,10 @@ pub(crate) async fn run(report: &mut Report, quick: bool) -> Result<()> {
     let folder = fixture.kun.scratch("backup")?;
     let (mut ours, mut theirs, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..PAIRS {
+        // Neither is ever written over.
+        for file in ["ours.rdb", "worker.rdb"] {
+            let _ = std::fs::remove_file(folder.join(file));
+        }
         ours.push(stream(&target, &folder.join("ours.rdb")).await?);
         theirs.push(redis_cli(address, &folder.join("theirs.rdb")).await?);
         whole.push(worker(&pki, pod, &folder).await?);
