@@ -170,7 +170,7 @@ fn a_cluster_on_which_everything_agrees_is_ready_with_numbers() {
     assert_eq!(scene.says("Ready"), said(Status::True, "AllAgree", text));
     let status = scene.report();
     assert_eq!((status.phase, status.replicas, status.observed_generation), (Some(Phase::Ready), 3, Some(3)));
-    assert_eq!((status.keys, status.used_memory), (Some(30), Some(3000)));
+    assert_eq!((status.keys, status.used_memory), (Some(30), Some(4500)));
     assert_eq!(status.version.as_deref(), Some("7.0.15"));
     assert_eq!(status.endpoints, ["orders.shop.svc:6379"]);
     let shard = &status.shards[1];

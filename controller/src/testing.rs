@@ -131,6 +131,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             offset: 100,
             syncing: false,
             max_memory: 0,
+            used_memory: 1500,
             compresses: true,
             persistence_failed: None,
             own_line: Some(address(*pod).parse().unwrap()),

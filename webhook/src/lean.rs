@@ -98,6 +98,7 @@ struct ClusterStatus<'a> {
     phase: Option<Phase>,
     #[serde(borrow)]
     conditions: Vec<LeanCondition<'a>>,
+    shards: Vec<Shard>,
     plan: Option<Plan>,
     version: Option<String>,
     highest_version: Option<String>,
@@ -114,6 +115,14 @@ struct LeanCondition<'a> {
     status: Status,
     #[serde(borrow, default)]
     message: Cow<'a, str>,
+}
+
+/// Its members are most of a status, and are skipped over.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Shard {
+    index: i32,
+    used_memory: i64,
 }
 
 #[derive(Default, Deserialize)]
@@ -164,6 +173,7 @@ impl From<ClusterStatus<'_>> for RedisClusterStatus {
         Self {
             phase: lean.phase,
             conditions: lean.conditions.into_iter().filter(is_decided_by).map(Into::into).collect(),
+            shards: lean.shards.into_iter().map(Into::into).collect(),
             plan: lean.plan.map(Into::into),
             version: lean.version,
             highest_version: lean.highest_version,
@@ -173,6 +183,13 @@ impl From<ClusterStatus<'_>> for RedisClusterStatus {
             max_memory: lean.max_memory,
             ..Self::default()
         }
+    }
+}
+
+impl From<Shard> for ShardStatus {
+    fn from(lean: Shard) -> Self {
+        let Shard { index, used_memory } = lean;
+        Self { index, used_memory, ..Self::default() }
     }
 }
 
@@ -231,7 +248,7 @@ pub(crate) fn trim(cluster: &mut RedisCluster) {
     if let Some(status) = &mut cluster.status {
         status.endpoints = Vec::new();
         for shard in &mut status.shards {
-            *shard = ShardStatus { index: shard.index, ..Default::default() };
+            *shard = ShardStatus { index: shard.index, used_memory: shard.used_memory, ..Default::default() };
         }
     }
 }

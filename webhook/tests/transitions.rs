@@ -167,6 +167,26 @@ fn less_memory_than_the_data_set_needs_is_refused_and_a_cache_is_only_warned() {
     assert!(verdict.warnings[0].ends_with("keys will be evicted"), "{:?}", verdict.warnings);
 }
 
+/// Before, only the sum was compared: the fullest shard would not have come back in what was left to it.
+#[test]
+fn no_shard_is_left_less_memory_than_it_holds_by_itself() {
+    let (spec, mut status) = holding();
+    let five = with(&spec, &json!({"shards": 5}));
+    status["usedMemory"] = json!(900_u64 << 20);
+    let shard = |index: i32, mebibytes: u64| json!({"index": index, "usedMemory": mebibytes << 20});
+    status["shards"] = json!([shard(0, 100), shard(1, 700), shard(2, 100), shard(7, 760)]);
+    let asked = |old: &Value, changes: &Value| denial(&updated(old, &with(old, changes), &status, &Facts::default()));
+    let half = json!({"maxBytes": "512Mi"});
+    let why = "Forbidden: shard 1 holds 700Mi and with 10% headroom needs 770Mi, but each shard may hold";
+    assert_eq!(asked(&spec, &json!({"memory": half})), format!("spec.memory: {why} 512Mi"));
+    assert_eq!(asked(&spec, &json!({"memory": half, "shards": 6})), format!("spec.memory: {why} 512Mi"));
+    assert_eq!(asked(&five, &json!({"shards": 3})), format!("spec.shards: {why} 768Mi"));
+    // What is on a shard that leaves is spread over the others; and one that has as much as before needs no more.
+    let eight = with(&spec, &json!({"shards": 8}));
+    assert_eq!(asked(&eight, &json!({"shards": 4, "memory": {"maxBytes": "770Mi"}})), "");
+    assert_eq!(asked(&spec, &json!({"shards": 4})), "");
+}
+
 #[test]
 fn more_room_is_always_allowed_even_if_it_is_not_enough_yet() {
     let (spec, mut status) = holding();

@@ -35,6 +35,8 @@ pub struct Facts {
     pub syncing: bool,
     /// maxmemory; 0: unlimited.
     pub max_memory: u64,
+    /// What counts towards it, in bytes: more than the data set, since what finds small keys may be larger than they are.
+    pub used_memory: u64,
     /// Whether values are compressed in snapshots and in MIGRATE.
     pub compresses: bool,
     /// What it could not write to its disk, wherefore Redis takes no writes.
@@ -261,6 +263,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         offset: unsigned(offset),
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
+        used_memory: counted(info).unwrap_or(0),
         compresses: config.get("rdbcompression").is_none_or(|v| v == "yes"),
         persistence_failed: persistence_failed(info, config),
         own_line: None,
@@ -341,13 +344,19 @@ pub(super) fn read(raw: &Raw, streams: &Streams, now: Instant) -> Node {
     }
 }
 
-/// As Redis counts it (`getMaxmemoryState`). With another policy it may evict, and how much that would bring nobody knows.
+/// What maxmemory bounds, as Redis counts it (`getMaxmemoryState`).
+fn counted(info: &Info) -> Option<u64> {
+    let not_counted = info.number("mem_not_counted_for_evict").unwrap_or(0);
+    let used = info.number("used_memory")?;
+    Some(unsigned(Some(used.saturating_sub(not_counted))))
+}
+
+/// With another policy it may evict, and how much that would bring nobody knows.
 fn room(info: &Info) -> Option<u64> {
     let most = info.number("maxmemory").filter(|most| *most > 0)?;
     let refuses = info.get("maxmemory_policy") == Some("noeviction");
-    let not_counted = info.number("mem_not_counted_for_evict").unwrap_or(0);
-    let used = info.number("used_memory")?.saturating_sub(not_counted);
-    refuses.then(|| unsigned(Some(most.saturating_sub(used))))
+    let used = counted(info)?;
+    refuses.then(|| unsigned(Some(most)).saturating_sub(used))
 }
 
 /// Synced: its first synchronisation has finished and none runs. While the link is up Redis says so; while it is down
@@ -460,6 +469,16 @@ mod tests {
         assert_eq!(says(true, &[runs, rewrite, writes]), Disk::Fails(Unwritten::Write));
         let off = Info::parse("aof_enabled:0\r\naof_last_write_status:err\r\n");
         assert_eq!([disk(&off, true), disk(&off, false)], [Disk::Rewriting, Disk::Current]);
+    }
+
+    /// Before, it was the data set: of small keys half of what they take, and `maxmemory` was let go below the whole.
+    #[test]
+    fn memory_in_use_is_what_maxmemory_bounds_and_not_the_data_set() {
+        let info = "used_memory:2400\r\nused_memory_dataset:1000\r\nmem_not_counted_for_evict:100\r\nmaxmemory:3000\r\n\
+                    maxmemory_policy:noeviction\r\n";
+        let address = SocketAddr::from(([10, 0, 0, 1], 6379));
+        let info = Info::parse(info);
+        assert_eq!((facts(address, &info, &BTreeMap::new()).used_memory, room(&info)), (2300, Some(700)));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use super::{Context, Round};
 use crate::apply::Applied;
 use crate::gather::Gathered;
 use crate::operate;
-use crate::probe::{Memory, Place, Probed, Question, nodes, probe};
+use crate::probe::{Memory, Place, Probed, Question, probe};
 use crate::queue::Key;
 use crate::redis::Access;
 use crate::report::is_much;
@@ -151,11 +151,14 @@ struct Said {
 
 impl Said {
     fn of(probed: Probed) -> Self {
-        let sum = |figure: fn(&plan::Node) -> u64| {
-            let primaries = nodes(&probed.observed).filter(|node| node.is_primary());
-            primaries.map(figure).fold(0, u64::saturating_add)
-        };
-        let (keys, bytes) = (sum(|node| node.keys), sum(|node| node.bytes));
+        let members = probed.observed.members.iter();
+        let primaries =
+            members.filter_map(|(pod, member)| Some((pod, member.node().filter(|node| node.is_primary())?)));
+        let (mut keys, mut bytes) = (0_u64, 0_u64);
+        for (pod, node) in primaries {
+            keys = keys.saturating_add(node.keys);
+            bytes = bytes.saturating_add(probed.facts.get(pod).map_or(0, |facts| facts.used_memory));
+        }
         let mut hasher = DefaultHasher::new();
         without_figures(probed).hash(&mut hasher);
         Self { gist: hasher.finish(), keys, bytes }
@@ -169,7 +172,7 @@ impl Said {
 /// Whatever is not taken out here counts, also what is seen one day and not known of here.
 fn without_figures(mut probed: Probed) -> Probed {
     probed.begun = None;
-    probed.facts.values_mut().for_each(|facts| facts.offset = 0);
+    probed.facts.values_mut().for_each(|facts| (facts.offset, facts.used_memory) = (0, 0));
     probed.observed.elections.values_mut().for_each(|since| *since = 0);
     probed.observed.failovers_asked.values_mut().for_each(|since| *since = 0);
     // Everybody knows everybody at rest.
@@ -219,7 +222,7 @@ mod tests {
             (*offset, *lag_bytes) = (*offset + 900, 100);
         }
         node(&mut now, primary).keys += 1;
-        node(&mut now, primary).bytes += 1 << 20;
+        now.facts.get_mut(&primary).unwrap().used_memory += 1 << 20;
         now.observed.elections.insert(0, 5001);
         assert!(before.is_still(&Said::of(now.clone())));
         node(&mut now, primary).keys += 10;

@@ -48,7 +48,7 @@ fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
         {
             status.slots = node.slots().to_string();
             status.keys = signed(node.keys);
-            status.used_memory = signed(node.bytes);
+            status.used_memory = probed.facts.get(&pod).map_or(0, |facts| signed(facts.used_memory));
             status.primary = Some(name.clone());
         }
         let mut member = of_member(name, member, probed.facts.get(&pod).is_some_and(|facts| facts.syncing));

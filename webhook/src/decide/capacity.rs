@@ -2,7 +2,7 @@
 
 use types::{
     Condition, RedisCluster,
-    cluster::{EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus, SavePoint},
+    cluster::{EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus, SavePoint, ShardStatus},
     condition::{Status, cluster as condition},
     field::{Fault, Path},
     quantity::Quantity,
@@ -11,7 +11,7 @@ use types::{
 use super::{Objection, Verdict};
 
 /// What must stay free after a change, in percent of the data set: hash slots differ in size, and moving a slot holds
-/// its keys twice for a moment.
+/// its keys twice for a moment. What Redis counts beside them is in what is measured.
 const HEADROOM_PERCENT: u128 = 10;
 
 /// Longest wait of a snapshot that is counted on, and most writes that it waits for: one that comes later bounds no loss that anybody
@@ -34,7 +34,9 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
     let Some(memory) = new.spec.max_memory_bytes().or(old_memory) else { return };
     let room = shards * u128::from(memory);
     let shrinks = old_memory.is_none_or(|old_memory| room < before * u128::from(old_memory));
-    if !shrinks {
+    // More shards with less memory each hold as much together, and the fullest of them does not.
+    let is_cut = old_memory.is_none_or(|old_memory| memory < old_memory);
+    if !shrinks && !is_cut {
         return;
     }
     let path = Path::new(if shards < before { "spec.shards" } else { "spec.memory" });
@@ -46,8 +48,8 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
         }
         return;
     };
-    let needed = used + used * HEADROOM_PERCENT / 100;
-    if needed <= room {
+    let whole = if shrinks { all_need(used, shards, memory) } else { None };
+    let Some(why) = whole.or_else(|| one_needs(status, shards, memory)) else {
         if shards < before && new.spec.memory.policy != EvictionPolicy::NoEviction {
             // A hash slot is not moved by its size, and clients go on writing meanwhile.
             verdict.warn(format!(
@@ -57,20 +59,47 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
             ));
         }
         return;
-    }
-    let why = format!(
-        "the data set of {} with {HEADROOM_PERCENT}% headroom needs {}, but {shards} shards of {} hold {}; at least {} shards are needed",
-        amount(used),
-        amount(needed),
-        amount(u128::from(memory)),
-        amount(room),
-        needed.div_ceil(u128::from(memory).max(1)),
-    );
+    };
     if evicts(new.spec.memory.policy) {
         verdict.warn(format!("{path}: {why}; keys will be evicted"));
     } else {
         verdict.refuse(Objection::Invalid, Fault::forbidden(path, why));
     }
+}
+
+/// Why so many shards are too few for all of it.
+fn all_need(used: u128, shards: u128, memory: u64) -> Option<String> {
+    let (needed, room) = (with_headroom(used), shards * u128::from(memory));
+    (needed > room).then(|| {
+        format!(
+            "the data set of {} with {HEADROOM_PERCENT}% headroom needs {}, but {shards} shards of {} hold {}; at least {} shards are needed",
+            amount(used),
+            amount(needed),
+            amount(u128::from(memory)),
+            amount(room),
+            needed.div_ceil(u128::from(memory).max(1)),
+        )
+    })
+}
+
+/// Why the fullest of the shards that stay is too small for what it holds already.
+fn one_needs(status: &RedisClusterStatus, shards: u128, memory: u64) -> Option<String> {
+    let stays = |shard: &&ShardStatus| u128::try_from(shard.index).is_ok_and(|index| index < shards);
+    let used = |shard: &ShardStatus| u128::try_from(shard.used_memory).unwrap_or(0);
+    let (used, index) = status.shards.iter().filter(stays).map(|shard| (used(shard), shard.index)).max()?;
+    let needed = with_headroom(used);
+    (needed > u128::from(memory)).then(|| {
+        format!(
+            "shard {index} holds {} and with {HEADROOM_PERCENT}% headroom needs {}, but each shard may hold {}",
+            amount(used),
+            amount(needed),
+            amount(u128::from(memory)),
+        )
+    })
+}
+
+const fn with_headroom(used: u128) -> u128 {
+    used + used * HEADROOM_PERCENT / 100
 }
 
 /// Bytes of the whole data set; `None` while a shard without a primary to ask counts as nothing in the sum.

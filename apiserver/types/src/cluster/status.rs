@@ -53,7 +53,7 @@ pub struct RedisClusterStatus {
     /// Keys of all primaries together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys: Option<i64>,
-    /// Memory used by the data sets of all primaries together, in bytes.
+    /// Memory of all primaries together that counts towards maxmemory, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub used_memory: Option<i64>,
     /// maxmemory of one primary, in bytes; absent: unlimited.
@@ -102,7 +102,7 @@ pub struct ShardStatus {
     /// Keys of the primary.
     #[serde(default)]
     pub keys: i64,
-    /// Bytes used by the primary's data set.
+    /// Bytes that the primary uses of its maxmemory.
     #[serde(default)]
     pub used_memory: i64,
     /// Pod that is primary.
