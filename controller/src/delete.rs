@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::Pod;
 use types::cluster::{DeletionPolicy, Retain};
 use types::{RedisCluster, names};
@@ -63,7 +64,7 @@ pub async fn delete(kubernetes: &Kubernetes, gathered: &Gathered) -> Result<Prog
         left.extend(all(kubernetes, &gathered.secrets, uid).await?);
     }
     if retain(&gathered.cluster) == Retain::Delete {
-        left.extend(claims(kubernetes, &gathered.key().name, &gathered.claims, |_, _| true).await?);
+        left.extend(claims(kubernetes, gathered, |_, _| true).await?);
     }
     if !left.is_empty() {
         return Ok(Progress::Waiting(format!("still being deleted: {}", listed(&left))));
@@ -84,8 +85,26 @@ fn retain(cluster: &RedisCluster) -> Retain {
 fn keeps_secrets(gathered: &Gathered) -> bool {
     match gathered.cluster.spec.deletion.policy {
         DeletionPolicy::Retain => true,
-        DeletionPolicy::Delete => retain(&gathered.cluster) == Retain::Retain && !gathered.claims.is_empty(),
+        DeletionPolicy::Delete => gathered.claims.values().any(|claim| outlives(gathered, claim)),
     }
+}
+
+/// Whether a claim is there after the object has gone.
+fn outlives(gathered: &Gathered, claim: &PersistentVolumeClaim) -> bool {
+    let place = place_of(claim, &gathered.key().name);
+    match retain(&gathered.cluster) {
+        Retain::Retain => true,
+        Retain::Delete => place.is_some_and(|place| is_a_former_ones(&gathered.cluster, claim, place)),
+    }
+}
+
+/// Whether an earlier cluster of this name had this claim made, and this one has no member for it: what that one wrote last may be there alone.
+/// A claim that this cluster took over and has scaled away since cannot be told from it, and stays as well.
+fn is_a_former_ones(cluster: &RedisCluster, claim: &PersistentVolumeClaim, (shard, ordinal): (u16, u16)) -> bool {
+    let (spec, made) = (&cluster.spec, |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0));
+    let is_older = made(&claim.metadata).zip(made(&cluster.metadata)).is_some_and(|(claim, cluster)| claim < cluster);
+    let is_members = spec.storage.is_some() && shard < spec.shards() && ordinal < spec.members_per_shard();
+    is_older && !is_members
 }
 
 /// Operations end; backups that run end as failed, completed ones are untouched: they outlive the cluster.
@@ -121,7 +140,7 @@ fn listed(names: &[String]) -> String {
 pub fn kept(gathered: &Gathered) -> Option<String> {
     let uid = gathered.cluster.metadata.uid.as_deref();
     let claims = gathered.claims.values().filter(|claim| place_of(claim, &gathered.key().name).is_some());
-    let claims = claims.filter(|_| retain(&gathered.cluster) == Retain::Retain).map(|claim| label(&**claim));
+    let claims = claims.filter(|claim| outlives(gathered, claim)).map(|claim| label(&**claim));
     let secrets = gathered.secrets.values().filter(|secret| owner_uid(&***secret) == uid);
     let secrets = secrets.filter(|_| keeps_secrets(gathered)).map(|secret| label(&**secret));
     let kept: Vec<String> = claims.chain(secrets).collect();
@@ -144,17 +163,17 @@ async fn all<K: Cached>(
     Ok(left)
 }
 
-/// Deletes the claims that `which` names by shard and ordinal; names those that are still there. Claims are made by the
-/// StatefulSet controller and carry our labels, but not our annotation.
+/// Deletes the claims that `which` names by shard and ordinal, but those of a former cluster; names those that are still there. Claims are
+/// made by the StatefulSet controller and carry our labels, but not our annotation.
 async fn claims(
     kubernetes: &Kubernetes,
-    cluster: &str,
-    claims: &BTreeMap<String, Arc<PersistentVolumeClaim>>,
+    gathered: &Gathered,
     which: impl Fn(u16, u16) -> bool,
 ) -> Result<Vec<String>, Error> {
-    let mut left = Vec::new();
-    for claim in claims.values() {
-        if place_of(claim, cluster).is_some_and(|(shard, ordinal)| which(shard, ordinal)) {
+    let (name, mut left) = (gathered.key().name, Vec::new());
+    for claim in gathered.claims.values() {
+        let place = place_of(claim, &name).filter(|(shard, ordinal)| which(*shard, *ordinal));
+        if place.is_some_and(|place| !is_a_former_ones(&gathered.cluster, claim, place)) {
             if claim.metadata.deletion_timestamp.is_none() {
                 kubernetes.delete(&**claim).await?;
             }
@@ -197,6 +216,6 @@ pub async fn sweep_claims(kubernetes: &Kubernetes, gathered: &Gathered, resolved
             && size(shard).is_none_or(|size| ordinal >= size)
             && !gathered.pods.contains_key(&names::pod(&resolved.key.name, shard, ordinal))
     };
-    claims(kubernetes, &resolved.key.name, &gathered.claims, unwanted).await?;
+    claims(kubernetes, gathered, unwanted).await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Claims that have the names of members' claims, and are somebody else's.
 
-use controller::delete::sweep_claims;
+use controller::delete::{kept, sweep_claims};
 use serde_json::{Value, json};
 
 use crate::kubernetes::{Scene, cluster};
@@ -87,6 +87,36 @@ async fn a_claim_that_something_else_owns_is_neither_grown_nor_deleted() {
     assert_eq!(scene.memory.take_writes(), ["PATCH persistentvolumeclaims/data-orders-5-0"]);
     sweep_claims(&scene.memory.kubernetes(), &scene.gathered(), &scene.resolved()).await.unwrap();
     assert_eq!(scene.memory.names("persistentvolumeclaims"), names(["data-orders-4-0", "scratch"]));
+}
+
+/// Before, a cluster that came back with fewer members deleted what the former one may have written last.
+#[tokio::test]
+async fn what_a_former_cluster_left_and_nobody_mounts_is_not_deleted() {
+    let made = |at: &str, shard: u16| {
+        let mut metadata = of("orders", shard);
+        metadata["creationTimestamp"] = json!(at);
+        metadata
+    };
+    let (former, own) = ("2026-01-01T00:00:00Z", "2026-01-03T00:00:00Z");
+    let left = [("data-orders-0-0", former, 0), ("data-orders-0-1", former, 0), ("data-orders-1-0", former, 1)];
+    let retained = json!({"shards": 1, "replicasPerShard": 0, "storage": {"size": "1Gi", "retain": "Delete"}});
+    let told = |claims: &str| Some(format!("kept: {claims}, Secret orders-auth, Secret orders-internal"));
+    let beyond = "PersistentVolumeClaim data-orders-0-1, PersistentVolumeClaim data-orders-1-0";
+    let all = "PersistentVolumeClaim data-orders-0-0, PersistentVolumeClaim data-orders-0-1, PersistentVolumeClaim data-orders-1-0";
+    // Without storage nothing of it is the cluster's own.
+    for (spec, says) in [(retained, told(beyond)), (json!({"shards": 1, "replicasPerShard": 0}), told(all))] {
+        let scene = Scene::new(&spec);
+        let mut object = cluster(&spec);
+        object["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+        scene.memory.put("redisclusters", object);
+        scene.apply().await.unwrap();
+        for (name, at, shard) in left.into_iter().chain([("data-orders-0-2", own, 0)]) {
+            scene.memory.put("persistentvolumeclaims", claim(name, &made(at, shard)));
+        }
+        sweep_claims(&scene.memory.kubernetes(), &scene.gathered(), &scene.resolved()).await.unwrap();
+        assert_eq!(scene.memory.names("persistentvolumeclaims"), names(left.map(|(name, _, _)| name)));
+        assert_eq!(kept(&scene.gathered()), says);
+    }
 }
 
 fn names<const N: usize>(all: [&str; N]) -> Vec<String> {

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use types::{RedisCluster, RedisOperation, names};
 
@@ -31,6 +32,8 @@ pub struct Claim {
     pub shard: u16,
     /// Number of the member within it.
     pub ordinal: u16,
+    /// When it was made.
+    pub made: Option<Timestamp>,
 }
 
 impl Claim {
@@ -42,7 +45,15 @@ impl Claim {
         let shard = label(names::LABEL_SHARD)?.parse().ok()?;
         let ordinal = name.rsplit_once('-')?.1.parse().ok()?;
         let is_ours = *name == names::claim(&cluster, shard, ordinal) && metadata.deletion_timestamp.is_none();
-        is_ours.then_some(Self { cluster, shard, ordinal })
+        let made = metadata.creation_timestamp.as_ref().map(|time| time.0);
+        is_ours.then_some(Self { cluster, shard, ordinal, made })
+    }
+
+    /// Whether it is older than this cluster: a former one of the name had it made.
+    #[must_use]
+    pub fn is_older_than(&self, cluster: &RedisCluster) -> bool {
+        let since = cluster.metadata.creation_timestamp.as_ref().map(|time| time.0);
+        self.made.zip(since).is_some_and(|(made, since)| made < since)
     }
 }
 

@@ -81,14 +81,15 @@ fn none<T>() -> Option<T> {
 struct Meta {
     name: Option<String>,
     generation: Option<i64>,
+    creation_timestamp: Option<Time>,
     deletion_timestamp: Option<Time>,
     labels: Option<BTreeMap<String, String>>,
 }
 
 impl From<Meta> for ObjectMeta {
     fn from(meta: Meta) -> Self {
-        let Meta { name, generation, deletion_timestamp, labels } = meta;
-        Self { name, generation, deletion_timestamp, labels, ..Self::default() }
+        let Meta { name, generation, creation_timestamp, deletion_timestamp, labels } = meta;
+        Self { name, generation, creation_timestamp, deletion_timestamp, labels, ..Self::default() }
     }
 }
 

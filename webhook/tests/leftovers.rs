@@ -1,6 +1,6 @@
 //! What a former cluster of the same name left behind, and a new one that would not use it.
 
-use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, with_claim, with_cluster};
+use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, with_claim, with_claim_made, with_cluster};
 use serde_json::{Value, json};
 use webhook::{Facts, decide::Objection, facts::Claim};
 
@@ -51,7 +51,7 @@ fn volumes_that_are_used_again_or_are_of_others_are_in_nobodys_way() {
         Claim::of(&serde_json::from_value(metadata).unwrap())
     };
     let labels = json!({"redis.kun.io/cluster": "orders", "redis.kun.io/shard": "3"});
-    let found = Claim { cluster: "orders".to_owned(), shard: 3, ordinal: 1 };
+    let found = Claim { cluster: "orders".to_owned(), shard: 3, ordinal: 1, made: None };
     assert_eq!(metadata("data-orders-3-1", labels.clone(), json!({})), Some(found));
     // Somebody else's that only bears the labels, one without them, one that is on its way out.
     assert_eq!(metadata("mine-3-1", labels.clone(), json!({})), None);
@@ -102,4 +102,22 @@ fn volumes_that_stay_unused_are_told() {
         "spec.storage: volumes of a former cluster of this name stay unused: data-orders-0-0, data-orders-0-1, data-orders-1-0, \
          data-orders-1-1, data-orders-2-0, data-orders-2-1 and 4 more"
     );
+}
+
+#[test]
+fn volumes_that_a_change_to_delete_takes_are_named() {
+    let of = |retain: &str| with(&json!({"shards": 3, "storage": {"size": "10Gi", "retain": retain}}));
+    let object = |spec: &Value| {
+        let mut object = a_cluster(spec, &Value::Null);
+        object["metadata"]["creationTimestamp"] = json!("2026-01-02T00:00:00Z");
+        object
+    };
+    let facts = with_claim_made(five_shards(), "orders", 3, 1, "2026-01-01T00:00:00Z");
+    let changed =
+        |old: &Value, new: &Value| ask("UPDATE", "redisclusters", &object(new), &object(old), &facts).warnings;
+    let (kept, deleted) = (of("Retain"), of("Delete"));
+    let named = "data-orders-3-0, data-orders-4-0, data-orders-4-1";
+    let text = "spec.storage.retain: with Delete the volumes of members that were scaled away are deleted";
+    assert_eq!(changed(&kept, &deleted), [format!("{text}: {named}")]);
+    assert_eq!([changed(&deleted, &kept), changed(&deleted, &deleted)], [const { Vec::<String>::new() }; 2]);
 }

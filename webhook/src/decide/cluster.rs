@@ -29,6 +29,7 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
     policy::apply(verdict, namespace, new, Some(old), facts);
     consequence::tell(verdict, &new.spec, Some(&old.spec));
     consequence::tell_of_the_way(verdict, new, old);
+    leftover::tell_of_sweep(verdict, namespace, new, old, facts);
 }
 
 /// The scale subresource: the same as changing `spec.shards` of the live cluster, in the words of a Scale.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use types::{
     RedisCluster,
-    cluster::Mode,
+    cluster::{Mode, Retain},
     field::{Fault, Path},
     names::{self, LABEL_CLUSTER, LABEL_SHARD},
 };
@@ -55,6 +55,29 @@ pub(super) fn check(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, 
     if let Some(named) = named(unused.map(|(name, _)| *name)) {
         verdict.warn(format!(
             "spec.replicasPerShard: volumes of a former cluster of this name stay unused, one may be of its last primary: {named}"
+        ));
+    }
+}
+
+/// Tells by which change volumes go that members of this cluster have left behind. Those of a former cluster stay.
+pub(super) fn tell_of_sweep(
+    verdict: &mut Verdict,
+    namespace: &str,
+    new: &RedisCluster,
+    old: &RedisCluster,
+    facts: &Facts,
+) {
+    let deletes = |cluster: &RedisCluster| cluster.spec.storage.as_ref().map(|one| one.retain) == Some(Retain::Delete);
+    if !verdict.is_allowed() || deletes(old) || !deletes(new) {
+        return;
+    }
+    let spec = &new.spec;
+    let is_left = |claim: &Claim| claim.shard >= spec.shards() || claim.ordinal >= spec.members_per_shard();
+    let claims = facts.claims_of(namespace, new.metadata.name.as_deref().unwrap_or_default());
+    let swept = claims.filter(|(_, claim)| is_left(claim) && !claim.is_older_than(old));
+    if let Some(named) = named(swept.map(|(name, _)| name)) {
+        verdict.warn(format!(
+            "spec.storage.retain: with Delete the volumes of members that were scaled away are deleted: {named}"
         ));
     }
 }

@@ -80,10 +80,19 @@ pub(crate) fn with_operation(mut facts: Facts, name: &str, spec: &Value, phase: 
 }
 
 /// A claim as the StatefulSet controller makes it for a member.
-pub(crate) fn with_claim(mut facts: Facts, cluster: &str, shard: u16, ordinal: u16) -> Facts {
+pub(crate) fn with_claim(facts: Facts, cluster: &str, shard: u16, ordinal: u16) -> Facts {
+    a_claim(facts, cluster, (shard, ordinal), &Value::Null)
+}
+
+pub(crate) fn with_claim_made(facts: Facts, cluster: &str, shard: u16, ordinal: u16, at: &str) -> Facts {
+    a_claim(facts, cluster, (shard, ordinal), &json!(at))
+}
+
+fn a_claim(mut facts: Facts, cluster: &str, (shard, ordinal): (u16, u16), made: &Value) -> Facts {
     let name = format!("data-{cluster}-{shard}-{ordinal}");
     let labels = json!({"redis.kun.io/cluster": cluster, "redis.kun.io/shard": shard.to_string()});
-    let metadata = serde_json::from_value(json!({"name": name, "labels": labels})).unwrap();
+    let metadata = json!({"name": name, "labels": labels, "creationTimestamp": made});
+    let metadata = serde_json::from_value(metadata).unwrap();
     facts.claims.put("shop", &name, Claim::of(&metadata));
     facts
 }
