@@ -37,6 +37,8 @@ pub struct Verdict {
     pub warnings: Vec<String>,
     /// Told to the audit log.
     pub audit: BTreeMap<String, String>,
+    /// What is known may be behind, and the verdict another in a moment; if not, it stands.
+    pub is_open: bool,
 }
 
 /// The category of a refusal, the gravest first: the answer's code follows from the gravest.
@@ -101,7 +103,7 @@ impl Verdict {
         let open = |(objection, fault): &(Objection, Fault)| {
             matches!(objection, Objection::Unknown | Objection::Leftover) || fault.kind == FaultKind::NotFound
         };
-        self.denial.as_ref().is_some_and(|denial| denial.0.iter().any(open))
+        self.is_open || self.denial.as_ref().is_some_and(|denial| denial.0.iter().any(open))
     }
 
     /// Whether the request is allowed.

@@ -121,6 +121,13 @@ impl Facts {
         claims.filter(move |(_, claim)| claim.cluster == cluster)
     }
 
+    /// Whether a former cluster of its name has left volumes, which its members load.
+    #[must_use]
+    pub fn has_former_claims(&self, namespace: &str, cluster: &RedisCluster) -> bool {
+        let name = cluster.metadata.name.as_deref().unwrap_or_default();
+        self.claims_of(namespace, name).any(|(_, claim)| claim.is_older_than(cluster))
+    }
+
     /// Operations on a cluster that have not ended, by name.
     pub fn unfinished<'a>(
         &'a self,

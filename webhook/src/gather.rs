@@ -31,6 +31,9 @@ const PAGE: u32 = 500;
 /// so it is short; five watches that ask every 2 s are no load for anybody.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// Which claims are watched: also those that a person gave the labels of a member, as docs/operations.md says.
+const CLAIMS: &str = names::LABEL_CLUSTER;
+
 /// The kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
@@ -110,7 +113,6 @@ impl Gathered {
     /// Watches until cancelled by being dropped.
     pub async fn follow(self: Arc<Self>, client: Client) {
         let all = watcher::Config::default().page_size(PAGE);
-        let ours = format!("app.kubernetes.io/managed-by={},{}", names::MANAGED_BY, names::LABEL_CLUSTER);
         futures::join!(
             self.watch(
                 watcher::watcher(Api::all(client.clone()), all.clone()),
@@ -140,7 +142,7 @@ impl Gathered {
                 |namespace: Namespace| { namespace.metadata.labels.unwrap_or_default() }
             ),
             self.watch(
-                watcher::watcher(Api::all(client), all.clone().labels(&ours)),
+                watcher::watcher(Api::all(client), all.clone().labels(CLAIMS)),
                 Kind::Claims,
                 |facts| &mut facts.claims,
                 // Whose they are is all that is asked of claims.
@@ -249,6 +251,11 @@ fn place<K: Resource>(object: &K) -> (String, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claims_are_found_by_the_label_that_a_person_gives_them() {
+        assert_eq!(CLAIMS, "redis.kun.io/cluster");
+    }
 
     #[test]
     fn what_is_not_allowed_is_asked_for_ever_more_seldom() {

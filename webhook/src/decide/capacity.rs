@@ -19,14 +19,15 @@ const HEADROOM_PERCENT: u128 = 10;
 pub(super) const SNAPSHOT_SECONDS_MOST: i32 = 86_400;
 pub(super) const SNAPSHOT_CHANGES_MOST: i32 = 1_000_000;
 
-/// Refuses what would not fit, and what would leave data without a copy on disk.
-pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster) {
-    let Some(status) = &old.status else { return };
-    fits(verdict, new, old, status);
+/// Refuses what would not fit, and what would leave data without a copy on disk. `loads`: its members load the volumes of a former cluster.
+pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, loads: bool) {
+    let nothing = RedisClusterStatus::default();
+    let status = old.status.as_ref().unwrap_or(&nothing);
+    fits(verdict, new, old, status, loads);
     keeps_persistence(verdict, &new.spec, &old.spec, status);
 }
 
-fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &RedisClusterStatus) {
+fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &RedisClusterStatus, loads: bool) {
     let (shards, before) = (u128::from(new.spec.shards()), u128::from(old.spec.shards()));
     let measured = status.max_memory.and_then(|bytes| u64::try_from(bytes).ok()).filter(|bytes| *bytes > 0);
     // Where the limits do not tell, the members' own maxmemory does; without any, Redis takes what it needs.
@@ -41,7 +42,7 @@ fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &
     }
     let path = Path::new(if shards < before { "spec.shards" } else { "spec.memory" });
     let Some(used) = measured_data(status) else {
-        let known_empty = matches!(status.phase, None | Some(Phase::Pending | Phase::Creating));
+        let known_empty = !loads && matches!(status.phase, None | Some(Phase::Pending | Phase::Creating));
         if !known_empty {
             let why = "not every shard's data has been measured, so it is not known whether it would fit; try again when the cluster is available";
             verdict.refuse(Objection::Unknown, Fault::forbidden(path, why));

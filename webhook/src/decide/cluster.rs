@@ -24,7 +24,8 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
     }
     worse::shape(verdict, validate::cluster(new), || validate::cluster(old));
     verdict.refuse_all(Objection::Invalid, validate::cluster_update(new, old));
-    capacity::check(verdict, new, old);
+    capacity::check(verdict, new, old, facts.has_former_claims(namespace, old));
+    leftover::check_scale_in(verdict, namespace, new, old, facts);
     disruption::check(verdict, new, old);
     policy::apply(verdict, namespace, new, Some(old), facts);
     consequence::tell(verdict, &new.spec, Some(&old.spec));

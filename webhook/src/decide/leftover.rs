@@ -4,8 +4,9 @@
 use std::collections::BTreeSet;
 
 use types::{
-    RedisCluster,
-    cluster::{Mode, Retain},
+    Condition, RedisCluster,
+    cluster::{Mode, Phase, RedisClusterStatus, Retain},
+    condition::{Status, cluster as condition},
     field::{Fault, Path},
     names::{self, LABEL_CLUSTER, LABEL_SHARD},
 };
@@ -23,11 +24,13 @@ pub(super) fn check(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, 
         return;
     }
     let (spec, name) = (&new.spec, new.metadata.name.as_deref().unwrap_or_default());
-    // They are no former cluster's: it is there, and whoever creates it once more is told just that.
+    let claims: Vec<(&str, &Claim)> = facts.claims_of(namespace, name).collect();
+    // They are no former cluster's: it is there, and whoever creates it once more is told just that. One that has just been deleted is known
+    // for a moment longer.
     if facts.clusters.get(namespace, name).is_some() {
+        verdict.is_open |= spec.storage.is_some() && claims.iter().any(|(_, claim)| claim.shard >= spec.shards());
         return;
     }
-    let claims: Vec<(&str, &Claim)> = facts.claims_of(namespace, name).collect();
     if spec.storage.is_none() {
         if let Some(named) = named(claims.iter().map(|(name, _)| *name)) {
             verdict.warn(format!("spec.storage: volumes of a former cluster of this name stay unused: {named}"));
@@ -57,6 +60,38 @@ pub(super) fn check(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, 
             "spec.replicasPerShard: volumes of a former cluster of this name stay unused, one may be of its last primary: {named}"
         ));
     }
+}
+
+/// Refuses to leave out shards of a former cluster before their members have been seen: nobody knows yet what is on their volumes.
+pub(super) fn check_scale_in(
+    verdict: &mut Verdict,
+    namespace: &str,
+    new: &RedisCluster,
+    old: &RedisCluster,
+    facts: &Facts,
+) {
+    if new.spec.storage.is_none() || new.spec.shards() >= old.spec.shards() || has_been_seen(old.status.as_ref()) {
+        return;
+    }
+    let claims = facts.claims_of(namespace, new.metadata.name.as_deref().unwrap_or_default());
+    let beyond = claims.filter(|(_, claim)| claim.shard >= new.spec.shards() && claim.is_older_than(old));
+    let shards: BTreeSet<u16> = beyond.map(|(_, claim)| claim.shard).collect();
+    if !shards.is_empty() {
+        let why = format!(
+            "volumes of {} are of a former cluster of this name and may hold slots: scale it in once it is available",
+            names::shards(&shards)
+        );
+        verdict.refuse(Objection::Leftover, Fault::forbidden(Path::new("spec.shards"), why));
+    }
+}
+
+/// Whether all slots are served, or were before a failure.
+fn has_been_seen(status: Option<&RedisClusterStatus>) -> bool {
+    let is_available = |one: &Condition| one.kind == condition::AVAILABLE && one.status == Status::True;
+    status.is_some_and(|status| {
+        let is_early = matches!(status.phase, None | Some(Phase::Pending | Phase::Creating | Phase::Paused));
+        !is_early || status.conditions.iter().any(is_available)
+    })
 }
 
 /// Tells by which change volumes go that members of this cluster have left behind. Those of a former cluster stay.

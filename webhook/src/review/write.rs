@@ -73,7 +73,7 @@ struct WireCause<'a> {
 /// # Errors
 /// None that a verdict can cause; serde_json's signature says otherwise.
 pub fn write(request: &Request<'_>, verdict: &Verdict) -> Result<Vec<u8>, serde_json::Error> {
-    let Verdict { patch, denial, warnings, audit } = verdict;
+    let Verdict { patch, denial, warnings, audit, is_open: _ } = verdict;
     let patch = if patch.is_empty() { None } else { Some(STANDARD.encode(serde_json::to_vec(patch)?)) };
     let answer = WireAnswer {
         api_version: API_VERSION,
