@@ -210,6 +210,28 @@ fn persistence_is_not_taken_from_a_cluster_that_holds_data() {
     assert!(updated(&spec, &off, &status, &Facts::default()).is_allowed());
 }
 
+/// Before, a cluster whose keys were all on the shard that was away was empty, and lost its files when that came back.
+#[test]
+fn a_cluster_is_empty_only_where_every_shard_has_been_counted() {
+    let (spec, mut status) = holding();
+    let of = |snapshots: &Value| with(&spec, &json!({"persistence": {"appendOnly": "Off", "snapshots": snapshots}}));
+    let (off, rare) = (of(&json!([])), of(&json!([{"seconds": 604_800, "changes": 1}])));
+    let refused = |old: &Value, status: &Value| updated(old, &off, status, &Facts::default()).denial;
+    assert_eq!(refused(&rare, &status).unwrap().objection(), Objection::Invalid);
+    status["keys"] = json!(0);
+    let condition = |value: &str| json!([{"type": "Available", "status": value, "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "X", "message": "m"}]);
+    status["conditions"] = condition("False");
+    let told = updated(&spec, &off, &status, &Facts::default());
+    assert_eq!(
+        denial(&told),
+        "spec.persistence: Forbidden: not every shard's keys have been counted, so it is not known that the cluster is empty; try again when it is \
+         available"
+    );
+    assert_eq!(told.denial.unwrap().objection(), Objection::Unknown);
+    status["conditions"] = condition("True");
+    assert_eq!([refused(&spec, &status), refused(&rare, &status)], [None, None]);
+}
+
 #[test]
 fn two_disruptive_changes_in_one_update_are_refused() {
     let (spec, status) = holding();

@@ -1,7 +1,7 @@
 //! Whether the measured data set fits what a change leaves, and whether it stays on disk.
 
 use types::{
-    Condition, RedisCluster,
+    RedisCluster,
     cluster::{EvictionPolicy, Phase, RedisClusterSpec, RedisClusterStatus, SavePoint, ShardStatus},
     condition::{Status, cluster as condition},
     field::{Fault, Path},
@@ -24,7 +24,7 @@ pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluste
     let nothing = RedisClusterStatus::default();
     let status = old.status.as_ref().unwrap_or(&nothing);
     fits(verdict, new, old, status, loads);
-    keeps_persistence(verdict, &new.spec, &old.spec, status);
+    keeps_persistence(verdict, &new.spec, &old.spec, status, loads);
 }
 
 fn fits(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, status: &RedisClusterStatus, loads: bool) {
@@ -105,11 +105,15 @@ const fn with_headroom(used: u128) -> u128 {
 
 /// Bytes of the whole data set; `None` while a shard without a primary to ask counts as nothing in the sum.
 fn measured_data(status: &RedisClusterStatus) -> Option<u128> {
-    let is_partial = |one: &Condition| one.kind == condition::AVAILABLE && one.status == Status::False;
-    if status.conditions.iter().any(is_partial) {
+    if is_partial(status) {
         return None;
     }
     status.used_memory.and_then(|bytes| u128::try_from(bytes).ok())
+}
+
+/// Whether a sum leaves out a shard that nobody could be asked of.
+fn is_partial(status: &RedisClusterStatus) -> bool {
+    status.conditions.iter().any(|one| one.kind == condition::AVAILABLE && one.status == Status::False)
 }
 
 /// The policy in Redis' own word.
@@ -134,9 +138,19 @@ fn keeps_persistence(
     new: &RedisClusterSpec,
     old: &RedisClusterSpec,
     status: &RedisClusterStatus,
+    loads: bool,
 ) {
-    if !persists(old) || persists(new) || status.keys == Some(0) || matches!(status.phase, None | Some(Phase::Pending))
-    {
+    let loses = (persists(old) && !persists(new)) || (writes(old) && !writes(new));
+    let is_new = !loads && matches!(status.phase, None | Some(Phase::Pending));
+    if !loses || is_new {
+        return;
+    }
+    let path = Path::new("spec.persistence");
+    if status.keys == Some(0) {
+        if is_partial(status) {
+            let why = "not every shard's keys have been counted, so it is not known that the cluster is empty; try again when it is available";
+            verdict.refuse(Objection::Unknown, Fault::forbidden(path, why));
+        }
         return;
     }
     let held = status.keys.map_or_else(|| "may hold data".to_owned(), |keys| format!("holds {keys} keys"));
@@ -144,13 +158,18 @@ fn keeps_persistence(
         "the cluster {held} that would no longer be written to disk; keep an append-only file or a snapshot that is due within \
          {SNAPSHOT_SECONDS_MOST} seconds and {SNAPSHOT_CHANGES_MOST} writes"
     );
-    verdict.refuse(Objection::Invalid, Fault::forbidden(Path::new("spec.persistence"), why));
+    verdict.refuse(Objection::Invalid, Fault::forbidden(path, why));
 }
 
 /// Whether anything is written to disk that is worth counting on.
 pub(super) fn persists(spec: &RedisClusterSpec) -> bool {
     let counts = |point: &SavePoint| point.seconds <= SNAPSHOT_SECONDS_MOST && point.changes <= SNAPSHOT_CHANGES_MOST;
     spec.persistence.append_only.keeps_every_write() || spec.persistence.snapshots.iter().any(counts)
+}
+
+/// Whether anything is written to disk at all, however seldom: a member that starts then finds it, and one that finds nothing is let begin empty.
+fn writes(spec: &RedisClusterSpec) -> bool {
+    spec.persistence.append_only.keeps_every_write() || !spec.persistence.snapshots.is_empty()
 }
 
 /// A number of bytes for people: three digits and a binary suffix, rounded up.
