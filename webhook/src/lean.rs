@@ -97,6 +97,7 @@ impl From<Meta> for ObjectMeta {
 #[serde(rename_all = "camelCase", default)]
 struct ClusterStatus<'a> {
     phase: Option<Phase>,
+    observed_generation: Option<i64>,
     #[serde(borrow)]
     conditions: Vec<LeanCondition<'a>>,
     shards: Vec<Shard>,
@@ -173,6 +174,7 @@ impl From<ClusterStatus<'_>> for RedisClusterStatus {
     fn from(lean: ClusterStatus<'_>) -> Self {
         Self {
             phase: lean.phase,
+            observed_generation: lean.observed_generation,
             conditions: lean.conditions.into_iter().filter(is_decided_by).map(Into::into).collect(),
             shards: lean.shards.into_iter().map(Into::into).collect(),
             plan: lean.plan.map(Into::into),

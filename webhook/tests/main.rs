@@ -3,6 +3,7 @@
 
 mod actions;
 mod asking;
+mod behind;
 mod leftovers;
 mod policies;
 mod reach;

@@ -26,7 +26,8 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
     verdict.refuse_all(Objection::Invalid, validate::cluster_update(new, old));
     capacity::check(verdict, new, old, facts.has_former_claims(namespace, old));
     leftover::check_scale_in(verdict, namespace, new, old, facts);
-    disruption::check(verdict, new, old);
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    disruption::check(verdict, new, old, facts.clusters.get(namespace, name).map(|known| &**known));
     policy::apply(verdict, namespace, new, Some(old), facts);
     consequence::tell(verdict, &new.spec, Some(&old.spec));
     consequence::tell_of_the_way(verdict, new, old);

@@ -12,14 +12,14 @@ use types::{
 use super::{Objection, Verdict};
 
 /// Refuses a second disruptive change while one runs, and two in one update. On a sick cluster it only warns: the
-/// change may be the repair.
-pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster) {
+/// change may be the repair. `known`: the cluster as it was watched, whose status may be later than that of the request.
+pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluster, known: Option<&RedisCluster>) {
     let moves = new.spec.shards() != old.spec.shards();
     let restarts = restarting_fields(new, old);
     if old.spec.mode == Mode::Standalone || (!moves && restarts.is_empty()) {
         return;
     }
-    let Some(status) = &old.status else { return };
+    let Some(status) = latest(old, known) else { return };
     if matches!(status.phase, None | Some(Phase::Pending | Phase::Creating)) {
         // Nothing is served yet.
         return;
@@ -46,12 +46,31 @@ pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluste
         found.push((shards, format!("would move data while {what}; wait for Ready")));
     }
     let sick = sickness(status);
+    if sick.is_none() && found.is_empty() && is_behind(old, status) {
+        let path = Path::new(restarts.first().copied().unwrap_or("spec.shards"));
+        let why = "the change before this one has not been looked at yet; try again in a second";
+        verdict.refuse(Objection::Unknown, Fault::forbidden(path, why));
+    }
     for (path, why) in found {
         match &sick {
             Some(sick) => verdict.warn(format!("{path}: {why} (accepted because the cluster {sick})")),
             None => verdict.refuse(Objection::Conflict, Fault::forbidden(path, why)),
         }
     }
+}
+
+/// The status that was made last. One of another cluster of the name tells nothing of this one.
+fn latest<'a>(old: &'a RedisCluster, known: Option<&'a RedisCluster>) -> Option<&'a RedisClusterStatus> {
+    let told = old.status.as_ref()?;
+    let known = known.filter(|known| known.metadata.creation_timestamp == old.metadata.creation_timestamp);
+    let known = known.and_then(|known| known.status.as_ref());
+    Some(known.filter(|known| known.observed_generation > told.observed_generation).unwrap_or(told))
+}
+
+/// Whether the status was made before the last change of the specification: what that one begins is not in it.
+fn is_behind(old: &RedisCluster, status: &RedisClusterStatus) -> bool {
+    let generations = old.metadata.generation.zip(status.observed_generation);
+    generations.is_some_and(|(generation, observed)| observed < generation)
 }
 
 /// Fields whose change restarts every member.
