@@ -144,10 +144,10 @@ fn judge(request: &Request<'_>, facts: &Facts) -> Verdict {
             verdict.refuse(Objection::Forbidden, Fault::forbidden(Path::new("status"), why));
         }
         (Target::Scale, _, Some(Subject::Scale(wanted)), None) => {
-            cluster::scale(&mut verdict, request, *wanted, None, facts);
+            cluster::scale(&mut verdict, request, wanted.replicas, None, facts);
         }
         (Target::Scale, _, Some(Subject::Scale(wanted)), Some(Subject::Scale(before))) => {
-            cluster::scale(&mut verdict, request, *wanted, Some(*before), facts);
+            cluster::scale(&mut verdict, request, wanted.replicas, Some(before), facts);
         }
         (Target::Backup, Operation::Create, Some(Subject::Backup(new)), _) => {
             action::backup(&mut verdict, namespace, new, facts);

@@ -25,8 +25,8 @@ use types::{
 pub enum Subject {
     /// A RedisCluster whose metadata and status hold only what is decided by.
     Cluster(Box<RedisCluster>),
-    /// The number an autoscaling/v1 Scale asks for; 0 where it says nothing, as Kubernetes reads it.
-    Scale(i32),
+    /// What an autoscaling/v1 Scale says.
+    Scale(Scaled),
     /// A RedisBackup without status.
     Backup(Box<RedisBackup>),
     /// A RedisOperation whose status holds only its phase.
@@ -37,6 +37,15 @@ pub enum Subject {
     Foreign,
     /// An object that could not be read, and why.
     Malformed(String),
+}
+
+/// What is read of an autoscaling/v1 Scale.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scaled {
+    /// The number that is asked for; 0 where it says nothing, as Kubernetes reads it.
+    pub replicas: i32,
+    /// The resourceVersion of the cluster that it is a view of.
+    pub version: Option<String>,
 }
 
 /// Reads the object of a review, whose kind the review told before.
@@ -51,7 +60,7 @@ impl<'de> DeserializeSeed<'de> for Reader<'_> {
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Subject, D::Error> {
         Ok(match self.kind {
             "RedisCluster" => Subject::Cluster(Box::new(Lean::deserialize(from)?.into())),
-            "Scale" => Subject::Scale(Scale::deserialize(from)?.spec.replicas),
+            "Scale" => Subject::Scale(Scale::deserialize(from)?.into()),
             "RedisBackup" => Subject::Backup(Box::new(Lean::deserialize(from)?.into())),
             "RedisOperation" => Subject::Operation(Box::new(Lean::deserialize(from)?.into())),
             "RedisPolicy" => Subject::Policy(Box::new(Lean::deserialize(from)?.into())),
@@ -148,13 +157,27 @@ type Nothing = IgnoredAny;
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Scale {
+    metadata: ScaleMeta,
     spec: ScaleSpec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ScaleMeta {
+    resource_version: Option<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct ScaleSpec {
     replicas: i32,
+}
+
+impl From<Scale> for Scaled {
+    fn from(lean: Scale) -> Self {
+        let Scale { metadata, spec } = lean;
+        Self { replicas: spec.replicas, version: metadata.resource_version }
+    }
 }
 
 impl From<Lean<RedisClusterSpec, ClusterStatus<'_>>> for RedisCluster {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::{read::read, write::write};
-pub use crate::lean::Subject;
+pub use crate::lean::{Scaled, Subject};
 
 /// The version of AdmissionReview that is spoken.
 const API_VERSION: &str = "admission.k8s.io/v1";

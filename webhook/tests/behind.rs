@@ -56,3 +56,27 @@ fn no_disruptive_change_passes_before_the_last_was_looked_at() {
     let repair = ask("UPDATE", "redisclusters", &object(&five), &object(&a_careful_spec()), &nothing);
     assert_eq!(told(&repair), allowed);
 }
+
+/// Before, memory was lowered to what six shards need, and three of them were taken away by what was known of before.
+#[test]
+fn a_scale_in_is_judged_by_the_very_cluster_that_is_scaled() {
+    let watched = |version: &str| {
+        let mut object = looked_at(&with(&json!({"shards": 6})), 5, &json!([]));
+        object["metadata"]["resourceVersion"] = json!(version);
+        with_cluster(Facts::default(), "orders", &object)
+    };
+    let scale = |replicas: i32| {
+        let metadata = json!({"name": "orders", "namespace": "shop", "resourceVersion": "107"});
+        json!({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": replicas}})
+    };
+    let asked = |to: i32, version: &str| {
+        let verdict = ask("UPDATE", "redisclusters/scale", &scale(to), &scale(6), &watched(version));
+        (told(&verdict), verdict.hangs_on_unknown())
+    };
+    let allowed = (String::new(), None);
+    let why = "spec.replicas: Forbidden: RedisCluster \"orders\" has been observed only as it was before it was changed last; try again in a second";
+    assert_eq!(asked(3, "99"), ((why.to_owned(), Some(Objection::Unknown)), true));
+    assert_eq!([asked(3, "107"), asked(3, "108")], [(allowed.clone(), false), (allowed.clone(), false)]);
+    // More are waited for, too, and then judged by what is known.
+    assert_eq!(asked(7, "99"), (allowed, true));
+}

@@ -7,7 +7,10 @@ use types::{
 };
 
 use super::{Objection, Verdict, capacity, consequence, disruption, leftover, policy, worse};
-use crate::{facts::Facts, review::Request};
+use crate::{
+    facts::Facts,
+    review::{Request, Scaled},
+};
 
 /// A new cluster: its shape, what a former one left behind, and the policies of its namespace.
 pub(super) fn create(verdict: &mut Verdict, namespace: &str, new: &RedisCluster, facts: &Facts) {
@@ -35,19 +38,32 @@ pub(super) fn update(verdict: &mut Verdict, namespace: &str, new: &RedisCluster,
 }
 
 /// The scale subresource: the same as changing `spec.shards` of the live cluster, in the words of a Scale.
-pub(super) fn scale(verdict: &mut Verdict, request: &Request<'_>, wanted: i32, before: Option<i32>, facts: &Facts) {
-    let Some(live) = facts.clusters.get(&request.namespace, &request.name) else {
-        // Without the cluster nothing can be measured; only growth is harmless then.
-        if before.is_none_or(|before| wanted < before) {
-            let why = format!("RedisCluster {:?} has not been observed yet; try again in a second", request.name);
+pub(super) fn scale(verdict: &mut Verdict, request: &Request<'_>, wanted: i32, before: Option<&Scaled>, facts: &Facts) {
+    // Without the cluster as it is nothing can be measured; only growth is harmless then.
+    let shrinks = before.is_none_or(|before| wanted < before.replicas);
+    let mut unknown = |why: String| {
+        if shrinks {
             verdict.refuse(Objection::Unknown, Fault::forbidden(Path::new("spec.replicas"), why));
         }
+    };
+    let Some(live) = facts.clusters.get(&request.namespace, &request.name) else {
+        unknown(format!("RedisCluster {:?} has not been observed yet; try again in a second", request.name));
         return;
     };
+    if before.is_some_and(|before| is_behind(live, before)) {
+        unknown(format!(
+            "RedisCluster {:?} has been observed only as it was before it was changed last; try again in a second",
+            request.name
+        ));
+        if shrinks {
+            return;
+        }
+        verdict.is_open = true;
+    }
     let mut old = live.as_ref().clone();
     // The request's own old object is later than what was watched.
     if let Some(before) = before {
-        old.spec.shards = Some(before);
+        old.spec.shards = Some(before.replicas);
     }
     let mut new = old.clone();
     new.spec.shards = Some(wanted);
@@ -58,5 +74,15 @@ pub(super) fn scale(verdict: &mut Verdict, request: &Request<'_>, wanted: i32, b
                 fault.path = Path::new("spec.replicas");
             }
         }
+    }
+}
+
+/// Whether the cluster was watched before it became what is to be scaled: memory, version and policy may have been others then.
+fn is_behind(watched: &RedisCluster, scaled: &Scaled) -> bool {
+    let number = |version: Option<&str>| version.and_then(|version| version.parse::<u64>().ok());
+    let (known, told) = (watched.metadata.resource_version.as_deref(), scaled.version.as_deref());
+    match (number(known), number(told)) {
+        (Some(known), Some(told)) => known < told,
+        (Some(_), None) | (None, Some(_)) | (None, None) => told.is_some() && known != told,
     }
 }
