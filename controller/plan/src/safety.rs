@@ -302,15 +302,27 @@ fn is_linked(live: &Live<'_>) -> bool {
     matches!(&live.node.role, Role::Replica { link_up: true, .. })
 }
 
-/// Whether a node may make a claim with a new epoch over what a node of this epoch had. Gives the number of live nodes that are ready.
+/// Whether a node may make a claim to these slots, besides what it owns, with a new epoch over what a node of this epoch had. Gives the number
+/// of live nodes that are ready.
 ///
 /// It must have heard of that epoch: its own would be the lower one, and gossip would take the slots away again, with their keys. And
-/// nobody may still believe it to own slots it has given away: under its new epoch they would tell the new owner to drop them.
-pub(crate) fn ready_for_claim(scene: &Scene<'_>, claimant: &Live<'_>, above: u64) -> Result<(), usize> {
+/// nobody, itself included, may still believe it to own slots it has given away: under its new epoch they would tell the new owner to drop
+/// them.
+pub(crate) fn ready_for_claim(
+    scene: &Scene<'_>,
+    claimant: &Live<'_>,
+    slots: &SlotSet,
+    above: u64,
+) -> Result<(), usize> {
+    let owns = scene.owned_by(claimant.pod).union(slots);
     let ready = |live: &&Live<'_>| {
-        let believed =
-            live.node.peers.get(&claimant.node.id).map(|peer| peer.slots().difference(scene.owned_by(claimant.pod)));
-        believed.is_none_or(|excess| excess.is_empty()) && (live.pod != claimant.pod || live.heard() >= above)
+        let is_itself = live.pod == claimant.pod;
+        let believed = if is_itself {
+            Some(claimant.node.slots())
+        } else {
+            live.node.peers.get(&claimant.node.id).map(Peer::slots)
+        };
+        believed.is_none_or(|believed| believed.difference(&owns).is_empty()) && (!is_itself || live.heard() >= above)
     };
     let ready = scene.live.iter().filter(ready).count();
     if ready == scene.live.len() { Ok(()) } else { Err(ready) }

@@ -201,11 +201,13 @@ pub(crate) fn living(observed: &Observed) -> Vec<Live<'_>> {
     observed.members.iter().filter_map(|(pod, member)| live_at(*pod, member)).collect()
 }
 
-/// The newest claim to a slot counts.
+/// The newest claim to a slot counts. Of two with one epoch it is the one of who answers: from Redis 7.0 on the entry of a node that is gone
+/// takes the epoch of whoever answers at its address (`getNodeFromLinkAndMsg`), which may be a replica of its heir. Of two who answer it is
+/// the lower ID, which is the one to take a new epoch (`clusterHandleConfigEpochCollision`).
 pub(crate) fn shares(live: &[Live<'_>]) -> Shares {
     let mut shares = Shares { owned: BTreeMap::new(), lost: Vec::new(), unowned: SlotSet::all() };
     let mut claims = claims(live);
-    claims.sort_by_key(|claim| (Reverse(claim.epoch), claim.id));
+    claims.sort_by_key(|claim| (Reverse(claim.epoch), claim.pod.is_none(), claim.id));
     for claim in claims {
         let slots = claim.slots.intersection(&shares.unowned);
         shares.unowned = shares.unowned.difference(&slots);

@@ -46,7 +46,8 @@ pub enum Step {
         /// The new epoch, above every epoch of the cluster.
         epoch: u64,
     },
-    /// `CLUSTER BUMPEPOCH`. Precondition: the node is a primary that owns slots, and its epoch is not above `above`.
+    /// `CLUSTER BUMPEPOCH`. Precondition: the node is a primary that owns slots, and its epoch is not above `above`. Where it has heard of no
+    /// newer one than its own, Redis changes nothing (`STILL`): then a replica takes a new one, and this step comes again.
     RaiseEpoch {
         /// On this node.
         node: Who,

@@ -52,8 +52,26 @@ pub(super) async fn raise_epoch(world: World<'_>, nodes: &Nodes, node: Who, abov
         return Ok(Done::default());
     }
     world.leading()?;
-    redis.send(&["CLUSTER", "BUMPEPOCH"]).await?;
+    if redis.send(&["CLUSTER", "BUMPEPOCH"]).await?.text().is_some_and(|reply| reply.starts_with("STILL")) {
+        raise_elsewhere(world, nodes, node).await?;
+    }
     Ok(Done::default())
+}
+
+/// Redis raises no epoch that is the newest its node has heard of (`clusterBumpConfigEpochWithoutConsensus`). So a replica takes a new one, which
+/// everybody hears of and no claim depends on.
+async fn raise_elsewhere(world: World<'_>, nodes: &Nodes, node: Who) -> Result<(), Error> {
+    let Some(replica) = crate::probe::nodes(&world.probed.observed).find(|other| !other.is_primary()) else {
+        return Err(refused(format!(
+            "{node} has the newest epoch, and no replica answers that could take a newer one"
+        )));
+    };
+    let at: SocketAddr =
+        replica.address.parse().map_err(|_| refused(format!("{:?} is no address", replica.address)))?;
+    let mut redis = nodes.at(at, replica.id).await?;
+    world.leading()?;
+    redis.send(&["CLUSTER", "BUMPEPOCH"]).await?;
+    Ok(())
 }
 
 pub(super) async fn meet(world: World<'_>, nodes: &Nodes, node: Who, peer: Who, address: &str) -> Result<Done, Error> {

@@ -110,10 +110,15 @@ impl World {
         })
     }
 
-    /// Each pair that can talk, talks once, unless chance has it otherwise. All speak of what they knew when the tick began.
+    /// Each pair that can talk, talks once, unless chance has it otherwise. All speak of what they knew when the tick began. Whoever is looked for
+    /// at an address that is another's by now is looked for first: then nothing newer has been heard of its slots.
     fn talk(&mut self, luck: &mut Luck) {
         let running = self.running();
         let words: BTreeMap<Pod, Word> = running.iter().filter_map(|pod| Some((*pod, self.word(*pod)?))).collect();
+        for (from, to) in running.iter().flat_map(|from| running.iter().map(move |to| (*from, *to))) {
+            let answer = words.get(&to).filter(|_| from != to && self.linked(from, to) && !luck.fails(2));
+            answer.into_iter().for_each(|answer| self.call_a_gone_one(from, answer));
+        }
         for from in &running {
             for to in &running {
                 if from == to || !self.linked(*from, *to) || luck.fails(2) {
@@ -127,6 +132,17 @@ impl World {
                 self.hear(*to, question);
                 self.hear(*from, answer);
             }
+        }
+    }
+
+    /// Whoever calls a node that is gone, and meets another one at its address, first takes the epoch it hears for that node's, and only then
+    /// sees who answered (`getNodeFromLinkAndMsg`, Redis 7.0 and later).
+    fn call_a_gone_one(&mut self, from: Pod, answer: &Word) {
+        let Some(me) = self.up_mut(from) else { return };
+        let is_there = |peer: &Peer| peer.address == answer.address && !peer.noaddr;
+        for (_, entry) in me.table.iter_mut().filter(|(id, peer)| **id != answer.id && is_there(peer)) {
+            entry.epoch = entry.epoch.max(answer.claims_epoch);
+            entry.noaddr = true;
         }
     }
 
@@ -420,7 +436,11 @@ impl Server {
 
     /// Of somebody who calls from a new address, that address is the right one; a replica follows its primary there.
     fn called_from(&mut self, word: &Word) {
-        let Some(mine) = self.table.get_mut(&word.id).filter(|mine| mine.address != word.address) else { return };
+        let Some(mine) = self.table.get_mut(&word.id) else { return };
+        mine.noaddr = false;
+        if mine.address == word.address {
+            return;
+        }
         mine.address.clone_from(&word.address);
         if let Role::Replica { of, misled, .. } = &mut self.role {
             *misled &= *of != word.id;

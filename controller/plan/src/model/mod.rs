@@ -163,6 +163,11 @@ impl Server {
     }
 
     /// Raises its epoch above all it has heard of, without asking.
+    /// Then `CLUSTER BUMPEPOCH` changes nothing.
+    pub(crate) fn has_a_newer_epoch_than_all(&self) -> bool {
+        self.table.values().map(|peer| peer.epoch).fold(self.current_epoch, u64::max) <= self.epoch
+    }
+
     pub(crate) fn bump(&mut self) {
         self.current_epoch = self.current_epoch.max(self.epoch).saturating_add(1);
         self.epoch = self.current_epoch;

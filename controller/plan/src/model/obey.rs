@@ -48,7 +48,12 @@ impl World {
             Step::RaiseEpoch { node, above } => {
                 let server = self.at(*node)?;
                 require(!server.slots().is_empty() && server.epoch <= *above, "it owns nothing or is above")?;
-                server.bump();
+                if server.has_a_newer_epoch_than_all() {
+                    // `STILL`: another one has to have heard of an epoch that is newer.
+                    self.raise_elsewhere(node.pod);
+                } else {
+                    server.bump();
+                }
             }
             Step::AddSlots { node, slots } => self.add_slots(*node, slots)?,
             Step::Meet { node, peer, address } => {
@@ -335,6 +340,15 @@ impl World {
         require(!elsewhere, "another node holds keys of the slot")?;
         self.at(node)?.open.retain(|slot, _| !slots.contains(*slot));
         Ok(())
+    }
+
+    /// A replica takes a new epoch, which nobody's claim depends on.
+    fn raise_elsewhere(&mut self, except: Pod) {
+        let others = self.running().into_iter().filter(|pod| *pod != except);
+        let replica = others.into_iter().find(|pod| self.up(*pod).is_some_and(|server| server.follows().is_some()));
+        if let Some(server) = replica.and_then(|pod| self.up_mut(pod)) {
+            server.current_epoch += 1;
+        }
     }
 
     fn forget(&mut self, id: NodeId, by: &[Who], luck: &mut Luck) -> Result<bool, String> {

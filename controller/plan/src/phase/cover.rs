@@ -154,7 +154,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
             }
         },
     };
-    match may_begin(scene, how, best) {
+    match may_begin(scene, lost, how, best) {
         Err(wait) => plan.waiting.push(wait),
         Ok(()) if !is_free => {}
         Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
@@ -162,13 +162,13 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
 }
 
 /// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known.
-fn may_begin(scene: &Scene<'_>, how: FailoverHow, best: &Live<'_>) -> Result<(), Waiting> {
+fn may_begin(scene: &Scene<'_>, lost: &Lost, how: FailoverHow, best: &Live<'_>) -> Result<(), Waiting> {
     match how {
         FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard),
         FailoverHow::Takeover => {
             safety::may_ask(scene, best.pod.shard)?;
             let of = super::count(scene.live.len());
-            let agreed = safety::ready_for_claim(scene, best, scene.highest_epoch());
+            let agreed = safety::ready_for_claim(scene, best, &lost.slots, scene.highest_epoch());
             agreed.map_err(|right| Waiting::Agreement { right: super::count(right), of, away: None })
         }
     }
@@ -233,13 +233,19 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     }
 }
 
-/// A claim that does not overrule the lost node's would be taken back by gossip.
+/// A claim that does not overrule the lost node's would be taken back by gossip. Where the heir claims all of it already, its epoch is all
+/// that is missing.
 fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
-    if let Err(right) = safety::ready_for_claim(scene, heir, lost.epoch) {
+    if let Err(right) = safety::ready_for_claim(scene, heir, &slots, lost.epoch) {
         let (right, of) = (super::count(right), super::count(scene.live.len()));
         return plan.waiting.push(Waiting::Agreement { right, of, away: None });
     }
-    plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
+    let is_claimed = slots.difference(heir.node.slots()).is_empty();
+    plan.steps.push(if is_claimed {
+        Step::RaiseEpoch { node: heir.who(), above: lost.epoch }
+    } else {
+        Step::Adopt { node: heir.who(), owner: Some(lost.id), slots }
+    });
 }
 
 fn adopter(step: &Step) -> Option<Pod> {

@@ -1,7 +1,9 @@
 //! What the random campaign has found.
 
+use super::settle;
+use crate::support::Run;
 use crate::support::history::{Event, Setting, live_through};
-use plan::Pod;
+use plan::{Desired, Pod};
 
 /// Histories that once ended badly, as the random campaign found them.
 fn survives(shards: u16, replicas: u16, volumes: bool, seed: Option<u64>, history: &[Event]) {
@@ -126,4 +128,36 @@ fn a_dead_member_with_the_epoch_of_the_source_holds_up_nothing() {
         Event::Shards(2),
     ];
     survives(1, 2, false, Some(1_025_174_000_185_210_515), &history);
+}
+
+/// It hears of the heir after it has called the former primary's address, at which a replica of the heir answers by then: of two claims under one
+/// epoch it goes on to believe the older one.
+#[test]
+fn a_member_that_calls_a_gone_primary_before_it_hears_of_the_heir_is_put_right() {
+    let mut run = Run::created(Desired { restart_keeps_data: false, ..Desired::cluster(3, 1) }, false);
+    let (former, heir, away) = (Pod::new(0, 0), Pod::new(0, 1), Pod::new(2, 1));
+    let gone = run.world.up(former).unwrap().id;
+    run.cut_off(away);
+    let address = run.world.homes[&former].address.clone();
+    run.wipe(former);
+    for _ in 0..40 {
+        run.world.homes.get_mut(&former).unwrap().address.clone_from(&address);
+        run.round(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+        run.tick(1);
+    }
+    let owner = run.world.up(heir).unwrap();
+    assert_eq!(run.world.up(former).unwrap().follows(), Some(owner.id));
+    let epoch = owner.epoch;
+    run.rejoin_all();
+    run.tick(1);
+    let entry = &run.world.up(away).unwrap().table[&gone];
+    assert_eq!(
+        (entry.epoch, entry.slots()),
+        (epoch, &run.world.up(heir).unwrap().slots()),
+        "{:?} {}",
+        run.world.up(away).unwrap().table,
+        run.world.homes[&former].address
+    );
+    assert!(settle(&mut run).is_satisfied());
+    run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }

@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
-use super::{THREE, at, id, layout, pod, told};
-use plan::{Desired, Node, NodeId, Open, PeerRole, SlotSet, Waiting};
+use super::{THREE, at, id, layout, peer, pod, told};
+use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -233,6 +233,31 @@ fn moves_wait_for_gossip_that_could_undo_them() {
     assert_eq!(told(&wanted, &observed), ["move 256 slots from 0-0 to 1-0: 8192-8447"]);
     at(&mut observed, "1-0").state_ok = false;
     assert_eq!(told(&wanted, &observed), [wait]);
+}
+
+/// Redis 7.0 and later take the epoch of whoever answers at an address for the one of the node that was there before (`getNodeFromLinkAndMsg`), also
+/// where a replica of its heir answers: one table then names two owners under one epoch for ever.
+#[test]
+fn a_gone_node_under_the_epoch_of_its_heir_keeps_nobody_from_agreeing() {
+    const TAKEN_OVER: &str = "0-0 r0-1 0-1 P0-5460 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+    let told_of = |id: NodeId, above: u64| {
+        let mut observed = layout(TAKEN_OVER);
+        let (heir, epoch) = (at(&mut observed, "0-1").id, at(&mut observed, "0-1").epoch);
+        at(&mut observed, "0-1").current_epoch = epoch + above;
+        let slots = SlotSet::parse("0-5460").unwrap();
+        let line = Peer { noaddr: true, epoch: epoch + above, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+        let misled = at(&mut observed, "1-1");
+        misled.peers.insert(id, line);
+        misled.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        told(&Desired::cluster(3, 1), &observed)
+    };
+    let mut lower = [0; 20];
+    lower[19] = 1;
+    for id in [NodeId::from_bytes(lower), NodeId::from_bytes([255; 20])] {
+        assert_eq!(told_of(id, 0)[0], "raise the epoch of 0-1 above 1, so that its claim counts");
+        // A member of another shard has come to that address, and its primary has a newer epoch than the heir.
+        assert_eq!(told_of(id, 5)[0], "raise the epoch of 0-1 above 6, so that its claim counts");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{at, id, layout, pod};
 use crate::support::promotions;
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Refused, Role, Seen, Step, Waiting};
+use plan::{Desired, FailoverHow, Limits, Observed, Plan, Refused, Role, Seen, Waiting};
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
