@@ -245,7 +245,7 @@ fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
             Ok(_) => memory.failover_over(replica.pod.shard),
             Err(Error::Late(_)) => memory.failover_asked(replica.pod.shard),
             // Nobody was asked to take over, and nobody has to rest from it.
-            Err(_) => {}
+            Err(_) => memory.failover_refused(replica.pod.shard),
         },
         // Keys may lie where their slot is not any more.
         Step::Stabilise { .. } => memory.count_anew(),
@@ -282,7 +282,7 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
     match step {
         Step::NodeTimeout { node, millis } => member::node_timeout(world, nodes, *node, *millis).await,
         Step::Epoch { node, epoch } => member::epoch(world, nodes, *node, *epoch).await,
-        Step::RaiseEpoch { node, above } => member::raise_epoch(world, nodes, *node, *above).await,
+        Step::RaiseEpoch { node, above, through } => member::raise_epoch(world, nodes, *node, *above, *through).await,
         Step::AddSlots { node, slots } => slots::add(world, nodes, *node, slots).await,
         Step::Meet { node, peer, address } => member::meet(world, nodes, *node, *peer, address).await,
         Step::Replicate { node, primary } => member::replicate(world, nodes, *node, *primary).await,

@@ -38,6 +38,8 @@ use crate::report::seconds;
 const AT_ONCE: usize = 64;
 /// For how long an introduction counts: several times the longest time until it is repeated.
 const INTRODUCED_LATELY: Duration = Duration::from_secs(60);
+/// For how long a promotion that was refused lets others go first.
+const REFUSED_LATELY: Duration = Duration::from_secs(30);
 /// For how long a node that was a member is taken for one whom the others have not missed yet: several times the node timeout.
 const FORMER_LATELY: Duration = Duration::from_secs(60);
 /// How long one member may take to answer, at first and at most. One whose agent says that its server runs is given more time at the next
@@ -57,6 +59,8 @@ pub struct Memory {
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
+    /// Failovers that were refused before anybody was asked, and when.
+    refused: BTreeMap<u16, Instant>,
     /// Elections by shard, and when they were seen; also when a shard was first looked at, if its past is not known.
     elections: BTreeMap<u16, Instant>,
     /// Whether a node was a primary when it was last seen, and its configuration epoch then.
@@ -90,12 +94,19 @@ pub struct Memory {
 impl Memory {
     /// A failover of this shard has been asked for.
     pub fn failover_asked(&mut self, shard: u16) {
+        self.refused.remove(&shard);
         self.failovers.insert(shard, Instant::now());
         self.elections.insert(shard, Instant::now());
     }
 
+    /// A failover of this shard was not asked for, after all.
+    pub fn failover_refused(&mut self, shard: u16) {
+        self.refused.insert(shard, Instant::now());
+    }
+
     /// The failover that was asked for has been seen, or is not wanted any more.
     pub fn failover_over(&mut self, shard: u16) {
+        self.refused.remove(&shard);
         self.failovers.remove(&shard);
         self.elections.insert(shard, Instant::now());
     }
@@ -408,6 +419,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     memory.raised = false;
     let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));
     probed.observed.failovers_asked = memory.failovers.iter().map(ago).collect();
+    memory.refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_LATELY);
+    probed.observed.failovers_refused = memory.refused.iter().map(ago).collect();
     probed.observed.elections = memory.elections.iter().map(ago).collect();
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);

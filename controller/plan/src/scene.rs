@@ -201,9 +201,8 @@ pub(crate) fn living(observed: &Observed) -> Vec<Live<'_>> {
     observed.members.iter().filter_map(|(pod, member)| live_at(*pod, member)).collect()
 }
 
-/// The newest claim to a slot counts. Of two with one epoch it is the one of who answers: from Redis 7.0 on the entry of a node that is gone
-/// takes the epoch of whoever answers at its address (`getNodeFromLinkAndMsg`), which may be a replica of its heir. Of two who answer it is
-/// the lower ID, which is the one to take a new epoch (`clusterHandleConfigEpochCollision`).
+/// The newest claim to a slot counts. Of two with one epoch it is the one of who answers, and of two who answer that of the lower ID, which is
+/// the one to take a new epoch (`clusterHandleConfigEpochCollision`).
 pub(crate) fn shares(live: &[Live<'_>]) -> Shares {
     let mut shares = Shares { owned: BTreeMap::new(), lost: Vec::new(), unowned: SlotSet::all() };
     let mut claims = claims(live);
@@ -239,18 +238,30 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
     });
     let alive: BTreeSet<NodeId> = live.iter().map(|live| live.node.id).collect();
     let mut silent: BTreeMap<NodeId, Claim> = BTreeMap::new();
+    let epochs = epochs(live);
     let entries = live.iter().flat_map(|live| live.node.peers.iter());
     for (id, peer) in entries.filter(|(id, peer)| !alive.contains(id) && !peer.handshake) {
         let claim = silent.entry(*id).or_insert_with(|| Claim { epoch: 0, id: *id, pod: None, slots: SlotSet::EMPTY });
-        if peer.epoch > claim.epoch {
+        let is_of_another = peer.noaddr && epochs.get(&peer.epoch).is_some_and(|claimant| claimant != id);
+        let epoch = if is_of_another { 0 } else { peer.epoch };
+        if epoch > claim.epoch {
             claim.slots = SlotSet::EMPTY;
-            claim.epoch = peer.epoch;
+            claim.epoch = epoch;
         }
-        if peer.epoch == claim.epoch {
+        if epoch == claim.epoch {
             claim.slots = claim.slots.union(peer.slots());
         }
     }
     own.chain(silent.into_values()).collect()
+}
+
+/// Under which epoch each node claims slots that is known by its address. Two never have one: who has none any more and is listed with the epoch
+/// of another one took it from who answers at the address it had (`getNodeFromLinkAndMsg`, Redis 7.0 and later), and its own is not known.
+fn epochs(live: &[Live<'_>]) -> BTreeMap<u64, NodeId> {
+    let own = live.iter().map(|live| (live.node.epoch, live.node.id, live.node.slots()));
+    let listed = live.iter().flat_map(|live| live.node.peers.iter()).filter(|(_, peer)| !peer.noaddr);
+    let all = own.chain(listed.map(|(id, peer)| (peer.epoch, *id, peer.slots())));
+    all.filter(|(_, _, slots)| !slots.is_empty()).map(|(epoch, id, _)| (epoch, id)).collect()
 }
 
 /// IDs that tables show as alive and that belong to no place, unless a place whose identity is not known may be theirs, or it was one's a

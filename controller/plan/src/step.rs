@@ -47,12 +47,14 @@ pub enum Step {
         epoch: u64,
     },
     /// `CLUSTER BUMPEPOCH`. Precondition: the node is a primary that owns slots, and its epoch is not above `above`. Where it has heard of no
-    /// newer one than its own, Redis changes nothing (`STILL`): then a replica takes a new one, and this step comes again.
+    /// newer one than its own, Redis changes nothing (`STILL`).
     RaiseEpoch {
         /// On this node.
         node: Who,
         /// The epoch under which a table still names somebody else as the owner of its slots.
         above: u64,
+        /// Who takes a new epoch first, of which the node then hears: a replica, or a primary whose claim everybody believes.
+        through: Option<Who>,
     },
     /// `CLUSTER ADDSLOTSRANGE`. Precondition: the node is a primary and none of the slots has an owner in its table.
     AddSlots {
@@ -202,8 +204,9 @@ impl fmt::Display for Step {
         match self {
             Self::NodeTimeout { node, millis } => write!(f, "set the node timeout of {node} to {millis} ms"),
             Self::Epoch { node, epoch } => write!(f, "give {node} the epoch {epoch}"),
-            Self::RaiseEpoch { node, above } => {
-                write!(f, "raise the epoch of {node} above {above}, so that its claim counts")
+            Self::RaiseEpoch { node, above, through } => {
+                write!(f, "raise the epoch of {node} above {above}, so that its claim counts")?;
+                through.map_or(Ok(()), |through| write!(f, "; {through} takes a new one first"))
             }
             Self::AddSlots { node, slots } => write!(f, "assign {} slots to {node}: {slots}", slots.len()),
             Self::Meet { node, peer, address } => write!(f, "introduce {peer} at {address} to {node}"),
@@ -255,10 +258,12 @@ impl Step {
         match self {
             Self::NodeTimeout { node, millis: _ }
             | Self::Epoch { node, epoch: _ }
-            | Self::RaiseEpoch { node, above: _ }
             | Self::AddSlots { node, slots: _ }
             | Self::Adopt { node, owner: _, slots: _ }
             | Self::Stabilise { node, slots: _ } => Vec::from([node.pod]),
+            Self::RaiseEpoch { node, above: _, through } => {
+                [*node].into_iter().chain(*through).map(|who| who.pod).collect()
+            }
             Self::Meet { node, peer, address: _ } => Vec::from([node.pod, peer.pod]),
             Self::Replicate { node, primary } => Vec::from([node.pod, primary.pod]),
             Self::Failover { replica, primary: _, how: _ } => Vec::from([replica.pod]),

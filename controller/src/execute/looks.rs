@@ -23,12 +23,12 @@ pub(super) fn is_final(step: &Step) -> bool {
         | Step::Forget { .. }
         | Step::Release { .. }
         | Step::Restart { .. }
+        | Step::RaiseEpoch { .. }
         | Step::RetireMembers { .. }
         | Step::RetireShard { .. } => true,
         // A move ends after a slice and checks its ends on the connections that carry it.
         Step::NodeTimeout { .. }
         | Step::Epoch { .. }
-        | Step::RaiseEpoch { .. }
         | Step::AddSlots { .. }
         | Step::Meet { .. }
         | Step::Move { .. }
@@ -81,6 +81,7 @@ mod tests {
             Step::Restart { pod, expect: RestartAs::NotRunning },
             Step::RetireMembers { shard: 0, keep: 1, leaving: vec![] },
             Step::RetireShard { shard: 0, leaving: vec![] },
+            Step::RaiseEpoch { node, above: 1, through: None },
         ];
         for step in final_ones {
             assert!(is_final(&step), "{step}");
@@ -88,7 +89,6 @@ mod tests {
         let others = [
             Step::NodeTimeout { node, millis: 1 },
             Step::Epoch { node, epoch: 1 },
-            Step::RaiseEpoch { node, above: 1 },
             Step::AddSlots { node, slots: slots.clone() },
             Step::Meet { node, peer: node, address: String::new() },
             Step::Move { from: node, to: node, slots: slots.clone() },

@@ -42,7 +42,13 @@ pub(super) async fn epoch(world: World<'_>, nodes: &Nodes, node: Who, epoch: u64
     Ok(Done::default())
 }
 
-pub(super) async fn raise_epoch(world: World<'_>, nodes: &Nodes, node: Who, above: u64) -> Result<Done, Error> {
+pub(super) async fn raise_epoch(
+    world: World<'_>,
+    nodes: &Nodes,
+    node: Who,
+    above: u64,
+    through: Option<Who>,
+) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
     let table = redis.table().await?;
     if !table.is_primary() || table.mine().is_empty() {
@@ -51,27 +57,25 @@ pub(super) async fn raise_epoch(world: World<'_>, nodes: &Nodes, node: Who, abov
     if redis.connection()?.cluster_info().await?.my_epoch > above {
         return Ok(Done::default());
     }
-    world.leading()?;
-    if redis.send(&["CLUSTER", "BUMPEPOCH"]).await?.text().is_some_and(|reply| reply.starts_with("STILL")) {
-        raise_elsewhere(world, nodes, node).await?;
+    world.finally()?;
+    let is_still = redis.send(&["CLUSTER", "BUMPEPOCH"]).await?.text().is_some_and(|reply| reply.starts_with("STILL"));
+    match through {
+        Some(through) if is_still => raise_first(world, nodes, through).await,
+        Some(_) | None => Ok(Done::default()),
     }
-    Ok(Done::default())
 }
 
-/// Redis raises no epoch that is the newest its node has heard of (`clusterBumpConfigEpochWithoutConsensus`). So a replica takes a new one, which
-/// everybody hears of and no claim depends on.
-async fn raise_elsewhere(world: World<'_>, nodes: &Nodes, node: Who) -> Result<(), Error> {
-    let Some(replica) = crate::probe::nodes(&world.probed.observed).find(|other| !other.is_primary()) else {
-        return Err(refused(format!(
-            "{node} has the newest epoch, and no replica answers that could take a newer one"
-        )));
-    };
-    let at: SocketAddr =
-        replica.address.parse().map_err(|_| refused(format!("{:?} is no address", replica.address)))?;
-    let mut redis = nodes.at(at, replica.id).await?;
-    world.leading()?;
+/// Whoever takes a new epoch before another one does is still in the role in which it was chosen for that.
+async fn raise_first(world: World<'_>, nodes: &Nodes, through: Who) -> Result<Done, Error> {
+    let seen = crate::probe::nodes(&world.probed.observed).find(|node| node.id == through.id);
+    let mut redis = nodes.at(world.address(through)?, through.id).await?;
+    let is_primary = redis.table().await?.is_primary();
+    if seen.is_none_or(|node| node.is_primary() != is_primary) {
+        return Err(refused(format!("{through} has another role than it had")));
+    }
+    world.finally()?;
     redis.send(&["CLUSTER", "BUMPEPOCH"]).await?;
-    Ok(())
+    Ok(Done::default())
 }
 
 pub(super) async fn meet(world: World<'_>, nodes: &Nodes, node: Who, peer: Who, address: &str) -> Result<Done, Error> {

@@ -37,7 +37,7 @@ pub(super) fn next(local: &mut Local, round: &Round, rewrite: Option<Duration>) 
     let moved = !round.executed.done.is_empty() && round.executed.failed.is_empty() && !repeated;
     let is_well = round.plan.is_satisfied() && round.troubles.is_empty();
     let slots = slots(&round.probed.observed);
-    let longest = longest(&slots);
+    let longest = longest(&slots, is_formed(&round.probed.observed));
     if moved || !round.applied.created.is_empty() || is_well || has_gained(&local.slots, &slots) {
         local.progress_at = now;
     }
@@ -64,10 +64,16 @@ fn slots(observed: &plan::Observed) -> BTreeMap<NodeId, SlotSet> {
     crate::probe::nodes(observed).map(|node| (node.id, node.slots().clone())).collect()
 }
 
-/// The longest pause after failed steps. Where nobody has any slot there is no cluster yet, or one server without slots.
-fn longest(slots: &BTreeMap<NodeId, SlotSet>) -> Duration {
+/// Somebody knows of an owner of slots: where nobody does there is no cluster yet, or one server without slots.
+fn is_formed(observed: &plan::Observed) -> bool {
+    let owns = |node: &plan::Node| !node.slots().is_empty() || node.peers.values().any(|peer| !peer.slots().is_empty());
+    crate::probe::nodes(observed).any(owns)
+}
+
+/// The longest pause after failed steps.
+fn longest(slots: &BTreeMap<NodeId, SlotSet>, is_formed: bool) -> Duration {
     let served = slots.values().fold(SlotSet::EMPTY, |all, slots| all.union(slots));
-    if served.is_empty() || served == SlotSet::all() { FAILING.1 } else { FAILING_UNSERVED }
+    if !is_formed || served == SlotSet::all() { FAILING.1 } else { FAILING_UNSERVED }
 }
 
 /// Somebody who answered at both looks has got slots: a move that fails in the end has come that far, and need not rest long before it goes on.
@@ -82,11 +88,19 @@ mod tests {
 
     #[test]
     fn what_fails_is_tried_again_sooner_while_slots_are_not_served() {
-        let longest_with = |first: SlotSet, second: SlotSet| longest(&[(id(0, 0), first), (id(1, 0), second)].into());
+        let longest_with =
+            |first: SlotSet, second: SlotSet| longest(&[(id(0, 0), first), (id(1, 0), second)].into(), true);
         let [low, high] = [SlotSet::range(0, 9), SlotSet::range(10, 16_383)];
         assert_eq!(longest_with(low.clone(), high), FAILING.1);
         assert_eq!(longest_with(low, SlotSet::EMPTY), FAILING_UNSERVED);
-        assert_eq!(longest_with(SlotSet::EMPTY, SlotSet::EMPTY), FAILING.1);
+        // Replicas are left, who own nothing.
+        assert_eq!(longest_with(SlotSet::EMPTY, SlotSet::EMPTY), FAILING_UNSERVED);
+        assert_eq!(longest(&BTreeMap::new(), false), FAILING.1);
+        let mut probed = healthy(1, 1);
+        assert!(is_formed(&probed.observed));
+        probed.observed.members.remove(&plan::Pod::new(0, 0));
+        assert!(is_formed(&probed.observed), "its replica lists it with its slots");
+        assert!(!is_formed(&plan::Observed::default()));
     }
 
     #[test]

@@ -175,6 +175,7 @@ fn without_figures(mut probed: Probed) -> Probed {
     probed.facts.values_mut().for_each(|facts| (facts.offset, facts.used_memory) = (0, 0));
     probed.observed.elections.values_mut().for_each(|since| *since = 0);
     probed.observed.failovers_asked.values_mut().for_each(|since| *since = 0);
+    probed.observed.failovers_refused.clear();
     // Everybody knows everybody at rest.
     probed.observed.introduced.clear();
     for member in probed.observed.members.values_mut() {

@@ -225,6 +225,7 @@ async fn a_worker_stores_nothing_from_a_stranger_or_a_broken_stream() {
 async fn a_member_that_does_not_serve_gives_no_copy() {
     let cluster = Cluster::form(99, config(), 1, 0).await;
     let mut redis = cluster.pods[0].operator().await;
+    redis.config_set("cluster-require-full-coverage", "yes").await.unwrap();
     redis.call(&["CLUSTER", "DELSLOTS", "0"]).await.unwrap();
     eventually("it does not serve", async || redis.cluster_info().await.is_ok_and(|info| !info.ok)).await;
     let out = tempfile::tempdir().unwrap();

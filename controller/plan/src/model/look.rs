@@ -16,6 +16,8 @@ const KEY_BYTES: u64 = 1 << 20;
 
 /// For how many ticks a node that was a member counts as a former one.
 const LATELY: u64 = 60;
+/// For how long a promotion that was refused lets others go first.
+const REFUSED_LATELY: u64 = 30;
 
 /// What clients would find, for comparing before and after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +47,8 @@ impl World {
             members.insert(pod, Member { outdated, terminating, last_id, site, seen, waits, stuck: false });
         }
         let failovers_asked = self.asked.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
+        let refused = self.refused.iter().filter(|(_, at)| self.now - **at < REFUSED_LATELY);
+        let failovers_refused = refused.map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let introduced = self.met.iter().map(|(pair, (at, when, times))| {
             (*pair, Introduced { at: at.clone(), since_millis: (self.now - when) * 1_000, times: *times })
@@ -63,7 +67,18 @@ impl World {
         let ended = self.ended();
         // Its disks are never full.
         let unsettled = BTreeSet::new();
-        Observed { members, failovers_asked, elections, elsewhere, unsettled, introduced, former, ended, unused }
+        Observed {
+            members,
+            failovers_asked,
+            failovers_refused,
+            elections,
+            elsewhere,
+            unsettled,
+            introduced,
+            former,
+            ended,
+            unused,
+        }
     }
 
     /// What the agents that answer say of the processes that they ran: what runs again has not ended.

@@ -162,12 +162,12 @@ impl Server {
         }
     }
 
-    /// Raises its epoch above all it has heard of, without asking.
     /// Then `CLUSTER BUMPEPOCH` changes nothing.
     pub(crate) fn has_a_newer_epoch_than_all(&self) -> bool {
         self.table.values().map(|peer| peer.epoch).fold(self.current_epoch, u64::max) <= self.epoch
     }
 
+    /// Raises its epoch above all it has heard of, without asking.
     pub(crate) fn bump(&mut self) {
         self.current_epoch = self.current_epoch.max(self.epoch).saturating_add(1);
         self.epoch = self.current_epoch;
@@ -287,6 +287,8 @@ pub struct World {
     pub version: u64,
     /// Failovers asked for: shard → tick.
     pub asked: BTreeMap<u16, u64>,
+    /// Failovers that were refused before anybody was asked, and when.
+    pub refused: BTreeMap<u16, u64>,
     /// Elections won or asked for: shard → tick.
     pub won: BTreeMap<u16, u64>,
     counter: u64,
@@ -314,6 +316,7 @@ impl World {
             refuses: false,
             version: 0,
             asked: BTreeMap::new(),
+            refused: BTreeMap::new(),
             won: BTreeMap::new(),
             counter: 0,
         }

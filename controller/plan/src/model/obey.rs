@@ -29,7 +29,14 @@ type Check = Result<(), String>;
 impl World {
     /// Carries out one step.
     pub fn obey(&mut self, step: &Step, luck: &mut Luck) -> Outcome {
-        match self.try_step(step, luck) {
+        let outcome = self.try_step(step, luck);
+        if let Step::Failover { replica, .. } = step {
+            match &outcome {
+                Ok(_) => drop(self.refused.remove(&replica.pod.shard)),
+                Err(_) => drop(self.refused.insert(replica.pod.shard, self.now)),
+            }
+        }
+        match outcome {
             Err(reason) => Outcome::Refused(reason),
             Ok(true) => Outcome::Done,
             Ok(false) => Outcome::Failed,
@@ -45,12 +52,19 @@ impl World {
                 require(server.epoch == 0 && server.table.is_empty(), "it has an epoch or knows others")?;
                 (server.epoch, server.current_epoch) = (*epoch, *epoch);
             }
-            Step::RaiseEpoch { node, above } => {
+            Step::RaiseEpoch { node, above, through } => {
                 let server = self.at(*node)?;
                 require(!server.slots().is_empty() && server.epoch <= *above, "it owns nothing or is above")?;
                 if server.has_a_newer_epoch_than_all() {
                     // `STILL`: another one has to have heard of an epoch that is newer.
-                    self.raise_elsewhere(node.pod);
+                    let newest = server.epoch;
+                    if let Some(through) = through {
+                        let through = self.at(*through)?;
+                        through.current_epoch = through.current_epoch.max(newest) + 1;
+                        if !through.slots().is_empty() {
+                            through.epoch = through.current_epoch;
+                        }
+                    }
                 } else {
                     server.bump();
                 }
@@ -340,15 +354,6 @@ impl World {
         require(!elsewhere, "another node holds keys of the slot")?;
         self.at(node)?.open.retain(|slot, _| !slots.contains(*slot));
         Ok(())
-    }
-
-    /// A replica takes a new epoch, which nobody's claim depends on.
-    fn raise_elsewhere(&mut self, except: Pod) {
-        let others = self.running().into_iter().filter(|pod| *pod != except);
-        let replica = others.into_iter().find(|pod| self.up(*pod).is_some_and(|server| server.follows().is_some()));
-        if let Some(server) = replica.and_then(|pod| self.up_mut(pod)) {
-            server.current_epoch += 1;
-        }
     }
 
     fn forget(&mut self, id: NodeId, by: &[Who], luck: &mut Luck) -> Result<bool, String> {

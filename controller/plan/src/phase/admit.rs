@@ -29,6 +29,9 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             Some(Seen::Held { reason, .. }) if scene.observed.unsettled.contains(&pod) => {
                 plan.refused.push(Refused::Held { pod, reason: reason.clone() });
             }
+            Some(Seen::Held { id: Some(id), .. }) if asked_lately(scene, pod, *id).is_some() => {
+                plan.waiting.extend(asked_lately(scene, pod, *id));
+            }
             Some(Seen::Held { holds_data, id, reason }) => match release(scene, pod, *holds_data, *id) {
                 Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
                 Answer::Wait(reason) => plan.waiting.push(reason),
@@ -39,6 +42,17 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         }
     }
     Flow::On
+}
+
+/// For how long a replica goes on asking for votes once it was told to (`CLUSTER_MF_TIMEOUT`).
+const ASKING_MILLIS: u64 = 5_000;
+
+/// A replica may still win the votes to take this one's place: if it served meanwhile, what it took in would be lost.
+fn asked_lately(scene: &Scene<'_>, pod: Pod, id: NodeId) -> Option<Waiting> {
+    let since_millis =
+        scene.observed.failovers_asked.get(&pod.shard).copied().filter(|since| *since < ASKING_MILLIS)?;
+    let is_replaced = scene.lost.iter().any(|lost| lost.id == id);
+    is_replaced.then_some(Waiting::Failover { shard: pod.shard, since_millis })
 }
 
 /// A pod that is being deleted is neither started, released nor restarted; its successor will be. Until then nobody else is disturbed.

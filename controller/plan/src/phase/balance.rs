@@ -185,7 +185,7 @@ fn obstacle(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &Slo
     if let Some(wait) = safety::first_copy(scene, source, target).filter(|_| kind == Kind::New) {
         return Some(wait);
     }
-    let ready = safety::ready_for_claim(scene, target, slots, source.node.epoch);
+    let ready = safety::ready_for_claim(scene, target, &SlotSet::EMPTY, source.node.epoch);
     // Whatever keeps the two from it, at least one of them is not settled.
     let settled = agree::agreeing(scene).min(scene.live.len().saturating_sub(1));
     let ready = ready.and_then(|()| if safety::may_move(source, target, slots) { Ok(()) } else { Err(settled) });

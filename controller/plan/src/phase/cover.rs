@@ -18,7 +18,7 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let steps = plan.steps.len();
     let mut flow = settle_conflicts(scene, plan);
     let is_disputed = flow == Flow::Stop;
-    for lost in scene.lost.iter().filter(|lost| !scene.strangers.contains_key(&lost.id)) {
+    for lost in in_turn(scene) {
         flow = Flow::Stop;
         replace(scene, plan, lost);
     }
@@ -26,11 +26,26 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         flow = Flow::Stop;
         assign(scene, plan);
     }
-    // Who is replaced now changes what the next look shows, and that comes at once.
-    if !is_disputed && !scene.lost.is_empty() && plan.steps.len() == steps {
+    // Who is replaced now changes what the next look shows, and that comes at once. What was refused may be so again.
+    let refused = &scene.observed.failovers_refused;
+    let is_news =
+        |step: &Step| !matches!(step, Step::Failover { replica, .. } if refused.contains_key(&replica.pod.shard));
+    if !is_disputed && !scene.lost.is_empty() && !plan.steps.iter().skip(steps).any(is_news) {
         meanwhile(scene, plan);
     }
     flow
+}
+
+/// Those who are to be replaced. A promotion that was refused a moment ago keeps none of the others waiting.
+fn in_turn<'s>(scene: &'s Scene<'_>) -> Vec<&'s Lost> {
+    let mut all: Vec<&Lost> = scene.lost.iter().filter(|lost| !scene.strangers.contains_key(&lost.id)).collect();
+    let refused = |lost: &&Lost| {
+        let copy = scene.live.iter().find(|live| live.is_copy_of(lost.id))?;
+        scene.observed.failovers_refused.get(&copy.pod.shard).copied()
+    };
+    // The one of the longest time ago comes first among them.
+    all.sort_by_key(|lost| refused(lost).map(Reverse));
+    all
 }
 
 /// What others must not wait for until a lost primary is back, or a person has decided what becomes of its slots: the phases that come next, as
@@ -127,12 +142,11 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let order = order(scene, lost, best.pod.shard);
     let votes = safety::votes(scene, lost);
-    // Asked side by side they would take each other's votes, or epochs: the next look is a moment away.
-    let is_free =
-        matches!(votes, Votes::Enough) || !plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }));
+    // Each voter gives one vote in an epoch: of two who ask at the same time one gets too few, or both do. The next look is a moment away.
+    let is_free = !plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }));
     let how = match votes {
         Votes::Soon(wait) => return plan.waiting.push(wait),
-        Votes::Enough | Votes::Just => {
+        Votes::Enough => {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
             if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
                 return plan.waiting.push(wait);
@@ -236,13 +250,20 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 /// A claim that does not overrule the lost node's would be taken back by gossip. Where the heir claims all of it already, its epoch is all
 /// that is missing.
 fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
-    if let Err(right) = safety::ready_for_claim(scene, heir, &slots, lost.epoch) {
+    // With its new epoch it claims what it still claims of others as well that are given up.
+    let is_given_up = |other: &&Lost| {
+        !scene.live.iter().any(|live| live.is_copy_of(other.id)) && safety::may_return(scene, other.id).is_none()
+    };
+    let given_up: Vec<&Lost> = scene.lost.iter().filter(is_given_up).collect();
+    let claims = given_up.iter().fold(slots.clone(), |all, other| all.union(&other.slots));
+    let above = given_up.iter().map(|other| other.epoch).fold(lost.epoch, u64::max);
+    if let Err(right) = safety::ready_for_claim(scene, heir, &claims, above) {
         let (right, of) = (super::count(right), super::count(scene.live.len()));
         return plan.waiting.push(Waiting::Agreement { right, of, away: None });
     }
     let is_claimed = slots.difference(heir.node.slots()).is_empty();
     plan.steps.push(if is_claimed {
-        Step::RaiseEpoch { node: heir.who(), above: lost.epoch }
+        Step::RaiseEpoch { node: heir.who(), above, through: None }
     } else {
         Step::Adopt { node: heir.who(), owner: Some(lost.id), slots }
     });

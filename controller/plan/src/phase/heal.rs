@@ -4,9 +4,12 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::observed::Role;
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
+use crate::safety;
 use crate::scene::{Live, Scene};
+use crate::slots::SlotSet;
 use crate::step::Step;
 
 pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
@@ -19,9 +22,13 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.steps.extend(epochs(scene));
         plan.steps.extend(introductions(scene));
     }
-    if let Some((owner, above)) = outdone(scene).filter(|_| !foreign_owner) {
-        plan.steps.push(Step::RaiseEpoch { node: owner.who(), above });
-        return Flow::Stop;
+    let outdone = outdone(scene).filter(|_| !foreign_owner);
+    if let Some(raise) = outdone.and_then(|(owner, above)| raise(scene, &owner, above)) {
+        plan.steps.push(raise);
+        // A shard that nobody serves does not wait for that.
+        if scene.lost.is_empty() {
+            return Flow::Stop;
+        }
     }
     if foreign_owner || !leads_know_each_other(scene) { Flow::Stop } else { Flow::On }
 }
@@ -36,6 +43,24 @@ fn outdone<'a>(scene: &Scene<'a>) -> Option<(Live<'a>, u64)> {
         let above = scene.live.iter().filter_map(|other| disbelieves(scene, other, &owner)).max()?;
         Some((owner, above))
     })
+}
+
+/// Redis raises no epoch that is the newest of which its node has heard (`clusterBumpConfigEpochWithoutConsensus`). Then another one takes a new
+/// epoch first: a replica, as nobody's claim depends on its epoch, or an owner whose claim is what everybody believes.
+fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Option<Step> {
+    let meets = |other: &&Live<'_>| other.knows(owner) && owner.knows(other) && !scene.is_terminating(other.pod);
+    let is_replica = |other: &Live<'_>| matches!(other.node.role, Role::Replica { .. });
+    let is_believed = |other: &Live<'_>| {
+        !scene.owned_by(other.pod).is_empty() && safety::ready_for_claim(scene, other, &SlotSet::EMPTY, 0).is_ok()
+    };
+    let through = if owner.heard() > owner.node.epoch {
+        None
+    } else {
+        let others = || scene.live.iter().filter(|other| other.pod != owner.pod).filter(meets);
+        let other = others().find(|other| is_replica(other)).or_else(|| others().find(|other| is_believed(other)))?;
+        Some(other.who())
+    };
+    Some(Step::RaiseEpoch { node: owner.who(), above, through })
 }
 
 /// The epoch under which this node names somebody else, although it has heard the owner's present claim.

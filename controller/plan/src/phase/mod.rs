@@ -75,11 +75,31 @@ pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
     }
     apart.keep_out(&mut plan);
     twins.keep_out(&mut plan);
+    keep_replaced_down(&known, &mut plan);
     // What the phases have said is true of one moment, so none of it comes before the other; in its turn each keeps their order.
     plan.steps.sort_by_key(turn);
     tell_once(&mut plan.waiting);
     tell_once(&mut plan.refused);
     plan
+}
+
+/// Whoever is replaced now is not started beside that: it has more than its replica, or as much, and would serve while the votes come in.
+fn keep_replaced_down(observed: &Observed, plan: &mut Plan) {
+    let replaced: BTreeSet<NodeId> = plan.steps.iter().filter_map(replaced).collect();
+    let is_replaced = |pod: &Pod| {
+        let member = observed.members.get(pod);
+        member.and_then(scene::identity).is_some_and(|id| replaced.contains(&id))
+    };
+    plan.steps.retain(|step| !matches!(step, Step::Release { pod, .. } if is_replaced(pod)));
+}
+
+/// The dead primary in whose place somebody is promoted.
+fn replaced(step: &Step) -> Option<NodeId> {
+    if let Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, primary, replica: _ } = step {
+        Some(*primary)
+    } else {
+        None
+    }
 }
 
 /// When a step has its turn in a batch.

@@ -15,8 +15,6 @@ const UNSEEN_MILLIS: u64 = 20_000;
 pub(crate) enum Votes {
     /// Most primaries are there to vote.
     Enough,
-    /// Just as many as it takes. Each gives one vote in an epoch: of two who ask at the same time neither gets them all.
-    Just,
     /// They are once this one answers again, which it did a moment ago.
     Soon(Waiting),
     /// Too few are left.
@@ -32,8 +30,7 @@ pub(crate) fn votes(scene: &Scene<'_>, lost: &Lost) -> Votes {
     let brief: Vec<_> = unseen.into_iter().filter(|(_, since)| *since < scene.limits.unseen_millis).collect();
     let (there, most) = (scene.owned.len().saturating_add(aside.len()), owners(scene) / 2);
     match brief.first() {
-        _ if there > most.saturating_add(1) => Votes::Enough,
-        _ if there > most => Votes::Just,
+        _ if there > most => Votes::Enough,
         Some((pod, since_millis)) if there.saturating_add(brief.len()) > most => {
             Votes::Soon(Waiting::Unknown { pod: *pod, since_millis: *since_millis })
         }

@@ -56,9 +56,9 @@ impl Run {
         let now = self.world.observe();
         let before = self.older.replace(now.clone());
         // What others did since may be unknown; what the controller itself asked for never is.
-        let own = (now.failovers_asked.clone(), now.elections.clone());
+        let own = (now.failovers_asked.clone(), now.failovers_refused.clone(), now.elections.clone());
         let mut seen = before.filter(|_| stale).unwrap_or(now);
-        (seen.failovers_asked, seen.elections) = own;
+        (seen.failovers_asked, seen.failovers_refused, seen.elections) = own;
         let plan = (self.planner)(&self.desired, &seen, &self.limits);
         if plan != (self.planner)(&self.desired, &seen, &self.limits) {
             return Err("the same input gave another plan".to_owned());

@@ -260,6 +260,54 @@ fn a_gone_node_under_the_epoch_of_its_heir_keeps_nobody_from_agreeing() {
     }
 }
 
+/// As above, and the heir is gone as well: what took its epoch hid it, and its replica was never promoted.
+#[test]
+fn a_gone_node_under_the_epoch_of_its_heir_hides_no_dead_heir() {
+    let heir_is_gone = "0-0 r0-1 0-1 x:P0-5460 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+    let mut lower = [0; 20];
+    lower[19] = 1;
+    for id in [NodeId::from_bytes(lower), NodeId::from_bytes([255; 20])] {
+        // The epoch of the heir, or that of another shard, a member of which has come to the address.
+        for epoch in [1, 2] {
+            let mut observed = layout(heir_is_gone);
+            let slots = SlotSet::parse("0-5460").unwrap();
+            let line = Peer { noaddr: true, epoch, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+            let misled = at(&mut observed, "1-1");
+            misled.peers.insert(id, line);
+            misled.peers.get_mut(&self::id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            let told = told(&Desired::cluster(3, 1), &observed);
+            assert_eq!(told[0], "promote 0-0 in place of the dead primary 00010000");
+        }
+    }
+}
+
+/// Redis raises no epoch that is the newest its node has heard of.
+#[test]
+fn where_the_owner_has_the_newest_epoch_another_one_takes_a_newer_first() {
+    let told_of = |members: &str, replicas: u16| {
+        let mut observed = layout(members);
+        let owner = id(pod("0-0"));
+        for place in observed.members.keys().copied().collect::<Vec<_>>() {
+            let node = at(&mut observed, &place.to_string());
+            node.peers.values_mut().for_each(|peer| peer.epoch = 1);
+            (node.epoch, node.current_epoch) = (1, 9);
+            node.peers.entry(owner).and_modify(|peer| peer.epoch = 9);
+        }
+        at(&mut observed, "0-0").epoch = 9;
+        let slots = SlotSet::parse("0-5460").unwrap();
+        let line = Peer { noaddr: true, epoch: 9, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+        let table = &mut at(&mut observed, "1-0").peers;
+        table.insert(NodeId::from_bytes([255; 20]), line);
+        table.get_mut(&owner).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        told(&Desired::cluster(3, replicas), &observed).remove(0)
+    };
+    let raise = "raise the epoch of 0-0 above 9, so that its claim counts";
+    let with_replicas = "0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+    assert_eq!(told_of(with_replicas, 1), format!("{raise}; 0-1 takes a new one first"));
+    let alone = "0-0 P0-5460 1-0 P5461-10922 2-0 P10923-16383";
+    assert_eq!(told_of(alone, 0), format!("{raise}; 1-0 takes a new one first"));
+}
+
 #[test]
 fn a_claim_that_an_old_table_outdoes_is_raised() {
     let mut observed = layout("0-0 P0-8191 1-0 P8192-16383 1-1 r1-0");

@@ -2,7 +2,7 @@
 
 use super::{at, id, layout, pod};
 use crate::support::promotions;
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Refused, Role, Seen, Waiting};
+use plan::{Desired, FailoverHow, Limits, Observed, Plan, Refused, ReleaseHow, Role, Seen, Step, Waiting, Who};
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
@@ -33,9 +33,10 @@ fn who_ended_and_waits_for_votes_that_cannot_come_is_replaced_without_any() {
     assert_eq!(promotions(&planned(&observed)), []);
 }
 
-/// A voter gives one vote in an epoch. Asked side by side, two who need all votes got neither, and rested both for as long as an election counts.
+/// A voter gives one vote in an epoch. Asked side by side, two who need most votes cannot both get them, and where neither does both rest for as
+/// long as an election counts.
 #[test]
-fn where_every_vote_is_needed_one_is_promoted_at_a_time() {
+fn one_replica_is_promoted_at_a_time() {
     let of = |shards: u32| {
         let member = |shard: u32| {
             let (first, end) = (shard * 16_384 / shards, (shard + 1) * 16_384 / shards);
@@ -48,13 +49,41 @@ fn where_every_vote_is_needed_one_is_promoted_at_a_time() {
         promotions(&plan::plan(&Desired::cluster(shards, 1), observed, &Limits::default()))
     };
     let [first, second] = ["0-1", "1-1"].map(|place| (pod(place), FailoverHow::Force));
-    for (shards, at_once) in [(5, vec![first]), (6, vec![first]), (7, vec![first, second])] {
-        assert_eq!(planned(shards, &of(u32::from(shards))), at_once, "{shards} shards");
+    for shards in [5, 6, 7, 60] {
+        assert_eq!(planned(shards, &of(u32::from(shards))), [first], "{shards} shards");
     }
     // The first one has asked, and may ask no more for now.
     let mut asked = of(5);
     asked.elections.insert(0, 100);
     assert_eq!(planned(5, &asked), [second]);
+    // What was refused a moment ago lets the other one go first, and the one of the longest time ago is tried again.
+    let mut refused = of(5);
+    refused.failovers_refused.insert(0, 100);
+    assert_eq!(planned(5, &refused), [second]);
+    refused.failovers_refused.insert(1, 50);
+    assert_eq!(planned(5, &refused), [first]);
+}
+
+/// Before, it was started beside the order to replace it, and might serve while the votes came in.
+#[test]
+fn a_held_primary_is_not_released_while_it_is_replaced() {
+    let mut observed = layout("0-0 Hd:P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    let plan = planned(&observed);
+    let promotion = Step::Failover {
+        replica: Who { pod: pod("0-1"), id: id(pod("0-1")) },
+        primary: id(pod("0-0")),
+        how: FailoverHow::Force,
+    };
+    assert_eq!(plan.steps, [promotion]);
+    // It was asked to, and may still be elected.
+    observed.failovers_asked.insert(0, 4_900);
+    let plan = planned(&observed);
+    assert_eq!(
+        (&plan.steps[..], &plan.waiting[..1]),
+        (&[][..], &[Waiting::Failover { shard: 0, since_millis: 4_900 }][..])
+    );
+    observed.failovers_asked.insert(0, 5_000);
+    assert_eq!(planned(&observed).steps, [Step::Release { pod: pod("0-0"), how: ReleaseHow::AsIs }]);
 }
 
 #[test]
