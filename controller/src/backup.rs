@@ -297,9 +297,11 @@ fn label<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
 #[must_use]
 pub fn decide(backup: &RedisBackup, round: Round<'_>) -> Decision {
     let status = backup.status.clone().unwrap_or_default();
+    let serving = plan::serving(round.resolved.planned_mode(), &round.probed.observed);
+    let sources = &Sources::of(round, &serving);
     match status.phase {
-        BackupPhase::Pending => begin(backup, status, &Sources::of(round), round),
-        BackupPhase::Running => go_on(backup, status, &Sources::of(round), round),
+        BackupPhase::Pending => begin(backup, status, sources, round),
+        BackupPhase::Running => go_on(backup, status, sources, round),
         BackupPhase::Completed | BackupPhase::Failed => Decision { status, create: Vec::new() },
     }
 }
@@ -316,7 +318,7 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
     };
     // What moves now is finished first; every shard must have somebody to ask.
     let obstacle = round.slots_moving.map(|moving| ("SlotsMoving", format!("{moving}; that is finished first")));
-    let wanted = obstacle.map_or_else(|| shards::wanted(sources, round).map_err(|why| (MEMBER_MISSING, why)), Err);
+    let wanted = obstacle.map_or_else(|| shards::wanted(sources, round), Err);
     let wanted = match wanted {
         Ok(wanted) => wanted,
         Err((reason, why)) => return Decision { status: wait(status, reason, &why, round.now), create: Vec::new() },
@@ -338,6 +340,8 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
 
 /// Reason of a backup that has nobody to copy from.
 const MEMBER_MISSING: &str = "MemberMissing";
+/// Reason of a backup that has more than one to copy from, of whom one holds what is in service.
+const UNCLEAR: &str = "Unclear";
 /// Reason of a backup one of whose workers would have the name of another pod.
 const NAME_TAKEN: &str = "NameTaken";
 
@@ -411,8 +415,8 @@ fn go_on(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
 /// Why shards do not get on, the first of each kind.
 #[derive(Default)]
 struct Stands {
-    /// A shard of which nobody can be asked, and why.
-    silent: Option<String>,
+    /// A shard of which nobody can be asked: reason and sentence.
+    silent: Option<(&'static str, String)>,
     /// A pod of an earlier backup that has a worker's name.
     former: Option<String>,
     /// A worker that does not begin, or of which nobody hears.
@@ -425,7 +429,7 @@ struct Stands {
 fn told(status: RedisBackupStatus, stands: Stands, round: Round<'_>) -> RedisBackupStatus {
     let says = |reason: &str, why: &str| crate::report::waits(reason, why, &status.conditions, round.now);
     let conditions = match stands {
-        Stands { silent: Some(why), .. } => return wait(status, MEMBER_MISSING, &why, round.now),
+        Stands { silent: Some((reason, why)), .. } => return wait(status, reason, &why, round.now),
         Stands { silent: None, former: Some(why), .. } => return wait(status, NAME_TAKEN, &why, round.now),
         Stands { silent: None, former: None, stuck: Some(why), rests: _ } => says("Stalled", &why),
         Stands { silent: None, former: None, stuck: None, rests: Some(why) } => says("Retrying", &why),

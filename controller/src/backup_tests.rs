@@ -14,6 +14,8 @@ mod lost;
 mod shards;
 #[path = "backup_tests/sources.rs"]
 mod sources;
+#[path = "backup_tests/unclear.rs"]
+mod unclear;
 
 fn now() -> Timestamp {
     Timestamp::from_second(1000).unwrap()

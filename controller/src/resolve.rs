@@ -138,6 +138,15 @@ impl Resolved {
         pod.shard < self.shards && pod.ordinal < self.members
     }
 
+    /// The mode, in the planner's words.
+    #[must_use]
+    pub const fn planned_mode(&self) -> plan::Mode {
+        match self.mode {
+            Mode::Cluster => plan::Mode::Cluster,
+            Mode::Standalone => plan::Mode::Standalone,
+        }
+    }
+
     /// Whether a member that is restarted finds its data again: as its volume, and what is written on it, are asked for.
     #[must_use]
     pub fn restart_keeps_data(&self) -> bool {

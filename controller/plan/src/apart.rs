@@ -9,7 +9,7 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::desired::{Desired, Mode};
+use crate::desired::Mode;
 use crate::observed::{Member, Node, NodeId, Observed, Pod, Role, Seen};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::scene;
@@ -40,8 +40,8 @@ struct Rival<'a> {
 }
 
 impl Apart {
-    pub(crate) fn of(desired: &Desired, observed: &Observed) -> Self {
-        let groups = if desired.mode == Mode::Standalone { Vec::new() } else { groups(observed) };
+    pub(crate) fn of(mode: Mode, observed: &Observed) -> Self {
+        let groups = if mode == Mode::Standalone { Vec::new() } else { groups(observed) };
         if groups.len() < 2 {
             return Self::default();
         }
@@ -73,7 +73,7 @@ impl Apart {
     }
 
     /// Tells of them. Where it is not known who is in service, nothing is built on anybody.
-    pub(crate) fn keep_out(self, plan: &mut Plan) {
+    pub(crate) fn keep_out(&self, plan: &mut Plan) {
         if self.is_unsure {
             // Who starts as it is shows whose it is, and nothing is lost by it.
             plan.steps.retain(|step| matches!(step, Step::Release { how: ReleaseHow::AsIs, .. }));
@@ -81,14 +81,23 @@ impl Apart {
         let is_of_them =
             |reason: &Waiting| matches!(reason, Waiting::Unknown { pod, .. } if self.members.contains_key(pod));
         plan.waiting.retain(|reason| !is_of_them(reason));
+        plan.refused.splice(0..0, self.told());
+    }
+
+    fn told(&self) -> impl Iterator<Item = Refused> {
         let is_unsure = self.is_unsure;
-        let told = self.members.into_iter().map(|(pod, (id, slots))| Refused::Apart {
-            pod,
-            id,
+        let told = move |(pod, (id, slots)): (&Pod, &(NodeId, SlotSet))| Refused::Apart {
+            pod: *pod,
+            id: *id,
             slots: slots.len(),
             is_unsure,
-        });
-        plan.refused.splice(0..0, told);
+        };
+        self.members.iter().map(told)
+    }
+
+    /// What is said of them where it is not known who is in service.
+    pub(crate) fn unsure(&self) -> impl Iterator<Item = Refused> {
+        self.told().filter(move |_| self.is_unsure)
     }
 }
 

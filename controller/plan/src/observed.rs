@@ -5,7 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::fmt;
 
-use crate::scene::{identity, living, shares};
+use crate::scene::identity;
 use crate::sites::Site;
 use crate::slots::SlotSet;
 
@@ -147,13 +147,6 @@ impl Observed {
         let gives = nodes().any(|node| node.open.values().any(|mark| *mark == Open::Importing(id)));
         let epochs = nodes().filter_map(|node| node.peers.get(&id)).map(|peer| peer.epoch);
         !gives && epochs.max() == Some(0)
-    }
-
-    /// What each member that answers owns once all claims are compared by epoch, as Redis does. Who owns nothing is not listed, and a slot whose newest
-    /// claim is that of a node that does not answer is nobody's.
-    #[must_use]
-    pub fn owned(&self) -> BTreeMap<Pod, SlotSet> {
-        shares(&living(self)).owned
     }
 
     /// What was seen of this node counts as not known. Its member may be alive, and holds what it holds.

@@ -9,7 +9,7 @@ use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use crate::desired::{Desired, Mode};
+use crate::desired::Mode;
 use crate::observed::{Address, Member, Node, NodeId, Observed, Pod, Seen};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::slots::SlotSet;
@@ -26,9 +26,9 @@ pub(crate) struct Twins {
 }
 
 impl Twins {
-    pub(crate) fn of(desired: &Desired, observed: &Observed) -> Self {
+    pub(crate) fn of(mode: Mode, observed: &Observed) -> Self {
         let mut twins = Self::default();
-        if desired.mode == Mode::Standalone {
+        if mode == Mode::Standalone {
             return twins;
         }
         let mut by_id: BTreeMap<NodeId, Vec<(Pod, &Node, &Member)>> = BTreeMap::new();
@@ -124,8 +124,13 @@ impl Twins {
         Cow::Owned(observed)
     }
 
+    /// What is said of them.
+    pub(crate) fn told(&self) -> &[Refused] {
+        &self.told
+    }
+
     /// Tells of them, and takes out whatever concerns them.
-    pub(crate) fn keep_out(self, plan: &mut Plan) {
+    pub(crate) fn keep_out(&self, plan: &mut Plan) {
         if self.members.is_empty() {
             return;
         }

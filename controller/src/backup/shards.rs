@@ -3,12 +3,12 @@
 use plan::SlotSet;
 use types::backup::RedisBackupStatus;
 
-use super::Round;
 use super::source::Sources;
+use super::{MEMBER_MISSING, Round};
 use crate::resolve::Resolved;
 
-/// The shards to be stored, or whose slots nobody answers with.
-pub(super) fn wanted(sources: &Sources<'_>, round: Round<'_>) -> Result<Vec<u16>, String> {
+/// The shards to be stored, or why somebody's slots cannot be: reason and sentence.
+pub(super) fn wanted(sources: &Sources<'_>, round: Round<'_>) -> Result<Vec<u16>, (&'static str, String)> {
     let (shards, answers) = (sources.shards(), |shard: u16| sources.source(shard).is_some());
     let silent = shards.iter().copied().find(|shard| !answers(*shard));
     // Nobody says whose slots are missing: a shard that owns none is told, one that is to stay first.
@@ -18,7 +18,7 @@ pub(super) fn wanted(sources: &Sources<'_>, round: Round<'_>) -> Result<Vec<u16>
     match silent.or_else(|| if is_whole { None } else { bare() }) {
         Some(shard) => Err(sources.nobody(shard)),
         None if is_whole => Ok(shards.into_iter().collect()),
-        None => Err(format!("only {} slots have an owner that answers", sources.owned.len())),
+        None => Err((MEMBER_MISSING, format!("only {} slots have an owner that answers", sources.owned.len()))),
     }
 }
 

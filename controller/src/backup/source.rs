@@ -1,16 +1,17 @@
 //! Whom the copy of a shard comes from. Pure.
 //!
 //! It has to hold what was acknowledged before the backup was asked for. So the owner of the shard's slots counts, by the newest of all claims: who was
-//! replaced may not know it. A replica spares the owner the fork, and is asked for a copy that is as far as its owner was at this look.
+//! replaced may not know it. Members that the planner sets aside have no claim, and while it cannot tell whose word counts nobody is copied. A replica
+//! spares the owner the fork, and is asked for a copy that is as far as its owner was at this look.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use plan::{Limits, Node, NodeId, Pod, Role, SlotSet, Stands};
+use plan::{Limits, Node, NodeId, Observed, Pod, Refused, Role, Serving, SlotSet, Stands};
 use types::cluster::Mode;
 use types::names;
 
-use super::Round;
+use super::{MEMBER_MISSING, Round, UNCLEAR};
 use crate::probe::Probed;
 
 /// Whom a worker asks.
@@ -28,6 +29,10 @@ pub(super) struct Source<'a> {
 /// Who can be asked, of every shard.
 pub(super) struct Sources<'a> {
     probed: &'a Probed,
+    /// Of whom something is known.
+    seen: &'a Observed,
+    /// Why nobody can tell who is in service.
+    unclear: Option<Refused>,
     /// Who owns slots, by shard: two are none.
     owners: BTreeMap<u16, Vec<(Pod, &'a Node)>>,
     /// The slots that all of them own together.
@@ -35,23 +40,23 @@ pub(super) struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    pub(super) fn of(round: Round<'a>) -> Self {
-        let probed = round.probed;
+    pub(super) fn of(round: Round<'a>, serving: &'a Serving<'_>) -> Self {
+        let (probed, seen) = (round.probed, &*serving.seen);
         let (places, owned): (BTreeSet<Pod>, SlotSet) = match round.resolved.mode {
             Mode::Cluster => {
-                let owned = probed.observed.owned();
+                let owned = serving.owned();
                 let all = owned.values().fold(SlotSet::EMPTY, |all, slots| all.union(slots));
                 (owned.into_keys().collect(), all)
             }
-            Mode::Standalone => (probed.observed.members.keys().copied().collect(), SlotSet::all()),
+            Mode::Standalone => (seen.members.keys().copied().collect(), SlotSet::all()),
         };
         let mut owners: BTreeMap<u16, Vec<(Pod, &Node)>> = BTreeMap::new();
-        for (pod, member) in probed.observed.members.iter().filter(|(pod, _)| places.contains(*pod)) {
+        for (pod, member) in seen.members.iter().filter(|(pod, _)| places.contains(*pod)) {
             if let Some(node) = member.node().filter(|node| node.is_primary()) {
                 owners.entry(pod.shard).or_default().push((*pod, node));
             }
         }
-        Self { probed, owners, owned }
+        Self { probed, seen, unclear: serving.unclear(), owners, owned }
     }
 
     /// The shards that own slots.
@@ -63,7 +68,7 @@ impl<'a> Sources<'a> {
     pub(super) fn source(&self, shard: u16) -> Option<Source<'a>> {
         let (pod, owner) = self.owner(shard)?;
         let facts = self.probed.facts.get(&pod)?;
-        let members = self.probed.observed.members.iter().filter(|(pod, _)| pod.shard == shard);
+        let members = self.seen.members.iter().filter(|(pod, _)| pod.shard == shard);
         let copies = members.filter_map(|(pod, member)| {
             let (node, told) = (member.node()?, self.probed.facts.get(pod)?);
             let lag = lag(node, owner.id).filter(|_| told.replication_id == facts.replication_id)?;
@@ -80,18 +85,26 @@ impl<'a> Sources<'a> {
     /// Who owns the slots of a shard, and serves.
     fn owner(&self, shard: u16) -> Option<(Pod, &'a Node)> {
         match self.owners.get(&shard)?.as_slice() {
+            _ if self.unclear.is_some() => None,
             [(pod, node)] if node.state_ok && !node.loading => Some((*pod, *node)),
             _ => None,
         }
     }
 
-    /// Whom a shard's copy could come from, and why it does not.
-    pub(super) fn nobody(&self, shard: u16) -> String {
+    /// Whom a shard's copy could come from, and why it does not: reason and sentence.
+    pub(super) fn nobody(&self, shard: u16) -> (&'static str, String) {
+        if let Some(refused) = &self.unclear {
+            return (UNCLEAR, format!("it is not certain who serves: {refused}"));
+        }
+        if let Some([(one, _), (other, _), ..]) = self.owners.get(&shard).map(Vec::as_slice) {
+            return (UNCLEAR, format!("members {one} and {other} of shard {shard} both own slots"));
+        }
         let stuck = self.probed.stuck.iter().find(|(pod, _)| pod.shard == shard);
         let stuck = stuck.map(|(pod, why)| format!("; member {pod}: {why}"));
         let fails = self.owners.get(&shard).into_iter().flatten().find(|(_, node)| !node.state_ok);
         let fails = || fails.map(|(pod, _)| format!("; member {pod} does not serve (cluster_state:fail)"));
-        format!("no member of shard {shard} answers with its slots{}", stuck.or_else(fails).unwrap_or_default())
+        let why = stuck.or_else(fails).unwrap_or_default();
+        (MEMBER_MISSING, format!("no member of shard {shard} answers with its slots{why}"))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the planner is asked for: the specification, what a restart would lose, and what a person has asked for. Pure.
 
-use types::cluster::{Mode, Spread};
+use types::cluster::Spread;
 
 use crate::gather::Gathered;
 use crate::resolve::{Approval, Resolved};
@@ -10,10 +10,7 @@ use crate::{backup, operate};
 pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered, lacks_secret: bool) -> plan::Desired {
     let restart_keeps_data = resolved.restart_keeps_data();
     plan::Desired {
-        mode: match resolved.mode {
-            Mode::Cluster => plan::Mode::Cluster,
-            Mode::Standalone => plan::Mode::Standalone,
-        },
+        mode: resolved.planned_mode(),
         shards: resolved.shards,
         replicas: resolved.members.saturating_sub(1),
         node_timeout_millis: resolved.agent.node_timeout_millis,

@@ -18,13 +18,12 @@ mod tidy;
 
 use alloc::vec::Vec;
 
-use crate::apart::Apart;
 use crate::desired::{Desired, FailoverHow, Limits, Mode};
 use crate::observed::Observed;
 use crate::plan::{Plan, Refused, count};
 use crate::scene::Scene;
+use crate::serving::serving;
 use crate::step::Step;
-use crate::twins::Twins;
 
 /// Whether the round goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,11 +56,8 @@ const CLUSTER: [Phase; 12] = [
 /// The next safe batch, what is waited for, and what cannot be done.
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
-    let twins = Twins::of(desired, observed);
-    let known = twins.set_aside(observed);
-    let apart = Apart::of(desired, &known);
-    let known = apart.set_aside(known);
-    let scene = Scene::of(desired, &known, limits);
+    let serving = serving(desired.mode, observed);
+    let scene = Scene::of(desired, &serving.seen, limits);
     let mut plan = Plan { operation: operate::before(desired), ..Plan::default() };
     match desired.mode {
         _ if desired.shards == 0 => plan.refused.push(Refused::NoShards),
@@ -73,9 +69,8 @@ pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
             });
         }
     }
-    apart.keep_out(&mut plan);
-    twins.keep_out(&mut plan);
-    keep_replaced_down(&known, &mut plan);
+    serving.keep_out(&mut plan);
+    keep_replaced_down(&serving.seen, &mut plan);
     // What the phases have said is true of one moment, so none of it comes before the other; in its turn each keeps their order.
     plan.steps.sort_by_key(turn);
     tell_once(&mut plan.waiting);

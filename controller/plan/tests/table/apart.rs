@@ -1,7 +1,7 @@
 //! Members that do not know each other, or are one node twice.
 
 use super::{THREE, at, id, layout, peer, pod, told};
-use plan::{Desired, Limits, Member, NodeId, Observed, Peer, PeerRole, Role, Seen, SlotSet};
+use plan::{Desired, Limits, Member, Mode, NodeId, Observed, Peer, PeerRole, Role, Seen, SlotSet, serving};
 
 #[test]
 fn two_clusters_are_never_joined_and_strangers_never_forgotten() {
@@ -84,6 +84,16 @@ fn a_volume_of_a_cluster_of_before_is_not_introduced() {
         .insert(id(pod("1-0")), peer(pod("1-0"), PeerRole::Primary { slots: SlotSet::EMPTY }, true));
     let told_of = told(&Desired::cluster(3, 1), &observed);
     assert!(told_of.iter().any(|line| line.starts_with("introduce")), "{told_of:?}");
+}
+
+/// Before, a backup asked everybody, and the higher epoch of the cluster of before won.
+#[test]
+fn a_volume_of_a_cluster_of_before_owns_nothing_of_what_is_in_service() {
+    let mut observed = layout(THREE);
+    let owned = serving(Mode::Cluster, &observed).owned();
+    of_before(&mut observed, &[("0-1", 8, SlotSet::all())]);
+    let serving = serving(Mode::Cluster, &observed);
+    assert_eq!((serving.owned(), serving.unclear()), (owned, None));
 }
 
 /// Each knows the other, who is at a place of this cluster now.
