@@ -31,6 +31,8 @@ const CONNECT: Duration = Duration::from_secs(10);
 const CONNECTS: usize = 5;
 /// Between two of them.
 const BETWEEN: Duration = Duration::from_secs(1);
+/// Between two questions to a member that is giving a copy to another worker: each costs it a handshake.
+const BUSY: Duration = Duration::from_secs(2);
 /// How long the member may take to begin, and the stream may stand still: a little more than the member's own bounds.
 const STILL: Duration = Duration::from_secs(75);
 /// Longest file name.
@@ -211,7 +213,7 @@ pub fn leave(termination_log: &Path, report: &WorkerReport) {
 }
 
 async fn store(job: &Job) -> Result<WorkerReport, Error> {
-    let response = request(job).await?;
+    let Asked { response, has_waited } = request(job).await?;
     let head = response.headers().clone();
     if let Some(expected) = job.expect_node.as_ref().filter(|id| text(&head, "kun-node-id") != id.as_str()) {
         return Err(Error::Stranger {
@@ -222,6 +224,10 @@ async fn store(job: &Job) -> Result<WorkerReport, Error> {
     }
     begins_late_enough(job, &head)?;
     fs::create_dir_all(&job.out).map_err(|source| Error::Write { path: job.out.clone(), source })?;
+    // Who was waited for lived until a moment ago, and may be about to give its file a name.
+    if !has_waited {
+        artifact::sweep(&job.out, &job.file);
+    }
     let partial = artifact::fresh(&job.out, &job.file);
     let kept = keep(job, response.into_body(), &partial).await;
     if kept.is_err() {
@@ -241,22 +247,37 @@ fn begins_late_enough(job: &Job, head: &HeaderMap) -> Result<(), Error> {
     Err(Error::Old { address: job.source, expected, found })
 }
 
-/// Connects, makes sure who answers, and asks for the snapshot, as often as it may help: who is not believed is not asked again.
-async fn request(job: &Job) -> Result<http::Response<Incoming>, Error> {
+/// A member that has begun to answer.
+struct Asked {
+    response: http::Response<Incoming>,
+    /// It gave a copy to another worker before.
+    has_waited: bool,
+}
+
+/// Connects, makes sure who answers, and asks for the snapshot, as often as it may help: who is not believed is not asked again. The worker before
+/// this one may live on where nobody hears of it, and be sent the same for hours: it is waited for, as long as Kubernetes lets this one.
+async fn request(job: &Job) -> Result<Asked, Error> {
     let dir = &job.internal_dir;
     let paths = MaterialPaths {
         identity: Some((dir.join("tls.crt"), dir.join("tls.key"))),
         authorities: Some(dir.join("ca.crt")),
     };
     let connector = TlsConnector::from(Reloading::new(paths.read()?)?.client_config(&[ALPN_H1])?);
-    let mut tries = 1..CONNECTS;
+    let (mut tries, mut has_waited) = (1..CONNECTS, false);
     loop {
         match ask(&connector, job).await {
             Err(Error::Agent(error)) if error.is_of_the_wire() && tries.next().is_some() => {
                 tracing::warn!(%error, "the agent is connected to again");
                 sleep(BETWEEN).await;
             }
-            told => return told,
+            Err(Error::Refused { status, message }) if status == StatusCode::TOO_MANY_REQUESTS => {
+                if !has_waited {
+                    tracing::warn!(why = %message, "the agent is asked again until it has time");
+                }
+                (tries, has_waited) = (1..CONNECTS, true);
+                sleep(BUSY).await;
+            }
+            told => return told.map(|response| Asked { response, has_waited }),
         }
     }
 }

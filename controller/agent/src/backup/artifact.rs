@@ -28,17 +28,26 @@ const READ_BACK: usize = 1 << 20;
 /// Names that are tried: many times as many as there are workers of one artifact.
 const NAMES_MOST: u16 = 100;
 
-/// A name that no other worker has. What others have not finished is removed, or each would leave as much as the artifact is large: one that lives
-/// fails when it is to give its file a name.
+/// What the name of an unfinished file begins with.
+fn begin(file: &str) -> String {
+    format!(".{file}.")
+}
+
+/// A name that no other worker has.
 pub(super) fn fresh(folder: &Path, file: &str) -> PathBuf {
-    let begin = format!(".{file}.");
+    folder.join(format!("{}{}.part", begin(file), Timestamp::now().as_nanosecond()))
+}
+
+/// Removes what others have not finished, or each would leave as much as the artifact is large: one that lives fails when it is to give its file a
+/// name.
+pub(super) fn sweep(folder: &Path, file: &str) {
+    let begin = begin(file);
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         if name.to_str().is_some_and(|name| name.starts_with(&begin) && name.ends_with(".part")) {
             let _ = fs::remove_file(entry.path());
         }
     }
-    folder.join(format!("{begin}{}.part", Timestamp::now().as_nanosecond()))
 }
 
 /// Writes the stream into a file and returns the trailers. The file is on disk when this returns.
@@ -123,13 +132,21 @@ pub(super) fn name(partial: &Path, folder: &Path, file: &str) -> io::Result<Stri
             Err(error) => return Err(error),
         }
         if let Err(error) = fs::rename(partial, &path) {
-            let _ = fs::remove_file(&path);
+            give_back(&path);
             return Err(error);
         }
         disk::sync_dir(folder).map_err(io::Error::other)?;
         return Ok(name);
     }
     Err(io::ErrorKind::AlreadyExists.into())
+}
+
+/// Removes the empty file of a name that is not used. Over NFS a rename whose answer was lost is asked for again, and fails for want of the file that
+/// it has moved: then the whole artifact has the name.
+fn give_back(path: &Path) {
+    if fs::metadata(path).is_ok_and(|file| file.len() == 0) {
+        let _ = fs::remove_file(path);
+    }
 }
 
 /// `shard-0.rdb`, `shard-0.2.rdb`, ….
@@ -181,6 +198,7 @@ mod tests {
         fs::write(&other, "of another shard").unwrap();
         let former = fresh(folder.path(), FILE);
         let mut written = fs::File::create_new(&former).unwrap();
+        sweep(folder.path(), FILE);
         let next = fresh(folder.path(), FILE);
         fs::write(&next, "whole").unwrap();
         io::Write::write_all(&mut written, b"late").unwrap();
@@ -188,6 +206,18 @@ mod tests {
         assert_eq!(name(&next, folder.path(), FILE).unwrap(), FILE);
         let expected = files([(".shard-10.rdb.7.part", "of another shard"), (FILE, "whole")]);
         assert_eq!(found(folder.path()), expected);
+    }
+
+    /// Before, an artifact that had just got its name was removed with it.
+    #[test]
+    fn a_name_is_given_back_as_long_as_nothing_has_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (empty, whole) = (folder.path().join("shard-1.2.rdb"), folder.path().join(FILE));
+        fs::write(&empty, "").unwrap();
+        fs::write(&whole, "whole").unwrap();
+        give_back(&empty);
+        give_back(&whole);
+        assert_eq!(found(folder.path()), files([(FILE, "whole")]));
     }
 
     #[test]
