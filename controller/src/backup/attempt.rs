@@ -35,40 +35,53 @@ pub(super) enum State {
 }
 
 pub(super) fn shard_state(backup: &RedisBackup, shard: u16, round: Round<'_>) -> State {
-    let name = backup.metadata.name.as_deref().unwrap_or_default();
-    let mut last = String::new();
-    let mut before: Option<&Pod> = None;
+    let name = |attempt| names::backup_pod(backup.metadata.name.as_deref().unwrap_or_default(), shard, attempt);
+    let (mut open, mut last) = (None, None);
+    // The object of one may have gone with its node: those after it count on.
     for attempt in 0..ATTEMPTS {
-        let Some(pod) = round.workers.get(&names::backup_pod(name, shard, attempt)) else {
-            // What stands in its way for some seconds, as a node that restarts, would else end all attempts.
-            let rests = before.is_some_and(|pod| rests_after(pod, attempt, round.now));
-            return if rests { State::Rests { why: last } } else { State::Begin { attempt } };
-        };
-        if is_former(pod, backup) {
-            return State::Former { pod: names::backup_pod(name, shard, attempt) };
-        }
-        before = Some(&**pod);
-        match worker::outcome(pod, shard, round.now) {
-            // The kubelet says nothing of a volume that does not come in the pod's status, and of a node that has gone nobody does.
-            worker::Outcome::Runs if is_pending(pod) && waits_for_long(pod, round.now) => {
-                let minutes = START_MOST.as_secs() / 60;
-                return State::GivenUp(format!("its worker did not start within {minutes} min; is its volume there?"));
-            }
-            worker::Outcome::Runs if is_older(pod, worker::DEADLINE_SECONDS + END_MOST, round.now) => {
-                return State::GivenUp("its worker did not end in time; is its node there?".to_owned());
-            }
-            worker::Outcome::Runs => return State::Runs,
-            worker::Outcome::Stuck(why) if waits_for_long(pod, round.now) => {
-                let minutes = START_MOST.as_secs() / 60;
-                return State::GivenUp(format!("its worker did not start within {minutes} min: {why}"));
-            }
-            worker::Outcome::Stuck(why) => return State::Stuck { why },
-            worker::Outcome::Unheard(why) => return State::Unheard { why },
-            worker::Outcome::Stored(artifact) => return State::Stored(artifact),
-            worker::Outcome::Failed(why) => last = why,
+        let Some(pod) = round.workers.get(&name(attempt)).filter(|pod| !is_former(pod, backup)) else { continue };
+        match so_far(pod, shard, round.now) {
+            // Whatever became of the others.
+            Ok(stored @ State::Stored(_)) => return stored,
+            Ok(state) => open = open.or(Some(state)),
+            Err(why) => last = Some((attempt, pod, why)),
         }
     }
-    State::GivenUp(format!("{ATTEMPTS} attempts failed, the last one: {last}"))
+    if let Some(state) = open {
+        return state;
+    }
+    let next = last.as_ref().map_or(0, |(attempt, ..)| attempt.saturating_add(1));
+    match last {
+        Some((.., why)) if next >= ATTEMPTS => {
+            State::GivenUp(format!("{ATTEMPTS} attempts failed, the last one: {why}"))
+        }
+        _ if round.workers.contains_key(&name(next)) => State::Former { pod: name(next) },
+        // What stands in its way for some seconds, as a node that restarts, would else end all attempts.
+        Some((_, pod, why)) if rests_after(pod, next, round.now) => State::Rests { why },
+        Some(_) | None => State::Begin { attempt: next },
+    }
+}
+
+/// How far one worker has come; else it failed, and why.
+fn so_far(pod: &Pod, shard: u16, now: Timestamp) -> Result<State, String> {
+    let minutes = START_MOST.as_secs() / 60;
+    Ok(match worker::outcome(pod, shard, now) {
+        // The kubelet says nothing of a volume that does not come in the pod's status, and of a node that has gone nobody does.
+        worker::Outcome::Runs if is_pending(pod) && waits_for_long(pod, now) => {
+            State::GivenUp(format!("its worker did not start within {minutes} min; is its volume there?"))
+        }
+        worker::Outcome::Runs if is_older(pod, worker::DEADLINE_SECONDS + END_MOST, now) => {
+            State::GivenUp("its worker did not end in time; is its node there?".to_owned())
+        }
+        worker::Outcome::Runs => State::Runs,
+        worker::Outcome::Stuck(why) if waits_for_long(pod, now) => {
+            State::GivenUp(format!("its worker did not start within {minutes} min: {why}"))
+        }
+        worker::Outcome::Stuck(why) => State::Stuck { why },
+        worker::Outcome::Unheard(why) => State::Unheard { why },
+        worker::Outcome::Stored(artifact) => State::Stored(artifact),
+        worker::Outcome::Failed(why) => return Err(why),
+    })
 }
 
 /// The attempt before this one ended a moment ago. One that ends only in future by the clock of its node has ended, and nobody knows when.

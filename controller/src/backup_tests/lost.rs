@@ -2,11 +2,9 @@
 
 use super::*;
 
-/// A backup whose worker of shard 0 runs by the last word of its node: whether it was ready then and since which second, and when it is to have gone.
-fn round(ready: (&str, i64), gone: Option<i64>) -> (Scene, Option<(String, String)>) {
+/// A worker of shard 0 that runs by the last word of its node: whether it was ready then and since which second, and when it is to have gone.
+fn running(ready: (&str, i64), gone: Option<i64>) -> Arc<Pod> {
     let second = |second: i64| Timestamp::from_second(second).unwrap();
-    let mut scene = Scene::new();
-    scene.round();
     let pod = json!({
         "metadata": {"name": "b1-0-0-backup", "creationTimestamp": second(100), "deletionTimestamp": gone.map(second)},
         "status": {
@@ -17,7 +15,14 @@ fn round(ready: (&str, i64), gone: Option<i64>) -> (Scene, Option<(String, Strin
             }],
         },
     });
-    scene.workers.insert("b1-0-0-backup".to_owned(), Arc::new(serde_json::from_value(pod).unwrap()));
+    Arc::new(serde_json::from_value(pod).unwrap())
+}
+
+/// A backup with such a worker.
+fn round(ready: (&str, i64), gone: Option<i64>) -> (Scene, Option<(String, String)>) {
+    let mut scene = Scene::new();
+    scene.round();
+    scene.workers.insert("b1-0-0-backup".to_owned(), running(ready, gone));
     let told = scene.round().conditions.first().map(|told| (told.reason.clone(), told.message.clone()));
     (scene, told)
 }
@@ -50,4 +55,35 @@ fn a_worker_that_is_deleted_and_does_not_go_is_made_again_elsewhere() {
     assert_eq!((scene.names(), told), (ONE.to_vec(), stalled(why)));
     let (scene, told) = round(("True", 100), Some(939));
     assert_eq!((scene.names(), told), (NEXT.to_vec(), None));
+}
+
+/// Before, the first attempt began anew beside the second, of which nothing was heard until that one had ended, and three were never counted.
+#[test]
+fn attempts_go_on_from_the_last_where_the_object_of_a_lost_one_goes() {
+    let failed = json!({"failed": {"message": "the member went away"}});
+    let (mut scene, _) = round(("False", 699), None);
+    scene.workers.remove("b1-0-0-backup");
+    scene.round();
+    assert_eq!(scene.names(), ["b1-0-1-backup", "b1-1-0-backup"]);
+    scene.end("b1-0-1-backup", 1, &failed);
+    scene.round();
+    assert_eq!(scene.names(), ["b1-0-1-backup", "b1-0-2-backup", "b1-1-0-backup"]);
+    scene.workers.remove("b1-0-1-backup");
+    scene.end("b1-0-2-backup", 1, &failed);
+    let status = scene.round();
+    let text = "shard 0 could not be stored: 3 attempts failed, the last one: the member went away";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (BackupPhase::Failed, text));
+}
+
+#[test]
+fn what_any_attempt_has_stored_counts_whatever_became_of_the_others() {
+    for first in [None, Some(running(("True", 999), None))] {
+        let (mut scene, _) = round(("False", 699), None);
+        scene.store("b1-0-1-backup", 0, "0-8191", 10);
+        scene.workers.remove("b1-0-0-backup");
+        scene.workers.extend(first.map(|pod| ("b1-0-0-backup".to_owned(), pod)));
+        let names: Vec<String> = scene.workers.keys().cloned().collect();
+        assert_eq!(scene.round().shards.len(), 1);
+        assert_eq!(scene.names(), names);
+    }
 }
