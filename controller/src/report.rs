@@ -117,6 +117,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
         phase: Some(phase(seeing, resolved, &verdict, &conditions, previous.phase)),
         observed_generation: if seeing.planned { generation } else { previous.observed_generation },
         conditions,
+        has_served: previous.has_served || verdict.serving,
         replicas: i32::try_from(serving).unwrap_or(i32::MAX),
         selector: Some(selector(&resolved.key.name)),
         volume_size: seeing.volume_size.map(|size| size.to_string()),

@@ -8,6 +8,8 @@ mod disks;
 mod moves;
 #[path = "report_tests/nodes.rs"]
 mod nodes;
+#[path = "report_tests/served.rs"]
+mod served;
 
 use plan::{Pod, Waiting};
 use serde_json::json;

@@ -109,6 +109,7 @@ struct ClusterStatus<'a> {
     observed_generation: Option<i64>,
     #[serde(borrow)]
     conditions: Vec<LeanCondition<'a>>,
+    has_served: bool,
     shards: Vec<Shard>,
     plan: Option<Plan>,
     version: Option<String>,
@@ -199,6 +200,7 @@ impl From<ClusterStatus<'_>> for RedisClusterStatus {
             phase: lean.phase,
             observed_generation: lean.observed_generation,
             conditions: lean.conditions.into_iter().filter(is_decided_by).map(Into::into).collect(),
+            has_served: lean.has_served,
             shards: lean.shards.into_iter().map(Into::into).collect(),
             plan: lean.plan.map(Into::into),
             version: lean.version,

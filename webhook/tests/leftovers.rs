@@ -142,11 +142,18 @@ fn shards_whose_volumes_nobody_has_seen_are_not_scaled_away() {
         (denial(&verdict), verdict.denial.as_ref().map(webhook::decide::Denial::objection))
     };
     let available = json!([{"type": "Available", "status": "True", "lastTransitionTime": "2026-01-02T00:00:00Z", "reason": "X", "message": "m"}]);
-    let early = [Value::Null, json!({"phase": "Creating"}), json!({"phase": "Paused"})];
-    let seen = [json!({"phase": "Paused", "conditions": available}), json!({"phase": "Healing"})];
+    let early = [
+        Value::Null,
+        json!({"phase": "Creating"}),
+        json!({"phase": "Paused"}),
+        // It was paused, or its specification was not usable, before anybody looked.
+        json!({"phase": "Healing"}),
+        json!({"phase": "Degraded"}),
+    ];
+    let seen = [json!({"phase": "Paused", "conditions": available}), json!({"phase": "Healing", "hasServed": true})];
     let three = json!({"shards": 3, "resources": null});
     let why = "spec.shards: Forbidden: volumes of shards 3 and 4 are of a former cluster of this name and may hold slots: scale it in once it is \
-               available";
+               available; or, if nothing on them is wanted, delete these claims: data-orders-3-0, data-orders-4-0";
     for status in &early {
         assert_eq!(changed(&three, status, &former), (why.to_owned(), Some(Objection::Leftover)), "{status}");
         assert_eq!(changed(&three, status, &own), (String::new(), None), "{status}");

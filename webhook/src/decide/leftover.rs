@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use types::{
     Condition, RedisCluster,
-    cluster::{Mode, Phase, RedisClusterStatus, Retain},
+    cluster::{Mode, RedisClusterStatus, Retain},
     condition::{Status, cluster as condition},
     field::{Fault, Path},
     names::{self, LABEL_CLUSTER, LABEL_SHARD},
@@ -74,24 +74,24 @@ pub(super) fn check_scale_in(
         return;
     }
     let claims = facts.claims_of(namespace, new.metadata.name.as_deref().unwrap_or_default());
-    let beyond = claims.filter(|(_, claim)| claim.shard >= new.spec.shards() && claim.is_older_than(old));
-    let shards: BTreeSet<u16> = beyond.map(|(_, claim)| claim.shard).collect();
+    let beyond: Vec<(&str, &Claim)> =
+        claims.filter(|(_, claim)| claim.shard >= new.spec.shards() && claim.is_older_than(old)).collect();
+    let shards: BTreeSet<u16> = beyond.iter().map(|(_, claim)| claim.shard).collect();
     if !shards.is_empty() {
         let why = format!(
-            "volumes of {} are of a former cluster of this name and may hold slots: scale it in once it is available",
-            names::shards(&shards)
+            "volumes of {} are of a former cluster of this name and may hold slots: scale it in once it is available; or, if nothing on them is \
+             wanted, delete these claims: {}",
+            names::shards(&shards),
+            named(beyond.iter().map(|(name, _)| *name)).unwrap_or_default()
         );
         verdict.refuse(Objection::Leftover, Fault::forbidden(Path::new("spec.shards"), why));
     }
 }
 
-/// Whether all slots are served, or were before a failure.
+/// Whether all slots are served, or were before a failure. The phase does not tell: a pause, or a first look that fails, leads past Creating.
 fn has_been_seen(status: Option<&RedisClusterStatus>) -> bool {
     let is_available = |one: &Condition| one.kind == condition::AVAILABLE && one.status == Status::True;
-    status.is_some_and(|status| {
-        let is_early = matches!(status.phase, None | Some(Phase::Pending | Phase::Creating | Phase::Paused));
-        !is_early || status.conditions.iter().any(is_available)
-    })
+    status.is_some_and(|status| status.has_served || status.conditions.iter().any(is_available))
 }
 
 /// Tells by which change volumes go that members of this cluster have left behind. Those of a former cluster stay.

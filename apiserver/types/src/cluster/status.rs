@@ -22,6 +22,9 @@ pub struct RedisClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+    /// Available was True at least once: all that its volumes hold has been seen. Absent: not yet, or not since an earlier release, which does not tell.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_served: bool,
     /// Serving primaries: what scale counts.
     #[serde(default)]
     pub replicas: i32,
