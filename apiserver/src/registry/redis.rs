@@ -54,7 +54,7 @@ fn cluster() -> Result<Kind, merge::SchemaError> {
             ),
             Column::new("Replicas", "integer", "{.spec.replicasPerShard}", "Replicas of each primary."),
             Column::new("Phase", "string", "{.status.phase|Pending}", "What it is doing."),
-            Column::new("Memory", "integer", "{.status.usedMemory}", "Bytes of all data sets together.").wide(),
+            Column::new("Memory", "integer", "{.status.usedMemory}", "Memory of all primaries, in bytes.").wide(),
             Column::new("Keys", "integer", "{.status.keys}", "Keys of all primaries together.").wide(),
             Column::new("Endpoint", "string", "{.status.endpoints[0]}", "Where clients connect.").wide(),
             Column::new("Last Backup", "date", "{.status.lastBackup.completionTime}", "Age of the last backup.").wide(),
