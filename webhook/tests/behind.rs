@@ -33,7 +33,7 @@ fn told(verdict: &Verdict) -> (String, Option<Objection>) {
 fn no_disruptive_change_passes_before_the_last_was_looked_at() {
     let allowed = (String::new(), None);
     let waits = |path: &str| {
-        let why = "the change before this one has not been looked at yet; try again in a second";
+        let why = "the change before this one has not been looked at yet; try again in a second; where that does not help, see that the controller runs";
         (format!("{path}: Forbidden: {why}"), Some(Objection::Unknown))
     };
     let (five, live) = (with(&json!({"shards": 5})), with(&json!({"config": {"hz": "20"}})));

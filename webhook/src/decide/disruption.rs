@@ -48,7 +48,7 @@ pub(super) fn check(verdict: &mut Verdict, new: &RedisCluster, old: &RedisCluste
     let sick = sickness(status);
     if sick.is_none() && found.is_empty() && is_behind(old, status) {
         let path = Path::new(restarts.first().copied().unwrap_or("spec.shards"));
-        let why = "the change before this one has not been looked at yet; try again in a second";
+        let why = "the change before this one has not been looked at yet; try again in a second; where that does not help, see that the controller runs";
         verdict.refuse(Objection::Unknown, Fault::forbidden(path, why));
     }
     for (path, why) in found {
