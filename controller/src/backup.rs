@@ -301,6 +301,10 @@ pub fn decide(backup: &RedisBackup, round: Round<'_>) -> Decision {
     let sources = &Sources::of(round, &serving);
     match status.phase {
         BackupPhase::Pending => begin(backup, status, sources, round),
+        BackupPhase::Running if status.cluster_uid.as_ref().is_some_and(|uid| *uid != round.resolved.uid) => {
+            let why = "the cluster with which it began has gone, and another one has its name".to_owned();
+            Decision { status: fail(status, "ClusterReplaced", why, round.now), create: Vec::new() }
+        }
         BackupPhase::Running => go_on(backup, status, sources, round),
         BackupPhase::Completed | BackupPhase::Failed => Decision { status, create: Vec::new() },
     }
@@ -329,6 +333,7 @@ fn begin(backup: &RedisBackup, mut status: RedisBackupStatus, sources: &Sources<
     status.start_time = Some(round.now);
     let Key { namespace, name: cluster } = &round.resolved.key;
     status.location = Some(names::backup_folder(namespace, cluster, name, uid));
+    status.cluster_uid = Some(round.resolved.uid.clone());
     // So many as there are now: how many the cluster is to have may change while it runs.
     status.wanted_shards = wanted.into_iter().map(i32::from).collect();
     // The cluster's target may be another one by the time this backup is looked for.

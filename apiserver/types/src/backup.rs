@@ -85,6 +85,9 @@ pub struct RedisBackupStatus {
     /// Version of the engine that the members ran the snapshots came from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub engine_version: Option<String>,
+    /// uid of the RedisCluster when it began. Absent: it began under an earlier release, or has not begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_uid: Option<String>,
     /// Indices of the shards that are stored: those that owned slots when it began. What becomes of `spec.shards` meanwhile changes nothing in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wanted_shards: Vec<i32>,

@@ -83,3 +83,20 @@ fn a_backup_that_does_not_get_on_ends_after_three_days() {
         (BackupPhase::Failed, "it has not ended within 73 h")
     );
 }
+
+/// Before, shards of two clusters made one backup, which was verified.
+#[test]
+fn a_backup_ends_where_another_cluster_has_taken_the_name() {
+    let mut scene = scene(2);
+    assert_eq!(scene.round().cluster_uid, Some(scene.resolved.uid.clone()));
+    store(&mut scene, 0..2);
+    scene.resolved.uid = "another".to_owned();
+    let begun = scene.backup.clone();
+    let status = scene.round();
+    let text = "the cluster with which it began has gone, and another one has its name";
+    assert_eq!((status.phase, status.conditions[1].message.as_str()), (BackupPhase::Failed, text));
+    // One that began under an earlier release does not say with which.
+    scene.backup = begun;
+    scene.backup.status.as_mut().unwrap().cluster_uid = None;
+    assert_eq!(scene.round().phase, BackupPhase::Completed);
+}
