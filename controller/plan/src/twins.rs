@@ -154,8 +154,8 @@ impl Twins {
             | Refused::NotInStandalone
             | Refused::NoShards => true,
         });
-        plan.waiting.extend(self.confused.into_iter().map(|pod| Waiting::Unknown { pod, since_millis: 0 }));
-        plan.refused.splice(0..0, self.told);
+        plan.waiting.extend(self.confused.iter().map(|pod| Waiting::Unknown { pod: *pod, since_millis: 0 }));
+        plan.refused.splice(0..0, self.told.iter().cloned());
     }
 
     fn is_touched(&self, shards: &BTreeSet<u16>, step: &Step) -> bool {

@@ -276,7 +276,10 @@ fn a_member_whose_agent_takes_no_release_is_told_of_and_replaced() {
     observed.unsettled.insert(pod("0-0"));
     let promotes = "promote 0-1 in place of the dead primary 00000000";
     assert_eq!(told(&wanted, &observed), [promotes, "refuses: member 0-0 refuses to start: it was told to"]);
+    // Nor is it started beside that where its agent would.
     observed.unsettled.clear();
+    assert_eq!(told(&wanted, &observed), [promotes]);
+    observed.failovers_asked.insert(0, 5_000);
     assert!(told(&wanted, &observed).contains(&"let 0-0 start with its files as they are".to_owned()));
 }
 

@@ -96,7 +96,7 @@ mod tests {
         // Replicas are left, who own nothing.
         assert_eq!(longest_with(SlotSet::EMPTY, SlotSet::EMPTY), FAILING_UNSERVED);
         assert_eq!(longest(&BTreeMap::new(), false), FAILING.1);
-        let mut probed = healthy(1, 1);
+        let mut probed = healthy(1, 2);
         assert!(is_formed(&probed.observed));
         probed.observed.members.remove(&plan::Pod::new(0, 0));
         assert!(is_formed(&probed.observed), "its replica lists it with its slots");

@@ -16,12 +16,13 @@ mod spread;
 mod standalone;
 mod tidy;
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::desired::{Desired, FailoverHow, Limits, Mode};
-use crate::observed::Observed;
+use crate::observed::{NodeId, Observed, Pod};
 use crate::plan::{Plan, Refused, count};
-use crate::scene::Scene;
+use crate::scene::{Scene, identity};
 use crate::serving::serving;
 use crate::step::Step;
 
@@ -83,7 +84,7 @@ fn keep_replaced_down(observed: &Observed, plan: &mut Plan) {
     let replaced: BTreeSet<NodeId> = plan.steps.iter().filter_map(replaced).collect();
     let is_replaced = |pod: &Pod| {
         let member = observed.members.get(pod);
-        member.and_then(scene::identity).is_some_and(|id| replaced.contains(&id))
+        member.and_then(identity).is_some_and(|id| replaced.contains(&id))
     };
     plan.steps.retain(|step| !matches!(step, Step::Release { pod, .. } if is_replaced(pod)));
 }
