@@ -101,10 +101,15 @@ fn outlives(gathered: &Gathered, claim: &PersistentVolumeClaim) -> bool {
 /// Whether an earlier cluster of this name had this claim made, and this one has no member for it: what that one wrote last may be there alone.
 /// A claim that this cluster took over and has scaled away since cannot be told from it, and stays as well.
 fn is_a_former_ones(cluster: &RedisCluster, claim: &PersistentVolumeClaim, (shard, ordinal): (u16, u16)) -> bool {
-    let (spec, made) = (&cluster.spec, |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0));
-    let is_older = made(&claim.metadata).zip(made(&cluster.metadata)).is_some_and(|(claim, cluster)| claim < cluster);
+    let spec = &cluster.spec;
     let is_members = spec.storage.is_some() && shard < spec.shards() && ordinal < spec.members_per_shard();
-    is_older && !is_members
+    is_older(cluster, claim) && !is_members
+}
+
+/// The claim was there before this cluster was, as their two API servers say.
+pub(crate) fn is_older(cluster: &RedisCluster, claim: &PersistentVolumeClaim) -> bool {
+    let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
+    made(&claim.metadata).zip(made(&cluster.metadata)).is_some_and(|(claim, cluster)| claim < cluster)
 }
 
 /// Operations end; backups that run end as failed, completed ones are untouched: they outlive the cluster.

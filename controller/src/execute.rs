@@ -245,6 +245,7 @@ fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
             Ok(_) => memory.failover_over(replica.pod.shard),
             Err(Error::Late(_)) => memory.failover_asked(replica.pod.shard),
             // Nobody was asked to take over, and nobody has to rest from it.
+            Err(Error::NotLeading) => {}
             Err(_) => memory.failover_refused(replica.pod.shard),
         },
         // Keys may lie where their slot is not any more.

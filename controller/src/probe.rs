@@ -412,6 +412,9 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let stuck = is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
         let member = Member { outdated, terminating, last_id, site, seen, waits, stuck };
         probed.observed.members.insert(*pod, member);
+        if place.older_volume {
+            probed.observed.older_volumes.insert(*pod);
+        }
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
     memory.answered.retain(|pod, _| question.places.contains_key(pod));

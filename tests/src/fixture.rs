@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use resp::Credentials;
 use serde_json::{Value, json};
 
@@ -115,7 +115,10 @@ impl Fixture {
 
     /// Waits until Ready with so many shards.
     pub async fn ready(&self, shards: u16) -> Result<Value> {
-        story::ready(&self.kubectl, "orders", shards).await
+        match story::ready(&self.kubectl, "orders", shards).await {
+            Ok(cluster) => Ok(cluster),
+            Err(error) => bail!("{}\n{error:#}", oracle::tables(&self.kubectl, "default", "orders").await),
+        }
     }
 
     /// Pod that is primary of a shard, and its address.

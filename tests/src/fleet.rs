@@ -271,6 +271,7 @@ impl Fleet {
                     name: name(*pod),
                     outdated: false,
                     other_image: false,
+                    older_volume: false,
                     last_id: None,
                     site: plan::Site::Unknown,
                     ready: true,

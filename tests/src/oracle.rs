@@ -13,7 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
-use resp::{Command, Connection, Credentials, NodeId, Options, nodes::slots_text};
+use resp::{Command, Connection, Credentials, NodeId, Options, Reply, nodes::slots_text};
 use serde_json::Value;
 use types::names;
 
@@ -86,6 +86,25 @@ pub async fn open(address: SocketAddr, credentials: &Credentials) -> Result<Conn
     let mut options = Options::new(address).credentials(credentials.clone()).deadline(hung::answer());
     options.connect_timeout = hung::answer();
     Ok(Connection::open(&options).await?)
+}
+
+/// What each member says of the cluster, for the text of a failure.
+pub async fn tables(kubectl: &Kubectl, namespace: &str, cluster: &str) -> String {
+    let Ok(credentials) = credentials(kubectl, namespace, cluster, names::USER_OPERATOR).await else {
+        return "no credentials".into();
+    };
+    let mut text = String::new();
+    for (pod, address) in addresses(kubectl, namespace, cluster).await.unwrap_or_default() {
+        let table = match open(address, &credentials).await {
+            Ok(mut connection) => match connection.call(&["CLUSTER", "NODES"]).await {
+                Ok(Reply::Bulk(table)) => String::from_utf8_lossy(&table).into_owned(),
+                other => format!("{other:?}"),
+            },
+            Err(error) => format!("{error:#}"),
+        };
+        text += &format!("{pod} at {address}:\n{table}\n");
+    }
+    text
 }
 
 async fn gather(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Result<Vec<Member>> {

@@ -152,8 +152,9 @@ fn shards_whose_volumes_nobody_has_seen_are_not_scaled_away() {
     ];
     let seen = [json!({"phase": "Paused", "conditions": available}), json!({"phase": "Healing", "hasServed": true})];
     let three = json!({"shards": 3, "resources": null});
-    let why = "spec.shards: Forbidden: volumes of shards 3 and 4 are of a former cluster of this name and may hold slots: scale it in once it is \
-               available; or, if nothing on them is wanted, delete these claims: data-orders-3-0, data-orders-4-0";
+    let why = "spec.shards: Forbidden: volumes of shards 3 and 4 are older than this cluster, and what is on them has not been seen yet: scale it \
+               in once it is available. Only if they are of a former cluster of this name and nobody wants what is on them, delete these claims \
+               instead: data-orders-3-0, data-orders-4-0";
     for status in &early {
         assert_eq!(changed(&three, status, &former), (why.to_owned(), Some(Objection::Leftover)), "{status}");
         assert_eq!(changed(&three, status, &own), (String::new(), None), "{status}");

@@ -129,7 +129,8 @@ async fn run(
             if let Err(error) = copy(source, framing, chunks).await {
                 tracing::warn!(%error, "a snapshot ended early");
                 // The reader must see a broken stream, not a short one.
-                let _ = chunks.send(Err(error)).await;
+                // One that hangs and takes nothing sees it when it goes on.
+                let _ = timeout(STILL, chunks.send(Err(error))).await;
             }
         }
     }
@@ -313,7 +314,7 @@ async fn copy(
         ("kun-keys", &summary.keys.to_string()),
         ("kun-walked", if summary.walked { "yes" } else { "no" }),
     ]));
-    chunks.send(Ok(trailers)).await.map_err(|_| Error::Gone)
+    timeout(STILL, chunks.send(Ok(trailers))).await.map_err(|_| Error::Still)?.map_err(|_| Error::Gone)
 }
 
 /// Takes what surely belongs to the copy from the buffer; `true`: it is complete. Pure.

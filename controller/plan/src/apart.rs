@@ -2,8 +2,8 @@
 //!
 //! Introduced to the members in service, whoever has the lower configuration epoch would lose its slots, become a replica of the other and be
 //! emptied (`clusterUpdateSlotsConfigWith`). Members are of one cluster if a table of theirs has a node of the other's. Of two clusters that
-//! claim a common slot the one with fewer members is set aside, where it stays the smaller one whatever those are who do not answer; else nobody
-//! can tell from here, and nothing is done.
+//! claim a common slot the one with fewer members is set aside, where it stays the smaller one whatever those are who do not answer, and does not
+//! have the only volumes that were made for this cluster; else nobody can tell from here, and nothing is done.
 
 use alloc::borrow::Cow;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -52,7 +52,10 @@ impl Apart {
         let is_largest = |one: &Rival<'_>| {
             rivals.iter().all(|other| core::ptr::eq(one, other) || one.size > other.size.saturating_add(unknown))
         };
-        let largest = rivals.iter().position(is_largest);
+        // More members that came with volumes of before prove nothing against one that began here.
+        let is_older = |one: &Rival<'_>| one.members.iter().all(|(pod, _)| observed.older_volumes.contains(pod));
+        let is_contested = |one: &Rival<'_>| is_older(one) && !rivals.iter().all(is_older);
+        let largest = rivals.iter().position(|one| is_largest(one) && !is_contested(one));
         let aside = rivals.iter().enumerate().filter(|(place, _)| Some(*place) != largest);
         let named = aside
             .flat_map(|(_, rival)| rival.members.iter().map(|(pod, node)| (*pod, (node.id, rival.disputed.clone()))));

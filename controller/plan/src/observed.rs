@@ -110,6 +110,8 @@ pub struct Observed {
     /// process ran says so. That a node does not show, or that somebody else is at its place, is less: its pod may have been replaced while the
     /// process runs on elsewhere.
     pub ended: BTreeMap<NodeId, u64>,
+    /// Places whose volume was there before this cluster was: it may be of a former one of its name.
+    pub older_volumes: BTreeSet<Pod>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,

@@ -127,9 +127,14 @@ fn is_electable(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool 
 /// between an election and our seeing it.
 fn rest_millis(scene: &Scene<'_>) -> u64 {
     const SLACK: u64 = 500;
+    votes_count_millis(scene).saturating_mul(2).saturating_add(SLACK)
+}
+
+/// For how long the votes of an election count (`auth_timeout` in `clusterHandleSlaveFailover`).
+pub(crate) fn votes_count_millis(scene: &Scene<'_>) -> u64 {
     let timeouts = scene.live.iter().map(|live| live.node.node_timeout_millis);
     let longest = timeouts.fold(scene.desired.node_timeout_millis, u64::max);
-    longest.saturating_mul(2).max(2_000).saturating_mul(2).saturating_add(SLACK)
+    longest.saturating_mul(2).max(2_000)
 }
 
 /// Nobody has just been asked to become the shard's primary.

@@ -60,6 +60,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) unowned: SlotSet,
     /// Place of each shard's lead, also of shards that are no longer wanted.
     leads: BTreeMap<u16, Live<'a>>,
+    /// Shards in which no step is carried out: a member of theirs is one node twice.
+    pub(crate) kept_out: BTreeSet<u16>,
     /// Nodes that are alive in somebody's table and belong to no place: ID → the member that lists it.
     pub(crate) strangers: BTreeMap<NodeId, Pod>,
 }
@@ -82,10 +84,20 @@ struct Claim {
 impl<'a> Scene<'a> {
     pub(crate) fn of(desired: &'a Desired, observed: &'a Observed, limits: &'a Limits) -> Self {
         let live = living(observed);
-        let Shares { owned, lost, unowned } = shares(&live);
+        let Shares { owned, lost, unowned } = shares(observed, &live);
         let strangers = strangers(observed, &live);
-        let mut scene =
-            Self { desired, observed, limits, owned, lost, unowned, leads: BTreeMap::new(), strangers, live };
+        let mut scene = Self {
+            desired,
+            observed,
+            limits,
+            owned,
+            lost,
+            unowned,
+            leads: BTreeMap::new(),
+            kept_out: BTreeSet::new(),
+            strangers,
+            live,
+        };
         scene.leads = scene.find_leads();
         scene
     }
@@ -203,10 +215,15 @@ pub(crate) fn living(observed: &Observed) -> Vec<Live<'_>> {
 
 /// The newest claim to a slot counts. Of two with one epoch it is the one of who answers, and of two who answer that of the lower ID, which is
 /// the one to take a new epoch (`clusterHandleConfigEpochCollision`).
-pub(crate) fn shares(live: &[Live<'_>]) -> Shares {
+///
+/// From Redis 7.0 on the entry of a node that is gone takes the epoch of whoever answers at its address (`getNodeFromLinkAndMsg`), be it a replica of
+/// its heir. So of two who do not answer, a node of no place that nobody follows comes last.
+pub(crate) fn shares(observed: &Observed, live: &[Live<'_>]) -> Shares {
     let mut shares = Shares { owned: BTreeMap::new(), lost: Vec::new(), unowned: SlotSet::all() };
     let mut claims = claims(live);
-    claims.sort_by_key(|claim| (Reverse(claim.epoch), claim.pod.is_none(), claim.id));
+    claims.sort_by_key(|claim| {
+        (Reverse(claim.epoch), claim.pod.is_none(), !is_of_use(observed, live, claim.id), claim.id)
+    });
     for claim in claims {
         let slots = claim.slots.intersection(&shares.unowned);
         shares.unowned = shares.unowned.difference(&slots);
@@ -218,6 +235,11 @@ pub(crate) fn shares(live: &[Live<'_>]) -> Shares {
     }
     shares.lost.sort_by_key(|lost| lost.slots.ranges().next());
     shares
+}
+
+/// A place is its home, or somebody who answers is its replica.
+pub(crate) fn is_of_use(observed: &Observed, live: &[Live<'_>], id: NodeId) -> bool {
+    observed.members.values().any(|member| identity(member) == Some(id)) || live.iter().any(|live| follows(live, id))
 }
 
 fn live_at(pod: Pod, member: &Member) -> Option<Live<'_>> {
@@ -238,30 +260,18 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
     });
     let alive: BTreeSet<NodeId> = live.iter().map(|live| live.node.id).collect();
     let mut silent: BTreeMap<NodeId, Claim> = BTreeMap::new();
-    let epochs = epochs(live);
     let entries = live.iter().flat_map(|live| live.node.peers.iter());
     for (id, peer) in entries.filter(|(id, peer)| !alive.contains(id) && !peer.handshake) {
         let claim = silent.entry(*id).or_insert_with(|| Claim { epoch: 0, id: *id, pod: None, slots: SlotSet::EMPTY });
-        let is_of_another = peer.noaddr && epochs.get(&peer.epoch).is_some_and(|claimant| claimant != id);
-        let epoch = if is_of_another { 0 } else { peer.epoch };
-        if epoch > claim.epoch {
+        if peer.epoch > claim.epoch {
             claim.slots = SlotSet::EMPTY;
-            claim.epoch = epoch;
+            claim.epoch = peer.epoch;
         }
-        if epoch == claim.epoch {
+        if peer.epoch == claim.epoch {
             claim.slots = claim.slots.union(peer.slots());
         }
     }
     own.chain(silent.into_values()).collect()
-}
-
-/// Under which epoch each node claims slots that is known by its address. Two never have one: who has none any more and is listed with the epoch
-/// of another one took it from who answers at the address it had (`getNodeFromLinkAndMsg`, Redis 7.0 and later), and its own is not known.
-fn epochs(live: &[Live<'_>]) -> BTreeMap<u64, NodeId> {
-    let own = live.iter().map(|live| (live.node.epoch, live.node.id, live.node.slots()));
-    let listed = live.iter().flat_map(|live| live.node.peers.iter()).filter(|(_, peer)| !peer.noaddr);
-    let all = own.chain(listed.map(|(id, peer)| (peer.epoch, *id, peer.slots())));
-    all.filter(|(_, _, slots)| !slots.is_empty()).map(|(epoch, id, _)| (epoch, id)).collect()
 }
 
 /// IDs that tables show as alive and that belong to no place, unless a place whose identity is not known may be theirs, or it was one's a

@@ -1,7 +1,7 @@
 //! Who speaks for the cluster in service: what is planned, and what is copied, goes by nobody else's word.
 
 use alloc::borrow::Cow;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::apart::Apart;
 use crate::desired::Mode;
@@ -33,13 +33,20 @@ impl Serving<'_> {
     /// claim is that of a node that does not answer is nobody's.
     #[must_use]
     pub fn owned(&self) -> BTreeMap<Pod, SlotSet> {
-        shares(&living(&self.seen)).owned
+        shares(&self.seen, &living(&self.seen)).owned
     }
 
-    /// Why nobody can tell whose word counts, if that is so.
+    /// Why nobody can tell whose word counts, if that is so. A copy that is held serves nobody.
     #[must_use]
     pub fn unclear(&self) -> Option<Refused> {
-        self.twins.told().first().cloned().or_else(|| self.apart.unsure().next())
+        let is_held = |refused: &&Refused| matches!(refused, Refused::Copied { .. });
+        let twin = self.twins.told().iter().find(|refused| !is_held(refused));
+        twin.cloned().or_else(|| self.apart.unsure().next())
+    }
+
+    /// Shards whose steps will be taken out, each of them.
+    pub(crate) fn kept_out(&self) -> BTreeSet<u16> {
+        self.twins.shards()
     }
 
     /// Tells of those who were set aside, and takes out what concerns them.

@@ -129,12 +129,17 @@ impl Twins {
         &self.told
     }
 
+    /// Where they are.
+    pub(crate) fn shards(&self) -> BTreeSet<u16> {
+        self.members.keys().map(|pod| pod.shard).collect()
+    }
+
     /// Tells of them, and takes out whatever concerns them.
     pub(crate) fn keep_out(&self, plan: &mut Plan) {
         if self.members.is_empty() {
             return;
         }
-        let shards: BTreeSet<u16> = self.members.keys().map(|pod| pod.shard).collect();
+        let shards = self.shards();
         plan.steps.retain(|step| !self.is_touched(&shards, step));
         // What else is said of these shards was said as if nobody were there.
         plan.waiting.retain(|reason| reason.shard().is_none_or(|shard| !shards.contains(&shard)));

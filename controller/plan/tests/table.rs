@@ -279,7 +279,7 @@ fn a_member_whose_agent_takes_no_release_is_told_of_and_replaced() {
     // Nor is it started beside that where its agent would.
     observed.unsettled.clear();
     assert_eq!(told(&wanted, &observed), [promotes]);
-    observed.failovers_asked.insert(0, 5_000);
+    observed.failovers_refused.insert(0, 100);
     assert!(told(&wanted, &observed).contains(&"let 0-0 start with its files as they are".to_owned()));
 }
 

@@ -42,6 +42,8 @@ pub struct Place {
     pub terminating: bool,
     /// Its kubelet found the pod ready: only then do Services lead to it.
     pub ready: bool,
+    /// Its volume was there before the cluster was.
+    pub older_volume: bool,
     /// Node ID last seen there.
     pub last_id: Option<NodeId>,
     /// The node it runs on.
@@ -88,6 +90,7 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
             let name = names::pod(&gathered.key().name, shard, ordinal);
             let pod = gathered.pods.get(&name).map(|pod| &**pod);
             let mut place = place(name, pod, marks.get(&shard), &last);
+            place.older_volume = has_older_volume(gathered, shard, ordinal);
             let mark = marks.get(&shard);
             place.outdated |= mark.zip(pod).is_some_and(|(mark, pod)| mounts_another(pod, mark, set));
             place.outdated |= mark.is_some() && pod.is_some_and(|pod| has_never_run(pod) && is_of_old(pod, set));
@@ -100,6 +103,11 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
         }
     }
     places
+}
+
+fn has_older_volume(gathered: &Gathered, shard: u16, ordinal: u16) -> bool {
+    let claim = gathered.claims.get(&names::claim(&gathered.key().name, shard, ordinal));
+    claim.is_some_and(|claim| crate::delete::is_older(&gathered.cluster, claim))
 }
 
 /// Made to stay away from the nodes of its shard's other members. Who shares one all the same was put there by somebody who does not
@@ -216,6 +224,7 @@ pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, la
         other_image: outdated && wanted.is_some() && image != wanted,
         terminating: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()),
         ready: pod.is_some_and(is_ready),
+        older_volume: false,
         last_id: last.get(name.as_str()).copied(),
         site: pod.map_or(Site::Nowhere, site_of),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),

@@ -11,7 +11,7 @@ use kube::{
 use serde_json::Value;
 use tests::{
     installed::{Installed, is_ready},
-    oracle::Shape,
+    oracle::{self, Shape},
     writer::Writer,
 };
 
@@ -136,10 +136,24 @@ pub(crate) async fn under_writes<T>(
 ) -> Result<T> {
     orders(installed).await?;
     let writer = installed.write().await?;
-    let told = change(&writer).await?;
+    let told = with_state(installed, change(&writer).await).await?;
     let verdict = installed.verify(writer, ORDERS).await?;
     say(&format!("{} acknowledged writes, none lost; worst gap {:?}", verdict.acked, verdict.worst_gap));
     Ok(told)
+}
+
+/// A failure, with what everybody says at this moment.
+pub(crate) async fn with_state<T>(installed: &Installed, result: Result<T>) -> Result<T> {
+    let Err(error) = result else { return result };
+    let mut told = oracle::tables(&installed.kubectl, &installed.home, "orders").await;
+    for of in [&["get", "pods", "-o", "wide"][..], &["describe", "rdc", "orders"], &["get", "events"]] {
+        told += &installed
+            .kubectl
+            .run(&[&["-n", &installed.home], of].concat())
+            .await
+            .unwrap_or_else(|error| format!("{error:#}"));
+    }
+    Err(error.context(told))
 }
 
 /// The same where a primary is killed: `change` says when. What Redis' own replication had not passed on then is let pass.

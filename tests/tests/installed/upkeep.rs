@@ -13,7 +13,7 @@ use tests::{
 
 use crate::{
     nodes::primaries_are_spread_over_the_nodes,
-    scenario::{OVERLAP, all_ready, say, unchanged, under_writes},
+    scenario::{OVERLAP, all_ready, say, unchanged, under_writes, with_state},
 };
 
 /// The smallest cluster, timed; nothing is left of it when it is deleted.
@@ -229,7 +229,7 @@ pub(crate) async fn draining_the_node_with_most_primaries_hands_them_over(instal
         say(&format!("{node} has {count} of 3 primaries"));
         let drain = ["drain", node, "--ignore-daemonsets", "--delete-emptydir-data", &waiting()];
         let drained = installed.kubectl.run(&drain).await;
-        let written = writer.progress(100, hung::change()).await;
+        let written = with_state(installed, writer.progress(100, hung::change()).await).await;
         // Also if that went wrong: others need the node.
         installed.kubectl.run(&["uncordon", node]).await?;
         drained?;

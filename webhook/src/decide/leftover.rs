@@ -79,8 +79,8 @@ pub(super) fn check_scale_in(
     let shards: BTreeSet<u16> = beyond.iter().map(|(_, claim)| claim.shard).collect();
     if !shards.is_empty() {
         let why = format!(
-            "volumes of {} are of a former cluster of this name and may hold slots: scale it in once it is available; or, if nothing on them is \
-             wanted, delete these claims: {}",
+            "volumes of {} are older than this cluster, and what is on them has not been seen yet: scale it in once it is available. Only if they \
+             are of a former cluster of this name and nobody wants what is on them, delete these claims instead: {}",
             names::shards(&shards),
             named(beyond.iter().map(|(name, _)| *name)).unwrap_or_default()
         );

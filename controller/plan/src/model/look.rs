@@ -78,6 +78,7 @@ impl World {
             former,
             ended,
             unused,
+            older_volumes: BTreeSet::new(),
         }
     }
 

@@ -44,13 +44,11 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     Flow::On
 }
 
-/// For how long a replica goes on asking for votes once it was told to (`CLUSTER_MF_TIMEOUT`).
-const ASKING_MILLIS: u64 = 5_000;
-
-/// A replica may still win the votes to take this one's place: if it served meanwhile, what it took in would be lost.
+/// A replica may still win the votes to take this one's place: if it served meanwhile, what it took in would be lost. Votes count for two node
+/// timeouts (`clusterHandleSlaveFailover`).
 fn asked_lately(scene: &Scene<'_>, pod: Pod, id: NodeId) -> Option<Waiting> {
-    let since_millis =
-        scene.observed.failovers_asked.get(&pod.shard).copied().filter(|since| *since < ASKING_MILLIS)?;
+    let counts = safety::votes_count_millis(scene);
+    let since_millis = scene.observed.failovers_asked.get(&pod.shard).copied().filter(|since| *since < counts)?;
     let is_replaced = scene.lost.iter().any(|lost| lost.id == id);
     is_replaced.then_some(Waiting::Failover { shard: pod.shard, since_millis })
 }

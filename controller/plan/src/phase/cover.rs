@@ -10,7 +10,7 @@ use crate::observed::{Pod, Role, Stands};
 use crate::phase::{Flow, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
-use crate::scene::{Live, Lost, Scene};
+use crate::scene::{Live, Lost, Scene, follows};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -40,7 +40,7 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 fn in_turn<'s>(scene: &'s Scene<'_>) -> Vec<&'s Lost> {
     let mut all: Vec<&Lost> = scene.lost.iter().filter(|lost| !scene.strangers.contains_key(&lost.id)).collect();
     let refused = |lost: &&Lost| {
-        let copy = scene.live.iter().find(|live| live.is_copy_of(lost.id))?;
+        let copy = scene.live.iter().find(|live| follows(live, lost.id))?;
         scene.observed.failovers_refused.get(&copy.pod.shard).copied()
     };
     // The one of the longest time ago comes first among them.
@@ -52,7 +52,9 @@ fn in_turn<'s>(scene: &'s Scene<'_>) -> Vec<&'s Lost> {
 /// far as they touch nothing of it. What moves slots that are whole, restarts or takes away has to wait.
 fn meanwhile(scene: &Scene<'_>, plan: &mut Plan) {
     let moves = finish::among_the_living(scene, plan);
-    if moves == Flow::Stop || operate::among_the_living(scene, plan) == Flow::On {
+    // Two elections at a time take each other's votes.
+    let is_promoting = plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }));
+    if moves == Flow::Stop || is_promoting || operate::among_the_living(scene, plan) == Flow::On {
         // Copies disturb no slot.
         replicate::among_the_living(scene, plan);
     }
@@ -170,7 +172,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     };
     match may_begin(scene, lost, how, best) {
         Err(wait) => plan.waiting.push(wait),
-        Ok(()) if !is_free => {}
+        Ok(()) if !is_free || scene.kept_out.contains(&best.pod.shard) => {}
         Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
     }
 }
@@ -250,23 +252,26 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 /// A claim that does not overrule the lost node's would be taken back by gossip. Where the heir claims all of it already, its epoch is all
 /// that is missing.
 fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
-    // With its new epoch it claims what it still claims of others as well that are given up.
+    // With its new epoch it claims again what it still claims of others as well that are given up.
     let is_given_up = |other: &&Lost| {
         !scene.live.iter().any(|live| live.is_copy_of(other.id)) && safety::may_return(scene, other.id).is_none()
     };
     let given_up: Vec<&Lost> = scene.lost.iter().filter(is_given_up).collect();
-    let claims = given_up.iter().fold(slots.clone(), |all, other| all.union(&other.slots));
+    let own = |other: &Lost| other.slots.intersection(heir.node.slots());
+    let claims = given_up.iter().fold(slots.clone(), |all, other| all.union(&own(other)));
     let above = given_up.iter().map(|other| other.epoch).fold(lost.epoch, u64::max);
     if let Err(right) = safety::ready_for_claim(scene, heir, &claims, above) {
         let (right, of) = (super::count(right), super::count(scene.live.len()));
         return plan.waiting.push(Waiting::Agreement { right, of, away: None });
     }
     let is_claimed = slots.difference(heir.node.slots()).is_empty();
-    plan.steps.push(if is_claimed {
-        Step::RaiseEpoch { node: heir.who(), above, through: None }
-    } else {
-        Step::Adopt { node: heir.who(), owner: Some(lost.id), slots }
-    });
+    let is_raise = |step: &Step| matches!(step, Step::RaiseEpoch { .. });
+    if !is_claimed {
+        plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
+    } else if !plan.steps.iter().any(is_raise) {
+        // Two side by side would take one epoch.
+        plan.steps.push(Step::RaiseEpoch { node: heir.who(), above, through: None });
+    }
 }
 
 fn adopter(step: &Step) -> Option<Pod> {

@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::Role;
+use crate::observed::{Health, NodeId, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
-use crate::scene::{Live, Scene};
+use crate::scene::{Live, Scene, is_of_use};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -48,7 +48,13 @@ fn outdone<'a>(scene: &Scene<'a>) -> Option<(Live<'a>, u64)> {
 /// Redis raises no epoch that is the newest of which its node has heard (`clusterBumpConfigEpochWithoutConsensus`). Then another one takes a new
 /// epoch first: a replica, as nobody's claim depends on its epoch, or an owner whose claim is what everybody believes.
 fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Option<Step> {
-    let meets = |other: &&Live<'_>| other.knows(owner) && owner.knows(other) && !scene.is_terminating(other.pod);
+    let hears = |one: &Live<'_>, other: &Live<'_>| {
+        let entry = one.node.peers.get(&other.node.id);
+        one.knows(other) && entry.is_some_and(|entry| entry.connected && entry.health == Health::Ok)
+    };
+    let meets = |other: &&Live<'_>| {
+        hears(other, owner) && hears(owner, other) && !other.node.loading && !scene.is_terminating(other.pod)
+    };
     let is_replica = |other: &Live<'_>| matches!(other.node.role, Role::Replica { .. });
     let is_believed = |other: &Live<'_>| {
         !scene.owned_by(other.pod).is_empty() && safety::ready_for_claim(scene, other, &SlotSet::EMPTY, 0).is_ok()
@@ -71,7 +77,10 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     if !heard || denied.is_empty() {
         return None;
     }
+    // One that does not answer, and may come back or has a copy, is no matter of an epoch: it is lost, or whoever answers is to give way to it.
+    let is_silent = |id: &NodeId| scene.by_id(*id).is_none() && is_of_use(scene.observed, &scene.live, *id);
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
+    let rivals = rivals.filter(|(id, _)| !is_silent(id));
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     named.map(|(_, peer)| peer.epoch).max()
 }

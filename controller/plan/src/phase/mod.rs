@@ -20,11 +20,11 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::desired::{Desired, FailoverHow, Limits, Mode};
-use crate::observed::{NodeId, Observed, Pod};
+use crate::observed::{NodeId, Observed};
 use crate::plan::{Plan, Refused, count};
 use crate::scene::{Scene, identity};
 use crate::serving::serving;
-use crate::step::Step;
+use crate::step::{ReleaseHow, Step, Who};
 
 /// Whether the round goes on.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,8 @@ const CLUSTER: [Phase; 12] = [
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
     let serving = serving(desired.mode, observed);
-    let scene = Scene::of(desired, &serving.seen, limits);
+    let mut scene = Scene::of(desired, &serving.seen, limits);
+    scene.kept_out = serving.kept_out();
     let mut plan = Plan { operation: operate::before(desired), ..Plan::default() };
     match desired.mode {
         _ if desired.shards == 0 => plan.refused.push(Refused::NoShards),
@@ -79,14 +80,22 @@ pub fn plan(desired: &Desired, observed: &Observed, limits: &Limits) -> Plan {
     plan
 }
 
-/// Whoever is replaced now is not started beside that: it has more than its replica, or as much, and would serve while the votes come in.
+/// Whoever is replaced now is not started beside that: it has more than its replica, or as much, and would serve while the votes come in. Where that was
+/// refused a moment ago, it is started instead.
 fn keep_replaced_down(observed: &Observed, plan: &mut Plan) {
-    let replaced: BTreeSet<NodeId> = plan.steps.iter().filter_map(replaced).collect();
-    let is_replaced = |pod: &Pod| {
-        let member = observed.members.get(pod);
-        member.and_then(identity).is_some_and(|id| replaced.contains(&id))
+    let starting: BTreeSet<NodeId> = plan.steps.iter().filter_map(|step| released(observed, step)).collect();
+    let is_refused = |step: &Step| {
+        let refused = |replica: &Who| observed.failovers_refused.contains_key(&replica.pod.shard);
+        matches!(step, Step::Failover { replica, primary, .. } if refused(replica) && starting.contains(primary))
     };
-    plan.steps.retain(|step| !matches!(step, Step::Release { pod, .. } if is_replaced(pod)));
+    plan.steps.retain(|step| !is_refused(step));
+    let replaced: BTreeSet<NodeId> = plan.steps.iter().filter_map(replaced).collect();
+    plan.steps.retain(|step| released(observed, step).is_none_or(|id| !replaced.contains(&id)));
+}
+
+/// The identity that a held member starts with.
+fn released(observed: &Observed, step: &Step) -> Option<NodeId> {
+    if let Step::Release { pod, how: ReleaseHow::AsIs } = step { identity(observed.members.get(pod)?) } else { None }
 }
 
 /// The dead primary in whose place somebody is promoted.

@@ -96,6 +96,26 @@ fn a_volume_of_a_cluster_of_before_owns_nothing_of_what_is_in_service() {
     assert_eq!((serving.owned(), serving.unclear()), (owned, None));
 }
 
+/// Before, the two were taken for the cluster in service, as they are more than the one that is.
+#[test]
+fn more_volumes_of_a_cluster_of_before_prove_nothing_against_one_in_service() {
+    let mut observed = layout("0-0 P0-16383 0-1 P0-16383 0-2 r0-1");
+    at(&mut observed, "0-0").peers.clear();
+    for place in ["0-1", "0-2"] {
+        at(&mut observed, place).peers.remove(&id(pod("0-0")));
+    }
+    let of = |observed: &Observed| {
+        let serving = serving(Mode::Cluster, observed);
+        (serving.owned().into_keys().collect::<Vec<_>>(), serving.unclear().is_some())
+    };
+    assert_eq!(of(&observed), (vec![pod("0-1")], false));
+    observed.older_volumes.extend([pod("0-1"), pod("0-2")]);
+    assert_eq!(of(&observed), (vec![], true));
+    // All of them were there before the cluster, which was made again on them.
+    observed.older_volumes.insert(pod("0-0"));
+    assert_eq!(of(&observed), (vec![pod("0-1")], false));
+}
+
 /// Each knows the other, who is at a place of this cluster now.
 #[test]
 fn volumes_of_a_cluster_of_before_are_not_introduced_together_either() {

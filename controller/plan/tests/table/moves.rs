@@ -267,17 +267,37 @@ fn a_gone_node_under_the_epoch_of_its_heir_hides_no_dead_heir() {
     let mut lower = [0; 20];
     lower[19] = 1;
     for id in [NodeId::from_bytes(lower), NodeId::from_bytes([255; 20])] {
-        // The epoch of the heir, or that of another shard, a member of which has come to the address.
-        for epoch in [1, 2] {
-            let mut observed = layout(heir_is_gone);
-            let slots = SlotSet::parse("0-5460").unwrap();
-            let line = Peer { noaddr: true, epoch, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
-            let misled = at(&mut observed, "1-1");
-            misled.peers.insert(id, line);
-            misled.peers.get_mut(&self::id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
-            let told = told(&Desired::cluster(3, 1), &observed);
-            assert_eq!(told[0], "promote 0-0 in place of the dead primary 00010000");
+        let mut observed = layout(heir_is_gone);
+        let slots = SlotSet::parse("0-5460").unwrap();
+        let line = Peer { noaddr: true, epoch: 1, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+        let misled = at(&mut observed, "1-1");
+        misled.peers.insert(id, line);
+        misled.peers.get_mut(&self::id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        let told = told(&Desired::cluster(3, 1), &observed);
+        assert_eq!(told[0], "promote 0-0 in place of the dead primary 00010000");
+    }
+}
+
+/// The address of one that is down is another shard's by now, and with it the epoch that is told of it: its claim is the newest all the same, and
+/// whoever led before it and is back leads nothing.
+#[test]
+fn a_former_primary_is_not_raised_over_one_that_comes_back_or_has_a_copy() {
+    let told_of = |copy: &str| {
+        let mut observed = layout(&format!(
+            "0-0 s:P0-5460 0-1 P0-5460 0-2 {copy} 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0"
+        ));
+        let (gone, former) = (id(pod("0-0")), id(pod("0-1")));
+        for place in ["0-1", "1-0", "1-1", "1-2", "2-0", "2-1", "2-2"] {
+            let node = at(&mut observed, place);
+            node.current_epoch = 11;
+            node.peers.entry(gone).and_modify(|peer| (peer.epoch, peer.noaddr) = (11, true));
+            node.peers.entry(former).and_modify(|peer| peer.role = PeerRole::Primary { slots: SlotSet::EMPTY });
         }
+        at(&mut observed, "1-0").epoch = 11;
+        told(&Desired::cluster(3, 2), &observed)
+    };
+    for told in ["r0-0", "-", "?"].map(told_of) {
+        assert!(told.iter().all(|line| !line.starts_with("raise") && !line.starts_with("give")), "{told:?}");
     }
 }
 

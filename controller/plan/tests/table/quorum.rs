@@ -76,13 +76,17 @@ fn a_held_primary_is_not_released_while_it_is_replaced() {
     };
     assert_eq!(plan.steps, [promotion]);
     // It was asked to, and may still be elected.
-    observed.failovers_asked.insert(0, 4_900);
+    observed.failovers_asked.insert(0, 9_900);
+    observed.elections.insert(0, 9_900);
     let plan = planned(&observed);
     assert_eq!(
         (&plan.steps[..], &plan.waiting[..1]),
-        (&[][..], &[Waiting::Failover { shard: 0, since_millis: 4_900 }][..])
+        (&[][..], &[Waiting::Failover { shard: 0, since_millis: 9_900 }][..])
     );
-    observed.failovers_asked.insert(0, 5_000);
+    // Where nobody could be asked it is started, or the shard would stay down.
+    observed.failovers_asked.clear();
+    observed.elections.clear();
+    observed.failovers_refused.insert(0, 100);
     assert_eq!(planned(&observed).steps, [Step::Release { pod: pod("0-0"), how: ReleaseHow::AsIs }]);
 }
 
