@@ -107,7 +107,8 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
 
 fn has_older_volume(gathered: &Gathered, shard: u16, ordinal: u16) -> bool {
     let claim = gathered.claims.get(&names::claim(&gathered.key().name, shard, ordinal));
-    claim.is_some_and(|claim| crate::delete::is_older(&gathered.cluster, claim))
+    gathered.cluster.spec.storage.is_some()
+        && claim.is_some_and(|claim| crate::delete::is_older(&gathered.cluster, claim))
 }
 
 /// Made to stay away from the nodes of its shard's other members. Who shares one all the same was put there by somebody who does not

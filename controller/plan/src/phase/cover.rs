@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
-use crate::observed::{Pod, Role, Stands};
+use crate::observed::{NodeId, Pod, Role, Stands};
 use crate::phase::{Flow, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
@@ -76,6 +76,9 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 }
 
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
+    if let Some(claimant) = claimant(scene, lost) {
+        return keep(scene, plan, lost, claimant);
+    }
     let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
     let ready = copies.iter().copied().filter(|live| safety::may_replace(live, lost));
     // The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing,
@@ -104,6 +107,34 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
             Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
             None => give_up(scene, plan, lost),
         },
+    }
+}
+
+/// Who answers, claims these slots itself, and is believed by no fewer tables than the lost one. What one table says of a node that is gone may be
+/// of whoever answers at its address by now (`getNodeFromLinkAndMsg`): a copy of that one lacks all that its heir has taken in.
+fn claimant<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
+    let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
+    let best = scene.live.iter().max_by_key(|live| (claimed(live).len(), Reverse(live.pod)))?;
+    let slots = claimed(best);
+    (!slots.is_empty() && believers(scene, best.node.id, &slots) >= believers(scene, lost.id, &slots)).then_some(best)
+}
+
+/// How many tables name this node the owner of any of these slots.
+fn believers(scene: &Scene<'_>, id: NodeId, slots: &SlotSet) -> usize {
+    let names =
+        |live: &&Live<'_>| live.node.peers.get(&id).is_some_and(|peer| !peer.slots().intersection(slots).is_empty());
+    scene.live.iter().filter(names).count()
+}
+
+/// What the claimant has is kept. Where most tables name it, and no place is the other one's home, all it lacks is an epoch; else the other one is
+/// waited for, or what answers comes to agree.
+fn keep(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, claimant: &Live<'_>) {
+    let slots = claimant.node.slots().intersection(&lost.slots);
+    let is_certain = believers(scene, claimant.node.id, &slots) > scene.live.len() / 2;
+    let back = safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene).filter(|_| !is_certain));
+    match back {
+        Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: slots.len() }),
+        None => adopt(scene, plan, claimant, lost, slots),
     }
 }
 

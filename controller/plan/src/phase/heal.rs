@@ -8,7 +8,7 @@ use crate::observed::{Health, NodeId, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
-use crate::scene::{Live, Scene, is_of_use};
+use crate::scene::{Live, Scene};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -77,10 +77,10 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     if !heard || denied.is_empty() {
         return None;
     }
-    // One that does not answer, and may come back or has a copy, is no matter of an epoch: it is lost, or whoever answers is to give way to it.
-    let is_silent = |id: &NodeId| scene.by_id(*id).is_none() && is_of_use(scene.observed, &scene.live, *id);
+    // Who is lost has the newer claim: somebody is promoted in its place, or it comes back.
+    let is_lost = |id: &NodeId| scene.lost.iter().any(|lost| lost.id == *id);
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
-    let rivals = rivals.filter(|(id, _)| !is_silent(id));
+    let rivals = rivals.filter(|(id, _)| !is_lost(id));
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     named.map(|(_, peer)| peer.epoch).max()
 }

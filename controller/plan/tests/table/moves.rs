@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, peer, pod, told};
-use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, SlotSet, Waiting};
+use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -275,6 +275,30 @@ fn a_gone_node_under_the_epoch_of_its_heir_hides_no_dead_heir() {
         misled.peers.get_mut(&self::id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
         let told = told(&Desired::cluster(3, 1), &observed);
         assert_eq!(told[0], "promote 0-0 in place of the dead primary 00010000");
+    }
+}
+
+/// The address of a gone primary is another shard's by now, and with it the epoch that one table tells of it. A replica that was away follows it
+/// still; its heir serves, and has all that was taken in since.
+#[test]
+fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
+    for away in ["2-2 r2-0", "2-2 x:r2-0"] {
+        let mut observed = layout(&format!(
+            "0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 {away}"
+        ));
+        let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
+        let slots = SlotSet::parse("0-5460").unwrap();
+        let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+        at(&mut observed, "0-1").current_epoch = 11;
+        let back = at(&mut observed, "0-2");
+        back.peers.insert(gone, line);
+        back.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        if let Role::Replica { of, link_up, .. } = &mut back.role {
+            (*of, *link_up) = (gone, false);
+        }
+        let told = told(&Desired::cluster(3, 2), &observed);
+        assert!(told.contains(&"raise the epoch of 0-1 above 11, so that its claim counts".to_owned()), "{told:?}");
+        assert!(!told.iter().any(|line| line.starts_with("promote")), "{told:?}");
     }
 }
 
