@@ -77,7 +77,8 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     if let Some(claimant) = claimant(scene, lost) {
-        return keep(scene, plan, lost, claimant);
+        // All it lacks is an epoch.
+        return adopt(scene, plan, claimant, lost, lost.slots.clone());
     }
     let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
     let ready = copies.iter().copied().filter(|live| safety::may_replace(live, lost));
@@ -110,13 +111,18 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     }
 }
 
-/// Who answers, claims these slots itself, and is believed by no fewer tables than the lost one. What one table says of a node that is gone may be
-/// of whoever answers at its address by now (`getNodeFromLinkAndMsg`): a copy of that one lacks all that its heir has taken in.
+/// Who answers and claims all of these slots itself, where most tables name it, and what is told of the lost one may be of whoever answers at its
+/// address by now (`getNodeFromLinkAndMsg`): no table has an address of it, and its epoch is that of an owner who answers. A copy of the lost one
+/// lacks all that its heir has taken in.
 fn claimant<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
-    let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
-    let best = scene.live.iter().max_by_key(|live| (claimed(live).len(), Reverse(live.pod)))?;
-    let slots = claimed(best);
-    (!slots.is_empty() && believers(scene, best.node.id, &slots) >= believers(scene, lost.id, &slots)).then_some(best)
+    let mut lines = scene.live.iter().filter_map(|live| live.node.peers.get(&lost.id));
+    let has_no_address = lines.all(|line| line.noaddr || line.epoch < lost.epoch);
+    let is_owner = |live: &&Live<'_>| !scene.owned_by(live.pod).is_empty();
+    let is_of_another = scene.live.iter().filter(is_owner).any(|live| live.node.epoch == lost.epoch);
+    let claims = |live: &&Live<'_>| lost.slots.difference(live.node.slots()).is_empty();
+    let is_believed = |live: &&Live<'_>| believers(scene, live.node.id, &lost.slots) > scene.live.len() / 2;
+    let mut claimants = scene.live.iter().filter(claims).filter(is_believed);
+    if has_no_address && is_of_another { claimants.next() } else { None }
 }
 
 /// How many tables name this node the owner of any of these slots.
@@ -124,18 +130,6 @@ fn believers(scene: &Scene<'_>, id: NodeId, slots: &SlotSet) -> usize {
     let names =
         |live: &&Live<'_>| live.node.peers.get(&id).is_some_and(|peer| !peer.slots().intersection(slots).is_empty());
     scene.live.iter().filter(names).count()
-}
-
-/// What the claimant has is kept. Where most tables name it, and no place is the other one's home, all it lacks is an epoch; else the other one is
-/// waited for, or what answers comes to agree.
-fn keep(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, claimant: &Live<'_>) {
-    let slots = claimant.node.slots().intersection(&lost.slots);
-    let is_certain = believers(scene, claimant.node.id, &slots) > scene.live.len() / 2;
-    let back = safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene).filter(|_| !is_certain));
-    match back {
-        Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: slots.len() }),
-        None => adopt(scene, plan, claimant, lost, slots),
-    }
 }
 
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.

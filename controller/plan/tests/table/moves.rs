@@ -290,6 +290,7 @@ fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
         let slots = SlotSet::parse("0-5460").unwrap();
         let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
         at(&mut observed, "0-1").current_epoch = 11;
+        at(&mut observed, "1-0").epoch = 11;
         let back = at(&mut observed, "0-2");
         back.peers.insert(gone, line);
         back.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
@@ -300,6 +301,18 @@ fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
         assert!(told.contains(&"raise the epoch of 0-1 above 11, so that its claim counts".to_owned()), "{told:?}");
         assert!(!told.iter().any(|line| line.starts_with("promote")), "{told:?}");
     }
+}
+
+/// It ended before everybody had heard of the slot that it was given last.
+#[test]
+fn a_receiver_that_ends_right_after_a_hand_over_is_replaced_by_its_copy() {
+    let mut observed = layout("0-0 x:P0-5461 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    for place in ["0-1", "1-0", "1-1", "2-0", "2-1"] {
+        at(&mut observed, place).current_epoch = 9;
+        at(&mut observed, place).peers.get_mut(&id(pod("0-0"))).unwrap().epoch = if place == "0-1" { 9 } else { 1 };
+    }
+    let told = told(&Desired::cluster(3, 1), &observed);
+    assert_eq!(told[0], "promote 0-1 in place of the dead primary 00000000");
 }
 
 /// The address of one that is down is another shard's by now, and with it the epoch that is told of it: its claim is the newest all the same, and
