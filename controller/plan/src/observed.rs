@@ -91,7 +91,7 @@ pub struct Observed {
     pub members: BTreeMap<Pod, Member>,
     /// Failovers this controller asked for and has not seen the effect of yet: shard → milliseconds since.
     pub failovers_asked: BTreeMap<u16, u64>,
-    /// Failovers that could not be asked for, as the last words before it showed: shard → milliseconds since. Of the last half minute.
+    /// Failovers that were refused before anybody was asked to take over: shard → milliseconds since. Of the last half minute.
     pub failovers_refused: BTreeMap<u16, u64>,
     /// Shards whose primary role moved or was asked to move: shard → milliseconds since. Where the past is not known, it moved when the
     /// shard was first looked at. Absent: not in living memory.

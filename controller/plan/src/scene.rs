@@ -27,6 +27,12 @@ impl Live<'_> {
         entry.is_some_and(|peer| peer.address == other.node.address && !peer.handshake && !peer.noaddr)
     }
 
+    /// It knows the other, and hears of it.
+    pub(crate) fn hears(&self, other: &Live<'_>) -> bool {
+        let entry = self.node.peers.get(&other.node.id);
+        self.knows(other) && entry.is_some_and(|peer| peer.connected && peer.health == Health::Ok)
+    }
+
     /// The highest epoch it has heard of: what it claims next has a higher one.
     pub(crate) fn heard(&self) -> u64 {
         self.node.peers.values().map(|peer| peer.epoch).fold(self.node.epoch.max(self.node.current_epoch), u64::max)
@@ -156,6 +162,10 @@ impl<'a> Scene<'a> {
         self.live.iter().copied().filter(move |live| live.pod.shard == shard)
     }
 
+    pub(crate) fn is_lost(&self, id: NodeId) -> bool {
+        self.lost.iter().any(|lost| lost.id == id)
+    }
+
     pub(crate) fn by_id(&self, id: NodeId) -> Option<Live<'a>> {
         self.live.iter().copied().find(|live| live.node.id == id)
     }
@@ -221,8 +231,10 @@ pub(crate) fn living(observed: &Observed) -> Vec<Live<'_>> {
 pub(crate) fn shares(observed: &Observed, live: &[Live<'_>]) -> Shares {
     let mut shares = Shares { owned: BTreeMap::new(), lost: Vec::new(), unowned: SlotSet::all() };
     let mut claims = claims(live);
-    claims.sort_by_key(|claim| {
-        (Reverse(claim.epoch), claim.pod.is_none(), !is_of_use(observed, live, claim.id), claim.id)
+    // Asked of those who do not answer, and once of each.
+    claims.sort_by_cached_key(|claim| {
+        let is_silent = claim.pod.is_none();
+        (Reverse(claim.epoch), is_silent, is_silent && !is_of_use(observed, live, claim.id), claim.id)
     });
     for claim in claims {
         let slots = claim.slots.intersection(&shares.unowned);

@@ -29,9 +29,6 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             Some(Seen::Held { reason, .. }) if scene.observed.unsettled.contains(&pod) => {
                 plan.refused.push(Refused::Held { pod, reason: reason.clone() });
             }
-            Some(Seen::Held { id: Some(id), .. }) if asked_lately(scene, pod, *id).is_some() => {
-                plan.waiting.extend(asked_lately(scene, pod, *id));
-            }
             Some(Seen::Held { holds_data, id, reason }) => match release(scene, pod, *holds_data, *id) {
                 Answer::Release(how) => plan.steps.push(Step::Release { pod, how }),
                 Answer::Wait(reason) => plan.waiting.push(reason),
@@ -49,8 +46,7 @@ pub(crate) fn admit(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 fn asked_lately(scene: &Scene<'_>, pod: Pod, id: NodeId) -> Option<Waiting> {
     let counts = safety::votes_count_millis(scene);
     let since_millis = scene.observed.failovers_asked.get(&pod.shard).copied().filter(|since| *since < counts)?;
-    let is_replaced = scene.lost.iter().any(|lost| lost.id == id);
-    is_replaced.then_some(Waiting::Failover { shard: pod.shard, since_millis })
+    scene.is_lost(id).then_some(Waiting::Failover { shard: pod.shard, since_millis })
 }
 
 /// A pod that is being deleted is neither started, released nor restarted; its successor will be. Until then nobody else is disturbed.
@@ -77,6 +73,9 @@ enum Answer {
 /// member that serves, which would then be emptied. Where the shard is not served, it waits until everybody who may hold the shard's data
 /// has been seen, and then comes back as the owner it was.
 fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) -> Answer {
+    if let Some(wait) = id.and_then(|id| asked_lately(scene, pod, id)) {
+        return Answer::Wait(wait);
+    }
     let as_known = if id.is_some() { ReleaseHow::AsIs } else { ReleaseHow::Blank };
     let served = scene.owner(pod.shard).is_some() && scene.lost.is_empty();
     if holds_data {

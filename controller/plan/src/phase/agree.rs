@@ -56,5 +56,5 @@ fn is_right_about(live: &Live<'_>, other: &Live<'_>) -> bool {
         (PeerRole::Replica { of: believed }, Role::Replica { of, .. }) => believed == of,
         (PeerRole::Primary { .. }, Role::Replica { .. }) | (PeerRole::Replica { .. }, Role::Primary { .. }) => false,
     };
-    role && live.knows(other) && entry.connected && entry.health == Health::Ok
+    role && live.hears(other)
 }

@@ -53,8 +53,7 @@ fn in_turn<'s>(scene: &'s Scene<'_>) -> Vec<&'s Lost> {
 fn meanwhile(scene: &Scene<'_>, plan: &mut Plan) {
     let moves = finish::among_the_living(scene, plan);
     // Two elections at a time take each other's votes.
-    let is_promoting = plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }));
-    if moves == Flow::Stop || is_promoting || operate::among_the_living(scene, plan) == Flow::On {
+    if moves == Flow::Stop || is_electing(plan) || operate::among_the_living(scene, plan) == Flow::On {
         // Copies disturb no slot.
         replicate::among_the_living(scene, plan);
     }
@@ -168,10 +167,7 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 /// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let order = order(scene, lost, best.pod.shard);
-    let votes = safety::votes(scene, lost);
-    // Each voter gives one vote in an epoch: of two who ask at the same time one gets too few, or both do. The next look is a moment away.
-    let is_free = !plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }));
-    let how = match votes {
+    let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
         Votes::Enough => {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
@@ -197,9 +193,15 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     };
     match may_begin(scene, lost, how, best) {
         Err(wait) => plan.waiting.push(wait),
-        Ok(()) if !is_free || scene.kept_out.contains(&best.pod.shard) => {}
+        // The next look is a moment away.
+        Ok(()) if is_electing(plan) || scene.kept_out.contains(&best.pod.shard) => {}
         Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
     }
+}
+
+/// Somebody is asked for votes by this plan. Each voter gives one in an epoch: of two who ask at the same time one gets too few, or both do.
+fn is_electing(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }))
 }
 
 /// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known.

@@ -143,7 +143,7 @@ fn living_end<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live
     let has_keys = holder(scene, owner, slot);
     let to = match owner.node.open.get(&slot) {
         // Whoever else leads the shard of a lost one is not known to have what that one got.
-        Some(Open::Migrating(to)) if scene.lost.iter().any(|lost| lost.id == *to) => None,
+        Some(Open::Migrating(to)) if scene.is_lost(*to) => None,
         Some(Open::Migrating(to)) => {
             let heir = successor(scene, *to).filter(|live| live.pod != owner.pod)?;
             has_keys.is_none_or(|other| other.pod == heir.pod).then_some(heir)

@@ -4,7 +4,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::{Health, NodeId, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -48,14 +47,9 @@ fn outdone<'a>(scene: &Scene<'a>) -> Option<(Live<'a>, u64)> {
 /// Redis raises no epoch that is the newest of which its node has heard (`clusterBumpConfigEpochWithoutConsensus`). Then another one takes a new
 /// epoch first: a replica, as nobody's claim depends on its epoch, or an owner whose claim is what everybody believes.
 fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Option<Step> {
-    let hears = |one: &Live<'_>, other: &Live<'_>| {
-        let entry = one.node.peers.get(&other.node.id);
-        one.knows(other) && entry.is_some_and(|entry| entry.connected && entry.health == Health::Ok)
-    };
     let meets = |other: &&Live<'_>| {
-        hears(other, owner) && hears(owner, other) && !other.node.loading && !scene.is_terminating(other.pod)
+        other.hears(owner) && owner.hears(other) && !other.node.loading && !scene.is_terminating(other.pod)
     };
-    let is_replica = |other: &Live<'_>| matches!(other.node.role, Role::Replica { .. });
     let is_believed = |other: &Live<'_>| {
         !scene.owned_by(other.pod).is_empty() && safety::ready_for_claim(scene, other, &SlotSet::EMPTY, 0).is_ok()
     };
@@ -63,7 +57,8 @@ fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Option<Step> {
         None
     } else {
         let others = || scene.live.iter().filter(|other| other.pod != owner.pod).filter(meets);
-        let other = others().find(|other| is_replica(other)).or_else(|| others().find(|other| is_believed(other)))?;
+        let other =
+            others().find(|other| !other.node.is_primary()).or_else(|| others().find(|other| is_believed(other)))?;
         Some(other.who())
     };
     Some(Step::RaiseEpoch { node: owner.who(), above, through })
@@ -78,9 +73,8 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
         return None;
     }
     // Who is lost has the newer claim: somebody is promoted in its place, or it comes back.
-    let is_lost = |id: &NodeId| scene.lost.iter().any(|lost| lost.id == *id);
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
-    let rivals = rivals.filter(|(id, _)| !is_lost(id));
+    let rivals = rivals.filter(|(id, _)| !scene.is_lost(**id));
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     named.map(|(_, peer)| peer.epoch).max()
 }
