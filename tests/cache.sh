@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Others' compiled code, outside the checkout, shared by all checkouts: KUN_CACHE, or kun in the user's cache folder. It may be
-# deleted whenever nothing is built or tested. A folder is named after the toolchain and after what is built how (Cargo.lock, features, profiles, flags), so nothing in it
+# deleted at any time. A folder is named after the toolchain and after what is built how (Cargo.lock, features, profiles, flags), so nothing in it
 # ever changes; where the right one is missing, the one of the same toolchain that was used last serves, and cargo builds what it lacks.
 # usage: cache.sh restore|save debug|release
 set -euo pipefail

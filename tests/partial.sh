@@ -70,6 +70,31 @@ cache_for() {
     echo "$cache"
 }
 
+# What a run uses of the cache it has as links of its own, in its checkout: the cache may be deleted meanwhile.
+# linked NAME: the folder of these links; 1: it is not there, or not whole.
+linked() {
+    local here
+    here="$(links)/$1"
+    is_whole "$here" && echo "$here"
+}
+
+# link_here FOLDER: makes them, of a folder of the cache, and prints where they are. Where the cache is on another disk, they are copies.
+link_here() {
+    local here name
+    here="$(links)" name="$(basename "$1")"
+    take_turn "$here.lock"
+    if ! linked "$name" >/dev/null; then
+        begin_partial "$here"
+        cp --archive --link "$1/." "$partial" 2>/dev/null || cp --archive --force "$1/." "$partial"
+        # It is written anew, and this is a link to that of the cache.
+        rm -f "$partial/manifest"
+        finish_partial "$here/$name"
+    fi
+    echo "$here/$name"
+}
+
+links() { echo "$(realpath "$(dirname "${BASH_SOURCE[0]}")/..")/target/used"; }
+
 # By root, too, and however it is forbidden.
 can_be_written() {
     local tried
@@ -87,7 +112,7 @@ toolchain() {
 # keep_used CACHE FOLDER...: these are used now; to be called once all that a run uses is. What was last used a month ago is of an earlier state of the project, and goes.
 keep_used() {
     local cache="$1" old
-    touch "${@:2}" 2>/dev/null || true
+    touch --no-create "${@:2}" 2>/dev/null || true
     find "$cache" -maxdepth 1 -type d \( -name 'cluster-*' -o -name 'images-*' -o -name 'cargo-deny-*' \) -mtime +30 -print0 |
         while read -r -d '' old; do throw_away "$old"; done
 }

@@ -8,5 +8,8 @@ command -v go >/dev/null 2>&1 || exit 0
 
 tools="$(./tools.sh </dev/null 2>/dev/null)"
 images="$(./prepare.sh </dev/null 2>/dev/null | tail -n 1)"
-if [ -d "$tools" ] && [ -d "$images" ]; then keep_used "$(dirname "$tools")" "$tools" "$images"; fi
+if [ -d "$tools" ] && [ -d "$images" ]; then
+    cache="$(cache_for "$(basename "$tools")")"
+    keep_used "$cache" "$cache/$(basename "$tools")" "$cache/$(basename "$images")"
+fi
 exit 0

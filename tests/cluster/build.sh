@@ -7,6 +7,7 @@ cd "$(dirname "$0")"
 . ../partial.sh
 
 hash="$(cat go.mod go.sum build.sh go.sh {kube,coredns,cert-manager,informer}/*.go | sha256sum | cut -c1-16)"
+linked "cluster-$hash" && exit
 cache="$(cache_for "cluster-$hash")"
 out="$cache/cluster-$hash"
 
@@ -42,4 +43,4 @@ if ! is_whole "$out"; then
     rm -rf "$partial/tmp"
     finish_partial "$out"
 fi
-echo "$out"
+link_here "$out"

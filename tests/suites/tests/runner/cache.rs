@@ -78,6 +78,26 @@ fn what_has_lost_a_file_is_not_whole_and_is_made_anew() {
     assert_eq!(kept(&checkout), [checkout.path("cache/x")]);
 }
 
+#[test]
+fn what_a_run_uses_stays_when_the_cache_is_deleted_or_breaks() {
+    let checkout = Checkout::of(&["tests/partial.sh", "tests/places.sh"]);
+    let bash = |script: &str| {
+        let script = format!(". tests/partial.sh; {script}");
+        told(&checkout.command("bash", &["-euc", &script]).output().unwrap())
+    };
+    let make =
+        "begin_partial cache; echo x >\"$partial/kube\"; ln -s kube \"$partial/kubelet\"; finish_partial cache/x";
+    let here = fs::canonicalize(checkout.path("")).unwrap().join("target/used/x").display().to_string();
+    assert_eq!((bash("linked x").1, bash(make).1), (Some(1), Some(0)));
+    assert_eq!(bash("link_here cache/x"), (vec![here.clone()], Some(0)));
+    assert_eq!(bash("is_whole cache/x").1, Some(0), "nothing of the cache is written by that");
+    assert_eq!(bash("rm -r cache; cat target/used/x/kubelet"), (vec!["x".to_owned()], Some(0)));
+    assert_eq!(bash("linked x"), (vec![here.clone()], Some(0)));
+    // What is not whole here is linked anew.
+    assert_eq!((bash("rm target/used/x/kube; linked x").1, bash(make).1), (Some(1), Some(0)));
+    assert_eq!(bash("link_here cache/x; linked x"), (vec![here.clone(), here], Some(0)));
+}
+
 const CHECKS: &str = "checks --log-level error check bans licenses sources";
 
 /// `tests/deny.sh` with a cargo that installs a program which only says that it checks.
