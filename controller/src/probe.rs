@@ -10,6 +10,7 @@ mod count;
 mod elsewhere;
 mod ended;
 mod half;
+mod left_behind;
 mod losses;
 mod node;
 mod place;
@@ -27,7 +28,7 @@ use types::agent::{AgentPhase, LossReport};
 use types::cluster::Mode;
 
 pub use node::{Facts, Unkept};
-pub(crate) use node::{is_disk_current, is_misled, peer};
+pub(crate) use node::{former_replication_id, is_disk_current, is_misled, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck, unwritten};
 pub use words::{Finding, Refusal};
 
@@ -428,6 +429,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);
     probed.silent_marks = memory.marks.note(&probed.observed);
+    probed.observed.left_behind = left_behind::left_behind(&probed.observed, &probed.facts);
     unlink_from_strangers(&mut probed, answers);
     probed
 }

@@ -150,6 +150,9 @@ pub enum NotElectable {
     WasAlone,
     /// Its copy was seen to be whole only when its primary counted as failed already.
     TooLate,
+    /// Another node answers at the address of its primary, and what epoch it would ask for votes under may be that one's
+    /// (`getNodeFromLinkAndMsg`): voters could grant it slots that have moved since.
+    AddressTaken,
 }
 
 /// How far a primary's data set had come. It is counted, so that no clocks are compared: later ones are greater, also after the primary

@@ -170,6 +170,8 @@ impl Promotion {
         } else if counts_as_failed && self.told != Told::Allowed {
             // What the copy was seen to have may be older than the primary's last writes, and an election is a moment away.
             Some(NotElectable::TooLate)
+        } else if primary.flags.no_address {
+            Some(NotElectable::AddressTaken)
         } else {
             None
         }

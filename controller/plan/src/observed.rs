@@ -112,6 +112,9 @@ pub struct Observed {
     pub ended: BTreeMap<NodeId, u64>,
     /// Places whose volume was there before this cluster was: it may be of a former one of its name.
     pub older_volumes: BTreeSet<Pod>,
+    /// Replicas that another member of their shard has left behind, and which: it was a replica beside them, took over from the primary that they
+    /// still follow (its `master_replid2` is their replication ID), and owns slots by its own table. It had what they have, and takes writes since.
+    pub left_behind: BTreeMap<Pod, Pod>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,

@@ -385,6 +385,16 @@ pub enum Refused {
         /// For how long nobody has heard of the primary.
         silent_millis: u64,
     },
+    /// A lost primary has no place, its address is another node's by now, and with it the epoch that is told of it: whether its copy or a fellow that
+    /// serves its slots is the later one cannot be told.
+    Claimed {
+        /// The primary.
+        primary: NodeId,
+        /// The copy.
+        replica: Pod,
+        /// Who serves the slots.
+        by: Pod,
+    },
     /// A restart would lose the shard's only copy.
     OnlyCopy {
         /// The member.

@@ -250,7 +250,7 @@ fn claims_no_more(replica: &Live<'_>, lost: &Lost) -> bool {
 /// claims for its own (one that was cut off may have been replaced without knowing it); nobody who could say so has the epoch of the
 /// source (Redis gives one of two equals a new one as soon as they talk, which may be above the target's claim); and the target has heard
 /// of that epoch.
-pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool {
+pub(crate) fn may_move(scene: &Scene<'_>, from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool {
     let linked = |one: &Live<'_>, other: &Live<'_>| {
         one.node.peers.get(&other.node.id).is_some_and(|peer| {
             // Whose a slot is that it imports, a node does not hear (`clusterUpdateSlotsConfigWith`).
@@ -261,9 +261,11 @@ pub(crate) fn may_move(from: &Live<'_>, to: &Live<'_>, slots: &SlotSet) -> bool 
         })
     };
     let epoch = from.node.epoch;
+    // Of who answers its own word counts: a line of it may have another node's epoch, which answered at its address.
+    let of = |id: &NodeId| scene.live.iter().find(|live| live.node.id == *id).map(|live| live.node.epoch);
     let is_rival = |(id, peer): (&NodeId, &Peer)| {
-        let speaks = peer.connected && peer.health == Health::Ok;
-        *id != from.node.id && speaks && matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch
+        let speaks = peer.connected && peer.health == Health::Ok && matches!(peer.role, PeerRole::Primary { .. });
+        *id != from.node.id && speaks && of(id).unwrap_or(peer.epoch) == epoch
     };
     let is_alone = !from.node.peers.iter().chain(&to.node.peers).any(is_rival) && to.node.epoch != epoch;
     let is_known = is_alone && to.heard() >= epoch;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::{Desired, Limits};
-use crate::observed::{Health, Member, Node, NodeId, Observed, Peer, Pod, Role, Seen};
+use crate::observed::{Health, Member, Node, NodeId, Observed, Open, Peer, Pod, Role, Seen};
 use crate::slots::SlotSet;
 use crate::step::Who;
 
@@ -78,6 +78,16 @@ pub(crate) struct Shares {
     pub(crate) owned: BTreeMap<Pod, SlotSet>,
     lost: Vec<Lost>,
     unowned: SlotSet,
+}
+
+impl Shares {
+    /// One node may claim slots under several epochs; the newest comes first.
+    fn lose(&mut self, claim: &Claim, slots: &SlotSet) {
+        match self.lost.iter_mut().find(|lost| lost.id == claim.id) {
+            Some(lost) => lost.slots = lost.slots.union(slots),
+            None => self.lost.push(Lost { id: claim.id, slots: slots.clone(), epoch: claim.epoch }),
+        }
+    }
 }
 
 struct Claim {
@@ -208,6 +218,14 @@ impl<'a> Scene<'a> {
         self.lead(pod.shard).is_some_and(|lead| lead.pod == pod)
     }
 
+    /// Members that hold a complete copy of what this primary had, and have not been left behind: where another one has gone on from there as a
+    /// primary, what they hold is an older copy of what that one has.
+    pub(crate) fn copies_of(&self, primary: NodeId) -> impl Iterator<Item = &Live<'a>> {
+        self.live
+            .iter()
+            .filter(move |live| live.is_copy_of(primary) && !self.observed.left_behind.contains_key(&live.pod))
+    }
+
     pub(crate) fn highest_epoch(&self) -> u64 {
         self.live.iter().map(Live::heard).max().unwrap_or(0)
     }
@@ -242,7 +260,7 @@ pub(crate) fn shares(observed: &Observed, live: &[Live<'_>]) -> Shares {
         match claim.pod {
             _ if slots.is_empty() => {}
             Some(pod) => drop(shares.owned.insert(pod, slots)),
-            None => shares.lost.push(Lost { id: claim.id, slots, epoch: claim.epoch }),
+            None => shares.lose(&claim, &slots),
         }
     }
     shares.lost.sort_by_key(|lost| lost.slots.ranges().next());
@@ -263,6 +281,10 @@ pub(crate) fn follows(live: &Live<'_>, primary: NodeId) -> bool {
 }
 
 /// What live primaries claim, and what tables say of nodes that do not answer: their newest word counts.
+///
+/// The epoch of a line without an address may be that of whoever answers at the address that it had (`getNodeFromLinkAndMsg`), and its slots what that
+/// table last heard, long ago: it takes nothing back of what newer lines say, what it says itself counts under its own epoch, and not against
+/// somebody who answers and for whom more tables speak.
 fn claims(live: &[Live<'_>]) -> Vec<Claim> {
     let own = live.iter().filter(|live| !live.node.slots().is_empty()).map(|live| Claim {
         epoch: live.node.epoch,
@@ -271,19 +293,51 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
         slots: live.node.slots().clone(),
     });
     let alive: BTreeSet<NodeId> = live.iter().map(|live| live.node.id).collect();
-    let mut silent: BTreeMap<NodeId, Claim> = BTreeMap::new();
-    let entries = live.iter().flat_map(|live| live.node.peers.iter());
-    for (id, peer) in entries.filter(|(id, peer)| !alive.contains(id) && !peer.handshake) {
-        let claim = silent.entry(*id).or_insert_with(|| Claim { epoch: 0, id: *id, pod: None, slots: SlotSet::EMPTY });
-        if peer.epoch > claim.epoch {
-            claim.slots = SlotSet::EMPTY;
-            claim.epoch = peer.epoch;
-        }
-        if peer.epoch == claim.epoch {
-            claim.slots = claim.slots.union(peer.slots());
-        }
+    let lines = || {
+        let lines = live.iter().flat_map(|live| live.node.peers.iter());
+        lines.filter(|(id, peer)| !alive.contains(id) && !peer.handshake)
+    };
+    let mut newest: BTreeMap<NodeId, u64> = BTreeMap::new();
+    for (id, peer) in lines().filter(|(_, peer)| !peer.noaddr) {
+        let epoch = newest.entry(*id).or_default();
+        *epoch = peer.epoch.max(*epoch);
     }
-    own.chain(silent.into_values()).collect()
+    let mut silent: BTreeMap<(NodeId, u64), (SlotSet, bool)> = BTreeMap::new();
+    for (id, peer) in lines().filter(|(id, peer)| newest.get(id).is_none_or(|newest| peer.epoch >= *newest)) {
+        let (slots, is_sure) = silent.entry((*id, peer.epoch)).or_default();
+        (*slots, *is_sure) = (slots.union(peer.slots()), *is_sure || !peer.noaddr);
+    }
+    let silent = silent.into_iter().map(|((id, epoch), (slots, is_sure))| {
+        let outvoted = if is_sure { SlotSet::EMPTY } else { outvoted(live, id, &slots) };
+        Claim { epoch, id, pod: None, slots: slots.difference(&outvoted) }
+    });
+    own.chain(silent).collect()
+}
+
+/// Those of these slots that somebody who answers claims, too, and for whose claim more tables speak, its own among them. A claim under an epoch that may
+/// be another node's counts only against fewer. (Who is about to give a slot to that very node has no claim against it.)
+fn outvoted(live: &[Live<'_>], id: NodeId, slots: &SlotSet) -> SlotSet {
+    let mut outvoted = SlotSet::EMPTY;
+    for claimant in live {
+        let gives = |(slot, mark): (&u16, &Open)| (*mark == Open::Migrating(id)).then_some(*slot);
+        let given: SlotSet = claimant.node.open.iter().filter_map(gives).collect();
+        let both = claimant.node.slots().intersection(slots).difference(&given);
+        if both.is_empty() {
+            continue;
+        }
+        let mut votes: BTreeMap<u16, i64> = both.iter().map(|slot| (slot, 1)).collect();
+        let mut count = |name: NodeId, vote: i64| {
+            for line in live.iter().filter_map(|live| live.node.peers.get(&name)) {
+                for slot in line.slots().intersection(&both).iter() {
+                    votes.entry(slot).and_modify(|sum| *sum += vote);
+                }
+            }
+        };
+        count(claimant.node.id, 1);
+        count(id, -1);
+        outvoted = outvoted.union(&votes.into_iter().filter(|(_, sum)| *sum > 0).map(|(slot, _)| slot).collect());
+    }
+    outvoted
 }
 
 /// IDs that tables show as alive and that belong to no place, unless a place whose identity is not known may be theirs, or it was one's a

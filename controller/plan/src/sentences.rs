@@ -413,6 +413,15 @@ impl fmt::Display for Refused {
                 Age(*missed_millis),
                 Age(*silent_millis)
             ),
+            Self::Claimed { primary, replica, by } => write!(
+                f,
+                "replica {replica} is not promoted: {by} serves the slots of its primary {}, which is gone; as another node has its address, \
+                 nothing tells which of them has the later claim. To go on with what {by} holds, delete the pod and the claim of \
+                 {replica}. To go on with what {replica} holds, and lose what {by} has taken since, create a failover of shard {} with \
+                 mode Force and acceptDataLoss",
+                primary.short(),
+                replica.shard
+            ),
             Self::OnlyCopy { pod, keys } => {
                 write!(
                     f,

@@ -144,7 +144,9 @@ impl Twins {
         // What else is said of these shards was said as if nobody were there.
         plan.waiting.retain(|reason| reason.shard().is_none_or(|shard| !shards.contains(&shard)));
         plan.refused.retain(|reason| match reason {
-            Refused::StaleCopy { shard, .. } | Refused::NoQuorum { shard, .. } => !shards.contains(shard),
+            Refused::Claimed { replica: Pod { shard, .. }, .. }
+            | Refused::StaleCopy { shard, .. }
+            | Refused::NoQuorum { shard, .. } => !shards.contains(shard),
             Refused::Stranger { .. }
             | Refused::Twins { .. }
             | Refused::RunsAlready { .. }

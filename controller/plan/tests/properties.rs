@@ -4,7 +4,7 @@
 //! `KUN_SOAK` multiplies the number of histories and `KUN_PLAN_SEED` sets their seed (`make soak`); a failure prints the shortest history that fails.
 
 use crate::support::history::{
-    brutal, live_through, partings, peaceful, rolls, rough, setting, stale, unlinked, upgrades,
+    brutal, live_through, partings, peaceful, reboots, rolls, rough, setting, stale, unlinked, upgrades,
 };
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -93,6 +93,15 @@ proptest! {
         let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
         if plan.is_satisfied() {
             prop_assert!(run.world.homes.values().all(|home| home.version == run.world.version));
+            run.everything_reads_back().map_err(TestCaseError::fail)?;
+        }
+    }
+
+    /// Addresses of members that ended are given to others, which answer those who call them.
+    #[test]
+    fn addresses_that_are_given_out_again_mislead_nobody(setting in setting(), history in prop::collection::vec(reboots(), 0..30)) {
+        let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
+        if plan.is_satisfied() {
             run.everything_reads_back().map_err(TestCaseError::fail)?;
         }
     }

@@ -148,6 +148,33 @@ fn row(desired: &Desired, text: &str, expected: &[&str]) {
 
 const THREE: &str = "0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
+/// Its primary's pod was replaced before it got its first slot, and lost its volume: nobody would ever vote for one of them.
+#[test]
+fn replicas_of_a_gone_primary_without_slots_get_a_primary_again() {
+    let told_of = |change: fn(&mut Node)| {
+        let mut observed = layout("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 r2-9~ 2-1 r2-9~");
+        let gone = id(pod("2-9"));
+        let line = Peer { noaddr: true, ..peer(pod("2-9"), PeerRole::Primary { slots: SlotSet::EMPTY }, false) };
+        for place in ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1"] {
+            at(&mut observed, place).peers.insert(gone, line.clone());
+        }
+        for place in ["2-0", "2-1"] {
+            at(&mut observed, place).keys = 0;
+        }
+        change(at(&mut observed, "2-1"));
+        told(&Desired::cluster(3, 1), &observed).remove(0)
+    };
+    let promoted =
+        "promote 2-0 in place of the dead primary 02090000 without votes, as too few primaries are left to vote";
+    assert_eq!(told_of(|_| {}), promoted);
+    assert_ne!(told_of(|other| other.keys = 1), promoted, "whoever holds a key may have it from where it is owned");
+    let owns = |other: &mut Node| {
+        let line = other.peers.get_mut(&id(pod("2-9"))).unwrap();
+        line.role = PeerRole::Primary { slots: SlotSet::range(0, 1) };
+    };
+    assert_ne!(told_of(owns), promoted, "somebody says that it owned slots");
+}
+
 #[test]
 fn what_is_as_wanted_is_left_alone() {
     row(&Desired::cluster(3, 1), THREE, &[]);

@@ -9,7 +9,7 @@ use resp::Role;
 
 use super::nodes::{Node, Table};
 use super::{Done, Error, Nodes, World, copy, refused};
-use crate::probe::{Container, Probed, is_misled, peer};
+use crate::probe::{Container, Probed, former_replication_id, is_misled, peer};
 use crate::redis;
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
@@ -110,6 +110,9 @@ pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primar
     } else if follows != copy::followed(world, node) {
         let whom = follows.map_or_else(|| "nobody".to_owned(), |id| id.short().to_string());
         return Err(refused(format!("{node} follows {whom} by now, and may have the only copy of that")));
+    } else if let Some(Ok(left)) = follows.map(|id| copy::seen_at(world, id)) {
+        // It was there when this was planned. If it has ended since, this may be the only copy of what it had.
+        nodes.at(world.address(left)?, left.id).await?.table().await?;
     }
     if !nodes.at(world.address(primary)?, primary.id).await?.table().await?.is_primary() {
         return Err(refused(format!("{primary} is no primary any more")));
@@ -160,12 +163,11 @@ pub(super) async fn failover(
             copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
-            if how == FailoverHow::Takeover {
-                is_led_by_nobody(world, nodes, replica, primary).await?;
-                // All that took its time, and it may have been given another primary meanwhile: TAKEOVER takes the slots of whom it follows.
-                if redis.table().await?.follows() != Some(primary) {
-                    return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
-                }
+            let stream = info.get("master_replid").unwrap_or_default();
+            is_led_by_nobody(world, nodes, replica, primary, (how, stream)).await?;
+            // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
+            if redis.table().await?.follows() != Some(primary) {
+                return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
             }
         }
     }
@@ -336,16 +338,30 @@ async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result
     Ok(())
 }
 
-/// Who else of the shard followed the primary still does: its agent, or a person, may have made another one its heir meanwhile, and no voter is
-/// there to refuse the second.
-async fn is_led_by_nobody(world: World<'_>, nodes: &Nodes, replica: Who, primary: NodeId) -> Result<(), Error> {
+/// Who else of the shard followed the primary still does: its agent, or a person, may have made another one its heir meanwhile. Where voters are
+/// asked, they refuse the second one, unless what they are told of the lost primary is newer than the heir's claim (its entry may have taken another
+/// node's epoch); so there it is asked who has begun to lead since the look, or has gone on from what this copy holds. One that led before, and does
+/// not know that it was replaced, is nobody's heir.
+async fn is_led_by_nobody(
+    world: World<'_>,
+    nodes: &Nodes,
+    replica: Who,
+    primary: NodeId,
+    (how, stream): (FailoverHow, &str),
+) -> Result<(), Error> {
     let members = world.probed.observed.members.iter();
     let fellows = members.filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod);
-    for (pod, node) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {
-        let who = Who { pod, id: node.id };
-        let table = nodes.at(world.address(who)?, who.id).await?.table().await?;
-        if !table.mine().is_empty() {
-            let (slots, primary) = (table.mine().len(), primary.short());
+    for (pod, seen) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {
+        let who = Who { pod, id: seen.id };
+        let mut redis = nodes.at(world.address(who)?, who.id).await?;
+        let slots = redis.table().await?.mine().len();
+        if slots == 0 {
+            continue;
+        }
+        let info = redis.connection()?.info(&["replication"]).await?;
+        let has_gone_on = former_replication_id(&info) == Some(stream);
+        if how == FailoverHow::Takeover || seen.slots().is_empty() || has_gone_on {
+            let primary = primary.short();
             return Err(refused(format!("{who} owns {slots} slots by now, and may be the heir of {primary}")));
         }
     }

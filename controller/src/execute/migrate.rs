@@ -169,7 +169,7 @@ impl Moved {
 pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &Mutex<Bucket>) -> Result<Moved, Error> {
     let mut ends = open(order, access).await?;
     let mut replicas = Replicas::open(order, access).await?;
-    let sorted = sort(&mut ends, order).await?;
+    let sorted = sort(&mut ends, order, access).await?;
     let mut moved = Moved::default();
     announce(&mut ends, order, access, guard, &sorted.handed_over, &mut moved).await?;
     if sorted.to_move.is_empty() {
@@ -299,13 +299,17 @@ impl Sorted {
 
 /// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
 /// does not share: somebody has taken its place, it has not been told yet, and the epoch of a move would set it above its successor.
-async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
-    let source = table(&mut ends.source, order, order.to.id).await?;
-    let target = table(&mut ends.target, order, order.from.id).await?;
-    if let Some(other) = source.rivals.iter().chain(&target.rivals).next() {
-        let why =
-            format!("{other} has the same epoch as the source, which will raise one of them above the target's claim");
-        return Err(Error::Precondition(why));
+async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorted, Error> {
+    let epoch = ends.source.cluster_info().await.map_err(RedisError::from)?.my_epoch;
+    let source = table(&mut ends.source, order.to.id, Some((order.from.id, epoch))).await?;
+    let target = table(&mut ends.target, order.from.id, Some((order.from.id, epoch))).await?;
+    for other in source.rivals.union(&target.rivals) {
+        if !has_another_epoch(order, access, *other, epoch).await {
+            let why = format!(
+                "{other} has the same epoch as the source, which will raise one of them above the target's claim"
+            );
+            return Err(Error::Precondition(why));
+        }
     }
     for (name, end, other) in [("source", &source, &target), ("target", &target, &source)] {
         // Whose a slot is that it imports, a node does not hear.
@@ -346,13 +350,20 @@ async fn sort(ends: &mut Ends, order: Move<'_>) -> Result<Sorted, Error> {
     Ok(sorted)
 }
 
+/// What tables say of a node may be the epoch of another one that answered at its address (`getNodeFromLinkAndMsg`); it is asked itself.
+async fn has_another_epoch(order: Move<'_>, access: &Access, rival: NodeId, epoch: u64) -> bool {
+    let Some(end) = order.others.iter().find(|end| end.id == rival) else { return false };
+    let Ok(mut connection) = access.open_node(end.address, end.id).await else { return false };
+    connection.cluster_info().await.is_ok_and(|view| view.my_epoch != epoch)
+}
+
 /// What one end says about itself and about the other.
 struct Table {
     mine: SlotSet,
     theirs: SlotSet,
-    /// Primaries within reach with the configuration epoch of the source: Redis gives one of the two a new one as soon as they talk
+    /// Primaries within reach with the configuration epoch of the source, by this table: Redis gives one of the two a new one as soon as they talk
     /// (`clusterHandleConfigEpochCollision`).
-    rivals: Vec<NodeId>,
+    rivals: BTreeSet<NodeId>,
     /// Who is a primary, with slots or without.
     primaries: BTreeSet<NodeId>,
     open: BTreeMap<u16, Open>,
@@ -365,14 +376,15 @@ impl Table {
     }
 }
 
-async fn table(connection: &mut Connection, order: Move<'_>, other: NodeId) -> Result<Table, Error> {
+/// `from`: the source and its epoch, where rivals are looked for.
+async fn table(connection: &mut Connection, other: NodeId, from: Option<(NodeId, u64)>) -> Result<Table, Error> {
     let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
     let theirs = lines.iter().find(|node| id(&node.id) == Some(other)).map(slots_of).unwrap_or_default();
-    let epoch = lines.iter().find(|node| id(&node.id) == Some(order.from.id)).map(|from| from.config_epoch);
     let speaking = lines.iter().filter(|node| node.flags.primary && node.connected && !node.flags.failed);
-    let equals = speaking.filter(|node| Some(node.config_epoch) == epoch);
-    let rivals = equals.filter_map(|node| id(&node.id)).filter(|id| *id != order.from.id).collect();
+    let equals = speaking.filter_map(|node| Some((id(&node.id)?, node.config_epoch)));
+    let is_rival = |(id, epoch): &(NodeId, u64)| from.is_some_and(|(from, of)| *id != from && *epoch == of);
+    let rivals = equals.filter(is_rival).map(|(id, _)| id).collect();
     let primaries = lines.iter().filter(|node| node.flags.primary).filter_map(|node| id(&node.id)).collect();
     let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, primaries, open: BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {

@@ -29,6 +29,8 @@ pub struct Facts {
     pub version: String,
     /// Its replication ID.
     pub replication_id: String,
+    /// The one of which it was a replica until it took over (`master_replid2`); empty if it was none, or has been started anew since.
+    pub former_replication_id: String,
     /// Its replication offset.
     pub offset: u64,
     /// A synchronisation with its primary runs.
@@ -260,6 +262,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         engine: engine(info),
         version: info.version().unwrap_or_default().to_owned(),
         replication_id: info.get("master_replid").unwrap_or_default().to_owned(),
+        former_replication_id: former_replication_id(info).unwrap_or_default().to_owned(),
         offset: unsigned(offset),
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
@@ -270,6 +273,12 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         at_odds: false,
         unlike: BTreeMap::new(),
     }
+}
+
+/// The stream of which a primary was a replica until it took over. Redis shows zeros where there is none (`clearReplicationId2`).
+pub(crate) fn former_replication_id(info: &Info) -> Option<&str> {
+    let is_id = |id: &&str| id.bytes().any(|digit| digit != b'0');
+    info.get("master_replid2").filter(is_id).filter(|_| info.get("role") == Some("master"))
 }
 
 /// Why Redis takes no writes (`writeCommandsDeniedByDiskError`): the append-only file could not be written, or the last snapshot of those that are

@@ -277,6 +277,13 @@ fn why_a_replica_is_held_back_is_told() {
     replica.silent = 10;
     replica.after(10);
     assert_eq!(why(&replica), Some(NotElectable::WasAlone));
+    let mut replica = Replica::whole();
+    replica.health = ",noaddr";
+    replica.hear(100);
+    assert_eq!((replica.after(1), why(&replica)), (Some(true), Some(NotElectable::AddressTaken)));
+    replica.health = "";
+    replica.hear(200);
+    assert_eq!((replica.after(1), why(&replica)), (Some(false), None));
 }
 
 #[test]

@@ -7,7 +7,7 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use resp::NodeId;
+use resp::{Node, NodeId};
 use types::agent::Beat;
 
 use super::{Facts, Peer, RESTART, Start, Votes, ask, may_take_over, quorum, told_replicas, voters, wait_or_hold};
@@ -119,8 +119,15 @@ fn way_out(me: &Identity, facts: &Facts, replica: &NodeId) -> &'static str {
 /// The configuration epoch at which others know this member as a primary, if it is later than what its own record says.
 fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
     let told = facts.peers.values().flat_map(|peer| peer.table.iter());
-    let mine = told.filter(|node| node.id == me.id && node.flags.primary).map(|node| node.config_epoch);
-    mine.max().filter(|epoch| *epoch > me.config_epoch)
+    let mine = told.filter(|node| node.id == me.id && node.flags.primary && !may_be_borrowed(node, facts));
+    mine.map(|node| node.config_epoch).max().filter(|epoch| *epoch > me.config_epoch)
+}
+
+/// The line of a node at whose address another one answers by now takes the epoch of that one, and loses its address (`getNodeFromLinkAndMsg`, Redis 7.0
+/// and later). A node's own epoch is nobody else's.
+pub(super) fn may_be_borrowed(line: &Node, facts: &Facts) -> bool {
+    let mut others = facts.peers.values().flat_map(|peer| peer.table.iter()).filter(|other| other.id != line.id);
+    line.flags.no_address && others.any(|other| other.config_epoch == line.config_epoch)
 }
 
 /// Its link was there until this process died. Only then it has what was acknowledged last, and may be asked without a person's word.

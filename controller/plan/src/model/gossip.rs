@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::{Home, Luck, Process, Server, World, disown};
+use super::{Home, Luck, Process, Server, Stream, World, disown};
 use crate::desired::Limits;
 use crate::observed::{Gap, Health, NodeId, Open, Peer, PeerRole, Pod, Role, Stands};
 use crate::slots::SlotSet;
@@ -251,7 +251,9 @@ impl World {
             let Some(server) = self.up(pod).filter(may_stand) else { continue };
             let Some(primary) = server.follows() else { continue };
             let entry = server.table.get(&primary);
-            let dead = entry.is_some_and(|peer| peer.health == Health::Failed && !peer.slots().is_empty());
+            // Its agent forbids it where the epoch that it would ask under may be another node's.
+            let may_fail = |peer: &Peer| peer.health == Health::Failed && !peer.noaddr;
+            let dead = entry.is_some_and(|peer| may_fail(peer) && !peer.slots().is_empty());
             if dead && !luck.fails(2) && self.has_votes(pod, Call::OwnElection) {
                 self.promote(pod);
             }
@@ -303,12 +305,14 @@ impl World {
     /// The replica takes its primary's slots with an epoch above all that it has heard of, without asking
     /// (`clusterBumpConfigEpochWithoutConsensus`).
     pub(crate) fn take_over(&mut self, replica: Pod) {
+        let now = self.now;
         let Some(server) = self.up_mut(replica) else { return };
         let Some(primary) = server.follows() else { return };
         let slots = server.table.get(&primary).map(|peer| peer.slots().clone()).unwrap_or_default();
         server.role = Role::Primary { slots: SlotSet::EMPTY };
         server.bump();
         server.claim(&slots);
+        server.went_on_with = Some(core::mem::replace(&mut server.stream, Stream { by: server.id, since: now }));
         server.holds_writes = false;
         self.won.insert(replica.shard, self.now);
         self.broadcast(replica);
@@ -349,7 +353,7 @@ impl World {
             let source = at.and_then(|at| self.place_at(primary, at)).filter(|_| reachable);
             let is_heard =
                 self.place_of(primary).and_then(|from| self.homes.get(&from)).is_some_and(|home| !home.cut_off);
-            let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset));
+            let copy = source.and_then(|from| self.up(from)).map(|from| (from.data.clone(), from.offset, from.stream));
             let is_newer = source.is_some_and(|from| self.version_at(from) > self.version_at(pod));
             let slow = luck.fails(3);
             // Its machine stands still for a moment.
@@ -368,13 +372,13 @@ impl World {
                     // More would say nothing new, and keep a world that rests from being still.
                     gap.missed_millis = (gap.missed_millis + if is_heard { 1_000 } else { 0 }).min(10_000);
                 }
-                Some((_, newest)) if slow => {
+                Some((_, newest, _)) if slow => {
                     *lag_bytes = newest.saturating_sub(*offset);
                     if *lag_bytes > 0 {
                         server.behind.get_or_insert(now);
                     }
                 }
-                Some((data, newest)) => {
+                Some((data, newest, stream)) => {
                     // What it lacks may still be had from its primary's backlog, or not.
                     let is_full = !*synced || gap.missed_millis > 0 && luck.fails(2);
                     if is_full && is_newer {
@@ -393,7 +397,7 @@ impl World {
                     if is_full {
                         server.stored.get_or_insert(before);
                     }
-                    server.offset = newest;
+                    (server.offset, server.stream, server.went_on_with) = (newest, stream, None);
                 }
             }
         }

@@ -3,10 +3,11 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use super::{Data, Home, Process, Server, World};
 use crate::observed::{
-    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen,
+    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen, Stands,
 };
 use crate::sites::Site;
 use crate::slots::SlotSet;
@@ -67,6 +68,7 @@ impl World {
         let ended = self.ended();
         // Its disks are never full.
         let unsettled = BTreeSet::new();
+        let left_behind = self.left_behind();
         Observed {
             members,
             failovers_asked,
@@ -79,7 +81,22 @@ impl World {
             ended,
             unused,
             older_volumes: BTreeSet::new(),
+            left_behind,
         }
+    }
+
+    /// Replicas that somebody who answers has left behind.
+    pub(super) fn left_behind(&self) -> BTreeMap<Pod, Pod> {
+        let seen = self.running().into_iter().filter(|pod| self.homes.get(pod).is_some_and(|home| !home.hidden));
+        let seen: Vec<(Pod, &Server)> = seen.filter_map(|pod| Some((pod, self.up(pod)?))).collect();
+        let leaders = || seen.iter().filter(|(_, server)| !server.slots().is_empty());
+        let replicas = seen.iter().filter(|(_, server)| server.follows().is_some());
+        let left = replicas.filter_map(|(pod, replica)| {
+            let mut beside = leaders().filter(|(other, _)| other.shard == pod.shard);
+            let leader = beside.find(|(_, leader)| leader.went_on_with == Some(replica.stream))?;
+            Some((*pod, leader.0))
+        });
+        left.collect()
     }
 
     /// What the agents that answer say of the processes that they ran: what runs again has not ended.
@@ -154,7 +171,10 @@ impl World {
         let leaving = server.open.iter().filter(|(slot, mark)| leaves(slot, mark)).map(|(slot, _)| *slot);
         let leaving = leaving.map(|slot| (slot, server.keys_in(slot) as u64)).collect();
         let mut role = server.role.clone();
-        if let Role::Replica { of, offset, lag_bytes, gap, .. } = &mut role {
+        if let Role::Replica { of, offset, lag_bytes, gap, stands, .. } = &mut role {
+            if *stands == Stands::ByItself && server.table.get(of).is_some_and(|peer| peer.noaddr) {
+                *stands = Stands::OnOrder;
+            }
             gap.behind_millis = server.behind.map_or(0, |since| (self.now - since + 1) * 1_000);
             let newest = self.servers().find(|other| other.id == *of).map_or(*offset, |primary| primary.offset);
             *lag_bytes = newest.saturating_sub(*offset);

@@ -55,6 +55,15 @@ impl Luck {
     }
 }
 
+/// What a primary writes to its replicas: whose it is, and the tick in which that one began it (`master_replid`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stream {
+    /// The primary.
+    pub by: NodeId,
+    /// Since when.
+    pub since: u64,
+}
+
 /// A Redis server, running or as its files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
@@ -78,6 +87,10 @@ pub struct Server {
     pub stored: Option<Data>,
     /// Writes it has seen.
     pub offset: u64,
+    /// Whose writes these are.
+    pub stream: Stream,
+    /// As a primary: the stream that it took part in before it took over (`master_replid2`).
+    pub went_on_with: Option<Stream>,
     /// `cluster-node-timeout`.
     pub node_timeout_millis: u64,
     /// Forgotten nodes gossip may not bring back, with the time the ban ends.
@@ -103,6 +116,8 @@ impl Server {
             data: Data::new(),
             stored: None,
             offset: 0,
+            stream: Stream { by: id, since: 0 },
+            went_on_with: None,
             node_timeout_millis: 5_000,
             banned: BTreeMap::new(),
             holds_writes: false,
@@ -285,6 +300,8 @@ pub struct World {
     pub refuses: bool,
     /// What the servers of new pods run.
     pub version: u64,
+    /// Addresses that the next pods of these places get.
+    pub reserved: BTreeMap<Pod, Address>,
     /// Failovers asked for: shard → tick.
     pub asked: BTreeMap<u16, u64>,
     /// Failovers that were refused before anybody was asked, and when.
@@ -315,6 +332,7 @@ impl World {
             seen: BTreeMap::new(),
             refuses: false,
             version: 0,
+            reserved: BTreeMap::new(),
             asked: BTreeMap::new(),
             refused: BTreeMap::new(),
             won: BTreeMap::new(),
@@ -373,6 +391,10 @@ impl World {
             };
             world.homes.insert(*pod, home);
         }
+        for (replica, leader) in &observed.left_behind {
+            let stream = world.up(*replica).map(|server| server.stream);
+            world.up_mut(*leader).into_iter().for_each(|server| server.went_on_with = stream);
+        }
         world
     }
 
@@ -418,7 +440,8 @@ impl World {
     }
 
     fn make_pod(&mut self, pod: Pod) {
-        let address = self.fresh_address();
+        let fresh = self.fresh_address();
+        let address = self.reserved.remove(&pod).unwrap_or(fresh);
         let site = self.some_site();
         let kept = self.homes.remove(&pod);
         let last_id = kept.as_ref().and_then(|home| home.last_id);
@@ -504,15 +527,16 @@ impl World {
 
     fn come_up(&mut self, pod: Pod) {
         let id = self.fresh_id();
-        let refuses = self.refuses;
+        let (refuses, now) = (self.refuses, self.now);
         let Some(home) = self.homes.get_mut(&pod) else { return };
         home.process = Process::Up;
         (home.bare, home.unused) = (refuses, refuses.then_some(Unused::Pending));
         let server = home.server.get_or_insert_with(|| Server::blank(id));
         server.holds_writes = false;
         server.banned.clear();
-        // Not in the file that keeps its table.
+        // Not in the file that keeps its table, nor, of its stream, in its append-only file.
         server.unclaimed = SlotSet::EMPTY;
+        (server.stream, server.went_on_with) = (Stream { by: server.id, since: now }, None);
         if let Role::Replica { link_up, synced, misled, .. } = &mut server.role {
             *link_up = false;
             *misled = false;
@@ -571,6 +595,15 @@ impl World {
             }
             home.unused = refuses.then_some(Unused::Refused);
             home.bare &= refuses;
+        }
+    }
+
+    /// The machine of two pods is started anew: their successors get each other's addresses.
+    pub fn trade_addresses(&mut self, one: Pod, other: Pod) {
+        for (from, to) in [(one, other), (other, one)] {
+            if let Some(home) = self.homes.get(&from) {
+                self.reserved.insert(to, home.address.clone());
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use super::gossip::Call;
 use super::{Home, Luck, Process, Server, World, disown};
 use crate::desired::FailoverHow;
-use crate::observed::{NodeId, Open, Peer, PeerRole, Pod, Role};
+use crate::observed::{Health, NodeId, Open, Peer, PeerRole, Pod, Role};
 use crate::slots::SlotSet;
 use crate::step::{ReleaseHow, RestartAs, Step, Who};
 
@@ -156,6 +156,8 @@ impl World {
         let mut shard = self.homes.iter().filter(|(pod, home)| pod.shard == replica.pod.shard && !home.hidden);
         let led = shard.any(|(pod, _)| self.up(*pod).is_some_and(|other| !other.slots().is_empty()));
         require(how != FailoverHow::Takeover || !led, "another member of the shard owns slots")?;
+        let left = how == FailoverHow::Force && self.left_behind().contains_key(&replica.pod);
+        require(!left, "another member of the shard has left it behind")?;
         self.asked.insert(replica.pod.shard, self.now);
         self.won.insert(replica.pod.shard, self.now);
         if how == FailoverHow::Takeover {
@@ -210,10 +212,19 @@ impl World {
             shared(&source, target) && shared(target, &source),
             "an end has been replaced and does not know it yet",
         )?;
-        let rival =
-            |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. }) && peer.epoch == epoch && peer.connected;
-        let rivals = |server: &Server| server.table.iter().any(|(id, peer)| *id != from.id && rival(peer));
-        require(!rivals(&source) && !rivals(target) && target.epoch != epoch, "somebody has the epoch of the source")?;
+        let target = target.clone();
+        // Whoever answers is asked itself.
+        let of = |id: &NodeId| {
+            let place = self.place_of(*id).filter(|pod| self.homes.get(pod).is_some_and(|home| !home.hidden));
+            place.and_then(|pod| self.up(pod)).map(|server| server.epoch)
+        };
+        let rival = |id: &NodeId, peer: &Peer| {
+            let speaks = peer.connected && peer.health != Health::Failed;
+            let speaks = speaks && matches!(peer.role, PeerRole::Primary { .. });
+            *id != from.id && speaks && of(id).unwrap_or(peer.epoch) == epoch
+        };
+        let rivals = |server: &Server| server.table.iter().any(|(id, peer)| rival(id, peer));
+        require(!rivals(&source) && !rivals(&target) && target.epoch != epoch, "somebody has the epoch of the source")?;
         require(target.current_epoch.max(target.epoch) >= epoch, "the target has not heard of the source's epoch")?;
         let (mut whole, bad) = (slots.clone(), luck.fails(3));
         if bad {

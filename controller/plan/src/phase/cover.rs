@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
-use crate::observed::{NodeId, Pod, Role, Stands};
+use crate::observed::{NodeId, Open, Pod, Role, Stands};
 use crate::phase::{Flow, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
@@ -75,11 +75,7 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 }
 
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
-    if let Some(claimant) = claimant(scene, lost) {
-        // All it lacks is an epoch.
-        return adopt(scene, plan, claimant, lost, lost.slots.clone());
-    }
-    let copies: Vec<&Live<'_>> = scene.live.iter().filter(|live| live.is_copy_of(lost.id)).collect();
+    let copies: Vec<&Live<'_>> = scene.copies_of(lost.id).collect();
     let ready = copies.iter().copied().filter(|live| safety::may_replace(live, lost));
     // The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing,
     // while a copy that is behind would lose acknowledged writes for good.
@@ -97,7 +93,7 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
         {
             Some((pod, since_millis)) => plan.waiting.push(Waiting::Unknown { pod, since_millis }),
-            None => promote(scene, plan, lost, best),
+            None => promote_beside(scene, plan, lost, best),
         },
         (Some(best), _) => promote_stale(scene, plan, lost, best),
         (None, Some(behind)) => {
@@ -110,25 +106,32 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     }
 }
 
-/// Who answers and claims all of these slots itself, where most tables name it, and what is told of the lost one may be of whoever answers at its
-/// address by now (`getNodeFromLinkAndMsg`): no table has an address of it, and its epoch is that of an owner who answers. A copy of the lost one
-/// lacks all that its heir has taken in.
-fn claimant<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
-    let mut lines = scene.live.iter().filter_map(|live| live.node.peers.get(&lost.id));
-    let has_no_address = lines.all(|line| line.noaddr || line.epoch < lost.epoch);
-    let is_owner = |live: &&Live<'_>| !scene.owned_by(live.pod).is_empty();
-    let is_of_another = scene.live.iter().filter(is_owner).any(|live| live.node.epoch == lost.epoch);
-    let claims = |live: &&Live<'_>| lost.slots.difference(live.node.slots()).is_empty();
-    let is_believed = |live: &&Live<'_>| believers(scene, live.node.id, &lost.slots) > scene.live.len() / 2;
-    let mut claimants = scene.live.iter().filter(claims).filter(is_believed);
-    if has_no_address && is_of_another { claimants.next() } else { None }
+/// It claims all of these slots, and was not about to give one of them to the lost node.
+fn claims(live: &Live<'_>, lost: &Lost) -> bool {
+    let gives = |(slot, mark): (&u16, &Open)| *mark == Open::Migrating(lost.id) && lost.slots.contains(*slot);
+    lost.slots.difference(live.node.slots()).is_empty() && !live.node.open.iter().any(gives)
 }
 
-/// How many tables name this node the owner of any of these slots.
-fn believers(scene: &Scene<'_>, id: NodeId, slots: &SlotSet) -> usize {
-    let names =
-        |live: &&Live<'_>| live.node.peers.get(&id).is_some_and(|peer| !peer.slots().intersection(slots).is_empty());
-    scene.live.iter().filter(names).count()
+/// Nobody who has heard the last of it has an address of it any more: the epoch that is told of it may be another node's (`getNodeFromLinkAndMsg`).
+fn is_nowhere(scene: &Scene<'_>, lost: &Lost) -> bool {
+    let mut lines = scene.live.iter().filter_map(|live| live.node.peers.get(&lost.id));
+    lines.all(|line| line.noaddr || line.epoch < lost.epoch)
+}
+
+/// Who serves, beside this copy, the slots of its primary, which is nowhere and has no place to come back to. Whose claim is the newer one cannot be
+/// told: neither the one nor the other is made the newest without a person's word.
+fn rival(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> Option<Pod> {
+    let is_gone = is_nowhere(scene, lost) && safety::may_return(scene, lost.id).is_none();
+    let mut beside = scene.live_of(copy.pod.shard).filter(|live| claims(live, lost));
+    beside.find(|_| is_gone).map(|live| live.pod)
+}
+
+fn promote_beside(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
+    let is_accepted = order(scene, lost, best.pod.shard).is_some_and(|ask| ask.accept_data_loss);
+    match rival(scene, lost, best).filter(|_| !is_accepted) {
+        Some(by) => plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by }),
+        None => promote(scene, plan, lost, best),
+    }
 }
 
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
@@ -221,7 +224,7 @@ fn may_begin(scene: &Scene<'_>, lost: &Lost, how: FailoverHow, best: &Live<'_>) 
 fn held_back(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Option<Waiting> {
     let shard = best.pod.shard;
     let election = |held_back| Some(Waiting::Election { shard, held_back, primary: lost.id });
-    let copies = || scene.live.iter().filter(|live| live.is_copy_of(lost.id) && safety::may_replace(live, lost));
+    let copies = || scene.copies_of(lost.id).filter(|live| safety::may_replace(live, lost));
     if copies().any(|live| safety::is_whole(scene, live) && stands(live) == Stands::ByItself) {
         return election(None);
     }
@@ -280,9 +283,9 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 /// that is missing.
 fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots: SlotSet) {
     // With its new epoch it claims again what it still claims of others as well that are given up.
-    let is_given_up = |other: &&Lost| {
-        !scene.live.iter().any(|live| live.is_copy_of(other.id)) && safety::may_return(scene, other.id).is_none()
-    };
+    let is_seen = safety::may_bring_back(scene).is_none();
+    let has_copies = |other: &Lost| scene.copies_of(other.id).next().is_some();
+    let is_given_up = |other: &&Lost| is_seen && !has_copies(other) && safety::may_return(scene, other.id).is_none();
     let given_up: Vec<&Lost> = scene.lost.iter().filter(is_given_up).collect();
     let own = |other: &Lost| other.slots.intersection(heir.node.slots());
     let claims = given_up.iter().fold(slots.clone(), |all, other| all.union(&own(other)));
@@ -293,12 +296,36 @@ fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots
     }
     let is_claimed = slots.difference(heir.node.slots()).is_empty();
     let is_raise = |step: &Step| matches!(step, Step::RaiseEpoch { .. });
-    if !is_claimed {
-        plan.steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
+    // Whoever owns slots before it knows the others looks like one of another cluster (`apart`).
+    let is_known = |live: &&Live<'_>| live.pod == heir.pod || live.knows(heir) && heir.knows(live);
+    let known = scene.live.iter().filter(is_known).count();
+    if !is_claimed && known < scene.live.len() {
+        let (right, of) = (super::count(known), super::count(scene.live.len()));
+        plan.waiting.push(Waiting::Agreement { right, of, away: None });
+    } else if !is_claimed {
+        plan.steps.extend(adoptions(scene, heir, lost, slots));
     } else if !plan.steps.iter().any(is_raise) {
         // Two side by side would take one epoch.
         plan.steps.push(Step::RaiseEpoch { node: heir.who(), above, through: None });
     }
+}
+
+/// The heir's own table may still give some of these slots to others who are gone for good.
+fn adoptions(scene: &Scene<'_>, heir: &Live<'_>, lost: &Lost, mut slots: SlotSet) -> Vec<Step> {
+    let is_gone =
+        |id: &NodeId| !scene.live.iter().any(|live| live.node.id == *id) && safety::may_return(scene, *id).is_none();
+    let mut steps = Vec::new();
+    for (id, peer) in heir.node.peers.iter().filter(|(id, _)| **id != lost.id && is_gone(id)) {
+        let named = peer.slots().intersection(&slots);
+        slots = slots.difference(&named);
+        if !named.is_empty() {
+            steps.push(Step::Adopt { node: heir.who(), owner: Some(*id), slots: named });
+        }
+    }
+    if !slots.is_empty() {
+        steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
+    }
+    steps
 }
 
 fn adopter(step: &Step) -> Option<Pod> {

@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
+use crate::observed::NodeId;
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
@@ -22,7 +23,12 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.steps.extend(introductions(scene));
     }
     let outdone = outdone(scene).filter(|_| !foreign_owner);
-    if let Some(raise) = outdone.and_then(|(owner, above)| raise(scene, &owner, above)) {
+    let raise = outdone.map(|(owner, above)| raise(scene, &owner, above));
+    if let Some(Err(right)) = &raise {
+        let (right, of) = (super::count(*right), super::count(scene.live.len()));
+        plan.waiting.push(Waiting::Agreement { right, of, away: None });
+    }
+    if let Some(Ok(Some(raise))) = raise {
         plan.steps.push(raise);
         // A shard that nobody serves does not wait for that.
         if scene.lost.is_empty() {
@@ -46,7 +52,10 @@ fn outdone<'a>(scene: &Scene<'a>) -> Option<(Live<'a>, u64)> {
 
 /// Redis raises no epoch that is the newest of which its node has heard (`clusterBumpConfigEpochWithoutConsensus`). Then another one takes a new
 /// epoch first: a replica, as nobody's claim depends on its epoch, or an owner whose claim is what everybody believes.
-fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Option<Step> {
+///
+/// What it claims besides what it owns, or others still believe, it would take with it: then the number of members that are ready for it.
+fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Result<Option<Step>, usize> {
+    safety::ready_for_claim(scene, owner, &SlotSet::EMPTY, 0)?;
     let meets = |other: &&Live<'_>| {
         other.hears(owner) && owner.hears(other) && !other.node.loading && !scene.is_terminating(other.pod)
     };
@@ -58,23 +67,26 @@ fn raise(scene: &Scene<'_>, owner: &Live<'_>, above: u64) -> Option<Step> {
     } else {
         let others = || scene.live.iter().filter(|other| other.pod != owner.pod).filter(meets);
         let other =
-            others().find(|other| !other.node.is_primary()).or_else(|| others().find(|other| is_believed(other)))?;
+            others().find(|other| !other.node.is_primary()).or_else(|| others().find(|other| is_believed(other)));
+        let Some(other) = other else { return Ok(None) };
         Some(other.who())
     };
-    Some(Step::RaiseEpoch { node: owner.who(), above, through })
+    Ok(Some(Step::RaiseEpoch { node: owner.who(), above, through }))
 }
 
 /// The epoch under which this node names somebody else, although it has heard the owner's present claim.
 fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<u64> {
     let entry = other.node.peers.get(&owner.node.id)?;
-    let heard = entry.connected && entry.epoch == owner.node.epoch;
+    // More than its own is another node's, which answered at its address.
+    let heard = entry.connected && entry.epoch >= owner.node.epoch;
     let denied = scene.owned_by(owner.pod).difference(entry.slots());
     if !heard || denied.is_empty() {
         return None;
     }
-    // Who is lost has the newer claim: somebody is promoted in its place, or it comes back.
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
-    let rivals = rivals.filter(|(id, _)| !scene.is_lost(**id));
+    // Who is silent, and may come back, may hold what was moved to it last.
+    let answers = |id: &NodeId| scene.live.iter().any(|live| live.node.id == *id);
+    let rivals = rivals.filter(|(id, _)| answers(id) || safety::may_return(scene, **id).is_none());
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     named.map(|(_, peer)| peer.epoch).max()
 }

@@ -1,5 +1,6 @@
 //! Every member that does not lead follows its shard's lead.
 
+use crate::desired::FailoverHow;
 use crate::observed::{PeerRole, Role};
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
@@ -14,10 +15,32 @@ pub(crate) fn replicate(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
             Some(lead) if lead.pod != live.pod => follow(scene, plan, live, &lead),
             Some(_) => {}
             // Nobody in the shard is a primary: its replicas follow somebody of another shard, and the shard's own lead has to come.
-            None => plan.waiting.push(Waiting::Primary { shard: live.pod.shard, slots: 0 }),
+            None => match first_lead(scene, live.pod.shard) {
+                Some(step) if !plan.steps.contains(&step) => plan.steps.push(step),
+                Some(_) => {}
+                None => plan.waiting.push(Waiting::Primary { shard: live.pod.shard, slots: 0 }),
+            },
         }
     }
     if plan.steps.len() > before { Flow::Stop } else { Flow::On }
+}
+
+/// All members of the shard follow a node that is gone for good, never owned a slot that anybody knows of, and left them without a key: the first of them
+/// becomes a primary by itself, as nobody votes for the replica of a primary without slots.
+fn first_lead(scene: &Scene<'_>, shard: u16) -> Option<Step> {
+    let is_bare = |live: &Live<'_>| match &live.node.role {
+        Role::Replica { of, .. } => {
+            let line = live.node.peers.get(of);
+            let owned_nothing = line.is_some_and(|line| line.slots().is_empty()) && !scene.is_lost(*of);
+            let is_gone = scene.by_id(*of).is_none() && safety::may_return(scene, *of).is_none();
+            (is_gone && owned_nothing && live.node.keys == 0 && !live.node.loading).then_some(*of)
+        }
+        Role::Primary { .. } => None,
+    };
+    let first = scene.live_of(shard).find(|live| !scene.is_terminating(live.pod))?;
+    let primary = is_bare(&first)?;
+    let is_free = scene.live_of(shard).all(|live| is_bare(&live).is_some()) && safety::may_ask(scene, shard).is_ok();
+    is_free.then_some(Step::Failover { replica: first.who(), primary, how: FailoverHow::Takeover })
 }
 
 /// While a primary is lost: members of shards that have their owner follow it, unless what they hold may be somebody's who does not answer. A

@@ -206,14 +206,17 @@ fn may_fail_over(
         let saves = how != FailoverHow::Coordinated && desired.adopt_lost_slots && !server.data.is_empty();
         saves && follows(server) && (stale || !better)
     };
-    check(complete(server) || best_left(), || "promotes what is no complete copy".to_owned())?;
+    // Whoever follows a node without slots that is gone, and has nothing of it, leads nothing.
+    let has_nothing = server.keys() == 0 && server.table.get(&primary).is_some_and(|line| line.slots().is_empty());
+    let is_bare = how == FailoverHow::Takeover && has_nothing && follows(server);
+    check(complete(server) || best_left() || is_bare, || "promotes what is no complete copy".to_owned())?;
     let rested = world.won.get(&replica.pod.shard).is_none_or(|at| (world.now - at) * 1_000 >= REST_MILLIS);
     check(rested || how == FailoverHow::Takeover, || {
         "calls an election while the last one of the shard still counts".to_owned()
     })?;
     let asked = is_ordered(step, desired);
     let accepted = asked && desired.failover.as_ref().is_some_and(|ask| ask.accept_data_loss);
-    check(stale || accepted || server.is_whole() || !lacks(world, server, primary), || {
+    check(stale || accepted || is_bare || server.is_whole() || !lacks(world, server, primary), || {
         "promotes a copy that is not whole while a better one may come back".to_owned()
     })?;
     let keeps = server.stored.is_none() || !(world.volumes && world.persistent);
@@ -226,7 +229,8 @@ fn may_fail_over(
     check(stale || how != FailoverHow::Coordinated || called_for, || "hands over for no reason".to_owned())?;
     let elected = how != FailoverHow::Coordinated || is_known_to_most(world, replica.id, primary);
     check(stale || elected, || "asks for votes that are refused".to_owned())?;
-    let on_order = matches!(server.role, Role::Replica { stands: Stands::OnOrder, .. });
+    let on_order = matches!(server.role, Role::Replica { stands: Stands::OnOrder, .. })
+        || server.table.get(&primary).is_some_and(|line| line.noaddr);
     let alive = running(world, primary) && !(on_order && is_held_dead(world, primary));
     check(how == FailoverHow::Coordinated || asked || stale || !alive, || "forces out a living primary".to_owned())?;
     // Nobody has been asked whether somebody else leads, so nobody may: not now, and not by the votes of those who are not seen.
@@ -407,7 +411,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
         let fine = match reason {
             Refused::LostSlots { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
-            Refused::StaleCopy { .. } => troubled,
+            Refused::Claimed { .. } | Refused::StaleCopy { .. } => troubled,
             Refused::Twins { id, .. } | Refused::RunsAlready { id, .. } | Refused::Copied { id, .. } => {
                 holders(world).filter(|(_, server)| server.id == *id).count() > 1
             }

@@ -48,6 +48,11 @@ pub enum Event {
     Terminate(u8),
     /// All grace periods are over.
     EndGrace,
+    /// Two pods end, and their successors get each other's addresses.
+    Trade {
+        one: u8,
+        other: u8,
+    },
     /// A person changes the parameters: engines refuse them, or take them.
     Configure {
         refused: bool,
@@ -116,6 +121,16 @@ pub fn partings() -> impl Strategy<Value = Event> {
         8 => rough(),
         2 => any::<u8>().prop_map(Event::Terminate),
         1 => Just(Event::EndGrace),
+    ]
+}
+
+/// Machines are started anew, and addresses are given out again.
+pub fn reboots() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        8 => partings(),
+        4 => (any::<u8>(), any::<u8>()).prop_map(|(one, other)| Event::Trade { one, other }),
+        2 => Just(Event::Write),
+        4 => (2_u32..6).prop_map(|ticks| Event::Round { most: usize::MAX, stale: false, ticks }),
     ]
 }
 
@@ -232,6 +247,7 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
         Event::Rejoin => run.rejoin_all(),
         Event::Terminate(place) => on(run, *place, |run, pod| run.world.terminate(pod)),
         Event::EndGrace => run.end_grace(),
+        Event::Trade { one, other } => trade(run, *one, *other),
         Event::Configure { refused } => run.world.configure(*refused),
     }
     Ok(())
@@ -241,6 +257,15 @@ fn on(run: &mut Run, place: u8, act: impl FnOnce(&mut Run, Pod)) {
     let running = run.world.running();
     if let Some(pod) = running.get(usize::from(place) % running.len().max(1)) {
         act(run, *pod);
+    }
+}
+
+fn trade(run: &mut Run, one: u8, other: u8) {
+    let running = run.world.running();
+    let at = |place: u8| running.get(usize::from(place) % running.len().max(1)).copied();
+    if let Some((one, other)) = at(one).zip(at(other)).filter(|(one, other)| one != other) {
+        run.world.trade_addresses(one, other);
+        [one, other].into_iter().for_each(|pod| run.crash(pod, true));
     }
 }
 

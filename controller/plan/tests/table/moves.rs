@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, peer, pod, told};
-use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, Role, SlotSet, Waiting};
+use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, Role, Seen, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -303,6 +303,43 @@ fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
     }
 }
 
+/// Most of them have called the gone one's address: how many believe what tells nothing, but its copy's replication stream does.
+#[test]
+fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
+    let told_of = |left_behind: bool, is_told_of_its_epoch: bool| {
+        let mut observed = layout(
+            "0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0",
+        );
+        let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
+        let slots = SlotSet::parse("0-5460").unwrap();
+        let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+        at(&mut observed, "0-1").current_epoch = 11;
+        at(&mut observed, "1-0").epoch = if is_told_of_its_epoch { 11 } else { 12 };
+        for place in ["0-2", "1-0", "1-1", "1-2", "2-0", "2-1"] {
+            let node = at(&mut observed, place);
+            node.peers.insert(gone, line.clone());
+            node.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        }
+        if let Role::Replica { of, link_up, .. } = &mut at(&mut observed, "0-2").role {
+            (*of, *link_up) = (gone, false);
+        }
+        if left_behind {
+            observed.left_behind.insert(pod("0-2"), pod("0-1"));
+        }
+        let told = told(&Desired::cluster(3, 2), &observed);
+        told.into_iter().filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
+    };
+    let raised = ["raise the epoch of 0-1 above 11, so that its claim counts"];
+    assert_eq!(told_of(true, true), raised);
+    // Nor where nobody has that epoch any more: no place is the gone one's.
+    assert_eq!(told_of(true, false), raised);
+    // Nothing shows it of an heir that was started anew, and which of the two is the later one is for a person to say.
+    let refused = "refuses: replica 0-2 is not promoted: 0-1 serves the slots of its primary 09090909, which is gone; as another node has its address, \
+                   nothing tells which of them has the later claim. To go on with what 0-1 holds, delete the pod and the claim of 0-2. To go on \
+                   with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 with mode Force and acceptDataLoss";
+    assert_eq!(told_of(false, true), [refused]);
+}
+
 /// It ended before everybody had heard of the slot that it was given last.
 #[test]
 fn a_receiver_that_ends_right_after_a_hand_over_is_replaced_by_its_copy() {
@@ -335,6 +372,64 @@ fn a_former_primary_is_not_raised_over_one_that_comes_back_or_has_a_copy() {
     };
     for told in ["r0-0", "-", "?"].map(told_of) {
         assert!(told.iter().all(|line| !line.starts_with("raise") && !line.starts_with("give")), "{told:?}");
+    }
+}
+
+/// The giver answers, and has the epoch with which the receiver took the slots; both of them raised theirs at the same time.
+#[test]
+fn a_giver_is_not_raised_over_a_silent_receiver_of_the_same_epoch() {
+    let told_of = |silent: &str, epoch: u64| {
+        let text = "0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
+        let mut observed = layout(&format!("{text} 3-0 {silent} 3-1 -"));
+        let receiver = id(pod("3-0"));
+        for place in ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1"] {
+            let peers = &mut at(&mut observed, place).peers;
+            let slots = SlotSet::range(0, if place == "1-0" { 5 } else { 0 });
+            let slots = if place.starts_with('0') { SlotSet::EMPTY } else { slots };
+            peers.insert(
+                receiver,
+                Peer { epoch, ..peer(pod("3-0"), PeerRole::Primary { slots: slots.clone() }, false) },
+            );
+            if let Some(PeerRole::Primary { slots: giver }) = peers.get_mut(&id(pod("0-0"))).map(|peer| &mut peer.role)
+            {
+                *giver = giver.difference(&slots);
+            }
+        }
+        told(&Desired::cluster(4, 1), &observed)
+            .into_iter()
+            .filter(|line| line.starts_with("raise"))
+            .collect::<Vec<_>>()
+    };
+    let nobody: [&str; 0] = [];
+    assert_eq!(told_of("x", 1), nobody);
+    assert_eq!(told_of("?", 1), nobody);
+}
+
+/// It has called the address of its heir, where a member of another shard answers by now: that says nothing of whose the slots are.
+#[test]
+fn a_former_primary_is_not_raised_by_its_own_line_of_an_heir_that_is_away() {
+    let told_of = |heir: &str, copy: &str| {
+        let mut observed = layout(&format!(
+            "0-0 {heir}:P0-5460 0-1 P0-5460 0-2 {copy} 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0"
+        ));
+        let (away, former) = (id(pod("0-0")), id(pod("0-1")));
+        for place in observed.members.keys().copied().filter(|place| *place != pod("0-0")).collect::<Vec<_>>() {
+            let Some(Seen::Node(node)) = observed.members.get_mut(&place).map(|member| &mut member.seen) else {
+                continue;
+            };
+            node.current_epoch = 12;
+            node.peers.entry(away).and_modify(|peer| (peer.epoch, peer.noaddr) = (9, true));
+            node.peers.entry(former).and_modify(|peer| peer.role = PeerRole::Primary { slots: SlotSet::EMPTY });
+        }
+        at(&mut observed, "2-0").epoch = 12;
+        let line = at(&mut observed, "0-1").peers.get_mut(&away).unwrap();
+        (line.epoch, line.role) = (12, PeerRole::Replica { of: former });
+        told(&Desired::cluster(3, 2), &observed)
+    };
+    for (heir, copy) in [("s", "-"), ("x", "-"), ("?", "?"), ("s", "r0-0"), ("x", "r0-0")] {
+        let told = told_of(heir, copy);
+        assert!(!told.iter().any(|line| line.starts_with("raise") || line.starts_with("give")), "{told:?}");
+        assert_eq!(told.iter().any(|line| line.starts_with("promote 0-2")), (heir, copy) == ("x", "r0-0"), "{told:?}");
     }
 }
 

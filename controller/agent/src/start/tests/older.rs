@@ -176,6 +176,28 @@ fn a_volume_that_does_not_know_its_members_own_epoch_is_older() {
     assert!(matches!(decide_start(&nobody), Start::AsIs { .. }), "nobody says anything else");
 }
 
+/// Another node answers at the address that this member had, and its line has taken that one's epoch.
+#[test]
+fn an_epoch_that_is_another_nodes_says_nothing_of_the_volume() {
+    let told = |epoch: u64, others: u64, no_address: bool| {
+        let mut facts = Facts { waited: PEERS_LIMIT, ..crashed(true) };
+        for voter in [3, 6] {
+            let table = &mut facts.peers.get_mut(&id(voter)).unwrap().table;
+            table.iter_mut().filter(|node| node.id == id(6)).for_each(|node| node.config_epoch = others);
+            let line = table.iter_mut().find(|node| node.id == id(1)).unwrap();
+            (line.config_epoch, line.flags.no_address) = (epoch, no_address);
+        }
+        look(&mut facts)
+    };
+    let as_it_is = told(5, 8, false);
+    assert!(!matches!(as_it_is, Start::Hold { .. }), "{as_it_is:?}");
+    assert_eq!(told(8, 8, true), as_it_is);
+    let is_older =
+        |start: Start| matches!(start, Start::Hold { reason } if reason.starts_with("its volume is an older copy"));
+    assert!(is_older(told(8, 8, false)), "the line of a node that has its address is its own");
+    assert!(is_older(told(8, 9, true)), "nobody else has this epoch");
+}
+
 type LookOf = (Vec<(u8, Peer)>, BTreeMap<u8, u64>, u64, Option<u64>, bool);
 
 /// Replicas come and go, and the two that vote are both there, or one or none is.
