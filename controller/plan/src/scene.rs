@@ -218,12 +218,14 @@ impl<'a> Scene<'a> {
         self.lead(pod.shard).is_some_and(|lead| lead.pod == pod)
     }
 
-    /// Members that hold a complete copy of what this primary had, and have not been left behind: where another one has gone on from there as a
-    /// primary, what they hold is an older copy of what that one has.
+    /// It holds a complete copy of what this primary had, and has not been left behind: where another one has gone on from there as a primary, what it
+    /// holds is an older copy of what that one has.
+    pub(crate) fn is_copy(&self, live: &Live<'_>, primary: NodeId) -> bool {
+        live.is_copy_of(primary) && !self.observed.left_behind.contains_key(&live.pod)
+    }
+
     pub(crate) fn copies_of(&self, primary: NodeId) -> impl Iterator<Item = &Live<'a>> {
-        self.live
-            .iter()
-            .filter(move |live| live.is_copy_of(primary) && !self.observed.left_behind.contains_key(&live.pod))
+        self.live.iter().filter(move |live| self.is_copy(live, primary))
     }
 
     pub(crate) fn highest_epoch(&self) -> u64 {
@@ -307,33 +309,53 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
         let (slots, is_sure) = silent.entry((*id, peer.epoch)).or_default();
         (*slots, *is_sure) = (slots.union(peer.slots()), *is_sure || !peer.noaddr);
     }
-    let silent = silent.into_iter().map(|((id, epoch), (slots, is_sure))| {
-        let outvoted = if is_sure { SlotSet::EMPTY } else { outvoted(live, id, &slots) };
-        Claim { epoch, id, pod: None, slots: slots.difference(&outvoted) }
+    let sure = |of: NodeId| {
+        let others = silent.iter().filter(move |((id, _), (_, is_sure))| *is_sure && *id != of);
+        others.map(|((id, _), (slots, _))| (*id, slots.clone()))
+    };
+    let claims = silent.iter().map(|((id, epoch), (slots, is_sure))| {
+        let rivals = living_claims(live, *id).chain(sure(*id));
+        let outvoted = if *is_sure { SlotSet::EMPTY } else { outvoted(live, *id, slots, rivals) };
+        Claim { epoch: *epoch, id: *id, pod: None, slots: slots.difference(&outvoted) }
     });
-    own.chain(silent).collect()
+    own.chain(claims.collect::<Vec<_>>()).collect()
 }
 
-/// Those of these slots that somebody who answers claims, too, and for whose claim more tables speak, its own among them. A claim under an epoch that may
-/// be another node's counts only against fewer. (Who is about to give a slot to that very node has no claim against it.)
-fn outvoted(live: &[Live<'_>], id: NodeId, slots: &SlotSet) -> SlotSet {
-    let mut outvoted = SlotSet::EMPTY;
-    for claimant in live {
-        let gives = |(slot, mark): (&u16, &Open)| (*mark == Open::Migrating(id)).then_some(*slot);
+/// What those who answer claim, but for what they are about to give to that node.
+fn living_claims<'l>(live: &'l [Live<'l>], to: NodeId) -> impl Iterator<Item = (NodeId, SlotSet)> + 'l {
+    let claim = move |claimant: &Live<'_>| {
+        let gives = |(slot, mark): (&u16, &Open)| (*mark == Open::Migrating(to)).then_some(*slot);
         let given: SlotSet = claimant.node.open.iter().filter_map(gives).collect();
-        let both = claimant.node.slots().intersection(slots).difference(&given);
+        (claimant.node.id, claimant.node.slots().difference(&given))
+    };
+    live.iter().map(claim)
+}
+
+/// Those of these slots that somebody else claims, and for whose claim more tables speak, its own among them: a claim under an epoch that may be
+/// another node's counts only against fewer. Whoever has come since that node was last heard has no line of it, and has heard nothing that counts here.
+fn outvoted(
+    live: &[Live<'_>],
+    id: NodeId,
+    slots: &SlotSet,
+    rivals: impl Iterator<Item = (NodeId, SlotSet)>,
+) -> SlotSet {
+    let mut outvoted = SlotSet::EMPTY;
+    let voters: Vec<&Node> = live.iter().map(|live| live.node).filter(|node| node.peers.contains_key(&id)).collect();
+    for (rival, claimed) in rivals {
+        let both = claimed.intersection(slots);
         if both.is_empty() {
             continue;
         }
-        let mut votes: BTreeMap<u16, i64> = both.iter().map(|slot| (slot, 1)).collect();
+        let own = i64::from(live.iter().any(|live| live.node.id == rival));
+        let mut votes: BTreeMap<u16, i64> = both.iter().map(|slot| (slot, own)).collect();
         let mut count = |name: NodeId, vote: i64| {
-            for line in live.iter().filter_map(|live| live.node.peers.get(&name)) {
+            for line in voters.iter().filter_map(|node| node.peers.get(&name)) {
                 for slot in line.slots().intersection(&both).iter() {
                     votes.entry(slot).and_modify(|sum| *sum += vote);
                 }
             }
         };
-        count(claimant.node.id, 1);
+        count(rival, 1);
         count(id, -1);
         outvoted = outvoted.union(&votes.into_iter().filter(|(_, sum)| *sum > 0).map(|(slot, _)| slot).collect());
     }

@@ -86,7 +86,7 @@ fn release(scene: &Scene<'_>, pod: Pod, holds_data: bool, id: Option<NodeId>) ->
     if served {
         return Answer::Release(ReleaseHow::Blank);
     }
-    let copy = scene.lost.iter().flat_map(|lost| scene.copies_of(lost.id)).find(|live| live.pod.shard == pod.shard);
+    let copy = scene.live_of(pod.shard).find(|live| scene.lost.iter().any(|lost| scene.is_copy(live, lost.id)));
     match copy.map(|live| live.pod).or_else(|| safety::may_hold_data(scene, pod)) {
         Some(until_seen) => Answer::Wait(Waiting::Held { pod, until_seen }),
         // Somebody holds older data: an empty owner must not come back over it.

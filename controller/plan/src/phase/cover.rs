@@ -93,7 +93,7 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
         {
             Some((pod, since_millis)) => plan.waiting.push(Waiting::Unknown { pod, since_millis }),
-            None => promote_beside(scene, plan, lost, best),
+            None => promote(scene, plan, lost, best),
         },
         (Some(best), _) => promote_stale(scene, plan, lost, best),
         (None, Some(behind)) => {
@@ -106,32 +106,19 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     }
 }
 
-/// It claims all of these slots, and was not about to give one of them to the lost node.
-fn claims(live: &Live<'_>, lost: &Lost) -> bool {
-    let gives = |(slot, mark): (&u16, &Open)| *mark == Open::Migrating(lost.id) && lost.slots.contains(*slot);
-    lost.slots.difference(live.node.slots()).is_empty() && !live.node.open.iter().any(gives)
-}
-
 /// Nobody who has heard the last of it has an address of it any more: the epoch that is told of it may be another node's (`getNodeFromLinkAndMsg`).
 fn is_nowhere(scene: &Scene<'_>, lost: &Lost) -> bool {
     let mut lines = scene.live.iter().filter_map(|live| live.node.peers.get(&lost.id));
     lines.all(|line| line.noaddr || line.epoch < lost.epoch)
 }
 
-/// Who serves, beside this copy, the slots of its primary, which is nowhere and has no place to come back to. Whose claim is the newer one cannot be
-/// told: neither the one nor the other is made the newest without a person's word.
-fn rival(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> Option<Pod> {
+/// Who serves slots of a primary that is nowhere and has no place to come back to. Whose claim is the newer one, its copy's or that one's, cannot be
+/// told: the copy is not promoted over it without a person's word.
+fn rival(scene: &Scene<'_>, lost: &Lost) -> Option<Pod> {
     let is_gone = is_nowhere(scene, lost) && safety::may_return(scene, lost.id).is_none();
-    let mut beside = scene.live_of(copy.pod.shard).filter(|live| claims(live, lost));
-    beside.find(|_| is_gone).map(|live| live.pod)
-}
-
-fn promote_beside(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
-    let is_accepted = order(scene, lost, best.pod.shard).is_some_and(|ask| ask.accept_data_loss);
-    match rival(scene, lost, best).filter(|_| !is_accepted) {
-        Some(by) => plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by }),
-        None => promote(scene, plan, lost, best),
-    }
+    let gives = |live: &Live<'_>| live.node.open.values().any(|mark| *mark == Open::Migrating(lost.id));
+    let claims = |live: &&Live<'_>| !live.node.slots().intersection(&lost.slots).is_empty() && !gives(live);
+    scene.live.iter().filter(|_| is_gone).find(claims).map(|live| live.pod)
 }
 
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
@@ -170,6 +157,10 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
 /// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let order = order(scene, lost, best.pod.shard);
+    let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
+    if let Some(by) = rival(scene, lost).filter(|_| !is_accepted) {
+        return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by });
+    }
     let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
         Votes::Enough => {
@@ -181,9 +172,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
         }
         Votes::TooFew => match safety::needs_no_votes(scene, lost, best) {
             Err(Missing::Look(wait)) => return plan.waiting.push(wait),
-            Err(Missing::Wait(_) | Missing::Proof(_)) if order.is_some_and(|ask| ask.accept_data_loss) => {
-                FailoverHow::Takeover
-            }
+            Err(Missing::Wait(_) | Missing::Proof(_)) if is_accepted => FailoverHow::Takeover,
             Ok(()) => FailoverHow::Takeover,
             Err(Missing::Wait(wait)) => return plan.waiting.push(wait),
             Err(Missing::Proof(refused)) => {

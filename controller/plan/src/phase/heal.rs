@@ -22,13 +22,14 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         plan.steps.extend(epochs(scene));
         plan.steps.extend(introductions(scene));
     }
-    let outdone = outdone(scene).filter(|_| !foreign_owner);
-    let raise = outdone.map(|(owner, above)| raise(scene, &owner, above));
-    if let Some(Err(right)) = &raise {
+    let outdone = if foreign_owner { Vec::new() } else { outdone(scene) };
+    let raises: Vec<_> = outdone.iter().map(|(owner, above)| raise(scene, owner, *above)).collect();
+    if let Some(right) = raises.iter().find_map(|raise| raise.as_ref().err()) {
         let (right, of) = (super::count(*right), super::count(scene.live.len()));
         plan.waiting.push(Waiting::Agreement { right, of, away: None });
     }
-    if let Some(Ok(Some(raise))) = raise {
+    // Two side by side would take one epoch.
+    if let Some(raise) = raises.into_iter().find_map(|raise| raise.ok().flatten()) {
         plan.steps.push(raise);
         // A shard that nobody serves does not wait for that.
         if scene.lost.is_empty() {
@@ -38,16 +39,17 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     if foreign_owner || !leads_know_each_other(scene) { Flow::Stop } else { Flow::On }
 }
 
-/// An owner whose claim somebody has heard and does not believe, because its table names a former owner that has a newer epoch by now:
-/// it was away while the slots moved. Gossip never mends that. The owner with the lowest epoch comes first: nobody is wrong in its favour.
-fn outdone<'a>(scene: &Scene<'a>) -> Option<(Live<'a>, u64)> {
+/// Owners whose claims somebody has heard and does not believe, because its table names a former owner that has a newer epoch by now: it was away while
+/// the slots moved. Gossip never mends that. The owner with the lowest epoch comes first: nobody is wrong in its favour.
+///
+/// An owner whose epoch others list as a later one than it has (another node answered at its address) is left with it: cut off a moment later, with an
+/// epoch that nobody has heard of, it would come back above its heir.
+fn outdone<'a>(scene: &Scene<'a>) -> Vec<(Live<'a>, u64)> {
     let mut owners: Vec<Live<'a>> =
         scene.live.iter().copied().filter(|live| scene.owned.contains_key(&live.pod)).collect();
     owners.sort_by_key(|live| (live.node.epoch, live.pod));
-    owners.into_iter().find_map(|owner| {
-        let above = scene.live.iter().filter_map(|other| disbelieves(scene, other, &owner)).max()?;
-        Some((owner, above))
-    })
+    let above = |owner: &Live<'a>| scene.live.iter().filter_map(|other| disbelieves(scene, other, owner)).max();
+    owners.into_iter().filter_map(|owner| Some((owner, above(&owner)?))).collect()
 }
 
 /// Redis raises no epoch that is the newest of which its node has heard (`clusterBumpConfigEpochWithoutConsensus`). Then another one takes a new
@@ -84,10 +86,10 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
         return None;
     }
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
+    let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     // Who is silent, and may come back, may hold what was moved to it last.
     let answers = |id: &NodeId| scene.live.iter().any(|live| live.node.id == *id);
-    let rivals = rivals.filter(|(id, _)| answers(id) || safety::may_return(scene, **id).is_none());
-    let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
+    let named = named.filter(|(id, _)| answers(id) || safety::may_return(scene, **id).is_none());
     named.map(|(_, peer)| peer.epoch).max()
 }
 

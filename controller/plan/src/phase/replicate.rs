@@ -79,6 +79,8 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         Role::Replica { .. } | Role::Primary { .. } if !sees_primary(live, lead) => {}
         // A copy that is about to go is not worth making.
         Role::Replica { .. } | Role::Primary { .. } if scene.is_terminating(live.pod) => {}
+        // Whom it has followed is silent, and it has not heard that somebody else owns the slots: what it holds may be the newest there is.
+        Role::Replica { of, .. } if scene.by_id(*of).is_none() && !believes(scene, live, lead) => {}
         Role::Replica { .. } => plan.steps.push(join),
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}
@@ -103,6 +105,11 @@ pub(super) fn tell_of_former(plan: &mut Plan, live: &Live<'_>) {
     let lacking = slots.iter().filter(|slot| compared(*slot) == Some(false)).collect();
     let unknown = slots.iter().filter(|slot| compared(*slot).is_none()).collect();
     plan.refused.push(Refused::Former { pod: live.pod, keys: live.node.keys, slots, lacking, unknown });
+}
+
+fn believes(scene: &Scene<'_>, live: &Live<'_>, lead: &Live<'_>) -> bool {
+    let entry = live.node.peers.get(&lead.node.id);
+    entry.is_some_and(|peer| scene.owned_by(lead.pod).difference(peer.slots()).is_empty())
 }
 
 fn sees_primary(live: &Live<'_>, lead: &Live<'_>) -> bool {

@@ -291,6 +291,10 @@ fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
         let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
         at(&mut observed, "0-1").current_epoch = 11;
         at(&mut observed, "1-0").epoch = 11;
+        for place in ["0-0", "0-1", "1-0", "1-1", "1-2", "2-0", "2-1"] {
+            let line = Peer { role: PeerRole::Primary { slots: SlotSet::EMPTY }, ..line.clone() };
+            at(&mut observed, place).peers.insert(gone, line);
+        }
         let back = at(&mut observed, "0-2");
         back.peers.insert(gone, line);
         back.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
@@ -378,37 +382,39 @@ fn a_former_primary_is_not_raised_over_one_that_comes_back_or_has_a_copy() {
 /// The giver answers, and has the epoch with which the receiver took the slots; both of them raised theirs at the same time.
 #[test]
 fn a_giver_is_not_raised_over_a_silent_receiver_of_the_same_epoch() {
-    let told_of = |silent: &str, epoch: u64| {
+    let told_of = |place: &str, receiver: NodeId, shards: u16| {
         let text = "0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
-        let mut observed = layout(&format!("{text} 3-0 {silent} 3-1 -"));
-        let receiver = id(pod("3-0"));
+        let mut observed = layout(&format!("{text} {place}"));
         for place in ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1"] {
             let peers = &mut at(&mut observed, place).peers;
             let slots = SlotSet::range(0, if place == "1-0" { 5 } else { 0 });
             let slots = if place.starts_with('0') { SlotSet::EMPTY } else { slots };
             peers.insert(
                 receiver,
-                Peer { epoch, ..peer(pod("3-0"), PeerRole::Primary { slots: slots.clone() }, false) },
+                Peer { epoch: 1, ..peer(pod("3-0"), PeerRole::Primary { slots: slots.clone() }, false) },
             );
             if let Some(PeerRole::Primary { slots: giver }) = peers.get_mut(&id(pod("0-0"))).map(|peer| &mut peer.role)
             {
                 *giver = giver.difference(&slots);
             }
         }
-        told(&Desired::cluster(4, 1), &observed)
+        at(&mut observed, "0-0").current_epoch = 3;
+        told(&Desired::cluster(shards, 1), &observed)
             .into_iter()
             .filter(|line| line.starts_with("raise"))
             .collect::<Vec<_>>()
     };
     let nobody: [&str; 0] = [];
-    assert_eq!(told_of("x", 1), nobody);
-    assert_eq!(told_of("?", 1), nobody);
+    assert_eq!(told_of("3-0 x 3-1 -", id(pod("3-0")), 4), nobody);
+    assert_eq!(told_of("3-0 ? 3-1 -", id(pod("3-0")), 4), nobody);
+    let gone = told_of("", NodeId::from_bytes([9; 20]), 3);
+    assert_eq!(gone, ["raise the epoch of 0-0 above 1, so that its claim counts"], "nobody brings that one back");
 }
 
 /// It has called the address of its heir, where a member of another shard answers by now: that says nothing of whose the slots are.
 #[test]
 fn a_former_primary_is_not_raised_by_its_own_line_of_an_heir_that_is_away() {
-    let told_of = |heir: &str, copy: &str| {
+    let told_of = |heir: &str, copy: &str, newcomers: bool| {
         let mut observed = layout(&format!(
             "0-0 {heir}:P0-5460 0-1 P0-5460 0-2 {copy} 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0"
         ));
@@ -421,13 +427,22 @@ fn a_former_primary_is_not_raised_by_its_own_line_of_an_heir_that_is_away() {
             node.peers.entry(away).and_modify(|peer| (peer.epoch, peer.noaddr) = (9, true));
             node.peers.entry(former).and_modify(|peer| peer.role = PeerRole::Primary { slots: SlotSet::EMPTY });
         }
+        // They know only who has called them since they came.
+        for place in ["1-1", "1-2", "2-1", "2-2"].into_iter().filter(|_| newcomers) {
+            let peers = &mut at(&mut observed, place).peers;
+            peers.remove(&away);
+            peers.get_mut(&former).unwrap().role = PeerRole::Primary { slots: SlotSet::parse("0-5460").unwrap() };
+        }
         at(&mut observed, "2-0").epoch = 12;
         let line = at(&mut observed, "0-1").peers.get_mut(&away).unwrap();
         (line.epoch, line.role) = (12, PeerRole::Replica { of: former });
         told(&Desired::cluster(3, 2), &observed)
     };
     for (heir, copy) in [("s", "-"), ("x", "-"), ("?", "?"), ("s", "r0-0"), ("x", "r0-0")] {
-        let told = told_of(heir, copy);
+        let told = told_of(heir, copy, true);
+        assert!(!told.iter().any(|line| line.starts_with("raise") || line.starts_with("give")), "{told:?}");
+        assert_eq!(told.iter().any(|line| line.starts_with("promote 0-2")), (heir, copy) == ("x", "r0-0"), "{told:?}");
+        let told = told_of(heir, copy, false);
         assert!(!told.iter().any(|line| line.starts_with("raise") || line.starts_with("give")), "{told:?}");
         assert_eq!(told.iter().any(|line| line.starts_with("promote 0-2")), (heir, copy) == ("x", "r0-0"), "{told:?}");
     }
