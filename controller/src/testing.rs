@@ -128,7 +128,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             engine: Engine::Redis,
             version: "7.0.15".to_owned(),
             replication_id: format!("stream of shard {}", pod.shard),
-            former_replication_id: String::new(),
+            former: None,
             offset: 100,
             syncing: false,
             max_memory: 0,

@@ -167,11 +167,11 @@ impl Promotion {
             Some(NotElectable::LeftBehind)
         } else if self.was_alone {
             Some(NotElectable::WasAlone)
+        } else if primary.flags.no_address {
+            Some(NotElectable::AddressTaken)
         } else if counts_as_failed && self.told != Told::Allowed {
             // What the copy was seen to have may be older than the primary's last writes, and an election is a moment away.
             Some(NotElectable::TooLate)
-        } else if primary.flags.no_address {
-            Some(NotElectable::AddressTaken)
         } else {
             None
         }

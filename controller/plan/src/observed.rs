@@ -112,8 +112,8 @@ pub struct Observed {
     pub ended: BTreeMap<NodeId, u64>,
     /// Places whose volume was there before this cluster was: it may be of a former one of its name.
     pub older_volumes: BTreeSet<Pod>,
-    /// Replicas that another member of their shard has left behind, and which: it was a replica beside them, took over from the primary that they
-    /// still follow (its `master_replid2` is their replication ID), and owns slots by its own table. It had what they have, and takes writes since.
+    /// Replicas that another member of their shard has left behind, and which: it went on, as a primary, from the stream that they
+    /// still follow (its `master_replid2` is their replication ID), owns slots by its own table, and has all that they have.
     pub left_behind: BTreeMap<Pod, Pod>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.

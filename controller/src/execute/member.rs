@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, Who};
-use resp::Role;
+use resp::{Info, Role};
 
 use super::nodes::{Node, Table};
 use super::{Done, Error, Nodes, World, copy, refused};
-use crate::probe::{Container, Probed, former_replication_id, is_misled, peer};
+use crate::probe::{Container, Probed, former_stream, is_misled, peer};
 use crate::redis;
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
@@ -163,8 +163,7 @@ pub(super) async fn failover(
             copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
-            let stream = info.get("master_replid").unwrap_or_default();
-            is_led_by_nobody(world, nodes, replica, primary, (how, stream)).await?;
+            is_led_by_nobody(world, nodes, replica, primary, (how, &info)).await?;
             // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
             if redis.table().await?.follows() != Some(primary) {
                 return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
@@ -347,8 +346,10 @@ async fn is_led_by_nobody(
     nodes: &Nodes,
     replica: Who,
     primary: NodeId,
-    (how, stream): (FailoverHow, &str),
+    (how, copy): (FailoverHow, &Info),
 ) -> Result<(), Error> {
+    let stream = copy.get("master_replid").unwrap_or_default();
+    let offset = copy.number("slave_repl_offset").and_then(|offset| u64::try_from(offset).ok()).unwrap_or(u64::MAX);
     let members = world.probed.observed.members.iter();
     let fellows = members.filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod);
     for (pod, seen) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {
@@ -359,7 +360,7 @@ async fn is_led_by_nobody(
             continue;
         }
         let info = redis.connection()?.info(&["replication"]).await?;
-        let has_gone_on = former_replication_id(&info) == Some(stream);
+        let has_gone_on = former_stream(&info).is_some_and(|former| former.holds_all_of(stream, offset));
         if how == FailoverHow::Takeover || seen.slots().is_empty() || has_gone_on {
             let primary = primary.short();
             return Err(refused(format!("{who} owns {slots} slots by now, and may be the heir of {primary}")));

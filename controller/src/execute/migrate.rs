@@ -303,7 +303,8 @@ async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorte
     let epoch = ends.source.cluster_info().await.map_err(RedisError::from)?.my_epoch;
     let source = table(&mut ends.source, order.to.id, Some((order.from.id, epoch))).await?;
     let target = table(&mut ends.target, order.from.id, Some((order.from.id, epoch))).await?;
-    for other in source.rivals.union(&target.rivals) {
+    // That the target has another one it has said itself.
+    for other in source.rivals.union(&target.rivals).filter(|other| **other != order.to.id) {
         if !has_another_epoch(order, access, *other, epoch).await {
             let why = format!(
                 "{other} has the same epoch as the source, which will raise one of them above the target's claim"

@@ -6,45 +6,52 @@ use plan::{Node, Observed, Pod};
 
 use super::Facts;
 
-/// Replicas, and the primary of their shard that has left them behind: the stream that they have was its own until it took over from who wrote it. Pure.
+/// Replicas, and the primary of their shard that has left them behind: it has gone on from their stream, and has all of it that they have. Pure.
 pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> BTreeMap<Pod, Pod> {
     let all: Vec<(Pod, &Node, &Facts)> =
         observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?, facts.get(pod)?))).collect();
-    let leaders = || all.iter().filter(|(_, node, facts)| has_gone_on(node, facts));
+    let leaders = || all.iter().filter(|(_, node, _)| node.is_primary() && !node.slots().is_empty());
     let replicas = all.iter().filter(|(_, node, facts)| !node.is_primary() && !facts.replication_id.is_empty());
     let left = replicas.filter_map(|(pod, _, facts)| {
         let mut beside = leaders().filter(|(leader, _, _)| leader.shard == pod.shard);
-        let (leader, _, _) = beside.find(|(_, _, of)| of.former_replication_id == facts.replication_id)?;
+        let holds_all = |of: &Facts| {
+            of.former.as_ref().is_some_and(|former| former.holds_all_of(&facts.replication_id, facts.offset))
+        };
+        let (leader, _, _) = beside.find(|(_, _, of)| holds_all(of))?;
         Some((*pod, *leader))
     });
     left.collect()
-}
-
-fn has_gone_on(node: &Node, facts: &Facts) -> bool {
-    node.is_primary() && !node.slots().is_empty() && !facts.former_replication_id.is_empty()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::probe::node::former_replication_id;
+    use crate::probe::node::{FormerStream, former_stream};
     use crate::testing::{healthy, id, node};
 
     #[test]
     fn a_replica_is_left_behind_by_who_led_on_from_what_it_holds() {
         let pods = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
-        let judge = |former: [&str; 4], change: fn(&mut plan::Node)| {
+        // Each has come to 100.
+        let until = |end: u64, former: [&str; 4], change: fn(&mut plan::Node)| {
             let mut probed = healthy(2, 2);
-            for (pod, former) in pods.iter().zip(former) {
-                probed.facts.get_mut(pod).unwrap().former_replication_id = former.to_owned();
+            for (pod, former) in pods.iter().zip(former).filter(|(_, former)| !former.is_empty()) {
+                let former = FormerStream { id: former.to_owned(), end };
+                probed.facts.get_mut(pod).unwrap().former = Some(former);
             }
             change(node(&mut probed, 0, 0));
             left_behind(&probed.observed, &probed.facts)
         };
+        let judge = |former, change| until(101, former, change);
         let (first, none) = (|_: &mut plan::Node| {}, BTreeMap::new());
         let stream = "stream of shard 0";
         assert_eq!(judge([stream, "", "", ""], first), [(pods[1], pods[0])].into());
+        assert_eq!(
+            until(100, [stream, "", "", ""], first),
+            none,
+            "the replica has more than it, which has loaded a snapshot"
+        );
         assert_eq!(judge(["", "", "", ""], first), none, "nobody has taken over");
         assert_eq!(judge(["another", "", "", ""], first), none, "it took over from somebody else");
         assert_eq!(judge(["", "", stream, ""], first), none, "who took over is of another shard");
@@ -57,11 +64,12 @@ mod tests {
 
     #[test]
     fn a_former_stream_is_told_by_a_primary_that_was_a_replica() {
-        let told = |text: &str| former_replication_id(&resp::Info::parse(text)).map(str::to_owned);
+        let told = |text: &str| former_stream(&resp::Info::parse(text));
         let zeros = "0".repeat(40);
-        assert_eq!(told(&format!("role:master\r\nmaster_replid2:{zeros}\r\n")), None);
+        assert_eq!(told(&format!("role:master\r\nmaster_replid2:{zeros}\r\nsecond_repl_offset:-1\r\n")), None);
         assert_eq!(told("role:master\r\n"), None);
-        assert_eq!(told("role:slave\r\nmaster_replid2:ab12\r\n"), None);
-        assert_eq!(told("role:master\r\nmaster_replid2:ab12\r\n"), Some("ab12".to_owned()));
+        assert_eq!(told("role:slave\r\nmaster_replid2:ab12\r\nsecond_repl_offset:7\r\n"), None);
+        let former = FormerStream { id: "ab12".to_owned(), end: 7 };
+        assert_eq!(told("role:master\r\nmaster_replid2:ab12\r\nsecond_repl_offset:7\r\n"), Some(former));
     }
 }

@@ -29,8 +29,8 @@ pub struct Facts {
     pub version: String,
     /// Its replication ID.
     pub replication_id: String,
-    /// The one of which it was a replica until it took over (`master_replid2`); empty if it was none, or has been started anew since.
-    pub former_replication_id: String,
+    /// The one that it has gone on from, as a primary.
+    pub former: Option<FormerStream>,
     /// Its replication offset.
     pub offset: u64,
     /// A synchronisation with its primary runs.
@@ -262,7 +262,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         engine: engine(info),
         version: info.version().unwrap_or_default().to_owned(),
         replication_id: info.get("master_replid").unwrap_or_default().to_owned(),
-        former_replication_id: former_replication_id(info).unwrap_or_default().to_owned(),
+        former: former_stream(info),
         offset: unsigned(offset),
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
@@ -275,10 +275,30 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
     }
 }
 
-/// The stream of which a primary was a replica until it took over. Redis shows zeros where there is none (`clearReplicationId2`).
-pub(crate) fn former_replication_id(info: &Info) -> Option<&str> {
+/// The stream of which a primary was a replica until it took over; since 7.0 also the one of the snapshot that it has loaded
+/// (`master_replid2`, `second_repl_offset`).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FormerStream {
+    /// Its replication ID.
+    pub id: String,
+    /// The first offset of it that the primary has not.
+    pub end: u64,
+}
+
+impl FormerStream {
+    /// Whether a replica of this stream that has come so far has nothing which the primary has not.
+    #[must_use]
+    pub fn holds_all_of(&self, stream: &str, offset: u64) -> bool {
+        self.id == stream && offset < self.end
+    }
+}
+
+/// Redis shows zeros and -1 where there is none (`clearReplicationId2`).
+pub(crate) fn former_stream(info: &Info) -> Option<FormerStream> {
     let is_id = |id: &&str| id.bytes().any(|digit| digit != b'0');
-    info.get("master_replid2").filter(is_id).filter(|_| info.get("role") == Some("master"))
+    let id = info.get("master_replid2").filter(is_id).filter(|_| info.get("role") == Some("master"))?;
+    let end = info.number("second_repl_offset").and_then(|end| u64::try_from(end).ok())?;
+    Some(FormerStream { id: id.to_owned(), end })
 }
 
 /// Why Redis takes no writes (`writeCommandsDeniedByDiskError`): the append-only file could not be written, or the last snapshot of those that are

@@ -124,10 +124,10 @@ fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
 }
 
 /// The line of a node at whose address another one answers by now takes the epoch of that one, and loses its address (`getNodeFromLinkAndMsg`, Redis 7.0
-/// and later). A node's own epoch is nobody else's.
+/// and later). A primary's own epoch is no other primary's (a replica is listed under that of its primary).
 pub(super) fn may_be_borrowed(line: &Node, facts: &Facts) -> bool {
     let mut others = facts.peers.values().flat_map(|peer| peer.table.iter()).filter(|other| other.id != line.id);
-    line.flags.no_address && others.any(|other| other.config_epoch == line.config_epoch)
+    line.flags.no_address && others.any(|other| other.flags.primary && other.config_epoch == line.config_epoch)
 }
 
 /// Its link was there until this process died. Only then it has what was acknowledged last, and may be asked without a person's word.

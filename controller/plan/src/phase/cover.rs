@@ -159,6 +159,9 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let order = order(scene, lost, best.pod.shard);
     let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
     if let Some(by) = rival(scene, lost).filter(|_| !is_accepted) {
+        if order.is_some() {
+            plan.operation = Some(Operation::Refused);
+        }
         return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by });
     }
     let how = match safety::votes(scene, lost) {

@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::NodeId;
+use crate::observed::{NodeId, Pod};
 use crate::phase::Flow;
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
-use crate::scene::{Live, Scene};
+use crate::scene::{Live, Scene, follows, identity};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -89,8 +89,16 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     // Who is silent, and may come back, may hold what was moved to it last.
     let answers = |id: &NodeId| scene.live.iter().any(|live| live.node.id == *id);
-    let named = named.filter(|(id, _)| answers(id) || safety::may_return(scene, **id).is_none());
+    let named = named.filter(|(id, _)| answers(id) || !may_return(scene, **id, owner));
     named.map(|(_, peer)| peer.epoch).max()
+}
+
+/// It is known to be at a place, or somebody follows it, or a place of the owner's shard may be its own.
+fn may_return(scene: &Scene<'_>, id: NodeId, owner: &Live<'_>) -> bool {
+    let is_followed = scene.live.iter().any(|live| follows(live, id));
+    let place = safety::may_return(scene, id);
+    let is_home = |pod: Pod| scene.observed.members.get(&pod).is_some_and(|member| identity(member) == Some(id));
+    place.is_some_and(|pod| is_followed || pod.shard == owner.pod.shard || is_home(pod))
 }
 
 /// Everything that moves slots needs the leads to know each other; a replica that is cut off must not stop the rest.

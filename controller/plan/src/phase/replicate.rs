@@ -80,7 +80,9 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         // A copy that is about to go is not worth making.
         Role::Replica { .. } | Role::Primary { .. } if scene.is_terminating(live.pod) => {}
         // Whom it has followed is silent, and it has not heard that somebody else owns the slots: what it holds may be the newest there is.
-        Role::Replica { of, .. } if scene.by_id(*of).is_none() && !believes(scene, live, lead) => {}
+        Role::Replica { of, link_up, lag_bytes, .. } if scene.by_id(*of).is_none() && !believes(scene, live, lead) => {
+            plan.waiting.push(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes });
+        }
         Role::Replica { .. } => plan.steps.push(join),
         // Slots it still owns are drained first.
         Role::Primary { .. } if !scene.owned_by(live.pod).is_empty() => {}

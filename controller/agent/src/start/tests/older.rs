@@ -186,6 +186,9 @@ fn an_epoch_that_is_another_nodes_says_nothing_of_the_volume() {
             table.iter_mut().filter(|node| node.id == id(6)).for_each(|node| node.config_epoch = others);
             let line = table.iter_mut().find(|node| node.id == id(1)).unwrap();
             (line.config_epoch, line.flags.no_address) = (epoch, no_address);
+            // Of replicas Redis tells the epoch of their primary.
+            let own = table.iter_mut().filter(|node| node.primary.as_ref() == Some(&id(1)));
+            own.for_each(|node| node.config_epoch = epoch);
         }
         look(&mut facts)
     };
