@@ -262,7 +262,7 @@ pub(crate) fn may_move(scene: &Scene<'_>, from: &Live<'_>, to: &Live<'_>, slots:
     };
     let epoch = from.node.epoch;
     // Of who answers its own word counts: a line of it may have another node's epoch, which answered at its address.
-    let of = |id: &NodeId| scene.live.iter().find(|live| live.node.id == *id).map(|live| live.node.epoch);
+    let of = |id: &NodeId| scene.by_id(*id).map(|live| live.node.epoch);
     let is_rival = |(id, peer): (&NodeId, &Peer)| {
         let speaks = peer.connected && peer.health == Health::Ok && matches!(peer.role, PeerRole::Primary { .. });
         *id != from.node.id && speaks && of(id).unwrap_or(peer.epoch) == epoch

@@ -270,7 +270,7 @@ pub(crate) fn shares(observed: &Observed, live: &[Live<'_>]) -> Shares {
 }
 
 /// A place is its home, or somebody who answers is its replica.
-fn is_of_use(observed: &Observed, live: &[Live<'_>], id: NodeId) -> bool {
+pub(crate) fn is_of_use(observed: &Observed, live: &[Live<'_>], id: NodeId) -> bool {
     observed.members.values().any(|member| identity(member) == Some(id)) || live.iter().any(|live| follows(live, id))
 }
 

@@ -300,12 +300,14 @@ impl Sorted {
 /// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
 /// does not share: somebody has taken its place, it has not been told yet, and the epoch of a move would set it above its successor.
 async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorted, Error> {
-    let epoch = ends.source.cluster_info().await.map_err(RedisError::from)?.my_epoch;
-    let source = table(&mut ends.source, order.to.id, Some((order.from.id, epoch))).await?;
-    let target = table(&mut ends.target, order.from.id, Some((order.from.id, epoch))).await?;
-    // That the target has another one it has said itself.
-    for other in source.rivals.union(&target.rivals).filter(|other| **other != order.to.id) {
-        if !has_another_epoch(order, access, *other, epoch).await {
+    let source = table(&mut ends.source, order.to.id).await?;
+    let target = table(&mut ends.target, order.from.id).await?;
+    // Its own line is right about itself. That the target has another one it has said itself.
+    let epoch = source.epochs.get(&order.from.id).copied();
+    let equals = source.epochs.iter().chain(&target.epochs).filter(|(_, of)| Some(**of) == epoch).map(|(id, _)| *id);
+    let rivals: BTreeSet<NodeId> = equals.filter(|id| ![order.from.id, order.to.id].contains(id)).collect();
+    for other in rivals {
+        if !has_another_epoch(order, access, other, epoch).await {
             let why = format!(
                 "{other} has the same epoch as the source, which will raise one of them above the target's claim"
             );
@@ -352,19 +354,19 @@ async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorte
 }
 
 /// What tables say of a node may be the epoch of another one that answered at its address (`getNodeFromLinkAndMsg`); it is asked itself.
-async fn has_another_epoch(order: Move<'_>, access: &Access, rival: NodeId, epoch: u64) -> bool {
+async fn has_another_epoch(order: Move<'_>, access: &Access, rival: NodeId, epoch: Option<u64>) -> bool {
     let Some(end) = order.others.iter().find(|end| end.id == rival) else { return false };
     let Ok(mut connection) = access.open_node(end.address, end.id).await else { return false };
-    connection.cluster_info().await.is_ok_and(|view| view.my_epoch != epoch)
+    connection.cluster_info().await.is_ok_and(|view| Some(view.my_epoch) != epoch)
 }
 
 /// What one end says about itself and about the other.
 struct Table {
     mine: SlotSet,
     theirs: SlotSet,
-    /// Primaries within reach with the configuration epoch of the source, by this table: Redis gives one of the two a new one as soon as they talk
+    /// The configuration epochs of primaries within reach: of two with the same one, Redis gives one a new one as soon as they talk
     /// (`clusterHandleConfigEpochCollision`).
-    rivals: BTreeSet<NodeId>,
+    epochs: BTreeMap<NodeId, u64>,
     /// Who is a primary, with slots or without.
     primaries: BTreeSet<NodeId>,
     open: BTreeMap<u16, Open>,
@@ -377,17 +379,14 @@ impl Table {
     }
 }
 
-/// `from`: the source and its epoch, where rivals are looked for.
-async fn table(connection: &mut Connection, other: NodeId, from: Option<(NodeId, u64)>) -> Result<Table, Error> {
+async fn table(connection: &mut Connection, other: NodeId) -> Result<Table, Error> {
     let lines = connection.cluster_nodes().await.map_err(RedisError::from)?;
     let id = |node: &nodes::NodeId| NodeId::parse(node.as_str());
     let theirs = lines.iter().find(|node| id(&node.id) == Some(other)).map(slots_of).unwrap_or_default();
     let speaking = lines.iter().filter(|node| node.flags.primary && node.connected && !node.flags.failed);
-    let equals = speaking.filter_map(|node| Some((id(&node.id)?, node.config_epoch)));
-    let is_rival = |(id, epoch): &(NodeId, u64)| from.is_some_and(|(from, of)| *id != from && *epoch == of);
-    let rivals = equals.filter(is_rival).map(|(id, _)| id).collect();
+    let epochs = speaking.filter_map(|node| Some((id(&node.id)?, node.config_epoch))).collect();
     let primaries = lines.iter().filter(|node| node.flags.primary).filter_map(|node| id(&node.id)).collect();
-    let mut table = Table { mine: SlotSet::EMPTY, theirs, rivals, primaries, open: BTreeMap::new() };
+    let mut table = Table { mine: SlotSet::EMPTY, theirs, epochs, primaries, open: BTreeMap::new() };
     for node in lines.iter().filter(|node| node.flags.myself) {
         table.mine = slots_of(node);
         let migrating = node.migrating.iter().filter_map(|(slot, to)| Some((*slot, Open::Migrating(id(to)?))));

@@ -10,15 +10,15 @@ use super::Facts;
 pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> BTreeMap<Pod, Pod> {
     let all: Vec<(Pod, &Node, &Facts)> =
         observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?, facts.get(pod)?))).collect();
-    let leaders = || all.iter().filter(|(_, node, _)| node.is_primary() && !node.slots().is_empty());
+    let leads = |node: &Node| node.is_primary() && !node.slots().is_empty();
+    let leaders = all.iter().filter(|(_, node, _)| leads(node));
+    // Few have taken over since they were started.
+    let heirs: Vec<_> = leaders.filter_map(|(pod, _, facts)| Some((*pod, facts.former.as_ref()?))).collect();
     let replicas = all.iter().filter(|(_, node, facts)| !node.is_primary() && !facts.replication_id.is_empty());
     let left = replicas.filter_map(|(pod, _, facts)| {
-        let mut beside = leaders().filter(|(leader, _, _)| leader.shard == pod.shard);
-        let holds_all = |of: &Facts| {
-            of.former.as_ref().is_some_and(|former| former.holds_all_of(&facts.replication_id, facts.offset))
-        };
-        let (leader, _, _) = beside.find(|(_, _, of)| holds_all(of))?;
-        Some((*pod, *leader))
+        let mut beside = heirs.iter().filter(|(heir, _)| heir.shard == pod.shard);
+        let (heir, _) = beside.find(|(_, former)| former.holds_all_of(&facts.replication_id, facts.offset))?;
+        Some((*pod, *heir))
     });
     left.collect()
 }

@@ -243,17 +243,13 @@ impl World {
     /// A synced replica of a primary that most believe dead asks for votes. Its agent forbids it where its copy is not whole, and where it
     /// cannot tell.
     fn elect(&mut self, luck: &mut Luck) {
-        let may_stand = |server: &&Server| {
-            let stands = matches!(server.role, Role::Replica { stands: Stands::ByItself, .. });
-            stands && server.is_synced() && server.is_whole()
-        };
+        let may_stand =
+            |server: &&Server| server.stands() == Some(Stands::ByItself) && server.is_synced() && server.is_whole();
         for pod in self.running() {
             let Some(server) = self.up(pod).filter(may_stand) else { continue };
             let Some(primary) = server.follows() else { continue };
             let entry = server.table.get(&primary);
-            // Its agent forbids it where the epoch that it would ask under may be another node's.
-            let may_fail = |peer: &Peer| peer.health == Health::Failed && !peer.noaddr;
-            let dead = entry.is_some_and(|peer| may_fail(peer) && !peer.slots().is_empty());
+            let dead = entry.is_some_and(|peer| peer.health == Health::Failed && !peer.slots().is_empty());
             if dead && !luck.fails(2) && self.has_votes(pod, Call::OwnElection) {
                 self.promote(pod);
             }

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::{Data, Home, Process, Server, World};
 use crate::observed::{
-    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen, Stands,
+    Address, Disk, Health, Introduced, Member, Node, NodeId, Observed, Open, PeerRole, Pod, Role, Seen,
 };
 use crate::sites::Site;
 use crate::slots::SlotSet;
@@ -172,9 +172,7 @@ impl World {
         let leaving = leaving.map(|slot| (slot, server.keys_in(slot) as u64)).collect();
         let mut role = server.role.clone();
         if let Role::Replica { of, offset, lag_bytes, gap, stands, .. } = &mut role {
-            if *stands == Stands::ByItself && server.table.get(of).is_some_and(|peer| peer.noaddr) {
-                *stands = Stands::OnOrder;
-            }
+            *stands = server.stands().unwrap_or_default();
             gap.behind_millis = server.behind.map_or(0, |since| (self.now - since + 1) * 1_000);
             let newest = self.servers().find(|other| other.id == *of).map_or(*offset, |primary| primary.offset);
             *lag_bytes = newest.saturating_sub(*offset);

@@ -149,6 +149,14 @@ impl Server {
         matches!(self.role, Role::Replica { synced: true, .. })
     }
 
+    /// Whether it stands for election: its agent forbids it where the epoch under which it would ask may be another node's.
+    #[must_use]
+    pub fn stands(&self) -> Option<Stands> {
+        let Role::Replica { of, stands, .. } = &self.role else { return None };
+        let is_taken = self.table.get(of).is_some_and(|peer| peer.noaddr);
+        Some(if *stands == Stands::ByItself && is_taken { Stands::OnOrder } else { *stands })
+    }
+
     /// Keys of all slots.
     #[must_use]
     pub fn keys(&self) -> u64 {

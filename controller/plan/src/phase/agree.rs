@@ -8,11 +8,18 @@ use crate::scene::{Live, Scene};
 
 pub(crate) fn agree(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     if right(scene) < scene.live.len() {
-        let away = away(scene);
-        let (right, of) = (super::count(agreeing(scene)), super::count(scene.live.len()));
-        plan.waiting.push(Waiting::Agreement { right, of, away });
+        plan.waiting.push(told(scene, agreeing(scene), away(scene)));
     }
     Flow::On
+}
+
+/// Only so many of those who answer are ready for what is to be done.
+pub(crate) fn awaited(scene: &Scene<'_>, right: usize) -> Waiting {
+    told(scene, right, None)
+}
+
+fn told(scene: &Scene<'_>, right: usize, away: Option<Pod>) -> Waiting {
+    Waiting::Agreement { right: super::count(right), of: super::count(scene.live.len()), away }
 }
 
 /// Nodes whose table is right about everybody who answers: a line of somebody who is away is no other opinion of those who are there.

@@ -189,8 +189,7 @@ fn obstacle(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &Slo
     // Whatever keeps the two from it, at least one of them is not settled.
     let settled = agree::agreeing(scene).min(scene.live.len().saturating_sub(1));
     let ready = ready.and_then(|()| if safety::may_move(scene, source, target, slots) { Ok(()) } else { Err(settled) });
-    let of = super::count(scene.live.len());
-    ready.err().map(|right| Waiting::Agreement { right: super::count(right), of, away: None })
+    ready.err().map(|right| agree::awaited(scene, right))
 }
 
 /// A target that has no room for these slots.

@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
 use crate::observed::{NodeId, Open, Pod, Role, Stands};
-use crate::phase::{Flow, create, finish, operate, replicate};
+use crate::phase::{Flow, agree, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
 use crate::scene::{Live, Lost, Scene, follows};
@@ -205,9 +205,8 @@ fn may_begin(scene: &Scene<'_>, lost: &Lost, how: FailoverHow, best: &Live<'_>) 
         FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard),
         FailoverHow::Takeover => {
             safety::may_ask(scene, best.pod.shard)?;
-            let of = super::count(scene.live.len());
             let agreed = safety::ready_for_claim(scene, best, &lost.slots, scene.highest_epoch());
-            agreed.map_err(|right| Waiting::Agreement { right: super::count(right), of, away: None })
+            agreed.map_err(|right| agree::awaited(scene, right))
         }
     }
 }
@@ -283,8 +282,7 @@ fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots
     let claims = given_up.iter().fold(slots.clone(), |all, other| all.union(&own(other)));
     let above = given_up.iter().map(|other| other.epoch).fold(lost.epoch, u64::max);
     if let Err(right) = safety::ready_for_claim(scene, heir, &claims, above) {
-        let (right, of) = (super::count(right), super::count(scene.live.len()));
-        return plan.waiting.push(Waiting::Agreement { right, of, away: None });
+        return plan.waiting.push(agree::awaited(scene, right));
     }
     let is_claimed = slots.difference(heir.node.slots()).is_empty();
     let is_raise = |step: &Step| matches!(step, Step::RaiseEpoch { .. });
@@ -292,8 +290,7 @@ fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots
     let is_known = |live: &&Live<'_>| live.pod == heir.pod || live.knows(heir) && heir.knows(live);
     let known = scene.live.iter().filter(is_known).count();
     if !is_claimed && known < scene.live.len() {
-        let (right, of) = (super::count(known), super::count(scene.live.len()));
-        plan.waiting.push(Waiting::Agreement { right, of, away: None });
+        plan.waiting.push(agree::awaited(scene, known));
     } else if !is_claimed {
         plan.steps.extend(adoptions(scene, heir, lost, slots));
     } else if !plan.steps.iter().any(is_raise) {
@@ -303,19 +300,11 @@ fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots
 }
 
 /// The heir's own table may still give some of these slots to others who are gone for good.
-fn adoptions(scene: &Scene<'_>, heir: &Live<'_>, lost: &Lost, mut slots: SlotSet) -> Vec<Step> {
-    let is_gone =
-        |id: &NodeId| !scene.live.iter().any(|live| live.node.id == *id) && safety::may_return(scene, *id).is_none();
-    let mut steps = Vec::new();
-    for (id, peer) in heir.node.peers.iter().filter(|(id, _)| **id != lost.id && is_gone(id)) {
-        let named = peer.slots().intersection(&slots);
-        slots = slots.difference(&named);
-        if !named.is_empty() {
-            steps.push(Step::Adopt { node: heir.who(), owner: Some(*id), slots: named });
-        }
-    }
-    if !slots.is_empty() {
-        steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots });
+fn adoptions(scene: &Scene<'_>, heir: &Live<'_>, lost: &Lost, slots: SlotSet) -> Vec<Step> {
+    let is_gone = |id: NodeId| scene.by_id(id).is_none() && safety::may_return(scene, id).is_none();
+    let (mut steps, rest) = overrule(heir, slots, |id| id != lost.id && is_gone(id));
+    if !rest.is_empty() {
+        steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots: rest });
     }
     steps
 }
@@ -365,20 +354,25 @@ fn assign(scene: &Scene<'_>, plan: &mut Plan) {
     }
 }
 
-/// Its own table may still name a former owner, who is to be overruled.
-fn take(lead: &Live<'_>, mut slots: SlotSet) -> Vec<Step> {
+fn take(lead: &Live<'_>, slots: SlotSet) -> Vec<Step> {
+    let (mut steps, rest) = overrule(lead, slots, |_| true);
+    if !rest.is_empty() {
+        steps.push(Step::AddSlots { node: lead.who(), slots: rest });
+    }
+    steps
+}
+
+/// Its own table may still name former owners, who are to be overruled: for these of them, and the slots that are left.
+fn overrule(lead: &Live<'_>, mut slots: SlotSet, is_former: impl Fn(NodeId) -> bool) -> (Vec<Step>, SlotSet) {
     let mut steps = Vec::new();
-    for (id, peer) in &lead.node.peers {
+    for (id, peer) in lead.node.peers.iter().filter(|(id, _)| is_former(**id)) {
         let named = peer.slots().intersection(&slots);
         slots = slots.difference(&named);
         if !named.is_empty() {
             steps.push(Step::Adopt { node: lead.who(), owner: Some(*id), slots: named });
         }
     }
-    if !slots.is_empty() {
-        steps.push(Step::AddSlots { node: lead.who(), slots });
-    }
-    steps
+    (steps, slots)
 }
 
 /// For each of these slots that somebody holds keys of: the lead with the most.

@@ -4,11 +4,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use crate::observed::{NodeId, Pod};
-use crate::phase::Flow;
+use crate::observed::NodeId;
+use crate::phase::{Flow, agree};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
-use crate::scene::{Live, Scene, follows, identity};
+use crate::scene::{Live, Scene, is_of_use};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -25,8 +25,7 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let outdone = if foreign_owner { Vec::new() } else { outdone(scene) };
     let raises: Vec<_> = outdone.iter().map(|(owner, above)| raise(scene, owner, *above)).collect();
     if let Some(right) = raises.iter().find_map(|raise| raise.as_ref().err()) {
-        let (right, of) = (super::count(*right), super::count(scene.live.len()));
-        plan.waiting.push(Waiting::Agreement { right, of, away: None });
+        plan.waiting.push(agree::awaited(scene, *right));
     }
     // Two side by side would take one epoch.
     if let Some(raise) = raises.into_iter().find_map(|raise| raise.ok().flatten()) {
@@ -88,17 +87,14 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     // Who is silent, and may come back, may hold what was moved to it last.
-    let answers = |id: &NodeId| scene.live.iter().any(|live| live.node.id == *id);
-    let named = named.filter(|(id, _)| answers(id) || !may_return(scene, **id, owner));
+    let named = named.filter(|(id, _)| scene.by_id(**id).is_some() || !may_return(scene, **id, owner));
     named.map(|(_, peer)| peer.epoch).max()
 }
 
-/// It is known to be at a place, or somebody follows it, or a place of the owner's shard may be its own.
+/// There is a place for it, and it is of use, or that place is of the owner's shard.
 fn may_return(scene: &Scene<'_>, id: NodeId, owner: &Live<'_>) -> bool {
-    let is_followed = scene.live.iter().any(|live| follows(live, id));
     let place = safety::may_return(scene, id);
-    let is_home = |pod: Pod| scene.observed.members.get(&pod).is_some_and(|member| identity(member) == Some(id));
-    place.is_some_and(|pod| is_followed || pod.shard == owner.pod.shard || is_home(pod))
+    place.is_some_and(|pod| pod.shard == owner.pod.shard || is_of_use(scene.observed, &scene.live, id))
 }
 
 /// Everything that moves slots needs the leads to know each other; a replica that is cut off must not stop the rest.

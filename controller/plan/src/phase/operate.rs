@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::desired::{Desired, FailoverHow, FailoverRequest, Mode};
 use crate::observed::{Pod, Role};
-use crate::phase::Flow;
+use crate::phase::{Flow, agree};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -67,8 +67,7 @@ fn observe(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>) -> Flow {
     if right == scene.live.len() {
         plan.operation = Some(Operation::Done);
     } else {
-        let (right, of) = (super::count(right), super::count(scene.live.len()));
-        plan.waiting.push(Waiting::Agreement { right, of, away: None });
+        plan.waiting.push(agree::awaited(scene, right));
     }
     Flow::On
 }

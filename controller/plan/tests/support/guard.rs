@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plan::model::{Home, Process, Server, Truth, World};
 use plan::{
-    Desired, FailoverHow, Limits, NodeId, Observed, PeerRole, Plan, Pod, Refused, ReleaseHow, RestartAs, Role, Seen,
-    Site, SlotSet, Stands, Step, Unused, Waiting, Who,
+    Desired, FailoverHow, Limits, NodeId, Observed, PeerRole, Plan, Pod, Refused, ReleaseHow, RestartAs, Seen, Site,
+    SlotSet, Stands, Step, Unused, Waiting, Who,
 };
 
 /// How long an election counts in Redis with the model's node timeout of 5 s: twice `max(2 × node timeout, 2 s)`.
@@ -229,8 +229,7 @@ fn may_fail_over(
     check(stale || how != FailoverHow::Coordinated || called_for, || "hands over for no reason".to_owned())?;
     let elected = how != FailoverHow::Coordinated || is_known_to_most(world, replica.id, primary);
     check(stale || elected, || "asks for votes that are refused".to_owned())?;
-    let on_order = matches!(server.role, Role::Replica { stands: Stands::OnOrder, .. })
-        || server.table.get(&primary).is_some_and(|line| line.noaddr);
+    let on_order = server.stands() == Some(Stands::OnOrder);
     let alive = running(world, primary) && !(on_order && is_held_dead(world, primary));
     check(how == FailoverHow::Coordinated || asked || stale || !alive, || "forces out a living primary".to_owned())?;
     // Nobody has been asked whether somebody else leads, so nobody may: not now, and not by the votes of those who are not seen.

@@ -47,7 +47,7 @@ mod tests {
         Table {
             mine: SlotSet::EMPTY,
             theirs: SlotSet::EMPTY,
-            rivals: BTreeSet::new(),
+            epochs: BTreeMap::new(),
             primaries: BTreeSet::from_iter(primaries.iter().copied()),
             open: BTreeMap::from_iter(open.iter().copied()),
         }

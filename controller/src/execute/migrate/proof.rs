@@ -102,8 +102,8 @@ fn from_source(list: &str, source: IpAddr, or_near: bool) -> Vec<String> {
 /// These slots are half moved from the one end to the other, as both ends say now.
 pub(super) async fn are_half_moved(ends: &mut Ends, order: Move<'_>, slots: &[u16]) -> Result<(), Error> {
     let begun = Instant::now();
-    let source = table(&mut ends.source, order.to.id, None).await?;
-    let target = table(&mut ends.target, order.from.id, None).await?;
+    let source = table(&mut ends.source, order.to.id).await?;
+    let target = table(&mut ends.target, order.from.id).await?;
     half_moved(order, [&source, &target], slots)?;
     if is_young(begun.elapsed(), order.node_timeout) {
         return Ok(());
@@ -246,7 +246,7 @@ mod tests {
         let table = |owns: bool, mark: Option<Open>| Table {
             mine: if owns { slots.clone() } else { SlotSet::EMPTY },
             theirs: SlotSet::EMPTY,
-            rivals: BTreeSet::new(),
+            epochs: BTreeMap::new(),
             primaries: BTreeSet::new(),
             open: mark.map(|mark| (7, mark)).into_iter().collect::<BTreeMap<_, _>>(),
         };

@@ -56,45 +56,45 @@ fn a_folder_that_is_not_whole_and_cannot_be_removed_is_passed_over() {
     assert!(exact.exists() && older.exists());
 }
 
+/// Makes a folder of the cache, with a program and a link to it.
+const MAKE: &str =
+    "begin_partial cache; echo x >\"$partial/kube\"; ln -s kube \"$partial/kubelet\"; finish_partial cache/x";
+
+/// What a script says that sources `tests/partial.sh`, and its exit code.
+fn with_partial(checkout: &Checkout, script: &str) -> (Vec<String>, Option<i32>) {
+    let script = format!(". tests/partial.sh; {script}");
+    told(&checkout.command("bash", &["-euc", &script]).output().unwrap())
+}
+
 #[test]
 fn what_has_lost_a_file_is_not_whole_and_is_made_anew() {
     let checkout = Checkout::of(&["tests/partial.sh", "tests/places.sh"]);
-    let bash = |script: &str| {
-        let script = format!(". tests/partial.sh; {script}");
-        told(&checkout.command("bash", &["-euc", &script]).output().unwrap())
-    };
-    let make =
-        "begin_partial cache; echo x >\"$partial/kube\"; ln -s kube \"$partial/kubelet\"; finish_partial cache/x";
+    let bash = |script: &str| with_partial(&checkout, script);
     let is_whole = || bash("is_whole cache/x").1 == Some(0);
     assert!(!is_whole());
-    assert_eq!((bash(make), is_whole()), ((vec![], Some(0)), true));
+    assert_eq!((bash(MAKE), is_whole()), ((vec![], Some(0)), true));
     for break_it in ["rm cache/x/kube", ": >cache/x/kube", "rm cache/x/kubelet", "rm cache/x/manifest"] {
         assert_eq!((bash(break_it).1, is_whole()), (Some(0), false), "{break_it}");
-        assert_eq!((bash(make), is_whole()), ((vec![], Some(0)), true), "{break_it}");
+        assert_eq!((bash(MAKE), is_whole()), ((vec![], Some(0)), true), "{break_it}");
     }
     fs::remove_file(checkout.path("cache/x/kube")).unwrap();
     checkout.install("bin/mv", &format!("#!/bin/sh\n{STUCK}\n"));
-    assert_eq!(bash(make), (vec!["cache/x is not as it was made, and cannot be replaced".to_owned()], Some(1)));
+    assert_eq!(bash(MAKE), (vec!["cache/x is not as it was made, and cannot be replaced".to_owned()], Some(1)));
     assert_eq!(kept(&checkout), [checkout.path("cache/x")]);
 }
 
 #[test]
 fn what_a_run_uses_stays_when_the_cache_is_deleted_or_breaks() {
     let checkout = Checkout::of(&["tests/partial.sh", "tests/places.sh"]);
-    let bash = |script: &str| {
-        let script = format!(". tests/partial.sh; {script}");
-        told(&checkout.command("bash", &["-euc", &script]).output().unwrap())
-    };
-    let make =
-        "begin_partial cache; echo x >\"$partial/kube\"; ln -s kube \"$partial/kubelet\"; finish_partial cache/x";
+    let bash = |script: &str| with_partial(&checkout, script);
     let here = fs::canonicalize(checkout.path("")).unwrap().join("target/used/x").display().to_string();
-    assert_eq!((bash("linked x").1, bash(make).1), (Some(1), Some(0)));
+    assert_eq!((bash("linked x").1, bash(MAKE).1), (Some(1), Some(0)));
     assert_eq!(bash("link_here cache/x"), (vec![here.clone()], Some(0)));
     assert_eq!(bash("is_whole cache/x").1, Some(0), "nothing of the cache is written by that");
     assert_eq!(bash("rm -r cache; cat target/used/x/kubelet"), (vec!["x".to_owned()], Some(0)));
     assert_eq!(bash("linked x"), (vec![here.clone()], Some(0)));
     // What is not whole here is linked anew.
-    assert_eq!((bash("rm target/used/x/kube; linked x").1, bash(make).1), (Some(1), Some(0)));
+    assert_eq!((bash("rm target/used/x/kube; linked x").1, bash(MAKE).1), (Some(1), Some(0)));
     assert_eq!(bash("link_here cache/x; linked x"), (vec![here.clone(), here], Some(0)));
 }
 
