@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A node timeout that is longer than anything takes that is done here, in seconds.
-const NODE_TIMEOUT: u64 = 5;
+const NODE_TIMEOUT: u64 = 10;
 
 /// The same on this machine.
 #[must_use]

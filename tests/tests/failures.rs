@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Result, ensure};
 use serde_json::json;
 use tests::{
-    fixture::{self, Fixture},
+    fixture::Fixture,
     kubectl::{condition, waiting},
     story,
 };
@@ -19,7 +19,7 @@ use tests::{
 #[tokio::test]
 async fn a_primary_that_is_killed_comes_back_as_a_replica() -> Result<()> {
     // With EverySec a write may be in memory alone for two seconds, and where the machine stands still nobody takes over.
-    let always = json!({"failover": fixture::node_timeout(2), "persistence": {"appendOnly": "Always"}});
+    let always = json!({"persistence": {"appendOnly": "Always"}});
     let fixture = Fixture::start(3, 1, &always).await?;
     let begin = Instant::now();
     // Where the machine stands still for longer than its agent waits, nobody takes over in time, and it comes back as it was.

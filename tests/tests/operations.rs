@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tests::{
-    fixture::{Fixture, node_timeout},
+    fixture::Fixture,
     kubectl::{condition, waiting},
     oracle,
     standalone::Standalone,
@@ -22,11 +22,6 @@ async fn under_writes_that_wait(spec: &Value) -> Result<Fixture> {
     let mut fixture = Fixture::idle(Standalone::start().await?, 3, 1, spec).await?;
     fixture.write_waiting().await?;
     Ok(fixture)
-}
-
-/// Between two elections a shard rests for four node timeouts.
-fn soon_again() -> Value {
-    json!({"failover": node_timeout(5)})
 }
 
 /// The end of a test in which so many roles were handed over, and every node lived until its role was somebody else's: nothing
@@ -42,7 +37,7 @@ async fn verify_planned(fixture: Fixture, moves: usize) -> Result<()> {
 /// Only here Redis' own votes decide under a writer, and status, scale and endpoints have to follow them.
 #[tokio::test]
 async fn twelve_planned_failovers_lose_nothing_and_each_really_changes_the_primary() -> Result<()> {
-    let fixture = under_writes_that_wait(&soon_again()).await?;
+    let fixture = under_writes_that_wait(&json!({})).await?;
     // A role that moves while the machine stands still is not seen moving, and its news takes its usual time.
     let mut seen = 0;
     for round in 0..12 {
@@ -100,7 +95,7 @@ async fn pushes(fixture: &Fixture) -> Result<usize> {
 /// itself the primary without a new epoch, takes writes, and throws them away when it is told so.
 #[tokio::test]
 async fn the_role_goes_back_and_forth_in_one_shard_and_each_time_it_is_one_real_election() -> Result<()> {
-    let fixture = under_writes_that_wait(&soon_again()).await?;
+    let fixture = under_writes_that_wait(&json!({})).await?;
     for round in 0..4 {
         // Whoever has just lost the role follows again first: a failover to a replica that is not in sync is refused.
         fixture.ready(3).await?;
