@@ -58,7 +58,7 @@ const LOG_LINES: usize = 200;
 
 /// After how long its members give each other up.
 fn node_timeout() -> Duration {
-    hung::node_timeout(5)
+    hung::node_timeout(10)
 }
 
 /// So long Redis goes on taking a primary for dead that is back: a replica that has everything again may still replace it.
