@@ -43,6 +43,9 @@ pub fn node_timeout_millis() -> u64 {
     u64::try_from(hung::node_timeout(10).as_millis()).unwrap()
 }
 
+/// After so long a replica does not go by an order to take over any more.
+const ORDER: Duration = Duration::from_secs(6);
+
 pub const OPERATOR: &str = "operator-pw";
 pub const APPLICATION: &str = "application-pw";
 
@@ -59,6 +62,8 @@ user kun-replica on >replica-pw resetkeys resetchannels -@all +ping +psync +repl
 /// One redis-server.
 pub struct Server {
     pub address: SocketAddr,
+    /// What it is started with.
+    pub node_timeout_millis: u64,
     dir: tempfile::TempDir,
     child: Option<Child>,
 }
@@ -68,7 +73,8 @@ impl Server {
         let ip = IpAddr::V4(Ipv4Addr::new(127, 85, net, host));
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("users.acl"), ACL.replace("\\\n", "")).unwrap();
-        let mut server = Self { address: SocketAddr::new(ip, 6379), dir, child: None };
+        let (address, node_timeout_millis) = (SocketAddr::new(ip, 6379), node_timeout_millis());
+        let mut server = Self { address, node_timeout_millis, dir, child: None };
         server.run().await;
         server
     }
@@ -76,7 +82,7 @@ impl Server {
     /// Starts the process (again) on the same directory.
     pub async fn run(&mut self) {
         let ip = self.address.ip().to_string();
-        let node_timeout = node_timeout_millis().to_string();
+        let node_timeout = self.node_timeout_millis.to_string();
         let flags: &[(&str, &str)] = &[
             ("bind", &ip),
             ("bind-source-addr", &ip),
@@ -397,15 +403,16 @@ impl Fleet {
         }
     }
 
-    /// Carries out a plan that gives this member a role, until it has it: those who vote may stand still meanwhile.
-    pub async fn promote(&mut self, plan: &Plan, probed: &Probed, heir: Pod) {
+    /// Carries out a plan that gives this member a role, until it has it: those who vote may stand still meanwhile. Whether the role was seen
+    /// moving: who is only found to have it is told nothing of what goes with it.
+    pub async fn promote(&mut self, plan: &Plan, probed: &Probed, heir: Pod) -> bool {
         let (begun, mut again) = (Instant::now(), false);
         loop {
             let executed = self.execute(plan, probed).await;
-            let Some((_, error)) = executed.failed.first() else { return };
+            let Some((_, error)) = executed.failed.first() else { return true };
             again |= is_broken_off(error) || matches!(error, Error::Late(_));
             if again && matches!(self.servers[&heir].operator().await.role().await, Ok(Role::Primary { .. })) {
-                return;
+                return false;
             }
             assert!(again && begun.elapsed() < hung::change(), "{error}");
         }
@@ -431,6 +438,35 @@ impl Fleet {
         }
     }
 
+    /// Rounds until the cluster is made, each shard led by its first member. Where that one stood still meanwhile, another one may lead.
+    pub async fn until_made(&mut self, desired: &Desired) {
+        self.until_satisfied(desired).await;
+        let mut others = false;
+        for pod in self.servers.keys().copied().filter(|pod| pod.ordinal == 0) {
+            let leads = matches!(self.servers[&pod].operator().await.role().await, Ok(Role::Primary { .. }));
+            others |= !leads;
+            self.takes_over(pod).await;
+        }
+        if others {
+            self.until_satisfied(desired).await;
+        }
+    }
+
+    /// A replica is told to take over until it has. Redis forgets that after five seconds, and on a machine that stands still it comes to nothing.
+    pub async fn takes_over(&self, pod: Pod) {
+        let (begun, mut redis) = (Instant::now(), self.servers[&pod].operator().await);
+        let mut ordered: Option<Instant> = None;
+        while !matches!(redis.role().await, Ok(Role::Primary { .. })) {
+            assert!(begun.elapsed() < hung::change(), "{pod} does not become a primary");
+            if ordered.is_none_or(|ordered| ordered.elapsed() > ORDER) {
+                // Refused if it is the primary by now.
+                let _ = redis.call(&["CLUSTER", "FAILOVER"]).await;
+                ordered = Some(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     pub fn client(&self) -> ClusterClient {
         let seeds = self.servers.values().map(|server| server.address).collect();
         let credentials = Credentials::new("default", APPLICATION);
@@ -446,7 +482,9 @@ pub fn is_of_the_wire(error: &redis::Error) -> bool {
     matches!(error, redis::Error::Redis(Connect { .. } | Deadline { .. } | Io { .. }))
 }
 
-fn is_broken_off(error: &Error) -> bool {
+/// Whether a step failed for that.
+#[must_use]
+pub fn is_broken_off(error: &Error) -> bool {
     match error {
         Error::Node(node) | Error::Migrate(migrate::Error::Node(node)) => is_of_the_wire(node),
         Error::Refused(_)

@@ -19,7 +19,7 @@ async fn created(net: u8) -> Fleet {
     let spec = json!({"shards": 2, "replicasPerShard": 1, "storage": {"size": "1Gi"}, "persistence": {"appendOnly": "EverySec"}});
     let mut fleet = Fleet::start(net, 2, 2, spec).await;
     let desired = fleet.desired(2, 1);
-    fleet.until_satisfied(&desired).await;
+    fleet.until_made(&desired).await;
     fleet
 }
 
@@ -46,23 +46,6 @@ fn restart_replica(probed: &Probed) -> Plan {
 /// What kept a plan from being carried out.
 async fn refusal(fleet: &mut Fleet, plan: &Plan, probed: &Probed) -> String {
     fleet.carry_out(plan, probed).await.expect_err("it was carried out")
-}
-
-/// Redis forgets an order after five seconds, and on a machine that stands still it comes to nothing: it is given again.
-const ORDER: Duration = Duration::from_secs(6);
-
-async fn takes_over(fleet: &Fleet, pod: Pod) {
-    let (begun, mut redis) = (Instant::now(), fleet.servers[&pod].operator().await);
-    let mut ordered: Option<Instant> = None;
-    while !matches!(redis.role().await, Ok(Role::Primary { .. })) {
-        assert!(begun.elapsed() < hung::change(), "{pod} does not become a primary");
-        if ordered.is_none_or(|ordered| ordered.elapsed() > ORDER) {
-            // Refused if it is the primary by now.
-            let _ = redis.call(&["CLUSTER", "FAILOVER"]).await;
-            ordered = Some(Instant::now());
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// Before, a step was carried out however long ago its members had been looked at.
@@ -171,7 +154,7 @@ async fn a_pod_is_restarted_only_while_it_is_the_one_that_was_looked_at() {
 async fn a_replica_that_leads_by_now_is_not_restarted() {
     let mut fleet = created(64).await;
     let probed = fleet.look_at_all().await;
-    takes_over(&fleet, REPLICA).await;
+    fleet.takes_over(REPLICA).await;
     let plan = restart_replica(&probed);
     assert_eq!(refusal(&mut fleet, &plan, &probed).await, "0-1 owns 8192 slots");
     assert_eq!(fleet.pods.deleted(), [""; 0]);
