@@ -214,6 +214,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Introductions { .. }
             | plan::Waiting::Agreement { .. }
             | plan::Waiting::Conflict { .. }
+            | plan::Waiting::Claimant { .. }
             | plan::Waiting::Sync { .. }
             | plan::Waiting::Copy { .. }
             | plan::Waiting::Former { .. }

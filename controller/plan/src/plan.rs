@@ -103,6 +103,13 @@ pub enum Waiting {
         /// Slots both claim.
         slots: u16,
     },
+    /// A member that does not answer may come back with a claim to slots that are served: most who answer may not have heard of it.
+    Claimant {
+        /// Where it may come back.
+        pod: Pod,
+        /// How many slots.
+        slots: u16,
+    },
     /// A replica has not caught up.
     Sync {
         /// The replica.
@@ -250,6 +257,7 @@ impl Waiting {
             | Self::Loading { pod }
             | Self::Held { pod, .. }
             | Self::Conflict { one: pod, .. }
+            | Self::Claimant { pod, .. }
             | Self::Sync { pod, .. }
             | Self::Copy { pod, .. }
             | Self::Former { pod, .. }

@@ -24,13 +24,25 @@ pub(crate) fn may_be_alive(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
 
 /// A place from which this node may come back with what it holds.
 pub(crate) fn may_return(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
-    homes_of(scene, id).next().map(|(pod, _)| pod)
+    may_return_to(scene, id).next()
+}
+
+/// All of them.
+pub(crate) fn may_return_to<'a>(scene: &Scene<'a>, id: NodeId) -> impl Iterator<Item = Pod> + use<'a> {
+    homes_of(scene, id).map(|(pod, _)| pod)
 }
 
 /// As [`may_return`], with the data that it had: what is gone with its pod, or has been found missing, does not come back.
 pub(crate) fn may_bring_data(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     let mut homes = homes_of(scene, id);
     homes.find(|(_, member)| brings_data(scene, member.map(|member| &member.seen))).map(|(pod, _)| pod)
+}
+
+/// A place from which a node may come back with what it holds of slots that more tables give to somebody else, and how many: most of those who
+/// answer may not have heard of it.
+pub(crate) fn may_bring_back_a_claim(scene: &Scene<'_>) -> Option<(Pod, u16)> {
+    let mut outvoted = scene.outvoted.iter();
+    outvoted.find_map(|(id, slots)| Some((may_bring_data(scene, *id)?, slots.len())))
 }
 
 /// What is not here now would come with the data that it had.

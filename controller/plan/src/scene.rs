@@ -62,6 +62,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) owned: BTreeMap<Pod, SlotSet>,
     /// Slots whose newest claim is that of a node that does not answer.
     pub(crate) lost: Vec<Lost>,
+    /// Slots that tables say of a node that does not answer, and that count for somebody else by [`outvoted`].
+    pub(crate) outvoted: BTreeMap<NodeId, SlotSet>,
     /// Slots nobody claims.
     pub(crate) unowned: SlotSet,
     /// Place of each shard's lead, also of shards that are no longer wanted.
@@ -77,6 +79,7 @@ pub(crate) struct Shares {
     /// What live nodes own. Those that own nothing are not listed.
     pub(crate) owned: BTreeMap<Pod, SlotSet>,
     lost: Vec<Lost>,
+    outvoted: BTreeMap<NodeId, SlotSet>,
     unowned: SlotSet,
 }
 
@@ -95,12 +98,13 @@ struct Claim {
     id: NodeId,
     pod: Option<Pod>,
     slots: SlotSet,
+    outvoted: SlotSet,
 }
 
 impl<'a> Scene<'a> {
     pub(crate) fn of(desired: &'a Desired, observed: &'a Observed, limits: &'a Limits) -> Self {
         let live = living(observed);
-        let Shares { owned, lost, unowned } = shares(observed, &live);
+        let Shares { owned, lost, outvoted, unowned } = shares(observed, &live);
         let strangers = strangers(observed, &live);
         let mut scene = Self {
             desired,
@@ -108,6 +112,7 @@ impl<'a> Scene<'a> {
             limits,
             owned,
             lost,
+            outvoted,
             unowned,
             leads: BTreeMap::new(),
             kept_out: BTreeSet::new(),
@@ -221,7 +226,15 @@ impl<'a> Scene<'a> {
     /// It holds a complete copy of what this primary had, and has not been left behind: where another one has gone on from there as a primary, what it
     /// holds is an older copy of what that one has.
     pub(crate) fn is_copy(&self, live: &Live<'_>, primary: NodeId) -> bool {
-        live.is_copy_of(primary) && !self.observed.left_behind.contains_key(&live.pod)
+        live.is_copy_of(primary) && !self.has_an_heir(live, primary)
+    }
+
+    /// Another one has gone on from what this replica holds, and serves something of what it would claim.
+    fn has_an_heir(&self, live: &Live<'_>, primary: NodeId) -> bool {
+        let heir = self.observed.left_behind.get(&live.pod);
+        let heir = heir.and_then(|heir| self.live.iter().find(|other| other.pod == *heir));
+        let claimed = live.node.peers.get(&primary).map(Peer::slots);
+        heir.zip(claimed).is_some_and(|(heir, claimed)| !heir.node.slots().intersection(claimed).is_empty())
     }
 
     pub(crate) fn copies_of(&self, primary: NodeId) -> impl Iterator<Item = &Live<'a>> {
@@ -249,7 +262,8 @@ pub(crate) fn living(observed: &Observed) -> Vec<Live<'_>> {
 /// From Redis 7.0 on the entry of a node that is gone takes the epoch of whoever answers at its address (`getNodeFromLinkAndMsg`), be it a replica of
 /// its heir. So of two who do not answer, a node of no place that nobody follows comes last.
 pub(crate) fn shares(observed: &Observed, live: &[Live<'_>]) -> Shares {
-    let mut shares = Shares { owned: BTreeMap::new(), lost: Vec::new(), unowned: SlotSet::all() };
+    let mut shares =
+        Shares { owned: BTreeMap::new(), lost: Vec::new(), outvoted: BTreeMap::new(), unowned: SlotSet::all() };
     let mut claims = claims(live);
     // Asked of those who do not answer, and once of each.
     claims.sort_by_cached_key(|claim| {
@@ -257,6 +271,10 @@ pub(crate) fn shares(observed: &Observed, live: &[Live<'_>]) -> Shares {
         (Reverse(claim.epoch), is_silent, is_silent && !is_of_use(observed, live, claim.id), claim.id)
     });
     for claim in claims {
+        if !claim.outvoted.is_empty() {
+            let all = shares.outvoted.entry(claim.id).or_default();
+            *all = all.union(&claim.outvoted);
+        }
         let slots = claim.slots.intersection(&shares.unowned);
         shares.unowned = shares.unowned.difference(&slots);
         match claim.pod {
@@ -293,6 +311,7 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
         id: live.node.id,
         pod: Some(live.pod),
         slots: live.node.slots().clone(),
+        outvoted: SlotSet::EMPTY,
     });
     let alive: BTreeSet<NodeId> = live.iter().map(|live| live.node.id).collect();
     let lines = || {
@@ -316,7 +335,7 @@ fn claims(live: &[Live<'_>]) -> Vec<Claim> {
     let claims = silent.iter().map(|((id, epoch), (slots, is_sure))| {
         let rivals = living_claims(live, *id).chain(sure(*id));
         let outvoted = if *is_sure { SlotSet::EMPTY } else { outvoted(live, *id, slots, rivals) };
-        Claim { epoch: *epoch, id: *id, pod: None, slots: slots.difference(&outvoted) }
+        Claim { epoch: *epoch, id: *id, pod: None, slots: slots.difference(&outvoted), outvoted }
     });
     own.chain(claims.collect::<Vec<_>>()).collect()
 }

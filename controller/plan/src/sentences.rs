@@ -129,6 +129,15 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
     }
 }
 
+/// Of a member that is away, and of what it may claim.
+fn claimant(f: &mut fmt::Formatter<'_>, pod: Pod, slots: u16) -> fmt::Result {
+    write!(
+        f,
+        "member {pod} may come back with a later claim to {slots} slots that others serve: until it answers, no slot moves, and nobody leaves or \
+         is restarted"
+    )
+}
+
 /// Of a member whose disk is behind its memory.
 fn disk(f: &mut fmt::Formatter<'_>, pod: Pod, fails: Option<Unwritten>) -> fmt::Result {
     match fails {
@@ -284,6 +293,7 @@ impl fmt::Display for Waiting {
             Self::Conflict { one, other, slots } => {
                 write!(f, "members {one} and {other} both claim {slots} slots; the newer claim wins")
             }
+            Self::Claimant { pod, slots } => claimant(f, *pod, *slots),
             Self::Sync { pod, link_up: true, lag_bytes } => {
                 write!(f, "replica {pod} {BEHIND}, {lag_bytes} bytes to go")
             }
@@ -417,8 +427,8 @@ impl fmt::Display for Refused {
                 f,
                 "replica {replica} is not promoted: {by} serves the slots of its primary {}, which is gone; as another node has its address, \
                  nothing tells which of them has the later claim. To go on with what {by} holds, delete the pod and the claim of \
-                 {replica}. To go on with what {replica} holds, and lose what {by} has taken since, create a failover of shard {} with \
-                 mode Force and acceptDataLoss",
+                 {replica}. To go on with what {replica} holds, and lose what {by} has taken since, create a failover of shard {} that names \
+                 {replica} as candidate, with mode Force and acceptDataLoss",
                 primary.short(),
                 replica.shard
             ),

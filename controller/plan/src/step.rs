@@ -219,7 +219,7 @@ impl fmt::Display for Step {
             }
             Self::Failover { replica, primary, how: FailoverHow::Takeover } => write!(
                 f,
-                "promote {replica} in place of the dead primary {} without votes, as too few primaries are left to vote",
+                "promote {replica} in place of the dead primary {} without votes, as nobody could be elected there",
                 primary.short()
             ),
             Self::Adopt { node, owner: Some(owner), slots } => {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, Who};
+use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, SlotSet, Who};
 use resp::{Info, Role};
 
 use super::nodes::{Node, Table};
@@ -15,6 +15,9 @@ use crate::redis;
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
 /// by itself after 5 s.
 const FAILOVER_WATCH: Duration = Duration::from_millis(2500);
+/// The same where slots are half moved: until Redis gives up (`CLUSTER_MF_TIMEOUT`, and a moment for who stands still), as whoever is elected later
+/// would tell clients that keys do not exist which have moved.
+const ORDER_LIVES: Duration = Duration::from_millis(6_000);
 /// How long a primary that is held for dead is given to prove otherwise: a live one on the same network answers in milliseconds.
 const SILENCE: Duration = Duration::from_millis(200);
 /// How often the role is asked meanwhile.
@@ -163,7 +166,8 @@ pub(super) async fn failover(
             copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
-            is_led_by_nobody(world, nodes, replica, primary, (how, &info)).await?;
+            let claimed = table.of(primary).and_then(peer).map(|(_, peer)| peer.slots().clone()).unwrap_or_default();
+            is_led_by_nobody(world, nodes, (replica, primary), how, (&info, &claimed)).await?;
             // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
             if redis.table().await?.follows() != Some(primary) {
                 return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
@@ -183,9 +187,11 @@ pub(super) async fn failover(
     }
     // OK means "scheduled": done is when the role has changed.
     let begun = Instant::now();
+    let is_to_be_marked = how != FailoverHow::Coordinated && !receivers(world.probed, primary).is_empty();
+    let watch = if is_to_be_marked { ORDER_LIVES } else { FAILOVER_WATCH };
     loop {
         // Before the clock: where the machine stood still, the role may have moved meanwhile.
-        let is_late = begun.elapsed() >= FAILOVER_WATCH;
+        let is_late = begun.elapsed() >= watch;
         let role = redis.connection()?.role().await.map_err(|error| late(&error))?;
         if matches!(role, Role::Primary { .. }) {
             let millis = begun.elapsed().as_millis();
@@ -199,7 +205,7 @@ pub(super) async fn failover(
             return Ok(Done { note: Some(note), ..Done::default() });
         }
         if is_late {
-            let limit = FAILOVER_WATCH.as_millis();
+            let limit = watch.as_millis();
             return Err(Error::Late(format!("{replica} was asked to take over and has not within {limit} ms")));
         }
         tokio::time::sleep(FAILOVER_LOOK).await;
@@ -339,14 +345,14 @@ async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result
 
 /// Who else of the shard followed the primary still does: its agent, or a person, may have made another one its heir meanwhile. Where voters are
 /// asked, they refuse the second one, unless what they are told of the lost primary is newer than the heir's claim (its entry may have taken another
-/// node's epoch); so there it is asked who has begun to lead since the look, or has gone on from what this copy holds. One that led before, and does
-/// not know that it was replaced, is nobody's heir.
+/// node's epoch); so there it is asked who has begun to lead since the look, or has gone on from what this copy holds, and serves slots that it
+/// would claim. One that led before, and does not know that it was replaced, is nobody's heir.
 async fn is_led_by_nobody(
     world: World<'_>,
     nodes: &Nodes,
-    replica: Who,
-    primary: NodeId,
-    (how, copy): (FailoverHow, &Info),
+    (replica, primary): (Who, NodeId),
+    how: FailoverHow,
+    (copy, claimed): (&Info, &SlotSet),
 ) -> Result<(), Error> {
     let stream = copy.get("master_replid").unwrap_or_default();
     let offset = copy.number("slave_repl_offset").and_then(|offset| u64::try_from(offset).ok()).unwrap_or(u64::MAX);
@@ -355,12 +361,14 @@ async fn is_led_by_nobody(
     for (pod, seen) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {
         let who = Who { pod, id: seen.id };
         let mut redis = nodes.at(world.address(who)?, who.id).await?;
-        let slots = redis.table().await?.mine().len();
+        let mine = redis.table().await?.mine();
+        let slots = mine.len();
         if slots == 0 {
             continue;
         }
         let info = redis.connection()?.info(&["replication"]).await?;
-        let has_gone_on = former_stream(&info).is_some_and(|former| former.holds_all_of(stream, offset));
+        let has_gone_on = !mine.intersection(claimed).is_empty()
+            && former_stream(&info).is_some_and(|former| former.holds_all_of(stream, offset));
         if how == FailoverHow::Takeover || seen.slots().is_empty() || has_gone_on {
             let primary = primary.short();
             return Err(refused(format!("{who} owns {slots} slots by now, and may be the heir of {primary}")));

@@ -90,7 +90,8 @@ pub(super) enum Vouched {
 }
 
 impl Raw {
-    /// `is_compared`: the controller has seen how far its primary was. Without that nobody could say how many bytes it lacks.
+    /// `is_compared`: the controller has seen how far its primary was, without which nobody could say how many bytes it lacks; or the copy
+    /// stands back because another node has its primary's address, and might be elected otherwise by what its agent has seen alone.
     fn stands(&self, is_compared: bool) -> Stands {
         match (self.is_forbidden(), self.vouched) {
             (false, _) => Stands::ByItself,
@@ -407,7 +408,7 @@ fn replica(raw: &Raw, of: NodeId, streams: &Streams, now: Instant) -> Role {
         offset: raw.facts.offset,
         lag_bytes: streams.lag(raw, of),
         gap: streams.gap(raw, of, now),
-        stands: raw.stands(known.is_some()),
+        stands: raw.stands(known.is_some() || line.is_some_and(|line| line.flags.no_address)),
     }
 }
 

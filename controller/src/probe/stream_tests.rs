@@ -89,20 +89,21 @@ fn a_dead_primary_is_ahead_by_what_it_said_last() {
 /// Redis tells since when it knows; its agent, until when it had everything.
 #[test]
 fn what_a_replica_lacks_counts_from_when_it_had_everything() {
-    let linked = |link: &str, vouched| {
+    let placed = |place: &str, link: &str, vouched| {
         let info = format!(
             "server_time_usec:{}\nmaster_replid:stream\nrole:slave\nslave_repl_offset:100\nmaster_link_status:{link}",
             NOW * 1_000
         );
         let table = format!(
             "{REPLICA} 10.0.0.1:6379@16379 myself,slave,nofailover {PRIMARY} 0 0 1 connected\n\
-             {PRIMARY} 10.0.0.2:6379@16379 master - 0 {} 1 connected 0-16383\n",
+             {PRIMARY} {place} - 0 {} 1 connected 0-16383\n",
             NOW - 9_000
         );
         let mut raw = raw(id(REPLICA), &info, &table);
         raw.vouched = vouched;
         raw
     };
+    let linked = |status, vouched| placed("10.0.0.2:6379@16379 master", status, vouched);
     let held_back = |vouched| linked("down\nmaster_link_down_since_seconds:1", vouched);
     // Others have heard of the primary two seconds ago.
     let other = || node(OTHER, 5, None, Some(2));
@@ -122,4 +123,7 @@ fn what_a_replica_lacks_counts_from_when_it_had_everything() {
     let told = [Vouched::Not, Vouched::Never, Vouched::Millis(0)].map(|vouched| stands(&seen, vouched));
     assert_eq!(told, [plan::Stands::Never, plan::Stands::Never, plan::Stands::OnOrder]);
     assert_eq!(stands(&blind, Vouched::Millis(0)), plan::Stands::Never, "how far its primary was nobody has seen");
+    let taken = placed(":0@0 master,fail,noaddr", "down\nmaster_link_down_since_seconds:1", Vouched::Millis(0));
+    let taken = crate::probe::node::read(&taken, &blind, now).role;
+    assert!(matches!(taken, plan::Role::Replica { stands: plan::Stands::OnOrder, .. }), "its agent would let it stand");
 }

@@ -119,15 +119,21 @@ fn way_out(me: &Identity, facts: &Facts, replica: &NodeId) -> &'static str {
 /// The configuration epoch at which others know this member as a primary, if it is later than what its own record says.
 fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
     let told = facts.peers.values().flat_map(|peer| peer.table.iter());
-    let mine = told.filter(|node| node.id == me.id && node.flags.primary && !may_be_borrowed(node, facts));
+    // Where every replica has told how far its copy had come, their beats tell whether the volume went back, and no epoch is needed that may be another's.
+    let is_told =
+        facts.beat.is_some() && told_replicas(me, facts).all(|replica| facts.copies.contains_key(&replica.id));
+    let mine = told.filter(|node| node.id == me.id && node.flags.primary && !(is_told && node.flags.no_address));
     mine.map(|node| node.config_epoch).max().filter(|epoch| *epoch > me.config_epoch)
 }
 
 /// The line of a node at whose address another one answers by now takes the epoch of that one, and loses its address (`getNodeFromLinkAndMsg`, Redis 7.0
-/// and later). A primary's own epoch is no other primary's (a replica is listed under that of its primary).
+/// and later). A primary's own epoch is no other primary's (a replica is listed under that of its primary). Who has no address itself may be
+/// the one that has taken it.
 pub(super) fn may_be_borrowed(line: &Node, facts: &Facts) -> bool {
     let mut others = facts.peers.values().flat_map(|peer| peer.table.iter()).filter(|other| other.id != line.id);
-    line.flags.no_address && others.any(|other| other.flags.primary && other.config_epoch == line.config_epoch)
+    let is_lender =
+        |other: &Node| other.flags.primary && !other.flags.no_address && other.config_epoch == line.config_epoch;
+    line.flags.no_address && others.any(is_lender)
 }
 
 /// Its link was there until this process died. Only then it has what was acknowledged last, and may be asked without a person's word.

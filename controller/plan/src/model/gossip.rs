@@ -270,9 +270,9 @@ impl World {
             let Some((pod, voter)) = self.place_of(**id).and_then(|pod| self.up(pod).map(|voter| (pod, voter))) else {
                 return false;
             };
-            let newer = voter.table.iter().filter(|(id, peer)| **id != primary && peer.epoch > old.epoch);
-            let newer =
-                newer.fold(SlotSet::EMPTY, |all, (_, peer)| all.union(peer.slots())).difference(&voter.unclaimed);
+            // Its line of the primary itself may be later than the replica's own (`call_a_gone_one`).
+            let newer = voter.table.values().filter(|peer| peer.epoch > old.epoch);
+            let newer = newer.fold(SlotSet::EMPTY, |all, peer| all.union(peer.slots())).difference(&voter.unclaimed);
             let mine = if voter.id != primary && voter.epoch > old.epoch { voter.slots() } else { SlotSet::EMPTY };
             let overruled = !old.slots().intersection(&newer.union(&mine)).is_empty();
             let Some(PeerRole::Replica { of }) = voter.table.get(&server.id).map(|peer| &peer.role) else {

@@ -13,6 +13,11 @@ use crate::slots::{SLOTS, SlotSet};
 use crate::step::Step;
 
 pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
+    // It may turn out to have the newest claim: nothing that it may bring back is given away, and it does not leave. It comes back, or is forgotten.
+    if let Some((pod, slots)) = safety::may_bring_back_a_claim(scene) {
+        plan.waiting.push(Waiting::Claimant { pod, slots });
+        return Flow::Stop;
+    }
     // Members that are missing have been reported.
     let Some(moves) = wanted(scene).filter(|moves| !moves.is_empty()) else { return Flow::On };
     plan.slots_left = moves.values().map(SlotSet::len).sum();

@@ -114,11 +114,11 @@ fn is_nowhere(scene: &Scene<'_>, lost: &Lost) -> bool {
 
 /// Who serves slots of a primary that is nowhere and has no place to come back to. Whose claim is the newer one, its copy's or that one's, cannot be
 /// told: the copy is not promoted over it without a person's word.
-fn rival(scene: &Scene<'_>, lost: &Lost) -> Option<Pod> {
+fn rival<'a>(scene: &Scene<'a>, lost: &Lost) -> Option<Live<'a>> {
     let is_gone = is_nowhere(scene, lost) && safety::may_return(scene, lost.id).is_none();
     let gives = |live: &Live<'_>| live.node.open.values().any(|mark| *mark == Open::Migrating(lost.id));
     let claims = |live: &&Live<'_>| !live.node.slots().intersection(&lost.slots).is_empty() && !gives(live);
-    scene.live.iter().filter(|_| is_gone).find(claims).map(|live| live.pod)
+    scene.live.iter().filter(|_| is_gone).find(claims).copied()
 }
 
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
@@ -151,18 +151,26 @@ fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverR
     asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == lost.id)
 }
 
+/// As [`order`], where somebody serves the slots, which for whoever asks is the primary: he has to name the copy.
+fn order_over<'a>(scene: &Scene<'a>, rival: &Live<'_>, best: &Live<'_>) -> Option<&'a FailoverRequest> {
+    let asked = scene.desired.failover.as_ref().filter(|ask| ask.how == FailoverHow::Force);
+    asked.filter(|ask| (ask.shard, ask.candidate, ask.from) == (best.pod.shard, Some(best.pod.ordinal), rival.node.id))
+}
+
 /// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that. Where
 /// nobody proves the primary dead, Redis' own election decides, or, for a replica that does not stand by itself, our order on the same terms:
 /// most primaries hold it to be dead, the copy is whole, and they vote. Where too few are left to vote the rest has to be known otherwise, or a
 /// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
-    let order = order(scene, lost, best.pod.shard);
+    let rival = rival(scene, lost);
+    let order_over = rival.and_then(|rival| order_over(scene, &rival, best));
+    let order = order(scene, lost, best.pod.shard).or(order_over);
     let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
-    if let Some(by) = rival(scene, lost).filter(|_| !is_accepted) {
+    if let Some(rival) = rival.filter(|_| !is_accepted) {
         if order.is_some() {
             plan.operation = Some(Operation::Refused);
         }
-        return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by });
+        return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by: rival.pod });
     }
     let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
@@ -365,10 +373,11 @@ fn take(lead: &Live<'_>, slots: SlotSet) -> Vec<Step> {
 /// Its own table may still name former owners, who are to be overruled: for these of them, and the slots that are left.
 fn overrule(lead: &Live<'_>, mut slots: SlotSet, is_former: impl Fn(NodeId) -> bool) -> (Vec<Step>, SlotSet) {
     let mut steps = Vec::new();
-    for (id, peer) in lead.node.peers.iter().filter(|(id, _)| is_former(**id)) {
+    for (id, peer) in &lead.node.peers {
         let named = peer.slots().intersection(&slots);
-        slots = slots.difference(&named);
-        if !named.is_empty() {
+        // Most of them are named for nothing of it, which is the cheaper question.
+        if !named.is_empty() && is_former(*id) {
+            slots = slots.difference(&named);
             steps.push(Step::Adopt { node: lead.who(), owner: Some(*id), slots: named });
         }
     }

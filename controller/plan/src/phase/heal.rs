@@ -8,7 +8,7 @@ use crate::observed::NodeId;
 use crate::phase::{Flow, agree};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
-use crate::scene::{Live, Scene, is_of_use};
+use crate::scene::{Live, Scene, follows, is_of_use};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -86,15 +86,17 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     }
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
-    // Who is silent, and may come back, may hold what was moved to it last.
-    let named = named.filter(|(id, _)| scene.by_id(**id).is_some() || !may_return(scene, **id, owner));
+    // Who is silent, and may come back, may hold what was moved to it last; but not where the owner has gone on from what this copy of it holds.
+    let has_led_on = |id: NodeId| follows(other, id) && scene.observed.left_behind.get(&other.pod) == Some(&owner.pod);
+    let stays = |id: NodeId| scene.by_id(id).is_some() || has_led_on(id) || !may_return(scene, id, owner);
+    let named = named.filter(|(id, _)| stays(**id));
     named.map(|(_, peer)| peer.epoch).max()
 }
 
-/// There is a place for it, and it is of use, or that place is of the owner's shard.
+/// There is a place for it, and it is of use, or such a place is of the owner's shard.
 fn may_return(scene: &Scene<'_>, id: NodeId, owner: &Live<'_>) -> bool {
-    let place = safety::may_return(scene, id);
-    place.is_some_and(|pod| pod.shard == owner.pod.shard || is_of_use(scene.observed, &scene.live, id))
+    let is_of_use = || is_of_use(scene.observed, &scene.live, id);
+    safety::may_return_to(scene, id).any(|pod| pod.shard == owner.pod.shard || is_of_use())
 }
 
 /// Everything that moves slots needs the leads to know each other; a replica that is cut off must not stop the rest.

@@ -55,6 +55,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Loading { .. }
         | Waiting::Held { .. }
         | Waiting::Conflict { .. }
+        | Waiting::Claimant { .. }
         | Waiting::Sync { .. }
         | Waiting::Copy { .. }
         | Waiting::Former { .. }

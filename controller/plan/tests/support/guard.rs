@@ -363,6 +363,11 @@ fn not_wiping(world: &World, pod: Pod) -> Result<(), String> {
     check(server.follows().is_some() || lost.is_empty(), || format!("an empty primary returns over {lost:?}"))
 }
 
+/// A promotion without the primary that it replaces.
+pub const fn replaces_who_is_gone(step: &Step) -> bool {
+    matches!(step, Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, .. })
+}
+
 /// What clients could read and write before a step, they can after it.
 pub fn kept(step: &Step, before: &Truth, after: &Truth) -> Result<(), String> {
     check(before.disputed.union(&after.disputed) == before.disputed, || format!("two owners: {after}"))?;
@@ -387,7 +392,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             Waiting::Start { pod } | Waiting::Unknown { pod, .. } | Waiting::Leaving { pod } => !up(pod),
             Waiting::Terminating { pod } => is_going(world, *pod),
             Waiting::Held { pod, .. } => homes.get(pod) == Some(&Process::Held) && troubled,
-            Waiting::Copy { pod, .. } | Waiting::Former { pod, .. } => !up(pod),
+            Waiting::Copy { pod, .. } | Waiting::Former { pod, .. } | Waiting::Claimant { pod, .. } => !up(pod),
             // Where slots are lost for good, too few may be left to report the cluster as ok.
             Waiting::Agreement { .. } | Waiting::Primary { .. } | Waiting::Election { .. } | Waiting::Sync { .. } => {
                 troubled || !plan.refused.is_empty()

@@ -98,6 +98,10 @@ impl Run {
             self.world.excused.extend(before.readable.difference(&after.readable));
             granted.readable.extend(&before.readable);
         }
+        if guard::replaces_who_is_gone(step) {
+            // What its primary was told last and no copy has was excused when that one was cut off; it may run on, and show it.
+            granted.readable.extend(before.readable.intersection(&self.world.excused));
+        }
         guard::kept(step, &before, &granted).map_err(|fault| format!("{step}: {fault}"))?;
         // What an order has cost is no fault of the step after it.
         self.truth = Some(after);

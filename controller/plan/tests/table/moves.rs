@@ -340,7 +340,8 @@ fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
     // Nothing shows it of an heir that was started anew, and which of the two is the later one is for a person to say.
     let refused = "refuses: replica 0-2 is not promoted: 0-1 serves the slots of its primary 09090909, which is gone; as another node has its address, \
                    nothing tells which of them has the later claim. To go on with what 0-1 holds, delete the pod and the claim of 0-2. To go on \
-                   with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 with mode Force and acceptDataLoss";
+                   with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 that names 0-2 as candidate, with mode \
+                   Force and acceptDataLoss";
     assert_eq!(told_of(false, true), [refused]);
 }
 

@@ -178,9 +178,10 @@ fn a_volume_that_does_not_know_its_members_own_epoch_is_older() {
 
 /// Another node answers at the address that this member had, and its line has taken that one's epoch.
 #[test]
-fn an_epoch_that_is_another_nodes_says_nothing_of_the_volume() {
-    let told = |epoch: u64, others: u64, no_address: bool| {
+fn a_borrowed_epoch_says_nothing_where_every_replica_tells_its_beat() {
+    let told_by = |copies: &[u8], epoch: u64, others: u64, no_address: bool| {
         let mut facts = Facts { waited: PEERS_LIMIT, ..crashed(true) };
+        facts.copies.extend(copies.iter().map(|replica| (id(*replica), beat(5, 30))));
         for voter in [3, 6] {
             let table = &mut facts.peers.get_mut(&id(voter)).unwrap().table;
             table.iter_mut().filter(|node| node.id == id(6)).for_each(|node| node.config_epoch = others);
@@ -192,13 +193,15 @@ fn an_epoch_that_is_another_nodes_says_nothing_of_the_volume() {
         }
         look(&mut facts)
     };
-    let as_it_is = told(5, 8, false);
+    let all_told = |epoch, others, no_address| told_by(&[2, 4], epoch, others, no_address);
+    let as_it_is = all_told(5, 8, false);
     assert!(!matches!(as_it_is, Start::Hold { .. }), "{as_it_is:?}");
-    assert_eq!(told(8, 8, true), as_it_is);
+    assert_eq!(all_told(8, 8, true), as_it_is);
+    assert_eq!(all_told(8, 9, true), as_it_is, "whose epoch that was may have another one by now");
     let is_older =
         |start: Start| matches!(start, Start::Hold { reason } if reason.starts_with("its volume is an older copy"));
-    assert!(is_older(told(8, 8, false)), "the line of a node that has its address is its own");
-    assert!(is_older(told(8, 9, true)), "nobody else has this epoch");
+    assert!(is_older(told_by(&[2], 8, 8, true)), "a replica that is silent may have more");
+    assert!(is_older(told_by(&[], 8, 8, false)), "the line of a node that has its address is its own");
 }
 
 type LookOf = (Vec<(u8, Peer)>, BTreeMap<u8, u64>, u64, Option<u64>, bool);

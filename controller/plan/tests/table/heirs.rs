@@ -1,0 +1,113 @@
+//! A primary is gone, another one serves its slots, and a replica of the gone one is still there.
+
+use super::{at, id, layout, peer, pod, told};
+use plan::{Desired, FailoverHow, FailoverRequest, NodeId, Observed, Peer, PeerRole, Role, Seen, SlotSet};
+
+/// Its copy is ordered over who serves the slots only by somebody who names it, and accepts what that costs.
+#[test]
+fn a_copy_that_a_person_names_is_promoted_over_who_serves_its_slots() {
+    let ask = |candidate, accept_data_loss| {
+        let (observed, _) = left_with_a_copy(false);
+        let (from, how) = (id(pod("0-1")), FailoverHow::Force);
+        let failover = Some(FailoverRequest { shard: 0, from, candidate, how, accept_data_loss });
+        let told = told(&Desired { failover, ..Desired::cluster(3, 2) }, &observed);
+        told.into_iter().filter(|line| line.starts_with("promote")).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(Some(2), true), ["promote 0-2 in place of the dead primary 09090909"]);
+    for other in [(Some(2), false), (Some(0), true), (None, true)] {
+        assert!(ask(other.0, other.1).is_empty(), "{other:?}");
+    }
+}
+
+/// What it went on with has been moved away since, and what the copy still claims is nobody's: nothing speaks against the copy.
+#[test]
+fn who_has_left_a_copy_behind_counts_by_the_slots_that_it_still_serves() {
+    let (mut observed, gone) = left_with_a_copy(true);
+    let told_of = |observed: &Observed| {
+        let told = told(&Desired::cluster(3, 2), observed);
+        told.into_iter().filter(|line| line.starts_with("promote")).collect::<Vec<_>>()
+    };
+    assert!(told_of(&observed).is_empty());
+    at(&mut observed, "0-1").role = Role::Primary { slots: SlotSet::parse("0-99").unwrap() };
+    for place in ["0-0", "0-2", "1-0", "1-1", "1-2", "2-0", "2-1", "2-2"] {
+        let peers = &mut at(&mut observed, place).peers;
+        if let Some(line) = peers.get_mut(&gone) {
+            line.role = PeerRole::Primary { slots: SlotSet::parse("100-5460").unwrap() };
+        }
+        if let Some(line) = peers.get_mut(&id(pod("0-1"))) {
+            line.role = PeerRole::Primary { slots: SlotSet::parse("0-99").unwrap() };
+        }
+    }
+    assert_eq!(told_of(&observed), ["promote 0-2 in place of the dead primary 09090909"]);
+}
+
+/// The place of the former primary waits for a node, so it may return; but its heir went on from what this replica of it holds.
+#[test]
+fn a_replica_that_was_left_behind_follows_the_heir_although_its_primary_may_return() {
+    let told_of = |left_behind: bool| {
+        let (mut observed, gone) = left_with_a_copy(left_behind);
+        let member = observed.members.get_mut(&pod("0-0")).unwrap();
+        (member.seen, member.last_id) = (Seen::Starting, Some(gone));
+        // Of the others each has heard of the heir.
+        for place in ["1-0", "1-1", "1-2", "2-0", "2-1", "2-2"] {
+            let peers = &mut at(&mut observed, place).peers;
+            peers.get_mut(&gone).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            let slots = SlotSet::parse("0-5460").unwrap();
+            peers.get_mut(&id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots };
+        }
+        told(&Desired::cluster(3, 2), &observed)
+    };
+    let raise = "raise the epoch of 0-1 above 11, so that its claim counts".to_owned();
+    assert!(told_of(true).contains(&raise), "{:?}", told_of(true));
+    assert!(!told_of(false).contains(&raise), "{:?}", told_of(false));
+}
+
+/// Most may not have heard of it, and its disk may have the newest: until it is back nothing of it is given away, and its place does not leave.
+#[test]
+fn slots_wait_for_a_silent_claimant_that_may_bring_back_what_it_has() {
+    let told_of = |seen: Seen| {
+        let (mut observed, gone) = left_with_a_copy(false);
+        let held = observed.members.get_mut(&pod("2-2")).unwrap();
+        (held.seen, held.last_id) = (seen, Some(gone));
+        for place in ["0-2", "1-0", "1-1", "1-2", "2-0"] {
+            let peers = &mut at(&mut observed, place).peers;
+            peers.get_mut(&gone).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            let slots = SlotSet::parse("0-5460").unwrap();
+            peers.get_mut(&id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots };
+        }
+        if let Role::Replica { of, link_up, .. } = &mut at(&mut observed, "0-2").role {
+            (*of, *link_up) = (id(pod("0-1")), true);
+        }
+        told(&Desired::cluster(2, 2), &observed)
+    };
+    let held = |holds_data| Seen::Held { holds_data, id: Some(NodeId::from_bytes([9; 20])), reason: String::new() };
+    let waits = "waits: member 2-2 may come back with a later claim to 5461 slots that others serve: until it answers, no slot moves, and nobody \
+                 leaves or is restarted";
+    let waits = waits.to_owned();
+    assert!(told_of(held(true)).contains(&waits), "{:?}", told_of(held(true)));
+    assert!(!told_of(held(true)).iter().any(|line| line.starts_with("move")), "{:?}", told_of(held(true)));
+    assert!(told_of(held(false)).iter().any(|line| line.starts_with("move")), "{:?}", told_of(held(false)));
+}
+
+/// Most tables name a gone primary for the slots that 0-1 serves, under an epoch that may be another one's, and 0-2 follows that one still.
+fn left_with_a_copy(left_behind: bool) -> (Observed, NodeId) {
+    let mut observed =
+        layout("0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
+    let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
+    let slots = SlotSet::parse("0-5460").unwrap();
+    let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+    at(&mut observed, "0-1").current_epoch = 11;
+    at(&mut observed, "1-0").epoch = 11;
+    for place in ["0-2", "1-0", "1-1", "1-2", "2-0", "2-1", "2-2"] {
+        let node = at(&mut observed, place);
+        node.peers.insert(gone, line.clone());
+        node.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+    }
+    if let Role::Replica { of, link_up, .. } = &mut at(&mut observed, "0-2").role {
+        (*of, *link_up) = (gone, false);
+    }
+    if left_behind {
+        observed.left_behind.insert(pod("0-2"), pod("0-1"));
+    }
+    (observed, gone)
+}
