@@ -377,6 +377,8 @@ pub enum Refused {
         id: NodeId,
         /// The slots.
         slots: u16,
+        /// Its replicas that hold what they had when they were started. Which of them had the most when it was stopped nobody can tell.
+        copies: Vec<Pod>,
     },
     /// No whole copy of a lost primary's data answers, and the primary may come back with all of it.
     StaleCopy {

@@ -1,6 +1,6 @@
 //! What is waited for and what is refused, as sentences for people: each with its numbers.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
@@ -127,6 +127,27 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
             "{right} of the {of} nodes that answer agree on who owns which slot and report the cluster as ok; member {pod} does not answer"
         ),
     }
+}
+
+/// Of slots whose owner is gone for good.
+fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]) -> fmt::Result {
+    let id = id.short();
+    let Some(first) = copies.first() else {
+        return write!(
+            f,
+            "no complete copy of {slots} slots is left: node {id}, which had them, is gone for good. They come back with its volume, under the name of \
+             its claim; without it their keys are lost, and only a cluster that is deleted with its claims and created again begins empty"
+        );
+    };
+    let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
+    write!(
+        f,
+        "node {id}, which had {slots} slots, is gone for good, and its replicas {} were started without it: which of them had the most when it was \
+         stopped is not known. To go on with one of them, create a failover of shard {} that names it as candidate, with mode Force and \
+         acceptDataLoss",
+        names.join(", "),
+        first.shard
+    )
 }
 
 /// Of a member that is away, and of what it may claim.
@@ -405,15 +426,7 @@ impl fmt::Display for Refused {
             Self::NoQuorum { alive, of, shard, primary, replica, unproven } => {
                 no_quorum(f, (*alive, *of), (*shard, *primary, *replica), unproven)
             }
-            Self::LostSlots { id, slots } => {
-                write!(
-                    f,
-                    "no complete copy of {slots} slots is left: node {}, which had them, is gone for good. They come back with its volume, under \
-                     the name of its claim; without it their keys are lost, and only a cluster that is deleted with its claims and created again \
-                     begins empty",
-                    id.short()
-                )
-            }
+            Self::LostSlots { id, slots, copies } => lost_slots(f, *id, *slots, copies),
             Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis } => write!(
                 f,
                 "replica {replica} of shard {shard} is not promoted: its primary {} went on for {} after their link was lost and is at \

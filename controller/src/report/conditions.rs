@@ -268,7 +268,7 @@ fn not_as_asked(seeing: Seeing<'_>, resolved: &Resolved, verdict: &Verdict) -> O
 
 /// Slots are gone with their shards, whose volumes are there.
 fn shards_missing(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String> {
-    let is_lost = |why: &&plan::Refused| matches!(why, plan::Refused::LostSlots { .. });
+    let is_lost = |why: &&plan::Refused| matches!(why, plan::Refused::LostSlots { copies, .. } if copies.is_empty());
     let lost: Vec<String> = seeing.plan.refused.iter().filter(is_lost).map(ToString::to_string).collect();
     let advice = left::advice(&resolved.key, seeing.left_behind).filter(|_| !lost.is_empty())?;
     Some(format!("{advice}; {}", lost.join("; ")))

@@ -99,11 +99,28 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         (None, Some(behind)) => {
             plan.waiting.push(Waiting::Election { shard: behind.pod.shard, held_back: None, primary: lost.id });
         }
-        (None, None) => match safety::may_return(scene, lost.id).or_else(|| safety::may_bring_back(scene)) {
-            Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
-            None => give_up(scene, plan, lost),
+        (None, None) => match (ordered(scene, lost), safety::may_return(scene, lost.id)) {
+            (Some(copy), _) => promote(scene, plan, lost, copy),
+            (None, place) => match place.or_else(|| safety::may_bring_back(scene)) {
+                Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
+                None => give_up(scene, plan, lost),
+            },
         },
     }
+}
+
+/// What a person has chosen to go on with although nobody knows whether it had everything: of the copies that are not known to be complete, as they were
+/// started without their primary, the one that he names, or the one with the most keys.
+fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
+    let is_ordered = |live: &&Live<'_>| {
+        let order = order(scene, lost, live.pod.shard).filter(|ask| ask.accept_data_loss);
+        order.is_some_and(|ask| ask.candidate.is_none_or(|ordinal| ordinal == live.pod.ordinal))
+    };
+    older_copies(scene, lost).into_iter().filter(is_ordered).max_by_key(|live| (live.node.keys, Reverse(live.pod)))
+}
+
+fn older_copies<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
+    scene.live.iter().filter(|live| safety::holds_older_copy(live, lost)).collect()
 }
 
 /// Nobody who has heard the last of it has an address of it any more: the epoch that is told of it may be another node's (`getNodeFromLinkAndMsg`).
@@ -257,9 +274,10 @@ fn offset(live: &Live<'_>) -> u64 {
     }
 }
 
-/// No place can bring the owner back. A living primary whose older claim the lost node had overruled holds the best that is left. Without
-/// one, and if starting empty was accepted, a replica that was not in sync with the lost node takes over with the keys it still has; if
-/// there is none, the slots go to a lead that owns none (the shard's new member).
+/// No place can bring the owner back, and every member is seen. A living primary whose older claim the lost node had overruled holds the best that is
+/// left. Without one a replica that is not known to be in sync with the lost node takes over with the keys it still has: of several only if starting
+/// empty was accepted, as nobody can tell which of them is the latest, and the others would be made like it. If there is none, and that was
+/// accepted, the slots go to a lead that owns none (the shard's new member).
 fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
     let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), Reverse(live.pod)));
@@ -269,12 +287,20 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let taken: Vec<Pod> = plan.steps.iter().filter_map(adopter).collect();
     let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
     let heir = leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod));
-    let older = scene.live.iter().filter(|live| safety::holds_older_copy(live, lost));
-    let older = older.max_by_key(|live| (live.node.keys, Reverse(live.pod)));
-    match (heir, older) {
-        (_, Some(older)) if scene.desired.adopt_lost_slots => promote(scene, plan, lost, older),
+    let loads = scene.live.iter().find(|live| follows(live, lost.id) && live.node.loading);
+    if let Some(live) = loads {
+        return plan.waiting.push(Waiting::Loading { pod: live.pod });
+    }
+    let copies = older_copies(scene, lost);
+    let most = copies.iter().copied().max_by_key(|live| (live.node.keys, Reverse(live.pod)));
+    match (heir, most) {
+        (_, Some(copy)) if copies.len() == 1 || scene.desired.adopt_lost_slots => promote(scene, plan, lost, copy),
         (Some(heir), None) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
-        (Some(_) | None, _) => plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len() }),
+        (Some(_) | None, _) => plan.refused.push(Refused::LostSlots {
+            id: lost.id,
+            slots: lost.slots.len(),
+            copies: copies.iter().map(|live| live.pod).collect(),
+        }),
     }
 }
 

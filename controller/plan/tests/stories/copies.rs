@@ -2,7 +2,7 @@
 
 use super::settle;
 use crate::support::Run;
-use plan::{Desired, FailoverHow, FailoverRequest, Operation, Pod, Refused, Role, Stands, Step, Waiting};
+use plan::{Desired, FailoverHow, FailoverRequest, NodeId, Operation, Pod, Refused, Role, Stands, Step, Waiting};
 
 /// Before, nobody was ever elected for it: its machine had stood still while that of its primary was lost.
 #[test]
@@ -156,4 +156,53 @@ fn a_role_moves_only_to_a_member_whose_disk_is_current() {
     assert_eq!((plan.steps, plan.waiting), (Vec::new(), vec![Waiting::Disk { pod: replica, fails: None }]));
     run.tick(1);
     assert!(settle(&mut run).is_satisfied());
+}
+
+/// All members of shard 0 are stopped, and the volume of its primary is blank when they start again.
+fn a_shard_comes_back_without_its_primary(replicas: u16) -> (Run, NodeId) {
+    let mut run = Run::created(Desired::cluster(3, replicas), true);
+    let members = (0..=replicas).map(|ordinal| Pod::new(0, ordinal));
+    let primary = run.world.up(Pod::new(0, 0)).unwrap().id;
+    members.for_each(|pod| run.crash(pod, true));
+    run.world.homes.get_mut(&Pod::new(0, 0)).unwrap().server = None;
+    (run, primary)
+}
+
+/// Before, it was said to be gone with all its keys, which its replica had.
+#[test]
+fn the_only_copy_that_was_started_without_its_primary_is_promoted() {
+    let (mut run, _) = a_shard_comes_back_without_its_primary(1);
+    let plan = settle(&mut run);
+    assert!(plan.is_satisfied(), "{plan:?}");
+    run.everything_reads_back().unwrap();
+    assert!(run.world.excused.is_empty());
+    assert!(run.world.up(Pod::new(0, 1)).unwrap().follows().is_none());
+}
+
+/// Nobody knows which of them was left behind before they were stopped.
+#[test]
+fn of_several_copies_that_were_started_without_their_primary_a_person_names_one() {
+    let (mut run, primary) = a_shard_comes_back_without_its_primary(2);
+    let go_on = |run: &mut Run| {
+        for _ in 0..20 {
+            run.round(usize::MAX, false).unwrap();
+            run.tick(2);
+        }
+        run.round(usize::MAX, false).unwrap()
+    };
+    let copies = vec![Pod::new(0, 1), Pod::new(0, 2)];
+    let refused = vec![Refused::LostSlots { id: primary, slots: 5_461, copies }];
+    let plan = go_on(&mut run);
+    assert_eq!((plan.steps, plan.refused), (vec![], refused.clone()));
+    let (shard, candidate, how) = (0, Some(2), FailoverHow::Force);
+    let mut ask = |accept_data_loss| {
+        run.desired.failover = Some(FailoverRequest { shard, from: primary, candidate, how, accept_data_loss });
+        go_on(&mut run)
+    };
+    let plan = ask(false);
+    assert_eq!((plan.steps, plan.refused), (vec![], refused));
+    let plan = ask(true);
+    assert_eq!((plan.steps, plan.refused, plan.operation), (vec![], vec![], Some(Operation::Done)));
+    run.everything_reads_back().unwrap();
+    assert!(run.world.up(Pod::new(0, 2)).unwrap().follows().is_none());
 }

@@ -89,6 +89,33 @@ fn slots_wait_for_a_silent_claimant_that_may_bring_back_what_it_has() {
     assert!(told_of(held(false)).iter().any(|line| line.starts_with("move")), "{:?}", told_of(held(false)));
 }
 
+/// What its disk has may be less, and what the copy, which was started without it, has is not known: a person who knows better has said so.
+#[test]
+fn an_order_goes_on_with_a_copy_that_was_started_while_its_primary_is_held() {
+    let mut observed = layout("0-0 x:P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    let (place, from) = (pod("0-0"), id(pod("0-0")));
+    let reason = "its volume is an older copy".to_owned();
+    observed.members.get_mut(&place).unwrap().seen = Seen::Held { holds_data: true, id: Some(from), reason };
+    observed.unsettled.insert(place);
+    if let Role::Replica { synced, link_up, .. } = &mut at(&mut observed, "0-1").role {
+        (*synced, *link_up) = (false, false);
+    }
+    let ask = |candidate, how, accept_data_loss| {
+        let failover = Some(FailoverRequest { shard: 0, from, candidate, how, accept_data_loss });
+        let told = told(&Desired { failover, ..Desired::cluster(3, 1) }, &observed);
+        told.into_iter().filter(|line| line.starts_with("promote")).collect::<Vec<_>>()
+    };
+    for candidate in [None, Some(1)] {
+        let promoted = ["promote 0-1 in place of the dead primary 00000000"];
+        assert_eq!(ask(candidate, FailoverHow::Force, true), promoted);
+    }
+    for other in
+        [(None, FailoverHow::Force, false), (Some(0), FailoverHow::Force, true), (None, FailoverHow::Coordinated, true)]
+    {
+        assert!(ask(other.0, other.1, other.2).is_empty(), "{other:?}");
+    }
+}
+
 /// Most tables name a gone primary for the slots that 0-1 serves, under an epoch that may be another one's, and 0-2 follows that one still.
 fn left_with_a_copy(left_behind: bool) -> (Observed, NodeId) {
     let mut observed =
