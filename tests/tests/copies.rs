@@ -168,6 +168,31 @@ async fn a_primary_whose_volume_was_emptied_never_empties_its_replica() -> Resul
     Ok(())
 }
 
+/// Only the whole shows it: agents that start both, Redis' own start, and the plan. Before, its keys were said to be gone for good, which its replica had,
+/// and no order helped.
+#[tokio::test]
+async fn the_copy_of_a_shard_that_ended_leads_it_where_its_primary_comes_back_empty() -> Result<()> {
+    let fixture = Fixture::start(3, 1, &json!({"persistence": {"appendOnly": "Always"}})).await?;
+    let (pod, address) = fixture.primary(0).await?;
+    let of_shard = |other: &&String| other.starts_with("orders-0-") && **other != pod;
+    let addresses = fixture.addresses().await?;
+    let (_, replica) = addresses.iter().find(|(other, _)| of_shard(other)).context("no replica")?;
+    let mut primary = operator(&fixture, address).await?;
+    has_sent_everything(&mut primary).await?;
+    for member in [address, *replica] {
+        signal(&fixture, member, Signal::STOP)?;
+    }
+    empty_volume(&fixture, address)?;
+    // The replica first: it starts without a primary, and what it has is what its own disk has.
+    for member in [*replica, address] {
+        fixture.kun.redis_server(member)?.kill()?;
+    }
+    story::replaced(&fixture.kubectl, "orders", &pod).await?;
+    fixture.ready(3).await?;
+    fixture.verify(3, 1).await?;
+    Ok(())
+}
+
 /// Removes what lies in the data directory of a member.
 fn empty_volume(fixture: &Fixture, address: SocketAddr) -> Result<()> {
     let pid = fixture.kun.redis_server(address)?.pid;
