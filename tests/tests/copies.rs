@@ -171,12 +171,13 @@ async fn a_primary_whose_volume_was_emptied_never_empties_its_replica() -> Resul
 /// Only the whole shows it: agents that start both, Redis' own start, and the plan. Before, its keys were said to be gone for good, which its replica had,
 /// and no order helped.
 #[tokio::test]
-async fn the_copy_of_a_shard_that_ended_leads_it_where_its_primary_comes_back_empty() -> Result<()> {
-    let fixture = Fixture::start(3, 1, &json!({"persistence": {"appendOnly": "Always"}})).await?;
+async fn the_copy_of_a_shard_that_ended_leads_it_on_an_order_where_its_primary_is_empty() -> Result<()> {
+    let spec = json!({"persistence": {"appendOnly": "Always"}, "failover": fixture::node_timeout(10)});
+    let fixture = Fixture::start(3, 1, &spec).await?;
     let (pod, address) = fixture.primary(0).await?;
     let of_shard = |other: &&String| other.starts_with("orders-0-") && **other != pod;
     let addresses = fixture.addresses().await?;
-    let (_, replica) = addresses.iter().find(|(other, _)| of_shard(other)).context("no replica")?;
+    let (copy, replica) = addresses.iter().find(|(other, _)| of_shard(other)).context("no replica")?;
     let mut primary = operator(&fixture, address).await?;
     has_sent_everything(&mut primary).await?;
     for member in [address, *replica] {
@@ -186,6 +187,17 @@ async fn the_copy_of_a_shard_that_ended_leads_it_where_its_primary_comes_back_em
     // The replica first: it starts without a primary, and what it has is what its own disk has.
     for member in [*replica, address] {
         fixture.kun.redis_server(member)?.kill()?;
+    }
+    let names = format!("of its replicas ({}) none has been in sync", copy.trim_start_matches("orders-"));
+    let is_told = |cluster: &Value| cluster["status"]["conditions"].to_string().contains(&names);
+    let is_led = |cluster: &Value| cluster["status"]["shards"][0]["primary"] == *copy;
+    let is_over = |cluster: &Value| is_told(cluster) || is_led(cluster);
+    let cluster = fixture.kubectl.until("rdc", "orders", hung::change(), "a person is asked", is_over).await?;
+    // Where its link was up for a moment, it is known to have everything, and nobody is asked.
+    if is_told(&cluster) {
+        let order = json!({"apiVersion": types::API_VERSION, "kind": "RedisOperation",
+            "spec": {"failover": {"shard": 0, "candidate": copy, "mode": "Force", "acceptDataLoss": true}}});
+        fixture.act("failover", "rop", &order, "Succeeded").await?;
     }
     story::replaced(&fixture.kubectl, "orders", &pod).await?;
     fixture.ready(3).await?;
@@ -326,7 +338,7 @@ async fn most_primaries_whose_pods_are_replaced_without_volumes_wait_for_an_orde
         conditions.into_iter().flatten().any(|condition| {
             let message = condition["message"].as_str().unwrap_or_default();
             condition["reason"] == "NeedsAPerson"
-                && message.contains("quorum lost: 1 of 3 primaries answer")
+                && message.contains("quorum lost: 1 of 3 primaries can vote")
                 && message.contains("create a failover of shard 0 with mode Force and acceptDataLoss")
         })
     };

@@ -377,7 +377,7 @@ pub enum Refused {
         id: NodeId,
         /// The slots.
         slots: u16,
-        /// Its replicas that hold what they had when they were started. Which of them had the most when it was stopped nobody can tell.
+        /// Its replicas that hold something, and have not been in sync with it since they were started: nobody can tell how much they lack.
         copies: Vec<Pod>,
     },
     /// No whole copy of a lost primary's data answers, and the primary may come back with all of it.

@@ -142,9 +142,9 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
     let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
     write!(
         f,
-        "node {id}, which had {slots} slots, is gone for good, and its replicas {} were started without it: which of them had the most when it was \
-         stopped is not known. To go on with one of them, create a failover of shard {} that names it as candidate, with mode Force and \
-         acceptDataLoss",
+        "no copy of {slots} slots is left that is known to be complete: node {id}, which had them, is gone for good, and of its replicas ({}) none has \
+         been in sync with it since it was started. The slots come back with its volume, under the name of its claim. To go on with what such a \
+         replica holds, and lose what it lacks, create a failover of shard {} that names it as candidate, with mode Force and acceptDataLoss",
         names.join(", "),
         first.shard
     )
@@ -154,8 +154,8 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
 fn claimant(f: &mut fmt::Formatter<'_>, pod: Pod, slots: u16) -> fmt::Result {
     write!(
         f,
-        "member {pod} may come back with a later claim to {slots} slots that others serve: until it answers, no slot moves, and nobody leaves or \
-         is restarted"
+        "member {pod} may come back with a later claim to {slots} slots that others serve: until it is back, or nothing of it is left, no slot \
+         moves, and nobody leaves or is restarted"
     )
 }
 
@@ -394,7 +394,7 @@ fn no_quorum(
     let unproven: Vec<String> = unproven.iter().map(name).collect();
     write!(
         f,
-        "quorum lost: {alive} of {of} primaries answer, so replica {replica} cannot be elected in place of {}, the primary of shard {shard}; and \
+        "quorum lost: {alive} of {of} primaries can vote for replica {replica}, so it is not elected in place of {}, the primary of shard {shard}; and \
          without votes it is not promoted, as nobody says that these have ended, or follow that primary still: {}. If you know that none of them \
          runs any more (on a machine that is cut off, say), create a failover of shard {shard} with mode Force and acceptDataLoss",
         primary.short(),

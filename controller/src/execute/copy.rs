@@ -61,11 +61,18 @@ pub(super) fn is_as_seen(facts: Option<&Facts>, info: &Info) -> Result<(), Strin
     if stream != facts.replication_id {
         return Err(format!("its copy is of the history {stream} by now, not of {}", facts.replication_id));
     }
-    let offset = info.number("slave_repl_offset").and_then(|offset| u64::try_from(offset).ok()).unwrap_or(0);
+    let offset = offset(info).unwrap_or(0);
     if offset < facts.offset {
         return Err(format!("its copy is at {offset} by now, and was at {}", facts.offset));
     }
     Ok(())
+}
+
+/// How far a copy has come. One that connects to no primary, as it knows no address of it, says that it is none's replica.
+pub(super) fn offset(info: &Info) -> Option<u64> {
+    let is_replica = info.get("role") != Some("master");
+    let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" })?;
+    u64::try_from(offset).ok()
 }
 
 #[cfg(test)]

@@ -151,7 +151,9 @@ pub(super) async fn failover(
     }
     let info = redis.connection()?.info(&["replication"]).await?;
     let link_up = info.get("master_link_status") == Some("up");
-    if info.flag("master_sync_in_progress") != Some(false) || (how == FailoverHow::Coordinated && !link_up) {
+    // Redis connects to no primary whose address it does not know, and until then says that it is none's replica.
+    let syncs = info.flag("master_sync_in_progress").unwrap_or(info.get("role") != Some("master"));
+    if syncs || (how == FailoverHow::Coordinated && !link_up) {
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
     match how {
@@ -352,10 +354,10 @@ async fn is_led_by_nobody(
     nodes: &Nodes,
     (replica, primary): (Who, NodeId),
     how: FailoverHow,
-    (copy, claimed): (&Info, &SlotSet),
+    (copy_info, claimed): (&Info, &SlotSet),
 ) -> Result<(), Error> {
-    let stream = copy.get("master_replid").unwrap_or_default();
-    let offset = copy.number("slave_repl_offset").and_then(|offset| u64::try_from(offset).ok()).unwrap_or(u64::MAX);
+    let stream = copy_info.get("master_replid").unwrap_or_default();
+    let offset = copy::offset(copy_info).unwrap_or(u64::MAX);
     let members = world.probed.observed.members.iter();
     let fellows = members.filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod);
     for (pod, seen) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {

@@ -320,9 +320,15 @@ fn member_facts(facts: Facts, info: &Info, table: &[nodes::Node]) -> Facts {
     let myself = table.iter().find(|line| line.flags.myself);
     Facts {
         own_line: myself.and_then(|line| line.address),
-        at_odds: myself.is_some_and(|line| is_at_odds(info, line)),
+        at_odds: myself.is_some_and(|line| is_at_odds(info, line) && !follows_nowhere(line, table)),
         ..facts
     }
+}
+
+/// Redis connects to no primary whose address it does not know: it copies nobody, and there is nothing that a restart would mend.
+fn follows_nowhere(myself: &nodes::Node, table: &[nodes::Node]) -> bool {
+    let primary = table.iter().find(|line| Some(&line.id) == myself.primary.as_ref());
+    primary.is_some_and(|line| line.flags.no_address)
 }
 
 /// A process that has just read its table follows nobody for the tenth of a second until it looks after its replication; one that still

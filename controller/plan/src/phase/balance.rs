@@ -37,6 +37,9 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 /// room by that, takes the rest, and gives it back with all the keys that had arrived. A slot cannot turn around in the middle: its
 /// owner takes keys only while it is not marked, and then shows those that have left as missing.
 pub(crate) fn relieve(scene: &Scene<'_>, plan: &mut Plan, open: &SlotSet) {
+    if safety::may_bring_back_a_claim(scene).is_some() {
+        return;
+    }
     let full =
         plan.waiting.iter().filter_map(|reason| if let Waiting::Room { pod, .. } = reason { Some(*pod) } else { None });
     let full: Vec<Pod> = full.collect();

@@ -110,13 +110,18 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 }
 
 /// What a person has chosen to go on with although nobody knows whether it had everything: of the copies that are not known to be complete, as they were
-/// started without their primary, the one that he names, or the one with the most keys.
+/// started without their primary, the one that he names. Who names none means the only one.
 fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
+    let copies = older_copies(scene, lost);
+    let is_only = |live: &Live<'_>| {
+        let loads = scene.live_of(live.pod.shard).any(|fellow| fellow.node.loading);
+        copies.len() == 1 && !loads && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none()
+    };
     let is_ordered = |live: &&Live<'_>| {
         let order = order(scene, lost, live.pod.shard).filter(|ask| ask.accept_data_loss);
-        order.is_some_and(|ask| ask.candidate.is_none_or(|ordinal| ordinal == live.pod.ordinal))
+        order.is_some_and(|ask| ask.candidate.map_or_else(|| is_only(live), |ordinal| ordinal == live.pod.ordinal))
     };
-    older_copies(scene, lost).into_iter().filter(is_ordered).max_by_key(|live| (live.node.keys, Reverse(live.pod)))
+    copies.iter().copied().find(is_ordered)
 }
 
 fn older_copies<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
@@ -191,14 +196,14 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     }
     let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
-        Votes::Enough => {
+        Votes::Enough if safety::is_electable_by_most(scene, lost, best) => {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
             if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
                 return plan.waiting.push(wait);
             }
             FailoverHow::Force
         }
-        Votes::TooFew => match safety::needs_no_votes(scene, lost, best) {
+        Votes::Enough | Votes::TooFew => match safety::needs_no_votes(scene, lost, best) {
             Err(Missing::Look(wait)) => return plan.waiting.push(wait),
             Err(Missing::Wait(_) | Missing::Proof(_)) if is_accepted => FailoverHow::Takeover,
             Ok(()) => FailoverHow::Takeover,
@@ -275,9 +280,9 @@ fn offset(live: &Live<'_>) -> u64 {
 }
 
 /// No place can bring the owner back, and every member is seen. A living primary whose older claim the lost node had overruled holds the best that is
-/// left. Without one a replica that is not known to be in sync with the lost node takes over with the keys it still has: of several only if starting
-/// empty was accepted, as nobody can tell which of them is the latest, and the others would be made like it. If there is none, and that was
-/// accepted, the slots go to a lead that owns none (the shard's new member).
+/// left. Without one, and if starting empty was accepted, a replica that is not known to be in sync with the lost node takes over with the keys it still
+/// has; if there is none, the slots go to a lead that owns none (the shard's new member). Otherwise a person decides: the volume may be found, and
+/// nobody can tell how much such a replica lacks.
 fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
     let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), Reverse(live.pod)));
@@ -294,13 +299,16 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let copies = older_copies(scene, lost);
     let most = copies.iter().copied().max_by_key(|live| (live.node.keys, Reverse(live.pod)));
     match (heir, most) {
-        (_, Some(copy)) if copies.len() == 1 || scene.desired.adopt_lost_slots => promote(scene, plan, lost, copy),
+        (_, Some(copy)) if scene.desired.adopt_lost_slots => promote(scene, plan, lost, copy),
         (Some(heir), None) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
-        (Some(_) | None, _) => plan.refused.push(Refused::LostSlots {
-            id: lost.id,
-            slots: lost.slots.len(),
-            copies: copies.iter().map(|live| live.pod).collect(),
-        }),
+        (Some(_) | None, _) => {
+            // Who asks for less than that gets the answer.
+            if copies.iter().any(|live| order(scene, lost, live.pod.shard).is_some()) {
+                plan.operation = Some(Operation::Refused);
+            }
+            let copies = copies.iter().map(|live| live.pod).collect();
+            plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies });
+        }
     }
 }
 

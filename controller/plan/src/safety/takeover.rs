@@ -38,6 +38,26 @@ pub(crate) fn votes(scene: &Scene<'_>, lost: &Lost) -> Votes {
     }
 }
 
+/// Where most primaries are there to vote: whether they would vote for this copy. None does whose line of the lost primary has a later epoch than the
+/// copy's own (`clusterSendFailoverAuthIfNeeded`): it may be that of another node at its address (`getNodeFromLinkAndMsg`), and gossip never mends that.
+pub(crate) fn is_electable_by_most(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
+    let voters = voters(scene, lost, copy);
+    voters == scene.owned.len() || voters > owners(scene) / 2
+}
+
+fn voters(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> usize {
+    let own = copy.node.peers.get(&lost.id);
+    let refuses = |voter: &Live<'_>| {
+        voter
+            .node
+            .peers
+            .get(&lost.id)
+            .zip(own)
+            .is_some_and(|(line, own)| line.epoch > own.epoch && !line.slots().intersection(own.slots()).is_empty())
+    };
+    scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod) && !refuses(live)).count()
+}
+
 fn owners(scene: &Scene<'_>) -> usize {
     scene.owned.len().saturating_add(scene.lost.len())
 }
@@ -83,7 +103,7 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
         return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended_since)) };
     }
     voters_come_back(scene)?;
-    let (alive, of) = (count(scene.owned.len()), count(owners(scene)));
+    let (alive, of) = (count(voters(scene, lost, best)), count(owners(scene)));
     let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
     Err(Missing::Proof(Refused::NoQuorum { alive, of, shard, primary, replica, unproven }))
 }

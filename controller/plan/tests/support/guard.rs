@@ -204,10 +204,7 @@ fn may_fail_over(
     let best_left = || {
         let better = world.running().into_iter().filter_map(|pod| world.up(pod)).any(complete);
         let saves = how != FailoverHow::Coordinated && !server.data.is_empty() && follows(server);
-        let is_gone = !world.homes.values().filter_map(|home| home.server.as_ref()).any(|other| other.id == primary);
-        let is_only =
-            is_gone && !holders(world).any(|(_, other)| follows(other) && other.id != server.id && other.keys() > 0);
-        let is_chosen = desired.adopt_lost_slots || is_only || is_ordered(step, desired);
+        let is_chosen = desired.adopt_lost_slots || is_ordered(step, desired);
         saves && is_chosen && (stale || !better)
     };
     // Whoever follows a node without slots that is gone, and has nothing of it, leads nothing.
@@ -417,7 +414,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
     }
     for reason in &plan.refused {
         let fine = match reason {
-            Refused::LostSlots { copies, .. } => !desired.adopt_lost_slots && copies.len() != 1,
+            Refused::LostSlots { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
             Refused::Claimed { .. } | Refused::StaleCopy { .. } => troubled,
             Refused::Twins { id, .. } | Refused::RunsAlready { id, .. } | Refused::Copied { id, .. } => {

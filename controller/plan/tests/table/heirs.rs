@@ -1,7 +1,7 @@
 //! A primary is gone, another one serves its slots, and a replica of the gone one is still there.
 
 use super::{at, id, layout, peer, pod, told};
-use plan::{Desired, FailoverHow, FailoverRequest, NodeId, Observed, Peer, PeerRole, Role, Seen, SlotSet};
+use plan::{Desired, FailoverHow, FailoverRequest, Health, NodeId, Observed, Peer, PeerRole, Role, Seen, SlotSet};
 
 /// Its copy is ordered over who serves the slots only by somebody who names it, and accepts what that costs.
 #[test]
@@ -81,8 +81,8 @@ fn slots_wait_for_a_silent_claimant_that_may_bring_back_what_it_has() {
         told(&Desired::cluster(2, 2), &observed)
     };
     let held = |holds_data| Seen::Held { holds_data, id: Some(NodeId::from_bytes([9; 20])), reason: String::new() };
-    let waits = "waits: member 2-2 may come back with a later claim to 5461 slots that others serve: until it answers, no slot moves, and nobody \
-                 leaves or is restarted";
+    let waits = "waits: member 2-2 may come back with a later claim to 5461 slots that others serve: until it is back, or nothing of it is \
+                 left, no slot moves, and nobody leaves or is restarted";
     let waits = waits.to_owned();
     assert!(told_of(held(true)).contains(&waits), "{:?}", told_of(held(true)));
     assert!(!told_of(held(true)).iter().any(|line| line.starts_with("move")), "{:?}", told_of(held(true)));
@@ -114,6 +114,40 @@ fn an_order_goes_on_with_a_copy_that_was_started_while_its_primary_is_held() {
     {
         assert!(ask(other.0, other.1, other.2).is_empty(), "{other:?}");
     }
+}
+
+/// A blank member answered at the address of the lost primary before the others called there: their lines of it have that one's epoch, the copy's has
+/// not. Before, it was told to ask for votes again and again.
+#[test]
+fn a_copy_that_most_would_refuse_their_votes_is_promoted_without_any() {
+    let mut observed = layout("0-0 - 0-1 r9-9 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    let gone = NodeId::from_bytes([9; 20]);
+    let slots = SlotSet::parse("0-5460").unwrap();
+    for place in ["0-1", "1-0", "1-1", "2-0", "2-1"] {
+        let epoch = if place == "0-1" { 1 } else { 6 };
+        let role = PeerRole::Primary { slots: slots.clone() };
+        let line = Peer { noaddr: true, epoch, health: Health::Failed, ..peer(pod("9-9"), role, false) };
+        let node = at(&mut observed, place);
+        node.current_epoch = 9;
+        node.peers.insert(gone, line);
+    }
+    if let Role::Replica { of, synced, link_up, .. } = &mut at(&mut observed, "0-1").role {
+        (*of, *synced, *link_up) = (gone, false, false);
+    }
+    let told_of = |observed: &Observed, accept_data_loss| {
+        let (how, candidate) = (FailoverHow::Force, Some(1));
+        let failover = Some(FailoverRequest { shard: 0, from: gone, candidate, how, accept_data_loss });
+        let told = told(&Desired { failover, ..Desired::cluster(3, 1) }, observed);
+        told.into_iter().filter(|line| line.starts_with("promote")).collect::<Vec<_>>()
+    };
+    let promoted = "promote 0-1 in place of the dead primary 09090909";
+    let alone = format!("{promoted} without votes, as nobody could be elected there");
+    assert_eq!(told_of(&observed, true), [alone]);
+    assert!(told_of(&observed, false).is_empty());
+    for place in ["1-0", "2-0"] {
+        at(&mut observed, place).peers.get_mut(&gone).unwrap().epoch = 1;
+    }
+    assert_eq!(told_of(&observed, true), [promoted]);
 }
 
 /// Most tables name a gone primary for the slots that 0-1 serves, under an epoch that may be another one's, and 0-2 follows that one still.
