@@ -152,7 +152,8 @@ pub(super) async fn failover(
     let info = redis.connection()?.info(&["replication"]).await?;
     let link_up = info.get("master_link_status") == Some("up");
     // Redis connects to no primary whose address it does not know, and until then says that it is none's replica.
-    let syncs = info.flag("master_sync_in_progress").unwrap_or(info.get("role") != Some("master"));
+    let is_alone = info.get("role") == Some("master") && table.of(primary).is_some_and(|line| line.flags.no_address);
+    let syncs = info.flag("master_sync_in_progress").unwrap_or(!is_alone);
     if syncs || (how == FailoverHow::Coordinated && !link_up) {
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
@@ -195,7 +196,8 @@ pub(super) async fn failover(
         // Before the clock: where the machine stood still, the role may have moved meanwhile.
         let is_late = begun.elapsed() >= watch;
         let role = redis.connection()?.role().await.map_err(|error| late(&error))?;
-        if matches!(role, Role::Primary { .. }) {
+        let is_primary = matches!(role, Role::Primary { .. });
+        if is_primary && (!is_alone || redis.table().await.map_err(|error| late(&error))?.is_primary()) {
             let millis = begun.elapsed().as_millis();
             if how != FailoverHow::Coordinated {
                 mark(world, &mut redis, primary).await;

@@ -196,7 +196,8 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     }
     let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
-        Votes::Enough if safety::is_electable_by_most(scene, lost, best) => {
+        // Those who would refuse may hear better, and another copy may be elected meanwhile: without votes only who has been told to.
+        Votes::Enough if !is_accepted || safety::is_electable_by_most(scene, lost, best) => {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
             if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
                 return plan.waiting.push(wait);

@@ -97,6 +97,10 @@ impl Run {
         if guard::is_ordered(step, &self.desired) {
             self.world.excused.extend(before.readable.difference(&after.readable));
             granted.readable.extend(&before.readable);
+            if self.desired.failover.as_ref().is_some_and(|ask| ask.accept_data_loss) {
+                // Also what the one that was replaced has on its disk, and nobody could read.
+                self.world.excused.extend(self.world.acked.difference(&after.readable));
+            }
         }
         if guard::replaces_who_is_gone(step) {
             // What its primary was told last and no copy has was excused when that one was cut off; it may run on, and show it.

@@ -119,7 +119,7 @@ fn an_order_goes_on_with_a_copy_that_was_started_while_its_primary_is_held() {
 /// A blank member answered at the address of the lost primary before the others called there: their lines of it have that one's epoch, the copy's has
 /// not. Before, it was told to ask for votes again and again.
 #[test]
-fn a_copy_that_most_would_refuse_their_votes_is_promoted_without_any() {
+fn a_copy_that_most_would_refuse_their_votes_needs_none_on_an_order() {
     let mut observed = layout("0-0 - 0-1 r9-9 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
     let gone = NodeId::from_bytes([9; 20]);
     let slots = SlotSet::parse("0-5460").unwrap();
