@@ -1,6 +1,7 @@
 //! The controller's steps on real redis-servers: creation, moving slots under load, crashes in the middle, failover.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
 
+mod functions;
 mod late;
 mod replicas;
 

@@ -268,7 +268,8 @@ const APPLICATION: &str =
     "~* &* +@all -@admin -@dangerous +info +keys +flushdb +flushall +sort +sort_ro +role +client|list";
 
 /// The controller: topology and configuration. It may move keys (MIGRATE, RESTORE) but neither read, write nor delete them,
-/// and there is no FLUSH*, RESET, DEBUG, MODULE, EVAL or KEYS: a bug in it cannot wipe a node (reliability.md rule 3).
+/// and there is no FLUSH*, RESET, DEBUG, MODULE, EVAL, FCALL or KEYS: a bug in it cannot wipe a node (reliability.md rule 3). Libraries of functions
+/// it copies to a new primary, and can neither run nor delete or replace them.
 const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +asking +auth +hello +echo +select \
     +readonly +command +migrate +restore +restore-asking +memory|usage +acl|whoami +acl|dryrun +config|get +config|set \
     +config|resetstat +client|id +client|info +client|list +client|getname +client|setname +client|pause \
@@ -277,7 +278,7 @@ const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +in
     +cluster|countkeysinslot +cluster|getkeysinslot +cluster|replicas +cluster|count-failure-reports \
     +cluster|meet +cluster|forget +cluster|replicate +cluster|failover +cluster|setslot +cluster|addslots \
     +cluster|addslotsrange +cluster|delslots +cluster|delslotsrange +cluster|set-config-epoch +cluster|bumpepoch \
-    +cluster|saveconfig";
+    +cluster|saveconfig +function|list +function|load";
 
 /// The agents: state, hand-over (with the marks of half-moved slots), a snapshot before the append-only file is switched off, shutdown, and the
 /// replication stream for backups.

@@ -9,6 +9,8 @@ pub const INFO: usize = 8 << 20;
 /// `CLUSTER GETKEYSINSLOT`. A thousand names of 128 KB; names are seldom longer than a hundred bytes, and a slot whose names are not read never
 /// moves.
 pub const NAMES: usize = 128 << 20;
+/// `FUNCTION LIST`: all names, or the code of one library. Code of more than a few hundred KB is a mistake, and a script of a client could load it.
+pub const LIBRARIES: usize = 16 << 20;
 /// `CONFIG GET`: lists of everything have 20 KB.
 pub const SETTINGS: usize = 256 << 10;
 /// `ROLE`, whose list has an entry for each replica, and answers of one line or number.
@@ -22,9 +24,9 @@ pub fn of(command: &str) -> Option<usize> {
         "INFO" => Some(INFO),
         "CLUSTER GETKEYSINSLOT" => Some(NAMES),
         "CONFIG GET" => Some(SETTINGS),
-        "ROLE" | "PING" | "AUTH" | "DBSIZE" | "MIGRATE" | "WAIT" | "PUBLISH" | "MEMORY USAGE" | "CONFIG SET" => {
-            Some(WORD)
-        }
+        "FUNCTION LIST" => Some(LIBRARIES),
+        "ROLE" | "PING" | "AUTH" | "DBSIZE" | "MIGRATE" | "WAIT" | "PUBLISH" | "MEMORY USAGE" | "CONFIG SET"
+        | "FUNCTION LOAD" => Some(WORD),
         other => other.starts_with("CLUSTER ").then_some(WORD),
     }
 }
@@ -41,6 +43,7 @@ mod tests {
         assert_eq!(most(&["INFO", "replication"]), Some(INFO));
         assert_eq!(most(&["CLUSTER", "GETKEYSINSLOT", "1", "1000"]), Some(NAMES));
         assert_eq!(most(&["CONFIG", "GET", "maxmemory"]), Some(SETTINGS));
+        assert_eq!((most(&["FUNCTION", "LIST"]), most(&["function", "load", "#!lua"])), (Some(LIBRARIES), Some(WORD)));
         assert_eq!((most(&["DBSIZE"]), most(&["CLUSTER", "MYID"])), (Some(WORD), Some(WORD)));
         assert_eq!(most(&["GET", "k"]), None);
     }

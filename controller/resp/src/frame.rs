@@ -142,7 +142,7 @@ pub struct Command {
 }
 
 /// Commands whose second word names what they do.
-const CONTAINERS: [&str; 6] = ["CLUSTER", "CONFIG", "ACL", "CLIENT", "MEMORY", "DEBUG"];
+const CONTAINERS: [&str; 7] = ["CLUSTER", "CONFIG", "ACL", "CLIENT", "FUNCTION", "MEMORY", "DEBUG"];
 
 impl Command {
     /// Starts a command with its name.

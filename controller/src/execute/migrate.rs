@@ -50,6 +50,7 @@
 //! missing, keys at the source are moved, empty slots are handed over, handed-over slots are announced again.
 
 mod flow;
+mod functions;
 mod keys;
 mod late;
 mod pace;
@@ -99,6 +100,14 @@ pub enum Error {
     Migrate {
         /// The slot.
         slot: u16,
+        /// Redis' words.
+        text: String,
+    },
+    /// The target cannot run what the source can: no key of it moves.
+    #[error("the target cannot load the function library {library} of the source: {text}")]
+    Library {
+        /// Its name.
+        library: String,
         /// Redis' words.
         text: String,
     },
@@ -185,6 +194,9 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
     moved.held = replicas.follow().await?;
     if moved.held.is_some() {
         return Ok(moved);
+    }
+    if sorted.is_first {
+        functions::bring(&mut ends, guard).await?;
     }
     mark(&mut ends, order, guard, &sorted).await?;
     proof::nothing_is_left_on_its_way(&mut ends, order).await?;
@@ -285,6 +297,8 @@ struct Sorted {
     marked: BTreeSet<u16>,
     /// Somebody who may have begun to hand one of them over, and may still go on with it.
     former: Option<NodeId>,
+    /// The target owns no slot yet.
+    is_first: bool,
 }
 
 impl Sorted {
@@ -331,6 +345,7 @@ async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorte
         misplaced: Vec::new(),
         marked: source.open.keys().chain(target.open.keys()).copied().collect(),
         former: late::former(order.unproven, [&source, &target]),
+        is_first: target.mine.is_empty(),
     };
     for slot in order.slots.iter() {
         if target.mine.contains(slot) {

@@ -166,6 +166,7 @@ const CHANGES: &[&str] = &[
     "cluster|bumpepoch",
     "cluster|saveconfig",
     "config|set",
+    "function|load",
     "migrate",
 ];
 

@@ -112,7 +112,7 @@ fn stood_still(moved: &Result<Moved, Error>) -> bool {
     match moved {
         Err(Error::Node(node)) => is_of_the_wire(node),
         Err(Error::Precondition(why)) => why.ends_with("is still open at the target"),
-        Ok(_) | Err(Error::NotLeading | Error::Migrate { .. }) => false,
+        Ok(_) | Err(Error::NotLeading | Error::Migrate { .. } | Error::Library { .. }) => false,
     }
 }
 
