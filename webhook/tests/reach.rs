@@ -79,6 +79,26 @@ fn the_record_of_an_action_needs_the_right_to_its_subresource() {
     assert_eq!(asked(&cancelled, &restart), [""; 0]);
 }
 
+/// Before, whoever could write the object had members run an image of theirs, which read a Secret that somebody else had named.
+#[test]
+fn an_image_that_is_to_run_beside_a_secret_needs_the_right_to_that() {
+    let running = |image: Option<&str>| {
+        let mut spec = json!({"auth": {"secretName": "mine"}});
+        if let Some(image) = image {
+            spec["image"] = json!(image);
+        }
+        a_cluster(&spec, &Value::Null)
+    };
+    let (default, one, other) = (running(None), running(Some("a/redis:7.0")), running(Some("b/redis:7.0")));
+    let asked = |object: &Value, old: &Value| rights(Stage::Validate, "UPDATE", object, old);
+    let needed = ["spec.image: get secrets shop/mine"];
+    assert_eq!(asked(&one, &default), needed);
+    assert_eq!(asked(&other, &one), needed);
+    assert_eq!((asked(&one, &one), asked(&default, &one)), (vec![], vec![]));
+    let unnamed = a_cluster(&json!({"image": "a/redis:7.0"}), &Value::Null);
+    assert_eq!(asked(&unnamed, &default), [""; 0], "the password of the cluster itself is whose the cluster is");
+}
+
 #[test]
 fn only_what_a_change_names_anew_is_asked_about() {
     let to = |path: &str| naming("mine", &json!({"directory": {"path": path}}));

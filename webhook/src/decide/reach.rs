@@ -100,10 +100,16 @@ fn named(subject: Option<&Subject>, namespace: &str) -> Vec<Right> {
 
 fn by_cluster(spec: &RedisClusterSpec, namespace: &str) -> Vec<Right> {
     let secret = spec.auth.as_ref().and_then(|auth| auth.secret_name.as_ref());
+    let image = secret.zip(spec.image.as_ref()).map(|(name, image)| beside(name, image, namespace));
     let secret = secret.map(|name| get(Path::new("spec.auth.secretName"), "secrets", namespace, name));
     let target = spec.backup.as_ref().map(|backup| &backup.target);
     let target = target.map(|target| by_target(target, &Path::new("spec.backup.target"), namespace));
-    secret.into_iter().chain(target.unwrap_or_default()).collect()
+    secret.into_iter().chain(image).chain(target.unwrap_or_default()).collect()
+}
+
+/// An image that somebody names runs beside the mounted Secret, and may read it: that the author of another field was asked for it is not enough.
+fn beside(secret: &str, image: &str, namespace: &str) -> Right {
+    Right { value: format!("{secret} {image}"), ..get(Path::new("spec.image"), "secrets", namespace, secret) }
 }
 
 fn by_target(target: &BackupTarget, path: &Path, namespace: &str) -> Vec<Right> {
