@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use controller::probe::Probed;
-use plan::{FailoverHow, NodeId, Plan, Pod, RestartAs, Seen, Step, Who};
+use plan::{FailoverHow, NodeId, Plan, Pod, RestartAs, Seen, SlotSet, Step, Who};
 use resp::{Outcome, Role};
 use serde_json::json;
 use tests::fleet::Fleet;
@@ -213,4 +213,21 @@ async fn a_member_that_says_too_much_is_unknown_and_told_of() {
     assert!(matches!(seen, Seen::Unknown { .. }), "{seen:?}");
     let why = &probed.too_long[&pod];
     assert!(why.contains("a bulk string of 4194305 exceeds the limit of 4194304"), "{why}");
+}
+
+/// Before, only the table of who takes them was asked, which had not heard of it: two took writes of the same slots.
+#[tokio::test]
+async fn slots_that_somebody_was_given_since_the_look_are_given_to_nobody_else() {
+    let mut fleet = Fleet::start(78, 2, 1, json!({"shards": 2, "replicasPerShard": 0})).await;
+    let (taker, other) = (Pod::new(0, 0), Pod::new(1, 0));
+    let probed = fleet.look_at_all().await;
+    fleet.servers[&other].operator().await.call(&["CLUSTER", "ADDSLOTSRANGE", "5", "9"]).await.unwrap();
+    let node = Who { pod: taker, id: id(&probed, taker) };
+    let adopt = |first, last| plan(Step::Adopt { node, owner: None, slots: SlotSet::range(first, last) });
+    let why =
+        format!("{} owns slots by now that {node} was to be given: 5-7", Who { pod: other, id: id(&probed, other) });
+    assert_eq!(refusal(&mut fleet, &adopt(0, 7), &probed).await, why);
+    assert_eq!(fleet.carry_out(&adopt(0, 4), &probed).await.map(drop), Ok(()));
+    let lines = fleet.servers[&taker].operator().await.cluster_nodes().await.unwrap();
+    assert!(lines[0].owns(0) && lines[0].owns(4) && !lines[0].owns(5));
 }

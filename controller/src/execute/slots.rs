@@ -55,6 +55,7 @@ pub(super) async fn adopt(
         return Err(refused(format!("in the table of {node} somebody else owns these slots: {others}")));
     }
     let missing = slots.difference(&table.mine());
+    nobody_else_has(world, nodes, node, &missing).await?;
     let unowned = missing.intersection(&table.unowned());
     let named = missing.difference(&unowned);
     if let Some(owner) = owner.filter(|_| !named.is_empty()) {
@@ -71,6 +72,23 @@ pub(super) async fn adopt(
         redis::set_slots(redis.connection()?, &mut alone, &taking).await?;
     }
     add_unowned(world, &mut redis, &unowned).await
+}
+
+/// Somebody may have been given them since the look, by another controller for example, and may take writes while this node has not heard of it. So
+/// everybody who was seen is asked, at the same time.
+async fn nobody_else_has(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<(), Error> {
+    let members = world.probed.observed.members.iter();
+    let others = members.filter_map(|(pod, member)| Some(Who { pod: *pod, id: member.node()?.id }));
+    let asked = others.filter(|other| other.id != node.id).map(|other| async move {
+        let mut redis = nodes.at(world.address(other)?, other.id).await?;
+        let theirs = redis.table().await?.mine().intersection(slots);
+        if theirs.is_empty() {
+            return Ok(());
+        }
+        Err(refused(format!("{other} owns slots by now that {node} was to be given: {theirs}")))
+    });
+    futures::future::try_join_all(asked).await?;
+    Ok(())
 }
 
 pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {

@@ -161,3 +161,20 @@ fn a_member_that_calls_a_gone_primary_before_it_hears_of_the_heir_is_put_right()
     assert!(settle(&mut run).is_satisfied());
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }
+
+/// Who plans on an older look has not seen that they were given away meanwhile, and whom it gives them to has not heard of it. Before, both took
+/// writes of them, under one epoch.
+#[test]
+fn lost_slots_are_not_given_away_once_more_on_an_older_look() {
+    let history = [
+        Event::Terminate(65),
+        Event::EndGrace,
+        round(0, true, 1),
+        round(0, false, 0),
+        round(2, true, 1),
+        round(1, false, 0),
+        Event::Shards(1),
+        round(1, true, 0),
+    ];
+    survives(3, 0, false, Some(19), &history);
+}
