@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Pod, Role, Seen, Waiting};
 use types::RedisOperation;
 use types::cluster::Mode;
+use types::names;
 use types::operation::{FailoverAction, FailoverMode, OperationPhase, Progress, RedisOperationStatus};
 
 use crate::resolve::Resolved;
@@ -62,7 +63,11 @@ pub fn request(operation: &RedisOperation) -> Option<FailoverRequest> {
     Some(FailoverRequest {
         shard: u16::try_from(*shard).ok()?,
         from: from_steps(&status.steps)?,
-        candidate: candidate.as_deref().and_then(ordinal),
+        // Whom nobody knows is not nobody: any copy would do then.
+        candidate: match candidate {
+            None => None,
+            Some(pod) => Some(ordinal(pod)?),
+        },
         how: match mode {
             FailoverMode::Coordinated => FailoverHow::Coordinated,
             FailoverMode::Force => FailoverHow::Force,
@@ -123,6 +128,11 @@ fn begin(operation: &RedisOperation, mut status: RedisOperationStatus, round: Ro
         let Some((id, whose)) = primary_of(round.observed, shard) else {
             return until_known(status, shard, round.now);
         };
+        let is_member =
+            |pod: &&str| ordinal(pod).is_some_and(|at| names::pod(&operation.spec.cluster_name, shard, at) == **pod);
+        if let Some(candidate) = action.candidate.as_deref().filter(|pod| !is_member(pod)) {
+            return fail(status, format!("pod {candidate} is no member of shard {shard}"));
+        }
         if let Some(candidate) = action.candidate.as_deref().filter(|name| is_at(round.observed, shard, name, id)) {
             return fail(status, format!("pod {candidate} is the primary of shard {shard} already"));
         }

@@ -131,6 +131,17 @@ fn a_failover_to_who_is_the_primary_already_fails_with_that_word() {
     assert_eq!((status.phase, status.conditions[1].message.as_str()), (OperationPhase::Failed, why));
 }
 
+/// Before, the copy of that ordinal was promoted, or any.
+#[test]
+fn a_failover_to_a_pod_of_another_shard_or_cluster_fails() {
+    for candidate in ["orders-0-1", "other-1-1", "orders-1-01", "orders", "orders-1-"] {
+        let mut scene = Scene::new(&json!({"clusterName": "orders", "failover": {"shard": 1, "candidate": candidate}}));
+        let status = scene.round();
+        let why = format!("pod {candidate} is no member of shard 1");
+        assert_eq!((status.phase, &status.conditions[1].message), (OperationPhase::Failed, &why));
+    }
+}
+
 #[test]
 fn only_a_failover_that_succeeded_has_placed_a_primary() {
     let mut scene = failover();
