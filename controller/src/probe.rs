@@ -28,7 +28,7 @@ use types::agent::{AgentPhase, LossReport};
 use types::cluster::Mode;
 
 pub use node::{Facts, Unkept};
-pub(crate) use node::{former_stream, is_disk_current, is_misled, peer};
+pub(crate) use node::{former_stream, is_disk_current, is_misled, offset, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck, unwritten};
 pub use words::{Finding, Refusal};
 
@@ -430,6 +430,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.former = memory.former(&probed.observed, now);
     probed.silent_marks = memory.marks.note(&probed.observed);
     probed.observed.left_behind = left_behind::left_behind(&probed.observed, &probed.facts);
+    probed.observed.further = left_behind::further(&probed.observed, &probed.facts);
     unlink_from_strangers(&mut probed, answers);
     probed
 }

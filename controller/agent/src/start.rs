@@ -163,6 +163,20 @@ impl Peer {
         told.max(self.link_down_for.unwrap_or_default())
     }
 
+    /// Nobody has seen its copy to be whole since it was started, or begun: how much it lacks is not known, and may be nothing.
+    fn is_of_unknown_age(&self) -> bool {
+        self.behind_for() >= Duration::MAX.saturating_sub(LOOKS)
+    }
+
+    /// It has all that the other one has, as both are of one history, and more.
+    fn is_further_than(&self, other: &Self) -> bool {
+        self.is_of_its_history(other) && self.offset > other.offset
+    }
+
+    fn is_of_its_history(&self, other: &Self) -> bool {
+        self.offset > 0 && other.offset > 0 && self.stream.is_some() && self.stream == other.stream
+    }
+
     fn has_whole_copy(&self) -> bool {
         !self.syncing && !self.loading && (self.offset > 0 || self.keys > 0)
     }
@@ -427,6 +441,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     let freshest = freshest(me, facts);
     let fresh = |peer: &Peer| peer.behind_for() <= freshest.saturating_add(SLACK);
     if let Some((replica, peer)) = successor(me, facts, fresh) {
+        let (replica, peer) = successor(me, facts, |other| other.is_further_than(peer)).unwrap_or((replica, peer));
         // One that was in sync when this member died lost its link then, and the agent was back soon after.
         let is_stale = freshest > facts.began.saturating_add(RESTART);
         if is_stale && !all_replicas_answered(me, facts) {
@@ -435,7 +450,14 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
                  answer, may have more",
                 freshest.as_secs()
             );
-            return if facts.waited < PEERS_LIMIT { Start::Wait { reason } } else { Start::Hold { reason } };
+            return wait_or_hold(facts, reason);
+        }
+        if let Some(other) = unclear(me, facts, peer).filter(|_| is_stale) {
+            let reason = format!(
+                "{gone}, and nobody can tell which of its replicas {replica} and {other} lacks less. To go on with what one of them has: \
+                 `failover` that names it as candidate, with mode Force and acceptDataLoss"
+            );
+            return wait_or_hold(facts, reason);
         }
         return match may_take_over(me, facts, replica) {
             Ok(how) => ask(replica, peer, how),
@@ -462,6 +484,14 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     }
 }
 
+/// Another copy, of which nobody knows how much it lacks, and which is of no history that tells whether that is more than this one does.
+fn unclear<'a>(me: &Identity, facts: &'a Facts, chosen: &Peer) -> Option<&'a NodeId> {
+    let copies = facts.peers.iter().filter(|(_, peer)| peer.replicates(&me.id) && peer.has_whole_copy());
+    let is_unclear =
+        |peer: &Peer| peer.address != chosen.address && peer.is_of_unknown_age() && !peer.is_of_its_history(chosen);
+    copies.into_iter().find(|(_, peer)| is_unclear(peer)).map(|(id, _)| id)
+}
+
 fn answered_replicas(me: &Identity, facts: &Facts) -> usize {
     me.replicas().filter(|replica| facts.peers.contains_key(&replica.id)).count()
 }
@@ -471,10 +501,10 @@ fn all_replicas_answered(me: &Identity, facts: &Facts) -> bool {
     silent_replica(me, facts).is_none()
 }
 
-/// A replica that somebody knows of and that does not answer.
+/// A replica that somebody knows of and that does not answer; or does, as Valkey's do, before it has loaded what it has.
 fn silent_replica<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
     let mut known = me.replicas().chain(told_replicas(me, facts)).map(|replica| &replica.id);
-    known.find(|replica| !facts.peers.contains_key(replica))
+    known.find(|replica| facts.peers.get(replica).is_none_or(|peer| peer.loading))
 }
 
 fn copy_under_way(me: &Identity, facts: &Facts) -> bool {

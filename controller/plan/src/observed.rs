@@ -115,6 +115,9 @@ pub struct Observed {
     /// Replicas that another member of their shard has left behind, and which: it went on, as a primary, from the stream that they
     /// still follow (its `master_replid2` is their replication ID), owns slots by its own table, and has all that they have.
     pub left_behind: BTreeMap<Pod, Pod>,
+    /// Replicas whose copy is no more than the beginning of what another replica of the same primary holds, and which: both are of one replication
+    /// ID, and that one has the later offset. Of all such the one with the latest.
+    pub further: BTreeMap<Pod, Pod>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,

@@ -51,7 +51,8 @@ fn brings_data(scene: &Scene<'_>, seen: Option<&Seen>) -> bool {
         None | Some(Seen::Absent) => scene.desired.restart_keeps_data,
         Some(Seen::Held { holds_data, .. }) => *holds_data,
         Some(Seen::Stopped | Seen::Starting | Seen::Unknown { .. }) => true,
-        Some(Seen::Node(_)) => false,
+        // Valkey answers while it loads: what it comes to have is on its disk.
+        Some(Seen::Node(node)) => node.loading,
     }
 }
 
@@ -69,14 +70,20 @@ fn homes_of<'a>(scene: &Scene<'a>, id: NodeId) -> impl Iterator<Item = (Pod, Opt
     })
 }
 
-/// Another member of the shard that is not seen now and may hold the shard's data.
+/// Its agent starts nothing there until a person has decided.
+pub(crate) fn is_held(scene: &Scene<'_>, pod: Pod) -> bool {
+    scene.observed.members.get(&pod).is_some_and(|member| matches!(member.seen, Seen::Held { .. }))
+}
+
+/// Another member of the shard that is not seen now, or loads, and may hold the shard's data.
 pub(crate) fn may_hold_data(scene: &Scene<'_>, except: Pod) -> Option<Pod> {
+    let loads = scene.live_of(except.shard).find(|live| live.node.loading && live.pod != except);
     let mut unseen = unseen(scene).filter(|(pod, _)| pod.shard == except.shard && *pod != except);
     let found = unseen.find(|(_, seen)| match seen {
         Some(Seen::Held { holds_data, .. }) => *holds_data,
         None | Some(Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } | Seen::Node(_)) => true,
     });
-    found.map(|(pod, _)| pod)
+    found.map(|(pod, _)| pod).or(loads.map(|live| live.pod))
 }
 
 /// A place anywhere from which a copy of a lost node's slots, or a newer claim to them, may still come.
@@ -122,12 +129,11 @@ pub(crate) fn may_take_over(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'
 /// Enough primaries to elect it know it for a replica of this one. Others refuse it their votes, as in a cluster that is being formed
 /// (`clusterSendFailoverAuthIfNeeded`: a primary, or a node whose primary is not known, gets none), and it asks only once.
 fn is_electable(scene: &Scene<'_>, replica: &Live<'_>, lead: &Live<'_>) -> bool {
-    let voters = scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod));
-    let votes = voters.filter(|voter| {
+    let votes = scene.voters().filter(|voter| {
         let entry = voter.node.peers.get(&replica.node.id);
         entry.is_some_and(|peer| matches!(peer.role, PeerRole::Replica { of } if of == lead.node.id))
     });
-    votes.count() > scene.owned.len().saturating_add(scene.lost.len()) / 2
+    votes.count() > scene.owners() / 2
 }
 
 /// How long after an election no other may be called in the same shard, in milliseconds.
@@ -207,9 +213,9 @@ pub(crate) fn is_whole(scene: &Scene<'_>, replica: &Live<'_>) -> bool {
 
 /// Most primaries hold this node to be dead, as they have to before Redis lets a replica stand.
 pub(crate) fn is_held_dead(scene: &Scene<'_>, id: NodeId) -> bool {
-    let voters = scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod));
-    let agree = voters.filter(|voter| voter.node.peers.get(&id).is_some_and(|peer| peer.health == Health::Failed));
-    agree.count() > scene.owned.len().saturating_add(scene.lost.len()) / 2
+    let agree =
+        scene.voters().filter(|voter| voter.node.peers.get(&id).is_some_and(|peer| peer.health == Health::Failed));
+    agree.count() > scene.owners() / 2
 }
 
 /// The other members of a lost primary's shard, but those that are about to go.

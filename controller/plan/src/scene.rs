@@ -237,6 +237,21 @@ impl<'a> Scene<'a> {
         heir.zip(claimed).is_some_and(|(heir, claimed)| !heir.node.slots().intersection(claimed).is_empty())
     }
 
+    /// Members that vote: those that own slots and answer.
+    pub(crate) fn voters(&self) -> impl Iterator<Item = &Live<'a>> {
+        self.live.iter().filter(|live| self.owned.contains_key(&live.pod))
+    }
+
+    /// How many vote or would, if they answered: more than half of them elect.
+    pub(crate) fn owners(&self) -> usize {
+        self.owned.len().saturating_add(self.lost.len())
+    }
+
+    /// The first has gone on, as a primary, from what the second holds.
+    pub(crate) fn has_left_behind(&self, heir: &Live<'_>, copy: &Live<'_>) -> bool {
+        self.observed.left_behind.get(&copy.pod) == Some(&heir.pod)
+    }
+
     pub(crate) fn copies_of(&self, primary: NodeId) -> impl Iterator<Item = &Live<'a>> {
         self.live.iter().filter(move |live| self.is_copy(live, primary))
     }

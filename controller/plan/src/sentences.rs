@@ -142,8 +142,8 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
     let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
     write!(
         f,
-        "no copy of {slots} slots is left that is known to be complete: node {id}, which had them, is gone for good, and of its replicas ({}) none has \
-         been in sync with it since it was started. The slots come back with its volume, under the name of its claim. To go on with what such a \
+        "no copy of {slots} slots is left that is known to be complete: node {id}, which had them, is gone for good, and of its replicas ({}) none is \
+         known to have had everything until then. The slots come back with its volume, under the name of its claim. To go on with what such a \
          replica holds, and lose what it lacks, create a failover of shard {} that names it as candidate, with mode Force and acceptDataLoss",
         names.join(", "),
         first.shard

@@ -5,7 +5,7 @@ use resp::Info;
 
 use super::nodes::Node;
 use super::{Error, Nodes, World, refused};
-use crate::probe::{Facts, is_disk_current};
+use crate::probe::{Facts, is_disk_current, offset};
 
 /// If it were restarted now, it would come back with what it holds; or nothing of this cluster would.
 pub(super) async fn keeps(world: World<'_>, redis: &mut Node, who: Who) -> Result<(), Error> {
@@ -66,13 +66,6 @@ pub(super) fn is_as_seen(facts: Option<&Facts>, info: &Info) -> Result<(), Strin
         return Err(format!("its copy is at {offset} by now, and was at {}", facts.offset));
     }
     Ok(())
-}
-
-/// How far a copy has come. One that connects to no primary, as it knows no address of it, says that it is none's replica.
-pub(super) fn offset(info: &Info) -> Option<u64> {
-    let is_replica = info.get("role") != Some("master");
-    let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" })?;
-    u64::try_from(offset).ok()
 }
 
 #[cfg(test)]

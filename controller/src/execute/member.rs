@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, SlotSet, Who};
 use resp::{Info, Role};
 
-use super::nodes::{Node, Table};
+use super::nodes::{Node, Table, slots_of};
 use super::{Done, Error, Nodes, World, copy, refused};
-use crate::probe::{Container, Probed, former_stream, is_misled, peer};
+use crate::probe::{Container, Probed, former_stream, is_misled, offset, peer};
 use crate::redis;
 
 /// How long the effect of a failover is watched for. Measured: 3-5 ms when all is well; a manual failover gives up
@@ -169,7 +169,7 @@ pub(super) async fn failover(
             copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
-            let claimed = table.of(primary).and_then(peer).map(|(_, peer)| peer.slots().clone()).unwrap_or_default();
+            let claimed = table.of(primary).map(slots_of).unwrap_or_default();
             is_led_by_nobody(world, nodes, (replica, primary), how, (&info, &claimed)).await?;
             // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
             if redis.table().await?.follows() != Some(primary) {
@@ -359,7 +359,7 @@ async fn is_led_by_nobody(
     (copy_info, claimed): (&Info, &SlotSet),
 ) -> Result<(), Error> {
     let stream = copy_info.get("master_replid").unwrap_or_default();
-    let offset = copy::offset(copy_info).unwrap_or(u64::MAX);
+    let offset = offset(copy_info).unwrap_or(u64::MAX);
     let members = world.probed.observed.members.iter();
     let fellows = members.filter(|(pod, _)| pod.shard == replica.pod.shard && **pod != replica.pod);
     for (pod, seen) in fellows.filter_map(|(pod, member)| Some((*pod, member.node()?))) {

@@ -1,8 +1,9 @@
 //! Who went on, as a primary, from what a replica still holds.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use plan::{Node, Observed, Pod};
+use plan::{Node, NodeId, Observed, Pod, Role};
 
 use super::Facts;
 
@@ -21,6 +22,26 @@ pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> 
         Some((*pod, *heir))
     });
     left.collect()
+}
+
+/// Replicas, and the one of the same primary and stream that has come further than each of them. What one loads, or is being sent, is no copy yet. Pure.
+pub(super) fn further(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> BTreeMap<Pod, Pod> {
+    let all = observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?, facts.get(pod)?)));
+    let settled = all.filter(|(_, node, facts)| !node.loading && !facts.syncing && !facts.replication_id.is_empty());
+    let mut streams: BTreeMap<(NodeId, &str), Vec<(u64, Pod)>> = BTreeMap::new();
+    for (pod, node, facts) in settled {
+        if let Role::Replica { of, .. } = &node.role {
+            streams.entry((*of, facts.replication_id.as_str())).or_default().push((facts.offset, pod));
+        }
+    }
+    let mut found = BTreeMap::new();
+    for copies in streams.values() {
+        let Some((most, furthest)) = copies.iter().max_by_key(|(offset, pod)| (*offset, Reverse(*pod))) else {
+            continue;
+        };
+        found.extend(copies.iter().filter(|(offset, _)| offset < most).map(|(_, pod)| (*pod, *furthest)));
+    }
+    found
 }
 
 #[cfg(test)]
@@ -60,6 +81,29 @@ mod tests {
         assert_eq!(judge([stream, "", "", ""], no_slots), none, "whoever owns nothing has not gone on");
         let follows = |node: &mut plan::Node| node.role = crate::testing::in_sync(id(0, 1));
         assert_eq!(judge([stream, "", "", ""], follows), none, "nor has who follows somebody by now");
+    }
+
+    #[test]
+    fn of_copies_of_one_stream_the_one_with_the_later_offset_has_all_of_the_others() {
+        let judge = |change: fn(&mut crate::probe::Probed)| {
+            let mut probed = healthy(2, 3);
+            probed.facts.get_mut(&Pod::new(0, 2)).unwrap().offset = 101;
+            change(&mut probed);
+            further(&probed.observed, &probed.facts)
+        };
+        assert_eq!(judge(|_| {}), [(Pod::new(0, 1), Pod::new(0, 2))].into());
+        let none = BTreeMap::new();
+        assert_eq!(judge(|probed| node(probed, 0, 2).loading = true), none, "it has not read it yet");
+        assert_eq!(judge(|probed| probed.facts.get_mut(&Pod::new(0, 2)).unwrap().syncing = true), none, "nor got it");
+        let other = |probed: &mut crate::probe::Probed| {
+            "another".clone_into(&mut probed.facts.get_mut(&Pod::new(0, 2)).unwrap().replication_id);
+        };
+        assert_eq!(judge(other), none, "the numbers of another history say nothing");
+        assert_eq!(
+            judge(|probed| node(probed, 0, 2).role = crate::testing::in_sync(id(1, 0))),
+            none,
+            "nor of another shard"
+        );
     }
 
     #[test]

@@ -254,9 +254,14 @@ fn configs_of(replies: &[Reply], address: SocketAddr) -> Result<BTreeMap<String,
     Ok(all)
 }
 
+/// How far its copy has come. One that connects to no primary, as it knows no address of it, says that it is none's replica.
+pub(crate) fn offset(info: &Info) -> Option<u64> {
+    let is_replica = info.get("role") != Some("master");
+    let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" })?;
+    u64::try_from(offset).ok()
+}
+
 fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) -> Facts {
-    let is_replica = info.get("role") == Some("slave");
-    let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" });
     Facts {
         address,
         run_id: info.get("run_id").unwrap_or_default().to_owned(),
@@ -264,7 +269,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         version: info.version().unwrap_or_default().to_owned(),
         replication_id: info.get("master_replid").unwrap_or_default().to_owned(),
         former: former_stream(info),
-        offset: unsigned(offset),
+        offset: offset(info).unwrap_or(0),
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
         used_memory: counted(info).unwrap_or(0),

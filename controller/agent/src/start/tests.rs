@@ -459,6 +459,52 @@ fn a_primary_whose_data_is_gone_asks_the_freshest_of_its_replicas() {
     assert_eq!(decide_start(&facts), ask(4));
 }
 
+/// Before, the one whose age was known was forced to take over, however old, and the other, which had all of that and more, copied it.
+#[test]
+fn a_copy_of_which_nobody_knows_its_age_is_not_passed_over_for_an_old_one() {
+    let mut facts = crashed(false);
+    let stream = |name: &str| Some(name.to_owned());
+    let old = Peer { link_down_for: Some(600 * SECOND), stream: stream("one"), ..peer(4, Some(1)) };
+    let begun = Peer {
+        current_ago: Some(Duration::MAX),
+        link_down_for: Some(SECOND),
+        stream: stream("one"),
+        offset: 2000,
+        ..peer(2, Some(1))
+    };
+    facts.peers.extend([(id(4), old), (id(2), begun)]);
+    assert_eq!(decide_start(&facts), ask(2), "both are of one history, and it has come further");
+    facts.peers.get_mut(&id(2)).unwrap().offset = 999;
+    assert_eq!(decide_start(&facts), ask(4), "it has come less far");
+    facts.peers.get_mut(&id(2)).unwrap().stream = stream("another");
+    let reason = format!(
+        "its data set is gone, and nobody can tell which of its replicas {} and {} lacks less. To go on with what one of them has: \
+         `failover` that names it as candidate, with mode Force and acceptDataLoss",
+        id(4),
+        id(2)
+    );
+    assert_eq!(decide_start(&facts), Start::Wait { reason: reason.clone() });
+    facts.waited = PEERS_LIMIT;
+    assert_eq!(held(&facts), reason);
+    // One that had everything a moment ago has all that any other may have.
+    facts.peers.get_mut(&id(4)).unwrap().link_down_for = Some(SECOND);
+    assert_eq!(decide_start(&facts), ask(4));
+}
+
+/// Valkey answers while it loads. Before, a copy that had been left behind an hour ago was promoted over what was just being read.
+#[test]
+fn a_replica_that_loads_is_waited_for_as_one_that_does_not_answer() {
+    let mut facts = crashed(false);
+    let old = Peer { link_down_for: Some(3600 * SECOND), ..peer(4, Some(1)) };
+    facts.peers.extend([(id(4), old), (id(2), Peer { loading: true, ..peer(2, Some(1)) })]);
+    facts.waited = PEERS_LIMIT;
+    let reason = format!(
+        "its data set is gone, replica {} has had no link for 3600 s, and another replica, which does not answer, may have more",
+        id(4)
+    );
+    assert_eq!(held(&facts), reason);
+}
+
 #[test]
 fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     let mut facts = crashed(false);

@@ -82,6 +82,8 @@ impl World {
             unused,
             older_volumes: BTreeSet::new(),
             left_behind,
+            // Its streams have no offsets.
+            further: BTreeMap::new(),
         }
     }
 

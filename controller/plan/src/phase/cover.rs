@@ -102,7 +102,13 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         (None, None) => match (ordered(scene, lost), safety::may_return(scene, lost.id)) {
             (Some(copy), _) => promote(scene, plan, lost, copy),
             (None, place) => match place.or_else(|| safety::may_bring_back(scene)) {
-                Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() }),
+                Some(pod) => {
+                    // What is held is not back by itself, and keeps the order waiting that says more.
+                    if safety::is_held(scene, pod) && is_ordered_with_less(scene, lost) {
+                        plan.operation = Some(Operation::Refused);
+                    }
+                    plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: lost.slots.len() });
+                }
                 None => give_up(scene, plan, lost),
             },
         },
@@ -118,10 +124,15 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
         copies.len() == 1 && !loads && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none()
     };
     let is_ordered = |live: &&Live<'_>| {
-        let order = order(scene, lost, live.pod.shard).filter(|ask| ask.accept_data_loss);
+        let order = order(scene, lost.id, live.pod.shard).filter(|ask| ask.accept_data_loss);
         order.is_some_and(|ask| ask.candidate.map_or_else(|| is_only(live), |ordinal| ordinal == live.pod.ordinal))
     };
     copies.iter().copied().find(is_ordered)
+}
+
+/// Somebody asks for a copy that is not known to be complete, and names none, or does not accept what that may cost: he gets the answer.
+fn is_ordered_with_less(scene: &Scene<'_>, lost: &Lost) -> bool {
+    older_copies(scene, lost).into_iter().any(|live| order(scene, lost.id, live.pod.shard).is_some())
 }
 
 fn older_copies<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
@@ -145,15 +156,29 @@ fn rival<'a>(scene: &Scene<'a>, lost: &Lost) -> Option<Live<'a>> {
 
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
 fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
-    let accepted = order(scene, lost, best.pod.shard).is_some_and(|ask| ask.accept_data_loss);
-    if accepted {
-        return promote(scene, plan, lost, best);
+    let best = &further(scene, lost, best);
+    let is_gone = safety::may_bring_data(scene, lost.id).is_none();
+    let unclear = if is_gone { unclear(scene, lost, best) } else { Vec::new() };
+    let order = order(scene, lost.id, best.pod.shard);
+    let accepted = order.filter(|ask| ask.accept_data_loss).and_then(|ask| match ask.candidate {
+        Some(ordinal) => copies(scene, lost).find(|live| live.pod.ordinal == ordinal),
+        None => Some(*best).filter(|_| unclear.is_empty()),
+    });
+    if let Some(copy) = accepted {
+        return promote(scene, plan, lost, &copy);
     }
-    if safety::may_bring_data(scene, lost.id).is_none() {
-        return match safety::may_have_another_copy(scene, best.pod.shard, lost.id) {
-            Some(pod) => plan.waiting.push(Waiting::Copy { pod, instead_of: best.pod }),
-            None => promote(scene, plan, lost, best),
-        };
+    if is_gone {
+        if let Some(pod) = safety::may_have_another_copy(scene, best.pod.shard, lost.id) {
+            return plan.waiting.push(Waiting::Copy { pod, instead_of: best.pod });
+        }
+        if unclear.is_empty() || scene.desired.adopt_lost_slots {
+            return promote(scene, plan, lost, best);
+        }
+        if order.is_some() {
+            plan.operation = Some(Operation::Refused);
+        }
+        let copies = [best.pod].into_iter().chain(unclear).collect();
+        return plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies });
     }
     if let Role::Replica { gap, lag_bytes, .. } = &best.node.role {
         plan.refused.push(Refused::StaleCopy {
@@ -167,16 +192,36 @@ fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_
     }
 }
 
-/// The failover without its primary that a person asked for.
-fn order<'a>(scene: &Scene<'a>, lost: &Lost, shard: u16) -> Option<&'a FailoverRequest> {
+/// Whoever holds something of what the lost primary had, and would claim no more than that.
+fn copies<'s, 'a>(scene: &'s Scene<'a>, lost: &'s Lost) -> impl Iterator<Item = Live<'a>> + use<'s, 'a> {
+    let is_complete = |live: &Live<'_>| safety::may_replace(live, lost) && scene.is_copy(live, lost.id);
+    scene.live.iter().copied().filter(move |live| is_complete(live) || safety::holds_older_copy(live, lost))
+}
+
+/// The copy that has all that this one has, and more.
+fn further<'a>(scene: &Scene<'a>, lost: &Lost, best: &Live<'a>) -> Live<'a> {
+    let further = scene.observed.further.get(&best.pod);
+    further.and_then(|pod| copies(scene, lost).find(|live| live.pod == *pod)).unwrap_or(*best)
+}
+
+/// Copies of which nobody knows how much they lack, which may be less than the best of the others: they were started, or begun, without having been
+/// seen to have everything, and are of no stream that tells it.
+fn unclear(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Vec<Pod> {
+    let is_behind = |live: &Live<'_>| scene.observed.further.get(&live.pod) == Some(&best.pod);
+    let is_unknown = |live: &Live<'_>| !scene.is_copy(live, lost.id) || missed(live) == u64::MAX;
+    let others = copies(scene, lost).filter(|live| live.pod != best.pod && is_unknown(live) && !is_behind(live));
+    others.map(|live| live.pod).collect()
+}
+
+/// The failover without this primary that a person asked for.
+fn order<'a>(scene: &Scene<'a>, from: NodeId, shard: u16) -> Option<&'a FailoverRequest> {
     let asked = scene.desired.failover.as_ref();
-    asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == lost.id)
+    asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == from)
 }
 
 /// As [`order`], where somebody serves the slots, which for whoever asks is the primary: he has to name the copy.
 fn order_over<'a>(scene: &Scene<'a>, rival: &Live<'_>, best: &Live<'_>) -> Option<&'a FailoverRequest> {
-    let asked = scene.desired.failover.as_ref().filter(|ask| ask.how == FailoverHow::Force);
-    asked.filter(|ask| (ask.shard, ask.candidate, ask.from) == (best.pod.shard, Some(best.pod.ordinal), rival.node.id))
+    order(scene, rival.node.id, best.pod.shard).filter(|ask| ask.candidate == Some(best.pod.ordinal))
 }
 
 /// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that. Where
@@ -186,7 +231,7 @@ fn order_over<'a>(scene: &Scene<'a>, rival: &Live<'_>, best: &Live<'_>) -> Optio
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let rival = rival(scene, lost);
     let order_over = rival.and_then(|rival| order_over(scene, &rival, best));
-    let order = order(scene, lost, best.pod.shard).or(order_over);
+    let order = order(scene, lost.id, best.pod.shard).or(order_over);
     let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
     if let Some(rival) = rival.filter(|_| !is_accepted) {
         if order.is_some() {
@@ -303,8 +348,7 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         (_, Some(copy)) if scene.desired.adopt_lost_slots => promote(scene, plan, lost, copy),
         (Some(heir), None) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
         (Some(_) | None, _) => {
-            // Who asks for less than that gets the answer.
-            if copies.iter().any(|live| order(scene, lost, live.pod.shard).is_some()) {
+            if is_ordered_with_less(scene, lost) {
                 plan.operation = Some(Operation::Refused);
             }
             let copies = copies.iter().map(|live| live.pod).collect();

@@ -44,8 +44,7 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 /// An owner whose epoch others list as a later one than it has (another node answered at its address) is left with it: cut off a moment later, with an
 /// epoch that nobody has heard of, it would come back above its heir.
 fn outdone<'a>(scene: &Scene<'a>) -> Vec<(Live<'a>, u64)> {
-    let mut owners: Vec<Live<'a>> =
-        scene.live.iter().copied().filter(|live| scene.owned.contains_key(&live.pod)).collect();
+    let mut owners: Vec<Live<'a>> = scene.voters().copied().collect();
     owners.sort_by_key(|live| (live.node.epoch, live.pod));
     let above = |owner: &Live<'a>| scene.live.iter().filter_map(|other| disbelieves(scene, other, owner)).max();
     owners.into_iter().filter_map(|owner| Some((owner, above(&owner)?))).collect()
@@ -87,7 +86,7 @@ fn disbelieves(scene: &Scene<'_>, other: &Live<'_>, owner: &Live<'_>) -> Option<
     let rivals = other.node.peers.iter().filter(|(id, peer)| **id != owner.node.id && peer.epoch >= owner.node.epoch);
     let named = rivals.filter(|(_, peer)| !peer.slots().intersection(&denied).is_empty());
     // Who is silent, and may come back, may hold what was moved to it last; but not where the owner has gone on from what this copy of it holds.
-    let has_led_on = |id: NodeId| follows(other, id) && scene.observed.left_behind.get(&other.pod) == Some(&owner.pod);
+    let has_led_on = |id: NodeId| follows(other, id) && scene.has_left_behind(owner, other);
     let stays = |id: NodeId| scene.by_id(id).is_some() || has_led_on(id) || !may_return(scene, id, owner);
     let named = named.filter(|(id, _)| stays(**id));
     named.map(|(_, peer)| peer.epoch).max()

@@ -82,7 +82,7 @@ fn follow(scene: &Scene<'_>, plan: &mut Plan, live: &Live<'_>, lead: &Live<'_>) 
         // Whom it has followed is silent, and it has not heard that somebody else owns the slots: what it holds may be the newest there is, unless the
         // lead has gone on from it.
         Role::Replica { of, link_up, lag_bytes, .. }
-            if scene.by_id(*of).is_none() && !believes(scene, live, lead) && !has_left_behind(scene, lead, live) =>
+            if scene.by_id(*of).is_none() && !believes(scene, live, lead) && !scene.has_left_behind(lead, live) =>
         {
             plan.waiting.push(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes });
         }
@@ -110,10 +110,6 @@ pub(super) fn tell_of_former(plan: &mut Plan, live: &Live<'_>) {
     let lacking = slots.iter().filter(|slot| compared(*slot) == Some(false)).collect();
     let unknown = slots.iter().filter(|slot| compared(*slot).is_none()).collect();
     plan.refused.push(Refused::Former { pod: live.pod, keys: live.node.keys, slots, lacking, unknown });
-}
-
-fn has_left_behind(scene: &Scene<'_>, lead: &Live<'_>, live: &Live<'_>) -> bool {
-    scene.observed.left_behind.get(&live.pod) == Some(&lead.pod)
 }
 
 fn believes(scene: &Scene<'_>, live: &Live<'_>, lead: &Live<'_>) -> bool {

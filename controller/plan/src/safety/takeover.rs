@@ -28,7 +28,7 @@ pub(crate) fn votes(scene: &Scene<'_>, lost: &Lost) -> Votes {
     // What somebody says is set aside: it answers, and votes.
     let (aside, unseen): (Vec<_>, Vec<_>) = unseen.partition(|(_, since)| *since == u64::MAX);
     let brief: Vec<_> = unseen.into_iter().filter(|(_, since)| *since < scene.limits.unseen_millis).collect();
-    let (there, most) = (scene.owned.len().saturating_add(aside.len()), owners(scene) / 2);
+    let (there, most) = (scene.owned.len().saturating_add(aside.len()), scene.owners() / 2);
     match brief.first() {
         _ if there > most => Votes::Enough,
         Some((pod, since_millis)) if there.saturating_add(brief.len()) > most => {
@@ -41,11 +41,11 @@ pub(crate) fn votes(scene: &Scene<'_>, lost: &Lost) -> Votes {
 /// Where most primaries are there to vote: whether they would vote for this copy. None does whose line of the lost primary has a later epoch than the
 /// copy's own (`clusterSendFailoverAuthIfNeeded`): it may be that of another node at its address (`getNodeFromLinkAndMsg`), and gossip never mends that.
 pub(crate) fn is_electable_by_most(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
-    let voters = voters(scene, lost, copy);
-    voters == scene.owned.len() || voters > owners(scene) / 2
+    let votes = votes_for(scene, lost, copy);
+    votes == scene.owned.len() || votes > scene.owners() / 2
 }
 
-fn voters(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> usize {
+fn votes_for(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> usize {
     let own = copy.node.peers.get(&lost.id);
     let refuses = |voter: &Live<'_>| {
         voter
@@ -55,11 +55,7 @@ fn voters(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> usize {
             .zip(own)
             .is_some_and(|(line, own)| line.epoch > own.epoch && !line.slots().intersection(own.slots()).is_empty())
     };
-    scene.live.iter().filter(|live| scene.owned.contains_key(&live.pod) && !refuses(live)).count()
-}
-
-fn owners(scene: &Scene<'_>) -> usize {
-    scene.owned.len().saturating_add(scene.lost.len())
+    scene.voters().filter(|voter| !refuses(voter)).count()
 }
 
 fn unseen(scene: &Scene<'_>, pod: Pod) -> Option<u64> {
@@ -103,7 +99,7 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
         return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended_since)) };
     }
     voters_come_back(scene)?;
-    let (alive, of) = (count(voters(scene, lost, best)), count(owners(scene)));
+    let (alive, of) = (count(votes_for(scene, lost, best)), count(scene.owners()));
     let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
     Err(Missing::Proof(Refused::NoQuorum { alive, of, shard, primary, replica, unproven }))
 }
@@ -183,6 +179,6 @@ fn voters_come_back(scene: &Scene<'_>) -> Result<(), Missing> {
         .filter(|other| !goes(other))
         .filter_map(|other| comes_back(scene, other.id, |pod| Waiting::Start { pod }).err());
     let coming: Vec<Missing> = coming.collect();
-    let is_enough = scene.owned.len().saturating_add(coming.len()) > owners(scene) / 2;
+    let is_enough = scene.owned.len().saturating_add(coming.len()) > scene.owners() / 2;
     coming.into_iter().next().filter(|_| is_enough).map_or(Ok(()), Err)
 }

@@ -276,8 +276,9 @@ fn is_called_for(world: &World, desired: &Desired, replica: Who, primary: NodeId
 /// A person asked for exactly this and accepted what it costs: the last writes of a primary that is alive and not seen, which its
 /// replica had not received yet.
 pub fn is_ordered(step: &Step, desired: &Desired) -> bool {
-    let Step::Failover { replica, how: FailoverHow::Force | FailoverHow::Takeover, .. } = step else { return false };
-    desired.failover.as_ref().is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard)
+    let Step::Failover { replica, .. } = step else { return false };
+    replaces_who_is_gone(step)
+        && desired.failover.as_ref().is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard)
 }
 
 /// The primary's files, which may come back, hold writes that this copy does not.

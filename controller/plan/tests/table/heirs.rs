@@ -1,7 +1,10 @@
 //! A primary is gone, another one serves its slots, and a replica of the gone one is still there.
 
 use super::{at, id, layout, peer, pod, told};
-use plan::{Desired, FailoverHow, FailoverRequest, Health, NodeId, Observed, Peer, PeerRole, Role, Seen, SlotSet};
+use plan::{
+    Desired, FailoverHow, FailoverRequest, Health, Limits, NodeId, Observed, Operation, Peer, PeerRole, Role, Seen,
+    SlotSet,
+};
 
 /// Its copy is ordered over who serves the slots only by somebody who names it, and accepts what that costs.
 #[test]
@@ -116,6 +119,68 @@ fn an_order_goes_on_with_a_copy_that_was_started_while_its_primary_is_held() {
     }
 }
 
+/// Before, the one whose age was known was promoted, however old, and the other, which may have had all of that and more, copied it.
+#[test]
+fn an_old_copy_is_not_promoted_beside_one_of_which_nobody_knows_its_age() {
+    let mut observed =
+        layout("0-0 x:P0-5460 0-1 r0-0 0-2 r0-0 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
+    let (place, from) = (pod("0-0"), id(pod("0-0")));
+    let reason = "its data set is gone".to_owned();
+    observed.members.get_mut(&place).unwrap().seen = Seen::Held { holds_data: false, id: Some(from), reason };
+    for (copy, is_begun) in [("0-1", false), ("0-2", true)] {
+        if let Role::Replica { synced, link_up, gap, .. } = &mut at(&mut observed, copy).role {
+            (*synced, *link_up) = (!is_begun, false);
+            (gap.missed_millis, gap.behind_millis) = if is_begun { (u64::MAX, u64::MAX) } else { (600_000, 600_000) };
+        }
+    }
+    let ask = |observed: &Observed, candidate, accept_data_loss| {
+        let failover = Some(FailoverRequest { shard: 0, from, candidate, how: FailoverHow::Force, accept_data_loss });
+        let plan = plan::plan(&Desired { failover, ..Desired::cluster(3, 2) }, observed, &Limits::default());
+        (plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>(), plan.operation)
+    };
+    let told = |observed: &Observed| {
+        let told = super::told(&Desired::cluster(3, 2), observed).into_iter();
+        told.filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
+    };
+    let refused = "refuses: no copy of 5461 slots is left that is known to be complete: node 00000000, which had them, is gone for good, and of \
+                   its replicas (0-1, 0-2) none is known to have had everything until then. The slots come back with its volume, under the name \
+                   of its claim. To go on with what such a replica holds, and lose what it lacks, create a failover of shard 0 that names it as \
+                   candidate, with mode Force and acceptDataLoss";
+    assert_eq!(told(&observed), [refused]);
+    let promoted = |name: &str| vec![format!("promote {name} in place of the dead primary 00000000")];
+    assert_eq!(ask(&observed, Some(1), true), (promoted("0-1"), Some(Operation::Running)));
+    assert_eq!(ask(&observed, Some(2), true), (promoted("0-2"), Some(Operation::Running)));
+    assert_eq!(ask(&observed, None, true), (vec![], Some(Operation::Refused)));
+    // Their streams tell.
+    observed.further.insert(pod("0-1"), pod("0-2"));
+    assert_eq!(told(&observed), promoted("0-2"));
+    observed.further = [(pod("0-2"), pod("0-1"))].into();
+    assert_eq!(told(&observed), promoted("0-1"));
+    // What it loads is not known before it has: Valkey answers meanwhile.
+    observed.further.clear();
+    at(&mut observed, "0-2").loading = true;
+    assert!(told(&observed).is_empty());
+}
+
+/// Before, it ran for five minutes, and kept the order that helps waiting for so long.
+#[test]
+fn an_order_that_accepts_too_little_for_an_older_copy_is_refused_at_once() {
+    let mut observed = layout("0-0 x:P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    let (place, from) = (pod("0-0"), id(pod("0-0")));
+    if let Role::Replica { synced, link_up, .. } = &mut at(&mut observed, "0-1").role {
+        (*synced, *link_up) = (false, false);
+    }
+    let mut answer = |seen: Seen, how| {
+        observed.members.get_mut(&place).unwrap().seen = seen;
+        let failover = Some(FailoverRequest { shard: 0, from, candidate: None, how, accept_data_loss: false });
+        plan::plan(&Desired { failover, ..Desired::cluster(3, 1) }, &observed, &Limits::default()).operation
+    };
+    let held = || Seen::Held { holds_data: true, id: Some(from), reason: "its volume is an older copy".to_owned() };
+    assert_eq!(answer(held(), FailoverHow::Force), Some(Operation::Refused));
+    assert_eq!(answer(held(), FailoverHow::Coordinated), Some(Operation::Running));
+    assert_eq!(answer(Seen::Starting, FailoverHow::Force), Some(Operation::Running));
+}
+
 /// A blank member answered at the address of the lost primary before the others called there: their lines of it have that one's epoch, the copy's has
 /// not. Before, it was told to ask for votes again and again.
 #[test]
@@ -148,6 +213,56 @@ fn a_copy_that_most_would_refuse_their_votes_needs_none_on_an_order() {
         at(&mut observed, place).peers.get_mut(&gone).unwrap().epoch = 1;
     }
     assert_eq!(told_of(&observed, true), [promoted]);
+}
+
+/// The address of a gone primary is another shard's by now, and with it the epoch that one table tells of it. A replica that was away follows it
+/// still; its heir serves, and has all that was taken in since.
+#[test]
+fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
+    for away in ["2-2 r2-0", "2-2 x:r2-0"] {
+        let mut observed = layout(&format!(
+            "0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 {away}"
+        ));
+        let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
+        let slots = SlotSet::parse("0-5460").unwrap();
+        let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+        at(&mut observed, "0-1").current_epoch = 11;
+        at(&mut observed, "1-0").epoch = 11;
+        for place in ["0-0", "0-1", "1-0", "1-1", "1-2", "2-0", "2-1"] {
+            let line = Peer { role: PeerRole::Primary { slots: SlotSet::EMPTY }, ..line.clone() };
+            at(&mut observed, place).peers.insert(gone, line);
+        }
+        let back = at(&mut observed, "0-2");
+        back.peers.insert(gone, line);
+        back.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        if let Role::Replica { of, link_up, .. } = &mut back.role {
+            (*of, *link_up) = (gone, false);
+        }
+        let told = told(&Desired::cluster(3, 2), &observed);
+        assert!(told.contains(&"raise the epoch of 0-1 above 11, so that its claim counts".to_owned()), "{told:?}");
+        assert!(!told.iter().any(|line| line.starts_with("promote")), "{told:?}");
+    }
+}
+
+/// Most of them have called the gone one's address: how many believe what tells nothing, but its copy's replication stream does.
+#[test]
+fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
+    let told_of = |left_behind: bool, is_told_of_its_epoch: bool| {
+        let (mut observed, _) = left_with_a_copy(left_behind);
+        at(&mut observed, "1-0").epoch = if is_told_of_its_epoch { 11 } else { 12 };
+        let told = told(&Desired::cluster(3, 2), &observed);
+        told.into_iter().filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
+    };
+    let raised = ["raise the epoch of 0-1 above 11, so that its claim counts"];
+    assert_eq!(told_of(true, true), raised);
+    // Nor where nobody has that epoch any more: no place is the gone one's.
+    assert_eq!(told_of(true, false), raised);
+    // Nothing shows it of an heir that was started anew, and which of the two is the later one is for a person to say.
+    let refused = "refuses: replica 0-2 is not promoted: 0-1 serves the slots of its primary 09090909, which is gone; as another node has its address, \
+                   nothing tells which of them has the later claim. To go on with what 0-1 holds, delete the pod and the claim of 0-2. To go on \
+                   with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 that names 0-2 as candidate, with mode \
+                   Force and acceptDataLoss";
+    assert_eq!(told_of(false, true), [refused]);
 }
 
 /// Most tables name a gone primary for the slots that 0-1 serves, under an epoch that may be another one's, and 0-2 follows that one still.

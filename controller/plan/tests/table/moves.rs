@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, peer, pod, told};
-use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, Role, Seen, SlotSet, Waiting};
+use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, Seen, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -276,73 +276,6 @@ fn a_gone_node_under_the_epoch_of_its_heir_hides_no_dead_heir() {
         let told = told(&Desired::cluster(3, 1), &observed);
         assert_eq!(told[0], "promote 0-0 in place of the dead primary 00010000");
     }
-}
-
-/// The address of a gone primary is another shard's by now, and with it the epoch that one table tells of it. A replica that was away follows it
-/// still; its heir serves, and has all that was taken in since.
-#[test]
-fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
-    for away in ["2-2 r2-0", "2-2 x:r2-0"] {
-        let mut observed = layout(&format!(
-            "0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 {away}"
-        ));
-        let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
-        let slots = SlotSet::parse("0-5460").unwrap();
-        let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
-        at(&mut observed, "0-1").current_epoch = 11;
-        at(&mut observed, "1-0").epoch = 11;
-        for place in ["0-0", "0-1", "1-0", "1-1", "1-2", "2-0", "2-1"] {
-            let line = Peer { role: PeerRole::Primary { slots: SlotSet::EMPTY }, ..line.clone() };
-            at(&mut observed, place).peers.insert(gone, line);
-        }
-        let back = at(&mut observed, "0-2");
-        back.peers.insert(gone, line);
-        back.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
-        if let Role::Replica { of, link_up, .. } = &mut back.role {
-            (*of, *link_up) = (gone, false);
-        }
-        let told = told(&Desired::cluster(3, 2), &observed);
-        assert!(told.contains(&"raise the epoch of 0-1 above 11, so that its claim counts".to_owned()), "{told:?}");
-        assert!(!told.iter().any(|line| line.starts_with("promote")), "{told:?}");
-    }
-}
-
-/// Most of them have called the gone one's address: how many believe what tells nothing, but its copy's replication stream does.
-#[test]
-fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
-    let told_of = |left_behind: bool, is_told_of_its_epoch: bool| {
-        let mut observed = layout(
-            "0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0",
-        );
-        let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
-        let slots = SlotSet::parse("0-5460").unwrap();
-        let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
-        at(&mut observed, "0-1").current_epoch = 11;
-        at(&mut observed, "1-0").epoch = if is_told_of_its_epoch { 11 } else { 12 };
-        for place in ["0-2", "1-0", "1-1", "1-2", "2-0", "2-1"] {
-            let node = at(&mut observed, place);
-            node.peers.insert(gone, line.clone());
-            node.peers.get_mut(&heir).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
-        }
-        if let Role::Replica { of, link_up, .. } = &mut at(&mut observed, "0-2").role {
-            (*of, *link_up) = (gone, false);
-        }
-        if left_behind {
-            observed.left_behind.insert(pod("0-2"), pod("0-1"));
-        }
-        let told = told(&Desired::cluster(3, 2), &observed);
-        told.into_iter().filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
-    };
-    let raised = ["raise the epoch of 0-1 above 11, so that its claim counts"];
-    assert_eq!(told_of(true, true), raised);
-    // Nor where nobody has that epoch any more: no place is the gone one's.
-    assert_eq!(told_of(true, false), raised);
-    // Nothing shows it of an heir that was started anew, and which of the two is the later one is for a person to say.
-    let refused = "refuses: replica 0-2 is not promoted: 0-1 serves the slots of its primary 09090909, which is gone; as another node has its address, \
-                   nothing tells which of them has the later claim. To go on with what 0-1 holds, delete the pod and the claim of 0-2. To go on \
-                   with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 that names 0-2 as candidate, with mode \
-                   Force and acceptDataLoss";
-    assert_eq!(told_of(false, true), [refused]);
 }
 
 /// It ended before everybody had heard of the slot that it was given last.
