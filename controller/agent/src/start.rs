@@ -360,12 +360,15 @@ fn silent_heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
     me.replicas().map(|replica| &replica.id).find(|id| told(id))
 }
 
+/// Its replicas that hold a whole copy.
+fn copies<'a>(me: &Identity, facts: &'a Facts) -> impl Iterator<Item = (&'a NodeId, &'a Peer)> {
+    facts.peers.iter().filter(|(_, peer)| peer.replicates(&me.id) && peer.has_whole_copy())
+}
+
 /// The replica to ask: the one with most of the stream; of those with as much, one whose disk takes writes; ties go to the smaller ID.
 fn successor<'a>(me: &Identity, facts: &'a Facts, fit: impl Fn(&Peer) -> bool) -> Option<(&'a NodeId, &'a Peer)> {
-    facts
-        .peers
-        .iter()
-        .filter(|(_, peer)| peer.replicates(&me.id) && peer.has_whole_copy() && fit(peer))
+    copies(me, facts)
+        .filter(|(_, peer)| fit(peer))
         .max_by(|(a_id, a), (b_id, b)| (a.offset, !a.fails, a.keys, b_id).cmp(&(b.offset, !b.fails, b.keys, a_id)))
 }
 
@@ -432,8 +435,7 @@ fn wait_for_votes(me: &Identity, facts: &Facts, replica: &NodeId) -> Start {
 
 /// Of copies without the primary's own, the freshest are those whose link was lost last, as far as seconds tell.
 fn freshest(me: &Identity, facts: &Facts) -> Duration {
-    let copies = facts.peers.values().filter(|peer| peer.replicates(&me.id) && peer.has_whole_copy());
-    copies.map(Peer::behind_for).min().unwrap_or_default()
+    copies(me, facts).map(|(_, peer)| peer.behind_for()).min().unwrap_or_default()
 }
 
 fn without_data(me: &Identity, facts: &Facts) -> Start {
@@ -486,10 +488,9 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
 
 /// Another copy, of which nobody knows how much it lacks, and which is of no history that tells whether that is more than this one does.
 fn unclear<'a>(me: &Identity, facts: &'a Facts, chosen: &Peer) -> Option<&'a NodeId> {
-    let copies = facts.peers.iter().filter(|(_, peer)| peer.replicates(&me.id) && peer.has_whole_copy());
     let is_unclear =
         |peer: &Peer| peer.address != chosen.address && peer.is_of_unknown_age() && !peer.is_of_its_history(chosen);
-    copies.into_iter().find(|(_, peer)| is_unclear(peer)).map(|(id, _)| id)
+    copies(me, facts).find(|(_, peer)| is_unclear(peer)).map(|(id, _)| id)
 }
 
 fn answered_replicas(me: &Identity, facts: &Facts) -> usize {

@@ -87,10 +87,15 @@ impl World {
         }
     }
 
+    /// Servers that answer whoever asks them.
+    pub(super) fn answering(&self) -> impl Iterator<Item = (Pod, &Server)> {
+        let seen = self.running().into_iter().filter(|pod| self.homes.get(pod).is_some_and(|home| !home.hidden));
+        seen.filter_map(|pod| Some((pod, self.up(pod)?)))
+    }
+
     /// Replicas that somebody who answers has left behind.
     pub(super) fn left_behind(&self) -> BTreeMap<Pod, Pod> {
-        let seen = self.running().into_iter().filter(|pod| self.homes.get(pod).is_some_and(|home| !home.hidden));
-        let seen: Vec<(Pod, &Server)> = seen.filter_map(|pod| Some((pod, self.up(pod)?))).collect();
+        let seen: Vec<(Pod, &Server)> = self.answering().collect();
         let leaders = || seen.iter().filter(|(_, server)| !server.slots().is_empty());
         let replicas = seen.iter().filter(|(_, server)| server.follows().is_some());
         let left = replicas.filter_map(|(pod, replica)| {

@@ -187,13 +187,10 @@ impl World {
         require(taken.is_empty(), "somebody else owns a slot")?;
         let missing = slots.difference(&server.slots());
         // Everybody who was seen is asked, as its own table may not have heard of it.
-        let answering = self.running().into_iter().filter(|pod| *pod != node.pod);
-        let answering = answering.filter(|pod| self.homes.get(pod).is_some_and(|home| !home.hidden));
-        let mut others = answering.filter_map(|pod| self.up(pod));
-        require(
-            others.all(|other| other.slots().intersection(&missing).is_empty()),
-            "somebody else owns a slot by now",
-        )?;
+        let has_none =
+            |(pod, other): (Pod, &Server)| pod == node.pod || other.slots().intersection(&missing).is_empty();
+        let is_free = self.answering().all(has_none);
+        require(is_free, "somebody else owns a slot by now")?;
         let server = self.at(node)?;
         server.claim(slots);
         server.bump();

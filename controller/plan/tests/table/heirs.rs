@@ -223,11 +223,7 @@ fn a_copy_of_a_gone_primary_is_not_promoted_over_its_heir() {
         let mut observed = layout(&format!(
             "0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 {away}"
         ));
-        let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
-        let slots = SlotSet::parse("0-5460").unwrap();
-        let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
-        at(&mut observed, "0-1").current_epoch = 11;
-        at(&mut observed, "1-0").epoch = 11;
+        let (heir, gone, line) = borrowed_epoch(&mut observed);
         for place in ["0-0", "0-1", "1-0", "1-1", "1-2", "2-0", "2-1"] {
             let line = Peer { role: PeerRole::Primary { slots: SlotSet::EMPTY }, ..line.clone() };
             at(&mut observed, place).peers.insert(gone, line);
@@ -265,15 +261,20 @@ fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
     assert_eq!(told_of(false, true), [refused]);
 }
 
+/// The heir, the gone primary at whose address 1-0 has answered, and what tables that have called there say of that primary.
+fn borrowed_epoch(observed: &mut Observed) -> (NodeId, NodeId, Peer) {
+    let slots = SlotSet::parse("0-5460").unwrap();
+    let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
+    at(observed, "0-1").current_epoch = 11;
+    at(observed, "1-0").epoch = 11;
+    (id(pod("0-1")), NodeId::from_bytes([9; 20]), line)
+}
+
 /// Most tables name a gone primary for the slots that 0-1 serves, under an epoch that may be another one's, and 0-2 follows that one still.
 fn left_with_a_copy(left_behind: bool) -> (Observed, NodeId) {
     let mut observed =
         layout("0-0 r0-1 0-1 P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
-    let (heir, gone) = (id(pod("0-1")), NodeId::from_bytes([9; 20]));
-    let slots = SlotSet::parse("0-5460").unwrap();
-    let line = Peer { noaddr: true, epoch: 11, ..peer(pod("9-9"), PeerRole::Primary { slots }, false) };
-    at(&mut observed, "0-1").current_epoch = 11;
-    at(&mut observed, "1-0").epoch = 11;
+    let (heir, gone, line) = borrowed_epoch(&mut observed);
     for place in ["0-2", "1-0", "1-1", "1-2", "2-0", "2-1", "2-2"] {
         let node = at(&mut observed, place);
         node.peers.insert(gone, line.clone());
