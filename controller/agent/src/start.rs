@@ -29,11 +29,13 @@ mod beside;
 pub mod double;
 mod older;
 mod orphaned;
+mod unknown;
 
 pub use beside::ahead;
 pub use double::Double;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
+use unknown::{Unknown, unknown_replica};
 
 /// How long a member with data waits for peers before it starts as it is.
 pub const PEERS_LIMIT: Duration = Duration::from_secs(3);
@@ -390,12 +392,19 @@ fn with_log(me: &Identity, facts: &Facts) -> Start {
 
 /// Nobody who has everything answers. Replicas that are silent are waited for until `silent`.
 fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
-    let reason = if facts.waited < silent && !all_replicas_answered(me, facts) {
-        let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
-        let limit = silent.as_secs();
-        format!(
-            "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
-        )
+    let limit = silent.as_secs();
+    let reason = if let Some((replica, why)) = unknown_replica(me, facts).filter(|_| facts.waited < silent) {
+        match why {
+            Unknown::Silent => {
+                let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
+                format!(
+                    "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
+                )
+            }
+            Unknown::Loads | Unknown::Receives => {
+                format!("replica {replica} {}; it is waited for, but for {limit} s at most", why.now())
+            }
+        }
     } else if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
         // Its slots may have other owners by now, and a replica that its record does not name may have more.
         let (known, answered) = (voters(me).count(), answered_voters(me, facts));
@@ -446,11 +455,11 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         let (replica, peer) = successor(me, facts, |other| other.is_further_than(peer)).unwrap_or((replica, peer));
         // One that was in sync when this member died lost its link then, and the agent was back soon after.
         let is_stale = freshest > facts.began.saturating_add(RESTART);
-        if is_stale && !all_replicas_answered(me, facts) {
+        if let Some((other, why)) = unknown_replica(me, facts).filter(|_| is_stale) {
             let reason = format!(
-                "{gone}, replica {replica} has had no link for {} s, and another replica, which does not \
-                 answer, may have more",
-                freshest.as_secs()
+                "{gone}, replica {replica} has had no link for {} s, and replica {other}, which {}, may have more",
+                freshest.as_secs(),
+                why.now()
             );
             return wait_or_hold(facts, reason);
         }
@@ -473,7 +482,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     }
     let known = me.replicas().count();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
-    if !facts.keeps_each_write && all_replicas_answered(me, facts) && !copy_under_way(me, facts) {
+    if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
         return Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" };
     }
     Start::Hold {
@@ -495,17 +504,6 @@ fn unclear<'a>(me: &Identity, facts: &'a Facts, chosen: &Peer) -> Option<&'a Nod
 
 fn answered_replicas(me: &Identity, facts: &Facts) -> usize {
     me.replicas().filter(|replica| facts.peers.contains_key(&replica.id)).count()
-}
-
-/// Whether every replica that anybody knows of has answered.
-fn all_replicas_answered(me: &Identity, facts: &Facts) -> bool {
-    silent_replica(me, facts).is_none()
-}
-
-/// A replica that somebody knows of and that does not answer; or does, as Valkey's do, before it has loaded what it has.
-fn silent_replica<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
-    let mut known = me.replicas().chain(told_replicas(me, facts)).map(|replica| &replica.id);
-    known.find(|replica| facts.peers.get(replica).is_none_or(|peer| peer.loading))
 }
 
 fn copy_under_way(me: &Identity, facts: &Facts) -> bool {

@@ -12,7 +12,7 @@ use resp::NodeId;
 
 use super::{
     Facts, Peer, RESTART, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, is_current, is_held_back, may_take_over, older,
-    silent_replica, successor, without_heir,
+    successor, unknown_replica, without_heir,
 };
 use crate::identity::{Identity, Verdict};
 
@@ -109,8 +109,8 @@ fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) ->
 
 /// A replica that may be ahead for all that is known, and why nobody knows, as the end of a clause.
 fn unknown<'a>(me: &'a Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'static str)> {
-    let silent = silent_replica(me, facts).map(|id| (id, "does not answer"));
-    silent.or_else(|| strange(me, facts).map(|id| (id, STRANGE)))
+    let open = unknown_replica(me, facts).map(|(id, why)| (id, why.now()));
+    open.or_else(|| strange(me, facts).map(|id| (id, STRANGE)))
 }
 
 /// A replica that was started anew with data of a history that nothing here names, where the member served after its snapshot.
@@ -128,8 +128,8 @@ fn alone(me: &Identity, facts: &Facts) -> Start {
     if !matches!(start, Start::AsIs { .. }) || !facts.served_since {
         return start;
     }
-    if let Some(replica) = silent_replica(me, facts) {
-        return over(facts, &format!("replica {replica}, which may have been ahead of it, did not answer"));
+    if let Some((replica, why)) = unknown_replica(me, facts) {
+        return over(facts, &format!("replica {replica}, which may have been ahead of it, {}", why.before()));
     }
     match strange(me, facts) {
         Some(replica) if facts.waited < silence(facts) => {

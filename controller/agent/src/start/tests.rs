@@ -447,9 +447,9 @@ fn a_primary_whose_data_is_gone_asks_the_freshest_of_its_replicas() {
     assert_eq!(decide_start(&facts), ask(2));
     facts.peers.remove(&id(2));
     let reason = format!(
-        "its data set is gone, replica {} has had no link for 10000 s, and another replica, which does not answer, may \
-         have more",
-        id(4)
+        "its data set is gone, replica {} has had no link for 10000 s, and replica {}, which does not answer, may have more",
+        id(4),
+        id(2)
     );
     assert_eq!(decide_start(&facts), Start::Wait { reason: reason.clone() });
     facts.waited = PEERS_LIMIT;
@@ -491,18 +491,33 @@ fn a_copy_of_which_nobody_knows_its_age_is_not_passed_over_for_an_old_one() {
     assert_eq!(decide_start(&facts), ask(4));
 }
 
-/// Valkey answers while it loads. Before, a copy that had been left behind an hour ago was promoted over what was just being read.
+/// Valkey answers while it loads, and one that is being sent a copy holds what it had. Before, a copy that had been left behind an hour ago was
+/// promoted over what was just being read, and over what the other one had had until a moment ago.
 #[test]
-fn a_replica_that_loads_is_waited_for_as_one_that_does_not_answer() {
-    let mut facts = crashed(false);
-    let old = Peer { link_down_for: Some(3600 * SECOND), ..peer(4, Some(1)) };
-    facts.peers.extend([(id(4), old), (id(2), Peer { loading: true, ..peer(2, Some(1)) })]);
-    facts.waited = PEERS_LIMIT;
-    let reason = format!(
-        "its data set is gone, replica {} has had no link for 3600 s, and another replica, which does not answer, may have more",
-        id(4)
-    );
-    assert_eq!(held(&facts), reason);
+fn a_replica_that_loads_or_receives_is_waited_for_as_a_silent_one() {
+    let spoil: [fn(&mut Peer); 2] = [|peer| peer.loading = true, |peer| peer.syncing = true];
+    let because = ["is loading what it has", "is being sent a copy and holds what it had before"];
+    for (spoil, why) in spoil.into_iter().zip(because) {
+        let mut facts = crashed(false);
+        let old = Peer { link_down_for: Some(3600 * SECOND), ..peer(4, Some(1)) };
+        facts.peers.insert(id(4), old);
+        spoil(facts.peers.get_mut(&id(2)).unwrap());
+        let reason = format!(
+            "its data set is gone, replica {} has had no link for 3600 s, and replica {}, which {why}, may have more",
+            id(4),
+            id(2)
+        );
+        assert_eq!(decide_start(&facts), Start::Wait { reason: reason.clone() });
+        facts.waited = PEERS_LIMIT;
+        assert_eq!(held(&facts), reason);
+        // What it was sent broke off with its sender.
+        facts.peers.insert(id(2), peer(2, Some(1)));
+        assert_eq!(decide_start(&facts), ask(2));
+        // Nobody has more than one that had everything until the end.
+        facts.peers.insert(id(4), peer(4, Some(1)));
+        spoil(facts.peers.get_mut(&id(2)).unwrap());
+        assert_eq!(decide_start(&facts), ask(4));
+    }
 }
 
 #[test]

@@ -123,6 +123,19 @@ fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
     assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
 }
 
+/// What it had before may be ahead. Before, its answer was taken for one that it was not.
+#[test]
+fn a_replica_that_is_being_sent_a_copy_has_its_time_beside_a_snapshot() {
+    let mut facts = snapshot();
+    facts.peers.get_mut(&id(2)).unwrap().syncing = true;
+    let waits = "is being sent a copy and holds what it had before; it is waited for, but for 15 s at most";
+    assert_eq!(waits_at(&mut facts, 14), format!("replica {} {waits}", id(2)));
+    let which = "may have been ahead of it, was being sent a copy and held what it had before";
+    assert_eq!(look(&mut facts, 15), over(2, 15, which));
+    let mut beside_a_log = Facts { has_log: true, ..facts };
+    assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
+}
+
 /// Before, it was asked at once: the other one had what it had missed, and copied it.
 #[test]
 fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
