@@ -262,9 +262,11 @@ fn lags(word: &Word, info: &Info) -> bool {
 fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
     let is_replica = info.get("role") == Some("slave");
     // A replica that was never in sync since it started says 1 (`genRedisInfoString`).
-    let copied = || info.number("slave_repl_offset").filter(|offset| *offset > 1);
-    let offset = if is_replica { copied() } else { info.number("master_repl_offset") };
-    let link_up = info.get("master_link_status") == Some("up");
+    let offset = info.number("slave_repl_offset").filter(|offset| is_replica && *offset > 1);
+    // One that was started and has no address of its primary says that it is one, under the replication ID of its copy (`clusterCron`). Keys that
+    // expire are deleted there, which is counted as if it had come from the primary: what it says of its offset cannot be compared.
+    let is_lost = !is_replica && table.iter().any(|node| node.flags.myself && node.primary.is_some());
+    let is_down = is_replica && info.get("master_link_status") != Some("up");
     // -1: it was never up since the process started, and what is held came from the disk, however old.
     let down = info.number("master_link_down_since_seconds").and_then(|seconds| u64::try_from(seconds).ok());
     Peer {
@@ -276,7 +278,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         loading: info.flag("loading").unwrap_or_default(),
         lags: false,
         fails: info.append_only_file() == AppendOnlyFile::Failed,
-        link_down_for: (is_replica && !link_up).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
+        link_down_for: (is_down || is_lost).then(|| down.map_or(Duration::MAX, Duration::from_secs)),
         fed: is_replica.then(|| fed(info)).flatten(),
         current_ago: None,
         keys: info.keys(),
@@ -505,6 +507,24 @@ pub(crate) mod tests {
             ),
         );
         assert_eq!((blank.offset, blank.link_down_for), (0, Some(Duration::MAX)));
+    }
+
+    /// Before, it counted as fed until this very moment, and by an offset that grows with every key that expires there.
+    #[test]
+    fn a_replica_that_calls_itself_a_primary_is_not_compared() {
+        let [me, primary] = ["a", "b"].map(|digit| NodeId::parse(&digit.repeat(40)).unwrap());
+        let replica = format!("{me} 127.84.0.2:6379@16379 myself,slave {primary} 0 0 5 connected\n");
+        let owner = format!("{me} 127.84.0.2:6379@16379 myself,master - 0 0 5 connected 0-5\n");
+        let of = |table: &str, info: &str| {
+            let table = resp::nodes::parse(table).unwrap();
+            let peer = peer(SocketAddr::from(([127, 84, 0, 2], 6379)), table, &Info::parse(info));
+            (peer.offset, peer.link_down_for)
+        };
+        let primarys = "role:master\nmaster_replid:one\nmaster_repl_offset:1041\n";
+        assert_eq!(of(&replica, primarys), (0, Some(Duration::MAX)));
+        assert_eq!(of(&owner, primarys), (0, None));
+        let up = "role:slave\nmaster_link_status:up\nslave_repl_offset:1000\nmaster_repl_offset:1041\n";
+        assert_eq!(of(&replica, up), (1000, None));
     }
 
     #[test]

@@ -125,7 +125,7 @@ pub struct Peer {
     pub address: SocketAddr,
     /// Its own table.
     pub table: Vec<Node>,
-    /// Its replication offset; 0 if what it holds is of no history that it knows.
+    /// Its replication offset as a replica; 0 if it says none that can be compared, or is a primary.
     pub offset: i64,
     /// The replication ID of that history.
     pub stream: Option<String>,
@@ -137,8 +137,8 @@ pub struct Peer {
     pub lags: bool,
     /// Its append-only file could not be written: as a primary it would take no writes.
     pub fails: bool,
-    /// How long its link to its primary has been down, for ever if it never was up since the process started; `None`: it is up, or it is
-    /// no replica.
+    /// How long its link to its primary has been down, for ever if it never was up since the process started, or is not looked for; `None`: it is up,
+    /// or it is no replica.
     pub link_down_for: Option<Duration>,
     /// From which address its primary has sent it something last, and how long ago at most; `None`: its link is down, or it is no replica.
     pub fed: Option<(SocketAddr, Duration)>,

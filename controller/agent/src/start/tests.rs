@@ -484,6 +484,10 @@ fn a_copy_of_which_nobody_knows_its_age_is_not_passed_over_for_an_old_one() {
         id(2)
     );
     assert_eq!(decide_start(&facts), Start::Wait { reason: reason.clone() });
+    let mut unsaid = facts.clone();
+    let replica = unsaid.peers.get_mut(&id(2)).unwrap();
+    (replica.stream, replica.offset) = (stream("one"), 0);
+    assert_eq!(decide_start(&unsaid), Start::Wait { reason: reason.clone() }, "it does not say how far it has come");
     facts.waited = PEERS_LIMIT;
     assert_eq!(held(&facts), reason);
     // One that had everything a moment ago has all that any other may have.
