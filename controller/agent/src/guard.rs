@@ -227,8 +227,7 @@ async fn ask(
     // What is heard may be from the beginning of the look.
     let age = first.elapsed();
     let recorded = elsewhere.due(&double::recorded(me, here), Instant::now());
-    // Of what peers say only an owner's start depends.
-    let others = async { if me.owned_slots() { asker.gather(&me.peers, &me.id).await } else { Answers::default() } };
+    let others = asker.gather(&me.peers, &me.id);
     let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
     heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);

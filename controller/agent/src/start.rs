@@ -27,6 +27,7 @@ use crate::{
 
 mod beside;
 pub mod double;
+mod led;
 mod older;
 mod orphaned;
 mod unknown;
@@ -280,7 +281,7 @@ pub fn decide_start(facts: &Facts) -> Start {
         Verdict::Damaged { .. } if !facts.holds_data => Start::Blank { quarantine: true },
         Verdict::Damaged { why } => Start::Hold { reason: format!("{why}, and a data set lies beside it") },
         Verdict::Intact(identity) if identity.owned_slots() => decide_owner(identity, facts),
-        Verdict::Intact(_) => Start::AsIs { why: "it owned no slot" },
+        Verdict::Intact(identity) => led::decide(identity, facts),
     }
 }
 
@@ -300,20 +301,26 @@ fn decide_owner(me: &Identity, facts: &Facts) -> Start {
             Some(_) | None => Start::AsIs { why: "its slots have other owners, Redis will give them up" },
         };
     }
-    if let Some(asked) = facts.asked.as_ref().filter(|asked| asked.ago < ASK_AGAIN) {
-        return Start::Wait {
-            reason: format!(
-                "replica {} was asked {} ms ago to take over; waiting until a peer shows the slots at another owner",
-                asked.replica,
-                asked.ago.as_millis()
-            ),
-        };
+    if let Some(start) = being_asked(facts) {
+        return start;
     }
     if !facts.holds_data {
         return without_data(me, facts);
     }
     let decide = if facts.has_log { with_log } else { beside::decide };
     older::decide(me, facts).unwrap_or_else(|| decide(me, facts))
+}
+
+/// Somebody was asked to take over a moment ago.
+fn being_asked(facts: &Facts) -> Option<Start> {
+    let asked = facts.asked.as_ref().filter(|asked| asked.ago < ASK_AGAIN)?;
+    Some(Start::Wait {
+        reason: format!(
+            "replica {} was asked {} ms ago to take over; waiting until a peer shows the slots at another owner",
+            asked.replica,
+            asked.ago.as_millis()
+        ),
+    })
 }
 
 fn wait_or_hold(facts: &Facts, reason: String) -> Start {

@@ -15,6 +15,8 @@ mod handover;
 mod harness;
 #[path = "pods/hold.rs"]
 mod hold;
+#[path = "pods/led.rs"]
+mod led;
 #[path = "pods/link.rs"]
 mod link;
 #[path = "pods/orphaned.rs"]

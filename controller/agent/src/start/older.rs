@@ -7,10 +7,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use resp::{Node, NodeId};
+use resp::{Node, NodeId, SlotRange};
 use types::agent::Beat;
 
-use super::{Facts, Peer, RESTART, Start, Votes, ask, may_take_over, quorum, told_replicas, voters, wait_or_hold};
+use super::{Facts, Peer, RESTART, Start, Votes, ask, led, may_take_over, quorum, told_replicas, voters, wait_or_hold};
 use crate::identity::{Identity, Verdict};
 
 /// What this process has seen of others having more than the volume: it outlasts the looks in which the witness is silent.
@@ -18,6 +18,8 @@ use crate::identity::{Identity, Verdict};
 pub struct Owed {
     /// The latest configuration epoch at which others knew this member as a primary, if its own record has not come to it.
     pub epoch: Option<u64>,
+    /// What it owned then, where its own record says that it owned nothing.
+    pub slots: Vec<SlotRange>,
     /// Replicas that have more or may have, and the beat that they have noted.
     pub replicas: BTreeMap<NodeId, Option<Beat>>,
 }
@@ -35,11 +37,18 @@ impl Owed {
 pub fn remember(facts: &Facts) -> Owed {
     let Verdict::Intact(me) = &facts.verdict else { return Owed::default() };
     // Of a node that runs, others have ever more than was read of its volume a moment ago.
-    if !facts.holds_data || !me.owned_slots() || facts.double.is_some() {
+    if !facts.holds_data || facts.double.is_some() {
         return Owed::default();
     }
-    let mut owed = facts.owed.clone();
-    owed.epoch = owed.epoch.max(later_epoch(me, facts));
+    let before = facts.owed.clone();
+    if me.owned_slots() {
+        return owing(me, facts, Owed { epoch: before.epoch.max(later_epoch(me, facts)), ..before });
+    }
+    let Some((epoch, slots)) = led::latest(me, facts) else { return Owed::default() };
+    owing(&led::as_primary(me), facts, Owed { epoch: Some(epoch), slots, ..before })
+}
+
+fn owing(me: &Identity, facts: &Facts, mut owed: Owed) -> Owed {
     for (replica, beat) in &facts.copies {
         if facts.beat.is_some_and(|own| own < *beat) {
             let noted = owed.replicas.entry(replica.clone()).or_default();
@@ -142,6 +151,9 @@ pub(super) fn was_fed_last(facts: &Facts, peer: &Peer) -> bool {
 }
 
 fn because(me: &Identity, facts: &Facts) -> String {
+    if let Some(why) = led::because(me, &facts.owed) {
+        return why;
+    }
     let further = facts.owed.replicas.iter().filter_map(|(id, beat)| Some((beat.as_ref()?, id)));
     let further = further.max().filter(|(beat, _)| facts.beat.is_some_and(|own| own < **beat));
     match (further, facts.owed.epoch) {

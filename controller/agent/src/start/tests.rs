@@ -8,6 +8,7 @@ use crate::identity::{Role, tests::id};
 
 mod beside;
 mod double;
+mod led;
 mod older;
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -612,7 +612,7 @@ async fn replicating(shown: resp::Options, from: IpAddr) -> TcpStream {
 }
 
 /// Orders a replica whose primary is gone to stand for election, again and again: an order expires after five seconds.
-async fn takes_over(heir: &Pod, operator: &mut resp::Connection) {
+pub(crate) async fn takes_over(heir: &Pod, operator: &mut resp::Connection) {
     eventually("the replica is the primary", async || {
         let _ = operator.call(&["CLUSTER", "FAILOVER", "FORCE"]).await;
         !heir.is_replica().await
