@@ -49,6 +49,8 @@ struct Kept {
     log: Option<Log>,
     /// Which nodes ran here.
     ran: Known,
+    /// Inputs that were begun to be applied since those in use were.
+    begun: Vec<Inputs>,
 }
 
 /// Shared by all tasks.
@@ -285,6 +287,24 @@ impl Shared {
     #[must_use]
     pub fn inputs(&self) -> Arc<Inputs> {
         self.inputs.borrow().clone()
+    }
+
+    /// Inputs that may be in use in part: they were begun to be applied, and that broke off.
+    pub(crate) fn begun(&self) -> Vec<Inputs> {
+        self.kept().begun.clone()
+    }
+
+    /// These are begun to be applied.
+    pub(crate) fn begin(&self, new: &Inputs) {
+        let mut kept = self.kept();
+        if !kept.begun.contains(new) {
+            kept.begun.push(new.clone());
+        }
+    }
+
+    /// The inputs of now are in use, and nothing else is.
+    pub(crate) fn end_begun(&self) {
+        self.kept().begun.clear();
     }
 
     /// The phase of now.

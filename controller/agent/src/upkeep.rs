@@ -14,7 +14,7 @@ use types::engine::Engine;
 use crate::{
     admission,
     alive::{self, Keeper, Service},
-    config::Inputs,
+    config::{Inputs, Passwords},
     disk, engine, follow,
     lag::{self, Lag},
     parameters, persistence,
@@ -229,12 +229,16 @@ pub(crate) async fn apply_changes(shared: &Arc<Shared>) -> bool {
             return true;
         }
     };
-    if new == *old {
+    let begun = shared.begun();
+    if new == *old && begun.is_empty() {
         return true;
     }
-    match apply(shared, &old, &new).await {
+    let before: Vec<&Inputs> = [&*old].into_iter().chain(&begun).collect();
+    shared.begin(&new);
+    match apply(shared, &before, &new).await {
         Ok(settled) => {
             shared.inputs.send_replace(Arc::new(new));
+            shared.end_begun();
             settled
         }
         Err(error) => {
@@ -244,12 +248,20 @@ pub(crate) async fn apply_changes(shared: &Arc<Shared>) -> bool {
     }
 }
 
-async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<bool, Error> {
-    let before = render::directives(&shared.options, old)?;
+/// `before` is what is in use, and what was begun to be and may be in part. What breaks off anywhere is begun anew in the next look: until the end
+/// the agent is let in by the password that it has.
+async fn apply(shared: &Arc<Shared>, before: &[&Inputs], new: &Inputs) -> Result<bool, Error> {
     let after = render::directives(&shared.options, new)?;
+    let (mut set_anew, engine) = (BTreeMap::new(), engine::of_program(&shared.options.redis_server));
+    for inputs in before {
+        let changed = changed(&render::directives(&shared.options, inputs)?, &after, engine);
+        set_anew.extend(changed.into_iter().map(|directive| (directive.name.clone(), directive)));
+    }
     write_files(shared, new, None)?;
+    let passwords: Vec<&Passwords> = before.iter().map(|inputs| &inputs.passwords).collect();
+    users::prepare(shared, &passwords, &new.passwords).await?;
     let mut persists_otherwise = false;
-    for directive in changed(&before, &after, engine::of_program(&shared.options.redis_server)) {
+    for directive in set_anew.into_values() {
         persists_otherwise |= matches!(directive.name.as_str(), "appendonly" | "save");
         let is_set = directive.name == "appendonly"
             || set(shared, &directive.name, &directive.value()).await != Taken::Unanswered;
@@ -258,7 +270,7 @@ async fn apply(shared: &Arc<Shared>, old: &Inputs, new: &Inputs) -> Result<bool,
         }
     }
     let settled = !persists_otherwise || persistence::settle(shared, new).await;
-    users::change(shared, &old.passwords, &new.passwords).await?;
+    users::change(shared, &passwords, &new.passwords).await?;
     Ok(settled)
 }
 

@@ -194,6 +194,48 @@ async fn a_changed_password_closes_those_who_used_the_old_one_and_no_replica() {
     assert_eq!(full(&mut operator).await, before);
 }
 
+/// What changes while Redis stands still breaks off wherever it is, and is gone on with.
+#[tokio::test]
+async fn internal_passwords_change_although_redis_stands_still_meanwhile() {
+    let mut cluster = Cluster::form(210, config(), 1, 1).await;
+    let redis = rustix::process::Pid::from_raw(cluster.pods[0].redis_pid().unwrap()).unwrap();
+    for turn in 0..3 {
+        let new = |user: &str| format!("{user}-{turn}");
+        rustix::process::kill_process(redis, Signal::STOP).unwrap();
+        for pod in &cluster.pods {
+            for user in ["operator", "agent", "replica"] {
+                fs::write(pod.dir.join("internal").join(user), new(user)).unwrap();
+            }
+        }
+        let told = cluster.pods[0].log().matches("changed inputs are not in use yet").count();
+        eventually("it has broken off", async || {
+            cluster.pods[0].log().matches("changed inputs are not in use yet").count() > told
+        })
+        .await;
+        rustix::process::kill_process(redis, Signal::CONT).unwrap();
+        for pod in &cluster.pods {
+            for (user, secret) in [(names::USER_OPERATOR, new("operator")), (names::USER_AGENT, new("agent"))] {
+                let options = pod.options(user, &secret);
+                eventually("the new password counts", async || resp::Connection::open(&options).await.is_ok()).await;
+            }
+        }
+    }
+    for (user, secret) in [(names::USER_OPERATOR, "operator-1"), (names::USER_AGENT, "agent-1")] {
+        let refused = async || {
+            let opened = resp::Connection::open(&cluster.pods[0].options(user, secret)).await;
+            opened.is_err_and(|error| error.refusal().is_some())
+        };
+        eventually("the former one does not", refused).await;
+    }
+    cluster.config.parameters.insert("maxclients".into(), "123".into());
+    cluster.write_config(&cluster.pods[0].dir);
+    eventually("its agent goes on setting parameters", async || {
+        let mut redis = cluster.pods[0].login(names::USER_OPERATOR, "operator-2").await;
+        redis.config_get(&["maxclients"]).await.unwrap()["maxclients"] == "123"
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn changed_parameters_and_passwords_are_applied_without_a_restart() {
     let mut cluster = Cluster::new(6, config());
