@@ -204,6 +204,7 @@ pub struct Fleet {
 }
 
 /// One look and what followed from it.
+#[derive(Debug)]
 pub struct Round {
     pub plan: Plan,
     pub executed: Executed,

@@ -72,6 +72,7 @@ use crate::redis::{self, Access, Error as RedisError};
 use crate::resolve::Moving;
 
 use flow::Flow;
+pub use functions::Unlike;
 pub use keys::BigKey;
 use keys::{Ends, Round, Stream};
 pub use pace::Bucket;
@@ -103,13 +104,13 @@ pub enum Error {
         /// Redis' words.
         text: String,
     },
-    /// The target cannot run what the source can: no key of it moves.
-    #[error("the target cannot load the function library {library} of the source: {text}")]
+    /// The target owns no slot, and cannot run what those can who own some: no key of it moves.
+    #[error("function library {library}: {why}")]
     Library {
         /// Its name.
         library: String,
-        /// Redis' words.
-        text: String,
+        /// What is in the way.
+        why: Unlike,
     },
 }
 

@@ -108,7 +108,12 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
         node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
     };
-    let moved = migrate::migrate(order, world.access, world.guard(), world.bucket).await?;
+    let moved = match migrate::migrate(order, world.access, world.guard(), world.bucket).await {
+        Err(migrate::Error::Library { library, why }) => {
+            return Err(refused(gets_no_slots(from, to, &library, &why)));
+        }
+        moved => moved?,
+    };
     if let Some(big) = moved.refused.first() {
         return Err(refused(format!(
             "slot {} stays on {from}: it holds a key of {} bytes, more than spec.migration.maxKeyBytes ({})",
@@ -119,6 +124,16 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     let behind = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
     let held = former.or(behind);
     Ok(Done { held, ..done(from, to, &moved) })
+}
+
+/// Why a member that owns no slot gets none, and what helps. Pure.
+fn gets_no_slots(from: Who, to: Who, library: &str, why: &migrate::Unlike) -> String {
+    match why {
+        migrate::Unlike::Refused(text) => format!(
+            "{to} gets no slots: it cannot load the function library {library} of {from} ({text}); once nothing at {to} is in its way any more \
+             (FUNCTION DELETE), it is loaded and the slots move"
+        ),
+    }
 }
 
 /// Who would take a slot from its next owner if it were told of that one. To Valkey an IMPORTING mark is a claim

@@ -1,13 +1,16 @@
 //! Libraries of functions belong to no slot: nothing but KUN brings them to a primary that comes later.
 
+use std::time::{Duration, Instant};
+
 use plan::Pod;
 use resp::{Command, Connection, Outcome, Reply};
+use tests::fleet::Fleet;
 
 use super::created;
 
-const NET: u8 = 77;
 /// More than one for each of three shards.
 const KEYS: usize = 60;
+const NEW: Pod = Pod::new(2, 0);
 
 fn library(name: &str, answer: &str) -> String {
     format!("#!lua name={name}\nredis.register_function('{name}_answer', function(keys, args) return '{answer}' end)")
@@ -24,28 +27,79 @@ async fn code(at: &mut Connection, library: &str) -> String {
     pair[1].text().unwrap().to_owned()
 }
 
+/// Two shards whose primaries have this library, and a third one without slots.
+async fn about_to_grow(net: u8, library: &str) -> Fleet {
+    let mut fleet = created(net, 2, 1).await;
+    for shard in 0..2 {
+        load(&mut fleet.servers[&Pod::new(shard, 0)].application().await, library).await;
+    }
+    fleet.add(net, NEW).await;
+    fleet
+}
+
+/// Every key is answered like this, whoever has it.
+async fn all_answer(fleet: &Fleet, function: &str, wanted: &str) {
+    let mut client = fleet.client();
+    for key in (0..KEYS).map(|n| format!("key{n}")) {
+        let call = Command::new("FCALL").args([function, "1", &key]);
+        let answer = client.execute(&key, &call).await;
+        assert!(matches!(&answer, Outcome::Acked(Reply::Bulk(text)) if text == wanted), "{key}: {answer:?}");
+    }
+}
+
+/// Rounds until a move fails for a library, and why.
+async fn refusal(fleet: &mut Fleet) -> String {
+    let (wanted, begun) = (fleet.desired(3, 0), Instant::now());
+    loop {
+        let round = fleet.round(&wanted).await;
+        let mut failed = round.executed.failed.iter().map(|(_, error)| error.to_string());
+        if let Some(why) = failed.find(|why| why.contains("function library")) {
+            return why;
+        }
+        assert!(!round.plan.is_satisfied() && begun.elapsed() < hung::change(), "no move is refused: {round:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+async fn owns_slots(fleet: &Fleet, pod: Pod) -> bool {
+    let table = fleet.servers[&pod].operator().await.cluster_nodes().await.unwrap();
+    (0..resp::slot::SLOTS).any(|slot| table.iter().any(|node| node.flags.myself && node.owns(slot)))
+}
+
 /// Before, what clients could call everywhere was unknown to a third of the slots as soon as they had moved.
 #[tokio::test]
 async fn a_new_shard_runs_the_functions_that_all_others_run() {
-    let mut fleet = created(NET, 2, 1).await;
+    let mut fleet = about_to_grow(81, &library("one", "as loaded")).await;
     for shard in 0..2 {
-        let mut there = fleet.servers[&Pod::new(shard, 0)].application().await;
-        load(&mut there, &library("one", "as loaded")).await;
-        load(&mut there, &library("two", "old")).await;
+        load(&mut fleet.servers[&Pod::new(shard, 0)].application().await, &library("two", "old")).await;
     }
-    fleet.add(NET, Pod::new(2, 0)).await;
     // Its owner is about to load the next release of it, and has begun with the new one.
-    let mut new = fleet.servers[&Pod::new(2, 0)].application().await;
+    let mut new = fleet.servers[&NEW].application().await;
     load(&mut new, &library("two", "new")).await;
     let wanted = fleet.desired(3, 0);
     fleet.until_satisfied(&wanted).await;
-    let mut client = fleet.client();
-    for key in (0..KEYS).map(|n| format!("key{n}")) {
-        let call = Command::new("FCALL").args(["one_answer", "1", &key]);
-        let answer = client.execute(&key, &call).await;
-        assert!(matches!(&answer, Outcome::Acked(Reply::Bulk(text)) if text == "as loaded"), "{key}: {answer:?}");
-    }
+    all_answer(&fleet, "one_answer", "as loaded").await;
     assert_eq!(code(&mut new, "two").await, library("two", "new"));
     let mut old = fleet.servers[&Pod::new(0, 0)].application().await;
     assert_eq!(code(&mut old, "two").await, library("two", "old"));
+}
+
+/// Before, that a function of its name exists was taken for that the library exists: slots moved, and calls failed at a third of them.
+#[tokio::test]
+async fn no_slot_moves_to_who_cannot_load_a_library_of_its_giver() {
+    let mut fleet = about_to_grow(82, &library("one", "as loaded")).await;
+    let mut new = fleet.servers[&NEW].application().await;
+    load(&mut new, &library("one", "another").replace("name=one", "name=mine")).await;
+    let why = refusal(&mut fleet).await;
+    let wanted = "2-0 gets no slots: it cannot load the function library one of ";
+    assert!(why.starts_with(wanted) && why.contains("(ERR Function one_answer already exists)"), "{why}");
+    assert!(
+        why.ends_with("once nothing at 2-0 is in its way any more (FUNCTION DELETE), it is loaded and the slots move"),
+        "{why}"
+    );
+    assert!(!owns_slots(&fleet, NEW).await);
+    new.call(&["FUNCTION", "DELETE", "mine"]).await.unwrap();
+    let wanted = fleet.desired(3, 0);
+    fleet.until_satisfied(&wanted).await;
+    all_answer(&fleet, "one_answer", "as loaded").await;
 }

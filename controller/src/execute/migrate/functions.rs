@@ -11,6 +11,14 @@ use super::{Error, leading};
 use crate::lease::Guard;
 use crate::redis::Error as RedisError;
 
+/// Why a primary without slots cannot be made to run what those run who own some.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unlike {
+    /// It refuses to load it.
+    #[error("the target refuses to load it: {0}")]
+    Refused(String),
+}
+
 pub(super) async fn bring(ends: &mut Ends, guard: &Guard) -> Result<(), Error> {
     let Some(wanted) = libraries(&mut ends.source).await? else { return Ok(()) };
     if wanted.is_empty() {
@@ -50,15 +58,21 @@ async fn code(source: &mut Connection, library: &str) -> Result<Option<bytes::By
 
 async fn load(target: &mut Connection, library: &str, code: &[u8]) -> Result<(), Error> {
     let command = Command::new("FUNCTION").arg("LOAD").arg(code);
-    match target.command(&command).await {
-        Ok(_) => Ok(()),
-        Err(error) => match error.refusal() {
-            // Somebody was faster.
-            Some(reply) if reply.text.ends_with("already exists") => Ok(()),
-            Some(reply) => Err(Error::Library { library: library.to_owned(), text: reply.text.clone() }),
-            None => Err(RedisError::from(error).into()),
-        },
+    let Err(error) = target.command(&command).await else { return Ok(()) };
+    match error.refusal() {
+        // Somebody was faster.
+        Some(reply) if is_there(&reply.text, library) => Ok(()),
+        Some(reply) if !reply.is_transient() => {
+            Err(Error::Library { library: library.to_owned(), why: Unlike::Refused(reply.text.clone()) })
+        }
+        Some(_) | None => Err(RedisError::from(error).into()),
     }
+}
+
+/// Whether Redis says that it has this very library (`functionsCreateWithLibraryCtx`). In nearly the same words it says that it has a function of another
+/// library of the name of one of these, and then the library is not there. Pure.
+fn is_there(text: &str, library: &str) -> bool {
+    text == format!("ERR Library '{library}' already exists")
 }
 
 /// What the entries of FUNCTION LIST say under this name: each is a list of names and values by turns.
@@ -68,4 +82,18 @@ fn listed<'r>(reply: &'r Reply, name: &'static str) -> impl Iterator<Item = &'r 
         let mut pairs = entry.chunks_exact(2);
         pairs.find_map(|pair| if let [key, value] = pair { (key.text() == Some(name)).then_some(value) } else { None })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_library_is_there_only_if_redis_names_this_very_one() {
+        let says = |text: &str| is_there(text, "one");
+        assert!(says("ERR Library 'one' already exists"));
+        for other in ["Library 'one2' already exists", "Function one already exists", "Function 'one' already exists"] {
+            assert!(!says(&format!("ERR {other}")), "{other}");
+        }
+    }
 }
