@@ -197,7 +197,12 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
         return Ok(moved);
     }
     if sorted.is_first {
-        functions::bring(&mut ends, guard).await?;
+        let brought = functions::bring(&mut ends, guard).await;
+        if brought.is_err() {
+            // As above.
+            mark(&mut ends, order, guard, &sorted.begun()).await?;
+            return brought.map(|()| moved);
+        }
     }
     mark(&mut ends, order, guard, &sorted).await?;
     proof::nothing_is_left_on_its_way(&mut ends, order).await?;

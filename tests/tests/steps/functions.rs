@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use plan::Pod;
+use plan::{Pod, Step, Who};
 use resp::{Command, Connection, Outcome, Reply};
 use tests::fleet::Fleet;
 
@@ -102,4 +102,37 @@ async fn no_slot_moves_to_who_cannot_load_a_library_of_its_giver() {
     let wanted = fleet.desired(3, 0);
     fleet.until_satisfied(&wanted).await;
     all_answer(&fleet, "one_answer", "as loaded").await;
+}
+
+/// Rounds until the new shard is about to get its first slot: who gives it, and which. It is not begun.
+async fn first_slot(fleet: &mut Fleet) -> (Who, u16) {
+    let (wanted, begun) = (fleet.desired(3, 0), Instant::now());
+    loop {
+        let probed = fleet.look().await;
+        let plan = plan::plan(&wanted, &probed.observed, &fleet.limits);
+        for step in &plan.steps {
+            if let Step::Move { from, to: Who { pod: NEW, .. }, slots } = step {
+                return (*from, slots.iter().next().unwrap());
+            }
+        }
+        assert!(begun.elapsed() < hung::change(), "nothing is to move: {plan:?}");
+        fleet.execute(&plan, &probed).await;
+    }
+}
+
+/// Before, the heir of who gave it was not marked: for as long as a library was in the way, what had moved was seen by nobody.
+#[tokio::test]
+async fn a_half_moved_slot_is_marked_although_a_library_is_refused() {
+    let mut fleet = about_to_grow(83, &library("one", "as loaded")).await;
+    let (from, slot) = first_slot(&mut fleet).await;
+    load(&mut fleet.servers[&NEW].application().await, &library("one", "x").replace("name=one", "name=mine")).await;
+    let mut new = fleet.servers[&NEW].operator().await;
+    new.call(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", &from.id.to_string()]).await.unwrap();
+    let key = (0..).map(|n: u32| n.to_string()).find(|key| resp::slot::key_slot(key) == slot).unwrap();
+    let moved = [Command::new("ASKING"), Command::new("SET").args([&key, "v"])];
+    let moved = fleet.servers[&NEW].application().await.pipeline(&moved).await.unwrap();
+    assert!(moved.iter().all(Reply::is_ok), "{moved:?}");
+    assert_eq!(fleet.client().get(&key).await.unwrap(), None);
+    refusal(&mut fleet).await;
+    assert_eq!(fleet.client().get(&key).await.unwrap().as_deref(), Some(&b"v"[..]));
 }
