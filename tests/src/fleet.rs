@@ -165,6 +165,13 @@ impl Server {
         self.run().await;
     }
 
+    /// How often this word stands in what it has logged of commands that changed something.
+    pub fn logged(&self, word: &str) -> usize {
+        let [_, log] = self.volume();
+        let files = std::fs::read_dir(log).unwrap().map(|file| std::fs::read(file.unwrap().path()).unwrap());
+        files.map(|text| String::from_utf8_lossy(&text).matches(word).count()).sum()
+    }
+
     /// A test that asks waits longer than the product does: a machine that stands still for a while is no answer.
     fn options(&self, user: &str, password: &str) -> Options {
         let mut options =

@@ -269,7 +269,7 @@ const APPLICATION: &str =
 
 /// The controller: topology and configuration. It may move keys (MIGRATE, RESTORE) but neither read, write nor delete them,
 /// and there is no FLUSH*, RESET, DEBUG, MODULE, EVAL, FCALL or KEYS: a bug in it cannot wipe a node (reliability.md rule 3). Libraries of functions
-/// it copies to a new primary. It can neither call nor delete them, and sends no REPLACE; the right to load one includes it, as an ACL knows no argument.
+/// it copies to a new primary. It can neither call nor delete them, and sends REPLACE to a primary without slots only; the right to load one includes it, as an ACL knows no argument.
 const OPERATOR: &str = "~* resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +lastsave +asking +auth +hello +echo +select \
     +readonly +command +migrate +restore +restore-asking +memory|usage +acl|whoami +acl|dryrun +config|get +config|set \
     +config|resetstat +client|id +client|info +client|list +client|getname +client|setname +client|pause \

@@ -197,7 +197,7 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
         return Ok(moved);
     }
     if sorted.is_first {
-        let brought = functions::bring(&mut ends, guard).await;
+        let brought = functions::bring(&mut ends, order, access, guard).await;
         if brought.is_err() {
             // As above.
             mark(&mut ends, order, guard, &sorted.begun()).await?;

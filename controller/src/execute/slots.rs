@@ -110,7 +110,7 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     };
     let moved = match migrate::migrate(order, world.access, world.guard(), world.bucket).await {
         Err(migrate::Error::Library { library, why }) => {
-            return Err(refused(gets_no_slots(from, to, &library, &why)));
+            return Err(refused(gets_no_slots(from, to, &library, &why, &world.probed.observed)));
         }
         moved => moved?,
     };
@@ -127,13 +127,27 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
 }
 
 /// Why a member that owns no slot gets none, and what helps. Pure.
-fn gets_no_slots(from: Who, to: Who, library: &str, why: &migrate::Unlike) -> String {
-    match why {
+fn gets_no_slots(from: Who, to: Who, library: &str, why: &migrate::Unlike, observed: &Observed) -> String {
+    let why = match why {
         migrate::Unlike::Refused(text) => format!(
-            "{to} gets no slots: it cannot load the function library {library} of {from} ({text}); once nothing at {to} is in its way any more \
-             (FUNCTION DELETE), it is loaded and the slots move"
+            "it cannot load the function library {library} of {from} ({text}); once nothing at {to} is in its way any more (FUNCTION DELETE), it is \
+             loaded and the slots move"
         ),
-    }
+        migrate::Unlike::Changed => format!(
+            "its code of the function library {library} is not that of {from}, and may be newer, as libraries were changed there since its server has \
+             started; load what shall count at every primary, {to} too (FUNCTION LOAD REPLACE), and the slots move"
+        ),
+        migrate::Unlike::Owners(other) => {
+            let member =
+                observed.members.iter().find(|(_, member)| member.node().is_some_and(|node| node.id == *other));
+            let other = member.map_or_else(|| format!("node {}", other.short()), |(pod, _)| pod.to_string());
+            format!(
+                "{from} and {other} have unlike code of the function library {library}; load the same at every primary (FUNCTION LOAD REPLACE), and \
+                 the slots move"
+            )
+        }
+    };
+    format!("{to} gets no slots: {why}")
 }
 
 /// Who would take a slot from its next owner if it were told of that one. To Valkey an IMPORTING mark is a claim

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use plan::{Pod, Step, Who};
 use resp::{Command, Connection, Outcome, Reply};
-use tests::fleet::Fleet;
+use tests::fleet::{Fleet, Server};
 
 use super::created;
 
@@ -18,6 +18,10 @@ fn library(name: &str, answer: &str) -> String {
 
 async fn load(at: &mut Connection, library: &str) {
     at.call(&["FUNCTION", "LOAD", library]).await.unwrap();
+}
+
+async fn replace(at: &mut Connection, library: &str) {
+    at.call(&["FUNCTION", "LOAD", "REPLACE", library]).await.unwrap();
 }
 
 async fn code(at: &mut Connection, library: &str) -> String {
@@ -66,22 +70,22 @@ async fn owns_slots(fleet: &Fleet, pod: Pod) -> bool {
     (0..resp::slot::SLOTS).any(|slot| table.iter().any(|node| node.flags.myself && node.owns(slot)))
 }
 
+/// Redis answers before it has written, while the disk is busy.
+async fn is_logged(server: &Server, word: &str) {
+    let begun = Instant::now();
+    while server.logged(word) == 0 {
+        assert!(begun.elapsed() < hung::process(), "{word} is not written");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
 /// Before, what clients could call everywhere was unknown to a third of the slots as soon as they had moved.
 #[tokio::test]
 async fn a_new_shard_runs_the_functions_that_all_others_run() {
     let mut fleet = about_to_grow(81, &library("one", "as loaded")).await;
-    for shard in 0..2 {
-        load(&mut fleet.servers[&Pod::new(shard, 0)].application().await, &library("two", "old")).await;
-    }
-    // Its owner is about to load the next release of it, and has begun with the new one.
-    let mut new = fleet.servers[&NEW].application().await;
-    load(&mut new, &library("two", "new")).await;
     let wanted = fleet.desired(3, 0);
     fleet.until_satisfied(&wanted).await;
     all_answer(&fleet, "one_answer", "as loaded").await;
-    assert_eq!(code(&mut new, "two").await, library("two", "new"));
-    let mut old = fleet.servers[&Pod::new(0, 0)].application().await;
-    assert_eq!(code(&mut old, "two").await, library("two", "old"));
 }
 
 /// Before, that a function of its name exists was taken for that the library exists: slots moved, and calls failed at a third of them.
@@ -135,4 +139,60 @@ async fn a_half_moved_slot_is_marked_although_a_library_is_refused() {
     assert_eq!(fleet.client().get(&key).await.unwrap(), None);
     refusal(&mut fleet).await;
     assert_eq!(fleet.client().get(&key).await.unwrap().as_deref(), Some(&b"v"[..]));
+}
+
+/// Before, a shard that had been away kept the code of its volume: a third of the keys was answered by it.
+#[tokio::test]
+async fn a_shard_that_comes_back_runs_the_code_of_those_with_slots() {
+    let mut fleet = about_to_grow(84, &library("one", "new")).await;
+    let mut away = fleet.servers[&NEW].application().await;
+    load(&mut away, &library("one", "old")).await;
+    load(&mut away, &library("own", "of nobody else")).await;
+    let back = fleet.servers.get_mut(&NEW).unwrap();
+    is_logged(back, "own_answer").await;
+    back.kill().await;
+    back.run().await;
+    let wanted = fleet.desired(3, 0);
+    fleet.until_satisfied(&wanted).await;
+    all_answer(&fleet, "one_answer", "new").await;
+    let mut back = fleet.servers[&NEW].application().await;
+    assert_eq!(code(&mut back, "own").await, library("own", "of nobody else"));
+    is_logged(&fleet.servers[&NEW], "REPLACE").await;
+    let replaced: Vec<usize> = fleet.servers.values().map(|server| server.logged("REPLACE")).collect();
+    assert_eq!(replaced, [0, 0, 1]);
+}
+
+/// Its owner is about to load the next release of it everywhere, and has begun with the new shard: that was acknowledged.
+#[tokio::test]
+async fn code_that_somebody_has_just_loaded_at_a_new_shard_stays() {
+    let mut fleet = about_to_grow(85, &library("one", "old")).await;
+    let mut new = fleet.servers[&NEW].application().await;
+    load(&mut new, &library("one", "new")).await;
+    let why = refusal(&mut fleet).await;
+    let wanted = "2-0 gets no slots: its code of the function library one is not that of ";
+    assert!(why.starts_with(wanted) && why.contains("since its server has started"), "{why}");
+    assert_eq!(code(&mut new, "one").await, library("one", "new"));
+    assert!(!owns_slots(&fleet, NEW).await);
+    for shard in 0..2 {
+        replace(&mut fleet.servers[&Pod::new(shard, 0)].application().await, &library("one", "new")).await;
+    }
+    let wanted = fleet.desired(3, 0);
+    fleet.until_satisfied(&wanted).await;
+    all_answer(&fleet, "one_answer", "new").await;
+}
+
+/// Whichever the new shard would get, it would be the wrong one for a part of its keys.
+#[tokio::test]
+async fn no_slot_moves_to_a_new_shard_while_owners_have_unlike_code() {
+    let mut fleet = about_to_grow(86, &library("one", "old")).await;
+    let mut first = fleet.servers[&Pod::new(0, 0)].application().await;
+    replace(&mut first, &library("one", "new")).await;
+    let why = refusal(&mut fleet).await;
+    assert!(why.starts_with("2-0 gets no slots: "), "{why}");
+    assert!(why.contains("0-0") && why.contains("1-0") && why.contains("load the same"), "{why}");
+    assert!(!owns_slots(&fleet, NEW).await);
+    replace(&mut fleet.servers[&Pod::new(1, 0)].application().await, &library("one", "new")).await;
+    let wanted = fleet.desired(3, 0);
+    fleet.until_satisfied(&wanted).await;
+    all_answer(&fleet, "one_answer", "new").await;
 }

@@ -1,15 +1,25 @@
 //! Libraries of functions (FUNCTION LOAD) belong to no slot: a client loads them at every primary that there is, and a FCALL fails at one that comes
 //! later. So a primary that is about to get its first slots is given, before the first key, what it lacks of the libraries of who gives it the slots
-//! (`redis-cli --cluster add-node` does the same). What it has stays as it is: somebody may have loaded a newer one meanwhile.
+//! (`redis-cli --cluster add-node` does the same). What it alone has stays.
+//!
+//! Of a library that it has as well the code of those counts who own slots: a shard that was away comes back with the code that lies on its volume, and
+//! nobody loads there anew what all others have. That code is replaced, at a primary without slots only, which serves nobody. What somebody has changed
+//! there since its process started is not: it was acknowledged, and may be the next release, which all others are about to get. Such a primary gets no
+//! slot until all have the same code; and none gets its first one while owners have unlike code, for whichever it got would be wrong for some keys.
+//!
+//! What remains: code that was loaded at a primary without slots just before its process ended, or came to it with a whole copy of its shard's former
+//! primary, is taken for old; and so is what is loaded in the moment between the last look and the replacement.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use resp::{Command, Connection, ErrorKind, Reply};
+use bytes::Bytes;
+use plan::NodeId;
+use resp::{Command, Connection, ErrorKind, Info, Reply};
 
 use super::keys::Ends;
-use super::{Error, leading};
+use super::{Error, Move, leading, table};
 use crate::lease::Guard;
-use crate::redis::Error as RedisError;
+use crate::redis::{Access, Error as RedisError};
 
 /// Why a primary without slots cannot be made to run what those run who own some.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,30 +27,103 @@ pub enum Unlike {
     /// It refuses to load it.
     #[error("the target refuses to load it: {0}")]
     Refused(String),
+    /// It has other code, which may be newer.
+    #[error("the target has other code, and libraries were changed there since its server has started")]
+    Changed,
+    /// Somebody else who owns slots has other code than the source.
+    #[error("{0} owns slots, too, and has other code than the source")]
+    Owners(NodeId),
 }
 
-pub(super) async fn bring(ends: &mut Ends, guard: &Guard) -> Result<(), Error> {
-    let Some(wanted) = libraries(&mut ends.source).await? else { return Ok(()) };
-    if wanted.is_empty() {
-        return Ok(());
-    }
+/// Their code, by their names.
+type Libraries = BTreeMap<String, Bytes>;
+
+pub(super) async fn bring(ends: &mut Ends, order: Move<'_>, access: &Access, guard: &Guard) -> Result<(), Error> {
+    let Some(wanted) = libraries(&mut ends.source).await?.filter(|wanted| !wanted.is_empty()) else { return Ok(()) };
     let Some(there) = libraries(&mut ends.target).await? else { return Ok(()) };
-    for library in wanted.difference(&there) {
-        let Some(code) = code(&mut ends.source, library).await? else { continue };
+    agree(order, access, &wanted).await?;
+    let older = wanted.iter().filter(|(library, code)| there.get(*library).is_some_and(|there| there != *code));
+    for (replaced, (library, code)) in (0..).zip(older) {
+        may_replace(&mut ends.target, order, library, replaced).await?;
         leading(guard)?;
-        load(&mut ends.target, library, &code).await?;
+        load(&mut ends.target, library, code, &["REPLACE"]).await?;
+    }
+    // Last: what is loaded counts as a change.
+    for (library, code) in wanted.iter().filter(|(library, _)| !there.contains_key(*library)) {
+        leading(guard)?;
+        load(&mut ends.target, library, code, &[]).await?;
     }
     Ok(())
 }
 
-/// Their names; `None` where nobody has allowed us to ask, as agents of earlier releases do not.
-async fn libraries(end: &mut Connection) -> Result<Option<BTreeSet<String>>, Error> {
+/// All who own slots have the source's code of what they have of these.
+async fn agree(order: Move<'_>, access: &Access, wanted: &Libraries) -> Result<(), Error> {
+    let asked = order.others.iter().map(|other| async move {
+        let mut owner = access.open_node(other.address, other.id).await?;
+        let library = differs(&mut owner, order, wanted).await?;
+        Ok::<_, Error>(library.map(|library| Error::Library { library, why: Unlike::Owners(other.id) }))
+    });
+    let found = futures::future::try_join_all(asked).await?;
+    found.into_iter().flatten().next().map_or(Ok(()), Err)
+}
+
+/// The first of these libraries of which this primary has other code, if it owns slots.
+async fn differs(owner: &mut Connection, order: Move<'_>, wanted: &Libraries) -> Result<Option<String>, Error> {
+    if table(owner, order.from.id).await?.mine.is_empty() {
+        return Ok(None);
+    }
+    let names = names(owner).await?.unwrap_or_default();
+    for (library, wanted) in wanted.iter().filter(|(library, _)| names.contains(*library)) {
+        if code(owner, library).await?.is_some_and(|code| code != *wanted) {
+            return Ok(Some(library.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Asked immediately before: the target owns no slot, and nobody has changed its libraries since it has started, but we just now so many times.
+async fn may_replace(target: &mut Connection, order: Move<'_>, library: &str, replaced: u64) -> Result<(), Error> {
+    if !table(target, order.from.id).await?.mine.is_empty() {
+        return Err(Error::Precondition(format!("the target owns slots by now: its code of {library} stays")));
+    }
+    if changes(&target.info(&["commandstats"]).await.map_err(RedisError::from)?) == replaced {
+        return Ok(());
+    }
+    Err(Error::Library { library: library.to_owned(), why: Unlike::Changed })
+}
+
+/// How often libraries were changed since the process started. What it has read from its files, or has got with a whole copy, is not counted. Pure.
+fn changes(stats: &Info) -> u64 {
+    let count = |command: &str| {
+        let line = stats.get(&format!("cmdstat_function|{command}"))?;
+        let fields: BTreeMap<&str, &str> = line.split(',').filter_map(|field| field.split_once('=')).collect();
+        let number = |name: &str| fields.get(name)?.parse::<u64>().ok();
+        // One that was carried out and failed is in both.
+        Some(number("calls")?.saturating_sub(number("failed_calls").unwrap_or(0)))
+    };
+    ["load", "restore", "delete", "flush"].into_iter().filter_map(count).sum()
+}
+
+/// `None` where nobody has allowed us to ask, as agents of earlier releases do not.
+async fn libraries(end: &mut Connection) -> Result<Option<Libraries>, Error> {
+    let Some(names) = names(end).await? else { return Ok(None) };
+    let mut libraries = Libraries::new();
+    for name in names {
+        if let Some(code) = code(end, &name).await? {
+            libraries.insert(name, code);
+        }
+    }
+    Ok(Some(libraries))
+}
+
+/// `None` as of [`libraries`].
+async fn names(end: &mut Connection) -> Result<Option<BTreeSet<String>>, Error> {
     match end.call(&["FUNCTION", "LIST"]).await {
         Ok(reply) => {
             Ok(Some(listed(&reply, "library_name").filter_map(|name| Some(name.text()?.to_owned())).collect()))
         }
         Err(error) if error.refusal().is_some_and(|reply| reply.kind == ErrorKind::NoPermission) => {
-            tracing::warn!(address = %end.address(), "function libraries are not copied: this pod's agent is of an earlier release");
+            tracing::warn!(address = %end.address(), "function libraries are not compared: this pod's agent is of an earlier release");
             Ok(None)
         }
         Err(error) => Err(RedisError::from(error).into()),
@@ -49,24 +132,25 @@ async fn libraries(end: &mut Connection) -> Result<Option<BTreeSet<String>>, Err
 
 /// One at a time, as each may be large. Names have letters, digits and underscores only: none is a pattern (`functionsVerifyName`). `None`: somebody has
 /// deleted it.
-async fn code(source: &mut Connection, library: &str) -> Result<Option<bytes::Bytes>, Error> {
-    let reply =
-        source.call(&["FUNCTION", "LIST", "LIBRARYNAME", library, "WITHCODE"]).await.map_err(RedisError::from)?;
+async fn code(end: &mut Connection, library: &str) -> Result<Option<Bytes>, Error> {
+    let reply = end.call(&["FUNCTION", "LIST", "LIBRARYNAME", library, "WITHCODE"]).await.map_err(RedisError::from)?;
     let code = listed(&reply, "library_code").next();
     Ok(code.and_then(|code| if let Reply::Bulk(code) = code { Some(code.clone()) } else { None }))
 }
 
-async fn load(target: &mut Connection, library: &str, code: &[u8]) -> Result<(), Error> {
-    let command = Command::new("FUNCTION").arg("LOAD").arg(code);
+async fn load(target: &mut Connection, library: &str, wanted: &Bytes, how: &[&str]) -> Result<(), Error> {
+    let command = Command::new("FUNCTION").arg("LOAD").args(how).arg(wanted);
     let Err(error) = target.command(&command).await else { return Ok(()) };
-    match error.refusal() {
+    let why = match error.refusal() {
         // Somebody was faster.
-        Some(reply) if is_there(&reply.text, library) => Ok(()),
-        Some(reply) if !reply.is_transient() => {
-            Err(Error::Library { library: library.to_owned(), why: Unlike::Refused(reply.text.clone()) })
-        }
-        Some(_) | None => Err(RedisError::from(error).into()),
-    }
+        Some(reply) if is_there(&reply.text, library) => match code(target, library).await? {
+            Some(there) if there == *wanted => return Ok(()),
+            Some(_) | None => Unlike::Changed,
+        },
+        Some(reply) if !reply.is_transient() => Unlike::Refused(reply.text.clone()),
+        Some(_) | None => return Err(RedisError::from(error).into()),
+    };
+    Err(Error::Library { library: library.to_owned(), why })
 }
 
 /// Whether Redis says that it has this very library (`functionsCreateWithLibraryCtx`). In nearly the same words it says that it has a function of another
@@ -95,5 +179,15 @@ mod tests {
         for other in ["Library 'one2' already exists", "Function one already exists", "Function 'one' already exists"] {
             assert!(!says(&format!("ERR {other}")), "{other}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_or_only_asked_changes_no_library() {
+        let of = |text: &str| changes(&Info::parse(text));
+        assert_eq!(of("cmdstat_function|list:calls=7,usec=1,rejected_calls=0,failed_calls=0\r\n"), 0);
+        assert_eq!(of("cmdstat_function|load:calls=3,usec=1,rejected_calls=4,failed_calls=3\r\n"), 0);
+        let all = ["load", "restore", "delete", "flush"]
+            .map(|what| format!("cmdstat_function|{what}:calls=1,failed_calls=0\r\n"));
+        assert_eq!(of(&all.concat()), 4);
     }
 }
