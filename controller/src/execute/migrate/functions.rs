@@ -170,7 +170,124 @@ fn listed<'r>(reply: &'r Reply, name: &'static str) -> impl Iterator<Item = &'r 
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use plan::SlotSet;
+    use resp::Limits;
+    use resp::decode::Decoder;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use types::engine::Engine;
+
     use super::*;
+    use crate::execute::migrate::End;
+    use crate::redis::Abreast;
+    use crate::resolve::Moving;
+    use crate::testing::id;
+
+    /// Code of the library `one`; none where there is no such library.
+    type Code = Option<&'static str>;
+
+    /// A primary that answers what is asked of its libraries.
+    #[derive(Clone, Copy)]
+    struct Fake {
+        code: Code,
+        owns_slots: bool,
+        changes: u64,
+    }
+
+    impl Fake {
+        fn answer(self, words: &[&str]) -> Reply {
+            let text = |text: &str| Reply::Bulk(Bytes::copy_from_slice(text.as_bytes()));
+            let slots = if self.owns_slots { "0-99" } else { "" };
+            match words {
+                ["FUNCTION", "LIST", ..] => {
+                    let entry = |code| ["library_name", "one", "library_code", code].map(text).to_vec();
+                    Reply::Array(self.code.map(entry).map(Reply::Array).into_iter().collect())
+                }
+                ["INFO", _] => text(&format!("cmdstat_function|load:calls={},failed_calls=2\r\n", self.changes + 2)),
+                ["CLUSTER", "NODES"] => {
+                    text(&format!("{} 10.0.0.1:6379@16379 myself,master - 0 0 1 connected {slots}\n", id(1, 0)))
+                }
+                _ => Reply::Status("OK".to_owned()),
+            }
+        }
+    }
+
+    /// A connection to it, and whatever is loaded there.
+    async fn connected(fake: Fake) -> (Connection, Arc<Mutex<Vec<String>>>) {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let loads = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&loads);
+        tokio::spawn(async move {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut asked = Decoder::new(Limits::ADMIN);
+            while client.read_buf(asked.buffer()).await.is_ok_and(|bytes| bytes > 0) {
+                while let Some(command) = asked.decode().unwrap() {
+                    let words: Vec<&str> = command.items().unwrap().iter().filter_map(Reply::text).collect();
+                    if words.starts_with(&["FUNCTION", "LOAD"]) {
+                        noted.lock().unwrap().push(words.join(" "));
+                    }
+                    let mut answer = Vec::new();
+                    fake.answer(&words).encode(&mut answer);
+                    client.write_all(&answer).await.unwrap();
+                }
+            }
+        });
+        let options = resp::Options::new(address).deadline(hung::answer());
+        (Connection::open(&options).await.unwrap(), loads)
+    }
+
+    /// What is loaded at the source and at the target, and why no more.
+    async fn sent(code: Code, target: Fake) -> (Vec<String>, Vec<String>, String) {
+        let (source, at_source) = connected(Fake { code, owns_slots: true, changes: 0 }).await;
+        let (target, at_target) = connected(target).await;
+        let to = target.address();
+        let (more_source, more_target) = (Abreast::default(), Abreast::default());
+        let mut ends = Ends { source, target, to, more_source, more_target };
+        let moving = Moving { max_bytes_per_second: None, batch_keys: 1, max_key_bytes: 1, paused: false };
+        let (end, slots) = (|shard| End { id: id(shard, 0), address: to }, SlotSet::range(0, 0));
+        let order = Move {
+            from: end(0),
+            to: end(1),
+            slots: &slots,
+            others: &[],
+            unproven: &[],
+            engine: Engine::Redis,
+            node_timeout: Duration::from_secs(5),
+            moving,
+        };
+        let done = bring(&mut ends, order, &Access::new("password"), &Guard::always()).await;
+        let noted = |loads: &Mutex<Vec<String>>| loads.lock().unwrap().clone();
+        (noted(&at_source), noted(&at_target), done.map_or_else(|why| why.to_string(), |()| "done".to_owned()))
+    }
+
+    /// What a primary serves with, and what was acknowledged there and may be the next release, stays.
+    #[tokio::test]
+    async fn code_is_replaced_only_where_no_slot_is_owned_and_none_was_loaded() {
+        for (code, there, owns_slots, changes) in all() {
+            let (at_source, at_target, why) = sent(code, Fake { code: there, owns_slots, changes }).await;
+            let differs = code.is_some() && there.is_some() && code != there;
+            let wanted = match (code, there) {
+                (Some(code), None) => vec![format!("FUNCTION LOAD {code}")],
+                (Some(code), Some(_)) if differs && !owns_slots && changes == 0 => {
+                    vec![format!("FUNCTION LOAD REPLACE {code}")]
+                }
+                (None | Some(_), None | Some(_)) => Vec::new(),
+            };
+            assert_eq!(at_target, wanted, "{code:?} {there:?} {owns_slots} {changes}");
+            assert_eq!(at_source, Vec::<String>::new());
+            assert_eq!(why == "done", !differs || !wanted.is_empty(), "{why}");
+        }
+    }
+
+    fn all() -> Vec<(Code, Code, bool, u64)> {
+        let codes = [None, Some("#!lua name=one\nold"), Some("#!lua name=one\nnew")];
+        let pairs = codes.iter().flat_map(|code| codes.iter().map(|there| (*code, *there)));
+        let owners = pairs.flat_map(|(code, there)| [false, true].map(|owns| (code, there, owns)));
+        owners.flat_map(|(code, there, owns)| [0, 1].map(|changes| (code, there, owns, changes))).collect()
+    }
 
     #[test]
     fn a_library_is_there_only_if_redis_names_this_very_one() {
