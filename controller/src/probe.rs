@@ -413,9 +413,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let stuck = is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
         let member = Member { outdated, terminating, last_id, site, seen, waits, stuck };
         probed.observed.members.insert(*pod, member);
-        if place.older_volume {
-            probed.observed.older_volumes.insert(*pod);
-        }
+        probed.observed.older_volumes.extend(place.older_volume.then_some(*pod));
+        probed.observed.blank.extend(place.blank.then_some(*pod));
     }
     memory.unknown.retain(|pod, _| question.places.contains_key(pod));
     memory.answered.retain(|pod, _| question.places.contains_key(pod));

@@ -136,6 +136,37 @@ fn every_place_of_every_set_is_listed_and_only_a_running_restart_makes_pods_outd
     assert_eq!(outdated(&running), [true, false]);
 }
 
+#[test]
+fn a_place_is_blank_while_its_volume_is_unbound_and_its_pod_never_ran() {
+    let judge = |storage: bool, phase: Option<&str>, status: Option<&Value>| {
+        let spec = json!({"shards": 1, "storage": storage.then(|| json!({"size": "1Gi"}))});
+        let mut gathered = gathered(cluster(&spec));
+        let set = build(&try_resolve(&gathered).unwrap()).unwrap().stateful_sets.remove(0);
+        if let Some(phase) = phase {
+            let claim = json!({"metadata": {"name": "data-orders-0-0"}, "status": {"phase": phase}});
+            let claim = serde_json::from_value(claim).unwrap();
+            gathered.claims.insert("data-orders-0-0".to_owned(), std::sync::Arc::new(claim));
+        }
+        if let Some(status) = status {
+            let mut one = pod(status);
+            one.metadata.name = Some("orders-0-0".to_owned());
+            one.metadata.labels = set.metadata.labels.clone();
+            gathered.pods.insert("orders-0-0".to_owned(), std::sync::Arc::new(one));
+        }
+        gathered.stateful_sets.insert("orders-0".to_owned(), std::sync::Arc::new(set));
+        places(&gathered, &Marks::new())[&Pod::new(0, 0)].blank
+    };
+    let (waits, runs) = (unscheduled(), redis(&json!({"running": {}})));
+    assert!(judge(true, Some("Pending"), Some(&waits)));
+    assert!(judge(true, Some("Pending"), None), "its pod is still to be made");
+    assert!(!judge(true, Some("Bound"), Some(&waits)), "what is on it may be anything");
+    assert!(!judge(true, None, Some(&waits)), "somebody may have made the claim by hand, without our labels");
+    assert!(!judge(true, Some("Pending"), Some(&runs)));
+    assert!(judge(false, None, Some(&waits)), "what a pod without a volume has goes with it");
+    assert!(!judge(false, None, None), "its pod may be there before we hear of it");
+    assert!(!judge(false, None, Some(&runs)));
+}
+
 /// Before, the cache kept no images: every pod that was to be restarted seemed to run another one, and what its engine had said of
 /// spec.config stopped no restart.
 #[test]

@@ -130,7 +130,7 @@ fn a_look_without_a_plan_says_no_good_news_of_what_is_left_to_do() {
 #[test]
 fn slots_that_went_with_shards_whose_volumes_exist_come_back_by_a_command_that_is_said() {
     let mut scene = Scene::healthy();
-    let lost = plan::Refused::LostSlots { id: id(3, 0), slots: 3277, copies: Vec::new() };
+    let lost = plan::Refused::LostSlots { id: id(3, 0), slots: 3277, copies: Vec::new(), former: None };
     scene.plan.refused = vec![lost.clone()];
     assert_eq!(scene.says("Degraded"), said(Status::True, "NeedsAPerson", &lost.to_string()));
     scene.left_behind = BTreeSet::from([3, 4]);

@@ -286,6 +286,7 @@ impl Fleet {
                     outdated: false,
                     other_image: false,
                     older_volume: false,
+                    blank: false,
                     last_id: None,
                     site: plan::Site::Unknown,
                     ready: true,

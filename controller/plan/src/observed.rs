@@ -112,6 +112,9 @@ pub struct Observed {
     pub ended: BTreeMap<NodeId, u64>,
     /// Places whose volume was there before this cluster was: it may be of a former one of its name.
     pub older_volumes: BTreeSet<Pod>,
+    /// Places from which nothing can come back: the volume for it is unbound, or there is to be none, and no container of its pod has ever been
+    /// started. Of a place that somebody is known to have been at that says nothing.
+    pub blank: BTreeSet<Pod>,
     /// Replicas that another member of their shard has left behind, and which: it went on, as a primary, from the stream that they
     /// still follow (its `master_replid2` is their replication ID), owns slots by its own table, and has all that they have.
     pub left_behind: BTreeMap<Pod, Pod>,

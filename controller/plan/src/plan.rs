@@ -379,6 +379,8 @@ pub enum Refused {
         slots: u16,
         /// Its replicas that hold something, and have not been in sync with it since they were started: nobody can tell how much they lack.
         copies: Vec<Pod>,
+        /// A living primary that claimed most of these slots before that node did.
+        former: Option<Pod>,
     },
     /// No whole copy of a lost primary's data answers, and the primary may come back with all of it.
     StaleCopy {
@@ -395,8 +397,8 @@ pub enum Refused {
         /// For how long nobody has heard of the primary.
         silent_millis: u64,
     },
-    /// A lost primary has no place, its address is another node's by now, and with it the epoch that is told of it: whether its copy or a fellow that
-    /// serves its slots is the later one cannot be told.
+    /// The address of a lost primary is another node's by now, and with it the epoch that is told of it: whether its copy or a fellow that serves its slots
+    /// is the later one cannot be told.
     Claimed {
         /// The primary.
         primary: NodeId,

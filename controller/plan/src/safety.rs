@@ -4,7 +4,7 @@ mod takeover;
 
 use core::cmp::Reverse;
 
-use crate::observed::{Disk, Health, Member, NodeId, Open, Peer, PeerRole, Pod, Role, Seen};
+use crate::observed::{Disk, Health, Member, NodeId, Observed, Open, Peer, PeerRole, Pod, Role, Seen};
 use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
@@ -58,8 +58,9 @@ fn brings_data(scene: &Scene<'_>, seen: Option<&Seen>) -> bool {
 
 /// Every place from which this node may come back.
 fn homes_of<'a>(scene: &Scene<'a>, id: NodeId) -> impl Iterator<Item = (Pod, Option<&'a Member>)> + use<'a> {
-    let home = home_of(scene, id);
-    scene.places().into_iter().filter(move |(pod, member)| match member {
+    let (home, observed) = (home_of(scene, id), scene.observed);
+    let places = scene.places().into_iter().filter(move |(pod, member)| !is_blank(observed, *pod, *member));
+    places.filter(move |(pod, member)| match member {
         None => home.is_none_or(|home| home == *pod),
         Some(member) => match &member.seen {
             Seen::Node(_) => false,
@@ -92,7 +93,9 @@ pub(crate) fn may_bring_back(scene: &Scene<'_>) -> Option<Pod> {
 }
 
 fn unseen<'a>(scene: &Scene<'a>) -> impl Iterator<Item = (Pod, Option<&'a Seen>)> + use<'a> {
-    let places = scene.places().into_iter().map(|(pod, member)| (pod, member.map(|member| &member.seen)));
+    let observed = scene.observed;
+    let places = scene.places().into_iter().filter(move |(pod, member)| !is_blank(observed, *pod, *member));
+    let places = places.map(|(pod, member)| (pod, member.map(|member| &member.seen)));
     places.filter(|(_, seen)| !matches!(seen, Some(Seen::Node(_))))
 }
 
@@ -220,8 +223,10 @@ pub(crate) fn is_held_dead(scene: &Scene<'_>, id: NodeId) -> bool {
 
 /// The other members of a lost primary's shard, but those that are about to go.
 fn fellows<'a>(scene: &Scene<'a>, shard: u16, lost: NodeId) -> impl Iterator<Item = (Pod, &'a Seen)> + use<'a> {
-    let members = scene.observed.members.iter().filter(move |(pod, member)| {
-        pod.shard == shard && !member.terminating && identity(member).is_none_or(|id| id != lost)
+    let observed = scene.observed;
+    let members = observed.members.iter().filter(move |(pod, member)| {
+        let is_other = !is_blank(observed, **pod, Some(member)) && identity(member).is_none_or(|id| id != lost);
+        pod.shard == shard && !member.terminating && is_other
     });
     members.map(|(pod, member)| (*pod, &member.seen))
 }
@@ -382,6 +387,11 @@ fn may_be(pod: Pod, member: &Member, id: NodeId, home: Option<Pod>) -> bool {
         Some(home) => home == pod,
         None => identity(member).is_none_or(|known| known == id),
     }
+}
+
+/// Nothing can come back from there, and nobody is known to have been there.
+fn is_blank(observed: &Observed, pod: Pod, member: Option<&Member>) -> bool {
+    observed.blank.contains(&pod) && member.and_then(identity).is_none()
 }
 
 fn is_live(member: &Member) -> bool {

@@ -130,24 +130,30 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
 }
 
 /// Of slots whose owner is gone for good.
-fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]) -> fmt::Result {
+fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod], former: Option<Pod>) -> fmt::Result {
     let id = id.short();
-    let Some(first) = copies.first() else {
-        return write!(
+    let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
+    let (names, shard) = (names.join(", "), copies.first().map(|first| first.shard));
+    match (shard, former) {
+        (None, _) => write!(
             f,
             "no complete copy of {slots} slots is left: node {id}, which had them, is gone for good. They come back with its volume, under the name of \
              its claim; without it their keys are lost, and only a cluster that is deleted with its claims and created again begins empty"
-        );
-    };
-    let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
-    write!(
-        f,
-        "no copy of {slots} slots is left that is known to be complete: node {id}, which had them, is gone for good, and of its replicas ({}) none is \
-         known to have had everything until then. The slots come back with its volume, under the name of its claim. To go on with what such a \
-         replica holds, and lose what it lacks, create a failover of shard {} that names it as candidate, with mode Force and acceptDataLoss",
-        names.join(", "),
-        first.shard
-    )
+        ),
+        (Some(shard), None) => write!(
+            f,
+            "no copy of {slots} slots is left that is known to be complete: node {id}, which had them, is gone for good, and of its replicas ({names}) \
+             none is known to have had everything until then. The slots come back with its volume, under the name of its claim. To go on with what such a \
+             replica holds, and lose what it lacks, create a failover of shard {shard} that names it as candidate, with mode Force and acceptDataLoss"
+        ),
+        (Some(shard), Some(former)) => write!(
+            f,
+            "no copy of {slots} slots is left that is known to be complete: node {id}, which had them last, is gone for good, of its replicas ({names}) \
+             none is known to have had everything until then, and {former} had them before it. To go on with what {former} holds, delete the pods \
+             and the claims of those replicas. To go on with what such a replica holds, create a failover of shard {shard} that names it as candidate, \
+             with mode Force and acceptDataLoss"
+        ),
+    }
 }
 
 /// Of a member that is away, and of what it may claim.
@@ -426,7 +432,7 @@ impl fmt::Display for Refused {
             Self::NoQuorum { alive, of, shard, primary, replica, unproven } => {
                 no_quorum(f, (*alive, *of), (*shard, *primary, *replica), unproven)
             }
-            Self::LostSlots { id, slots, copies } => lost_slots(f, *id, *slots, copies),
+            Self::LostSlots { id, slots, copies, former } => lost_slots(f, *id, *slots, copies, *former),
             Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis } => write!(
                 f,
                 "replica {replica} of shard {shard} is not promoted: its primary {} went on for {} after their link was lost and is at \
@@ -438,7 +444,7 @@ impl fmt::Display for Refused {
             ),
             Self::Claimed { primary, replica, by } => write!(
                 f,
-                "replica {replica} is not promoted: {by} serves the slots of its primary {}, which is gone; as another node has its address, \
+                "replica {replica} is not promoted: {by} serves the slots of its primary {}, which does not answer; as another node has its address, \
                  nothing tells which of them has the later claim. To go on with what {by} holds, delete the pod and the claim of \
                  {replica}. To go on with what {replica} holds, and lose what {by} has taken since, create a failover of shard {} that names \
                  {replica} as candidate, with mode Force and acceptDataLoss",

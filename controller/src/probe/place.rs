@@ -44,6 +44,8 @@ pub struct Place {
     pub ready: bool,
     /// Its volume was there before the cluster was.
     pub older_volume: bool,
+    /// Nothing has ever run there, nor can anything lie there.
+    pub blank: bool,
     /// Node ID last seen there.
     pub last_id: Option<NodeId>,
     /// The node it runs on.
@@ -91,6 +93,7 @@ pub fn places(gathered: &Gathered, marks: &Marks) -> BTreeMap<Pod, Place> {
             let pod = gathered.pods.get(&name).map(|pod| &**pod);
             let mut place = place(name, pod, marks.get(&shard), &last);
             place.older_volume = has_older_volume(gathered, shard, ordinal);
+            place.blank = is_blank(gathered, (shard, ordinal), pod);
             let mark = marks.get(&shard);
             place.outdated |= mark.zip(pod).is_some_and(|(mark, pod)| mounts_another(pod, mark, set));
             place.outdated |= mark.is_some() && pod.is_some_and(|pod| has_never_run(pod) && is_of_old(pod, set));
@@ -109,6 +112,17 @@ fn has_older_volume(gathered: &Gathered, shard: u16, ordinal: u16) -> bool {
     let claim = gathered.claims.get(&names::claim(&gathered.key().name, shard, ordinal));
     gathered.cluster.spec.storage.is_some()
         && claim.is_some_and(|claim| crate::delete::is_older(&gathered.cluster, claim))
+}
+
+/// Its volume is still to be made, and its pod, if there is one, waits for that. A claim that is not listed may be one that a person has made, without our
+/// labels, of a volume that he has found.
+fn is_blank(gathered: &Gathered, (shard, ordinal): (u16, u16), pod: Option<&KubePod>) -> bool {
+    let claim = gathered.claims.get(&names::claim(&gathered.key().name, shard, ordinal));
+    let phase = claim.and_then(|claim| claim.status.as_ref()?.phase.as_deref());
+    match (&gathered.cluster.spec.storage, pod) {
+        (Some(_), pod) => phase == Some("Pending") && pod.is_none_or(has_never_run),
+        (None, pod) => pod.is_some_and(has_never_run),
+    }
 }
 
 /// Made to stay away from the nodes of its shard's other members. Who shares one all the same was put there by somebody who does not
@@ -226,6 +240,7 @@ pub(super) fn place(name: String, pod: Option<&KubePod>, mark: Option<&Mark>, la
         terminating: pod.is_some_and(|pod| pod.metadata.deletion_timestamp.is_some()),
         ready: pod.is_some_and(is_ready),
         older_volume: false,
+        blank: false,
         last_id: last.get(name.as_str()).copied(),
         site: pod.map_or(Site::Nowhere, site_of),
         uid: pod.and_then(|pod| pod.metadata.uid.clone()),

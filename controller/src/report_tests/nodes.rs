@@ -33,7 +33,7 @@ fn members_that_are_not_seen_are_named_with_their_nodes_and_since_when() {
     let since = lose(&mut scene, 0, 0, 20);
     let primary = format!("1 primaries do not answer: orders-0-0 on node a since {since}");
     assert_eq!(scene.says("Degraded"), said(Status::True, "PrimariesUnseen", &primary));
-    scene.plan.refused.push(plan::Refused::LostSlots { id: id(0, 0), slots: 10, copies: Vec::new() });
+    scene.plan.refused.push(plan::Refused::LostSlots { id: id(0, 0), slots: 10, copies: Vec::new(), former: None });
     let (_, reason, text) = scene.says("Degraded");
     assert!(reason == "NeedsAPerson" && text.ends_with(&format!("; {primary}")), "{text}");
     scene.plan.refused.clear();

@@ -69,6 +69,7 @@ impl World {
         // Its disks are never full.
         let unsettled = BTreeSet::new();
         let left_behind = self.left_behind();
+        let blank = self.blank();
         Observed {
             members,
             failovers_asked,
@@ -81,6 +82,7 @@ impl World {
             ended,
             unused,
             older_volumes: BTreeSet::new(),
+            blank,
             left_behind,
             // Its streams have no offsets.
             further: BTreeMap::new(),
@@ -104,6 +106,13 @@ impl World {
             Some((*pod, leader.0))
         });
         left.collect()
+    }
+
+    /// Places of which there are no files, and never was a pod: also in shards that may be wanted next.
+    fn blank(&self) -> BTreeSet<Pod> {
+        let last = self.homes.keys().map(|pod| pod.shard).max().unwrap_or_default();
+        let all = (0..=last.saturating_add(4)).flat_map(|shard| (0..8).map(move |ordinal| Pod::new(shard, ordinal)));
+        all.filter(|pod| !self.homes.contains_key(pod) && !self.attic.contains_key(pod)).collect()
     }
 
     /// What the agents that answer say of the processes that they ran: what runs again has not ended.

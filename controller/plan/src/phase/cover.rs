@@ -124,7 +124,7 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
         copies.len() == 1 && !loads && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none()
     };
     let is_ordered = |live: &&Live<'_>| {
-        let order = order(scene, lost.id, live.pod.shard).filter(|ask| ask.accept_data_loss);
+        let order = any_order(scene, lost, live).filter(|ask| ask.accept_data_loss);
         order.is_some_and(|ask| ask.candidate.map_or_else(|| is_only(live), |ordinal| ordinal == live.pod.ordinal))
     };
     copies.iter().copied().find(is_ordered)
@@ -132,7 +132,7 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
 
 /// Somebody asks for a copy that is not known to be complete, and names none, or does not accept what that may cost: he gets the answer.
 fn is_ordered_with_less(scene: &Scene<'_>, lost: &Lost) -> bool {
-    older_copies(scene, lost).into_iter().any(|live| order(scene, lost.id, live.pod.shard).is_some())
+    older_copies(scene, lost).into_iter().any(|live| any_order(scene, lost, live).is_some())
 }
 
 fn older_copies<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
@@ -145,13 +145,21 @@ fn is_nowhere(scene: &Scene<'_>, lost: &Lost) -> bool {
     lines.all(|line| line.noaddr || line.epoch < lost.epoch)
 }
 
-/// Who serves slots of a primary that is nowhere and has no place to come back to. Whose claim is the newer one, its copy's or that one's, cannot be
-/// told: the copy is not promoted over it without a person's word.
+/// Who serves slots of a primary that is nowhere. Whose claim is the newer one, its copy's or that one's, cannot be told: the copy is not promoted over
+/// it without a person's word.
 fn rival<'a>(scene: &Scene<'a>, lost: &Lost) -> Option<Live<'a>> {
-    let is_gone = is_nowhere(scene, lost) && safety::may_return(scene, lost.id).is_none();
+    claimant(scene, lost).filter(|_| is_nowhere(scene, lost))
+}
+
+/// Who serves most of its slots, and does not give them to it.
+fn claimant<'a>(scene: &Scene<'a>, lost: &Lost) -> Option<Live<'a>> {
     let gives = |live: &Live<'_>| live.node.open.values().any(|mark| *mark == Open::Migrating(lost.id));
-    let claims = |live: &&Live<'_>| !live.node.slots().intersection(&lost.slots).is_empty() && !gives(live);
-    scene.live.iter().filter(|_| is_gone).find(claims).copied()
+    let claims = scene.live.iter().filter(|live| !gives(live) && !claimed(live, lost).is_empty());
+    claims.max_by_key(|live| (claimed(live, lost).len(), Reverse(live.pod))).copied()
+}
+
+fn claimed(live: &Live<'_>, lost: &Lost) -> SlotSet {
+    live.node.slots().intersection(&lost.slots)
 }
 
 /// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
@@ -178,7 +186,7 @@ fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_
             plan.operation = Some(Operation::Refused);
         }
         let copies = [best.pod].into_iter().chain(unclear).collect();
-        return plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies });
+        return plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former: None });
     }
     if let Role::Replica { gap, lag_bytes, .. } = &best.node.role {
         plan.refused.push(Refused::StaleCopy {
@@ -219,9 +227,12 @@ fn order<'a>(scene: &Scene<'a>, from: NodeId, shard: u16) -> Option<&'a Failover
     asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == from)
 }
 
-/// As [`order`], where somebody serves the slots, which for whoever asks is the primary: he has to name the copy.
-fn order_over<'a>(scene: &Scene<'a>, rival: &Live<'_>, best: &Live<'_>) -> Option<&'a FailoverRequest> {
-    order(scene, rival.node.id, best.pod.shard).filter(|ask| ask.candidate == Some(best.pod.ordinal))
+/// As [`order`], also where somebody serves the slots, who for whoever asks is the primary: then he has to name the copy.
+fn any_order<'a>(scene: &Scene<'a>, lost: &Lost, copy: &Live<'_>) -> Option<&'a FailoverRequest> {
+    let shard = copy.pod.shard;
+    let over = || claimant(scene, lost).and_then(|claimant| order(scene, claimant.node.id, shard));
+    let names_it = |ask: &&FailoverRequest| ask.candidate == Some(copy.pod.ordinal);
+    order(scene, lost.id, shard).or_else(|| over().filter(names_it))
 }
 
 /// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that. Where
@@ -230,8 +241,7 @@ fn order_over<'a>(scene: &Scene<'a>, rival: &Live<'_>, best: &Live<'_>) -> Optio
 /// person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let rival = rival(scene, lost);
-    let order_over = rival.and_then(|rival| order_over(scene, &rival, best));
-    let order = order(scene, lost.id, best.pod.shard).or(order_over);
+    let order = any_order(scene, lost, best);
     let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
     if let Some(rival) = rival.filter(|_| !is_accepted) {
         if order.is_some() {
@@ -325,36 +335,43 @@ fn offset(live: &Live<'_>) -> u64 {
     }
 }
 
-/// No place can bring the owner back, and every member is seen. A living primary whose older claim the lost node had overruled holds the best that is
-/// left. Without one, and if starting empty was accepted, a replica that is not known to be in sync with the lost node takes over with the keys it still
-/// has; if there is none, the slots go to a lead that owns none (the shard's new member). Otherwise a person decides: the volume may be found, and
-/// nobody can tell how much such a replica lacks.
+/// No place can bring the owner back, and every member is seen. What a replica holds that is not known to be in sync with the lost node may be all that
+/// it had, or less than what a living primary has whose older claim the lost node had overruled: with both a person decides. Without such a replica that
+/// primary holds the best that is left. Without either, and if starting empty was accepted, the slots go to a lead that owns none (the shard's new
+/// member). Otherwise a person decides: the volume may be found, and nobody can tell how much such a replica lacks.
 fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
-    let claimed = |live: &Live<'_>| live.node.slots().intersection(&lost.slots);
-    let rival = scene.live.iter().max_by_key(|live| (claimed(live).len(), Reverse(live.pod)));
-    if let Some(rival) = rival.filter(|live| !claimed(live).is_empty()) {
-        return adopt(scene, plan, rival, lost, claimed(rival));
-    }
-    let taken: Vec<Pod> = plan.steps.iter().filter_map(adopter).collect();
-    let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
-    let heir = leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod));
     let loads = scene.live.iter().find(|live| follows(live, lost.id) && live.node.loading);
     if let Some(live) = loads {
         return plan.waiting.push(Waiting::Loading { pod: live.pod });
     }
-    let copies = older_copies(scene, lost);
+    let former = claimant(scene, lost);
+    let has_all_of = |copy: &&Live<'_>| former.is_some_and(|former| scene.has_left_behind(&former, copy));
+    let mut copies = older_copies(scene, lost);
+    copies.retain(|copy| !has_all_of(copy));
     let most = copies.iter().copied().max_by_key(|live| (live.node.keys, Reverse(live.pod)));
-    match (heir, most) {
-        (_, Some(copy)) if scene.desired.adopt_lost_slots => promote(scene, plan, lost, copy),
-        (Some(heir), None) if scene.desired.adopt_lost_slots => adopt(scene, plan, &heir, lost, lost.slots.clone()),
-        (Some(_) | None, _) => {
-            if is_ordered_with_less(scene, lost) {
-                plan.operation = Some(Operation::Refused);
+    match (former, most) {
+        (Some(former), None) => return adopt(scene, plan, &former, lost, claimed(&former, lost)),
+        (_, Some(copy)) if scene.desired.adopt_lost_slots => return promote(scene, plan, lost, copy),
+        (None, None) if scene.desired.adopt_lost_slots => {
+            if let Some(heir) = heir(scene, plan) {
+                return adopt(scene, plan, &heir, lost, lost.slots.clone());
             }
-            let copies = copies.iter().map(|live| live.pod).collect();
-            plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies });
         }
+        (Some(_) | None, Some(_)) | (None, None) => {}
     }
+    if is_ordered_with_less(scene, lost) {
+        plan.operation = Some(Operation::Refused);
+    }
+    let copies = copies.iter().map(|live| live.pod).collect();
+    let former = former.map(|live| live.pod);
+    plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former });
+}
+
+/// The lead with fewest slots.
+fn heir<'a>(scene: &Scene<'a>, plan: &Plan) -> Option<Live<'a>> {
+    let taken: Vec<Pod> = plan.steps.iter().filter_map(adopter).collect();
+    let leads = scene.leads().into_iter().filter(|lead| !lead.node.loading);
+    leads.min_by_key(|lead| (taken.contains(&lead.pod), scene.owned_by(lead.pod).len(), lead.pod))
 }
 
 /// A claim that does not overrule the lost node's would be taken back by gossip. Where the heir claims all of it already, its epoch is all

@@ -181,7 +181,7 @@ fn of_copies_that_were_started_without_their_primary_a_person_names_one() {
             run.round(usize::MAX, false).unwrap()
         };
         let copies = (1..=replicas).map(|ordinal| Pod::new(0, ordinal)).collect();
-        let refused = vec![Refused::LostSlots { id: primary, slots: 5_461, copies }];
+        let refused = vec![Refused::LostSlots { id: primary, slots: 5_461, copies, former: None }];
         let (shard, how) = (0, FailoverHow::Force);
         let mut ask = |candidate, accept_data_loss| {
             run.desired.failover = Some(FailoverRequest { shard, from: primary, candidate, how, accept_data_loss });

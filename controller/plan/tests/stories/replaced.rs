@@ -230,7 +230,10 @@ fn what_is_half_moved_arrives_although_another_shard_is_lost() {
     // Nothing else has moved, and the lost shard is still lost.
     run.rejoin_all();
     let plan = run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
-    assert_eq!((plan.steps, plan.refused), (vec![], vec![Refused::LostSlots { id, slots, copies: vec![] }]));
+    assert_eq!(
+        (plan.steps, plan.refused),
+        (vec![], vec![Refused::LostSlots { id, slots, copies: vec![], former: None }])
+    );
 }
 
 /// Its mark is a claim there: told of the new owner, it would never hear it claim the slot, and take that over from the giver.

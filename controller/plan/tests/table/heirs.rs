@@ -2,8 +2,8 @@
 
 use super::{at, id, layout, peer, pod, told};
 use plan::{
-    Desired, FailoverHow, FailoverRequest, Health, Limits, NodeId, Observed, Operation, Peer, PeerRole, Role, Seen,
-    SlotSet,
+    Desired, FailoverHow, FailoverRequest, Health, Limits, Member, NodeId, Observed, Operation, Peer, PeerRole, Role,
+    Seen, SlotSet,
 };
 
 /// Its copy is ordered over who serves the slots only by somebody who names it, and accepts what that costs.
@@ -254,11 +254,118 @@ fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
     // Nor where nobody has that epoch any more: no place is the gone one's.
     assert_eq!(told_of(true, false), raised);
     // Nothing shows it of an heir that was started anew, and which of the two is the later one is for a person to say.
-    let refused = "refuses: replica 0-2 is not promoted: 0-1 serves the slots of its primary 09090909, which is gone; as another node has its address, \
+    let refused = "refuses: replica 0-2 is not promoted: 0-1 serves the slots of its primary 09090909, which does not answer; as another node has its address, \
                    nothing tells which of them has the later claim. To go on with what 0-1 holds, delete the pod and the claim of 0-2. To go on \
                    with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 that names 0-2 as candidate, with mode \
                    Force and acceptDataLoss";
     assert_eq!(told_of(false, true), [refused]);
+}
+
+/// Before, a place that was only wanted, or that the primary had left, was taken for one from which it may come back, and then nobody was asked.
+#[test]
+fn a_copy_is_not_promoted_over_who_serves_whatever_places_there_are() {
+    let told_of = |shards, change: fn(&mut Observed, NodeId)| {
+        let (mut observed, gone) = left_with_a_copy(false);
+        change(&mut observed, gone);
+        let told = told(&Desired::cluster(shards, 2), &observed);
+        let told = told.into_iter().filter(|line| line.starts_with("promote") || line.starts_with("refuses"));
+        told.map(|line| line.split(':').take(2).collect::<Vec<_>>().join(":")).collect::<Vec<_>>()
+    };
+    let refused = ["refuses: replica 0-2 is not promoted"];
+    assert_eq!(told_of(3, |_, _| {}), refused);
+    assert_eq!(told_of(4, |_, _| {}), refused, "a shard is wanted that is not there yet");
+    let away = |seen: Seen, last_id| {
+        let member = Member { last_id, seen, ..layout("0-0 -").members.remove(&pod("0-0")).unwrap() };
+        move |observed: &mut Observed| drop(observed.members.insert(pod("0-0"), member.clone()))
+    };
+    for (seen, is_its_place) in [(Seen::Stopped, true), (Seen::Starting, true), (Seen::Stopped, false)] {
+        let (mut observed, gone) = left_with_a_copy(false);
+        away(seen.clone(), Some(gone).filter(|_| is_its_place))(&mut observed);
+        let told = told(&Desired::cluster(3, 2), &observed);
+        assert!(!told.iter().any(|line| line.starts_with("promote")), "{seen:?}: {told:?}");
+    }
+}
+
+/// Its pod has no node yet, and its volume holds nothing: what others say of a gone node does not come back from there, and nobody waits for that.
+#[test]
+fn a_place_where_nothing_has_ever_run_is_nobody_s_home() {
+    let judge = |is_blank: bool| {
+        let (mut observed, gone) = left_with_a_copy(false);
+        for place in ["0-2", "1-0", "1-1", "1-2", "2-0"] {
+            let peers = &mut at(&mut observed, place).peers;
+            peers.get_mut(&gone).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+            let slots = SlotSet::parse("0-5460").unwrap();
+            peers.get_mut(&id(pod("0-1"))).unwrap().role = PeerRole::Primary { slots };
+        }
+        if let Role::Replica { of, link_up, .. } = &mut at(&mut observed, "0-2").role {
+            (*of, *link_up) = (id(pod("0-1")), true);
+        }
+        // Its claim is the newer one, but for one table.
+        (at(&mut observed, "0-1").epoch, at(&mut observed, "0-1").current_epoch) = (12, 12);
+        let pending = Member { last_id: None, ..layout("2-2 x:r2-0").members.remove(&pod("2-2")).unwrap() };
+        observed.members.insert(pod("2-2"), pending);
+        observed.blank.extend(Some(pod("2-2")).filter(|_| is_blank));
+        for node in observed.members.values_mut().filter_map(|member| match &mut member.seen {
+            Seen::Node(node) => Some(node),
+            _ => None,
+        }) {
+            node.peers.remove(&id(pod("2-2")));
+        }
+        let told = told(&Desired::cluster(2, 2), &observed);
+        told.into_iter().filter(|line| line.contains("may come back")).collect::<Vec<_>>()
+    };
+    assert_eq!(judge(true), [""; 0]);
+    let waits = "waits: member 2-2 may come back with a later claim to 5461 slots that others serve: until it is back, or nothing of it is left, no \
+                 slot moves, and nobody leaves or is restarted";
+    assert_eq!(judge(false), [waits]);
+}
+
+/// Before, the older claim was raised at once, and the copy, which may have had everything, was made to copy that one.
+#[test]
+fn an_older_claim_is_not_raised_over_a_later_copy_but_on_an_order() {
+    let mut observed = layout("0-0 P0-5460 0-1 r0-9~ 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    let (gone, former) = (id(pod("0-9")), id(pod("0-0")));
+    let line = Peer {
+        epoch: 9,
+        noaddr: true,
+        ..peer(pod("0-9"), PeerRole::Primary { slots: SlotSet::parse("0-5460").unwrap() }, false)
+    };
+    for place in ["0-0", "0-1", "1-0", "1-1", "2-0", "2-1"] {
+        let node = at(&mut observed, place);
+        node.current_epoch = 9;
+        node.peers.insert(gone, line.clone());
+        if let Some(line) = node.peers.get_mut(&former) {
+            line.role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        }
+    }
+    let told_of = |observed: &Observed, order: Option<(NodeId, Option<u16>)>| {
+        let failover = order.map(|(from, candidate)| FailoverRequest {
+            shard: 0,
+            from,
+            candidate,
+            how: FailoverHow::Force,
+            accept_data_loss: true,
+        });
+        let told = told(&Desired { failover, ..Desired::cluster(3, 1) }, observed);
+        told.into_iter().filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
+    };
+    let refused = "refuses: no copy of 5461 slots is left that is known to be complete: node 00090000, which had them last, is gone for good, of its \
+                   replicas (0-1) none is known to have had everything until then, and 0-0 had them before it. To go on with what 0-0 holds, delete \
+                   the pods and the claims of those replicas. To go on with what such a replica holds, create a failover of shard 0 that names it as \
+                   candidate, with mode Force and acceptDataLoss";
+    assert_eq!(told_of(&observed, None), [refused]);
+    let promoted = ["promote 0-1 in place of the dead primary 00090000"];
+    for from in [gone, former] {
+        assert_eq!(told_of(&observed, Some((from, Some(1)))), promoted);
+    }
+    assert_eq!(told_of(&observed, Some((former, None))), [refused], "whom he means is not said");
+    // It has all that the copy has, and more.
+    observed.left_behind.insert(pod("0-1"), pod("0-0"));
+    let raised = ["raise the epoch of 0-0 above 9, so that its claim counts"];
+    assert_eq!(told_of(&observed, None), raised);
+    observed.left_behind.clear();
+    at(&mut observed, "0-1").keys = 0;
+    assert_eq!(told_of(&observed, None), raised, "there is nothing in the copy");
 }
 
 /// The heir, the gone primary at whose address 1-0 has answered, and what tables that have called there say of that primary.
