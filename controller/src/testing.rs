@@ -130,6 +130,7 @@ pub(crate) fn healthy(shards: u16, members: u16) -> Probed {
             replication_id: format!("stream of shard {}", pod.shard),
             former: None,
             offset: 100,
+            is_slave: pod.ordinal != 0,
             syncing: false,
             max_memory: 0,
             used_memory: 1500,

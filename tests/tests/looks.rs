@@ -36,7 +36,7 @@ fn plan(step: Step) -> Plan {
 
 fn hand_over(probed: &Probed, how: FailoverHow) -> Plan {
     let replica = Who { pod: REPLICA, id: id(probed, REPLICA) };
-    plan(Step::Failover { replica, primary: id(probed, PRIMARY), how })
+    plan(Step::Failover { replica, primary: id(probed, PRIMARY), how, over: None })
 }
 
 fn restart_replica(probed: &Probed) -> Plan {
@@ -93,6 +93,43 @@ async fn a_copy_that_was_read_from_disk_since_is_not_promoted_for_the_one_that_w
     fleet.servers.get_mut(&REPLICA).unwrap().run().await;
     let refused = refusal(&mut fleet, &hand_over(&probed, FailoverHow::Force), &probed).await;
     assert!(refused.starts_with("0-1 is not promoted: its copy is"), "{refused:?}");
+}
+
+/// Until all of it has arrived it has what it had before, and that is what a person means who names it. Before, no order helped; and whoever was seen
+/// to have everything is still not meant once it is sent everything anew.
+#[tokio::test]
+async fn a_replica_that_is_sent_everything_leads_where_it_was_seen_so() {
+    let mut fleet = created(79).await;
+    let mut client = fleet.client();
+    for n in 0..400 {
+        assert!(matches!(client.set(&format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    let before = fleet.look_at_all().await;
+    fleet.servers[&PRIMARY].operator().await.config_set("rdb-key-save-delay", "1000000").await.unwrap();
+    let replica = fleet.servers.get_mut(&REPLICA).unwrap();
+    replica.kill().await;
+    replica.run().await;
+    let mut copy = replica.operator().await;
+    let keys = copy.call(&["DBSIZE"]).await.unwrap();
+    let begun = Instant::now();
+    while copy.info(&["replication"]).await.unwrap().flag("master_sync_in_progress") != Some(true) {
+        assert!(begun.elapsed() < hung::change(), "nothing is sent");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let alone = [REPLICA, Pod::new(1, 0), Pod::new(1, 1)];
+    fleet.servers[&PRIMARY].hold();
+    let probed = fleet.look_at(&alone).await;
+    let primary = id(&before, PRIMARY);
+    let promote = |probed: &Probed| {
+        let replica = Who { pod: REPLICA, id: id(probed, REPLICA) };
+        plan(Step::Failover { replica, primary, how: FailoverHow::Takeover, over: None })
+    };
+    let why = "0-1 is not in sync with its primary";
+    assert_eq!(refusal(&mut fleet, &promote(&before), &before).await, why);
+    fleet.promote(&promote(&probed), &probed, REPLICA).await;
+    assert_eq!(copy.call(&["DBSIZE"]).await.unwrap(), keys);
+    assert!(matches!(copy.role().await, Ok(Role::Primary { .. })));
+    fleet.servers[&PRIMARY].go_on();
 }
 
 /// Only a server that is asked shows it: one that loads its data set tells nobody its name. Before, it counted as silent, and what its file has

@@ -277,7 +277,7 @@ impl HalfMoved {
             plan::Seen::Node(node) => node.id,
             other => panic!("{pod} is {other:?}"),
         });
-        let step = plan::Step::Failover { replica: plan::Who { pod: replica, id }, primary, how };
+        let step = plan::Step::Failover { replica: plan::Who { pod: replica, id }, primary, how, over: None };
         plan::Plan { steps: vec![step], ..plan::Plan::default() }
     }
 

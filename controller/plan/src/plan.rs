@@ -396,6 +396,8 @@ pub enum Refused {
         lag_bytes: u64,
         /// For how long nobody has heard of the primary.
         silent_millis: u64,
+        /// Other replicas that hold something, of which nobody knows how much they lack: it may be less.
+        others: Vec<Pod>,
     },
     /// The address of a lost primary is another node's by now, and with it the epoch that is told of it: whether its copy or a fellow that serves its slots
     /// is the later one cannot be told.

@@ -156,6 +156,35 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
     }
 }
 
+fn stale_copy(
+    f: &mut fmt::Formatter<'_>,
+    (shard, primary, replica): (u16, NodeId, Pod),
+    (missed_millis, lag_bytes, silent_millis): (u64, u64, u64),
+    others: &[Pod],
+) -> fmt::Result {
+    write!(
+        f,
+        "replica {replica} of shard {shard} is not promoted: its primary {} went on for {} after their link was lost and is at least {lag_bytes} bytes \
+         ahead of it; that primary has been silent for {} and may come back with everything. ",
+        primary.short(),
+        Age(missed_millis),
+        Age(silent_millis)
+    )?;
+    if others.is_empty() {
+        return write!(
+            f,
+            "To go on without it and lose those writes, create a failover of shard {shard} with mode Force and acceptDataLoss"
+        );
+    }
+    let names: Vec<String> = others.iter().map(ToString::to_string).collect();
+    write!(
+        f,
+        "How much other replicas lack ({}) is not known; it may be less. To go on without it and lose what a replica lacks, create a failover of shard \
+         {shard} that names that one as candidate, with mode Force and acceptDataLoss",
+        names.join(", ")
+    )
+}
+
 /// Of a member that is away, and of what it may claim.
 fn claimant(f: &mut fmt::Formatter<'_>, pod: Pod, slots: u16) -> fmt::Result {
     write!(
@@ -231,7 +260,7 @@ fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Re
     write!(
         f,
         "replica {instead_of} is not promoted before it is known what member {pod}, which is not seen now, holds of its shard; to go on \
-         without that member, create a failover of shard {} with mode Force and acceptDataLoss",
+         without that member, create a failover of shard {} that names {instead_of} as candidate, with mode Force and acceptDataLoss",
         pod.shard
     )
 }
@@ -433,15 +462,10 @@ impl fmt::Display for Refused {
                 no_quorum(f, (*alive, *of), (*shard, *primary, *replica), unproven)
             }
             Self::LostSlots { id, slots, copies, former } => lost_slots(f, *id, *slots, copies, *former),
-            Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis } => write!(
-                f,
-                "replica {replica} of shard {shard} is not promoted: its primary {} went on for {} after their link was lost and is at \
-                 least {lag_bytes} bytes ahead of it; that primary has been silent for {} and may come back with everything. To go on \
-                 without it and lose those writes, create a failover of shard {shard} with mode Force and acceptDataLoss",
-                primary.short(),
-                Age(*missed_millis),
-                Age(*silent_millis)
-            ),
+            Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis, others } => {
+                let missed = (*missed_millis, *lag_bytes, *silent_millis);
+                stale_copy(f, (*shard, *primary, *replica), missed, others)
+            }
             Self::Claimed { primary, replica, by } => write!(
                 f,
                 "replica {replica} is not promoted: {by} serves the slots of its primary {}, which does not answer; as another node has its address, \

@@ -84,7 +84,7 @@ pub enum Step {
     /// Coordinated: its link is up, and no slot of the primary is half moved, of which the replica would know nothing. FORCE: its link is
     /// down, and nobody answers with the primary's identity at the shard's other places, or without its name where it may have started since;
     /// what others are receiving from it is marked at the replica as soon as that is the primary. TAKEOVER: the same, and no other member of
-    /// the shard owns a slot.
+    /// the shard owns a slot, but for `over`.
     /// An OK means "scheduled": the effect is what the next look shows.
     Failover {
         /// The member to promote.
@@ -93,6 +93,8 @@ pub enum Step {
         primary: NodeId,
         /// With or without the old primary.
         how: FailoverHow,
+        /// Who serves its slots by its own word, and is passed over all the same: a person has ordered it.
+        over: Option<NodeId>,
     },
     /// Takes slots nobody alive claims: `SETSLOT IMPORTING <owner>` if an owner is known, then `SETSLOT NODE <self>`, which raises the
     /// node's epoch; `ADDSLOTS` where its table knows no owner. Precondition: the node is a primary; in its table each slot is owned by
@@ -211,13 +213,13 @@ impl fmt::Display for Step {
             Self::AddSlots { node, slots } => write!(f, "assign {} slots to {node}: {slots}", slots.len()),
             Self::Meet { node, peer, address } => write!(f, "introduce {peer} at {address} to {node}"),
             Self::Replicate { node, primary } => write!(f, "make {node} a replica of {primary}"),
-            Self::Failover { replica, primary, how: FailoverHow::Coordinated } => {
+            Self::Failover { replica, primary, how: FailoverHow::Coordinated, over: _ } => {
                 write!(f, "hand the primary role over from {} to {replica}", primary.short())
             }
-            Self::Failover { replica, primary, how: FailoverHow::Force } => {
+            Self::Failover { replica, primary, how: FailoverHow::Force, over: _ } => {
                 write!(f, "promote {replica} in place of the dead primary {}", primary.short())
             }
-            Self::Failover { replica, primary, how: FailoverHow::Takeover } => write!(
+            Self::Failover { replica, primary, how: FailoverHow::Takeover, over: _ } => write!(
                 f,
                 "promote {replica} in place of the dead primary {} without votes, as nobody could be elected there",
                 primary.short()
@@ -266,7 +268,7 @@ impl Step {
             }
             Self::Meet { node, peer, address: _ } => Vec::from([node.pod, peer.pod]),
             Self::Replicate { node, primary } => Vec::from([node.pod, primary.pod]),
-            Self::Failover { replica, primary: _, how: _ } => Vec::from([replica.pod]),
+            Self::Failover { replica, primary: _, how: _, over: _ } => Vec::from([replica.pod]),
             Self::Move { from, to, slots: _ } => Vec::from([from.pod, to.pod]),
             Self::Forget { id: _, by } => by.iter().map(|who| who.pod).collect(),
             Self::Release { pod, how: _ } | Self::Restart { pod, expect: _ } => Vec::from([*pod]),

@@ -180,7 +180,7 @@ impl Twins {
                 at(&node.pod) || claimed(slots) || owner.as_ref().is_some_and(is_twin)
             }
             Step::Replicate { node, primary } => at(&node.pod) || at(&primary.pod),
-            Step::Failover { replica, primary, how: _ } => at(&replica.pod) || is_twin(primary),
+            Step::Failover { replica, primary, how: _, over: _ } => at(&replica.pod) || is_twin(primary),
             Step::Move { from, to, slots } => at(&from.pod) || at(&to.pod) || claimed(slots),
             Step::Forget { id, by } => is_twin(id) || by.iter().any(|who| at(&who.pod)),
             Step::Release { pod, .. } | Step::Restart { pod, .. } => at(pod),

@@ -7,6 +7,7 @@
 mod apart;
 mod heirs;
 mod moves;
+mod orders;
 mod quorum;
 mod restart;
 mod spread;

@@ -142,19 +142,22 @@ pub(super) async fn failover(
     nodes: &Nodes,
     replica: Who,
     primary: NodeId,
-    how: FailoverHow,
+    (how, over): (FailoverHow, Option<NodeId>),
 ) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(replica)?, replica.id).await?;
     let table = redis.table().await?;
     if table.follows() != Some(primary) {
         return Err(refused(format!("{replica} does not follow {}", primary.short())));
     }
-    let info = redis.connection()?.info(&["replication"]).await?;
+    let info = redis.connection()?.info(&["replication", "persistence"]).await?;
     let link_up = info.get("master_link_status") == Some("up");
     // Redis connects to no primary whose address it does not know, and until then says that it is none's replica.
     let is_alone = info.get("role") == Some("master") && table.of(primary).is_some_and(|line| line.flags.no_address);
     let syncs = info.flag("master_sync_in_progress").unwrap_or(!is_alone);
-    if syncs || (how == FailoverHow::Coordinated && !link_up) {
+    // Until it has arrived, what it had before is still there, and is meant by who was seen to be so. A server that loads has thrown that away.
+    let was_so = world.probed.facts.get(&replica.pod).is_some_and(|facts| facts.syncing);
+    let is_meant = was_so && how != FailoverHow::Coordinated && info.flag("loading") == Some(false);
+    if syncs && !is_meant || (how == FailoverHow::Coordinated && !link_up) {
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
     match how {
@@ -170,7 +173,7 @@ pub(super) async fn failover(
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
             let claimed = table.of(primary).map(slots_of).unwrap_or_default();
-            is_led_by_nobody(world, nodes, (replica, primary), how, (&info, &claimed)).await?;
+            is_led_by_nobody(world, nodes, (replica, primary), (how, over), (&info, &claimed)).await?;
             // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
             if redis.table().await?.follows() != Some(primary) {
                 return Err(refused(format!("{replica} does not follow {} any more", primary.short())));
@@ -350,12 +353,12 @@ async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result
 /// Who else of the shard followed the primary still does: its agent, or a person, may have made another one its heir meanwhile. Where voters are
 /// asked, they refuse the second one, unless what they are told of the lost primary is newer than the heir's claim (its entry may have taken another
 /// node's epoch); so there it is asked who has begun to lead since the look, or has gone on from what this copy holds, and serves slots that it
-/// would claim. One that led before, and does not know that it was replaced, is nobody's heir.
+/// would claim. One that led before, and does not know that it was replaced, is nobody's heir; and over whom a person has ordered it, he has been told who serves.
 async fn is_led_by_nobody(
     world: World<'_>,
     nodes: &Nodes,
     (replica, primary): (Who, NodeId),
-    how: FailoverHow,
+    (how, over): (FailoverHow, Option<NodeId>),
     (copy_info, claimed): (&Info, &SlotSet),
 ) -> Result<(), Error> {
     let stream = copy_info.get("master_replid").unwrap_or_default();
@@ -373,7 +376,8 @@ async fn is_led_by_nobody(
         let info = redis.connection()?.info(&["replication"]).await?;
         let has_gone_on = !mine.intersection(claimed).is_empty()
             && former_stream(&info).is_some_and(|former| former.holds_all_of(stream, offset));
-        if how == FailoverHow::Takeover || seen.slots().is_empty() || has_gone_on {
+        let is_in_the_way = how == FailoverHow::Takeover && over != Some(who.id);
+        if is_in_the_way || seen.slots().is_empty() || has_gone_on {
             let primary = primary.short();
             return Err(refused(format!("{who} owns {slots} slots by now, and may be the heir of {primary}")));
         }

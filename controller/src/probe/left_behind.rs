@@ -15,7 +15,8 @@ pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> 
     let leaders = all.iter().filter(|(_, node, _)| leads(node));
     // Few have taken over since they were started.
     let heirs: Vec<_> = leaders.filter_map(|(pod, _, facts)| Some((*pod, facts.former.as_ref()?))).collect();
-    let replicas = all.iter().filter(|(_, node, facts)| !node.is_primary() && !facts.replication_id.is_empty());
+    let is_known = |facts: &Facts| facts.offset > 0 && !facts.replication_id.is_empty();
+    let replicas = all.iter().filter(|(_, node, facts)| !node.is_primary() && is_known(facts));
     let left = replicas.filter_map(|(pod, _, facts)| {
         let mut beside = heirs.iter().filter(|(heir, _)| heir.shard == pod.shard);
         let (heir, _) = beside.find(|(_, former)| former.holds_all_of(&facts.replication_id, facts.offset))?;
@@ -24,10 +25,12 @@ pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> 
     left.collect()
 }
 
-/// Replicas, and the one of the same primary and stream that has come further than each of them. What one loads, or is being sent, is no copy yet. Pure.
+/// Replicas, and the one of the same primary and stream that has come further than each of them.
+/// What one loads is no copy yet. The offset of one that connects to no primary counts what it deletes itself. Pure.
 pub(super) fn further(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> BTreeMap<Pod, Pod> {
     let all = observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?, facts.get(pod)?)));
-    let settled = all.filter(|(_, node, facts)| !node.loading && !facts.syncing && !facts.replication_id.is_empty());
+    let is_known = |facts: &Facts| facts.is_slave && facts.offset > 0 && !facts.replication_id.is_empty();
+    let settled = all.filter(|(_, node, facts)| !node.loading && is_known(facts));
     let mut streams: BTreeMap<(NodeId, &str), Vec<(u64, Pod)>> = BTreeMap::new();
     for (pod, node, facts) in settled {
         if let Role::Replica { of, .. } = &node.role {
@@ -55,8 +58,9 @@ mod tests {
     fn a_replica_is_left_behind_by_who_led_on_from_what_it_holds() {
         let pods = [(0, 0), (0, 1), (1, 0), (1, 1)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
         // Each has come to 100.
-        let until = |end: u64, former: [&str; 4], change: fn(&mut plan::Node)| {
+        let until_of = |offset: u64, end: u64, former: [&str; 4], change: fn(&mut plan::Node)| {
             let mut probed = healthy(2, 2);
+            probed.facts.values_mut().for_each(|facts| facts.offset = offset);
             for (pod, former) in pods.iter().zip(former).filter(|(_, former)| !former.is_empty()) {
                 let former = FormerStream { id: former.to_owned(), end };
                 probed.facts.get_mut(pod).unwrap().former = Some(former);
@@ -64,6 +68,7 @@ mod tests {
             change(node(&mut probed, 0, 0));
             left_behind(&probed.observed, &probed.facts)
         };
+        let until = |end, former, change| until_of(100, end, former, change);
         let judge = |former, change| until(101, former, change);
         let (first, none) = (|_: &mut plan::Node| {}, BTreeMap::new());
         let stream = "stream of shard 0";
@@ -74,6 +79,7 @@ mod tests {
             "the replica has more than it, which has loaded a snapshot"
         );
         assert_eq!(judge(["", "", "", ""], first), none, "nobody has taken over");
+        assert_eq!(until_of(0, 101, [stream, "", "", ""], first), none, "nobody knows how far the replica is");
         assert_eq!(judge(["another", "", "", ""], first), none, "it took over from somebody else");
         assert_eq!(judge(["", "", stream, ""], first), none, "who took over is of another shard");
         assert_eq!(judge(["", stream, "", ""], first), none, "a replica has not gone on");
@@ -94,7 +100,15 @@ mod tests {
         assert_eq!(judge(|_| {}), [(Pod::new(0, 1), Pod::new(0, 2))].into());
         let none = BTreeMap::new();
         assert_eq!(judge(|probed| node(probed, 0, 2).loading = true), none, "it has not read it yet");
-        assert_eq!(judge(|probed| probed.facts.get_mut(&Pod::new(0, 2)).unwrap().syncing = true), none, "nor got it");
+        assert_eq!(
+            judge(|probed| probed.facts.get_mut(&Pod::new(0, 1)).unwrap().offset = 0),
+            none,
+            "nobody knows how far it is"
+        );
+        let counts_alone = |probed: &mut crate::probe::Probed| {
+            probed.facts.get_mut(&Pod::new(0, 2)).unwrap().is_slave = false;
+        };
+        assert_eq!(judge(counts_alone), none, "it counts what it deletes itself");
         let other = |probed: &mut crate::probe::Probed| {
             "another".clone_into(&mut probed.facts.get_mut(&Pod::new(0, 2)).unwrap().replication_id);
         };

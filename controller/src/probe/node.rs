@@ -31,8 +31,10 @@ pub struct Facts {
     pub replication_id: String,
     /// The one that it has gone on from, as a primary.
     pub former: Option<FormerStream>,
-    /// Its replication offset.
+    /// Its replication offset; 0: not known.
     pub offset: u64,
+    /// It says `role:slave`: its offset is one of the stream of its primary, and of no writes of its own.
+    pub is_slave: bool,
     /// A synchronisation with its primary runs.
     pub syncing: bool,
     /// maxmemory; 0: unlimited.
@@ -254,11 +256,12 @@ fn configs_of(replies: &[Reply], address: SocketAddr) -> Result<BTreeMap<String,
     Ok(all)
 }
 
-/// How far its copy has come. One that connects to no primary, as it knows no address of it, says that it is none's replica.
+/// How far its copy has come. One that connects to no primary, as it knows no address of it, says that it is none's replica. One that has neither a link
+/// nor the remains of one, as while it is sent everything, says 1, which stands for what it does not know (`genRedisInfoString`).
 pub(crate) fn offset(info: &Info) -> Option<u64> {
     let is_replica = info.get("role") != Some("master");
     let offset = info.number(if is_replica { "slave_repl_offset" } else { "master_repl_offset" })?;
-    u64::try_from(offset).ok()
+    u64::try_from(offset).ok().filter(|offset| !is_replica || *offset > 1)
 }
 
 fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) -> Facts {
@@ -270,6 +273,7 @@ fn facts(address: SocketAddr, info: &Info, config: &BTreeMap<String, String>) ->
         replication_id: info.get("master_replid").unwrap_or_default().to_owned(),
         former: former_stream(info),
         offset: offset(info).unwrap_or(0),
+        is_slave: info.get("role") == Some("slave"),
         syncing: info.flag("master_sync_in_progress").unwrap_or(false),
         max_memory: config.get("maxmemory").and_then(|v| v.parse().ok()).unwrap_or(0),
         used_memory: counted(info).unwrap_or(0),

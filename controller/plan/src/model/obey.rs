@@ -78,7 +78,9 @@ impl World {
                 self.introduced(node.pod, peer.pod);
             }
             Step::Replicate { node, primary } => self.make_replica(*node, *primary)?,
-            Step::Failover { replica, primary, how } => self.fail_over(*replica, *primary, *how, luck)?,
+            Step::Failover { replica, primary, how, over } => {
+                self.fail_over(*replica, *primary, (*how, *over), luck)?;
+            }
             Step::Adopt { node, owner, slots } => self.adopt(*node, *owner, slots)?,
             Step::Move { from, to, slots } => return self.move_slots(*from, *to, slots, luck),
             Step::Stabilise { node, slots } => self.stabilise(*node, slots)?,
@@ -142,7 +144,13 @@ impl World {
 
     /// A coordinated failover waits for the last byte; with FORCE the replica goes ahead with what it has. Both need votes, both may
     /// come to nothing after an OK.
-    fn fail_over(&mut self, replica: Who, primary: NodeId, how: FailoverHow, luck: &mut Luck) -> Check {
+    fn fail_over(
+        &mut self,
+        replica: Who,
+        primary: NodeId,
+        (how, over): (FailoverHow, Option<NodeId>),
+        luck: &mut Luck,
+    ) -> Check {
         let server = self.at(replica)?;
         require(server.follows() == Some(primary), "it is no replica of that primary")?;
         require(how != FailoverHow::Coordinated || server.is_synced(), "it is not in sync")?;
@@ -154,7 +162,8 @@ impl World {
         let open = self.place_of(primary).and_then(|pod| self.up(pod)).is_some_and(|old| !old.open.is_empty());
         require(how != FailoverHow::Coordinated || !open, "a slot of its primary is half moved")?;
         let mut shard = self.homes.iter().filter(|(pod, home)| pod.shard == replica.pod.shard && !home.hidden);
-        let led = shard.any(|(pod, _)| self.up(*pod).is_some_and(|other| !other.slots().is_empty()));
+        let led = shard
+            .any(|(pod, _)| self.up(*pod).is_some_and(|other| Some(other.id) != over && !other.slots().is_empty()));
         require(how != FailoverHow::Takeover || !led, "another member of the shard owns slots")?;
         let left = how == FailoverHow::Force && self.left_behind().contains_key(&replica.pod);
         require(!left, "another member of the shard has left it behind")?;

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
-use crate::observed::{NodeId, Open, Pod, Role, Stands};
+use crate::observed::{Gap, NodeId, Open, Pod, Role, Stands};
 use crate::phase::{Flow, agree, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
@@ -119,10 +119,8 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
 /// started without their primary, the one that he names. Who names none means the only one.
 fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
     let copies = older_copies(scene, lost);
-    let is_only = |live: &Live<'_>| {
-        let loads = scene.live_of(live.pod.shard).any(|fellow| fellow.node.loading);
-        copies.len() == 1 && !loads && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none()
-    };
+    let is_only =
+        |live: &Live<'_>| copies.len() == 1 && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none();
     let is_ordered = |live: &&Live<'_>| {
         let order = any_order(scene, lost, live).filter(|ask| ask.accept_data_loss);
         order.is_some_and(|ask| ask.candidate.map_or_else(|| is_only(live), |ordinal| ordinal == live.pod.ordinal))
@@ -162,41 +160,50 @@ fn claimed(live: &Live<'_>, lost: &Lost) -> SlotSet {
     live.node.slots().intersection(&lost.slots)
 }
 
-/// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is.
+/// What this copy lacks, the lost primary may still bring back. Without it the copy is the best there is, unless there may be another one.
 fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let best = &further(scene, lost, best);
+    let (shard, unclear) = (best.pod.shard, unclear(scene, lost, best));
+    let unseen = safety::may_have_another_copy(scene, shard, lost.id);
     let is_gone = safety::may_bring_data(scene, lost.id).is_none();
-    let unclear = if is_gone { unclear(scene, lost, best) } else { Vec::new() };
-    let order = order(scene, lost.id, best.pod.shard);
-    let accepted = order.filter(|ask| ask.accept_data_loss).and_then(|ask| match ask.candidate {
-        Some(ordinal) => copies(scene, lost).find(|live| live.pod.ordinal == ordinal),
-        None => Some(*best).filter(|_| unclear.is_empty()),
-    });
-    if let Some(copy) = accepted {
+    let order = order(scene, lost.id, shard);
+    let accepted = order.filter(|ask| ask.accept_data_loss);
+    let named = accepted.and_then(|ask| ask.candidate);
+    if let Some(copy) = named.and_then(|ordinal| copies(scene, lost).find(|live| live.pod.ordinal == ordinal)) {
         return promote(scene, plan, lost, &copy);
     }
-    if is_gone {
-        if let Some(pod) = safety::may_have_another_copy(scene, best.pod.shard, lost.id) {
+    if is_gone || accepted.is_some() {
+        if let Some(pod) = unseen {
             return plan.waiting.push(Waiting::Copy { pod, instead_of: best.pod });
         }
-        if unclear.is_empty() || scene.desired.adopt_lost_slots {
+        if named.is_none() && (unclear.is_empty() || is_gone && scene.desired.adopt_lost_slots) {
             return promote(scene, plan, lost, best);
         }
         if order.is_some() {
             plan.operation = Some(Operation::Refused);
         }
-        let copies = [best.pod].into_iter().chain(unclear).collect();
-        return plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former: None });
     }
-    if let Role::Replica { gap, lag_bytes, .. } = &best.node.role {
-        plan.refused.push(Refused::StaleCopy {
-            shard: best.pod.shard,
-            primary: lost.id,
-            replica: best.pod,
-            missed_millis: gap.missed_millis,
-            lag_bytes: *lag_bytes,
-            silent_millis: gap.silent_millis,
-        });
+    plan.refused.push(if is_gone {
+        let copies = [best.pod].into_iter().chain(unclear).collect();
+        Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former: None }
+    } else {
+        stale_copy(lost, best, unclear)
+    });
+}
+
+fn stale_copy(lost: &Lost, best: &Live<'_>, others: Vec<Pod>) -> Refused {
+    let (gap, lag_bytes) = match &best.node.role {
+        Role::Replica { gap, lag_bytes, .. } => (*gap, *lag_bytes),
+        Role::Primary { .. } => (Gap::default(), 0),
+    };
+    Refused::StaleCopy {
+        shard: best.pod.shard,
+        primary: lost.id,
+        replica: best.pod,
+        missed_millis: gap.missed_millis,
+        lag_bytes,
+        silent_millis: gap.silent_millis,
+        others,
     }
 }
 
@@ -243,6 +250,8 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let rival = rival(scene, lost);
     let order = any_order(scene, lost, best);
     let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
+    let is_named = order.is_some_and(|ask| ask.candidate.is_some());
+    let over = claimant(scene, lost).filter(|_| is_accepted && is_named).map(|claimant| claimant.node.id);
     if let Some(rival) = rival.filter(|_| !is_accepted) {
         if order.is_some() {
             plan.operation = Some(Operation::Refused);
@@ -276,7 +285,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
         Err(wait) => plan.waiting.push(wait),
         // The next look is a moment away.
         Ok(()) if is_electing(plan) || scene.kept_out.contains(&best.pod.shard) => {}
-        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how }),
+        Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how, over }),
     }
 }
 

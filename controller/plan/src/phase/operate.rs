@@ -85,6 +85,7 @@ pub(crate) fn hand_over(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, amo
             replica: best.who(),
             primary: lead.node.id,
             how: FailoverHow::Coordinated,
+            over: None,
         }),
         None => await_candidate(scene, plan, lead, among),
     }

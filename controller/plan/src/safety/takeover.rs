@@ -167,7 +167,15 @@ fn stale(lost: &Lost, best: &Live<'_>, ended_since: Option<u64>) -> Missing {
     };
     let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
     let missed_millis = missed(best, silent_millis);
-    Missing::Proof(Refused::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis })
+    Missing::Proof(Refused::StaleCopy {
+        shard,
+        primary,
+        replica,
+        missed_millis,
+        lag_bytes,
+        silent_millis,
+        others: Vec::new(),
+    })
 }
 
 /// With those primaries that are about to start there will be votes. One whose pod is being deleted hands its role over at once, or goes.

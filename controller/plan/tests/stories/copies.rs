@@ -58,6 +58,7 @@ fn a_stale_copy_waits_for_the_primary_that_has_everything() {
             missed_millis: 10_000,
             lag_bytes: 7,
             silent_millis: 0,
+            others: Vec::new(),
         };
         assert_eq!(plan.refused, [refused]);
         run.rejoin_all();

@@ -73,6 +73,7 @@ fn a_held_primary_is_not_released_while_it_is_replaced() {
         replica: Who { pod: pod("0-1"), id: id(pod("0-1")) },
         primary: id(pod("0-0")),
         how: FailoverHow::Force,
+        over: None,
     };
     assert_eq!(plan.steps, [promotion]);
     // It was asked to, and may still be elected.
@@ -117,7 +118,8 @@ fn what_a_copy_lacks_counts_until_the_end_of_the_primary_itself() {
     let plan = behind(3_600_000);
     assert_eq!(promotions(&plan), [(pod("1-1"), FailoverHow::Takeover)]);
     let (shard, primary, replica, missed_millis) = (0, id(pod("0-0")), pod("0-1"), 3_596_000);
-    let stale = Refused::StaleCopy { shard, primary, replica, missed_millis, lag_bytes: 0, silent_millis: 4_000 };
+    let (lag_bytes, silent_millis, others) = (0, 4_000, Vec::new());
+    let stale = Refused::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis, others };
     assert!(plan.refused.contains(&stale), "{plan:?}");
 }
 

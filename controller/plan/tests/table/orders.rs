@@ -1,0 +1,93 @@
+//! A person orders a replica to go on without its primary: which copy he means, and over whom.
+
+use super::{at, id, layout, peer, pod};
+use plan::{
+    Desired, FailoverHow, FailoverRequest, Limits, NodeId, Observed, Operation, Peer, PeerRole, Plan, Refused, Role,
+    Seen, SlotSet, Step, Waiting,
+};
+
+fn ordered(observed: &Observed, from: NodeId, candidate: Option<u16>) -> Plan {
+    let failover = Some(FailoverRequest { shard: 0, from, candidate, how: FailoverHow::Force, accept_data_loss: true });
+    plan::plan(&Desired { failover, ..Desired::cluster(3, 2) }, observed, &Limits::default())
+}
+
+/// Shard 0's primary stands still; 0-1 has been without it for ten minutes, and 0-2 is being sent everything, and has still what it had before.
+fn beside_one_that_is_sent_everything() -> Observed {
+    let mut observed =
+        layout("0-0 ?:P0-5460 0-1 r0-0 0-2 r0-0 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
+    observed.members.get_mut(&pod("0-0")).unwrap().seen = Seen::Unknown { since_millis: 60_000 };
+    for (copy, is_sent) in [("0-1", false), ("0-2", true)] {
+        if let Role::Replica { synced, link_up, gap, .. } = &mut at(&mut observed, copy).role {
+            (*synced, *link_up) = (!is_sent, false);
+            (gap.missed_millis, gap.behind_millis) = if is_sent { (u64::MAX, u64::MAX) } else { (600_000, 600_000) };
+        }
+    }
+    observed
+}
+
+/// Before, it promoted the one of which it is known how old it is, however old, and the other one copied it.
+#[test]
+fn an_order_that_names_nobody_takes_no_copy_where_there_may_be_a_better_one() {
+    let (mut observed, from) = (beside_one_that_is_sent_everything(), id(pod("0-0")));
+    let steps = |plan: &Plan| plan.steps.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let unnamed = ordered(&observed, from, None);
+    let stale = |others| Refused::StaleCopy {
+        shard: 0,
+        primary: from,
+        replica: pod("0-1"),
+        missed_millis: 600_000,
+        lag_bytes: 0,
+        silent_millis: 0,
+        others,
+    };
+    assert_eq!((steps(&unnamed), unnamed.operation), (vec![], Some(Operation::Refused)));
+    assert_eq!(unnamed.refused, [stale(vec![pod("0-2")])]);
+    let text = unnamed.refused[0].to_string();
+    let end = "How much other replicas lack (0-2) is not known; it may be less. To go on without it and lose what a replica lacks, create a failover of \
+               shard 0 that names that one as candidate, with mode Force and acceptDataLoss";
+    assert!(text.ends_with(end), "{text}");
+    for candidate in [1, 2] {
+        let named = steps(&ordered(&observed, from, Some(candidate)));
+        assert_eq!(named, [format!("promote 0-{candidate} in place of the dead primary 00000000")]);
+    }
+    // Their streams tell which of them has more.
+    observed.further.insert(pod("0-2"), pod("0-1"));
+    assert_eq!(steps(&ordered(&observed, from, None)), ["promote 0-1 in place of the dead primary 00000000"]);
+    // What it loads is known once it has.
+    observed.further.clear();
+    at(&mut observed, "0-2").loading = true;
+    let loads = ordered(&observed, from, None);
+    assert_eq!((steps(&loads), loads.operation), (vec![], Some(Operation::Running)));
+    assert!(loads.waiting.contains(&Waiting::Copy { pod: pod("0-2"), instead_of: pod("0-1") }), "{loads:?}");
+    assert_eq!(steps(&ordered(&observed, from, Some(1))), ["promote 0-1 in place of the dead primary 00000000"]);
+}
+
+/// Before, whoever carried it out refused it for ever, as somebody of the shard owns slots.
+#[test]
+fn an_order_over_who_serves_the_slots_says_so_to_who_carries_it_out() {
+    let mut observed = layout("0-0 P0-5460 0-1 r0-9 0-2 r0-0 1-0 x:P5461-10922 2-0 x:P10923-16383");
+    let (gone, rival) = (id(pod("0-9")), id(pod("0-0")));
+    let slots = SlotSet::parse("0-5460").unwrap();
+    for place in ["0-0", "0-1", "0-2"] {
+        let node = at(&mut observed, place);
+        node.current_epoch = 9;
+        let role = PeerRole::Primary { slots: slots.clone() };
+        node.peers.insert(gone, Peer { epoch: 9, noaddr: true, ..peer(pod("0-9"), role, false) });
+        if let Some(line) = node.peers.get_mut(&rival) {
+            line.role = PeerRole::Primary { slots: SlotSet::EMPTY };
+        }
+    }
+    if let Role::Replica { link_up, .. } = &mut at(&mut observed, "0-1").role {
+        *link_up = false;
+    }
+    let failovers = |candidate| {
+        let plan = ordered(&observed, rival, candidate);
+        let failover = |step: &Step| match step {
+            Step::Failover { replica, how, over, .. } => Some((replica.pod, *how, *over)),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(failover).collect::<Vec<_>>()
+    };
+    assert_eq!(failovers(Some(1)), [(pod("0-1"), FailoverHow::Takeover, Some(rival))]);
+    assert_eq!(failovers(None), []);
+}
