@@ -65,7 +65,7 @@ pub struct ClusterClient {
     attempt: Duration,
     /// How long a command is retried while it is surely not executed.
     patience: Duration,
-    slots: BTreeMap<u16, SocketAddr>,
+    slots: Slots,
     connections: BTreeMap<SocketAddr, Connection>,
     counters: Counters,
     /// When the last attempt began.
@@ -82,7 +82,7 @@ impl ClusterClient {
             source: None,
             attempt: ATTEMPT,
             patience: PATIENCE,
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             connections: BTreeMap::new(),
             counters: Counters::default(),
             sent_at: Instant::now(),
@@ -168,7 +168,7 @@ impl ClusterClient {
                 Err(error) => {
                     self.counters.disconnected = self.counters.disconnected.saturating_add(1);
                     self.connections.remove(&target);
-                    self.slots.clear();
+                    self.slots = Slots::default();
                     if !error.surely_not_executed() {
                         return Outcome::Unknown(error.to_string());
                     }
@@ -189,11 +189,11 @@ impl ClusterClient {
                 counters.moved = counters.moved.saturating_add(1);
                 match to {
                     Some(to) if to != from => {
-                        self.slots.insert(slot, to);
+                        self.slots.moved.insert(slot, to);
                         Next::Follow
                     }
                     Some(_) | None => {
-                        self.slots.clear();
+                        self.slots = Slots::default();
                         Next::Retry
                     }
                 }
@@ -213,7 +213,7 @@ impl ClusterClient {
             | ErrorKind::NoReplicas
             | ErrorKind::Busy => {
                 counters.retried = counters.retried.saturating_add(1);
-                self.slots.clear();
+                self.slots = Slots::default();
                 Next::Retry
             }
             ErrorKind::CrossSlot
@@ -260,11 +260,11 @@ impl ClusterClient {
 
     /// The owner of a slot by the map, which is fetched first if it does not say; any seed when nobody knows.
     async fn owner(&mut self, slot: u16) -> SocketAddr {
-        if !self.slots.contains_key(&slot) {
+        if self.slots.owner(slot).is_none() {
             self.refresh().await;
         }
         let fallback = self.seeds.get(usize::from(slot) % self.seeds.len().max(1)).copied();
-        self.slots.get(&slot).copied().or(fallback).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379)))
+        self.slots.owner(slot).or(fallback).unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 6379)))
     }
 
     /// Fetches the slot map from the first node that answers with a complete one.
@@ -288,21 +288,40 @@ impl ClusterClient {
 
     fn learn(&mut self, table: &[nodes::Node]) -> bool {
         let owners = table.iter().filter(|node| !node.flags.failed).filter_map(|node| Some((node, node.address?)));
-        let slots: BTreeMap<u16, SocketAddr> = owners
-            .flat_map(|(node, address)| {
-                node.slots.iter().flat_map(move |r| (r.first..=r.last).map(move |s| (s, address)))
-            })
+        let mut ranges: Vec<(u16, u16, SocketAddr)> = owners
+            .flat_map(|(node, address)| node.slots.iter().map(move |range| (range.first, range.last, address)))
             .collect();
+        ranges.sort_unstable();
         let known: Vec<SocketAddr> = table.iter().filter_map(|node| node.address).collect();
-        if slots.is_empty() {
+        if ranges.is_empty() {
             return false;
         }
         // Members seen once stay seeds, so that a cluster whose first nodes are gone is still found.
         let fresh: Vec<SocketAddr> = known.into_iter().filter(|address| !self.seeds.contains(address)).collect();
         self.seeds.extend(fresh);
         self.seeds.truncate(MAX_SEEDS);
-        self.slots = slots;
+        self.slots = Slots { ranges, moved: BTreeMap::new() };
         true
+    }
+}
+
+/// Who owns which slot, by the last table, and by what was said since of single ones. A map of 16,384 entries for each table is what a client spends most
+/// of its time with whose cluster is down.
+#[derive(Debug, Default)]
+struct Slots {
+    /// First, last, owner; in order, and none overlaps another.
+    ranges: Vec<(u16, u16, SocketAddr)>,
+    moved: BTreeMap<u16, SocketAddr>,
+}
+
+impl Slots {
+    fn owner(&self, slot: u16) -> Option<SocketAddr> {
+        let before = || self.ranges.partition_point(|(first, ..)| *first <= slot);
+        let by_table = || {
+            let (_, last, owner) = self.ranges.get(before().checked_sub(1)?)?;
+            (*last >= slot).then_some(*owner)
+        };
+        self.moved.get(&slot).copied().or_else(by_table)
     }
 }
 
@@ -314,4 +333,23 @@ enum Next {
     Ask(SocketAddr),
     Retry,
     GiveUp,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_slot_is_whose_the_table_says_or_what_was_said_since() {
+        let (one, other): (SocketAddr, SocketAddr) = ("10.0.0.1:1".parse().unwrap(), "10.0.0.2:1".parse().unwrap());
+        let slots = Slots {
+            ranges: vec![(0, 9, one), (10, 10, other), (20, 30, one)],
+            moved: BTreeMap::from([(5, other), (15, one)]),
+        };
+        let owners = [0, 9, 10, 11, 19, 20, 30, 31, 5, 15].map(|slot| slots.owner(slot));
+        let (one, other) = (Some(one), Some(other));
+        assert_eq!(owners, [one, one, other, None, None, one, one, None, other, one]);
+        assert_eq!(Slots::default().owner(0), None);
+    }
 }
