@@ -138,12 +138,13 @@ fn every_place_of_every_set_is_listed_and_only_a_running_restart_makes_pods_outd
 
 #[test]
 fn a_place_is_blank_while_its_volume_is_unbound_and_its_pod_never_ran() {
-    let judge = |storage: bool, phase: Option<&str>, status: Option<&Value>| {
+    let judge_of = |storage: bool, phase: Option<&str>, status: Option<&Value>, claim_spec: &Value| {
         let spec = json!({"shards": 1, "storage": storage.then(|| json!({"size": "1Gi"}))});
         let mut gathered = gathered(cluster(&spec));
         let set = build(&try_resolve(&gathered).unwrap()).unwrap().stateful_sets.remove(0);
         if let Some(phase) = phase {
-            let claim = json!({"metadata": {"name": "data-orders-0-0"}, "status": {"phase": phase}});
+            let claim =
+                json!({"metadata": {"name": "data-orders-0-0"}, "spec": claim_spec, "status": {"phase": phase}});
             let claim = serde_json::from_value(claim).unwrap();
             gathered.claims.insert("data-orders-0-0".to_owned(), std::sync::Arc::new(claim));
         }
@@ -156,7 +157,15 @@ fn a_place_is_blank_while_its_volume_is_unbound_and_its_pod_never_ran() {
         gathered.stateful_sets.insert("orders-0".to_owned(), std::sync::Arc::new(set));
         places(&gathered, &Marks::new())[&Pod::new(0, 0)].blank
     };
+    let judge = |storage, phase, status| judge_of(storage, phase, status, &json!({"storageClassName": "fast"}));
     let (waits, runs) = (unscheduled(), redis(&json!({"running": {}})));
+    for filled in [
+        json!({"volumeName": "pv-1"}),
+        json!({"dataSource": {"kind": "VolumeSnapshot", "name": "a"}}),
+        json!({"dataSourceRef": {"kind": "VolumeSnapshot", "name": "a"}}),
+    ] {
+        assert!(!judge_of(true, Some("Pending"), Some(&waits), &filled), "{filled}");
+    }
     assert!(judge(true, Some("Pending"), Some(&waits)));
     assert!(judge(true, Some("Pending"), None), "its pod is still to be made");
     assert!(!judge(true, Some("Bound"), Some(&waits)), "what is on it may be anything");

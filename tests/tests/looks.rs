@@ -126,6 +126,13 @@ async fn a_replica_that_is_sent_everything_leads_where_it_was_seen_so() {
     };
     let why = "0-1 is not in sync with its primary";
     assert_eq!(refusal(&mut fleet, &promote(&before), &before).await, why);
+    let begun = Instant::now();
+    // Once nothing has come for a while it is known not to live.
+    let ago = |info: resp::Info| info.number("master_sync_last_io_seconds_ago");
+    while ago(copy.info(&["replication"]).await.unwrap()).is_none_or(|ago| ago < 3) {
+        assert!(begun.elapsed() < hung::change(), "it is sent something all the time");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     fleet.promote(&promote(&probed), &probed, REPLICA).await;
     assert_eq!(copy.call(&["DBSIZE"]).await.unwrap(), keys);
     assert!(matches!(copy.role().await, Ok(Role::Primary { .. })));

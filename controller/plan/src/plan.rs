@@ -379,7 +379,7 @@ pub enum Refused {
         slots: u16,
         /// Its replicas that hold something, and have not been in sync with it since they were started: nobody can tell how much they lack.
         copies: Vec<Pod>,
-        /// A living primary that claimed most of these slots before that node did.
+        /// A living primary that claimed all of these slots before that node did.
         former: Option<Pod>,
     },
     /// No whole copy of a lost primary's data answers, and the primary may come back with all of it.
@@ -408,6 +408,8 @@ pub enum Refused {
         replica: Pod,
         /// Who serves the slots.
         by: Pod,
+        /// From where that primary may come back.
+        places: Vec<Pod>,
     },
     /// A restart would lose the shard's only copy.
     OnlyCopy {

@@ -156,6 +156,32 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
     }
 }
 
+fn claimed(f: &mut fmt::Formatter<'_>, primary: NodeId, (replica, by): (Pod, Pod), places: &[Pod]) -> fmt::Result {
+    write!(
+        f,
+        "replica {replica} is not promoted: {by} serves the slots of its primary {}, which does not answer; as another node has its address, nothing \
+         tells which of them has the later claim. ",
+        primary.short()
+    )?;
+    if places.is_empty() {
+        write!(f, "To go on with what {by} holds, delete the pod and the claim of {replica}. ")?;
+    } else {
+        let names: Vec<String> = places.iter().map(ToString::to_string).collect();
+        let names = names.join(", ");
+        write!(
+            f,
+            "Once that primary is back ({names}), its own word counts. To go on with what {by} holds, delete the pods and the claims of {replica} and of \
+             {names}. "
+        )?;
+    }
+    write!(
+        f,
+        "To go on with what {replica} holds, and lose what {by} has taken since, create a failover of shard {} that names {replica} as candidate, with mode \
+         Force and acceptDataLoss",
+        replica.shard
+    )
+}
+
 fn stale_copy(
     f: &mut fmt::Formatter<'_>,
     (shard, primary, replica): (u16, NodeId, Pod),
@@ -165,22 +191,19 @@ fn stale_copy(
     write!(
         f,
         "replica {replica} of shard {shard} is not promoted: its primary {} went on for {} after their link was lost and is at least {lag_bytes} bytes \
-         ahead of it; that primary has been silent for {} and may come back with everything. ",
+         ahead of it; that primary has been silent for {} and may come back with everything. To go on without it and lose those writes, create a failover \
+         of shard {shard} that names {replica} as candidate, with mode Force and acceptDataLoss",
         primary.short(),
         Age(missed_millis),
         Age(silent_millis)
     )?;
     if others.is_empty() {
-        return write!(
-            f,
-            "To go on without it and lose those writes, create a failover of shard {shard} with mode Force and acceptDataLoss"
-        );
+        return Ok(());
     }
     let names: Vec<String> = others.iter().map(ToString::to_string).collect();
     write!(
         f,
-        "How much other replicas lack ({}) is not known; it may be less. To go on without it and lose what a replica lacks, create a failover of shard \
-         {shard} that names that one as candidate, with mode Force and acceptDataLoss",
+        "; how much other replicas lack ({}) is not known, and may be less: to go on with one of those, name that one",
         names.join(", ")
     )
 }
@@ -466,15 +489,7 @@ impl fmt::Display for Refused {
                 let missed = (*missed_millis, *lag_bytes, *silent_millis);
                 stale_copy(f, (*shard, *primary, *replica), missed, others)
             }
-            Self::Claimed { primary, replica, by } => write!(
-                f,
-                "replica {replica} is not promoted: {by} serves the slots of its primary {}, which does not answer; as another node has its address, \
-                 nothing tells which of them has the later claim. To go on with what {by} holds, delete the pod and the claim of \
-                 {replica}. To go on with what {replica} holds, and lose what {by} has taken since, create a failover of shard {} that names \
-                 {replica} as candidate, with mode Force and acceptDataLoss",
-                primary.short(),
-                replica.shard
-            ),
+            Self::Claimed { primary, replica, by, places } => claimed(f, *primary, (*replica, *by), places),
             Self::OnlyCopy { pod, keys } => {
                 write!(
                     f,

@@ -20,6 +20,9 @@ const FAILOVER_WATCH: Duration = Duration::from_millis(2500);
 const ORDER_LIVES: Duration = Duration::from_millis(6_000);
 /// How long a primary that is held for dead is given to prove otherwise: a live one on the same network answers in milliseconds.
 const SILENCE: Duration = Duration::from_millis(200);
+/// A primary that lives sends its replica something every second, be it a newline while it saves (`replicationCron`): one that has not for longer than that, as
+/// Redis tells it in whole seconds, stands still or is cut off.
+const SENDS_NOTHING_SECONDS: i64 = 3;
 /// How often the role is asked meanwhile.
 const FAILOVER_LOOK: Duration = Duration::from_millis(2);
 
@@ -154,9 +157,7 @@ pub(super) async fn failover(
     // Redis connects to no primary whose address it does not know, and until then says that it is none's replica.
     let is_alone = info.get("role") == Some("master") && table.of(primary).is_some_and(|line| line.flags.no_address);
     let syncs = info.flag("master_sync_in_progress").unwrap_or(!is_alone);
-    // Until it has arrived, what it had before is still there, and is meant by who was seen to be so. A server that loads has thrown that away.
-    let was_so = world.probed.facts.get(&replica.pod).is_some_and(|facts| facts.syncing);
-    let is_meant = was_so && how != FailoverHow::Coordinated && info.flag("loading") == Some(false);
+    let is_meant = how != FailoverHow::Coordinated && has_what_it_had(world, replica, &info);
     if syncs && !is_meant || (how == FailoverHow::Coordinated && !link_up) {
         return Err(refused(format!("{replica} is not in sync with its primary")));
     }
@@ -217,6 +218,14 @@ pub(super) async fn failover(
         }
         tokio::time::sleep(FAILOVER_LOOK).await;
     }
+}
+
+/// Until what it is sent has arrived, a replica has what it had before, and that is meant by who saw it so. A server that loads has thrown it away; and a
+/// primary that sends lives.
+fn has_what_it_had(world: World<'_>, replica: Who, info: &Info) -> bool {
+    let was_so = world.probed.facts.get(&replica.pod).is_some_and(|facts| facts.syncing);
+    let sends = info.number("master_sync_last_io_seconds_ago").is_none_or(|ago| ago < SENDS_NOTHING_SECONDS);
+    was_so && info.flag("loading") == Some(false) && !sends
 }
 
 /// A replica knows nothing of its primary's marks (Redis 7 and 8 keep them in the primary's own table). Promoted, it would answer that what

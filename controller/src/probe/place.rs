@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod as KubePod, PodSpec};
+use k8s_openapi::api::core::v1::{
+    ContainerStateTerminated, ContainerStatus, PersistentVolumeClaim, Pod as KubePod, PodSpec,
+};
 use plan::{NodeId, Pod, Site};
 use types::names;
 
@@ -118,9 +120,18 @@ fn has_older_volume(gathered: &Gathered, shard: u16, ordinal: u16) -> bool {
 /// labels, of a volume that he has found.
 fn is_blank(gathered: &Gathered, (shard, ordinal): (u16, u16), pod: Option<&KubePod>) -> bool {
     let claim = gathered.claims.get(&names::claim(&gathered.key().name, shard, ordinal));
-    let phase = claim.and_then(|claim| claim.status.as_ref()?.phase.as_deref());
+    // What it is to be filled from, or which volume it is to get, may be said already.
+    let is_filled = |claim: &PersistentVolumeClaim| {
+        let spec = claim.spec.as_ref();
+        spec.is_none_or(|spec| {
+            spec.volume_name.is_some() || spec.data_source.is_some() || spec.data_source_ref.is_some()
+        })
+    };
+    let is_unbound = |claim: &PersistentVolumeClaim| {
+        claim.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Pending") && !is_filled(claim)
+    };
     match (&gathered.cluster.spec.storage, pod) {
-        (Some(_), pod) => phase == Some("Pending") && pod.is_none_or(has_never_run),
+        (Some(_), pod) => claim.is_some_and(|claim| is_unbound(claim)) && pod.is_none_or(has_never_run),
         (None, pod) => pod.is_some_and(has_never_run),
     }
 }

@@ -88,7 +88,12 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     // Where nobody can be elected, one of which it is known otherwise that it has everything.
     let is_alone = matches!(safety::votes(scene, lost), Votes::TooFew);
     let is_enough = |live: &Live<'_>| is_alone && safety::is_enough(scene, lost, live);
-    let best = ready.max_by_key(|live| (is_enough(live), safety::is_whole(scene, live), freshest(live), rank(live)));
+    // Of those who have everything, one that most would vote for.
+    let is_electable =
+        |live: &Live<'_>| safety::is_whole(scene, live) && safety::is_electable_by_most(scene, lost, live);
+    let best = ready.max_by_key(|live| {
+        (is_enough(live), safety::is_whole(scene, live), is_electable(live), freshest(live), rank(live))
+    });
     match (best, copies.first()) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
         {
@@ -122,7 +127,7 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
     let is_only =
         |live: &Live<'_>| copies.len() == 1 && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none();
     let is_ordered = |live: &&Live<'_>| {
-        let order = any_order(scene, lost, live).filter(|ask| ask.accept_data_loss);
+        let order = order_for(scene, lost, live).filter(|ask| ask.accept_data_loss);
         order.is_some_and(|ask| ask.candidate.map_or_else(|| is_only(live), |ordinal| ordinal == live.pod.ordinal))
     };
     copies.iter().copied().find(is_ordered)
@@ -130,7 +135,7 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
 
 /// Somebody asks for a copy that is not known to be complete, and names none, or does not accept what that may cost: he gets the answer.
 fn is_ordered_with_less(scene: &Scene<'_>, lost: &Lost) -> bool {
-    older_copies(scene, lost).into_iter().any(|live| any_order(scene, lost, live).is_some())
+    older_copies(scene, lost).into_iter().any(|live| is_ordered(scene, lost, live.pod.shard))
 }
 
 fn older_copies<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Vec<&'s Live<'a>> {
@@ -164,22 +169,22 @@ fn claimed(live: &Live<'_>, lost: &Lost) -> SlotSet {
 fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let best = &further(scene, lost, best);
     let (shard, unclear) = (best.pod.shard, unclear(scene, lost, best));
-    let unseen = safety::may_have_another_copy(scene, shard, lost.id);
-    let is_gone = safety::may_bring_data(scene, lost.id).is_none();
-    let order = order(scene, lost.id, shard);
-    let accepted = order.filter(|ask| ask.accept_data_loss);
-    let named = accepted.and_then(|ask| ask.candidate);
-    if let Some(copy) = named.and_then(|ordinal| copies(scene, lost).find(|live| live.pod.ordinal == ordinal)) {
+    let accepts = |copy: &Live<'_>| order_for(scene, lost, copy).filter(|ask| ask.accept_data_loss);
+    let is_named = |copy: &Live<'_>| accepts(copy).is_some_and(|ask| names(ask, copy));
+    if let Some(copy) = copies(scene, lost).find(is_named) {
         return promote(scene, plan, lost, &copy);
     }
+    let is_gone = safety::may_bring_data(scene, lost.id).is_none();
+    let accepted = accepts(best);
     if is_gone || accepted.is_some() {
-        if let Some(pod) = unseen {
+        if let Some(pod) = safety::may_have_another_copy(scene, shard, lost.id) {
             return plan.waiting.push(Waiting::Copy { pod, instead_of: best.pod });
         }
-        if named.is_none() && (unclear.is_empty() || is_gone && scene.desired.adopt_lost_slots) {
+        let is_unnamed = accepted.is_none_or(|ask| ask.candidate.is_none());
+        if is_unnamed && (unclear.is_empty() || is_gone && scene.desired.adopt_lost_slots) {
             return promote(scene, plan, lost, best);
         }
-        if order.is_some() {
+        if is_ordered(scene, lost, shard) {
             plan.operation = Some(Operation::Refused);
         }
     }
@@ -234,34 +239,47 @@ fn order<'a>(scene: &Scene<'a>, from: NodeId, shard: u16) -> Option<&'a Failover
     asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == from)
 }
 
-/// As [`order`], also where somebody serves the slots, who for whoever asks is the primary: then he has to name the copy.
-fn any_order<'a>(scene: &Scene<'a>, lost: &Lost, copy: &Live<'_>) -> Option<&'a FailoverRequest> {
-    let shard = copy.pod.shard;
-    let over = || claimant(scene, lost).and_then(|claimant| order(scene, claimant.node.id, shard));
-    let names_it = |ask: &&FailoverRequest| ask.candidate == Some(copy.pod.ordinal);
-    order(scene, lost.id, shard).or_else(|| over().filter(names_it))
+/// The order that means this copy of a lost primary. Where somebody of its shard serves the slots, who for whoever asks is the primary, he has to have
+/// asked when that was so, and to name the copy.
+fn order_for<'a>(scene: &Scene<'a>, lost: &Lost, copy: &Live<'_>) -> Option<&'a FailoverRequest> {
+    match claimant(scene, lost).filter(|claimant| claimant.pod.shard == copy.pod.shard) {
+        Some(claimant) => order(scene, claimant.node.id, copy.pod.shard).filter(|ask| names(ask, copy)),
+        None => order(scene, lost.id, copy.pod.shard),
+    }
+}
+
+fn names(ask: &FailoverRequest, copy: &Live<'_>) -> bool {
+    ask.candidate == Some(copy.pod.ordinal)
+}
+
+/// Somebody asks for a copy of it, but not so that it could be carried out.
+fn is_ordered(scene: &Scene<'_>, lost: &Lost, shard: u16) -> bool {
+    let claimant = claimant(scene, lost).map(|claimant| claimant.node.id);
+    [lost.id].into_iter().chain(claimant).any(|from| order(scene, from, shard).is_some())
 }
 
 /// A member that is held with its data, or about to start, may come back by itself; a person's explicit order does not wait for that. Where
 /// nobody proves the primary dead, Redis' own election decides, or, for a replica that does not stand by itself, our order on the same terms:
-/// most primaries hold it to be dead, the copy is whole, and they vote. Where too few are left to vote the rest has to be known otherwise, or a
-/// person accepts what it may cost.
+/// most primaries hold it to be dead, the copy is whole, and they vote. Where too few are left to vote, or most refuse, the rest has to be known
+/// otherwise, or a person accepts what it may cost.
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let rival = rival(scene, lost);
-    let order = any_order(scene, lost, best);
+    let order = order_for(scene, lost, best);
     let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
-    let is_named = order.is_some_and(|ask| ask.candidate.is_some());
-    let over = claimant(scene, lost).filter(|_| is_accepted && is_named).map(|claimant| claimant.node.id);
+    let over = order.filter(|ask| ask.accept_data_loss && ask.from != lost.id).map(|ask| ask.from);
     if let Some(rival) = rival.filter(|_| !is_accepted) {
-        if order.is_some() {
+        if is_ordered(scene, lost, best.pod.shard) {
             plan.operation = Some(Operation::Refused);
         }
-        return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by: rival.pod });
+        let places = safety::may_return_to(scene, lost.id).collect();
+        return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by: rival.pod, places });
     }
     let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
-        // Those who would refuse may hear better, and another copy may be elected meanwhile: without votes only who has been told to.
-        Votes::Enough if !is_accepted || safety::is_electable_by_most(scene, lost, best) => {
+        // Without a person's word also where the votes go to another copy: it may be elected meanwhile.
+        Votes::Enough
+            if safety::is_electable_by_most(scene, lost, best) || !is_accepted && is_contested(scene, lost) =>
+        {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
             if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
                 return plan.waiting.push(wait);
@@ -287,6 +305,12 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
         Ok(()) if is_electing(plan) || scene.kept_out.contains(&best.pod.shard) => {}
         Ok(()) => plan.steps.push(Step::Failover { replica: best.who(), primary: lost.id, how, over }),
     }
+}
+
+/// Some replica of it that answers may be elected. (Those that do not are asked for by `needs_no_votes`.)
+fn is_contested(scene: &Scene<'_>, lost: &Lost) -> bool {
+    let mut replicas = scene.live.iter().filter(|live| follows(live, lost.id));
+    replicas.any(|live| safety::is_electable_by_most(scene, lost, live))
 }
 
 /// Somebody is asked for votes by this plan. Each voter gives one in an epoch: of two who ask at the same time one gets too few, or both do.
@@ -372,7 +396,7 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         plan.operation = Some(Operation::Refused);
     }
     let copies = copies.iter().map(|live| live.pod).collect();
-    let former = former.map(|live| live.pod);
+    let former = former.filter(|former| claimed(former, lost) == lost.slots).map(|live| live.pod);
     plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former });
 }
 

@@ -215,6 +215,35 @@ fn a_copy_that_most_would_refuse_their_votes_needs_none_on_an_order() {
     assert_eq!(told_of(&observed, true), [promoted]);
 }
 
+/// The same with a copy that has everything. Before, votes were asked for again and again, and what helps was not said.
+#[test]
+fn a_whole_copy_that_most_refuse_their_votes_takes_over_once_the_end_is_known() {
+    let mut observed =
+        layout("0-0 x:P0-5460 0-1 r0-0 0-2 r0-0 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
+    let lost = id(pod("0-0"));
+    observed.members.get_mut(&pod("0-0")).unwrap().stuck = true;
+    for place in ["1-0", "2-0"] {
+        at(&mut observed, place).peers.get_mut(&lost).unwrap().epoch = 6;
+    }
+    for node in observed.members.values_mut() {
+        if let Seen::Node(node) = &mut node.seen {
+            node.current_epoch = 9;
+        }
+    }
+    let told_of = |observed: &Observed| {
+        let told = told(&Desired::cluster(3, 2), observed);
+        told.into_iter().filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
+    };
+    let text = told_of(&observed).join("\n");
+    assert!(text.starts_with("refuses: quorum lost: 0 of 3 primaries can vote for replica 0-1"), "{text}");
+    observed.ended.insert(lost, 4_000);
+    let promoted = |name: &str| format!("promote {name} in place of the dead primary 00000000");
+    assert_eq!(told_of(&observed), [format!("{} without votes, as nobody could be elected there", promoted("0-1"))]);
+    // Whom most would elect comes first.
+    at(&mut observed, "0-2").peers.get_mut(&lost).unwrap().epoch = 6;
+    assert_eq!(told_of(&observed), [promoted("0-2")]);
+}
+
 /// The address of a gone primary is another shard's by now, and with it the epoch that one table tells of it. A replica that was away follows it
 /// still; its heir serves, and has all that was taken in since.
 #[test]
@@ -259,6 +288,34 @@ fn a_copy_that_was_left_behind_is_not_promoted_whatever_tables_say() {
                    with what 0-2 holds, and lose what 0-1 has taken since, create a failover of shard 0 that names 0-2 as candidate, with mode \
                    Force and acceptDataLoss";
     assert_eq!(told_of(false, true), [refused]);
+}
+
+/// Before, it was told to delete what may have been the later one, and nothing was raised after that.
+#[test]
+fn what_helps_beside_a_copy_and_a_claimant_is_told_and_helps() {
+    let at_home = |observed: &mut Observed, seen: Seen, last_id| {
+        let member = Member { last_id, seen, ..layout("0-0 -").members.remove(&pod("0-0")).unwrap() };
+        observed.members.insert(pod("0-0"), member);
+    };
+    let (mut observed, gone) = left_with_a_copy(false);
+    at_home(&mut observed, Seen::Stopped, Some(gone));
+    let told_of = |observed: &Observed| {
+        let told = told(&Desired::cluster(3, 2), observed);
+        told.into_iter().filter(|line| !line.starts_with("waits")).collect::<Vec<_>>()
+    };
+    let says = told_of(&observed).join("\n");
+    let how = "Once that primary is back (0-0), its own word counts. To go on with what 0-1 holds, delete the pods and the claims of 0-2 and of 0-0. ";
+    assert!(says.contains(how), "{says}");
+    // The two come back as others, with nothing.
+    for place in ["0-0", "0-2"] {
+        let blank = layout(&format!("{place} P")).members.remove(&pod(place)).unwrap();
+        observed.members.insert(pod(place), blank);
+        let node = at(&mut observed, place);
+        node.id = NodeId::from_bytes([u8::try_from(pod(place).ordinal).unwrap() + 100; 20]);
+        observed.members.get_mut(&pod(place)).unwrap().last_id = None;
+    }
+    let says = told_of(&observed);
+    assert!(says.contains(&"raise the epoch of 0-1 above 11, so that its claim counts".to_owned()), "{says:?}");
 }
 
 /// Before, a place that was only wanted, or that the primary had left, was taken for one from which it may come back, and then nobody was asked.
@@ -355,10 +412,13 @@ fn an_older_claim_is_not_raised_over_a_later_copy_but_on_an_order() {
                    candidate, with mode Force and acceptDataLoss";
     assert_eq!(told_of(&observed, None), [refused]);
     let promoted = ["promote 0-1 in place of the dead primary 00090000"];
-    for from in [gone, former] {
-        assert_eq!(told_of(&observed, Some((from, Some(1)))), promoted);
-    }
+    assert_eq!(told_of(&observed, Some((former, Some(1)))), promoted);
     assert_eq!(told_of(&observed, Some((former, None))), [refused], "whom he means is not said");
+    assert_eq!(
+        told_of(&observed, Some((gone, Some(1)))),
+        [refused],
+        "who asked before 0-0 answered did not mean to go over it"
+    );
     // It has all that the copy has, and more.
     observed.left_behind.insert(pod("0-1"), pod("0-0"));
     let raised = ["raise the epoch of 0-0 above 9, so that its claim counts"];

@@ -43,8 +43,8 @@ fn an_order_that_names_nobody_takes_no_copy_where_there_may_be_a_better_one() {
     assert_eq!((steps(&unnamed), unnamed.operation), (vec![], Some(Operation::Refused)));
     assert_eq!(unnamed.refused, [stale(vec![pod("0-2")])]);
     let text = unnamed.refused[0].to_string();
-    let end = "How much other replicas lack (0-2) is not known; it may be less. To go on without it and lose what a replica lacks, create a failover of \
-               shard 0 that names that one as candidate, with mode Force and acceptDataLoss";
+    let end = "create a failover of shard 0 that names 0-1 as candidate, with mode Force and acceptDataLoss; how much other replicas lack (0-2) is not \
+               known, and may be less: to go on with one of those, name that one";
     assert!(text.ends_with(end), "{text}");
     for candidate in [1, 2] {
         let named = steps(&ordered(&observed, from, Some(candidate)));
