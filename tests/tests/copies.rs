@@ -340,7 +340,8 @@ async fn most_primaries_whose_pods_are_replaced_without_volumes_wait_for_an_orde
             let message = condition["message"].as_str().unwrap_or_default();
             condition["reason"] == "NeedsAPerson"
                 && message.contains("quorum lost: 1 of 3 primaries can vote")
-                && message.contains("create a failover of shard 0 with mode Force and acceptDataLoss")
+                && message.contains("create a failover of shard 0 that names 0-")
+                && message.contains(" as candidate, with mode Force and acceptDataLoss")
         })
     };
     fixture.kubectl.until("rdc", "orders", hung::change(), "telling the way out", is_told).await?;

@@ -110,8 +110,12 @@ async fn a_replica_that_is_sent_everything_leads_where_it_was_seen_so() {
     replica.kill().await;
     replica.run().await;
     let mut copy = replica.operator().await;
-    let keys = copy.call(&["DBSIZE"]).await.unwrap();
     let begun = Instant::now();
+    while copy.info(&["persistence"]).await.unwrap().flag("loading") != Some(false) {
+        assert!(begun.elapsed() < hung::change(), "it does not load what it has");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let keys = copy.call(&["DBSIZE"]).await.unwrap();
     while copy.info(&["replication"]).await.unwrap().flag("master_sync_in_progress") != Some(true) {
         assert!(begun.elapsed() < hung::change(), "nothing is sent");
         tokio::time::sleep(Duration::from_millis(5)).await;

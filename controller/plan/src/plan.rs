@@ -379,8 +379,8 @@ pub enum Refused {
         slots: u16,
         /// Its replicas that hold something, and have not been in sync with it since they were started: nobody can tell how much they lack.
         copies: Vec<Pod>,
-        /// A living primary that claimed all of these slots before that node did.
-        former: Option<Pod>,
+        /// A living primary that claimed some of these slots before that node did, and how many.
+        former: Option<(Pod, u16)>,
     },
     /// No whole copy of a lost primary's data answers, and the primary may come back with all of it.
     StaleCopy {
@@ -408,8 +408,10 @@ pub enum Refused {
         replica: Pod,
         /// Who serves the slots.
         by: Pod,
-        /// From where that primary may come back.
+        /// Where that primary was last.
         places: Vec<Pod>,
+        /// Places that may be its own: nobody knows who was there.
+        unknown: Vec<Pod>,
     },
     /// A restart would lose the shard's only copy.
     OnlyCopy {

@@ -9,7 +9,9 @@ use crate::plan::Waiting;
 use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
 
-pub(crate) use takeover::{Missing, Votes, is_electable_by_most, is_enough, needs_no_votes, votes};
+pub(crate) use takeover::{
+    Missing, Votes, is_electable_by_most, is_enough, is_refused_whoever_votes, needs_no_votes, votes,
+};
 
 /// Redis tells the age of a lost link in whole seconds, and looks are a second apart.
 pub(crate) const TOLD_APART_MILLIS: u64 = 2_000;

@@ -177,6 +177,11 @@ impl<'a> Scene<'a> {
         self.live.iter().copied().filter(move |live| live.pod.shard == shard)
     }
 
+    /// This node is known to be, or to have been last, at this place.
+    pub(crate) fn is_home(&self, pod: Pod, id: NodeId) -> bool {
+        self.observed.members.get(&pod).and_then(identity) == Some(id)
+    }
+
     pub(crate) fn is_lost(&self, id: NodeId) -> bool {
         self.lost.iter().any(|lost| lost.id == id)
     }

@@ -130,7 +130,13 @@ fn agreement(f: &mut fmt::Formatter<'_>, right: u16, of: u16, away: Option<Pod>)
 }
 
 /// Of slots whose owner is gone for good.
-fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod], former: Option<Pod>) -> fmt::Result {
+fn lost_slots(
+    f: &mut fmt::Formatter<'_>,
+    id: NodeId,
+    slots: u16,
+    copies: &[Pod],
+    former: Option<(Pod, u16)>,
+) -> fmt::Result {
     let id = id.short();
     let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
     let (names, shard) = (names.join(", "), copies.first().map(|first| first.shard));
@@ -146,7 +152,14 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
              none is known to have had everything until then. The slots come back with its volume, under the name of its claim. To go on with what such a \
              replica holds, and lose what it lacks, create a failover of shard {shard} that names it as candidate, with mode Force and acceptDataLoss"
         ),
-        (Some(shard), Some(former)) => write!(
+        (Some(shard), Some((former, some))) if some < slots => write!(
+            f,
+            "no copy of {slots} slots is left that is known to be complete: node {id}, which had them last, is gone for good, of its replicas ({names}) \
+             none is known to have had everything until then, and {former}, which had {some} of them before it, serves those. The slots come back with its \
+             volume, under the name of its claim. To go on with what such a replica holds, and lose what it lacks and what {former} has taken in those, create \
+             a failover of shard {shard} that names it as candidate, with mode Force and acceptDataLoss"
+        ),
+        (Some(shard), Some((former, _))) => write!(
             f,
             "no copy of {slots} slots is left that is known to be complete: node {id}, which had them last, is gone for good, of its replicas ({names}) \
              none is known to have had everything until then, and {former} had them before it. To go on with what {former} holds, delete the pods \
@@ -156,18 +169,27 @@ fn lost_slots(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod]
     }
 }
 
-fn claimed(f: &mut fmt::Formatter<'_>, primary: NodeId, (replica, by): (Pod, Pod), places: &[Pod]) -> fmt::Result {
+fn claimed(
+    f: &mut fmt::Formatter<'_>,
+    primary: NodeId,
+    (replica, by): (Pod, Pod),
+    places: &[Pod],
+    unknown: &[Pod],
+) -> fmt::Result {
     write!(
         f,
         "replica {replica} is not promoted: {by} serves the slots of its primary {}, which does not answer; as another node has its address, nothing \
          tells which of them has the later claim. ",
         primary.short()
     )?;
+    let list = |pods: &[Pod]| pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if !unknown.is_empty() {
+        write!(f, "First see who runs at {}, where nobody has been seen: it may be that primary. ", list(unknown))?;
+    }
     if places.is_empty() {
         write!(f, "To go on with what {by} holds, delete the pod and the claim of {replica}. ")?;
     } else {
-        let names: Vec<String> = places.iter().map(ToString::to_string).collect();
-        let names = names.join(", ");
+        let names = list(places);
         write!(
             f,
             "Once that primary is back ({names}), its own word counts. To go on with what {by} holds, delete the pods and the claims of {replica} and of \
@@ -264,7 +286,7 @@ fn election(f: &mut fmt::Formatter<'_>, shard: u16, primary: NodeId, held_back: 
         Some((pod, false)) => write!(
             f,
             "replica {pod} does not stand for election (cluster-replica-no-failover), and what it lacks of that primary is not known; to \
-             promote it all the same, create a failover of shard {shard} with mode Force and acceptDataLoss"
+             promote it all the same, create a failover of shard {shard} that names it as candidate, with mode Force and acceptDataLoss"
         ),
     }
 }
@@ -454,7 +476,7 @@ fn no_quorum(
         f,
         "quorum lost: {alive} of {of} primaries can vote for replica {replica}, so it is not elected in place of {}, the primary of shard {shard}; and \
          without votes it is not promoted, as nobody says that these have ended, or follow that primary still: {}. If you know that none of them \
-         runs any more (on a machine that is cut off, say), create a failover of shard {shard} with mode Force and acceptDataLoss",
+         runs any more (on a machine that is cut off, say), create a failover of shard {shard} that names {replica} as candidate, with mode Force and acceptDataLoss",
         primary.short(),
         unproven.join(", ")
     )
@@ -489,7 +511,9 @@ impl fmt::Display for Refused {
                 let missed = (*missed_millis, *lag_bytes, *silent_millis);
                 stale_copy(f, (*shard, *primary, *replica), missed, others)
             }
-            Self::Claimed { primary, replica, by, places } => claimed(f, *primary, (*replica, *by), places),
+            Self::Claimed { primary, replica, by, places, unknown } => {
+                claimed(f, *primary, (*replica, *by), places, unknown)
+            }
             Self::OnlyCopy { pod, keys } => {
                 write!(
                     f,

@@ -88,11 +88,15 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     // Where nobody can be elected, one of which it is known otherwise that it has everything.
     let is_alone = matches!(safety::votes(scene, lost), Votes::TooFew);
     let is_enough = |live: &Live<'_>| is_alone && safety::is_enough(scene, lost, live);
-    // Of those who have everything, one that most would vote for.
-    let is_electable =
-        |live: &Live<'_>| safety::is_whole(scene, live) && safety::is_electable_by_most(scene, lost, live);
-    let best = ready.max_by_key(|live| {
-        (is_enough(live), safety::is_whole(scene, live), is_electable(live), freshest(live), rank(live))
+    let best =
+        ready.clone().max_by_key(|live| (is_enough(live), safety::is_whole(scene, live), freshest(live), rank(live)));
+    // Of those who have everything, one that most would vote for, unless it is known to have less.
+    let is_electable = |live: &&Live<'_>| safety::is_electable_by_most(scene, lost, live);
+    let best = best.map(|best| {
+        let has_less = |live: &Live<'_>| scene.observed.further.get(&live.pod) == Some(&best.pod);
+        let others = ready.filter(|live| safety::is_whole(scene, live) && !has_less(live));
+        let other = || others.filter(is_electable).max_by_key(|live| rank(live));
+        Some(best).filter(|best| !safety::is_whole(scene, best) || is_electable(best)).or_else(other).unwrap_or(best)
     });
     match (best, copies.first()) {
         (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
@@ -271,14 +275,17 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
         if is_ordered(scene, lost, best.pod.shard) {
             plan.operation = Some(Operation::Refused);
         }
-        let places = safety::may_return_to(scene, lost.id).collect();
-        return plan.refused.push(Refused::Claimed { primary: lost.id, replica: best.pod, by: rival.pod, places });
+        let all: Vec<Pod> = safety::may_return_to(scene, lost.id).collect();
+        let (places, unknown) = all.into_iter().partition(|pod| scene.is_home(*pod, lost.id));
+        let (primary, replica, by) = (lost.id, best.pod, rival.pod);
+        return plan.refused.push(Refused::Claimed { primary, replica, by, places, unknown });
     }
     let how = match safety::votes(scene, lost) {
         Votes::Soon(wait) => return plan.waiting.push(wait),
         // Without a person's word also where the votes go to another copy: it may be elected meanwhile.
         Votes::Enough
-            if safety::is_electable_by_most(scene, lost, best) || !is_accepted && is_contested(scene, lost) =>
+            if safety::is_electable_by_most(scene, lost, best)
+                || !is_accepted && may_yet_be_elected(scene, lost, best) =>
         {
             let is_proven = order.is_some() || safety::may_be_alive(scene, lost.id).is_none();
             if let Some(wait) = held_back(scene, lost, best).filter(|_| !is_proven) {
@@ -292,7 +299,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
             Ok(()) => FailoverHow::Takeover,
             Err(Missing::Wait(wait)) => return plan.waiting.push(wait),
             Err(Missing::Proof(refused)) => {
-                if order.is_some() {
+                if is_ordered(scene, lost, best.pod.shard) {
                     plan.operation = Some(Operation::Refused);
                 }
                 return plan.refused.push(refused);
@@ -307,10 +314,13 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     }
 }
 
-/// Some replica of it that answers may be elected. (Those that do not are asked for by `needs_no_votes`.)
-fn is_contested(scene: &Scene<'_>, lost: &Lost) -> bool {
-    let mut replicas = scene.live.iter().filter(|live| follows(live, lost.id));
-    replicas.any(|live| safety::is_electable_by_most(scene, lost, live))
+/// It, or another replica that stands by itself, may be elected, be it by those who do not answer us (replicas that do not are asked for by
+/// `needs_no_votes`); or it has to hear first of the last slots that its primary was given.
+fn may_yet_be_elected(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> bool {
+    let mut others = scene.live.iter().filter(|live| follows(live, lost.id) && stands(live) == Stands::ByItself);
+    let has_heard = best.node.peers.get(&lost.id).is_some_and(|line| *line.slots() == lost.slots);
+    let is_refused = |live: &Live<'_>| safety::is_refused_whoever_votes(scene, lost, live);
+    !has_heard || !is_refused(best) || others.any(|live| !is_refused(live))
 }
 
 /// Somebody is asked for votes by this plan. Each voter gives one in an epoch: of two who ask at the same time one gets too few, or both do.
@@ -396,7 +406,7 @@ fn give_up(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
         plan.operation = Some(Operation::Refused);
     }
     let copies = copies.iter().map(|live| live.pod).collect();
-    let former = former.filter(|former| claimed(former, lost) == lost.slots).map(|live| live.pod);
+    let former = former.map(|live| (live.pod, claimed(&live, lost).len()));
     plan.refused.push(Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former });
 }
 

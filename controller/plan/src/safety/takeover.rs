@@ -45,6 +45,13 @@ pub(crate) fn is_electable_by_most(scene: &Scene<'_>, lost: &Lost, copy: &Live<'
     votes == scene.owned.len() || votes > scene.owners() / 2
 }
 
+/// Those who are known to refuse are too many: whoever votes besides, seen or not, it is not elected.
+pub(crate) fn is_refused_whoever_votes(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> bool {
+    let refuse = scene.voters().count().saturating_sub(votes_for(scene, lost, copy));
+    // The lost one is among the owners, and does not vote.
+    scene.owners().saturating_sub(refuse.saturating_add(1)) <= scene.owners() / 2
+}
+
 fn votes_for(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> usize {
     let own = copy.node.peers.get(&lost.id);
     let refuses = |voter: &Live<'_>| {

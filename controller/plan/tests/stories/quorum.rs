@@ -89,7 +89,8 @@ fn primaries_whose_pods_were_replaced_are_not_known_to_have_ended() {
         format!(
             "quorum lost: 1 of 3 primaries can vote for replica 0-1, so it is not elected in place of {id}, the primary of shard 0; and without votes it \
              is not promoted, as nobody says that these have ended, or follow that primary still: node {id} of shard 0, whose pod is another by \
-             now. If you know that none of them runs any more (on a machine that is cut off, say), create a failover of shard 0 with mode Force \
+             now. If you know that none of them runs any more (on a machine that is cut off, say), create a failover of shard 0 that names 0-1 \
+             as candidate, with mode Force \
              and acceptDataLoss"
         )
     );

@@ -239,9 +239,38 @@ fn a_whole_copy_that_most_refuse_their_votes_takes_over_once_the_end_is_known() 
     observed.ended.insert(lost, 4_000);
     let promoted = |name: &str| format!("promote {name} in place of the dead primary 00000000");
     assert_eq!(told_of(&observed), [format!("{} without votes, as nobody could be elected there", promoted("0-1"))]);
-    // Whom most would elect comes first.
+    // Whom most would elect comes first, unless it has less.
     at(&mut observed, "0-2").peers.get_mut(&lost).unwrap().epoch = 6;
     assert_eq!(told_of(&observed), [promoted("0-2")]);
+    observed.further.insert(pod("0-2"), pod("0-1"));
+    assert_eq!(told_of(&observed), [promoted("0-1")], "the other one may be elected meanwhile");
+}
+
+/// One that does not answer us may vote, and who refuses are too few: an election may go on while a promotion without votes is ordered.
+#[test]
+fn nobody_takes_over_without_votes_where_those_who_do_not_answer_may_elect() {
+    let mut observed =
+        layout("0-0 x:P0-3276 0-1 r0-0 1-0 P3277-6553 2-0 P6554-9830 3-0 P9831-13107 4-0 ?:P13108-16383");
+    let lost = id(pod("0-0"));
+    observed.members.get_mut(&pod("0-0")).unwrap().stuck = true;
+    observed.members.get_mut(&pod("4-0")).unwrap().seen = Seen::Unknown { since_millis: 60_000 };
+    observed.ended.insert(lost, 4_000);
+    let refuse = |observed: &mut Observed, places: &[&str]| {
+        for place in places {
+            at(observed, place).peers.get_mut(&lost).unwrap().epoch = 6;
+        }
+        for node in observed.members.values_mut() {
+            if let Seen::Node(node) = &mut node.seen {
+                node.current_epoch = 9;
+            }
+        }
+        let told = told(&Desired::cluster(5, 1), observed);
+        told.into_iter().filter(|line| line.starts_with("promote")).collect::<Vec<_>>()
+    };
+    let promoted = "promote 0-1 in place of the dead primary 00000000";
+    assert_eq!(refuse(&mut observed, &["1-0"]), [promoted]);
+    let alone = format!("{promoted} without votes, as nobody could be elected there");
+    assert_eq!(refuse(&mut observed, &["1-0", "2-0"]), [alone]);
 }
 
 /// The address of a gone primary is another shard's by now, and with it the epoch that one table tells of it. A replica that was away follows it
@@ -306,6 +335,11 @@ fn what_helps_beside_a_copy_and_a_claimant_is_told_and_helps() {
     let says = told_of(&observed).join("\n");
     let how = "Once that primary is back (0-0), its own word counts. To go on with what 0-1 holds, delete the pods and the claims of 0-2 and of 0-0. ";
     assert!(says.contains(how), "{says}");
+    let nameless = left_with_a_copy(false).0;
+    let told = told(&Desired::cluster(4, 2), &nameless).join("\n");
+    let first = "First see who runs at 3-0, 3-1, 3-2, where nobody has been seen: it may be that primary. To go on with what 0-1 holds, delete the pod and \
+                 the claim of 0-2. ";
+    assert!(told.contains(first), "{told}");
     // The two come back as others, with nothing.
     for place in ["0-0", "0-2"] {
         let blank = layout(&format!("{place} P")).members.remove(&pod(place)).unwrap();
@@ -413,6 +447,15 @@ fn an_older_claim_is_not_raised_over_a_later_copy_but_on_an_order() {
     assert_eq!(told_of(&observed, None), [refused]);
     let promoted = ["promote 0-1 in place of the dead primary 00090000"];
     assert_eq!(told_of(&observed, Some((former, Some(1)))), promoted);
+    let mut partly = observed.clone();
+    at(&mut partly, "0-0").role = Role::Primary { slots: SlotSet::parse("0-9").unwrap() };
+    let says = told_of(&partly, None).join("\n");
+    assert!(says.contains("and 0-0, which had 10 of them before it, serves those. "), "{says}");
+    assert!(
+        says.contains("and lose what it lacks and what 0-0 has taken in those, create a failover of shard 0"),
+        "{says}"
+    );
+    assert!(!says.contains("delete"), "{says}");
     assert_eq!(told_of(&observed, Some((former, None))), [refused], "whom he means is not said");
     assert_eq!(
         told_of(&observed, Some((gone, Some(1)))),
