@@ -1,8 +1,10 @@
 //! Real kubectl, with a kubeconfig of its own and nothing of the caller's.
 
 use std::{
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Stdio,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -11,6 +13,26 @@ use serde_json::Value;
 use tokio::{io::AsyncWriteExt, process::Command};
 
 use crate::follow::{Followed, Which};
+
+/// The machine's own. That of Google Cloud's SDK starts for each command another program, as `kubectl.1.33` beside it, once it has asked the server for its
+/// version: both took as much of the processors as all that our API server answered to them.
+static MACHINE: LazyLock<PathBuf> = LazyLock::new(|| {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    newest_beside_the_first("kubectl", &path).unwrap_or_else(|| "kubectl".into())
+});
+
+/// Of the programs of this name with a version behind it that lie beside the one that this path leads to.
+fn newest_beside_the_first(name: &str, path: &OsStr) -> Option<PathBuf> {
+    let found = std::env::split_paths(path).map(|folder| folder.join(name)).find(|file| file.is_file())?;
+    let folder = found.canonicalize().ok()?.parent()?.to_owned();
+    let version = |file: &str| {
+        let (major, minor) = file.strip_prefix(name)?.strip_prefix('.')?.split_once('.')?;
+        Some((major.parse::<u32>().ok()?, minor.parse::<u32>().ok()?))
+    };
+    let files = folder.read_dir().ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let newest = files.filter_map(|file| Some((version(&file)?, file))).max()?.1;
+    Some(folder.join(newest))
+}
 
 /// kubectl for one cluster.
 #[derive(Clone, Debug)]
@@ -36,7 +58,8 @@ impl Kubectl {
     /// kubectl with this kubeconfig; `home` receives its caches.
     #[must_use]
     pub fn new(kubeconfig: &Path, home: &Path) -> Self {
-        Self { program: "kubectl".into(), kubeconfig: kubeconfig.to_owned(), home: home.to_owned(), namespace: None }
+        let (program, home) = (MACHINE.clone(), home.to_owned());
+        Self { program, kubeconfig: kubeconfig.to_owned(), home, namespace: None }
     }
 
     /// The same, in this namespace where nothing else is said.
@@ -251,4 +274,28 @@ const MOMENTS: &[&str] = &[
 #[must_use]
 pub fn is_for_a_moment(told: &str) -> bool {
     MOMENTS.iter().any(|moment| told.contains(moment))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_program_that_only_starts_another_one_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let (bin, sdk) = (folder.path().join("bin"), folder.path().join("sdk"));
+        let newest = |path: &Path| newest_beside_the_first("kubectl", path.as_os_str());
+        for made in [&bin, &sdk] {
+            std::fs::create_dir(made).unwrap();
+        }
+        std::fs::write(sdk.join("kubectl"), "").unwrap();
+        std::os::unix::fs::symlink(sdk.join("kubectl"), bin.join("kubectl")).unwrap();
+        assert_eq!((newest(folder.path()), newest(&bin)), (None, None));
+        for name in ["kubectl.1.9", "kubectl.1.33", "kubectl.1.33.bak", "kubectl.old", "helm.2.0"] {
+            std::fs::write(sdk.join(name), "").unwrap();
+        }
+        let found = sdk.canonicalize().unwrap().join("kubectl.1.33");
+        assert_eq!((newest(&bin), newest(&sdk)), (Some(found.clone()), Some(found)));
+    }
 }
