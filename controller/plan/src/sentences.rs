@@ -138,8 +138,7 @@ fn lost_slots(
     former: Option<(Pod, u16)>,
 ) -> fmt::Result {
     let id = id.short();
-    let names: Vec<String> = copies.iter().map(ToString::to_string).collect();
-    let (names, shard) = (names.join(", "), copies.first().map(|first| first.shard));
+    let (names, shard) = (list(copies), copies.first().map(|first| first.shard));
     match (shard, former) {
         (None, _) => write!(
             f,
@@ -169,6 +168,10 @@ fn lost_slots(
     }
 }
 
+fn list(pods: &[Pod]) -> String {
+    pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 fn claimed(
     f: &mut fmt::Formatter<'_>,
     primary: NodeId,
@@ -182,7 +185,6 @@ fn claimed(
          tells which of them has the later claim. ",
         primary.short()
     )?;
-    let list = |pods: &[Pod]| pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     if !unknown.is_empty() {
         write!(f, "First see who runs at {}, where nobody has been seen: it may be that primary. ", list(unknown))?;
     }
@@ -222,11 +224,10 @@ fn stale_copy(
     if others.is_empty() {
         return Ok(());
     }
-    let names: Vec<String> = others.iter().map(ToString::to_string).collect();
     write!(
         f,
         "; how much other replicas lack ({}) is not known, and may be less: to go on with one of those, name that one",
-        names.join(", ")
+        list(others)
     )
 }
 

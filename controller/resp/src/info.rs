@@ -131,6 +131,12 @@ pub enum AppendOnlyFile {
     Current,
 }
 
+/// What a field of INFO that has several values says by their names, as `calls=7,usec=1`.
+#[must_use]
+pub fn fields(text: &str) -> BTreeMap<&str, &str> {
+    text.split(',').filter_map(|pair| pair.split_once('=')).collect()
+}
+
 /// Most replica lines that are read; a shard has a handful.
 const MAX_REPLICAS: i64 = 64;
 
@@ -151,7 +157,7 @@ pub struct ReplicaLine {
 
 impl ReplicaLine {
     fn parse(text: &str) -> Option<Self> {
-        let fields: BTreeMap<&str, &str> = text.split(',').filter_map(|pair| pair.split_once('=')).collect();
+        let fields = fields(text);
         Some(Self {
             host: (*fields.get("ip")?).to_owned(),
             port: fields.get("port")?.parse().ok()?,

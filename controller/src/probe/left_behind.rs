@@ -15,8 +15,7 @@ pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> 
     let leaders = all.iter().filter(|(_, node, _)| leads(node));
     // Few have taken over since they were started.
     let heirs: Vec<_> = leaders.filter_map(|(pod, _, facts)| Some((*pod, facts.former.as_ref()?))).collect();
-    let is_known = |facts: &Facts| facts.offset > 0 && !facts.replication_id.is_empty();
-    let replicas = all.iter().filter(|(_, node, facts)| !node.is_primary() && is_known(facts));
+    let replicas = all.iter().filter(|(_, node, facts)| !node.is_primary() && tells_how_far(facts));
     // A primary that has the ID of a replica's stream as its own proves nothing: one that was promoted while it connected to nobody keeps the ID of its
     // primary for what it writes itself (`replicationUnsetMaster` does nothing then).
     let left = replicas.filter_map(|(pod, _, facts)| {
@@ -27,12 +26,15 @@ pub(super) fn left_behind(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> 
     left.collect()
 }
 
+fn tells_how_far(facts: &Facts) -> bool {
+    facts.offset > 0 && !facts.replication_id.is_empty()
+}
+
 /// Replicas, and the one of the same primary and stream that has come further than each of them.
 /// What one loads is no copy yet. The offset of one that connects to no primary counts what it deletes itself. Pure.
 pub(super) fn further(observed: &Observed, facts: &BTreeMap<Pod, Facts>) -> BTreeMap<Pod, Pod> {
     let all = observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?, facts.get(pod)?)));
-    let is_known = |facts: &Facts| facts.is_slave && facts.offset > 0 && !facts.replication_id.is_empty();
-    let settled = all.filter(|(_, node, facts)| !node.loading && is_known(facts));
+    let settled = all.filter(|(_, node, facts)| !node.loading && facts.is_slave && tells_how_far(facts));
     let mut streams: BTreeMap<(NodeId, &str), Vec<(u64, Pod)>> = BTreeMap::new();
     for (pod, node, facts) in settled {
         if let Role::Replica { of, .. } = &node.role {

@@ -88,19 +88,19 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     // Where nobody can be elected, one of which it is known otherwise that it has everything.
     let is_alone = matches!(safety::votes(scene, lost), Votes::TooFew);
     let is_enough = |live: &Live<'_>| is_alone && safety::is_enough(scene, lost, live);
-    let best =
-        ready.clone().max_by_key(|live| (is_enough(live), safety::is_whole(scene, live), freshest(live), rank(live)));
+    let is_whole = |live: &Live<'_>| safety::is_whole(scene, live);
+    let best = ready.clone().max_by_key(|live| (is_enough(live), is_whole(live), freshest(live), rank(live)));
     // Of those who have everything, one that most would vote for, unless it is known to have less.
     let is_electable = |live: &&Live<'_>| safety::is_electable_by_most(scene, lost, live);
     let best = best.map(|best| {
-        let has_less = |live: &Live<'_>| scene.observed.further.get(&live.pod) == Some(&best.pod);
-        let others = ready.filter(|live| safety::is_whole(scene, live) && !has_less(live));
-        let other = || others.filter(is_electable).max_by_key(|live| rank(live));
-        Some(best).filter(|best| !safety::is_whole(scene, best) || is_electable(best)).or_else(other).unwrap_or(best)
+        if !is_whole(best) || is_electable(&best) {
+            return best;
+        }
+        let others = ready.filter(|live| is_whole(live) && !is_behind(scene, live, best) && is_electable(live));
+        others.max_by_key(|live| rank(live)).unwrap_or(best)
     });
     match (best, copies.first()) {
-        (Some(best), _) if safety::is_whole(scene, best) => match safety::may_have_more(scene, best.pod.shard, lost.id)
-        {
+        (Some(best), _) if is_whole(best) => match safety::may_have_more(scene, best.pod.shard, lost.id) {
             Some((pod, since_millis)) => plan.waiting.push(Waiting::Unknown { pod, since_millis }),
             None => promote(scene, plan, lost, best),
         },
@@ -131,8 +131,7 @@ fn ordered<'s, 'a>(scene: &'s Scene<'a>, lost: &Lost) -> Option<&'s Live<'a>> {
     let is_only =
         |live: &Live<'_>| copies.len() == 1 && safety::may_have_another_copy(scene, live.pod.shard, lost.id).is_none();
     let is_ordered = |live: &&Live<'_>| {
-        let order = order_for(scene, lost, live).filter(|ask| ask.accept_data_loss);
-        order.is_some_and(|ask| ask.candidate.map_or_else(|| is_only(live), |ordinal| ordinal == live.pod.ordinal))
+        accepted(scene, lost, live).is_some_and(|ask| names(ask, live) || ask.candidate.is_none() && is_only(live))
     };
     copies.iter().copied().find(is_ordered)
 }
@@ -173,13 +172,12 @@ fn claimed(live: &Live<'_>, lost: &Lost) -> SlotSet {
 fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let best = &further(scene, lost, best);
     let (shard, unclear) = (best.pod.shard, unclear(scene, lost, best));
-    let accepts = |copy: &Live<'_>| order_for(scene, lost, copy).filter(|ask| ask.accept_data_loss);
-    let is_named = |copy: &Live<'_>| accepts(copy).is_some_and(|ask| names(ask, copy));
+    let is_named = |copy: &Live<'_>| accepted(scene, lost, copy).is_some_and(|ask| names(ask, copy));
     if let Some(copy) = copies(scene, lost).find(is_named) {
         return promote(scene, plan, lost, &copy);
     }
     let is_gone = safety::may_bring_data(scene, lost.id).is_none();
-    let accepted = accepts(best);
+    let accepted = accepted(scene, lost, best);
     if is_gone || accepted.is_some() {
         if let Some(pod) = safety::may_have_another_copy(scene, shard, lost.id) {
             return plan.waiting.push(Waiting::Copy { pod, instead_of: best.pod });
@@ -228,12 +226,17 @@ fn further<'a>(scene: &Scene<'a>, lost: &Lost, best: &Live<'a>) -> Live<'a> {
     further.and_then(|pod| copies(scene, lost).find(|live| live.pod == *pod)).unwrap_or(*best)
 }
 
+/// What this copy has is no more than the beginning of what the other has.
+fn is_behind(scene: &Scene<'_>, copy: &Live<'_>, other: &Live<'_>) -> bool {
+    scene.observed.further.get(&copy.pod) == Some(&other.pod)
+}
+
 /// Copies of which nobody knows how much they lack, which may be less than the best of the others: they were started, or begun, without having been
 /// seen to have everything, and are of no stream that tells it.
 fn unclear(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Vec<Pod> {
-    let is_behind = |live: &Live<'_>| scene.observed.further.get(&live.pod) == Some(&best.pod);
     let is_unknown = |live: &Live<'_>| !scene.is_copy(live, lost.id) || missed(live) == u64::MAX;
-    let others = copies(scene, lost).filter(|live| live.pod != best.pod && is_unknown(live) && !is_behind(live));
+    let others =
+        copies(scene, lost).filter(|live| live.pod != best.pod && is_unknown(live) && !is_behind(scene, live, best));
     others.map(|live| live.pod).collect()
 }
 
@@ -250,6 +253,11 @@ fn order_for<'a>(scene: &Scene<'a>, lost: &Lost, copy: &Live<'_>) -> Option<&'a 
         Some(claimant) => order(scene, claimant.node.id, copy.pod.shard).filter(|ask| names(ask, copy)),
         None => order(scene, lost.id, copy.pod.shard),
     }
+}
+
+/// That order, if it accepts what the copy may lack.
+fn accepted<'a>(scene: &Scene<'a>, lost: &Lost, copy: &Live<'_>) -> Option<&'a FailoverRequest> {
+    order_for(scene, lost, copy).filter(|ask| ask.accept_data_loss)
 }
 
 fn names(ask: &FailoverRequest, copy: &Live<'_>) -> bool {
@@ -269,8 +277,9 @@ fn is_ordered(scene: &Scene<'_>, lost: &Lost, shard: u16) -> bool {
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let rival = rival(scene, lost);
     let order = order_for(scene, lost, best);
-    let is_accepted = order.is_some_and(|ask| ask.accept_data_loss);
-    let over = order.filter(|ask| ask.accept_data_loss && ask.from != lost.id).map(|ask| ask.from);
+    let accepted = accepted(scene, lost, best);
+    let is_accepted = accepted.is_some();
+    let over = accepted.map(|ask| ask.from).filter(|from| *from != lost.id);
     if let Some(rival) = rival.filter(|_| !is_accepted) {
         if is_ordered(scene, lost, best.pod.shard) {
             plan.operation = Some(Operation::Refused);

@@ -95,8 +95,7 @@ async fn may_replace(target: &mut Connection, order: Move<'_>, library: &str, re
 /// How often libraries were changed since the process started. What it has read from its files, or has got with a whole copy, is not counted. Pure.
 fn changes(stats: &Info) -> u64 {
     let count = |command: &str| {
-        let line = stats.get(&format!("cmdstat_function|{command}"))?;
-        let fields: BTreeMap<&str, &str> = line.split(',').filter_map(|field| field.split_once('=')).collect();
+        let fields = resp::info::fields(stats.get(&format!("cmdstat_function|{command}"))?);
         let number = |name: &str| fields.get(name)?.parse::<u64>().ok();
         // One that was carried out and failed is in both.
         Some(number("calls")?.saturating_sub(number("failed_calls").unwrap_or(0)))
