@@ -17,6 +17,9 @@ const NO_SNAPSHOT: &str = "spec.persistence.snapshots: none is due within 86400 
 const EVERYBODY: &str = "spec.networkPolicy.clients: an empty list lets everybody in who reaches the pods, as an empty from of a NetworkPolicy \
                          does; name those who may reach Redis";
 
+const UNSYNCED: &str = "spec.config: with no-appendfsync-on-rewrite the append-only file is not synced while it is written anew, a snapshot is \
+                        saved or a replica is sent everything: a loss of power costs all writes since then";
+
 /// A careful specification but for this.
 fn but(changes: &Value) -> Value {
     let mut spec = a_careful_spec();
@@ -49,6 +52,12 @@ fn table() -> Vec<(Value, Vec<&'static str>)> {
         (snapshots(&json!([point(86_400, 1_000_000)])), vec![]),
         (snapshots(&json!([point(86_401, 1), point(60, 1_000_001)])), vec![NO_SNAPSHOT]),
         (json!({"persistence": {"snapshots": [point(86_401, 1)]}}), vec![]),
+        (json!({"config": {"no-appendfsync-on-rewrite": "yes"}}), vec![UNSYNCED]),
+        (json!({"config": {"no-appendfsync-on-rewrite": "no"}}), vec![]),
+        (
+            json!({"config": {"no-appendfsync-on-rewrite": "yes"}, "persistence": {"appendOnly": "Off", "snapshots": [point(60, 1)]}}),
+            vec![],
+        ),
         (json!({"networkPolicy": {"clients": []}}), vec![EVERYBODY]),
         (json!({"networkPolicy": {"clients": [{"podSelector": {}}]}}), vec![]),
         (json!({"networkPolicy": {"enabled": false, "clients": []}}), vec![]),

@@ -50,6 +50,12 @@ fn consequences(spec: &RedisClusterSpec) -> Vec<String> {
         has_volumes && !writes_log && !has_snapshots,
         "spec.persistence: nothing is written to the volumes of spec.storage: a shard whose members all stop unexpectedly comes back empty",
     );
+    let unsynced = spec.config.get("no-appendfsync-on-rewrite").is_some_and(|value| value.eq_ignore_ascii_case("yes"));
+    told(
+        writes_log && unsynced,
+        "spec.config: with no-appendfsync-on-rewrite the append-only file is not synced while it is written anew, a snapshot is saved or a replica \
+         is sent everything: a loss of power costs all writes since then",
+    );
     told(
         spec.max_memory_bytes().is_none(),
         "spec.resources.limits.memory: without it Redis has no maxmemory and grows until its node has no memory left, where the kernel ends \

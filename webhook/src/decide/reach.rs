@@ -2,7 +2,8 @@
 //! author must have for each.
 //!
 //! The controller and the pods that it makes touch what a specification names with rights of their own. Whoever may write
-//! a RedisCluster must not get at anything by it that they could not get at themselves; and whoever may write the record of
+//! a RedisCluster may run a program of theirs in its namespace, as with a Deployment, and must not get at any Secret, claim or directory by
+//! its name that they could not get at themselves; and whoever may write the record of
 //! an action must not start one that its subresource would refuse them. Only what a change names anew is
 //! asked about: who repairs something else in an object of somebody else's is not held up.
 
