@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use controller::probe::Probed;
+use controller::probe::{Container, Probed};
 use plan::{FailoverHow, NodeId, Plan, Pod, RestartAs, Seen, SlotSet, Step, Who};
 use resp::{Outcome, Role};
 use serde_json::json;
@@ -41,6 +41,15 @@ fn hand_over(probed: &Probed, how: FailoverHow) -> Plan {
 
 fn restart_replica(probed: &Probed) -> Plan {
     plan(Step::Restart { pod: REPLICA, expect: RestartAs::Replica(id(probed, REPLICA)) })
+}
+
+/// The replica has noticed that its primary is gone.
+async fn until_unlinked(fleet: &Fleet) {
+    let (mut replica, begun) = (fleet.servers[&REPLICA].operator().await, Instant::now());
+    while replica.info(&["replication"]).await.unwrap().get("master_link_status") == Some("up") {
+        assert!(begun.elapsed() < hung::change(), "the link stays up");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 
 /// What kept a plan from being carried out.
@@ -165,12 +174,7 @@ async fn a_primary_that_loads_its_data_set_is_not_a_silent_one() {
             });
         }
     });
-    let mut replica = fleet.servers[&REPLICA].operator().await;
-    let begun = Instant::now();
-    while replica.info(&["replication"]).await.unwrap().get("master_link_status") == Some("up") {
-        assert!(begun.elapsed() < hung::change(), "the link stays up");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_unlinked(&fleet).await;
     let why = format!("the primary {} may have started at 0-0 since: {loading}", id(&probed, PRIMARY).short());
     let (plan, begun) = (hand_over(&probed, FailoverHow::Force), Instant::now());
     let mut refused = refusal(&mut fleet, &plan, &probed).await;
@@ -180,6 +184,29 @@ async fn a_primary_that_loads_its_data_set_is_not_a_silent_one() {
         refused = refusal(&mut fleet, &plan, &probed).await;
     }
     assert_eq!(refused, why);
+}
+
+/// Between the end of a pod and the next one its place is empty. Before, the copy was promoted although the primary was about to start again with what
+/// it had saved at its stop.
+#[tokio::test]
+async fn nobody_is_promoted_once_the_next_pod_of_the_primary_is_there() {
+    let mut fleet = created(97).await;
+    let before = fleet.look_at_all().await;
+    fleet.servers.get_mut(&PRIMARY).unwrap().kill().await;
+    until_unlinked(&fleet).await;
+    let mut probed = fleet.look_at(&[REPLICA, Pod::new(1, 0), Pod::new(1, 1)]).await;
+    probed.observed.members.get_mut(&PRIMARY).unwrap().seen = Seen::Absent;
+    let mut places = fleet.places();
+    let place = places.get_mut(&PRIMARY).unwrap();
+    (place.container, place.uid) = (Container::None, None);
+    let replica = Who { pod: REPLICA, id: id(&probed, REPLICA) };
+    let primary = id(&before, PRIMARY);
+    let plan = plan(Step::Failover { replica, primary, how: FailoverHow::Takeover, over: None });
+    let refused = fleet.carry_out_at(&places, &plan, &probed).await.map(drop);
+    assert_eq!(refused, Err("the pod orders-0-0 is another than the one that was looked at".to_owned()));
+    fleet.pods.end("orders-0-0");
+    fleet.carry_out_at(&places, &plan, &probed).await.unwrap();
+    assert!(matches!(fleet.servers[&REPLICA].operator().await.role().await, Ok(Role::Primary { .. })));
 }
 
 /// Before, the pod that had come in its place was deleted only if its uid was that of the look; now no member that leaves or restarts is judged

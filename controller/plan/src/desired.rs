@@ -18,6 +18,9 @@ pub struct Desired {
     pub node_timeout_millis: u64,
     /// A restarted pod finds its data set again (a volume, and persistence is on). Without it a shard's only copy is never restarted.
     pub restart_keeps_data: bool,
+    /// Pods have volumes: the next pod of a place finds what the one before left there. Also where nothing is written while a member runs the last one
+    /// that holds a shard's keys saves them when it is stopped.
+    pub has_volumes: bool,
     /// When every copy of a shard is gone for good, its slots are given to the shard's new, empty members instead of waiting for a
     /// person. True for clusters that were never asked to keep anything (no volume or no persistence).
     pub adopt_lost_slots: bool,
@@ -51,6 +54,7 @@ impl Desired {
             replicas,
             node_timeout_millis: 5_000,
             restart_keeps_data: true,
+            has_volumes: true,
             adopt_lost_slots: false,
             lacks_secret: false,
             hold: None,

@@ -33,7 +33,7 @@ pub struct Preview {
 /// for a person who asks, not for every reconcile.
 #[must_use]
 pub fn preview(desired: &Desired, observed: &Observed, limits: &Limits, most_rounds: u32) -> Preview {
-    let mut world = World::of(observed, desired.restart_keeps_data);
+    let mut world = World::of(observed, desired.has_volumes, desired.restart_keeps_data);
     let mut luck = Luck::good();
     let mut preview = Preview::default();
     let mut still = 0;

@@ -47,10 +47,10 @@ pub(crate) fn may_bring_back_a_claim(scene: &Scene<'_>) -> Option<(Pod, u16)> {
     outvoted.find_map(|(id, slots)| Some((may_bring_data(scene, *id)?, slots.len())))
 }
 
-/// What is not here now would come with the data that it had.
+/// What is not here now would come with the data that it had. What lies on a volume is known once its agent has said so.
 fn brings_data(scene: &Scene<'_>, seen: Option<&Seen>) -> bool {
     match seen {
-        None | Some(Seen::Absent) => scene.desired.restart_keeps_data,
+        None | Some(Seen::Absent) => scene.desired.has_volumes,
         Some(Seen::Held { holds_data, .. }) => *holds_data,
         Some(Seen::Stopped | Seen::Starting | Seen::Unknown { .. }) => true,
         // Valkey answers while it loads: what it comes to have is on its disk.

@@ -35,7 +35,7 @@ proptest! {
     #[test]
     fn peaceful_changes_arrive_and_lose_nothing(setting in setting(), history in prop::collection::vec(peaceful(), 0..24)) {
         let (run, plan) = live_through(&setting, &history, plan::plan).map_err(TestCaseError::fail)?;
-        let alone = !setting.volumes && run.desired.replicas == 0;
+        let alone = !setting.persistent && run.desired.replicas == 0;
         prop_assert!(plan.is_satisfied() || alone, "{:?}", plan);
         prop_assert!(run.world.excused.is_empty());
         run.everything_reads_back().map_err(TestCaseError::fail)?;

@@ -109,7 +109,7 @@ fn cluster(words: &[&str]) -> Run {
     let number = |name: &str| value(name).unwrap().parse().unwrap();
     let volumes = value("volumes") != Some("no");
     let mut desired = Desired::cluster(number("shards"), number("replicas"));
-    desired.restart_keeps_data = volumes;
+    (desired.restart_keeps_data, desired.has_volumes) = (volumes, volumes);
     desired.adopt_lost_slots = value("adopt") == Some("yes");
     if value("supervised") == Some("yes") {
         desired.approval = Approval::Supervised { approved: [].into() };

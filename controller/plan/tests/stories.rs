@@ -122,9 +122,7 @@ fn a_role_that_has_just_moved_rests_before_it_moves_back() {
 #[test]
 fn a_rolling_restart_replaces_every_pod_and_keeps_every_key() {
     for (replicas, volumes) in [(1, true), (1, false), (2, false), (0, true)] {
-        let mut desired = Desired::cluster(3, replicas);
-        desired.restart_keeps_data = volumes;
-        let mut run = Run::created(desired, volumes);
+        let mut run = Run::created(Desired::cluster(3, replicas), volumes);
         let before: Vec<String> = run.world.homes.values().map(|home| home.address.clone()).collect();
         run.world.homes.values_mut().for_each(|home| home.outdated = true);
         assert!(settle(&mut run).is_satisfied(), "{replicas} replicas, volumes {volumes}");
@@ -135,9 +133,7 @@ fn a_rolling_restart_replaces_every_pod_and_keeps_every_key() {
 #[test]
 fn an_upgrade_goes_on_past_a_replica_that_is_too_old_for_its_primary() {
     for (replicas, volumes) in [(1, true), (1, false), (2, true), (2, false)] {
-        let mut desired = Desired::cluster(3, replicas);
-        desired.restart_keeps_data = volumes;
-        let mut run = Run::created(desired, volumes);
+        let mut run = Run::created(Desired::cluster(3, replicas), volumes);
         run.world.upgrade();
         let old = Pod::new(0, 0);
         let is_new = |run: &Run, pod: Pod| {
@@ -214,9 +210,7 @@ fn nobody_is_restarted_while_new_pods_lack_their_secret() {
 fn a_dead_primary_is_replaced_or_comes_back() {
     for with_pod in [false, true] {
         for volumes in [false, true] {
-            let mut desired = Desired::cluster(3, 1);
-            desired.restart_keeps_data = volumes;
-            let mut run = Run::created(desired, volumes);
+            let mut run = Run::created(Desired::cluster(3, 1), volumes);
             run.crash(Pod::new(0, 0), with_pod);
             assert!(settle(&mut run).is_satisfied());
             // With its files it may be back before anybody is elected.

@@ -8,7 +8,7 @@ use plan::{FailoverHow, Member, NodeId, Observed, Open, Pod, Seen, SlotSet, Who}
 use resp::{Info, Role};
 
 use super::nodes::{Node, Table, slots_of};
-use super::{Done, Error, Nodes, World, copy, refused};
+use super::{Done, Error, Nodes, World, copy, refused, restart};
 use crate::probe::{Container, Probed, former_stream, is_misled, offset, peer};
 use crate::redis;
 
@@ -173,6 +173,7 @@ pub(super) async fn failover(
             copy::is_as_seen(world.probed.facts.get(&replica.pod), &info)
                 .map_err(|why| refused(format!("{replica} is not promoted: {why}")))?;
             stays_silent(world, replica, primary).await?;
+            has_no_pod_yet(world, replica, primary).await?;
             let claimed = table.of(primary).map(slots_of).unwrap_or_default();
             is_led_by_nobody(world, nodes, (replica, primary), (how, over), (&info, &claimed)).await?;
             // All that took its time, and it may have been given another primary meanwhile: it takes the slots of whom it follows.
@@ -355,6 +356,18 @@ async fn stays_silent(world: World<'_>, replica: Who, primary: NodeId) -> Result
             }
             Some(Heard::Refusal(_)) | None => {}
         }
+    }
+    Ok(())
+}
+
+/// Where there was no pod that may be the primary's there is none by now: what the next one finds on its volume may be more than any copy has.
+async fn has_no_pod_yet(world: World<'_>, replica: Who, primary: NodeId) -> Result<(), Error> {
+    if world.resolved.storage.is_none() {
+        return Ok(());
+    }
+    let is_meant = |pod: Pod| pod.shard == replica.pod.shard && may_be_at(&world.probed.observed, pod, primary);
+    for (pod, _) in world.places.iter().filter(|(pod, place)| place.container == Container::None && is_meant(**pod)) {
+        restart::same_pod(world, *pod).await?;
     }
     Ok(())
 }

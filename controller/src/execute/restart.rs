@@ -56,7 +56,7 @@ fn is_held_as_seen(report: &AgentReport, name: &str, seen: Option<&Seen>) -> Res
 }
 
 /// The pod at a place as the API server has it, if it is the one that was looked at; `None`: there was none and there is none.
-async fn same_pod(world: World<'_>, pod: plan::Pod) -> Result<Option<KubePod>, Error> {
+pub(super) async fn same_pod(world: World<'_>, pod: plan::Pod) -> Result<Option<KubePod>, Error> {
     let key = &world.resolved.key;
     let place = world.places.get(&pod);
     let name = names::pod(&key.name, pod.shard, pod.ordinal);

@@ -34,6 +34,11 @@ impl Pods {
         self.held.lock().unwrap().insert(name.to_owned(), uid.to_owned());
     }
 
+    /// The pod of that name is gone.
+    pub fn end(&self, name: &str) {
+        self.held.lock().unwrap().remove(name);
+    }
+
     pub fn uid(&self, name: &str) -> Option<String> {
         self.held.lock().unwrap().get(name).cloned()
     }

@@ -350,8 +350,8 @@ impl World {
 
     /// A world that looks like what was seen.
     #[must_use]
-    pub fn of(observed: &Observed, volumes: bool) -> Self {
-        let mut world = Self::new(volumes, true);
+    pub fn of(observed: &Observed, volumes: bool, persistent: bool) -> Self {
+        let mut world = Self::new(volumes, persistent);
         // Names of its own, unlike any that was seen.
         world.counter = 0x80_0000;
         // Nobody knows where pods will be made.
@@ -571,7 +571,8 @@ impl World {
         {
             server.data = stored;
         }
-        if let Some(server) = home.server.as_mut().filter(|_| !persistent) {
+        // What lies there and has not been loaded stays.
+        if let Some(server) = home.server.as_mut().filter(|_| !persistent && ran.is_some()) {
             server.data.clear();
             server.offset = 0;
             if let Role::Replica { synced, .. } = &mut server.role {
@@ -622,12 +623,29 @@ impl World {
         }
     }
 
-    /// The pods that are being deleted are gone.
+    /// The pods that are being deleted are gone. Where nothing is kept on disk, whoever goes as the last one that has what it has saves it.
     pub fn end_grace(&mut self) {
         let pods: Vec<Pod> = self.homes.iter().filter(|(_, home)| home.terminating).map(|(pod, _)| *pod).collect();
         for pod in pods {
+            let saved = self.up(pod).filter(|server| !self.persistent && self.is_last(pod, server));
+            let saved = saved.map(|server| (server.data.clone(), server.offset));
             self.crash(pod, true);
+            let files = self.homes.get_mut(&pod).and_then(|home| home.server.as_mut());
+            if let Some((server, saved)) = files.zip(saved) {
+                (server.data, server.offset) = saved;
+            }
         }
+    }
+
+    /// No replica of this primary that stays is in sync, to which it would hand its role over.
+    fn is_last(&self, pod: Pod, server: &Server) -> bool {
+        let stays = |other: &Pod| self.homes.get(other).is_some_and(|home| !home.terminating);
+        let in_sync = |other: &Server| {
+            other.follows() == Some(server.id)
+                && matches!(other.role, Role::Replica { synced: true, link_up: true, .. })
+        };
+        let mut others = self.running().into_iter().filter(|other| stays(other) && self.linked(pod, *other));
+        !server.slots().is_empty() && !others.any(|other| self.up(other).is_some_and(in_sync))
     }
 
     /// The files at a place are lost, and so is its process.

@@ -34,7 +34,6 @@ fn a_replica_that_stood_still_is_promoted_once_most_hold_its_primary_dead() {
 /// Shard 0 has written on without its replica, and its primary's process ends.
 fn a_primary_dies_beside_a_stale_copy(with_pod: bool, volumes: bool) -> Run {
     let mut desired = Desired::cluster(3, 1);
-    desired.restart_keeps_data = volumes;
     desired.adopt_lost_slots = !volumes;
     let mut run = Run::created(desired, volumes);
     run.unlink(Pod::new(0, 1));
@@ -79,8 +78,7 @@ fn a_stale_copy_is_promoted_where_nothing_better_can_come_back() {
 
 #[test]
 fn a_stale_copy_waits_for_a_replica_that_may_have_more() {
-    let mut desired = Desired::cluster(3, 2);
-    (desired.restart_keeps_data, desired.adopt_lost_slots) = (false, true);
+    let desired = Desired { adopt_lost_slots: true, ..Desired::cluster(3, 2) };
     let mut run = Run::created(desired, false);
     let (stale, better) = (Pod::new(0, 1), Pod::new(0, 2));
     run.unlink(stale);

@@ -2,7 +2,8 @@
 
 use super::settle;
 use crate::support::Run;
-use plan::{Desired, FailoverHow, FailoverRequest, Open, Pod, Step};
+use plan::model::World;
+use plan::{Desired, FailoverHow, FailoverRequest, Open, Pod, Refused, Step};
 
 #[test]
 fn a_half_moved_slot_is_finished_while_the_pod_of_its_owner_is_being_deleted() {
@@ -50,9 +51,7 @@ fn nobody_else_is_restarted_while_a_pod_is_being_deleted() {
 
 #[test]
 fn replicas_are_kept_while_the_pod_of_their_primary_is_being_deleted() {
-    let mut desired = Desired::cluster(3, 1);
-    desired.restart_keeps_data = false;
-    let mut run = Run::created(desired, false);
+    let mut run = Run::created(Desired::cluster(3, 1), false);
     run.world.terminate(Pod::new(1, 0));
     run.desired.replicas = 0;
     let plan = run.round(usize::MAX, false).unwrap();
@@ -73,4 +72,29 @@ fn no_slot_moves_to_a_pod_that_is_being_deleted() {
     assert!(run.world.up(Pod::new(2, 0)).unwrap().slots().is_empty());
     run.end_grace();
     assert!(settle(&mut run).is_satisfied());
+}
+
+/// Before, the copy that was left behind was promoted in the moment in which its primary's place had no pod, and what lay there was replaced by it.
+#[test]
+fn what_the_last_holder_saved_at_its_stop_is_waited_for() {
+    let desired = Desired { adopt_lost_slots: true, ..Desired::cluster(3, 1) };
+    let mut run = Run::created_in(World::new(true, false), desired);
+    let (primary, stale) = (Pod::new(0, 0), Pod::new(0, 1));
+    run.unlink(stale);
+    run.tick(10);
+    run.write_everywhere();
+    run.world.terminate(primary);
+    run.end_grace();
+    let plan = run.round_before_pods(usize::MAX, false).unwrap_or_else(|reason| panic!("{reason}"));
+    assert!(plan.steps.is_empty() && matches!(plan.refused[..], [Refused::StaleCopy { .. }]), "{plan:?}");
+    run.rejoin_all();
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.up(primary).unwrap().follows().is_none() && run.world.excused.is_empty());
+    // After a kill there is nothing on the volume.
+    run.unlink(stale);
+    run.tick(10);
+    run.write_everywhere();
+    run.crash(primary, true);
+    assert!(settle(&mut run).is_satisfied());
+    assert!(run.world.up(stale).unwrap().follows().is_none());
 }

@@ -7,7 +7,7 @@ use plan::{Desired, Pod};
 
 /// Histories that once ended badly, as the random campaign found them.
 fn survives(shards: u16, replicas: u16, volumes: bool, seed: Option<u64>, history: &[Event]) {
-    let setting = Setting { shards, replicas, volumes, seed, sites: 1 };
+    let setting = Setting { shards, replicas, volumes, persistent: volumes, seed, sites: 1 };
     let (run, plan) = live_through(&setting, history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     assert!(plan.is_satisfied(), "{plan:?}");
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
@@ -21,7 +21,7 @@ fn round(most: usize, stale: bool, ticks: u32) -> Event {
 fn a_replica_whose_primary_died_since_the_look_is_not_restarted() {
     let died = Event::Crash { place: 103, with_pod: false };
     let history = [Event::Outdate(93), round(1, false, 1), round(0, true, 0), died, round(1, true, 0)];
-    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: None, sites: 1 };
+    let setting = Setting { shards: 1, replicas: 1, volumes: false, persistent: false, seed: None, sites: 1 };
     let (run, plan) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     // Its keys are there. With a single shard there is nobody to vote for it, and its primary is known to have ended.
     assert_eq!(run.world.up(Pod::new(0, 0)).unwrap().data.len(), 16);
@@ -112,7 +112,8 @@ fn nothing_is_moved_while_another_primary_has_the_epoch_of_the_source() {
     let failover = Event::FailOver { shard: 0, candidate: None, force: false, accept_data_loss: false };
     let history =
         [Event::Replicas(2), failover, Event::Shards(4), round(1, false, 3), Event::Replicas(0), round(1, false, 0)];
-    let setting = Setting { shards: 1, replicas: 1, volumes: false, seed: Some(17_472_924_004_802_001_734), sites: 1 };
+    let seed = Some(17_472_924_004_802_001_734);
+    let setting = Setting { shards: 1, replicas: 1, volumes: false, persistent: false, seed, sites: 1 };
     let (run, _) = live_through(&setting, &history, plan::plan).unwrap_or_else(|reason| panic!("{reason}"));
     run.everything_reads_back().unwrap_or_else(|reason| panic!("{reason}"));
 }
@@ -134,7 +135,7 @@ fn a_dead_member_with_the_epoch_of_the_source_holds_up_nothing() {
 /// epoch it goes on to believe the older one.
 #[test]
 fn a_member_that_calls_a_gone_primary_before_it_hears_of_the_heir_is_put_right() {
-    let mut run = Run::created(Desired { restart_keeps_data: false, ..Desired::cluster(3, 1) }, false);
+    let mut run = Run::created(Desired::cluster(3, 1), false);
     let (former, heir, away) = (Pod::new(0, 0), Pod::new(0, 1), Pod::new(2, 1));
     let gone = run.world.up(former).unwrap().id;
     run.cut_off(away);

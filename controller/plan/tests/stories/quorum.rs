@@ -8,9 +8,7 @@ use plan::{Desired, FailoverHow, FailoverRequest, Limits, NodeId, Observed, Oper
 const LOST: [Pod; 2] = [Pod::new(0, 0), Pod::new(1, 0)];
 
 fn without_files(replicas: u16) -> Run {
-    let mut desired = Desired::cluster(3, replicas);
-    desired.restart_keeps_data = false;
-    Run::created(desired, false)
+    Run::created(Desired::cluster(3, replicas), false)
 }
 
 fn round(run: &mut Run) -> Plan {
@@ -34,7 +32,7 @@ fn replicas_replace_most_primaries_that_have_ended_one_without_votes() {
 
 #[test]
 fn as_many_as_it_takes_are_promoted_without_votes_one_after_the_other() {
-    let mut run = Run::created(Desired { restart_keeps_data: false, ..Desired::cluster(7, 1) }, false);
+    let mut run = Run::created(Desired::cluster(7, 1), false);
     (0..6).for_each(|shard| run.crash(Pod::new(shard, 0), false));
     let mut all = Vec::new();
     for _ in 0..40 {

@@ -48,6 +48,8 @@ pub enum Event {
     Terminate(u8),
     /// All grace periods are over.
     EndGrace,
+    /// The same, and the cluster is looked at before the next pods are made.
+    Gap,
     /// Two pods end, and their successors get each other's addresses.
     Trade {
         one: u8,
@@ -121,6 +123,7 @@ pub fn partings() -> impl Strategy<Value = Event> {
         8 => rough(),
         2 => any::<u8>().prop_map(Event::Terminate),
         1 => Just(Event::EndGrace),
+        1 => Just(Event::Gap),
     ]
 }
 
@@ -165,12 +168,16 @@ pub fn upgrades() -> impl Strategy<Value = Event> {
 
 /// From none that is known to more than there are shards.
 const SITES: u64 = 6;
+/// Of so many with volumes one keeps nothing on them.
+const KEEPS: u64 = 4;
 
 #[derive(Clone, Debug)]
 pub struct Setting {
     pub shards: u16,
     pub replicas: u16,
     pub volumes: bool,
+    /// Everything is written there.
+    pub persistent: bool,
     pub seed: Option<u64>,
     /// Sites on which pods are made; 0: it is not known on which.
     pub sites: u64,
@@ -181,18 +188,19 @@ pub fn setting() -> impl Strategy<Value = Setting> {
         |(shards, replicas, volumes, seed)| {
             // As good as by chance, and shrunk along with the seed.
             let sites = seed.map_or(1, |seed| seed % SITES);
-            Setting { shards, replicas, volumes, seed, sites }
+            let persistent = volumes && seed.is_none_or(|seed| !(seed / SITES).is_multiple_of(KEEPS));
+            Setting { shards, replicas, volumes, persistent, seed, sites }
         },
     )
 }
 
 pub fn run_of(setting: &Setting) -> Run {
     let mut desired = Desired::cluster(setting.shards, setting.replicas);
-    desired.restart_keeps_data = setting.volumes;
+    (desired.restart_keeps_data, desired.has_volumes) = (setting.persistent, setting.volumes);
     // As the controller asks for it: who keeps nothing on disk cannot be asked to restore it.
-    desired.adopt_lost_slots = !setting.volumes;
+    desired.adopt_lost_slots = !setting.persistent;
     let luck = setting.seed.map_or(Luck::good(), Luck::seeded);
-    let mut world = World::new(setting.volumes, setting.volumes);
+    let mut world = World::new(setting.volumes, setting.persistent);
     world.sites = setting.sites;
     Run::new(desired, world, luck)
 }
@@ -247,6 +255,10 @@ pub fn happen(run: &mut Run, event: &Event) -> Result<(), String> {
         Event::Rejoin => run.rejoin_all(),
         Event::Terminate(place) => on(run, *place, |run, pod| run.world.terminate(pod)),
         Event::EndGrace => run.end_grace(),
+        Event::Gap => {
+            run.end_grace();
+            run.round_before_pods(usize::MAX, false)?;
+        }
         Event::Trade { one, other } => trade(run, *one, *other),
         Event::Configure { refused } => run.world.configure(*refused),
     }

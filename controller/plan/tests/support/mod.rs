@@ -31,7 +31,13 @@ impl Run {
 
     /// A cluster that has been created without any trouble and holds some keys.
     pub fn created(desired: Desired, volumes: bool) -> Self {
-        let mut run = Self::new(desired, World::new(volumes, volumes), Luck::good());
+        Self::created_in(World::new(volumes, volumes), desired)
+    }
+
+    /// The same, in this world.
+    pub fn created_in(world: World, mut desired: Desired) -> Self {
+        (desired.has_volumes, desired.restart_keeps_data) = (world.volumes, world.volumes && world.persistent);
+        let mut run = Self::new(desired, world, Luck::good());
         run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
         run.write_everywhere();
         run.tick(1);
@@ -53,6 +59,11 @@ impl Run {
     /// One look, one plan, and the first `most` of its steps.
     pub fn round(&mut self, most: usize, stale: bool) -> Result<Plan, String> {
         self.world.provide(&self.desired);
+        self.round_before_pods(most, stale)
+    }
+
+    /// The same before the next pods are made.
+    pub fn round_before_pods(&mut self, most: usize, stale: bool) -> Result<Plan, String> {
         let now = self.world.observe();
         let before = self.older.replace(now.clone());
         // What others did since may be unknown; what the controller itself asked for never is.

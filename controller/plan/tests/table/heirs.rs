@@ -110,6 +110,30 @@ fn an_order_goes_on_with_a_copy_that_was_started_while_its_primary_is_held() {
     }
 }
 
+/// Nothing is written while a member runs, and the last one that holds its shard's keys saves them at its stop. Before, the copy that was left behind was
+/// promoted as long as there was no pod in the primary's place, and the next one followed it with what lay there.
+#[test]
+fn what_may_have_been_saved_at_a_stop_is_waited_for_while_there_is_no_pod() {
+    let told_of = |found: &str, has_volumes| {
+        let mut observed =
+            layout(&format!("0-0 {found}:P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0"));
+        if let Role::Replica { link_up, gap, .. } = &mut at(&mut observed, "0-1").role {
+            (*link_up, gap.missed_millis) = (false, 600_000);
+        }
+        let keeps_nothing = Desired { restart_keeps_data: false, adopt_lost_slots: true, ..Desired::cluster(3, 1) };
+        let told = told(&Desired { has_volumes, ..keeps_nothing }, &observed);
+        let told = told.into_iter().filter(|line| !line.starts_with("waits"));
+        told.map(|line| line.split(':').take(2).collect::<Vec<_>>().join(":")).collect::<Vec<_>>()
+    };
+    let refused = ["refuses: replica 0-1 of shard 0 is not promoted"];
+    for found in ["-", "x", "s", "?"] {
+        assert_eq!(told_of(found, true), refused, "{found}");
+    }
+    let promoted = ["promote 0-1 in place of the dead primary 00000000"];
+    assert_eq!(told_of("H", true), promoted, "its agent has said that there is nothing");
+    assert_eq!(told_of("-", false), promoted, "it went with its pod");
+}
+
 /// Before, the one whose age was known was promoted, however old, and the other, which may have had all of that and more, copied it.
 #[test]
 fn an_old_copy_is_not_promoted_beside_one_of_which_nobody_knows_its_age() {
