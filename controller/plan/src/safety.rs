@@ -223,19 +223,20 @@ pub(crate) fn is_held_dead(scene: &Scene<'_>, id: NodeId) -> bool {
     agree.count() > scene.owners() / 2
 }
 
-/// The other members of a lost primary's shard, but those that are about to go.
-fn fellows<'a>(scene: &Scene<'a>, shard: u16, lost: NodeId) -> impl Iterator<Item = (Pod, &'a Seen)> + use<'a> {
+/// The other members of a lost primary's shard.
+fn fellows<'a>(scene: &Scene<'a>, shard: u16, lost: NodeId) -> impl Iterator<Item = (Pod, &'a Member)> + use<'a> {
     let observed = scene.observed;
     let members = observed.members.iter().filter(move |(pod, member)| {
         let is_other = !is_blank(observed, **pod, Some(member)) && identity(member).is_none_or(|id| id != lost);
-        pod.shard == shard && !member.terminating && is_other
+        pod.shard == shard && is_other
     });
-    members.map(|(pod, member)| (*pod, &member.seen))
+    members.map(|(pod, member)| (*pod, member))
 }
 
-/// Another member of the shard that has only just stopped answering, and may have more than those that do.
+/// Another member of the shard that has only just stopped answering, and may have more than those that do. One that is about to go is nothing to build on.
 pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<(Pod, u64)> {
-    fellows(scene, shard, lost).find_map(|(pod, seen)| match *seen {
+    let mut stay = fellows(scene, shard, lost).filter(|(_, member)| !member.terminating);
+    stay.find_map(|(pod, member)| match member.seen {
         Seen::Unknown { since_millis } if since_millis < scene.limits.unseen_millis => Some((pod, since_millis)),
         Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } | Seen::Node(_) => {
             None
@@ -243,9 +244,12 @@ pub(crate) fn may_have_more(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Opti
     })
 }
 
-/// Another member of the shard, not the lost one's place, that is not seen now and may hold a better copy.
+/// Another member of the shard, not the lost one's place, that is not seen now and may hold a better copy. With a pod that is being deleted goes
+/// what it holds, unless that lies on a volume; until its process ends it may hand it on.
 pub(crate) fn may_have_another_copy(scene: &Scene<'_>, shard: u16, lost: NodeId) -> Option<Pod> {
-    fellows(scene, shard, lost).find(|(_, seen)| brings_data(scene, Some(seen))).map(|(pod, _)| pod)
+    let stays = |member: &Member| !member.terminating || scene.desired.has_volumes || may_run(member);
+    let brings = |member: &Member| stays(member) && brings_data(scene, Some(&member.seen));
+    fellows(scene, shard, lost).find(|(_, member)| brings(member)).map(|(pod, _)| pod)
 }
 
 /// No lost owner is of this shard, by its place and by who follows it.

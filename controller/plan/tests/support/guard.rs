@@ -281,10 +281,11 @@ pub fn is_ordered(step: &Step, desired: &Desired) -> bool {
         && desired.failover.as_ref().is_some_and(|ask| ask.how == FailoverHow::Force && ask.shard == replica.pod.shard)
 }
 
-/// The primary's files, which may come back, hold writes that this copy does not.
+/// The files of the primary or of another replica of it, which may come back, hold writes that this copy does not.
 fn lacks(world: &World, copy: &Server, primary: NodeId) -> bool {
     let homes = world.homes.values().filter(|home| world.volumes || home.process != Process::NoPod);
-    let files = homes.filter_map(|home| home.server.as_ref()).filter(|server| server.id == primary);
+    let is_meant = |server: &&Server| server.id == primary || server.follows() == Some(primary);
+    let files = homes.filter_map(|home| home.server.as_ref()).filter(is_meant);
     let has = |(slot, key): &(u16, u64)| copy.data.get(slot).is_some_and(|keys| keys.contains(key));
     let must = |key: &(u16, u64)| world.acked.contains(key) && !world.excused.contains(key);
     files.flat_map(keys).any(|key| must(&key) && !has(&key))

@@ -1,6 +1,7 @@
 //! A person orders a replica to go on without its primary: which copy he means, and over whom.
 
 use super::{at, id, layout, peer, pod};
+use crate::support::promotions;
 use plan::{
     Desired, FailoverHow, FailoverRequest, Limits, NodeId, Observed, Operation, Peer, PeerRole, Plan, Refused, Role,
     Seen, SlotSet, Step, Waiting,
@@ -60,6 +61,33 @@ fn an_order_that_names_nobody_takes_no_copy_where_there_may_be_a_better_one() {
     assert_eq!((steps(&loads), loads.operation), (vec![], Some(Operation::Running)));
     assert!(loads.waiting.contains(&Waiting::Copy { pod: pod("0-2"), instead_of: pod("0-1") }), "{loads:?}");
     assert_eq!(steps(&ordered(&observed, from, Some(1))), ["promote 0-1 in place of the dead primary 00000000"]);
+}
+
+/// Two nodes are lost, or a drain goes on beside an emptied volume: its pod is being deleted, and its data is not. Before, it was not waited for.
+#[test]
+fn a_better_copy_whose_pod_is_being_deleted_is_waited_for_before_an_old_one() {
+    let planned = |primary: &str, going: &str, has_volumes, is_ordered: bool| {
+        let mut observed = layout(&format!(
+            "0-0 {primary}:P0-5460 0-1 r0-0 0-2 {going}:r0-0 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0"
+        ));
+        if let Role::Replica { link_up, gap, .. } = &mut at(&mut observed, "0-1").role {
+            (*link_up, gap.missed_millis) = (false, 600_000);
+        }
+        observed.members.get_mut(&pod("0-2")).unwrap().terminating = true;
+        let (from, how) = (id(pod("0-0")), FailoverHow::Force);
+        let ask = FailoverRequest { shard: 0, from, candidate: None, how, accept_data_loss: true };
+        let failover = Some(ask).filter(|_| is_ordered);
+        let wanted = Desired { has_volumes, restart_keeps_data: has_volumes, failover, ..Desired::cluster(3, 2) };
+        let plan = plan::plan(&wanted, &observed, &Limits::default());
+        let is_awaited = plan.waiting.contains(&Waiting::Copy { pod: pod("0-2"), instead_of: pod("0-1") });
+        (promotions(&plan).len(), is_awaited)
+    };
+    for has_volumes in [true, false] {
+        assert_eq!(planned("?", "?", has_volumes, true), (0, true), "volumes {has_volumes}");
+        assert_eq!(planned("H", "?", has_volumes, false), (0, true), "volumes {has_volumes}");
+    }
+    assert_eq!(planned("H", "x", true, false), (0, true));
+    assert_eq!(planned("H", "x", false, false), (1, false), "it has ended, and what it held goes with its pod");
 }
 
 /// Before, whoever carried it out refused it for ever, as somebody of the shard owns slots.
