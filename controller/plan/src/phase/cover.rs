@@ -77,10 +77,6 @@ fn settle_conflicts(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let copies: Vec<&Live<'_>> = scene.copies_of(lost.id).collect();
     let ready = copies.iter().copied().filter(|live| safety::may_replace(live, lost));
-    // The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing,
-    // while a copy that is behind would lose acknowledged writes for good.
-    let stays = |live: &Live<'_>| !scene.is_terminating(live.pod);
-    let rank = |live: &Live<'_>| (offset(live), stays(live), scene.is_wanted(live.pod), Reverse(live.pod));
     // What is not whole may be of an older history: its offset cannot be compared with that of others.
     // Times tell copies apart by seconds only; nearer than that the offset does.
     let age = |live: &Live<'_>| missed(live) / safety::TOLD_APART_MILLIS;
@@ -89,17 +85,8 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
     let is_alone = matches!(safety::votes(scene, lost), Votes::TooFew);
     let is_enough = |live: &Live<'_>| is_alone && safety::is_enough(scene, lost, live);
     let is_whole = |live: &Live<'_>| safety::is_whole(scene, live);
-    let best = ready.clone().max_by_key(|live| (is_enough(live), is_whole(live), freshest(live), rank(live)));
-    // Of those who have everything, one that most would vote for, unless it is known to have less.
-    let is_electable = |live: &&Live<'_>| safety::is_electable_by_most(scene, lost, live);
-    let best = best.map(|best| {
-        if !is_whole(best) || is_electable(&best) {
-            return best;
-        }
-        let others = ready.filter(|live| is_whole(live) && !is_behind(scene, live, best) && is_electable(live));
-        others.max_by_key(|live| rank(live)).unwrap_or(best)
-    });
-    match (best, copies.first()) {
+    let best = ready.clone().max_by_key(|live| (is_enough(live), is_whole(live), freshest(live), rank(scene, live)));
+    match (best.map(|best| preferred(scene, lost, best, ready)), copies.first()) {
         (Some(best), _) if is_whole(best) => match safety::may_have_more(scene, best.pod.shard, lost.id) {
             Some((pod, since_millis)) => plan.waiting.push(Waiting::Unknown { pod, since_millis }),
             None => promote(scene, plan, lost, best),
@@ -122,6 +109,32 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
             },
         },
     }
+}
+
+/// Of those who have everything the one that a person names, or else one that most would vote for, unless it is known to have less than this one.
+fn preferred<'s, 'a>(
+    scene: &Scene<'a>,
+    lost: &Lost,
+    best: &'s Live<'a>,
+    ready: impl Iterator<Item = &'s Live<'a>> + Clone,
+) -> &'s Live<'a> {
+    if !safety::is_whole(scene, best) {
+        return best;
+    }
+    let others = ready.filter(|live| safety::is_whole(scene, live) && !is_behind(scene, live, best));
+    let is_named = |live: &&Live<'_>| order_for(scene, lost, live).is_some_and(|ask| names(ask, live));
+    let is_electable = |live: &&Live<'_>| safety::is_electable_by_most(scene, lost, live);
+    match others.clone().find(is_named) {
+        Some(named) => named,
+        None if is_electable(&best) => best,
+        None => others.filter(is_electable).max_by_key(|live| rank(scene, live)).unwrap_or(best),
+    }
+}
+
+/// The most complete copy comes first, even one whose pod is being deleted: its agent hands over to the next, which loses nothing, while a copy that is
+/// behind would lose acknowledged writes for good.
+fn rank(scene: &Scene<'_>, live: &Live<'_>) -> (u64, bool, bool, Reverse<Pod>) {
+    (offset(live), !scene.is_terminating(live.pod), scene.is_wanted(live.pod), Reverse(live.pod))
 }
 
 /// What a person has chosen to go on with although nobody knows whether it had everything: of the copies that are not known to be complete, as they were
@@ -277,7 +290,8 @@ fn is_ordered(scene: &Scene<'_>, lost: &Lost, shard: u16) -> bool {
 fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
     let rival = rival(scene, lost);
     let order = order_for(scene, lost, best);
-    let accepted = accepted(scene, lost, best);
+    // Who names another one has accepted nothing of this one.
+    let accepted = accepted(scene, lost, best).filter(|ask| ask.candidate.is_none() || names(ask, best));
     let is_accepted = accepted.is_some();
     let over = accepted.map(|ask| ask.from).filter(|from| *from != lost.id);
     if let Some(rival) = rival.filter(|_| !is_accepted) {

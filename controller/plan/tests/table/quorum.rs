@@ -2,7 +2,10 @@
 
 use super::{at, id, layout, pod};
 use crate::support::promotions;
-use plan::{Desired, FailoverHow, Limits, Observed, Plan, Refused, ReleaseHow, Role, Seen, Step, Waiting, Who};
+use plan::{
+    Desired, FailoverHow, FailoverRequest, Limits, Observed, Operation, Plan, Refused, ReleaseHow, Role, Seen, Step,
+    Waiting, Who,
+};
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
 
@@ -101,6 +104,28 @@ fn a_claim_without_votes_is_made_above_the_epoch_of_what_it_replaces() {
     let plan = planned(&observed);
     assert_eq!(promotions(&plan), []);
     assert!(plan.waiting.contains(&Waiting::Agreement { right: 3, of: 4, away: None }), "{plan:?}");
+}
+
+/// Before, another one took over, of which nothing had been accepted.
+#[test]
+fn an_order_means_the_copy_that_it_names_where_nobody_can_vote() {
+    let text = "0-0 ?:P0-5460 0-1 r0-0 0-2 r0-0 1-0 ?:P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0";
+    let planned = |text: &str, candidate| {
+        let mut observed = layout(text);
+        for place in ["0-0", "1-0"] {
+            observed.members.get_mut(&pod(place)).unwrap().seen = Seen::Unknown { since_millis: 60_000 };
+        }
+        let (from, how) = (id(pod("0-0")), FailoverHow::Force);
+        let failover = Some(FailoverRequest { shard: 0, from, candidate, how, accept_data_loss: true });
+        let plan = plan::plan(&Desired { failover, ..Desired::cluster(3, 2) }, &observed, &Limits::default());
+        (promotions(&plan), plan.operation)
+    };
+    let promoted = |name: &str| (vec![(pod(name), FailoverHow::Takeover)], Some(Operation::Running));
+    assert_eq!(planned(text, None), promoted("0-1"));
+    assert_eq!(planned(text, Some(2)), promoted("0-2"));
+    let behind = text.replacen("0-2 r0-0", "0-2 r0-0~", 1);
+    assert_eq!(planned(&behind, Some(2)), (vec![], Some(Operation::Refused)), "0-1 has everything, and is not named");
+    assert_eq!(planned(&behind, Some(1)), promoted("0-1"));
 }
 
 /// Those who have not heard of the primary for an hour may be the few: it ended a moment ago, and until then it may have served all others.
