@@ -441,6 +441,17 @@ pub enum Refused {
         /// The member that was named, if one was.
         candidate: Option<Pod>,
     },
+    /// The failover that was asked for was to replace another primary than the one that does not answer.
+    OtherPrimary {
+        /// The shard.
+        shard: u16,
+        /// The primary when it was asked for.
+        from: NodeId,
+        /// The primary now.
+        primary: NodeId,
+        /// Where that one is, or was last, if that is known.
+        place: Option<Pod>,
+    },
     /// Standalone was asked for with something only a Redis Cluster has.
     NotInStandalone,
     /// Zero shards.

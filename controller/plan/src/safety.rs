@@ -252,11 +252,15 @@ pub(crate) fn may_have_another_copy(scene: &Scene<'_>, shard: u16, lost: NodeId)
     fellows(scene, shard, lost).find(|(_, member)| brings(member)).map(|(pod, _)| pod)
 }
 
-/// No lost owner is of this shard, by its place and by who follows it.
+/// No lost owner is of this shard.
 pub(crate) fn has_lost_nothing(scene: &Scene<'_>, shard: u16) -> bool {
-    let is_here = |lost: &Lost| home_of(scene, lost.id).is_some_and(|home| home.shard == shard);
-    let is_followed = |lost: &Lost| scene.live_of(shard).any(|live| follows(&live, lost.id));
-    !scene.lost.iter().any(|lost| is_here(lost) || is_followed(lost))
+    !scene.lost.iter().any(|lost| is_of(scene, lost, shard))
+}
+
+/// By its place or by who follows it.
+pub(crate) fn is_of(scene: &Scene<'_>, lost: &Lost, shard: u16) -> bool {
+    let is_here = home_of(scene, lost.id).is_some_and(|home| home.shard == shard);
+    is_here || scene.live_of(shard).any(|live| follows(&live, lost.id))
 }
 
 /// A member that may be promoted in place of a lost primary: complete copy, and it claims nothing somebody newer owns.
@@ -384,7 +388,7 @@ pub(crate) fn may_hold_keys(scene: &Scene<'_>, except: Option<u16>, slots: &Slot
 }
 
 /// The place known to be this node's.
-fn home_of(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+pub(crate) fn home_of(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     scene.observed.members.iter().find(|(_, member)| identity(member) == Some(id)).map(|(pod, _)| *pod)
 }
 

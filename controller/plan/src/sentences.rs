@@ -483,6 +483,22 @@ fn no_quorum(
     )
 }
 
+fn other_primary(
+    f: &mut fmt::Formatter<'_>,
+    shard: u16,
+    from: NodeId,
+    primary: NodeId,
+    place: Option<Pod>,
+) -> fmt::Result {
+    let (from, primary) = (from.short(), primary.short());
+    write!(
+        f,
+        "the failover was asked for while node {from} was the primary of shard {shard}, which is node {primary} by now"
+    )?;
+    place.map_or(Ok(()), |pod| write!(f, " (member {pod})"))?;
+    write!(f, "; to go on without that one, create it anew")
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -531,6 +547,7 @@ impl fmt::Display for Refused {
             Self::NoCandidate { shard, candidate: None } => {
                 write!(f, "shard {shard} has no replica that could become its primary")
             }
+            Self::OtherPrimary { shard, from, primary, place } => other_primary(f, *shard, *from, *primary, *place),
             Self::NotInStandalone => write!(f, "a standalone server has no shards, replicas or failover"),
             Self::NoShards => write!(f, "a cluster needs at least one shard"),
         }

@@ -146,6 +146,7 @@ impl Twins {
         plan.refused.retain(|reason| match reason {
             Refused::Claimed { replica: Pod { shard, .. }, .. }
             | Refused::StaleCopy { shard, .. }
+            | Refused::OtherPrimary { shard, .. }
             | Refused::NoQuorum { shard, .. } => !shards.contains(shard),
             Refused::Stranger { .. }
             | Refused::Twins { .. }

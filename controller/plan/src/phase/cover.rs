@@ -22,6 +22,10 @@ pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         flow = Flow::Stop;
         replace(scene, plan, lost);
     }
+    if let Some(refused) = mistaken(scene, plan) {
+        plan.operation = Some(Operation::Refused);
+        plan.refused.push(refused);
+    }
     if flow == Flow::On && !scene.unowned.is_empty() {
         flow = Flow::Stop;
         assign(scene, plan);
@@ -257,6 +261,22 @@ fn unclear(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Vec<Pod> {
 fn order<'a>(scene: &Scene<'a>, from: NodeId, shard: u16) -> Option<&'a FailoverRequest> {
     let asked = scene.desired.failover.as_ref();
     asked.filter(|ask| ask.how == FailoverHow::Force && ask.shard == shard && ask.from == from)
+}
+
+/// Who asked for a failover without the primary was told of another one than those that are lost, or serve. Where somebody is promoted all the same,
+/// he gets what he wants.
+fn mistaken(scene: &Scene<'_>, plan: &Plan) -> Option<Refused> {
+    let FailoverRequest { shard, from, how, .. } = *scene.desired.failover.as_ref()?;
+    let of_shard = scene.lost.iter().filter(|lost| safety::is_of(scene, lost, shard));
+    let lost = of_shard.max_by_key(|lost| lost.slots.len())?;
+    let serves = scene.by_id(from).is_some_and(|live| !live.node.slots().is_empty());
+    let is_promoted = |step: &Step| matches!(step, Step::Failover { replica, .. } if replica.pod.shard == shard);
+    let is_meant = scene.is_lost(from) || serves || plan.steps.iter().any(is_promoted);
+    if how != FailoverHow::Force || is_meant {
+        return None;
+    }
+    let primary = scene.owner(shard).map_or(lost.id, |owner| owner.node.id);
+    Some(Refused::OtherPrimary { shard, from, primary, place: safety::home_of(scene, primary) })
 }
 
 /// The order that means this copy of a lost primary. Where somebody of its shard serves the slots, who for whoever asks is the primary, he has to have

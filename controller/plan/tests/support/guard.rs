@@ -431,6 +431,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             }
             Refused::NoSuchShard { shard, .. } => *shard >= desired.shards,
             Refused::NoCandidate { .. } => true,
+            Refused::OtherPrimary { .. } => desired.failover.is_some(),
             Refused::Stranger { .. } | Refused::Apart { .. } | Refused::NotInStandalone | Refused::NoShards => false,
         };
         check(fine, || format!("refuses without need: {reason}"))?;

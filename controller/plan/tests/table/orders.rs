@@ -119,3 +119,31 @@ fn an_order_over_who_serves_the_slots_says_so_to_who_carries_it_out() {
     assert_eq!(failovers(Some(1)), [(pod("0-1"), FailoverHow::Takeover, Some(rival))]);
     assert_eq!(failovers(None), []);
 }
+
+/// Another one was elected after it was asked for, and is lost as well. Before, the order ran until its time was over.
+#[test]
+fn an_order_over_another_primary_than_the_lost_one_is_refused_at_once() {
+    let mut observed =
+        layout("0-0 - 0-1 ?:P0-5460 0-2 r0-1 1-0 P5461-10922 1-1 r1-0 1-2 r1-0 2-0 P10923-16383 2-1 r2-0 2-2 r2-0");
+    if let Role::Replica { link_up, gap, .. } = &mut at(&mut observed, "0-2").role {
+        (*link_up, gap.missed_millis) = (false, 600_000);
+    }
+    let [before, lost] = ["0-0", "0-1"].map(|place| id(pod(place)));
+    let refused = ordered(&observed, before, Some(2));
+    assert_eq!((promotions(&refused), refused.operation), (vec![], Some(Operation::Refused)));
+    let says = "the failover was asked for while node 00000000 was the primary of shard 0, which is node 00010000 by now (member 0-1); to go on without \
+                that one, create it anew";
+    assert!(refused.refused.iter().any(|why| why.to_string() == says), "{:?}", refused.refused);
+    let meant = ordered(&observed, lost, Some(2));
+    assert_eq!(
+        (promotions(&meant), meant.operation),
+        (vec![(pod("0-2"), FailoverHow::Force)], Some(Operation::Running))
+    );
+    // Where it has everything it is promoted without any order.
+    if let Role::Replica { gap, .. } = &mut at(&mut observed, "0-2").role {
+        gap.missed_millis = 0;
+    }
+    observed.members.get_mut(&pod("0-1")).unwrap().seen = Seen::Absent;
+    let promoted = ordered(&observed, before, Some(2));
+    assert_eq!(promoted.operation, Some(Operation::Running), "{promoted:?}");
+}
