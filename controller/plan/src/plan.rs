@@ -354,11 +354,13 @@ pub enum Refused {
         /// Those of which that is not known.
         unknown: SlotSet,
     },
-    /// Too few primaries answer to elect another, and those that do not may run on somewhere: promoted without votes, a replica could take
-    /// writes beside its primary.
+    /// Too few primaries answer to elect another, or would, and those that do not answer may run on somewhere: promoted without votes, a replica could
+    /// take writes beside its primary.
     NoQuorum {
         /// Primaries with slots that answer.
         alive: u16,
+        /// Those of them that would refuse the replica their votes.
+        refuse: u16,
         /// Primaries with slots.
         of: u16,
         /// A shard that has lost its primary.

@@ -464,7 +464,7 @@ fn apart(f: &mut fmt::Formatter<'_>, pod: Pod, id: NodeId, slots: u16, is_unsure
 
 fn no_quorum(
     f: &mut fmt::Formatter<'_>,
-    (alive, of): (u16, u16),
+    (alive, refuse, of): (u16, u16, u16),
     (shard, primary, replica): (u16, NodeId, Pod),
     unproven: &[(NodeId, Option<Pod>)],
 ) -> fmt::Result {
@@ -473,11 +473,19 @@ fn no_quorum(
         None => alloc::format!("node {} of shard {shard}, whose pod is another by now", id.short()),
     };
     let unproven: Vec<String> = unproven.iter().map(name).collect();
+    match refuse {
+        0 => write!(f, "quorum lost: {alive} of {of} primaries can vote for replica {replica}")?,
+        _ => write!(
+            f,
+            "{alive} of {of} primaries answer, and {refuse} of these would refuse replica {replica} their votes, as they have heard of a later claim of its \
+             primary than it has"
+        )?,
+    }
     write!(
         f,
-        "quorum lost: {alive} of {of} primaries can vote for replica {replica}, so it is not elected in place of {}, the primary of shard {shard}; and \
-         without votes it is not promoted, as nobody says that these have ended, or follow that primary still: {}. If you know that none of them \
-         runs any more (on a machine that is cut off, say), create a failover of shard {shard} that names {replica} as candidate, with mode Force and acceptDataLoss",
+        ", so it is not elected in place of {}, the primary of shard {shard}; and without votes it is not promoted, as nobody says that these have \
+         ended, or follow that primary still: {}. If you know that none of them runs any more (on a machine that is cut off, say), create a failover of shard \
+         {shard} that names {replica} as candidate, with mode Force and acceptDataLoss",
         primary.short(),
         unproven.join(", ")
     )
@@ -520,8 +528,8 @@ impl fmt::Display for Refused {
             ),
             Self::Apart { pod, id, slots, is_unsure } => apart(f, *pod, *id, *slots, *is_unsure),
             Self::Former { pod, keys, slots, lacking, unknown } => former(f, (*pod, *keys), slots, lacking, unknown),
-            Self::NoQuorum { alive, of, shard, primary, replica, unproven } => {
-                no_quorum(f, (*alive, *of), (*shard, *primary, *replica), unproven)
+            Self::NoQuorum { alive, refuse, of, shard, primary, replica, unproven } => {
+                no_quorum(f, (*alive, *refuse, *of), (*shard, *primary, *replica), unproven)
             }
             Self::LostSlots { id, slots, copies, former } => lost_slots(f, *id, *slots, copies, *former),
             Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis, others } => {

@@ -106,9 +106,11 @@ pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) ->
         return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended_since)) };
     }
     voters_come_back(scene)?;
-    let (alive, of) = (count(votes_for(scene, lost, best)), count(scene.owners()));
-    let (shard, primary, replica) = (best.pod.shard, lost.id, best.pod);
-    Err(Missing::Proof(Refused::NoQuorum { alive, of, shard, primary, replica, unproven }))
+    let alive = scene.voters().count();
+    let refuse = count(alive.saturating_sub(votes_for(scene, lost, best)));
+    let (alive, of, shard) = (count(alive), count(scene.owners()), best.pod.shard);
+    let (primary, replica) = (lost.id, best.pod);
+    Err(Missing::Proof(Refused::NoQuorum { alive, refuse, of, shard, primary, replica, unproven }))
 }
 
 /// For how long a process is known to have ended, at least. One that is about to be started on its files has not; one before whose start its agent

@@ -74,6 +74,7 @@ fn primaries_whose_pods_were_replaced_are_not_known_to_have_ended() {
     }
     let refused = |shard: u16| Refused::NoQuorum {
         alive: 1,
+        refuse: 0,
         of: 3,
         shard,
         primary: ids[usize::from(shard)],

@@ -160,8 +160,8 @@ fn another_replica_that_does_not_answer_may_have_been_elected_where_nobody_looks
     let gone = planned("-:r0-0", &["0-0", "1-0"]);
     let unproven = vec![(id(pod("0-2")), Some(pod("0-2")))];
     assert_eq!(of_shard(&gone), 0);
-    let (alive, of, shard, primary, replica) = (1, 3, 0, id(pod("0-0")), pod("0-1"));
-    let refused = Refused::NoQuorum { alive, of, shard, primary, replica, unproven };
+    let (alive, refuse, of, shard, primary, replica) = (1, 0, 3, 0, id(pod("0-0")), pod("0-1"));
+    let refused = Refused::NoQuorum { alive, refuse, of, shard, primary, replica, unproven };
     assert!(gone.refused.contains(&refused), "{gone:?}");
     // It comes back by itself.
     let starts = planned("s:r0-0", &["0-0", "1-0"]);
@@ -193,7 +193,7 @@ fn a_voter_whose_pod_is_being_deleted_is_waited_for_but_a_moment() {
         (promotions(&plan), plan.refused, is_awaited)
     };
     let (shard, primary, replica, unproven) = (0, id(pod("0-0")), pod("0-1"), vec![(id(pod("0-0")), Some(pod("0-0")))]);
-    let refused = vec![Refused::NoQuorum { alive: 1, of: 3, shard, primary, replica, unproven }];
+    let refused = vec![Refused::NoQuorum { alive: 1, refuse: 0, of: 3, shard, primary, replica, unproven }];
     for terminating in [false, true] {
         assert_eq!(told(2_000, terminating), (vec![], vec![], true));
         assert_eq!(told(20_000, terminating), (vec![], refused.clone(), true));
