@@ -243,8 +243,10 @@ pub enum Waiting {
     Ghost {
         /// The node.
         id: NodeId,
-        /// A node that still has a link to it, or a member whose identity must be known first.
+        /// A member that stands in the way.
         because_of: Pod,
+        /// That one answers, and has not seen it gone. Else nobody knows who it is, or will be: it may be that node itself.
+        answers: bool,
     },
 }
 

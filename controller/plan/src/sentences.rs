@@ -311,6 +311,16 @@ fn unseen_copy(f: &mut fmt::Formatter<'_>, pod: Pod, instead_of: Pod) -> fmt::Re
     )
 }
 
+/// Of a node that is gone and still listed.
+fn ghost(f: &mut fmt::Formatter<'_>, id: NodeId, because_of: Pod, answers: bool) -> fmt::Result {
+    write!(f, "the dead node {} is forgotten once ", id.short())?;
+    if answers {
+        write!(f, "member {because_of} has seen it gone")
+    } else {
+        write!(f, "it is known who member {because_of} is")
+    }
+}
+
 fn former(
     f: &mut fmt::Formatter<'_>,
     (pod, keys): (Pod, u64),
@@ -441,9 +451,7 @@ impl fmt::Display for Waiting {
                 )
             }
             Self::Leaving { pod } => write!(f, "member {pod} is leaving and its pod is still there"),
-            Self::Ghost { id, because_of } => {
-                write!(f, "the dead node {} is forgotten once member {because_of} has seen it gone", id.short())
-            }
+            Self::Ghost { id, because_of, answers } => ghost(f, *id, *because_of, *answers),
         }
     }
 }

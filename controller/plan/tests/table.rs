@@ -291,7 +291,7 @@ fn a_held_member_comes_back_only_where_nothing_is_lost_by_it() {
         ],
     );
     // Where the shard is served, a member without data starts anew.
-    let ghost = "waits: the dead node 00010000 is forgotten once member 0-1 has seen it gone";
+    let ghost = "waits: the dead node 00010000 is forgotten once it is known who member 0-1 is";
     let told = told(&wanted, &layout(&with("P0-5460", "H:r0-0")));
     assert_eq!(told[..2], ["let 0-1 start blank, its files set aside", ghost]);
 }
@@ -315,7 +315,7 @@ fn a_member_whose_agent_takes_no_release_is_told_of_and_replaced() {
 fn an_unknown_member_is_neither_replaced_nor_removed() {
     let unknown = "waits: member 0-1 has not answered for 2 s; its state is not known";
     let text = THREE.replacen("r0-0", "?:r0-0", 1);
-    let ghost = "waits: the dead node 00010000 is forgotten once member 0-1 has seen it gone";
+    let ghost = "waits: the dead node 00010000 is forgotten once it is known who member 0-1 is";
     let agree = "waits: 5 of the 5 nodes that answer agree on who owns which slot and report the cluster as ok; member 0-1 does not answer";
     row(&Desired::cluster(3, 1), &text, &[unknown, ghost, agree]);
     let keep = told(&Desired::cluster(3, 0), &layout(&text));

@@ -144,7 +144,10 @@ fn forget(scene: &Scene<'_>, plan: &mut Plan) {
         let owner =
             scene.live.iter().find(|live| live.node.peers.get(&id).is_some_and(|peer| !peer.slots().is_empty()));
         match owner.map(|live| live.pod).or_else(|| safety::keeps_from_forgetting(scene, id)) {
-            Some(because_of) => plan.waiting.push(Waiting::Ghost { id, because_of }),
+            Some(because_of) => {
+                let answers = scene.live.iter().any(|live| live.pod == because_of);
+                plan.waiting.push(Waiting::Ghost { id, because_of, answers });
+            }
             None => {
                 let by = scene.live.iter().filter(lists).map(Live::who).collect();
                 plan.steps.push(Step::Forget { id, by });
