@@ -176,6 +176,14 @@ fn replicas_of_a_gone_primary_without_slots_get_a_primary_again() {
     assert_ne!(told_of(owns), promoted, "somebody says that it owned slots");
 }
 
+/// Before, they were said to be of the first shard, which has its primary.
+#[test]
+fn slots_that_no_primary_can_take_are_told_with_the_shard_that_has_none() {
+    let told = told(&Desired::cluster(2, 1), &layout("0-0 P0-8191 0-1 r0-0 1-0 r9-9~ 1-1 r9-9~"));
+    let unserved = "waits: 8192 slots of shard 1 are not served: no member that holds them answers";
+    assert!(told.contains(&unserved.to_owned()), "{told:?}");
+}
+
 #[test]
 fn what_is_as_wanted_is_left_alone() {
     row(&Desired::cluster(3, 1), THREE, &[]);

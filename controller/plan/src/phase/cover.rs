@@ -540,7 +540,8 @@ fn assign(scene: &Scene<'_>, plan: &mut Plan) {
         plan.steps.extend(slots.into_iter().flat_map(|slots| take(&lead, slots)));
     }
     if plan.steps.is_empty() {
-        plan.waiting.push(Waiting::Primary { shard: 0, slots: scene.unowned.len() });
+        let shard = (0..scene.desired.shards).find(|shard| scene.lead(*shard).is_none()).unwrap_or_default();
+        plan.waiting.push(Waiting::Primary { shard, slots: scene.unowned.len() });
     }
 }
 
