@@ -96,9 +96,7 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
             None => promote(scene, plan, lost, best),
         },
         (Some(best), _) => promote_stale(scene, plan, lost, best),
-        (None, Some(behind)) => {
-            plan.waiting.push(Waiting::Election { shard: behind.pod.shard, held_back: None, primary: lost.id });
-        }
+        (None, Some(behind)) => plan.waiting.push(overclaims(scene, lost, behind)),
         (None, None) => match (ordered(scene, lost), safety::may_return(scene, lost.id)) {
             (Some(copy), _) => promote(scene, plan, lost, copy),
             (None, place) => match place.or_else(|| safety::may_bring_back(scene)) {
@@ -112,6 +110,16 @@ fn replace(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost) {
                 None => give_up(scene, plan, lost),
             },
         },
+    }
+}
+
+/// This copy would claim more than its primary has by now, and whoever votes refuses it until it has heard whose the rest is.
+fn overclaims(scene: &Scene<'_>, lost: &Lost, copy: &Live<'_>) -> Waiting {
+    let claims = copy.node.peers.get(&lost.id).map(|line| line.slots().difference(&lost.slots)).unwrap_or_default();
+    let others = scene.live.iter().map(|live| (live.pod, scene.owned_by(live.pod).intersection(&claims).len()));
+    match others.max_by_key(|(pod, slots)| (*slots, Reverse(*pod))).filter(|(_, slots)| *slots > 0) {
+        Some((other, slots)) => Waiting::Conflict { one: copy.pod, other, slots },
+        None => Waiting::Election { shard: copy.pod.shard, held_back: None, primary: lost.id },
     }
 }
 

@@ -290,6 +290,17 @@ fn nobody_takes_over_without_votes_where_those_who_do_not_answer_may_elect() {
     assert_eq!(refuse(&mut observed, &["1-0", "2-0"]), [alone]);
 }
 
+/// It has not heard yet of a slot that moved away. Before, it was said to be elected.
+#[test]
+fn a_copy_that_would_claim_too_much_is_told_with_who_owns_the_rest() {
+    let mut observed = layout("0-0 x:P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+    let slots = SlotSet::parse("0-5470").unwrap();
+    at(&mut observed, "0-1").peers.get_mut(&id(pod("0-0"))).unwrap().role = PeerRole::Primary { slots };
+    let told = told(&Desired::cluster(3, 1), &observed);
+    let start = "waits: member 0-0 has not started yet";
+    assert_eq!(told, [start, "waits: members 0-1 and 1-0 both claim 10 slots; the newer claim wins"]);
+}
+
 /// The address of a gone primary is another shard's by now, and with it the epoch that one table tells of it. A replica that was away follows it
 /// still; its heir serves, and has all that was taken in since.
 #[test]
