@@ -97,7 +97,7 @@ pub fn write(dir: &Path, alive: &Alive) -> Result<(), Error> {
 
 /// As what its data set is in service; `None`: as nothing that could be relied on later. Pure.
 ///
-/// A primary's counts unless its file lags behind its memory since it was sent everything anew ([`crate::lag`]). A replica's counts while its link
+/// A primary's counts, from its first slot on its way to it on, unless its file lags behind its memory since it was sent everything anew ([`crate::lag`]). A replica's counts while its link
 /// is up and its own disk holds what its memory holds, so only where every write is kept.
 #[must_use]
 pub fn service(info: &Info, table: &[Node], keeps_every_write: bool, lags: bool) -> Option<Service> {
@@ -106,7 +106,8 @@ pub fn service(info: &Info, table: &[Node], keeps_every_write: bool, lags: bool)
         (None, "master") => {
             let stream = info.get("master_replid").map(str::to_owned);
             let service = Service::Primary { me: myself.id.clone(), epoch: myself.config_epoch, stream };
-            (!myself.slots.is_empty() && !lags).then_some(service)
+            let has_what_others_lack = !myself.slots.is_empty() || !myself.importing.is_empty();
+            (has_what_others_lack && !lags).then_some(service)
         }
         (Some(primary), "slave") => {
             let is_whole = info.get("master_link_status") == Some("up")
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_primary_with_slots_or_a_copy_that_is_whole_on_disk_is_in_service() {
+    fn only_a_leader_or_a_copy_that_is_whole_on_disk_is_in_service() {
         let table = |me: &str| {
             let other = format!("{:040x} 127.84.0.2:6379@16379 master - 0 0 2 connected 6-9", 2);
             resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{me}\n{other}\n", 1)).unwrap()
@@ -351,6 +352,7 @@ mod tests {
         let leading = Some(Service::Primary { me, epoch: 1, stream: Some("8371445e".to_owned()) });
         assert_eq!(says(leads, &primary), leading);
         assert_eq!(says(leads, &table("master - 0 0 1 connected")), None);
+        assert_eq!(says(leads, &table(&format!("master - 0 0 1 connected [7-<-{:040x}]", 2))), leading);
         assert_eq!(says(&format!("{leads}aof_rewrite_in_progress:1\n"), &primary), leading);
         // A restart would load what was there before.
         assert_eq!(service(&Info::parse(leads), &primary, true, true), None);

@@ -9,6 +9,7 @@ use types::{agent::AgentPhase, cluster::Mode};
 use crate::{
     admission, alive,
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
+    handover,
     identity::{self, Identity, Verdict},
     lag::{self, Lag},
     last_save,
@@ -96,7 +97,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             Start::AskFailover { replica, address, how } => {
                 shared.enter(AgentPhase::Starting, None);
                 seen.took_over.extend((how == Takeover::ByItself).then(|| replica.clone()));
-                hand_on(shared, &replica, address, how).await;
+                hand_on(shared, &facts.verdict, (&replica, address), how).await;
                 asked = Some((replica, Instant::now()));
                 SOON
             }
@@ -127,10 +128,23 @@ fn let_follow(shared: &Arc<Shared>, heir: &resp::NodeId) {
     }
 }
 
-async fn hand_on(shared: &Shared, replica: &resp::NodeId, address: SocketAddr, how: Takeover) {
+async fn hand_on(shared: &Shared, verdict: &Verdict, (replica, address): (&resp::NodeId, SocketAddr), how: Takeover) {
     tracing::info!(%replica, %address, ?how, "asking a replica to take over: this process is dead");
-    if let Err(error) = shared.asker().force_failover(replica, address, how).await {
-        tracing::warn!(%replica, %error, "the replica did not accept");
+    match shared.asker().force_failover(replica, address, how).await {
+        Ok(mut heir) => handover::mark(&mut heir, replica, &mut marks(verdict, how)).await,
+        Err(error) => tracing::warn!(%replica, %error, "the replica did not accept"),
+    }
+}
+
+/// What a replica is told that leads from the order on: it knows nothing of slots that were on their way to a member without any. Pure.
+fn marks(verdict: &Verdict, how: Takeover) -> Vec<resp::Command> {
+    match (how, verdict) {
+        (Takeover::ByItself, Verdict::Intact(me)) if me.was_given_its_first() => {
+            handover::imports(&me.importing).collect()
+        }
+        (Takeover::ByItself | Takeover::Elected, Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. }) => {
+            Vec::new()
+        }
     }
 }
 
@@ -165,9 +179,9 @@ async fn gather(
     let inputs = shared.inputs();
     let survey = disk::survey(&shared.options.data_dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
-    // Of an owner what lags is none of what it owned.
-    let is_owner = matches!(&verdict, Verdict::Intact(me) if me.owned_slots());
-    let lags = is_owner && Lag::read(&shared.options.data_dir)?.lags();
+    // Of a leader what lags is none of what it had.
+    let is_leader = matches!(&verdict, Verdict::Intact(me) if me.led());
+    let lags = is_leader && Lag::read(&shared.options.data_dir)?.lags();
     let holds_data = survey.holds_data() && !lags;
     let foreign = foreign(shared)?;
     let alive = alive::read(&shared.options.data_dir);

@@ -23,6 +23,7 @@ mod attempt;
 mod heirs;
 
 pub use attempt::Attempt;
+pub(crate) use attempt::{imports, mark};
 pub use resp::AppendOnlyFile as Log;
 
 /// How long a look at one replica takes, which only decides who is asked first.

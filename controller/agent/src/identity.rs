@@ -34,6 +34,8 @@ pub struct Identity {
     pub config_epoch: u64,
     /// Slots it owned.
     pub slots: Vec<SlotRange>,
+    /// Slots that were on their way to it, and from whom.
+    pub importing: Vec<(u16, NodeId)>,
     /// Everybody else.
     pub peers: Vec<Node>,
 }
@@ -52,6 +54,18 @@ impl Identity {
     #[must_use]
     pub fn owned_slots(&self) -> bool {
         self.role == Role::Primary && !self.slots.is_empty()
+    }
+
+    /// Whether it was a primary without slots to which its first were on their way. What had arrived was with it and its replicas alone.
+    #[must_use]
+    pub fn was_given_its_first(&self) -> bool {
+        self.role == Role::Primary && self.slots.is_empty() && !self.importing.is_empty()
+    }
+
+    /// Whether it was a primary that had what nobody but its replicas has.
+    #[must_use]
+    pub fn led(&self) -> bool {
+        self.owned_slots() || self.was_given_its_first()
     }
 
     /// Whether it followed somebody.
@@ -167,14 +181,14 @@ fn identity(myself: Node, peers: Vec<Node>) -> Result<Identity, String> {
             return Err(format!("nodes.conf gives slot {slot} to two nodes"));
         }
     }
-    let role = match (myself.flags.replica, myself.primary) {
+    let Node { id, address, flags, primary, config_epoch, mut slots, importing, .. } = myself;
+    let role = match (flags.replica, primary) {
         (true, Some(primary)) => Role::Replica(primary),
         (false, None) => Role::Primary,
         (true, None) | (false, Some(_)) => return Err("nodes.conf contradicts itself about its own role".to_owned()),
     };
-    let mut slots = myself.slots;
     slots.sort();
-    Ok(Identity { id: myself.id, address: myself.address, role, config_epoch: myself.config_epoch, slots, peers })
+    Ok(Identity { id, address, role, config_epoch, slots, importing, peers })
 }
 
 #[cfg(test)]
@@ -249,7 +263,23 @@ pub(crate) mod tests {
         );
         let Verdict::Intact(identity) = judge(Some(text.as_bytes())) else { panic!() };
         assert_eq!(identity.role, Role::Replica(id(1)));
-        assert!(!identity.owned_slots());
+        assert!(!identity.owned_slots() && !identity.led());
+    }
+
+    #[test]
+    fn a_primary_to_which_its_first_slot_is_on_its_way_leads() {
+        let judged = |marks: &str| {
+            let me = format!("{} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected{marks}", id(1));
+            let other = format!("{} 127.84.0.3:6379@16379 master - 0 1 2 connected 0-16383", id(3));
+            match judge(Some(format!("{me}\n{other}\nvars currentEpoch 6 lastVoteEpoch 0\n").as_bytes())) {
+                Verdict::Intact(identity) => identity,
+                other => panic!("{other:?}"),
+            }
+        };
+        let given = judged(&format!(" [7-<-{}]", id(3)));
+        assert_eq!(given.importing, [(7, id(3))]);
+        assert!(given.was_given_its_first() && given.led() && !given.owned_slots());
+        assert!(!judged("").led());
     }
 
     #[test]

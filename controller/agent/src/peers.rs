@@ -199,18 +199,18 @@ impl Asker {
         Ok(Peer { current_ago: current_ago(&word, me), lags: lags(&word, &info), ..peer(address, table, &info) })
     }
 
-    /// Sends `CLUSTER FAILOVER` to a replica of a dead primary. OK means scheduled, not done.
+    /// Sends `CLUSTER FAILOVER` to a replica of a dead primary, and gives the connection. OK means scheduled; only who takes over by itself has done it.
     ///
     /// # Errors
     /// When it does not answer, refuses, or is somebody else.
-    pub async fn force_failover(&self, id: &NodeId, address: SocketAddr, how: Takeover) -> Result<(), NoPeer> {
+    pub async fn force_failover(&self, id: &NodeId, address: SocketAddr, how: Takeover) -> Result<Connection, NoPeer> {
         let mut connection = self.open_lasting(id, address).await?;
         let how = match how {
             Takeover::Elected => "FORCE",
             Takeover::ByItself => "TAKEOVER",
         };
         connection.command(&Command::new("CLUSTER").arg("FAILOVER").arg(how)).await?;
-        Ok(())
+        Ok(connection)
     }
 }
 

@@ -27,6 +27,7 @@ use crate::{
 
 mod beside;
 pub mod double;
+mod first;
 mod led;
 mod older;
 mod orphaned;
@@ -190,7 +191,8 @@ impl Peer {
 pub enum Takeover {
     /// A majority of the primaries elects it (`CLUSTER FAILOVER FORCE`).
     Elected,
-    /// Its own (`TAKEOVER`): of a cluster of one or two primaries a dead one leaves no majority, so nobody can elect another in its place.
+    /// Its own (`TAKEOVER`): of a cluster of one or two primaries a dead one leaves no majority, so nobody can elect another in its place; and Redis
+    /// elects nobody in place of a primary without slots.
     ByItself,
 }
 
@@ -280,26 +282,24 @@ pub fn decide_start(facts: &Facts) -> Start {
         // Nothing but a broken identity is lost; the shard's other members decide what becomes of its slots.
         Verdict::Damaged { .. } if !facts.holds_data => Start::Blank { quarantine: true },
         Verdict::Damaged { why } => Start::Hold { reason: format!("{why}, and a data set lies beside it") },
-        Verdict::Intact(identity) if identity.owned_slots() => decide_owner(identity, facts),
+        Verdict::Intact(identity) if identity.led() => decide_leader(identity, facts),
         Verdict::Intact(identity) => led::decide(identity, facts),
     }
 }
 
-/// The member was a primary with slots and its process is dead.
-fn decide_owner(me: &Identity, facts: &Facts) -> Start {
+/// The member was a primary with slots, or its first were on their way to it, and its process is dead.
+fn decide_leader(me: &Identity, facts: &Facts) -> Start {
     if let Some(heir) = heir(me, facts) {
         return Start::Follow { heir: heir.clone() };
     }
     if is_given_up(facts) {
         return Start::Hold { reason: orphaned::WHY.to_owned() };
     }
+    if let Some(heir) = silent_heir(me, facts).filter(|_| facts.waited < TAKEOVER_LIMIT) {
+        return Start::Wait { reason: format!("its replica {heir} has taken over and is asked for its own word") };
+    }
     if facts.peers.values().any(|peer| moved(me, &peer.table)) {
-        return match silent_heir(me, facts) {
-            Some(heir) if facts.waited < TAKEOVER_LIMIT => {
-                Start::Wait { reason: format!("its replica {heir} has taken over and is asked for its own word") }
-            }
-            Some(_) | None => Start::AsIs { why: "its slots have other owners, Redis will give them up" },
-        };
+        return Start::AsIs { why: "its slots have other owners, Redis will give them up" };
     }
     if let Some(start) = being_asked(facts) {
         return start;
@@ -316,7 +316,7 @@ fn being_asked(facts: &Facts) -> Option<Start> {
     let asked = facts.asked.as_ref().filter(|asked| asked.ago < ASK_AGAIN)?;
     Some(Start::Wait {
         reason: format!(
-            "replica {} was asked {} ms ago to take over; waiting until a peer shows the slots at another owner",
+            "replica {} was asked {} ms ago to take over; waiting until a peer shows that it has",
             asked.replica,
             asked.ago.as_millis()
         ),
@@ -335,7 +335,12 @@ fn told_replicas<'a>(me: &'a Identity, facts: &'a Facts) -> impl Iterator<Item =
 
 /// Whether one peer's table gives every slot of mine to others, by a later decision than the one that gave them to me.
 fn moved(me: &Identity, table: &[Node]) -> bool {
-    have_gone(&me.id, me.config_epoch, &me.slots, table)
+    me.owned_slots() && have_gone(&me.id, me.config_epoch, &me.slots, table)
+}
+
+/// Whether this replica of mine has taken over, by a line of it: it owns every slot of mine by a later decision, or leads where I owned none.
+fn has_taken_over(me: &Identity, line: &Node) -> bool {
+    if me.owned_slots() { moved(me, std::slice::from_ref(line)) } else { line.flags.primary }
 }
 
 /// As [`moved`], of slots that a node had at this epoch.
@@ -344,7 +349,7 @@ fn have_gone(id: &NodeId, epoch: u64, slots: &[SlotRange], table: &[Node]) -> bo
     slots.iter().flat_map(|range| range.first..=range.last).all(later)
 }
 
-/// The replica that has taken over, by its own word: it was a replica of this member, and owns every slot of it by a later decision.
+/// The replica that has taken over, by its own word.
 ///
 /// Redis would make a replica of this member by itself only if its heir owned just those slots (`clusterUpdateSlotsConfigWith` compares
 /// the numbers): one that has got more since, perhaps those that were on their way here, leaves it a primary without slots, and with the
@@ -353,7 +358,7 @@ fn heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
     let own_words = |replica: &&Node| {
         let peer = facts.peers.get(&replica.id);
         let line = peer.and_then(|peer| peer.myself().filter(|_| !peer.loading && !peer.syncing));
-        line.is_some_and(|line| moved(me, std::slice::from_ref(line)))
+        line.is_some_and(|line| has_taken_over(me, line))
     };
     me.replicas().find(own_words).map(|replica| &replica.id)
 }
@@ -363,7 +368,7 @@ fn heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
 fn silent_heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
     let of = |id: &NodeId, table: &[Node]| {
         let line = table.iter().find(|node| node.id == *id);
-        line.is_some_and(|line| moved(me, std::slice::from_ref(line)))
+        line.is_some_and(|line| has_taken_over(me, line))
     };
     let told = |id: &NodeId| facts.peers.values().any(|peer| of(id, &peer.table));
     me.replicas().map(|replica| &replica.id).find(|id| told(id))
@@ -382,6 +387,9 @@ fn successor<'a>(me: &Identity, facts: &'a Facts, fit: impl Fn(&Peer) -> bool) -
 }
 
 fn with_log(me: &Identity, facts: &Facts) -> Start {
+    if !me.owned_slots() {
+        return Start::AsIs { why: "it owned no slot, and its append-only file has what it had" };
+    }
     // A lost election is not repeated before four node timeouts have passed: waiting for the next would cost more.
     if facts.asked.is_some() || facts.waited >= TAKEOVER_LIMIT {
         return Start::AsIs { why: "no replica took over in time, and the data set is on disk" };
@@ -492,11 +500,14 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
         return Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" };
     }
+    let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
+        0 => "its first slots were on their way to it".to_owned(),
+        slots => format!("it owned {slots} slots"),
+    };
     Start::Hold {
         reason: format!(
-            "it owned {} slots and {gone}; {} of its {known} replicas answer and none holds a whole copy. \
+            "{had} and {gone}; {} of its {known} replicas answer and none holds a whole copy. \
              It will not come back as an empty primary",
-            me.slots.iter().map(SlotRange::len).sum::<usize>(),
             answered_replicas(me, facts),
         ),
     }
@@ -574,20 +585,21 @@ fn electors<'a>(me: &'a Identity, facts: &'a Facts) -> Vec<&'a NodeId> {
     owners.into_values().filter(stays).map(|node| &node.id).collect()
 }
 
-/// How this replica may take over now. By itself only where nobody can ever be elected, by all that is known here of other primaries, and each of
-/// these answers and has it for a replica of this member: then none of them serves these slots.
+/// How this replica may take over now. By itself only where nobody can ever be elected: where this member owned nothing, or by all that is known here
+/// of other primaries, and each of these answers and has it for a replica of this member: then none of them serves these slots.
 fn may_take_over(me: &Identity, facts: &Facts, replica: &NodeId) -> Result<Takeover, Votes> {
     let voters = electors(me, facts);
     let known = voters.iter().filter(|voter| knows(me, facts, voter, replica)).count();
     let quorum = majority(voters.len());
-    if known >= quorum {
+    let owned_nothing = first::owned_nothing(me, facts);
+    if known >= quorum && !owned_nothing {
         return Ok(Takeover::Elected);
     }
-    let can_elect = voters.len() >= 2;
+    let can_nobody_elect = owned_nothing || (voters.len() < 2 && known == voters.len());
     // Two who take over by themselves may do so with one epoch, and both be followed. One who was asked has not done it only by its own word.
     let is_mine = |asked: &NodeId| facts.peers.get(asked).is_some_and(|peer| peer.replicates(&me.id));
     let is_alone = facts.took_over.iter().all(|asked| asked == replica || is_mine(asked));
-    if is_alone && !can_elect && known == voters.len() {
+    if is_alone && can_nobody_elect {
         return Ok(Takeover::ByItself);
     }
     Err(Votes { known, quorum })

@@ -192,19 +192,21 @@ async fn await_moves(own: &mut Connection, patience: Instant) -> Result<Vec<Comm
 /// CLUSTER SETSLOT with the marks of this member's half-moved slots. Pure.
 pub(super) fn marks(table: &[Node]) -> Vec<Command> {
     let mine = table.iter().filter(|node| node.flags.myself);
-    let set = |slot: u16, what: &str, id: &NodeId| {
-        Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, id.as_str()])
-    };
-    mine.flat_map(|node| {
-        let migrating = node.migrating.iter().map(|(slot, to)| set(*slot, "MIGRATING", to));
-        migrating.chain(node.importing.iter().map(|(slot, from)| set(*slot, "IMPORTING", from)))
-    })
-    .collect()
+    mine.flat_map(|node| set(&node.migrating, "MIGRATING").chain(imports(&node.importing))).collect()
+}
+
+/// The same of slots that are on their way to a member. Pure.
+pub(crate) fn imports(importing: &[(u16, NodeId)]) -> impl Iterator<Item = Command> + '_ {
+    set(importing, "IMPORTING")
+}
+
+fn set<'a>(marks: &'a [(u16, NodeId)], what: &'static str) -> impl Iterator<Item = Command> + use<'a> {
+    marks.iter().map(move |(slot, id)| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), what, id.as_str()]))
 }
 
 /// Marks at the heir what was half moved. What cannot be marked here, the controller marks when it sees the slot's keys at two places.
 /// Those stay that it did not hear.
-async fn mark(heir: &mut Connection, id: &NodeId, marks: &mut Vec<Command>) {
+pub(crate) async fn mark(heir: &mut Connection, id: &NodeId, marks: &mut Vec<Command>) {
     while let Some(command) = marks.last() {
         if let Err(error) = heir.command(command).await {
             tracing::warn!(%id, %error, "a half-moved slot could not be marked at the new primary");

@@ -34,7 +34,7 @@ pub(super) fn limit(facts: &Facts) -> Duration {
 pub fn ahead(facts: &Facts) -> BTreeSet<NodeId> {
     let Verdict::Intact(me) = &facts.verdict else { return BTreeSet::new() };
     // Of a node that runs, others have ever more than was read of its volume a moment ago.
-    if facts.has_log || !facts.holds_data || !me.owned_slots() || facts.double.is_some() {
+    if facts.has_log || !facts.holds_data || !me.led() || facts.double.is_some() {
         return BTreeSet::new();
     }
     let found = facts.peers.iter().filter(|(_, peer)| is_ahead(me, facts, peer)).map(|(id, _)| id);

@@ -1,7 +1,7 @@
-//! A volume that went back to a time when its member was a replica. Pure.
+//! A volume that went back to a time when its member owned nothing. Pure.
 //!
-//! Started so, it would follow one that follows it: the shard would have no primary, and no order could make one, since none of them has lost its
-//! primary. So it counts as what others know it for, a primary whose volume is an older copy ([`older`]): the replica that has more takes over,
+//! Was it a replica then, it would follow one that follows it: the shard would have no primary, and no order could make one, since none of them has lost
+//! its primary. Was it a primary, its replicas would copy what lies here. So it counts as what others know it for, a primary whose volume is an older copy ([`older`]): the replica that has more takes over,
 //! and then it follows that one.
 //!
 //! Replicas are restarted every day, and none of them may be held for a table that is late. The record of one has the configuration epoch of its
@@ -29,7 +29,7 @@ pub(super) fn latest(me: &Identity, facts: &Facts) -> Option<(u64, Vec<SlotRange
     let told = facts.peers.values().flat_map(|peer| &peer.table).filter(|line| is_led(line) && is_later(line));
     let told = told.map(|line| (line.config_epoch, line.slots.clone()));
     let before = facts.owed.epoch.map(|epoch| (epoch, facts.owed.slots.clone()));
-    let (epoch, slots) = before.into_iter().chain(told).filter(|_| me.is_replica()).max_by_key(|(epoch, _)| *epoch)?;
+    let (epoch, slots) = before.into_iter().chain(told).max_by_key(|(epoch, _)| *epoch)?;
     let has_gone = facts.peers.values().any(|peer| have_gone(&me.id, epoch, &slots, &peer.table));
     (!has_gone).then_some((epoch, slots))
 }
@@ -43,7 +43,7 @@ pub(super) fn as_primary(me: &Identity) -> Identity {
     led
 }
 
-/// What is said of it; `None`: it is another case.
+/// What is said of a former replica; `None`: it was none.
 pub(super) fn because(me: &Identity, owed: &Owed) -> Option<String> {
     let Role::Replica(of) = &me.role else { return None };
     let slots: usize = owed.slots.iter().map(SlotRange::len).sum();

@@ -8,6 +8,7 @@ use crate::identity::{Role, tests::id};
 
 mod beside;
 mod double;
+mod first;
 mod led;
 mod older;
 
@@ -38,6 +39,7 @@ fn owner() -> Identity {
         role: Role::Primary,
         config_epoch: 5,
         slots: vec![SlotRange { first: 0, last: 99 }],
+        importing: vec![],
         peers: vec![node(2, Some(1), 5, &[]), node(3, None, 3, &[(100, 9999)]), node(6, None, 4, &[(10000, 16383)])],
     }
 }

@@ -126,7 +126,7 @@ impl Cluster {
         self.add_to(0)
     }
 
-    fn add_to(&mut self, shard: u16) -> usize {
+    pub(crate) fn add_to(&mut self, shard: u16) -> usize {
         let number = self.lay_out(shard);
         self.pods[number].start();
         number

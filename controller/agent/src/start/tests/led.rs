@@ -1,4 +1,4 @@
-//! A volume of a time when its member was a replica, and replicas that are started anew as every day.
+//! A volume of a time when its member owned nothing, and replicas that are started anew as every day.
 use super::*;
 
 /// By its record member 1 follows 2, at epoch 5. Others know it as the primary of 0-99 at `epoch`, and 2 as its replica.
@@ -85,6 +85,27 @@ fn a_volume_of_when_its_member_was_a_replica_is_older() {
     assert_eq!(look(&mut facts), starts(), "it follows its heir");
     facts.released = Some(ReleaseHow::Blank);
     assert_eq!(look(&mut facts), Start::Blank { quarantine: true });
+}
+
+/// Before, it started as it was, and its replica copied that.
+#[test]
+fn a_volume_of_when_its_member_had_no_slots_yet_is_older() {
+    let mut facts = went_back(8);
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.role = Role::Primary;
+    me.peers[0] = node(2, Some(1), 5, &[]);
+    let mut given = facts.clone();
+    let Verdict::Intact(me) = &mut given.verdict else { panic!() };
+    me.importing = vec![(7, id(3))];
+    let why = "its volume is an older copy: it says configuration epoch 5, and others know this member at 8";
+    for facts in [&mut facts, &mut given] {
+        assert_eq!(look(facts), ask(2));
+        facts.peers.remove(&id(2));
+        assert_eq!(held_at(facts), format!("{why}. Replica {}, which does not answer, may have more", id(2)));
+        tell(facts, 1, |line| line.slots.clear());
+        facts.owed = Owed::default();
+        assert_eq!(remember(facts), Owed::default(), "it has never had any");
+    }
 }
 
 #[test]
