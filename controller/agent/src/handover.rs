@@ -9,12 +9,12 @@
 use std::time::Duration;
 
 use futures::future::join_all;
-use resp::{Command, Connection, Error, ErrorKind, ErrorReply, Info, Node, NodeId, Reply};
+use resp::{Command, Connection, Error, ErrorKind, ErrorReply, Info, Node, NodeId, Reply, Vendor};
 use tokio::time::{Instant, sleep, timeout_at};
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
 use self::{
-    attempt::{FOLLOWED, Tried},
+    attempt::{FOLLOWED, MOVES, Tried},
     heirs::{Heir, Heirs, Others},
 };
 use crate::{local::Local, peers::Asker};
@@ -50,6 +50,9 @@ const SAVED_PER_SECOND: u64 = 16 << 20;
 const OWN_ANSWER: Duration = Duration::from_secs(2);
 /// Clients of this agent that come at a stop.
 const ROOM: i64 = 64;
+/// Why nobody is ordered to take over from a primary without slots.
+const NOBODY_ELECTED: &str =
+    "its first slot is on its way to it, and Redis elects nobody in place of a primary without slots";
 /// How often a wait for somebody else's work looks again.
 const PATIENCE_LOOK: Duration = Duration::from_millis(100);
 
@@ -149,6 +152,11 @@ pub async fn hand_over(
         }
         let heirs = match look(&mut own, tried).await? {
             Sight::Role(heirs) => heirs,
+            Sight::First if Instant::now() < limits.waits.min(began + MOVES) => {
+                sleep(PATIENCE_LOOK).await;
+                continue;
+            }
+            Sight::First => return Ok(Outcome::Failed { why: NOBODY_ELECTED.to_owned() }),
             Sight::Gone(heir, outcome) => return Ok(gone(asker, &heir, outcome, tried, limits).await),
             Sight::End(outcome) => return Ok(outcome),
         };
@@ -183,6 +191,8 @@ pub async fn hand_over(
 enum Sight {
     /// It has a role to hand over.
     Role(Heirs),
+    /// It will have one once its first slot has come: before that no order could be carried out.
+    First,
     /// It follows another member, and what that means if that one lasts.
     Gone(Heir, Outcome),
     /// It has none, or had none.
@@ -201,9 +211,11 @@ async fn look(own: &mut Connection, tried: &[Tried]) -> Result<Sight, Error> {
             };
         }
     };
-    let info = own.info(&["replication"]).await?;
+    let info = own.info(&["server", "replication"]).await?;
     let Some(outcome) = late_heir(&table, tried).or_else(|| without_role(&table, &info)) else {
-        return Ok(Sight::Role(heirs::heirs(&table, &info.replicas())));
+        let heirs = heirs::heirs(&table, &info.replicas());
+        let is_vain = !heirs.ready.is_empty() && !may_be_elected(&table, &info);
+        return Ok(if is_vain { Sight::First } else { Sight::Role(heirs) });
     };
     Ok(match (heirs::primary(&table), outcome) {
         (Some(heir), outcome) => Sight::Gone(heir, outcome),
@@ -322,6 +334,14 @@ fn without_role(table: &[Node], info: &Info) -> Option<Outcome> {
     }
     let owns_nothing = myself.slots.is_empty() && myself.importing.is_empty();
     owns_nothing.then(|| Outcome::Failed { why: "it owns no slot that could be handed over".to_owned() })
+}
+
+/// Whether a replica can be elected in place of this member. Redis elects none in place of a primary without slots, Valkey does from version 8 on
+/// (`clusterHandleSlaveFailover`). An order would hold the clients' writes for five seconds, and expire. Pure.
+fn may_be_elected(table: &[Node], info: &Info) -> bool {
+    let owns = table.iter().any(|node| node.flags.myself && !node.slots.is_empty());
+    let major = info.version().and_then(|version| version.split('.').next()?.parse::<u32>().ok());
+    owns || (info.vendor() == Vendor::Valkey && major >= Some(8))
 }
 
 /// Waits, before the own Redis is stopped, until the first append-only file is at least being written: Redis refuses SHUTDOWN then, but not

@@ -16,7 +16,7 @@ pub(super) const FOLLOWED: Duration = Duration::from_secs(10);
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 /// How long it waits for slots that are half moved: what is left is marked at the heir, and the pod may have less time than it was made with
 /// (a node that shuts down, an eviction).
-const MOVES: Duration = Duration::from_secs(10);
+pub(super) const MOVES: Duration = Duration::from_secs(10);
 
 /// How an attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

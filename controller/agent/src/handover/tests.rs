@@ -251,6 +251,20 @@ fn whoever_has_slots_or_gets_the_first_has_a_role_to_hand_over() {
 }
 
 #[test]
+fn nobody_is_ordered_to_take_over_who_cannot_be_elected() {
+    let may_be = |line: &str, says: &str| {
+        let table = resp::nodes::parse(&format!("{:040x} 127.84.0.1:6379@16379 myself,{line}\n", 1)).unwrap();
+        may_be_elected(&table, &Info::parse(says))
+    };
+    let first = format!("master - 0 0 3 connected [7-<-{:040x}]", 2);
+    let [redis, valkey] = ["redis_version:8.2.1\n", "redis_version:7.2.4\nserver_name:valkey\n"];
+    let versions = ["7.2.5", "8.0.1", "9.0.0"].map(|version| format!("{valkey}valkey_version:{version}\n"));
+    assert!(may_be("master - 0 0 3 connected 0-5", redis));
+    assert!(!may_be(&first, redis));
+    assert_eq!(versions.map(|says| may_be(&first, &says)), [false, true, true]);
+}
+
+#[test]
 fn marks_of_half_moved_slots_are_set_again_as_they_are() {
     let me = format!("{:040x} 127.84.0.1:6379@16379 myself,master - 0 0 3 connected 0-5460", 1);
     let table = resp::nodes::parse(&format!("{me} [93->-{:040x}] [7000-<-{:040x}]\n", 2, 3)).unwrap();

@@ -124,3 +124,21 @@ async fn a_killed_primary_without_slots_empties_no_replica() {
         found.finish(COPY).await;
     }
 }
+
+/// Redis elects nobody in its place. Before, its clients' writes were held for five seconds, and the replica was said to have let the order expire.
+#[tokio::test]
+async fn a_primary_without_slots_that_stops_gives_no_order_in_vain() {
+    let mut found = receiving(222, keeping(vec![])).await;
+    let pods = &mut found.cluster.pods;
+    pods[RECEIVER].signal(rustix::process::Signal::TERM);
+    assert_eq!(pods[RECEIVER].ended_slowly().await, Some(0), "{}", pods[RECEIVER].log());
+    let log = pods[RECEIVER].log();
+    assert!(log.contains("Redis elects nobody in place of a primary without slots"), "{log}");
+    assert!(!log.contains("and did not within"), "{log}");
+    // What it has saved as the last one is as much as its replica has.
+    pods[RECEIVER].start();
+    eventually("it is back with its keys", async || pods[RECEIVER].dbsize().await == 120).await;
+    assert!(!pods[RECEIVER].is_replica().await);
+    assert_eq!(pods[COPY].dbsize().await, 120);
+    found.finish(RECEIVER).await;
+}
