@@ -74,6 +74,15 @@ fn the_first_keys_of_a_shard_are_left_to_nobody_but_a_newer_member_of_it() {
     let forward = ["move 1 slots from 0-0 to 2-1: 5"];
     assert_eq!(case("P", |_| {}), forward);
     assert_eq!(case("r1-0", |other| other.epoch = 9), forward);
+    // The source sends them to the member that was killed, and whose replica has taken over by itself.
+    for killed in ["r2-1", "x:P"] {
+        let mut observed = layout(&format!("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 {killed} 2-1 P"));
+        at(&mut observed, "0-0").open.insert(5, Open::Migrating(id(pod("2-0"))));
+        let heir = at(&mut observed, "2-1");
+        (heir.keys, heir.foreign_keys, heir.epoch) = (3, [(5, 3)].into(), 9);
+        let plan = told(&wanted, &observed);
+        assert!(plan.contains(&forward[0].to_owned()), "{killed}: {plan:?}");
+    }
     let replaced = case("P", |other| other.epoch = 9);
     let told = "refuses: member 2-1 has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds 3 keys of \
                 the slots 5. Whether the owners of the slots 5 have these keys is not known: compare first. To give up what 2-1 holds: delete its \
