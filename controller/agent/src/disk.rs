@@ -11,6 +11,8 @@ use std::{
 
 use jiff::Timestamp;
 
+use crate::{lag::Lag, last_save};
+
 /// Redis' record of the cluster.
 pub const NODES_FILE: &str = "nodes.conf";
 /// The snapshot file.
@@ -52,7 +54,7 @@ pub struct Survey {
     pub nodes: Option<Vec<u8>>,
     /// There is a snapshot file that is not empty.
     pub rdb: bool,
-    /// There are append-only files with a manifest, and not all are empty.
+    /// There are append-only files with a manifest that hold something, or hold nothing because the data set is empty.
     pub aof: bool,
     /// How long ago the newest of the files was written that a start would load: append-only files, if there are any. `None`: nobody knows.
     pub written: Option<Duration>,
@@ -74,7 +76,7 @@ pub fn survey(dir: &Path) -> Result<Survey, Error> {
     let now = SystemTime::now();
     let nodes = nodes(&dir.join(NODES_FILE))?;
     let snapshot = metadata(&dir.join(RDB_FILE))?.filter(|file| file.len() > 0);
-    let appended = append_only(&dir.join(AOF_DIR))?;
+    let appended = append_only(dir)?;
     let age = |file: &fs::Metadata| Some(now.duration_since(file.modified().ok()?));
     // A file from the future (the clock was set back): a log was written just now, as far as anybody can tell, and of a snapshot nobody knows.
     let written = if appended.is_empty() {
@@ -104,10 +106,12 @@ fn metadata(path: &Path) -> Result<Option<fs::Metadata>, Error> {
     }
 }
 
-/// The append-only files that are not empty and may have a name in the manifest; none when there is no manifest, because Redis then ignores them.
+/// The append-only files that hold something and may have a name in the manifest; none when there is no manifest, because Redis then ignores them.
+/// Without the preamble an empty data set has empty files: they count where they hold every write, and a snapshot beside them is of before.
 fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
-    let failed = |source| Error::Read { path: dir.to_owned(), source };
-    let entries = match fs::read_dir(dir) {
+    let folder = dir.join(AOF_DIR);
+    let failed = |source| Error::Read { path: folder.clone(), source };
+    let entries = match fs::read_dir(&folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(failed(source)),
@@ -119,11 +123,18 @@ fn append_only(dir: &Path) -> Result<Vec<fs::Metadata>, Error> {
         let file = entry.metadata().map_err(failed)?;
         if entry.file_name().to_string_lossy().ends_with(".manifest") {
             manifest |= file.len() > 0;
-        } else if file.is_file() && entry.file_name() != UNNAMED && file.len() > 0 {
+        } else if file.is_file() && entry.file_name() != UNNAMED {
             files.push(file);
         }
     }
-    Ok(if manifest { files } else { Vec::new() })
+    let (filled, empty): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.len() > 0);
+    Ok(if !manifest {
+        Vec::new()
+    } else if filled.is_empty() && last_save::is_log_whole(dir) && !Lag::read(dir)?.lags() {
+        empty
+    } else {
+        filled
+    })
 }
 
 /// Which snapshot file lies there: Redis writes each one anew and gives it the name at the end. `None`: none that could be looked at.
@@ -315,6 +326,30 @@ mod tests {
         assert_eq!(ahead("appendonlydir/appendonly.aof.1.incr.aof"), Some(Duration::ZERO));
         fs::remove_dir_all(at(AOF_DIR)).unwrap();
         assert_eq!(ahead(RDB_FILE), None, "it may be of any time");
+    }
+
+    /// Before, the snapshot beside it came back, with keys whose deletion had been acknowledged.
+    #[test]
+    fn a_log_of_empty_files_is_an_empty_data_set_where_it_has_every_write() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |name: &str, content: &str| fs::write(dir.path().join(name), content).unwrap();
+        let counts = || survey(dir.path()).unwrap().aof;
+        let manifest = "file appendonly.aof.2.base.aof seq 2 type b\nfile appendonly.aof.2.incr.aof seq 2 type i\n";
+        fs::create_dir(dir.path().join(AOF_DIR)).unwrap();
+        put(RDB_FILE, "of before");
+        put("appendonlydir/appendonly.aof.manifest", manifest);
+        put("appendonlydir/appendonly.aof.2.base.aof", "");
+        assert!(!counts(), "one of the files is missing");
+        put("appendonlydir/appendonly.aof.2.incr.aof", "");
+        let found = survey(dir.path()).unwrap();
+        assert!(found.aof && found.rdb && found.written.is_some());
+        // What was sent anew lies in the snapshot alone until the file is written anew.
+        let unnamed = format!("{AOF_DIR}/{UNNAMED}");
+        put(&unnamed, "");
+        assert!(!counts(), "the first one that is to count is being written");
+        fs::remove_file(dir.path().join(unnamed)).unwrap();
+        put(crate::lag::FILE, manifest);
+        assert!(!counts(), "the volume says that they lag behind");
     }
 
     #[test]

@@ -333,9 +333,10 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     if marker::read(dir)? != Owner::Member(member.clone()) {
         marker::write(dir, &member)?;
     }
+    // What is tidied away tells what counts.
+    let survey = disk::survey(dir)?;
     lag::tidy(dir)?;
     disk::remove_leftovers(dir);
-    let survey = disk::survey(dir)?;
     let verdict = identity::judge(survey.nodes.as_deref());
     // What was moved away is none of what runs.
     shared.report.send_modify(|report| {

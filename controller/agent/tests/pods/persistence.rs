@@ -1,9 +1,12 @@
 //! Which data set the next start loads, where snapshots and append-only files may both lie on a volume.
 
 use rustix::process::Signal;
-use types::cluster::{AppendOnly, SavePoint};
+use types::{
+    agent::AgentConfig,
+    cluster::{AppendOnly, SavePoint},
+};
 
-use crate::harness::{AGENT, Cluster, Pod, config, eventually, fill};
+use crate::harness::{AGENT, APPLICATION, Cluster, Pod, config, eventually, fill};
 
 /// One that is never due by itself within a test.
 fn snapshots() -> Vec<SavePoint> {
@@ -132,4 +135,36 @@ async fn a_log_of_before_does_not_come_back_while_a_new_one_is_first_written() {
     .await;
     crash(&mut cluster).await;
     assert_eq!(cluster.pods[0].dbsize().await, 100);
+}
+
+/// Whether its append-only files hold nothing.
+fn holds_nothing(pod: &Pod) -> bool {
+    let mut files = std::fs::read_dir(pod.data("appendonlydir")).unwrap().flatten();
+    files.all(|file| {
+        let is_list = file.file_name().to_string_lossy().ends_with(".manifest");
+        is_list || file.metadata().is_ok_and(|file| file.len() == 0)
+    })
+}
+
+/// Measured before: ten keys whose deletion had been acknowledged came back.
+#[tokio::test]
+async fn what_was_deleted_stays_deleted_beside_an_older_snapshot() {
+    let parameters = [("aof-use-rdb-preamble".to_owned(), "no".to_owned())].into();
+    let mut cluster = Cluster::form(211, AgentConfig { parameters, ..config() }, 1, 0).await;
+    let pod = &cluster.pods[0];
+    fill(pod, "a", 10, b"v").await;
+    pod.login(types::names::USER_AGENT, AGENT).await.call(&["BGSAVE"]).await.unwrap();
+    eventually("it is saved", async || lies_there(pod) == [true; 2]).await;
+    pod.login("default", APPLICATION).await.call(&["FLUSHDB"]).await.unwrap();
+    let mut redis = pod.operator().await;
+    for name in ["auto-aof-rewrite-min-size", "auto-aof-rewrite-percentage"] {
+        redis.config_set(name, "1").await.unwrap();
+    }
+    eventually("its log is written anew", async || holds_nothing(pod)).await;
+    pod.signal(Signal::TERM);
+    assert_eq!(cluster.pods[0].ended().await, Some(0), "{}", cluster.pods[0].log());
+    cluster.pods[0].start();
+    cluster.wait_ready().await;
+    assert_eq!(lies_there(&cluster.pods[0]), [true; 2]);
+    assert_eq!(cluster.pods[0].dbsize().await, 0);
 }
