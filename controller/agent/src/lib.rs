@@ -49,6 +49,7 @@ pub mod upkeep;
 pub mod users;
 pub mod volume;
 pub mod wait;
+mod withdrawal;
 
 use std::{sync::Arc, time::Duration};
 

@@ -134,12 +134,18 @@ impl Promotion {
         self.is_current
     }
 
+    /// Whether Redis was told that it may stand.
+    #[must_use]
+    pub fn is_allowed(&self) -> bool {
+        self.told == Told::Allowed
+    }
+
     /// Redis was told.
     pub fn applied(&mut self, forbidden: bool) {
         self.told = if forbidden { Told::Forbidden } else { Told::Allowed };
     }
 
-    /// Redis was told and did not answer.
+    /// Redis was told and has not answered: it is told again once it does.
     pub fn unanswered(&mut self) {
         self.told = Told::Unanswered;
     }

@@ -24,6 +24,7 @@ use crate::{
     replication::{self, Seen},
     shared::Shared,
     users,
+    withdrawal::{self, Withdrawal},
 };
 
 /// How often files and roles are looked at.
@@ -108,7 +109,7 @@ async fn look_after(
     lost: &Notify,
 ) {
     let mut settled = persistence::after_loading(shared).await;
-    let mut candidacy = Candidacy { promotion: Promotion::default(), words };
+    let mut candidacy = Candidacy { promotion: Promotion::default(), words, withdrawal: Withdrawal::default() };
     let mut keeper = Keeper::default();
     let dir = &shared.options.data_dir;
     let (mut lag, mut marker) = (Lag::read(dir).unwrap_or_default(), lag::Keeper::default());
@@ -146,6 +147,7 @@ struct Candidacy {
     promotion: Promotion,
     /// What its primary told last.
     words: watch::Receiver<Option<Word>>,
+    withdrawal: Withdrawal,
 }
 
 impl Candidacy {
@@ -163,22 +165,43 @@ impl Candidacy {
         {
             self.promotion.hear(word);
         }
-        let (look, service) = look(shared, shard, begun, lag).await?;
+        let Some((look, service)) = look(shared, shard, begun, lag).await else {
+            // How long it stands still, nobody knows before it goes on, and then it may be elected.
+            if self.promotion.is_allowed() {
+                self.withdraw(shared);
+            }
+            return None;
+        };
         let node_timeout = Duration::from_millis(shared.inputs().config.node_timeout_millis);
         let forbidden = self.promotion.decide(&look, node_timeout);
         shared.note_standing(self.promotion.standing().cloned());
         if let Some(forbidden) = forbidden {
-            let value = if forbidden { "yes" } else { "no" };
-            let why = self.promotion.standing().and_then(|standing| standing.held_back);
-            tracing::info!(forbidden, ?why, "the right to stand for election");
-            match set(shared, "cluster-replica-no-failover", value).await {
-                Taken::Yes => self.promotion.applied(forbidden),
-                Taken::Refused(_) => {}
-                Taken::Unanswered => self.promotion.unanswered(),
-            }
+            self.tell(shared, forbidden).await;
         }
         let is_current = self.promotion.is_current();
         Some(service.filter(|service| is_current || matches!(service, Service::Primary { .. })))
+    }
+
+    async fn tell(&mut self, shared: &Arc<Shared>, forbidden: bool) {
+        let why = self.promotion.standing().and_then(|standing| standing.held_back);
+        if !forbidden {
+            if self.withdrawal.is_under_way() {
+                return;
+            }
+            self.withdrawal.prepare(&shared.local).await;
+        }
+        tracing::info!(forbidden, ?why, "the right to stand for election");
+        match set(shared, withdrawal::PARAMETER, if forbidden { "yes" } else { "no" }).await {
+            Taken::Yes => self.promotion.applied(forbidden),
+            Taken::Refused(_) => {}
+            Taken::Unanswered => self.withdraw(shared),
+        }
+    }
+
+    fn withdraw(&mut self, shared: &Arc<Shared>) {
+        tracing::info!("redis-server does not answer: it is left the order not to stand for election");
+        self.withdrawal.give(shared);
+        self.promotion.unanswered();
     }
 }
 

@@ -5,11 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use types::{agent::NotElectable, names::PORT_BUS};
+use resp::NodeId;
+use rustix::process::{Pid, Signal, kill_process};
+use types::{
+    agent::{AgentConfig, NotElectable},
+    names::PORT_BUS,
+};
 
 use crate::{
     crash::write_to_first_shard,
-    harness::{Cluster, Pod, config, eventually},
+    harness::{Cluster, Pod, config, eventually, fill},
     link::{Traffic, Way, detour, is_left_behind, may_be_elected},
 };
 
@@ -72,4 +77,44 @@ async fn a_copy_whole_only_once_its_primary_counts_as_failed_is_not_elected() {
     }
     eventually("its primary is heard again", async || !counts_as_failed(&cluster).await).await;
     eventually("the replica may be elected again", async || may_be_elected(&cluster).await).await;
+}
+
+fn signal_redis(pod: &Pod, signal: Signal) {
+    kill_process(Pid::from_raw(pod.redis_pid().unwrap()).unwrap(), signal).unwrap();
+}
+
+/// Whether most primaries have given a node up, as a pod has heard.
+async fn is_given_up(by: &Pod, node: &NodeId) -> bool {
+    let table = by.operator().await.cluster_nodes().await.unwrap();
+    table.iter().any(|other| other.id == *node && other.flags.failed)
+}
+
+/// Its agent sleeps between two looks when its server wakes up. Measured before: it was elected, and what its primary had taken meanwhile was lost.
+#[tokio::test]
+async fn a_replica_whose_server_stood_still_is_looked_at_before_it_is_elected() {
+    let node_timeout_millis = u64::try_from(hung::node_timeout(3).as_millis()).unwrap();
+    let cluster = Cluster::form(212, AgentConfig { node_timeout_millis, ..config() }, 3, 1).await;
+    let [primary, replica] = [&cluster.pods[0], &cluster.pods[3]];
+    let id = primary.id().await;
+    eventually("the replica may be elected", async || may_be_elected(&cluster).await).await;
+    let unanswered = || replica.log().matches("redis-server does not answer").count();
+    let before = unanswered();
+    signal_redis(replica, Signal::STOP);
+    // More than finds room in sockets: the rest is in the memory of the primary alone.
+    fill(primary, "{06S}", 300, &[b'x'; 64 << 10]).await;
+    eventually("its agent is not answered", async || unanswered() > before).await;
+    signal_redis(primary, Signal::STOP);
+    eventually("the primary is given up", async || is_given_up(&cluster.pods[1], &id).await).await;
+    replica.signal(Signal::STOP);
+    signal_redis(replica, Signal::CONT);
+    eventually("the replica hears of it", async || is_given_up(replica, &id).await).await;
+    // An election would be called within a second of that.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(replica.is_replica().await, "a copy that lacks writes took over");
+    replica.signal(Signal::CONT);
+    signal_redis(primary, Signal::CONT);
+    eventually("the replica has everything", async || replica.dbsize().await == 300).await;
+    eventually("the replica may be elected again", async || may_be_elected(&cluster).await).await;
+    assert!(!primary.is_replica().await && replica.is_replica().await);
+    assert_eq!(primary.dbsize().await, 300);
 }
