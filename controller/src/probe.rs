@@ -28,7 +28,7 @@ use types::agent::{AgentPhase, LossReport};
 use types::cluster::Mode;
 
 pub use node::{Facts, Unkept};
-pub(crate) use node::{former_stream, is_disk_current, is_misled, offset, peer};
+pub(crate) use node::{disk, former_stream, is_misled, offset, peer};
 pub use place::{Container, Marks, Place, container_of, marks, places, stuck, unwritten};
 pub use words::{Finding, Refusal};
 

@@ -123,10 +123,15 @@ impl Server {
     /// The process ends and comes back, and the controller's user may not send this any more.
     pub async fn run_without(&mut self, command: &str) {
         self.kill().await;
+        self.change_users(&format!("+{command}"), "");
+        self.run().await;
+    }
+
+    /// From the next start on.
+    fn change_users(&self, from: &str, to: &str) {
         let path = self.dir.path().join("users.acl");
         let users = std::fs::read_to_string(&path).unwrap();
-        std::fs::write(&path, users.replace(&format!("+{command}"), "")).unwrap();
-        self.run().await;
+        std::fs::write(&path, users.replace(from, to)).unwrap();
     }
 
     /// SIGKILL.
@@ -163,6 +168,17 @@ impl Server {
         std::fs::remove_file(table).unwrap();
         std::fs::remove_dir_all(log).unwrap();
         self.run().await;
+    }
+
+    /// As [`Server::wipe`], and as somebody new it lets no replica in: agents see to that.
+    pub async fn wipe_closed(&mut self) {
+        self.change_users("kun-replica on", "kun-replica off");
+        self.wipe().await;
+    }
+
+    /// Something is where its snapshots go.
+    pub fn takes_no_snapshot(&self) {
+        std::fs::create_dir_all(self.dir.path().join("dump.rdb/in-the-way")).unwrap();
     }
 
     /// How often this word stands in what it has logged of commands that changed something.

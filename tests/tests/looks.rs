@@ -254,6 +254,56 @@ async fn a_replica_is_not_restarted_beside_a_primary_whose_file_has_fallen_behin
     assert_eq!(fleet.pods.deleted(), [""; 0]);
 }
 
+/// A single member whose keys nobody else has, and the order to restart it.
+async fn alone(net: u8, spec: serde_json::Value) -> (Fleet, Probed, Plan) {
+    let mut fleet = Fleet::start(net, 1, 1, spec).await;
+    let desired = fleet.desired(1, 0);
+    fleet.until_made(&desired).await;
+    let mut client = fleet.client();
+    for n in 0..400 {
+        assert!(matches!(client.set(&format!("k{n}"), "v").await, Outcome::Acked(_)));
+    }
+    let probed = fleet.look_at_all().await;
+    let restart = plan(Step::Restart { pod: PRIMARY, expect: RestartAs::OnlyCopy(id(&probed, PRIMARY)) });
+    (fleet, probed, restart)
+}
+
+/// Before, it was asked nothing: nobody else has what it holds.
+#[tokio::test]
+async fn a_single_server_whose_file_has_fallen_behind_is_not_restarted() {
+    let spec = json!({"mode": "Standalone", "storage": {"size": "1Gi"}, "persistence": {"appendOnly": "EverySec"}});
+    let (mut fleet, probed, restart) = alone(82, spec).await;
+    let mut server = fleet.servers[&PRIMARY].operator().await;
+    for (name, value) in [("rdb-key-save-delay", "300000"), ("appendonly", "no"), ("appendonly", "yes")] {
+        server.config_set(name, value).await.unwrap();
+    }
+    let why = "the append-only file of 0-0 does not hold by now what it has in memory";
+    assert_eq!(refusal(&mut fleet, &restart, &probed).await, why);
+    assert_eq!(fleet.pods.deleted(), [""; 0]);
+}
+
+/// Only a real server shows what a snapshot that fails leaves in INFO. Before, it was deleted, and its stop could not save either.
+#[tokio::test]
+async fn an_only_copy_whose_last_snapshot_failed_is_not_restarted() {
+    let persistence = json!({"appendOnly": "Off", "snapshots": [{"seconds": 3600, "changes": 1}]});
+    let spec = json!({"shards": 1, "replicasPerShard": 0, "storage": {"size": "1Gi"}, "persistence": persistence});
+    let (mut fleet, probed, restart) = alone(83, spec).await;
+    let server = &fleet.servers[&PRIMARY];
+    server.takes_no_snapshot();
+    let mut redis = server.operator().await;
+    for (name, value) in [("appendonly", "no"), ("save", "1 1")] {
+        redis.config_set(name, value).await.unwrap();
+    }
+    let begun = Instant::now();
+    while redis.info(&["persistence"]).await.unwrap().get("rdb_last_bgsave_status") != Some("err") {
+        assert!(begun.elapsed() < hung::change(), "it saves all the same");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let why = "the last snapshot of 0-0 failed by now (rdb_last_bgsave_status:err), and its stop has to save one";
+    assert_eq!(refusal(&mut fleet, &restart, &probed).await, why);
+    assert_eq!(fleet.pods.deleted(), [""; 0]);
+}
+
 /// Before, what it said was kept up to 128 MB for each answer, of as many members as are asked at the same time.
 #[tokio::test]
 async fn a_member_that_says_too_much_is_unknown_and_told_of() {

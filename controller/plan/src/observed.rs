@@ -281,7 +281,7 @@ pub struct Node {
     pub state_ok: bool,
     /// Reading its data set from disk; not serving.
     pub loading: bool,
-    /// Its append-only file, if it has to keep one.
+    /// What its disk has of what it holds.
     pub disk: Disk,
     /// Its current `cluster-node-timeout`.
     pub node_timeout_millis: u64,
@@ -319,6 +319,18 @@ pub enum Disk {
     Fails(Unwritten),
 }
 
+impl Disk {
+    /// The append-only file, if it has to keep one, holds all of it. Of a snapshot it says nothing: that is behind at any moment, and a stop saves
+    /// another.
+    #[must_use]
+    pub const fn is_logged(self) -> bool {
+        match self {
+            Self::Current | Self::Fails(Unwritten::Snapshot) => true,
+            Self::Rewriting | Self::Fails(Unwritten::Write | Unwritten::Rewrite) => false,
+        }
+    }
+}
+
 /// What Redis could not write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unwritten {
@@ -326,6 +338,8 @@ pub enum Unwritten {
     Write,
     /// The file anew, which it tries again: it may be the first that counts.
     Rewrite,
+    /// The last snapshot, where these are all that is kept: the one that its stop has to save may fail as well.
+    Snapshot,
 }
 
 impl Unwritten {
@@ -335,6 +349,7 @@ impl Unwritten {
         match self {
             Self::Write => "aof_last_write_status:err",
             Self::Rewrite => "aof_last_bgrewrite_status:err",
+            Self::Snapshot => "rdb_last_bgsave_status:err",
         }
     }
 }

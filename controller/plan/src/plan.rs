@@ -136,7 +136,7 @@ pub enum Waiting {
         /// The receiver.
         to: Pod,
     },
-    /// A member's append-only file does not hold what it has in memory.
+    /// A member's disk does not hold what it has in memory, or may not once it is stopped.
     Disk {
         /// The member.
         pod: Pod,

@@ -177,12 +177,18 @@ pub(crate) fn may_elect(scene: &Scene<'_>, shard: u16) -> Result<(), Waiting> {
     }
 }
 
-/// If it were restarted now, it would come back with what it holds; or nothing of this cluster would.
+/// If it were restarted now, it would come back with what it holds; or nothing of this cluster would. Whether a snapshot can be saved matters only
+/// where nobody else has that ([`keeps_alone`]).
 pub(crate) fn keeps(scene: &Scene<'_>, live: &Live<'_>) -> bool {
+    live.node.disk.is_logged() || !scene.desired.restart_keeps_data
+}
+
+/// As [`keeps`], of the only one who has what it holds: where snapshots are all that is kept its stop has to save one.
+pub(crate) fn keeps_alone(scene: &Scene<'_>, live: &Live<'_>) -> bool {
     live.node.disk == Disk::Current || !scene.desired.restart_keeps_data
 }
 
-/// What is waited for at a member that does not [keep](keeps) what it holds.
+/// What is waited for at a member that does not [keep](keeps), or not [alone](keeps_alone), what it holds.
 pub(crate) fn disk(live: &Live<'_>) -> Waiting {
     let fails = match live.node.disk {
         Disk::Current | Disk::Rewriting => None,

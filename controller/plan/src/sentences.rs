@@ -259,6 +259,13 @@ fn disk(f: &mut fmt::Formatter<'_>, pod: Pod, fails: Option<Unwritten>) -> fmt::
              full, make spec.storage.size larger. It goes on once the file takes writes, or a replica in sync whose own file does has the role",
             what.words()
         ),
+        Some(what @ Unwritten::Snapshot) => write!(
+            f,
+            "the last snapshot of member {pod} failed ({}), and nobody else has what the one at its stop would have to save. Its log says why: where the \
+             volume is full, make spec.storage.size larger; where a fork found no memory, delete its pod, as a stop saves without one. It goes on once a \
+             snapshot succeeds",
+            what.words()
+        ),
     }
 }
 

@@ -1,22 +1,47 @@
 //! Whether a member's copy is still what the plan took it for, asked right before that is relied upon.
 
-use plan::{NodeId, Role, Seen, Who};
-use resp::Info;
+use plan::{Disk, NodeId, Role, Seen, Unwritten, Who};
+use resp::{Connection, Info};
 
 use super::nodes::Node;
 use super::{Error, Nodes, World, refused};
-use crate::probe::{Facts, is_disk_current, offset};
+use crate::probe::{Facts, disk, offset};
 
 /// If it were restarted now, it would come back with what it holds; or nothing of this cluster would.
 pub(super) async fn keeps(world: World<'_>, redis: &mut Node, who: Who) -> Result<(), Error> {
+    match disk_of(world, redis.connection()?).await? {
+        disk if disk.is_logged() => Ok(()),
+        disk => Err(refused(lacks(who, disk))),
+    }
+}
+
+/// As [`keeps`], of the only one who has what it holds: where snapshots are all that is kept its stop has to save one.
+pub(super) async fn keeps_alone(world: World<'_>, redis: &mut Connection, who: Who) -> Result<(), Error> {
+    match disk_of(world, redis).await? {
+        Disk::Current => Ok(()),
+        disk @ (Disk::Rewriting | Disk::Fails(_)) => Err(refused(lacks(who, disk))),
+    }
+}
+
+/// Where a restart finds nothing again, whatever a disk has, there is nothing that it could lack.
+async fn disk_of(world: World<'_>, redis: &mut Connection) -> Result<Disk, Error> {
     if !world.resolved.restart_keeps_data() {
-        return Ok(());
+        return Ok(Disk::Current);
     }
-    let info = redis.connection()?.info(&["persistence"]).await?;
-    if is_disk_current(&info, world.resolved.agent.append_only.keeps_every_write()) {
-        return Ok(());
+    let info = redis.info(&["persistence"]).await?;
+    Ok(disk(&info, world.resolved.agent.append_only.keeps_every_write()))
+}
+
+/// What a disk lacks by now. Pure.
+fn lacks(who: Who, disk: Disk) -> String {
+    match disk {
+        Disk::Fails(what @ Unwritten::Snapshot) => {
+            format!("the last snapshot of {who} failed by now ({}), and its stop has to save one", what.words())
+        }
+        Disk::Current | Disk::Rewriting | Disk::Fails(Unwritten::Write | Unwritten::Rewrite) => {
+            format!("the append-only file of {who} does not hold by now what it has in memory")
+        }
     }
-    Err(refused(format!("the append-only file of {who} does not hold by now what it has in memory")))
 }
 
 /// Its primary is who it was when it was looked at, still leads, and would survive a restart while the copy is away.

@@ -135,16 +135,20 @@ async fn holds_nothing(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), 
     if keys == 0 { Ok(()) } else { Err(refused(format!("{who} holds {keys} keys by now"))) }
 }
 
+/// Nobody else has what it holds: it is there, and finds that again.
 async fn still_there(world: World<'_>, nodes: &Nodes, who: Who) -> Result<(), Error> {
+    let address = world.address(who)?;
     match world.resolved.mode {
         types::cluster::Mode::Cluster => {
-            let mut redis = nodes.at(world.address(who)?, who.id).await?;
-            copy::keeps(world, &mut redis, who).await?;
+            let mut redis = nodes.at(address, who.id).await?;
+            copy::keeps_alone(world, redis.connection()?, who).await
         }
         // Its identity is its pod's uid, which has just been compared.
-        types::cluster::Mode::Standalone => {}
+        types::cluster::Mode::Standalone => {
+            let mut redis = world.access.open(address).await?;
+            copy::keeps_alone(world, &mut redis, who).await
+        }
     }
-    Ok(())
 }
 
 /// A member that stays owns the shard's slots: those who leave may be the only ones left who hold its data.

@@ -142,15 +142,12 @@ impl Raw {
     }
 }
 
-/// Whether a restart would load what is in memory, as far as an append-only file tells. One that could not be switched on (`logs`: it should
-/// be) does not count.
-pub(crate) fn is_disk_current(info: &Info, logs: bool) -> bool {
-    disk(info, logs) == Disk::Current
-}
-
-fn disk(info: &Info, logs: bool) -> Disk {
+/// What a restart would load of what is in memory. An append-only file that could not be switched on (`logs`: it should be) does not count; where
+/// there is to be none, what counts is whether its stop can be expected to save a snapshot.
+pub(crate) fn disk(info: &Info, logs: bool) -> Disk {
     match info.append_only_file() {
         AppendOnlyFile::Off if logs => Disk::Rewriting,
+        AppendOnlyFile::Off if info.get("rdb_last_bgsave_status") == Some("err") => Disk::Fails(Unwritten::Snapshot),
         AppendOnlyFile::Off | AppendOnlyFile::Current => Disk::Current,
         AppendOnlyFile::Rewriting => Disk::Rewriting,
         AppendOnlyFile::Failed if info.get("aof_last_write_status") == Some("err") => Disk::Fails(Unwritten::Write),
@@ -231,11 +228,19 @@ async fn ask_standalone(connection: &mut Connection, question: Question<'_>, pla
     };
     let info = Info::parse(info.text().unwrap_or_default());
     let config = configs_of(configs, address)?;
-    let facts = Facts { unlike: unlike(question.parameters, &config), ..facts(address, &info, &config) };
-    // Nobody else has what it holds, so nothing is ever handed over.
-    let disk = Disk::Current;
-    let id = standalone_id(place);
-    Ok(Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk, vouched: Vouched::Not })
+    let raw = standalone(address, place, (info, &config), question.logs);
+    Ok(Raw { facts: Facts { unlike: unlike(question.parameters, &config), ..raw.facts }, ..raw })
+}
+
+/// What a server without a cluster is.
+fn standalone(
+    address: SocketAddr,
+    place: &Place,
+    (info, config): (Info, &BTreeMap<String, String>),
+    logs: bool,
+) -> Raw {
+    let (facts, disk, id) = (facts(address, &info, config), disk(&info, logs), standalone_id(place));
+    Raw { id, facts, info, cluster: None, node_timeout_millis: 0, disk, vouched: Vouched::Not }
 }
 
 /// A server without a cluster has no node ID; its pod's uid stands for it.
@@ -514,6 +519,34 @@ mod tests {
         assert_eq!(says(true, &[runs, rewrite, writes]), Disk::Fails(Unwritten::Write));
         let off = Info::parse("aof_enabled:0\r\naof_last_write_status:err\r\n");
         assert_eq!([disk(&off, true), disk(&off, false)], [Disk::Rewriting, Disk::Current]);
+        // Beside an append-only file nobody needs a snapshot.
+        let unsaved = "rdb_last_bgsave_status:err\r\n";
+        assert_eq!(says(true, &[unsaved]), Disk::Current);
+        let off = Info::parse(&format!("aof_enabled:0\r\n{unsaved}"));
+        let told = [disk(&off, true), disk(&off, false)];
+        assert_eq!(told, [Disk::Rewriting, Disk::Fails(Unwritten::Snapshot)]);
+    }
+
+    /// Before, it counted as current, whatever the server said.
+    #[test]
+    fn the_disk_of_a_standalone_server_is_what_it_says() {
+        let place = super::super::place::place("orders-0-0".to_owned(), None, None, &BTreeMap::new());
+        let address = SocketAddr::from(([10, 0, 0, 1], 6379));
+        let seen = |info: &str, logs| {
+            let raw = standalone(address, &place, (Info::parse(info), &BTreeMap::new()), logs);
+            read(&raw, &Streams::default(), Instant::now()).disk
+        };
+        let table = [
+            ("aof_enabled:1\r\n", true, Disk::Current),
+            ("aof_enabled:1\r\naof_last_write_status:err\r\n", true, Disk::Fails(Unwritten::Write)),
+            ("aof_enabled:1\r\naof_rewrite_in_progress:1\r\n", true, Disk::Rewriting),
+            ("aof_enabled:0\r\n", true, Disk::Rewriting),
+            ("aof_enabled:0\r\n", false, Disk::Current),
+            ("aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", false, Disk::Fails(Unwritten::Snapshot)),
+        ];
+        for (info, logs, expected) in table {
+            assert_eq!(seen(info, logs), expected, "{info}");
+        }
     }
 
     /// Before, it was the data set: of small keys half of what they take, and `maxmemory` was let go below the whole.

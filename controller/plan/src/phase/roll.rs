@@ -122,7 +122,7 @@ fn next(scene: &Scene<'_>, plan: &mut Plan, shard: u16) {
 /// with the failing disk is restarted beside it. One that was restarted already would fail as a replica, too.
 fn beside_what_it_keeps_not(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>, among: &[Live<'_>]) {
     let fails = match lead.node.disk {
-        Disk::Current | Disk::Rewriting | Disk::Fails(Unwritten::Rewrite) => false,
+        Disk::Current | Disk::Rewriting | Disk::Fails(Unwritten::Rewrite | Unwritten::Snapshot) => false,
         Disk::Fails(Unwritten::Write) => true,
     };
     let is_outdated = |pod: Pod| scene.observed.members.get(&pod).is_some_and(|member| member.outdated);
@@ -142,11 +142,13 @@ fn beside_what_it_keeps_not(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>,
     }
 }
 
-/// A primary without a replica is restarted only if it finds its data again, or has none.
+/// A primary without a replica is restarted only if it finds its data again: what its disk lacks nobody has.
 pub(crate) fn restart_alone(scene: &Scene<'_>, plan: &mut Plan, lead: &Live<'_>) {
-    if scene.desired.restart_keeps_data {
-        plan.steps.push(Step::Restart { pod: lead.pod, expect: RestartAs::OnlyCopy(lead.node.id) });
-    } else {
+    if !scene.desired.restart_keeps_data {
         plan.refused.push(Refused::OnlyCopy { pod: lead.pod, keys: lead.node.keys });
+    } else if !safety::keeps_alone(scene, lead) {
+        plan.waiting.push(safety::disk(lead));
+    } else {
+        plan.steps.push(Step::Restart { pod: lead.pod, expect: RestartAs::OnlyCopy(lead.node.id) });
     }
 }

@@ -1,4 +1,4 @@
-//! One server without slots: it is started, and restarted where that loses nothing.
+//! One server without slots: it is started, and restarted where that loses nothing. Nobody else has what it holds.
 
 use crate::observed::Pod;
 use crate::phase::{admit, roll};

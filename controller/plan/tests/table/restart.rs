@@ -1,7 +1,7 @@
 //! Who is restarted, and when.
 
 use super::{THREE, at, id, layout, pod, row, told};
-use plan::{Approval, Desired, Disk, Observed, Unwritten};
+use plan::{Approval, Desired, Disk, Observed, Unwritten, Waiting};
 
 #[test]
 fn a_restart_waits_until_everybody_is_in_sync() {
@@ -146,6 +146,38 @@ fn a_standalone_server_is_restarted_only_if_it_finds_its_data_again() {
     );
     row(&wanted, "0-0 Hn", &["let 0-0 start blank, its files set aside"]);
     row(&wanted, "0-0 Hd", &["let 0-0 start with its files as they are"]);
+}
+
+/// Before, our own restart ended the only copy while it was known that nothing of it could be saved.
+#[test]
+fn an_only_copy_is_not_restarted_while_its_disk_cannot_have_it() {
+    let (alone, mut standalone) = (Desired::cluster(1, 0), Desired::cluster(1, 0));
+    standalone.mode = plan::Mode::Standalone;
+    let looks = |wanted: &Desired, text: &str, disk: Disk| {
+        let mut observed = layout(text);
+        at(&mut observed, "0-0").disk = disk;
+        told(wanted, &observed)
+    };
+    let [write, rewrite, snapshot] = [Unwritten::Write, Unwritten::Rewrite, Unwritten::Snapshot].map(Disk::Fails);
+    for (wanted, text) in [(&alone, "0-0 P0-16383!"), (&standalone, "0-0 P!")] {
+        assert_eq!(looks(wanted, text, Disk::Current), ["restart 0-0"]);
+        for (disk, fails) in
+            [(Disk::Rewriting, None), (write, Some(Unwritten::Write)), (rewrite, Some(Unwritten::Rewrite))]
+        {
+            assert_eq!(looks(wanted, text, disk), [format!("waits: {}", Waiting::Disk { pod: pod("0-0"), fails })]);
+        }
+        let words = "waits: the last snapshot of member 0-0 failed (rdb_last_bgsave_status:err), and nobody else has what the one at its stop would \
+                     have to save. Its log says why: where the volume is full, make spec.storage.size larger; where a fork found no memory, delete \
+                     its pod, as a stop saves without one. It goes on once a snapshot succeeds";
+        assert_eq!(looks(wanted, text, snapshot), [words]);
+    }
+    // Where nothing is kept on disk anyway, that is what is said.
+    standalone.restart_keeps_data = false;
+    assert!(looks(&standalone, "0-0 P!", snapshot)[0].starts_with("refuses: restarting member 0-0 would lose"));
+    // What a replica has needs no snapshot.
+    let mut observed = layout(&THREE.replacen("P0-5460", "P0-5460!", 1));
+    (at(&mut observed, "0-0").disk, at(&mut observed, "0-1").disk) = (snapshot, snapshot);
+    assert_eq!(told(&Desired::cluster(3, 1), &observed), ["hand the primary role over from 00000000 to 0-1"]);
 }
 
 #[test]
