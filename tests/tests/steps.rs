@@ -3,6 +3,7 @@
 
 mod functions;
 mod late;
+mod receiver;
 mod replicas;
 
 use std::collections::BTreeMap;

@@ -10,7 +10,7 @@ use crate::scene::{Live, Lost, Scene, follows, identity, may_run};
 use crate::slots::SlotSet;
 
 pub(crate) use takeover::{
-    Missing, Votes, is_electable_by_most, is_enough, is_refused_whoever_votes, needs_no_votes, votes,
+    Missing, Votes, is_electable_by_most, is_enough, is_refused_whoever_votes, meets, needs_no_votes, votes,
 };
 
 /// Redis tells the age of a lost link in whole seconds, and looks are a second apart.
@@ -38,6 +38,11 @@ pub(crate) fn may_return_to<'a>(scene: &Scene<'a>, id: NodeId) -> impl Iterator<
 pub(crate) fn may_bring_data(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
     let mut homes = homes_of(scene, id);
     homes.find(|(_, member)| brings_data(scene, member.map(|member| &member.seen))).map(|(pod, _)| pod)
+}
+
+/// A place from which a replica of this node may come back with what that was sent: where that one is gone nobody else may have it.
+pub(crate) fn may_bring_a_copy(scene: &Scene<'_>, of: NodeId) -> Option<Pod> {
+    takeover::silent_replicas(scene, of).into_iter().find_map(|id| may_bring_data(scene, id))
 }
 
 /// A place from which a node may come back with what it holds of slots that more tables give to somebody else, and how many: most of those who

@@ -4,6 +4,7 @@ mod copies;
 mod deleted;
 mod found;
 mod quorum;
+mod received;
 mod replaced;
 mod room;
 mod twice;

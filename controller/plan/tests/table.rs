@@ -9,6 +9,7 @@ mod heirs;
 mod moves;
 mod orders;
 mod quorum;
+mod receiver;
 mod restart;
 mod spread;
 

@@ -120,12 +120,32 @@ pub(super) async fn replicate(world: World<'_>, nodes: &Nodes, node: Who, primar
         // It was there when this was planned. If it has ended since, this may be the only copy of what it had.
         nodes.at(world.address(left)?, left.id).await?.table().await?;
     }
-    if !nodes.at(world.address(primary)?, primary.id).await?.table().await?.is_primary() {
+    let mut lead = nodes.at(world.address(primary)?, primary.id).await?;
+    let theirs = lead.table().await?;
+    if !theirs.is_primary() {
         return Err(refused(format!("{primary} is no primary any more")));
     }
+    let is_left = follows.is_some_and(|id| copy::seen_at(world, id).is_err());
+    if is_left && theirs.mine().is_empty() && theirs.open().is_empty() {
+        takes_nothing_away(&mut redis, &mut lead, (node, primary)).await?;
+    }
+    drop(lead);
     world.finally()?;
     redis.send(&["CLUSTER", "REPLICATE", &primary.id.to_string()]).await?;
     Ok(Done::default())
+}
+
+/// Whom a replica followed is gone, and its next primary owns nothing: where that one holds nothing either, the replica may be the only one who
+/// holds what it does.
+async fn takes_nothing_away(replica: &mut Node, lead: &mut Node, (node, primary): (Who, Who)) -> Result<(), Error> {
+    let keys = replica.send(&["DBSIZE"]).await?.integer();
+    if keys != Some(0) && lead.send(&["DBSIZE"]).await?.integer() == Some(0) {
+        let keys = keys.unwrap_or(-1);
+        return Err(refused(format!(
+            "{node} holds {keys} keys, which may be nowhere else: whom it follows is gone, and {primary} holds nothing"
+        )));
+    }
+    Ok(())
 }
 
 /// A replica that connects to where its primary was is told again whom it follows, and with that where to connect.

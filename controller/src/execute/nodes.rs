@@ -107,6 +107,12 @@ impl Table {
         marks.map(|(slot, _)| *slot).collect()
     }
 
+    /// The slots that it sends away by its marks, and to whom.
+    pub(super) fn migrating(&self) -> Vec<(u16, NodeId)> {
+        let marks = self.myself().into_iter().flat_map(|me| &me.migrating);
+        marks.filter_map(|(slot, to)| Some((*slot, NodeId::parse(to.as_str())?))).collect()
+    }
+
     /// Slots that anybody owns, and whose they are not.
     pub(super) fn owned_by_others_than(&self, allowed: &[NodeId]) -> SlotSet {
         let foreign =

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plan::{NodeId, Observed, Open, Pod, Seen, SlotSet, Who};
+use plan::{NodeId, Observed, Open, Pod, Role, Seen, SlotSet, Who};
 use resp::Command;
 use types::engine::Engine;
 
@@ -238,7 +238,8 @@ fn of_shard(observed: &Observed, shard: u16) -> Vec<NodeId> {
 /// cleared only where the slot's keys are all in one place.
 pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots: &SlotSet) -> Result<Done, Error> {
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
-    let mine = redis.table().await?.mine();
+    let table = redis.table().await?;
+    let (mine, given) = (table.mine(), table.migrating());
     let foreign = slots.difference(&mine);
     let held = count_keys(&mut redis, &foreign).await?;
     if let Some((slot, keys)) = held.first_key_value() {
@@ -255,6 +256,14 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
                 return Err(refused(format!("{node} owns slot {slot}, but {other} holds {keys} keys of it")));
             }
         }
+        for (who, sent) in left_of_receivers(&world.probed.observed, &owned, &given) {
+            let mut copy = nodes.at(world.address(who)?, who.id).await?;
+            if let Some((slot, keys)) = count_keys(&mut copy, &sent).await?.first_key_value() {
+                return Err(refused(format!(
+                    "{node} owns slot {slot}, but {who} holds {keys} keys of it, and whom it follows is gone"
+                )));
+            }
+        }
     }
     let mut redis = nodes.at(world.address(node)?, node.id).await?;
     let stable = |slot: u16| Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
@@ -264,11 +273,35 @@ pub(super) async fn stabilise(world: World<'_>, nodes: &Nodes, node: Who, slots:
     Ok(Done::default())
 }
 
+/// Who follows a receiver of such slots that is not seen, and what that one was being sent: nobody else may have it. Pure.
+fn left_of_receivers(observed: &Observed, owned: &SlotSet, given: &[(u16, NodeId)]) -> Vec<(Who, SlotSet)> {
+    let is_seen = |id: NodeId| crate::probe::nodes(observed).any(|node| node.id == id);
+    let sent = |to: NodeId| -> SlotSet {
+        given.iter().filter(|(slot, id)| *id == to && owned.contains(*slot)).map(|(slot, _)| *slot).collect()
+    };
+    let members = observed.members.iter().filter_map(|(pod, member)| Some((*pod, member.node()?)));
+    let left = members.filter_map(|(pod, node)| match &node.role {
+        Role::Replica { of, .. } if !is_seen(*of) => Some((Who { pod, id: node.id }, sent(*of))),
+        Role::Replica { .. } | Role::Primary { .. } => None,
+    });
+    left.filter(|(_, sent)| !sent.is_empty()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{healthy, id, node};
+
+    #[test]
+    fn replicas_of_a_receiver_that_is_gone_are_asked_for_what_it_was_sent() {
+        let mut probed = healthy(2, 2);
+        let given = [(7, id(1, 9)), (8, id(1, 0)), (9_000, id(1, 9))];
+        let left = |probed: &crate::probe::Probed| left_of_receivers(&probed.observed, &SlotSet::range(0, 99), &given);
+        assert_eq!(left(&probed), []);
+        node(&mut probed, 1, 1).role = crate::testing::out_of_sync(id(1, 9));
+        assert_eq!(left(&probed), [(Who { pod: Pod::new(1, 1), id: id(1, 1) }, SlotSet::range(7, 7))]);
+    }
 
     #[test]
     fn a_valkey_that_imports_a_slot_is_not_told_of_its_next_owner() {

@@ -422,7 +422,7 @@ fn missed(live: &Live<'_>) -> u64 {
     }
 }
 
-fn offset(live: &Live<'_>) -> u64 {
+pub(super) fn offset(live: &Live<'_>) -> u64 {
     match &live.node.role {
         Role::Replica { offset, .. } => *offset,
         Role::Primary { .. } => 0,

@@ -6,7 +6,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::observed::{NodeId, Open, Pod, Role};
-use crate::phase::{Flow, balance, replicate};
+use crate::phase::{Flow, balance, receiver, replicate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -20,6 +20,8 @@ struct Findings {
     clear: BTreeMap<Pod, SlotSet>,
     /// Members that lead nothing and keep keys of a slot whose owner's mark stays for that.
     keepers: BTreeSet<Pod>,
+    /// Receivers that are gone, for whose copies the owners' marks stay.
+    kept: BTreeSet<NodeId>,
 }
 
 impl Findings {
@@ -34,19 +36,26 @@ impl Findings {
 
 pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let (mut found, slots) = (Findings::default(), half_moved(scene));
-    let waited = plan.waiting.len();
+    let (waited, refused) = (plan.waiting.len(), plan.refused.len());
+    found.kept = receiver::replace(scene, plan);
+    // A person decides.
+    let mut held = plan.refused.len() > refused;
     for (owner, slot) in counted(scene, &slots, plan) {
         judge(scene, owner, slot, &mut found, plan);
     }
-    let work = !found.moves.is_empty() || !found.clear.is_empty() || !found.keepers.is_empty();
+    let marks = !found.moves.is_empty() || !found.clear.is_empty();
+    let work = marks || !found.keepers.is_empty() || !found.kept.is_empty();
     // Their marks are set again, and no more is done until that one answers or has ended.
-    let held = found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
+    held |= found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
     for (pod, slots) in found.clear {
         let node = scene.live.iter().find(|live| live.pod == pod);
         plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
     }
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
-    balance::relieve(scene, plan, &slots);
+    if found.kept.is_empty() {
+        // Else the blank member beside such a copy might be given some, and the copy would take it for an heir.
+        balance::relieve(scene, plan, &slots);
+    }
     for keeper in scene.live.iter().filter(|live| found.keepers.contains(&live.pod)) {
         replicate::tell_of_keys(scene, plan, keeper);
     }
@@ -109,10 +118,13 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
         return found.finish(owner.pod, to.pod, slot);
     }
     match mark {
-        Some(Open::Migrating(to)) => match safety::may_return(scene, *to) {
-            Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: 1 }),
-            None => clear_at_owner(scene, owner, slot, found),
-        },
+        Some(Open::Migrating(to)) if found.kept.contains(to) => {}
+        Some(Open::Migrating(to)) => {
+            match safety::may_return(scene, *to).or_else(|| safety::may_bring_a_copy(scene, *to)) {
+                Some(pod) => plan.waiting.push(Waiting::Primary { shard: pod.shard, slots: 1 }),
+                None => clear_at_owner(scene, owner, slot, found),
+            }
+        }
         Some(Open::Importing(_)) => clear_at_owner(scene, owner, slot, found),
         None => {}
     }

@@ -10,6 +10,7 @@ mod create;
 mod finish;
 mod heal;
 mod operate;
+mod receiver;
 mod replicate;
 mod roll;
 mod spread;

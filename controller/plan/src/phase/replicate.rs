@@ -2,7 +2,7 @@
 
 use crate::desired::FailoverHow;
 use crate::observed::{PeerRole, Role};
-use crate::phase::Flow;
+use crate::phase::{Flow, receiver};
 use crate::plan::{Plan, Refused, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -112,9 +112,11 @@ pub(super) fn tell_of_former(plan: &mut Plan, live: &Live<'_>) {
     plan.refused.push(Refused::Former { pod: live.pod, keys: live.node.keys, slots, lacking, unknown });
 }
 
+/// Of who owns nothing there is nothing to be believed, but that it is there. Where it holds nothing either, whoever holds keys may be the only one.
 fn believes(scene: &Scene<'_>, live: &Live<'_>, lead: &Live<'_>) -> bool {
+    let is_moot = live.node.keys > 0 && receiver::is_blank(scene, lead);
     let entry = live.node.peers.get(&lead.node.id);
-    entry.is_some_and(|peer| scene.owned_by(lead.pod).difference(peer.slots()).is_empty())
+    !is_moot && entry.is_some_and(|peer| scene.owned_by(lead.pod).difference(peer.slots()).is_empty())
 }
 
 fn sees_primary(live: &Live<'_>, lead: &Live<'_>) -> bool {

@@ -127,7 +127,7 @@ fn ended_since(scene: &Scene<'_>, id: NodeId) -> Option<u64> {
 }
 
 /// It has a connection to that node, of which it hears.
-fn meets(live: &Live<'_>, id: NodeId) -> bool {
+pub(crate) fn meets(live: &Live<'_>, id: NodeId) -> bool {
     live.node.peers.get(&id).is_some_and(|peer| peer.connected && peer.health == Health::Ok && !peer.noaddr)
 }
 
@@ -149,7 +149,7 @@ fn comes_back(scene: &Scene<'_>, id: NodeId, wait: impl Fn(Pod) -> Waiting) -> R
 }
 
 /// Nodes that somebody knows as replicas of this one, and that do not answer.
-fn silent_replicas(scene: &Scene<'_>, primary: NodeId) -> BTreeSet<NodeId> {
+pub(super) fn silent_replicas(scene: &Scene<'_>, primary: NodeId) -> BTreeSet<NodeId> {
     let lines = scene.live.iter().flat_map(|live| &live.node.peers);
     let replicas = lines.filter(|(_, peer)| matches!(peer.role, PeerRole::Replica { of } if of == primary));
     replicas.filter(|(id, peer)| !peer.handshake && scene.by_id(**id).is_none()).map(|(id, _)| *id).collect()

@@ -247,8 +247,9 @@ fn may_be_led(world: &World, replica: Who, primary: NodeId) -> bool {
     let owners = || holders(world).filter(|(_, server)| !server.slots().is_empty());
     let is_cut_off = |pod: &Pod| world.homes.get(pod).is_some_and(|home| home.cut_off || home.outside);
     let far = owners().filter(|(pod, _)| world.up(*pod).is_some() && is_cut_off(pod)).count();
-    world.running().into_iter().filter_map(|pod| world.up(pod)).any(|server| owns(&server))
-        || far > owners().count() / 2
+    // Nobody votes for the replica of a primary without slots.
+    let may_vote = !slots.is_empty() && far > owners().count() / 2;
+    world.running().into_iter().filter_map(|pod| world.up(pod)).any(|server| owns(&server)) || may_vote
 }
 
 /// A hand-over nobody asked for: its primary has to be restarted or is to leave, or a site that holds half of the primaries or more holds

@@ -4,7 +4,9 @@
 pub mod guard;
 pub mod history;
 
-use plan::model::{Luck, Outcome, Process, Server, Truth, World};
+use std::collections::BTreeMap;
+
+use plan::model::{Home, Luck, Outcome, Process, Server, Truth, World};
 use plan::{Desired, FailoverHow, Limits, Observed, Plan, Pod, Step, goal};
 
 /// The planner under test: broken variants wrap the real one.
@@ -278,7 +280,28 @@ impl Run {
             return self.survives_without_owner(slot, key);
         };
         let foreign = servers.iter().filter(|(pod, server)| pod.shard != home.shard && server.follows().is_none());
-        sure(home, owner) || foreign.into_iter().any(|(pod, server)| has(server) && sure(pod, server))
+        sure(home, owner)
+            || foreign.into_iter().any(|(pod, server)| has(server) && sure(pod, server))
+            || self.is_left_at_copies(slot, key)
+    }
+
+    /// A receiver that owned nothing was sent it, and is gone for good: all of its complete replicas have it, and nobody else leads their shard.
+    fn is_left_at_copies(&self, slot: u16, key: u64) -> bool {
+        let is_gone = |id: plan::NodeId| !self.world.servers().any(|server| server.id == id);
+        let servers = || self.world.homes.iter().filter_map(|(pod, home)| Some((pod, home, home.server.as_ref()?)));
+        let is_led = |shard: u16| servers().any(|(pod, _, server)| pod.shard == shard && !server.slots().is_empty());
+        let is_steady = |home: &Home| home.process == Process::Up && !home.cut_off && !home.terminating;
+        let is_copy = |server: &Server| {
+            let line = server.follows().filter(|id| is_gone(*id)).and_then(|id| server.table.get(&id));
+            server.is_synced() && server.is_whole() && line.is_some_and(|line| line.slots().is_empty())
+        };
+        let copies = servers().filter(|(pod, home, server)| is_steady(home) && is_copy(server) && !is_led(pod.shard));
+        let mut by_primary: BTreeMap<Option<plan::NodeId>, bool> = BTreeMap::new();
+        for (_, _, server) in copies {
+            let has = server.data.get(&slot).is_some_and(|keys| keys.contains(&key));
+            by_primary.entry(server.follows()).and_modify(|all| *all &= has).or_insert(has);
+        }
+        by_primary.values().any(|all| *all)
     }
 
     /// The owner's files are gone: its complete replicas must have it.

@@ -1,0 +1,122 @@
+//! What a primary was sent of its first slots lies with it and its replicas alone: at the giver it is deleted. Where it is gone for good, Redis elects
+//! none of these, as it owned no slot (`clusterHandleSlaveFailover`), and disputes none either: a whole copy takes over without votes, and what is
+//! half moved goes on to that one. Of one that may lack something a person decides. Until then the giver's marks stay, and nobody copies anybody.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use crate::desired::FailoverHow;
+use crate::observed::{NodeId, Open, Peer, Role};
+use crate::phase::{agree, cover};
+use crate::plan::{Operation, Plan, Refused, Waiting};
+use crate::safety;
+use crate::scene::{Live, Scene};
+use crate::slots::SlotSet;
+use crate::step::Step;
+
+/// Sees to the copies of such primaries; gives those whose marks stay for them.
+pub(super) fn replace(scene: &Scene<'_>, plan: &mut Plan) -> BTreeSet<NodeId> {
+    let mut copies: BTreeMap<NodeId, Vec<Live<'_>>> = BTreeMap::new();
+    for live in &scene.live {
+        if let Role::Replica { of, .. } = &live.node.role
+            && is_left_of(scene, live, *of)
+        {
+            copies.entry(*of).or_default().push(*live);
+        }
+    }
+    let mut kept = BTreeSet::new();
+    for (gone, copies) in copies {
+        let given = given_to(scene, gone);
+        if copies.iter().any(|copy| is_whole(scene, copy, gone)) || !given.is_empty() {
+            kept.insert(gone);
+            decide(scene, plan, gone, &copies, &given);
+        }
+    }
+    kept
+}
+
+/// It holds something of a primary that owned nothing and does not bring that back, and nobody has taken that one's place.
+fn is_left_of(scene: &Scene<'_>, live: &Live<'_>, gone: NodeId) -> bool {
+    let owned_nothing = live.node.peers.get(&gone).map(Peer::slots).is_some_and(SlotSet::is_empty);
+    let is_gone = scene.by_id(gone).is_none() && safety::may_bring_data(scene, gone).is_none();
+    let is_free = scene.lead(live.pod.shard).is_none_or(|lead| is_blank(scene, &lead));
+    (live.node.keys > 0 || live.node.loading) && owned_nothing && is_gone && is_free
+}
+
+/// It owns nothing, holds nothing and is sent nothing: it is nobody's heir.
+pub(super) fn is_blank(scene: &Scene<'_>, lead: &Live<'_>) -> bool {
+    scene.owned_by(lead.pod).is_empty() && lead.node.keys == 0 && lead.node.open.is_empty()
+}
+
+fn is_whole(scene: &Scene<'_>, copy: &Live<'_>, gone: NodeId) -> bool {
+    scene.is_copy(copy, gone) && safety::is_whole(scene, copy)
+}
+
+/// Who is giving it slots, and which.
+fn given_to<'a>(scene: &Scene<'a>, gone: NodeId) -> Vec<(Live<'a>, SlotSet)> {
+    let given = |giver: &Live<'_>| -> SlotSet {
+        let marks = giver.node.open.iter().filter(|(_, mark)| **mark == Open::Migrating(gone));
+        marks.map(|(slot, _)| *slot).collect::<SlotSet>().intersection(scene.owned_by(giver.pod))
+    };
+    let givers = scene.live.iter().map(|live| (*live, given(live))).filter(|(_, slots)| !slots.is_empty());
+    givers.collect()
+}
+
+/// Promotes the best of these copies, if it has everything, if a person means it, or if nobody was ever to be asked.
+fn decide(scene: &Scene<'_>, plan: &mut Plan, gone: NodeId, copies: &[Live<'_>], given: &[(Live<'_>, SlotSet)]) {
+    let stays = |live: &Live<'_>| !scene.is_terminating(live.pod);
+    let rank = |live: &&Live<'_>| {
+        let whole = is_whole(scene, live, gone);
+        (whole, if whole { cover::offset(live) } else { live.node.keys }, stays(live), Reverse(live.pod))
+    };
+    let settled = || copies.iter().filter(|live| !live.node.loading);
+    let ordered = settled().find(|live| is_ordered(scene, gone, live));
+    let best = settled().max_by_key(rank);
+    let best = ordered.or(best.filter(|best| is_whole(scene, best, gone) || scene.desired.adopt_lost_slots));
+    let slots = given.iter().map(|(_, slots)| slots.len()).sum();
+    if let Some(best) = best {
+        match may_take_over(scene, gone, best, slots) {
+            Err(wait) => plan.waiting.push(wait),
+            Ok(how) => plan.steps.push(Step::Failover { replica: best.who(), primary: gone, how, over: None }),
+        }
+        return;
+    }
+    if let Some(live) = copies.iter().find(|live| live.node.loading) {
+        return plan.waiting.push(Waiting::Loading { pod: live.pod });
+    }
+    let shards: BTreeSet<u16> = copies.iter().map(|live| live.pod.shard).collect();
+    if scene.desired.failover.as_ref().is_some_and(|ask| ask.from == gone && shards.contains(&ask.shard)) {
+        plan.operation = Some(Operation::Refused);
+    }
+    let former =
+        given.iter().map(|(giver, slots)| (giver.pod, slots.len())).max_by_key(|(pod, some)| (*some, Reverse(*pod)));
+    let copies = copies.iter().map(|live| live.pod).collect();
+    plan.refused.push(Refused::LostSlots { id: gone, slots, copies, former });
+}
+
+/// A person names it, and accepts what it may lack.
+fn is_ordered(scene: &Scene<'_>, gone: NodeId, copy: &Live<'_>) -> bool {
+    let asked = scene.desired.failover.as_ref().filter(|ask| ask.how == FailoverHow::Force && ask.accept_data_loss);
+    asked.is_some_and(|ask| (ask.shard, ask.from, ask.candidate) == (copy.pod.shard, gone, Some(copy.pod.ordinal)))
+}
+
+/// Nobody hears of that primary any more, and nobody who is not seen may have more. With a later epoch than all others it is the one that stands for
+/// its shard.
+fn may_take_over(scene: &Scene<'_>, gone: NodeId, best: &Live<'_>, slots: u16) -> Result<FailoverHow, Waiting> {
+    let shard = best.pod.shard;
+    if scene.live.iter().any(|live| safety::meets(live, gone)) {
+        return Err(Waiting::Primary { shard, slots });
+    }
+    if let Some((pod, since_millis)) = safety::may_have_more(scene, shard, gone) {
+        return Err(Waiting::Unknown { pod, since_millis });
+    }
+    let is_sure = is_whole(scene, best, gone) || is_ordered(scene, gone, best);
+    if let Some(pod) = safety::may_have_another_copy(scene, shard, gone).filter(|_| !is_sure) {
+        return Err(Waiting::Copy { pod, instead_of: best.pod });
+    }
+    safety::may_ask(scene, shard)?;
+    let ready = safety::ready_for_claim(scene, best, &SlotSet::EMPTY, scene.highest_epoch());
+    ready.map_err(|right| agree::awaited(scene, right))?;
+    Ok(FailoverHow::Takeover)
+}

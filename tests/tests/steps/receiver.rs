@@ -1,0 +1,87 @@
+//! The first slot of a new shard, whose primary is lost in the middle of it.
+
+use std::time::{Duration, Instant};
+
+use plan::{Desired, Hold, Pod, SlotSet, Step, Who};
+use tests::fleet::Fleet;
+
+use super::HalfMoved;
+
+const RECEIVER: Pod = Pod { shard: 3, ordinal: 0 };
+const COPY: Pod = Pod { shard: 3, ordinal: 1 };
+
+async fn owns(fleet: &Fleet, pod: Pod, slot: u16) -> bool {
+    let table = fleet.servers[&pod].operator().await.cluster_nodes().await.unwrap();
+    table.iter().any(|node| node.flags.myself && node.owns(slot))
+}
+
+/// Only real servers show that the replica of a primary without slots takes over, and that its slot goes on to it. Before, the giver's mark was
+/// cleared and the replica copied the blank member: what had moved was nowhere any more.
+#[tokio::test]
+async fn a_first_slot_goes_on_to_the_copy_of_a_receiver_that_came_back_blank() {
+    let mut half = HalfMoved::prepare(84).await;
+    half.to = RECEIVER.shard;
+    for pod in [RECEIVER, COPY] {
+        half.fleet.add(84, pod).await;
+    }
+    let desired = Desired { hold: Some(Hold::Paused), ..half.fleet.desired(4, 1) };
+    let begun = Instant::now();
+    // All of them agree, and each has its copy.
+    let waits_for_us = |plan: &plan::Plan| plan.waiting.iter().all(|why| matches!(why, plan::Waiting::Hold { .. }));
+    loop {
+        let plan = half.fleet.round(&desired).await.plan;
+        if plan.steps.is_empty() && waits_for_us(&plan) {
+            break;
+        }
+        assert!(begun.elapsed() < hung::change(), "{plan:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    half.begin().await;
+    let [giver, copy] = [Pod::new(half.from, 0), COPY];
+    let [giver, copy] = [(giver, &half.fleet.servers[&giver]), (copy, &half.fleet.servers[&copy])];
+    let [giver, copy] = [Who { pod: giver.0, id: giver.1.id().await }, Who { pod: copy.0, id: copy.1.id().await }];
+    half.fleet.look_at_all().await;
+    half.fleet.servers.get_mut(&RECEIVER).unwrap().wipe_closed().await;
+    let receiver = Who { pod: RECEIVER, id: half.fleet.servers[&RECEIVER].id().await };
+    // Whatever was planned on a look from before is asked again.
+    knows(&half.fleet, receiver).await;
+    let probed = half.fleet.look_at_all().await;
+    let slots = SlotSet::range(half.slot, half.slot);
+    let table = [
+        (
+            Step::Stabilise { node: giver, slots },
+            format!("{giver} owns slot {}, but 3-1 holds 20 keys of it, and whom it follows is gone", half.slot),
+        ),
+        (
+            Step::Replicate { node: copy, primary: receiver },
+            "3-1 holds 20 keys, which may be nowhere else: whom it follows is gone, and 3-0 holds nothing".to_owned(),
+        ),
+    ];
+    for (step, why) in table {
+        let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
+        assert_eq!(half.fleet.carry_out(&plan, &probed).await.map(drop), Err(why));
+    }
+    let begun = Instant::now();
+    while !owns(&half.fleet, COPY, half.slot).await {
+        let round = half.fleet.round(&desired).await;
+        assert!(begun.elapsed() < hung::change(), "{round:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let mut client = half.fleet.client();
+    for key in &half.keys {
+        assert!(client.get(key).await.unwrap().is_some(), "{key}");
+    }
+}
+
+/// The copy has heard of whoever is at the place of its primary.
+async fn knows(fleet: &Fleet, receiver: Who) {
+    let (begun, address) = (Instant::now(), fleet.servers[&RECEIVER].address);
+    let (ip, port) = (address.ip().to_string(), address.port().to_string());
+    let mut copy = fleet.servers[&COPY].operator().await;
+    copy.call(&["CLUSTER", "MEET", &ip, &port]).await.unwrap();
+    let is_it = |node: &resp::Node| node.id.as_str() == receiver.id.to_string() && !node.flags.handshake;
+    while !copy.cluster_nodes().await.unwrap().iter().any(is_it) {
+        assert!(begun.elapsed() < hung::change(), "they do not meet");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
