@@ -228,6 +228,7 @@ fn introduction(step: &Step, world: World<'_>) -> Option<((plan::Pod, plan::Pod)
         | Step::Failover { .. }
         | Step::Adopt { .. }
         | Step::Move { .. }
+        | Step::Mark { .. }
         | Step::Stabilise { .. }
         | Step::Forget { .. }
         | Step::Release { .. }
@@ -261,6 +262,7 @@ fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
                 memory.count_anew();
             }
         }
+        Step::Mark { from, to, slots } => memory.moved(from.id, to.id, slots),
         Step::Epoch { .. } | Step::RaiseEpoch { .. } => memory.epoch_raised(),
         Step::NodeTimeout { .. }
         | Step::AddSlots { .. }
@@ -292,6 +294,7 @@ async fn one(step: &Step, world: World<'_>, nodes: &Nodes) -> Result<Done, Error
         }
         Step::Adopt { node, owner, slots } => slots::adopt(world, nodes, *node, *owner, slots).await,
         Step::Move { from, to, slots } => slots::move_slots(world, *from, *to, slots).await,
+        Step::Mark { from, to, slots } => slots::mark(world, *from, *to, slots).await,
         Step::Stabilise { node, slots } => slots::stabilise(world, nodes, *node, slots).await,
         Step::Forget { id, by } => member::forget(world, nodes, *id, by).await,
         Step::Release { pod, how } => restart::release(world, *pod, *how).await,

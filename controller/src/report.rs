@@ -313,7 +313,7 @@ fn phase(
 fn is_scaling(plan: &Plan, resolved: &Resolved, probed: &Probed) -> bool {
     let moves = plan.slots_left > 0
         || plan.steps.iter().any(|step| match step {
-            Step::Move { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => true,
+            Step::Move { .. } | Step::Mark { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => true,
             Step::NodeTimeout { .. }
             | Step::Epoch { .. }
             | Step::RaiseEpoch { .. }

@@ -68,6 +68,7 @@ impl Preview {
             | Step::Meet { .. }
             | Step::Replicate { .. }
             | Step::Adopt { .. }
+            | Step::Mark { .. }
             | Step::Stabilise { .. }
             | Step::Forget { .. }
             | Step::Release { .. }

@@ -120,6 +120,17 @@ pub enum Step {
         /// The slots.
         slots: SlotSet,
     },
+    /// Marks half-moved slots at both ends: `MIGRATING` on the source and `IMPORTING` on the target, which is told whose they are where it does
+    /// not know. No key moves, and nobody gets a new epoch. Precondition: both are primaries, and each takes what the other one claims for its
+    /// own; each slot is owned by the source in its own table, or already by the target.
+    Mark {
+        /// The owner.
+        from: Who,
+        /// The new owner.
+        to: Who,
+        /// The slots.
+        slots: SlotSet,
+    },
     /// `SETSLOT STABLE`. Precondition per slot: the node owns it and no primary of another shard holds keys of it, or it does not own it
     /// and holds no key of it.
     Stabilise {
@@ -231,6 +242,9 @@ impl fmt::Display for Step {
                 write!(f, "let {node} own {} slots it holds keys of: {slots}", slots.len())
             }
             Self::Move { from, to, slots } => write!(f, "move {} slots from {from} to {to}: {slots}", slots.len()),
+            Self::Mark { from, to, slots } => {
+                write!(f, "mark {} slots that are half moved from {from} to {to}: {slots}", slots.len())
+            }
             Self::Stabilise { node, slots } => write!(f, "clear the marks of {} slots on {node}: {slots}", slots.len()),
             Self::Forget { id, by } => write!(f, "forget the dead node {} on {} nodes", id.short(), by.len()),
             Self::Release { pod, how: ReleaseHow::AsIs } => write!(f, "let {pod} start with its files as they are"),
@@ -269,7 +283,7 @@ impl Step {
             Self::Meet { node, peer, address: _ } => Vec::from([node.pod, peer.pod]),
             Self::Replicate { node, primary } => Vec::from([node.pod, primary.pod]),
             Self::Failover { replica, primary: _, how: _, over: _ } => Vec::from([replica.pod]),
-            Self::Move { from, to, slots: _ } => Vec::from([from.pod, to.pod]),
+            Self::Move { from, to, slots: _ } | Self::Mark { from, to, slots: _ } => Vec::from([from.pod, to.pod]),
             Self::Forget { id: _, by } => by.iter().map(|who| who.pod).collect(),
             Self::Release { pod, how: _ } | Self::Restart { pod, expect: _ } => Vec::from([*pod]),
             // Those who leave are no loss because those who stay are there.
@@ -294,6 +308,7 @@ impl Step {
             Self::Failover { .. } => "Failover",
             Self::Adopt { .. } => "Adopt",
             Self::Move { .. } => "Move",
+            Self::Mark { .. } => "Mark",
             Self::Stabilise { .. } => "Stabilise",
             Self::Forget { .. } => "Forget",
             Self::Release { .. } => "Release",

@@ -182,7 +182,9 @@ impl Twins {
             }
             Step::Replicate { node, primary } => at(&node.pod) || at(&primary.pod),
             Step::Failover { replica, primary, how: _, over: _ } => at(&replica.pod) || is_twin(primary),
-            Step::Move { from, to, slots } => at(&from.pod) || at(&to.pod) || claimed(slots),
+            Step::Move { from, to, slots } | Step::Mark { from, to, slots } => {
+                at(&from.pod) || at(&to.pod) || claimed(slots)
+            }
             Step::Forget { id, by } => is_twin(id) || by.iter().any(|who| at(&who.pod)),
             Step::Release { pod, .. } | Step::Restart { pod, .. } => at(pod),
             Step::RetireMembers { shard, .. } | Step::RetireShard { shard, .. } => shards.contains(shard),

@@ -32,6 +32,7 @@ pub(super) fn is_final(step: &Step) -> bool {
         | Step::AddSlots { .. }
         | Step::Meet { .. }
         | Step::Move { .. }
+        | Step::Mark { .. }
         | Step::Stabilise { .. } => false,
     }
 }
@@ -92,6 +93,7 @@ mod tests {
             Step::AddSlots { node, slots: slots.clone() },
             Step::Meet { node, peer: node, address: String::new() },
             Step::Move { from: node, to: node, slots: slots.clone() },
+            Step::Mark { from: node, to: node, slots: slots.clone() },
             Step::Stabilise { node, slots },
         ];
         for step in others {

@@ -16,7 +16,9 @@
 //!    see it again. Redis offers nothing that closes this.)
 //! 4. A slot whose target already held keys when *we* set the mark has lost an earlier mark: its source failed over in
 //!    the middle of a move. The new source has served the slot since, so its copies win, as everywhere after a failover
-//!    of asynchronous replication; how many were replaced is reported.
+//!    of asynchronous replication; how many were replaced is reported. Until it is marked, it takes what has moved for missing, and lets clients
+//!    make it anew. So the mark is set at the first look that shows the new source (`mark`), whatever a move of the slot has to wait for: the
+//!    target's disk, a replica, a count of keys.
 //! 5. Ownership: only slots that the source itself counts as empty, on the marked connection, are handed over (by (1)
 //!    they stay empty), and only while it calls itself a primary after that count, as the target does: target first, which raises its
 //!    epoch so that its claim wins, then source, then the others, but for Valkeys that import the slot (`slots::claimers`). The
@@ -178,17 +180,21 @@ impl Moved {
 /// At the first thing that fails. What was done stays done; the next call goes on from there.
 pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &Mutex<Bucket>) -> Result<Moved, Error> {
     let mut ends = open(order, access).await?;
+    claim_would_count(&mut ends).await?;
     let mut replicas = Replicas::open(order, access).await?;
-    let sorted = sort(&mut ends, order, access).await?;
+    let tables = tables(&mut ends, order).await?;
+    has_an_epoch_of_its_own(&tables, order, access).await?;
+    share_claims(&tables, order)?;
+    let sorted = sort(&tables, order)?;
     let mut moved = Moved::default();
     announce(&mut ends, order, access, guard, &sorted.handed_over, &mut moved).await?;
     if sorted.to_move.is_empty() {
         return Ok(moved);
     }
+    // What has moved of a slot is served by its marks only, whatever the rest of it waits for.
+    set_marks(&mut ends, order, guard, &sorted.begun).await?;
     moved.former = sorted.former;
     if moved.former.is_some() {
-        // What has moved of a slot is served by its marks only.
-        mark(&mut ends, order, guard, &sorted.begun()).await?;
         return Ok(moved);
     }
     // Whoever moved keys before us may have been held.
@@ -197,14 +203,9 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
         return Ok(moved);
     }
     if sorted.is_first {
-        let brought = functions::bring(&mut ends, order, access, guard).await;
-        if brought.is_err() {
-            // As above.
-            mark(&mut ends, order, guard, &sorted.begun()).await?;
-            return brought.map(|()| moved);
-        }
+        functions::bring(&mut ends, order, access, guard).await?;
     }
-    mark(&mut ends, order, guard, &sorted).await?;
+    set_marks(&mut ends, order, guard, &sorted.whole).await?;
     proof::nothing_is_left_on_its_way(&mut ends, order).await?;
     let stream = Stream::new(&sorted.to_move, order.moving, order.node_timeout, access.credentials().clone());
     let mut flow = Flow::new(stream, replicas, moved);
@@ -219,6 +220,20 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
     let refused: BTreeSet<u16> = moved.refused.iter().map(|key| key.slot).collect();
     close(&mut ends, order, guard, &refused.into_iter().collect::<Vec<_>>()).await?;
     Ok(moved)
+}
+
+/// Marks slots that are half moved, and moves nothing. Whoever is elected in the place of a giver has no marks: what has left is missing there for
+/// clients, who make it anew, and that would be put over what has arrived. So nothing is waited for.
+///
+/// # Errors
+/// At the first thing that fails.
+pub async fn mark(order: Move<'_>, access: &Access, guard: &Guard) -> Result<(), Error> {
+    let mut ends = open(order, access).await?;
+    let tables = tables(&mut ends, order).await?;
+    share_claims(&tables, order)?;
+    let sorted = sort(&tables, order)?;
+    set_marks(&mut ends, order, guard, &sorted.begun).await?;
+    set_marks(&mut ends, order, guard, &sorted.whole).await
 }
 
 /// The target takes no more (it is out of memory, as a rule), and nobody knows for how long. What has arrived whole is handed over,
@@ -253,7 +268,6 @@ async fn open(order: Move<'_>, access: &Access) -> Result<Ends, Error> {
         more_target: access.open_abreast(order.engine, order.to.address, order.to.id).await?,
     };
     are_primaries(&mut ends).await?;
-    claim_would_count(&mut ends).await?;
     Ok(ends)
 }
 
@@ -293,35 +307,34 @@ struct Sorted {
     handed_over: Vec<u16>,
     /// Owned by the source.
     to_move: Vec<u16>,
-    /// Of those, the ones without the right mark on the target.
-    unmarked_target: Vec<u16>,
-    /// Of those, the ones without the right mark on the source.
-    unmarked_source: Vec<u16>,
-    /// Of those, the ones that in the target's table belong to somebody else, or to nobody.
-    misplaced: Vec<u16>,
-    /// Those with a mark at one end at least.
-    marked: BTreeSet<u16>,
+    /// What is missing of those with a mark at one end at least.
+    begun: Unmarked,
+    /// And of all others.
+    whole: Unmarked,
     /// Somebody who may have begun to hand one of them over, and may still go on with it.
     former: Option<NodeId>,
     /// The target owns no slot yet.
     is_first: bool,
 }
 
-impl Sorted {
-    /// Without what nobody has begun to move.
-    fn begun(mut self) -> Self {
-        for slots in [&mut self.unmarked_target, &mut self.unmarked_source, &mut self.misplaced] {
-            slots.retain(|slot| self.marked.contains(slot));
-        }
-        self
-    }
+/// Slots that lack something for clients to be sent to where each key is.
+#[derive(Default)]
+struct Unmarked {
+    /// Those without the right mark on the target.
+    target: Vec<u16>,
+    /// Those without the right mark on the source.
+    source: Vec<u16>,
+    /// Those that in the target's table belong to somebody else, or to nobody.
+    misplaced: Vec<u16>,
 }
 
-/// Looks at both tables. A slot of a third owner is a precondition that does not hold, and so is an end whose claims the other one
-/// does not share: somebody has taken its place, it has not been told yet, and the epoch of a move would set it above its successor.
-async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorted, Error> {
-    let source = table(&mut ends.source, order.to.id).await?;
-    let target = table(&mut ends.target, order.from.id).await?;
+/// What both ends say, the source first.
+async fn tables(ends: &mut Ends, order: Move<'_>) -> Result<[Table; 2], Error> {
+    Ok([table(&mut ends.source, order.to.id).await?, table(&mut ends.target, order.from.id).await?])
+}
+
+/// Nobody else has the source's epoch: one of the two would get a new one.
+async fn has_an_epoch_of_its_own([source, target]: &[Table; 2], order: Move<'_>, access: &Access) -> Result<(), Error> {
     // Its own line is right about itself. That the target has another one it has said itself.
     let epoch = source.epochs.get(&order.from.id).copied();
     let equals = source.epochs.iter().chain(&target.epochs).filter(|(_, of)| Some(**of) == epoch).map(|(id, _)| *id);
@@ -334,7 +347,13 @@ async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorte
             return Err(Error::Precondition(why));
         }
     }
-    for (name, end, other) in [("source", &source, &target), ("target", &target, &source)] {
+    Ok(())
+}
+
+/// Neither end claims what the other one does not take for its own: else somebody has taken its place, it has not been told yet, and the epoch of a
+/// move would set it above its successor. Pure.
+fn share_claims([source, target]: &[Table; 2], order: Move<'_>) -> Result<(), Error> {
+    for (name, end, other) in [("source", source, target), ("target", target, source)] {
         // Whose a slot is that it imports, a node does not hear.
         let unheard = other.importing();
         let alone = end.mine.difference(order.slots).difference(&other.theirs).difference(&unheard);
@@ -343,14 +362,17 @@ async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorte
             return Err(Error::Precondition(why));
         }
     }
+    Ok(())
+}
+
+/// A slot of a third owner is a precondition that does not hold. Pure.
+fn sort([source, target]: &[Table; 2], order: Move<'_>) -> Result<Sorted, Error> {
     let mut sorted = Sorted {
         handed_over: Vec::new(),
         to_move: Vec::new(),
-        unmarked_target: Vec::new(),
-        unmarked_source: Vec::new(),
-        misplaced: Vec::new(),
-        marked: source.open.keys().chain(target.open.keys()).copied().collect(),
-        former: late::former(order.unproven, [&source, &target]),
+        begun: Unmarked::default(),
+        whole: Unmarked::default(),
+        former: late::former(order.unproven, [source, target]),
         is_first: target.mine.is_empty(),
     };
     for slot in order.slots.iter() {
@@ -358,14 +380,16 @@ async fn sort(ends: &mut Ends, order: Move<'_>, access: &Access) -> Result<Sorte
             sorted.handed_over.push(slot);
         } else if source.mine.contains(slot) {
             sorted.to_move.push(slot);
+            let is_begun = source.open.contains_key(&slot) || target.open.contains_key(&slot);
+            let unmarked = if is_begun { &mut sorted.begun } else { &mut sorted.whole };
             if !target.theirs.contains(slot) {
-                sorted.misplaced.push(slot);
+                unmarked.misplaced.push(slot);
             }
             if target.open.get(&slot) != Some(&Open::Importing(order.from.id)) {
-                sorted.unmarked_target.push(slot);
+                unmarked.target.push(slot);
             }
             if source.open.get(&slot) != Some(&Open::Migrating(order.to.id)) {
-                sorted.unmarked_source.push(slot);
+                unmarked.source.push(slot);
             }
         } else {
             return Err(Error::Precondition(format!("slot {slot} is owned by neither end of the move")));
@@ -418,18 +442,18 @@ async fn table(connection: &mut Connection, other: NodeId) -> Result<Table, Erro
 }
 
 /// Marks what is not marked yet: the target first, but where the source has taken the place of another.
-async fn mark(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<(), Error> {
+async fn set_marks(ends: &mut Ends, order: Move<'_>, guard: &Guard, unmarked: &Unmarked) -> Result<(), Error> {
     leading(guard)?;
-    let left_behind = set_slot(&sorted.misplaced, "MIGRATING", order.to.id);
+    let left_behind = set_slot(&unmarked.misplaced, "MIGRATING", order.to.id);
     redis::set_slots(&mut ends.source, &mut ends.more_source, &left_behind).await?;
     leading(guard)?;
-    let placed = set_slot(&sorted.misplaced, "NODE", order.from.id);
+    let placed = set_slot(&unmarked.misplaced, "NODE", order.from.id);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &placed).await?;
     leading(guard)?;
-    let importing = set_slot(&sorted.unmarked_target, "IMPORTING", order.from.id);
+    let importing = set_slot(&unmarked.target, "IMPORTING", order.from.id);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &importing).await?;
     leading(guard)?;
-    let migrating = set_slot(&sorted.unmarked_source, "MIGRATING", order.to.id);
+    let migrating = set_slot(&unmarked.source, "MIGRATING", order.to.id);
     redis::set_slots(&mut ends.source, &mut ends.more_source, &migrating).await?;
     Ok(())
 }

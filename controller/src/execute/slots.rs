@@ -91,23 +91,32 @@ async fn nobody_else_has(world: World<'_>, nodes: &Nodes, node: Who, slots: &Slo
     Ok(())
 }
 
-pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
-    let source = migrate::End { id: from.id, address: world.address(from)? };
-    let target = migrate::End { id: to.id, address: world.address(to)? };
-    let untold = claimers(world.resolved.engine, &world.probed.observed, slots);
-    let others = world.other_primaries(&[&[from.id, to.id], &untold[..]].concat());
-    super::settings::quicken(world, source).await?;
-    let unproven = unproven(&world.probed.observed, from, slots);
-    let order = migrate::Move {
-        from: source,
-        to: target,
+/// What is to go from one to the other, with nobody else to be told or asked.
+fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Result<migrate::Move<'a>, Error> {
+    Ok(migrate::Move {
+        from: migrate::End { id: from.id, address: world.address(from)? },
+        to: migrate::End { id: to.id, address: world.address(to)? },
         slots,
-        others: &others,
-        unproven: &unproven,
+        others: &[],
+        unproven: &[],
         engine: world.resolved.engine,
         node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
-    };
+    })
+}
+
+pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
+    migrate::mark(between(world, from, to, slots)?, world.access, world.guard()).await?;
+    Ok(Done::default())
+}
+
+pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
+    let order = between(world, from, to, slots)?;
+    let untold = claimers(world.resolved.engine, &world.probed.observed, slots);
+    let others = world.other_primaries(&[&[from.id, to.id], &untold[..]].concat());
+    super::settings::quicken(world, order.from).await?;
+    let unproven = unproven(&world.probed.observed, from, slots);
+    let order = migrate::Move { others: &others, unproven: &unproven, ..order };
     let moved = match migrate::migrate(order, world.access, world.guard(), world.bucket).await {
         Err(migrate::Error::Library { library, why }) => {
             return Err(refused(gets_no_slots(from, to, &library, &why, &world.probed.observed)));

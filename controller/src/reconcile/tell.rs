@@ -168,6 +168,7 @@ pub(super) fn is_telling(step: &Step) -> bool {
         | Step::Epoch { .. }
         | Step::RaiseEpoch { .. }
         | Step::Meet { .. }
+        | Step::Mark { .. }
         | Step::Stabilise { .. } => false,
     }
 }

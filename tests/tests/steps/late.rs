@@ -215,33 +215,13 @@ impl Stopped {
         }
         Self { half, key, _sender: sender }
     }
-
-    /// Moves the slot on from the heir, as soon as all agree that it has it; what the move waits for.
-    async fn moves_on(&mut self) -> Option<String> {
-        let [heir, target] = [(self.half.from, 1), (self.half.to, 0)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
-        let [from, to] = [heir, target].map(|pod| &self.half.fleet.servers[&pod]);
-        let (from, to) = (from.id().await, to.id().await);
-        let who = |pod, id| plan::Who { pod, id };
-        let some = slots(self.half.slot, self.half.slot);
-        let step = plan::Step::Move { from: who(heir, from), to: who(target, to), slots: some };
-        let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
-        let begun = Instant::now();
-        loop {
-            let probed = self.half.fleet.look_at(&[heir, target]).await;
-            match self.half.fleet.carry_out(&plan, &probed).await {
-                Ok(done) => return done.held,
-                Err(why) => assert!(begun.elapsed() < hung::change(), "{why}"),
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    }
 }
 
 /// Before, the slot was moved and handed over, and as it woke up the former primary put its older copy over what clients had written since.
 #[tokio::test]
 async fn no_slot_goes_on_while_its_former_owner_may_still_send_keys() {
     let mut stopped = Stopped::make(71).await;
-    let held = stopped.moves_on().await.expect("it is moved");
+    let held = stopped.half.moves_on().await.expect("it is moved");
     let HalfMoved { from, to, slot, .. } = stopped.half;
     let [pod, from_heir, to_target] = [Pod::new(from, 0), Pod::new(from, 1), Pod::new(to, 0)];
     assert_eq!(held, plan::Waiting::Former { pod, from: from_heir, to: to_target }.to_string());

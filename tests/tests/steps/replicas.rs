@@ -8,7 +8,7 @@ use plan::{Pod, SlotSet};
 use resp::Outcome;
 use tests::fleet::Fleet;
 
-use super::{created, ends, moved, order, slots, until_moved};
+use super::{HalfMoved, created, ends, moved, order, slots, until_moved};
 
 const KEYS: usize = 3000;
 /// What a move that begins sends in its first two exchanges: the second goes while the first is being acknowledged.
@@ -162,4 +162,30 @@ async fn a_held_move_tells_who_holds_it_and_goes_on_by_itself() {
     for key in &pair.keys {
         assert_eq!(client.get(key).await.unwrap().unwrap(), "v", "{key}");
     }
+}
+
+/// Before, its marks waited for the replica as well: the heir said of what had moved that it does not exist, and let clients make it anew.
+#[tokio::test]
+async fn a_move_that_is_held_marks_what_is_half_moved_first() {
+    let mut half = HalfMoved::make(150).await;
+    let [source, target, behind] =
+        [(half.from, 0), (half.to, 0), (half.to, 1)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
+    half.replace(source.shard).await;
+    half.fleet.servers.get_mut(&source).unwrap().run().await;
+    let begun = Instant::now();
+    while !matches!(half.fleet.servers[&source].operator().await.role().await, Ok(resp::Role::Replica { .. })) {
+        assert!(begun.elapsed() < hung::change(), "the former primary follows nobody");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    half.fleet.servers[&behind].hold();
+    let table = half.fleet.servers[&target].operator().await.cluster_nodes().await.unwrap();
+    let owner = table.iter().find(|node| node.flags.myself).unwrap();
+    let key = (0..).map(|n| format!("key{n}")).find(|key| owner.owns(resp::slot::key_slot(key))).unwrap();
+    assert!(matches!(half.fleet.client().set(&key, "v").await, Outcome::Acked(_)));
+    let held = half.moves_on().await.expect("it is moved");
+    assert!(held.contains(&format!("replica {behind} has not acknowledged")), "{held}");
+    let says = half.heir_says().await;
+    assert!(says.contains(&format!("ASK {}", half.slot)), "{says}");
+    half.fleet.servers[&behind].go_on();
+    half.settles_with_all_keys().await;
 }

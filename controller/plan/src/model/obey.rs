@@ -83,6 +83,7 @@ impl World {
             }
             Step::Adopt { node, owner, slots } => self.adopt(*node, *owner, slots)?,
             Step::Move { from, to, slots } => return self.move_slots(*from, *to, slots, luck),
+            Step::Mark { from, to, slots } => self.mark(*from, *to, slots)?,
             Step::Stabilise { node, slots } => self.stabilise(*node, slots)?,
             Step::Forget { id, by } => return self.forget(*id, by, luck),
             Step::Release { pod, how } => self.release(*pod, *how)?,
@@ -218,17 +219,8 @@ impl World {
         require(known, "the target is no primary that knows the source")?;
         let linked = self.linked(from.pod, to.pod);
         require(linked, "the two do not reach each other")?;
-        let source = self.at(from)?.clone();
-        let target = self.at(to)?;
-        let shared = |one: &Server, other: &Server| {
-            let told = other.table.get(&one.id).map(|peer| peer.slots().clone()).unwrap_or_default();
-            one.slots().difference(slots).difference(&told).is_empty()
-        };
-        require(
-            shared(&source, target) && shared(target, &source),
-            "an end has been replaced and does not know it yet",
-        )?;
-        let target = target.clone();
+        let (source, target) = (self.at(from)?.clone(), self.at(to)?.clone());
+        share_claims([&source, &target], slots)?;
         // Whoever answers is asked itself.
         let of = |id: &NodeId| {
             let place = self.place_of(*id).filter(|pod| self.homes.get(pod).is_some_and(|home| !home.hidden));
@@ -365,6 +357,25 @@ impl World {
         Ok(())
     }
 
+    fn mark(&mut self, from: Who, to: Who, slots: &SlotSet) -> Check {
+        let knows = |server: &Server, id: NodeId| {
+            let is_primary = |peer: &Peer| matches!(peer.role, PeerRole::Primary { .. });
+            server.follows().is_none() && server.table.get(&id).is_some_and(is_primary)
+        };
+        let source = self.at(from)?;
+        require(knows(source, to.id), "the source is no primary that knows the target")?;
+        let source = source.clone();
+        let target = self.at(to)?;
+        require(knows(target, from.id), "the target is no primary that knows the source")?;
+        share_claims([&source, target], slots)?;
+        let half_moved = slots.difference(&target.slots());
+        require(half_moved.difference(&source.slots()).is_empty(), "a slot is owned by somebody else")?;
+        target.take_word_for(from.id, 0, &half_moved);
+        target.open.extend(half_moved.iter().map(|slot| (slot, Open::Importing(from.id))));
+        self.at(from)?.open.extend(half_moved.iter().map(|slot| (slot, Open::Migrating(to.id))));
+        Ok(())
+    }
+
     fn stabilise(&mut self, node: Who, slots: &SlotSet) -> Check {
         let server = self.at(node)?;
         let owned = server.slots();
@@ -459,6 +470,15 @@ impl World {
 
 fn require(holds: bool, otherwise: &str) -> Check {
     if holds { Ok(()) } else { Err(String::from(otherwise)) }
+}
+
+/// Neither of two primaries has been replaced without knowing it: each takes what the other one claims for its own.
+fn share_claims([one, other]: [&Server; 2], slots: &SlotSet) -> Check {
+    let shared = |one: &Server, other: &Server| {
+        let told = other.table.get(&one.id).map(|peer| peer.slots().clone()).unwrap_or_default();
+        one.slots().difference(slots).difference(&told).is_empty()
+    };
+    require(shared(one, other) && shared(other, one), "an end has been replaced and does not know it yet")
 }
 
 impl Server {

@@ -154,7 +154,7 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
         if kind == Kind::New && (scene.is_terminating(from) || scene.is_terminating(to)) {
             continue;
         }
-        // Neither end is busy with what is not begun. Of what is half moved the marks are set again.
+        // Neither end is busy with what is not begun. What is half moved the executor holds, which asks both ends.
         if let Some(pod) = safety::former_owner(scene, from).filter(|_| kind == Kind::New) {
             plan.waiting.push(Waiting::Former { pod, from, to });
             continue;
@@ -223,7 +223,7 @@ impl Full {
 }
 
 /// Those of the slots that the target has room for. What is half moved is gone on with as long as anything more can be taken, and also
-/// where a mark is missing (without both of them nobody finds the keys that have arrived), or where nothing is left to be taken.
+/// where nothing is left to be taken.
 fn with_room(
     scene: &Scene<'_>,
     source: &Live<'_>,
@@ -243,7 +243,10 @@ fn with_room(
         Kind::Open => slots.clone(),
     };
     let fitting = match kind {
-        Kind::Open if fitting.is_empty() => slots.iter().filter(|slot| takes_nothing(source, target, *slot)).collect(),
+        // All keys that are left have arrived.
+        Kind::Open if fitting.is_empty() => {
+            slots.iter().filter(|slot| source.node.leaving.get(slot) == Some(&0)).collect()
+        }
         Kind::New | Kind::Open => fitting,
     };
     if !fitting.is_empty() {
@@ -253,9 +256,16 @@ fn with_room(
     Err(Full { pod: target.pod, from: source.pod, slots: slots.len(), kind, gives, room, needs })
 }
 
-/// To go on with a half-moved slot takes no room: a mark is missing, or all keys that are left have arrived.
-fn takes_nothing(source: &Live<'_>, target: &Live<'_>, slot: u16) -> bool {
-    !is_marked(source, target, slot) || source.node.leaving.get(&slot) == Some(&0)
+/// Marks what is half moved and lacks a mark, whatever its move waits for: whoever was elected for the giver has none, says of what has moved that it
+/// does not exist, and lets clients make it anew; that would be put over what has arrived.
+pub(crate) fn mark(scene: &Scene<'_>, plan: &mut Plan, half_moved: &BTreeMap<(Pod, Pod), SlotSet>) {
+    for ((from, to), slots) in half_moved {
+        let (Some(source), Some(target)) = (live(scene, *from), live(scene, *to)) else { continue };
+        let slots: SlotSet = slots.iter().filter(|slot| !is_marked(&source, &target, *slot)).collect();
+        if !slots.is_empty() {
+            plan.steps.push(Step::Mark { from: source.who(), to: target.who(), slots });
+        }
+    }
 }
 
 /// Both ends send clients to where the keys of the slot are.

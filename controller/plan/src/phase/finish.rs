@@ -17,6 +17,8 @@ use crate::step::Step;
 #[derive(Default)]
 struct Findings {
     moves: BTreeMap<(Pod, Pod), SlotSet>,
+    /// What is half moved, with its keys counted or not.
+    half_moved: BTreeMap<(Pod, Pod), SlotSet>,
     clear: BTreeMap<Pod, SlotSet>,
     /// Members that lead nothing and keep keys of a slot whose owner's mark stays for that.
     keepers: BTreeSet<Pod>,
@@ -27,6 +29,11 @@ struct Findings {
 impl Findings {
     fn finish(&mut self, from: Pod, to: Pod, slot: u16) {
         self.moves.entry((from, to)).or_default().insert(slot);
+        self.mark(from, to, slot);
+    }
+
+    fn mark(&mut self, from: Pod, to: Pod, slot: u16) {
+        self.half_moved.entry((from, to)).or_default().insert(slot);
     }
 
     fn stabilise(&mut self, pod: Pod, slot: u16) {
@@ -40,13 +47,18 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     found.kept = receiver::replace(scene, plan);
     // A person decides.
     let mut held = plan.refused.len() > refused;
-    for (owner, slot) in counted(scene, &slots, plan) {
+    let (counted, others) = by_counts(scene, &slots, plan);
+    for (owner, slot) in counted {
         judge(scene, owner, slot, &mut found, plan);
     }
-    let marks = !found.moves.is_empty() || !found.clear.is_empty();
+    for (owner, slot) in others {
+        receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
+    }
+    let marks = !found.half_moved.is_empty() || !found.clear.is_empty();
     let work = marks || !found.keepers.is_empty() || !found.kept.is_empty();
-    // Their marks are set again, and no more is done until that one answers or has ended.
+    // They are marked, and no more is done until that one answers or has ended.
     held |= found.moves.keys().any(|(from, _)| safety::former_owner(scene, *from).is_some());
+    balance::mark(scene, plan, &found.half_moved);
     for (pod, slots) in found.clear {
         let node = scene.live.iter().find(|live| live.pod == pod);
         plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
@@ -72,12 +84,15 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
 pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let mut found = Findings::default();
     let waited = plan.waiting.len();
-    for (owner, slot) in counted(scene, &half_moved(scene), plan) {
-        if let Some(to) = living_end(scene, owner, slot) {
-            found.finish(owner.pod, to.pod, slot);
-        }
+    let (counted, others) = by_counts(scene, &half_moved(scene), plan);
+    for (owner, slot) in counted {
+        living_end(scene, owner, slot).into_iter().for_each(|to| found.finish(owner.pod, to.pod, slot));
     }
-    let work = !found.moves.is_empty();
+    for (owner, slot) in others {
+        receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
+    }
+    let work = !found.half_moved.is_empty();
+    balance::mark(scene, plan, &found.half_moved);
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
     if work || plan.waiting.len() > waited { Flow::Stop } else { Flow::On }
 }
@@ -88,17 +103,38 @@ fn half_moved(scene: &Scene<'_>) -> SlotSet {
     named.copied().collect()
 }
 
-/// Those of the slots of which everybody has said whether it holds keys, with their owners; tells who has not.
-fn counted<'s, 'a>(scene: &'s Scene<'a>, slots: &SlotSet, plan: &mut Plan) -> Vec<(&'s Live<'a>, u16)> {
-    let mut all = Vec::new();
+/// Slots with their owners.
+type Owned<'s, 'a> = Vec<(&'s Live<'a>, u16)>;
+
+/// Those of the slots of which everybody has said whether it holds keys, and the others; tells who has not.
+fn by_counts<'s, 'a>(scene: &'s Scene<'a>, slots: &SlotSet, plan: &mut Plan) -> (Owned<'s, 'a>, Owned<'s, 'a>) {
+    let (mut counted, mut others) = (Vec::new(), Vec::new());
     for owner in &scene.live {
         let owned = slots.intersection(scene.owned_by(owner.pod));
         let uncounted = safety::may_hold_keys(scene, Some(owner.pod.shard), &owned);
         let known = |slot: &u16| uncounted.is_none() || is_counted(scene, owner, *slot);
-        all.extend(owned.iter().filter(known).map(|slot| (owner, slot)));
+        let (told, untold): (Vec<u16>, Vec<u16>) = owned.iter().partition(known);
+        counted.extend(told.into_iter().map(|slot| (owner, slot)));
+        others.extend(untold.into_iter().map(|slot| (owner, slot)));
         plan.waiting.extend(uncounted);
     }
-    all
+    (counted, others)
+}
+
+/// Who receives a slot of which not everybody has said whether it holds keys: the only lead of another shard that imports it from this one's, be it
+/// from the owner or from whoever was that before; and the owner sends it to nobody else.
+fn receiving<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<'a>> {
+    let is_of_giver = |id: NodeId| home(scene, id).is_some_and(|home| home.shard == owner.pod.shard);
+    let imports = |live: &Live<'_>| match live.node.open.get(&slot) {
+        Some(Open::Importing(from)) => is_of_giver(*from) && live.pod.shard != owner.pod.shard,
+        Some(Open::Migrating(_)) | None => false,
+    };
+    let mut receivers = scene.live.iter().filter(|live| scene.is_lead(live.pod) && imports(live));
+    let only = receivers.next().filter(|_| receivers.next().is_none())?;
+    match owner.node.open.get(&slot) {
+        Some(Open::Migrating(to)) => successor(scene, *to).filter(|to| to.pod == only.pod),
+        Some(Open::Importing(_)) | None => Some(*only),
+    }
 }
 
 /// Everybody who may hold keys of the slot has said whether it does.
@@ -185,13 +221,7 @@ fn holder<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<'a>
 /// Who stands for the node a slot was sent to: itself, or whoever has taken its place.
 fn successor<'a>(scene: &Scene<'a>, id: NodeId) -> Option<Live<'a>> {
     let live = scene.by_id(id);
-    let home = scene
-        .observed
-        .members
-        .iter()
-        .find(|(_, member)| crate::scene::identity(member) == Some(id))
-        .map(|(pod, _)| *pod);
-    let shard = live.map(|live| live.pod).or(home)?.shard;
+    let shard = live.map(|live| live.pod).or_else(|| home(scene, id))?.shard;
     match live {
         // Its heir owns the shard's slots, and has what had arrived. Where nobody of the shard owns any, it alone may have that.
         Some(live) if scene.observed.is_replaced(live.pod) => scene.owner(shard).or(Some(live)),
@@ -199,4 +229,10 @@ fn successor<'a>(scene: &Scene<'a>, id: NodeId) -> Option<Live<'a>> {
         Some(_) => scene.lead(shard),
         None => scene.owner(shard),
     }
+}
+
+/// The place known to be this node's.
+fn home(scene: &Scene<'_>, id: NodeId) -> Option<Pod> {
+    let mut members = scene.observed.members.iter();
+    members.find(|(_, member)| crate::scene::identity(member) == Some(id)).map(|(pod, _)| *pod)
 }

@@ -113,6 +113,8 @@ fn replaced(step: &Step) -> Option<NodeId> {
 enum Turn {
     /// A shard that nobody serves waits for it.
     Promotion,
+    /// Clients do not find what has moved, and make it anew. What is asked of the same members for another reason may fail without that.
+    Mark,
     /// It asks nodes and their agents.
     Member,
     /// It changes something at the API server, which may be slow, or unwilling (a webhook of others): what came after that would be planned
@@ -123,6 +125,7 @@ enum Turn {
 fn turn(step: &Step) -> Turn {
     match step {
         Step::Failover { how: FailoverHow::Force | FailoverHow::Takeover, .. } => Turn::Promotion,
+        Step::Mark { .. } => Turn::Mark,
         Step::Failover { how: FailoverHow::Coordinated, .. }
         | Step::NodeTimeout { .. }
         | Step::Epoch { .. }

@@ -42,7 +42,9 @@ pub fn lint(plan: &Plan, seen: &Observed, desired: &Desired, limits: &Limits) ->
                 check(!slots.is_empty() && given.intersection(slots).is_empty(), || format!("{step}: given twice"))?;
                 given = given.union(slots);
             }
-            Step::Stabilise { slots, .. } => check(!slots.is_empty(), || format!("{step}: nothing"))?,
+            Step::Mark { slots, .. } | Step::Stabilise { slots, .. } => {
+                check(!slots.is_empty(), || format!("{step}: nothing"))?
+            }
             Step::Failover { how: FailoverHow::Coordinated, replica, .. } => disturbed.extend([replica.pod.shard]),
             Step::Restart { pod, expect: RestartAs::Replica(_) | RestartAs::Empty(_) | RestartAs::OnlyCopy(_) } => {
                 disturbed.extend([pod.shard])
@@ -110,7 +112,7 @@ fn names(step: &Step) -> Vec<Who> {
         Step::Meet { node, peer, .. } => vec![*node, *peer],
         Step::Replicate { node, primary } => vec![*node, *primary],
         Step::Failover { replica, .. } => vec![*replica],
-        Step::Move { from, to, .. } => vec![*from, *to],
+        Step::Move { from, to, .. } | Step::Mark { from, to, .. } => vec![*from, *to],
         Step::Forget { by, .. } => by.clone(),
         Step::Release { .. } | Step::Restart { .. } | Step::RetireMembers { .. } | Step::RetireShard { .. } => {
             Vec::new()
@@ -159,7 +161,8 @@ pub fn permitted(step: &Step, world: &World, desired: &Desired, stale: bool) -> 
         | Step::RaiseEpoch { .. }
         | Step::AddSlots { .. }
         | Step::Meet { .. }
-        | Step::Move { .. } => Ok(()),
+        | Step::Move { .. }
+        | Step::Mark { .. } => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, peer, pod, told};
-use plan::{Desired, Node, NodeId, Open, Peer, PeerRole, Seen, SlotSet, Waiting};
+use plan::{Desired, Disk, Node, NodeId, Observed, Open, Peer, PeerRole, Seen, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -18,14 +18,54 @@ fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
         at(&mut observed, "1-0").foreign_keys.insert(5, foreign);
         told(&wanted, &observed)
     };
-    let forward = ["move 1 slots from 0-0 to 1-0: 5"];
-    assert_eq!(case([true, true], 3), forward);
-    assert_eq!(case([true, true], 0), forward);
-    assert_eq!(case([true, false], 0), forward);
-    assert_eq!(case([false, true], 3), forward);
+    let [marks, forward] = ["mark 1 slots that are half moved from 0-0 to 1-0: 5", "move 1 slots from 0-0 to 1-0: 5"];
+    assert_eq!(case([true, true], 3), [forward]);
+    assert_eq!(case([true, true], 0), [forward]);
+    assert_eq!(case([true, false], 0), [marks, forward]);
+    assert_eq!(case([false, true], 3), [marks, forward]);
     // The source was replaced and has lost its mark; the keys are still at the target.
-    assert_eq!(case([false, false], 3), forward);
+    assert_eq!(case([false, false], 3), [marks, forward]);
     assert_eq!(case([false, true], 0), ["clear the marks of 1 slots on 1-0: 5"]);
+}
+
+/// Before, it waited unmarked: the heir of the giver let clients make anew what had moved, and that was put over what had arrived.
+#[test]
+fn what_is_half_moved_is_marked_whatever_its_move_waits_for() {
+    let wanted = Desired::cluster(3, 1);
+    let told_of = |change: fn(&mut Observed)| {
+        let mut observed = layout(THREE);
+        at(&mut observed, "1-0").foreign_keys.insert(5, 3);
+        change(&mut observed);
+        let told = told(&wanted, &observed);
+        assert!(told.iter().any(|line| line.starts_with("waits: ")), "{told:?}");
+        told.into_iter().filter(|line| !line.starts_with("waits: ")).collect::<Vec<_>>()
+    };
+    let marks = ["mark 1 slots that are half moved from 0-0 to 1-0: 5"];
+    assert_eq!(told_of(|observed| at(observed, "1-0").disk = Disk::Rewriting), marks);
+    assert_eq!(told_of(|observed| at(observed, "1-0").room = Some(0)), marks);
+    assert_eq!(told_of(|observed| at(observed, "1-0").epoch = 1), marks, "one of the two will change it");
+    assert_eq!(told_of(|observed| at(observed, "1-0").state_ok = false), marks);
+}
+
+/// As above, where a member has not said yet of which slots it has keys: the receiver shows its mark.
+#[test]
+fn what_is_received_is_marked_at_the_heir_of_its_giver_before_it_is_counted() {
+    let told_of = |marks: &[(&str, &str)]| {
+        let mut observed = layout("0-0 x:r0-1 0-1 P0-5460 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+        for (member, giver) in marks {
+            at(&mut observed, member).open.insert(5, Open::Importing(id(pod(giver))));
+        }
+        at(&mut observed, "2-0").uncounted = SlotSet::range(0, 9);
+        let told = told(&Desired::cluster(3, 1), &observed);
+        told.into_iter().filter(|line| !line.starts_with("waits: ")).collect::<Vec<_>>()
+    };
+    let marks = ["mark 1 slots that are half moved from 0-1 to 1-0: 5"];
+    assert_eq!(told_of(&[("1-0", "0-0")]), marks);
+    assert_eq!(told_of(&[("1-0", "0-1")]), marks);
+    let nothing: [&str; 0] = [];
+    assert_eq!(told_of(&[("1-0", "2-0")]), nothing, "another shard's, from before");
+    assert_eq!(told_of(&[("1-1", "0-0")]), nothing, "it leads nothing");
+    assert_eq!(told_of(&[("1-0", "0-0"), ("2-0", "0-0")]), nothing, "one of the two has the keys");
 }
 
 /// Whoever was elected for a giver has no marks: what has moved is out of reach until it is sent on, however long another shard stays lost.
@@ -42,18 +82,24 @@ fn what_is_half_moved_between_the_living_goes_on_beside_a_lost_shard() {
     };
     let start = "waits: member 3-0 has not started yet";
     let lost = "waits: 4096 slots of shard 3 are not served: no member that holds them answers";
-    let (nothing, forward) = ([start, lost], ["move 1 slots from 0-0 to 1-0: 5", start, lost]);
+    let nothing = [start, lost];
+    let [marks, moves] = ["mark 1 slots that are half moved from 0-0 to 1-0: 5", "move 1 slots from 0-0 to 1-0: 5"];
     let imports = |node: &mut Node| node.open = [(5, Open::Importing(id(pod("0-0"))))].into();
     let holds = |node: &mut Node| node.foreign_keys = [(5, 3)].into();
-    assert_eq!(case(Some("1-0"), imports), forward);
-    assert_eq!(case(Some("1-0"), |_| {}), forward);
-    assert_eq!(case(None, holds), forward);
+    assert_eq!(case(Some("1-0"), imports), [moves, start, lost]);
+    assert_eq!(case(Some("1-0"), |_| {}), [marks, moves, start, lost]);
+    assert_eq!(case(None, holds), [marks, moves, start, lost]);
     // The lost one may have keys of it: nothing is closed, and nothing goes elsewhere.
     assert_eq!(case(None, imports), nothing);
     assert_eq!(case(Some("3-0"), |_| {}), nothing);
     assert_eq!(case(Some("3-0"), holds), nothing);
     let counts = "waits: it is not counted yet whether member 1-0 holds keys of 1 slots that are not its own";
     assert_eq!(case(Some("1-0"), |node| node.uncounted = SlotSet::range(0, 9)), [start, lost, counts]);
+    let uncounted = |node: &mut Node| {
+        node.open = [(5, Open::Importing(id(pod("0-1"))))].into();
+        node.uncounted = SlotSet::range(0, 9);
+    };
+    assert_eq!(case(None, uncounted), [marks, start, lost, counts]);
     // A promotion is not delayed by it.
     let mut promoted = layout(&text.replacen("r3-0~", "r3-0", 1));
     at(&mut promoted, "0-0").open.insert(5, Open::Migrating(id(pod("1-0"))));
@@ -71,7 +117,7 @@ fn the_first_keys_of_a_shard_are_left_to_nobody_but_a_newer_member_of_it() {
         told(&wanted, &observed)
     };
     // The source has lost its mark; the other member has the lower ordinal, or even follows another shard's primary.
-    let forward = ["move 1 slots from 0-0 to 2-1: 5"];
+    let forward = ["mark 1 slots that are half moved from 0-0 to 2-1: 5", "move 1 slots from 0-0 to 2-1: 5"];
     assert_eq!(case("P", |_| {}), forward);
     assert_eq!(case("r1-0", |other| other.epoch = 9), forward);
     // The source sends them to the member that was killed, and whose replica has taken over by itself.
@@ -143,11 +189,11 @@ fn a_silent_former_owner_holds_the_slots_of_its_shard_and_nothing_else() {
     // Another shard gives what it shall, to the same receiver.
     let whole = layout(&silent.replacen("2-1 P", "2-1 r2-0", 1));
     assert_eq!(told(&wanted, &whole), ["move 1 slots from 1-0 to 2-0: 13653", unknown, former]);
-    // What is half moved is marked again by that step, and held there. Copies are made meanwhile.
+    // What is half moved is marked, and goes on no further. Copies are made meanwhile.
     let mut begun = layout(silent);
     at(&mut begun, "0-1").open.insert(5, Open::Migrating(id(pod("2-0"))));
-    let marks = "move 1 slots from 0-1 to 2-0: 5";
-    assert_eq!(told(&wanted, &begun), [marks, "make 2-1 a replica of 2-0", unknown]);
+    let [marks, held] = ["mark 1 slots that are half moved from 0-1 to 2-0: 5", "move 1 slots from 0-1 to 2-0: 5"];
+    assert_eq!(told(&wanted, &begun), [marks, held, "make 2-1 a replica of 2-0", unknown]);
     // Who is known to have ended, or to follow, sends nothing.
     for gone in ["0-0 r0-1", "0-0 ?:r0-1"] {
         let whole = layout(&silent.replacen("0-0 ?:P", gone, 1).replacen("2-1 P", "2-1 r2-0", 1));
@@ -223,6 +269,7 @@ fn half_moved_slots_are_finished_although_migration_is_paused() {
     wanted.hold = Some(plan::Hold::Paused);
     let mut observed = layout("0-0 P0-9999 1-0 P10000-16383");
     at(&mut observed, "0-0").open.insert(7, Open::Migrating(id(pod("1-0"))));
+    at(&mut observed, "1-0").open.insert(7, Open::Importing(id(pod("0-0"))));
     assert_eq!(told(&wanted, &observed), ["move 1 slots from 0-0 to 1-0: 7"]);
     assert_eq!(
         told(&wanted, &layout("0-0 P0-9999 1-0 P10000-16383")),
