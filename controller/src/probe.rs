@@ -66,6 +66,8 @@ pub struct Memory {
     elections: BTreeMap<u16, Instant>,
     /// Whether a node was a primary when it was last seen, and its configuration epoch then.
     claims: BTreeMap<NodeId, (bool, u64)>,
+    /// The configuration epoch with which each node was first seen in its role.
+    first_epochs: BTreeMap<NodeId, u64>,
     /// Epochs have been raised by steps of ours since the last look: a new epoch is no sign of an election.
     raised: bool,
     /// Who was seen at a place, and when last.
@@ -153,6 +155,7 @@ impl Memory {
         if self.claims.len() > observed.members.len().saturating_add(SPARE) {
             let seen: BTreeSet<NodeId> = nodes(observed).map(|node| node.id).collect();
             self.claims.retain(|id, _| seen.contains(id));
+            self.first_epochs.retain(|id, _| seen.contains(id));
         }
     }
 
@@ -168,6 +171,7 @@ impl Memory {
         };
         if elected {
             self.elections.insert(pod.shard, now);
+            self.first_epochs.insert(node.id, node.epoch);
         }
     }
 
@@ -425,6 +429,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     memory.refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_LATELY);
     probed.observed.failovers_refused = memory.refused.iter().map(ago).collect();
     probed.observed.elections = memory.elections.iter().map(ago).collect();
+    probed.observed.first_epochs = memory.first_epochs.clone();
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);
     probed.silent_marks = memory.marks.note(&probed.observed);

@@ -388,6 +388,12 @@ fn an_election_is_a_role_won_or_a_new_epoch_or_a_past_that_is_not_known() {
     for (name, looks, expected) in table {
         assert_eq!(elected(looks), expected, "{name}");
     }
+    let mut memory = Memory::default();
+    for (role, epoch, raised) in [(replica(), 1, false), (owner(), 5, false), (owner(), 7, true)] {
+        memory.raised = raised;
+        memory.note_claim(Pod::new(0, 0), &node(1, role, epoch), Instant::now());
+    }
+    assert_eq!(memory.first_epochs.values().collect::<Vec<_>>(), [&5], "with which it was elected");
 }
 
 #[test]

@@ -55,7 +55,8 @@ user default on >application-pw ~* &* +@all -@admin -@dangerous +info +keys +flu
 user kun-operator on >operator-pw ~* resetchannels &kun:bus -@all +publish +ping +role +info +wait +dbsize +auth +hello +select +migrate +client|list \
 +restore +restore-asking +asking +memory|usage +config|get +config|set +cluster|info +cluster|nodes +cluster|myid \
 +cluster|countkeysinslot +cluster|getkeysinslot +cluster|meet +cluster|forget +cluster|replicate +cluster|failover \
-+cluster|setslot +cluster|addslots +cluster|addslotsrange +cluster|set-config-epoch +function|list +function|load
++cluster|setslot +cluster|addslots +cluster|addslotsrange +cluster|set-config-epoch +cluster|bumpepoch +function|list \
++function|load
 user kun-replica on >replica-pw resetkeys resetchannels -@all +ping +psync +replconf
 ";
 

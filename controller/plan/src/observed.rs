@@ -96,6 +96,9 @@ pub struct Observed {
     /// Shards whose primary role moved or was asked to move: shard → milliseconds since. Where the past is not known, it moved when the
     /// shard was first looked at. Absent: not in living memory.
     pub elections: BTreeMap<u16, u64>,
+    /// The configuration epoch of each primary when it was first seen in that role. What its predecessor was told before it stood still, and does when
+    /// it wakes up (`SETSLOT NODE`, `BUMPEPOCH`), gives that one no higher epoch than this: nobody had heard of a higher one then.
+    pub first_epochs: BTreeMap<NodeId, u64>,
     /// Members whose identity a second process has that is none of these members: where its agent answers, by a certificate of this very
     /// cluster. Of a member that is held its own agent has found that out.
     pub elsewhere: BTreeMap<Pod, Address>,

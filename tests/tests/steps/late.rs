@@ -240,6 +240,53 @@ async fn no_slot_goes_on_while_its_former_owner_may_still_send_keys() {
     assert_eq!(client.get(&stopped.key).await.unwrap().unwrap(), "newer");
 }
 
+/// Before, it woke up with the epoch of its heir, and in half of the cases took all slots of the shard back, with the data of before.
+#[tokio::test]
+async fn a_receiver_that_wakes_up_with_a_new_epoch_takes_nothing_back() {
+    let mut half = HalfMoved::make(152).await;
+    let [lead, heir, third] =
+        [(half.to, 0), (half.to, 1), (3 - half.from - half.to, 0)].map(|(shard, ordinal)| Pod::new(shard, ordinal));
+    half.sends(1).await;
+    half.fleet.look_at_all().await;
+    // It has not the newest epoch, and knows that.
+    half.fleet.servers[&third].operator().await.call(&["CLUSTER", "BUMPEPOCH"]).await.unwrap();
+    let (mut sender, begun) = (half.fleet.servers[&lead].operator().await, Instant::now());
+    while sender.cluster_info().await.is_ok_and(|view| view.current_epoch <= view.my_epoch) {
+        assert!(begun.elapsed() < hung::change(), "it hears of no newer epoch");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let me = sender.cluster_nodes().await.unwrap().into_iter().find(|node| node.flags.myself).unwrap();
+    let key = (0..).map(|n| format!("key{n}")).find(|key| me.owns(resp::slot::key_slot(key))).unwrap();
+    let mut successor = half.fleet.servers[&heir].operator().await;
+    successor.call(&["CONFIG", "SET", "cluster-replica-no-failover", "yes"]).await.unwrap();
+    half.fleet.servers[&lead].hold();
+    let told = ["CLUSTER", "SETSLOT", &half.slot.to_string(), "NODE", me.id.as_str()];
+    let told = tokio::time::timeout(Duration::from_millis(100), sender.call(&told)).await;
+    assert!(told.is_err(), "who stands still does not answer");
+    successor.call(&["CLUSTER", "FAILOVER", "TAKEOVER"]).await.unwrap();
+    let elected = successor.cluster_info().await.unwrap().my_epoch;
+    let (mut client, begun) = (half.fleet.servers[&heir].application().await, Instant::now());
+    while let Err(error) = client.call(&["SET", &key, "newer"]).await {
+        assert!(begun.elapsed() < hung::change(), "{error}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (desired, one, begun) = (half.fleet.desired(3, 1), slots(half.slot, half.slot), Instant::now());
+    loop {
+        let round = half.fleet.round(&desired).await;
+        let epoch = successor.cluster_info().await.unwrap().my_epoch;
+        if epoch > elected && owned(&half.fleet, heir, &one).await == [half.slot] {
+            break;
+        }
+        assert!(begun.elapsed() < hung::process(), "{epoch} after {elected}: {:?}", round.plan);
+    }
+    half.fleet.servers[&lead].go_on();
+    half.fleet.until_satisfied(&desired).await;
+    assert!(matches!(successor.role().await, Ok(resp::Role::Primary { .. })));
+    assert_eq!(half.fleet.client().get(&key).await.unwrap().unwrap(), "newer");
+    drop(sender);
+    half.settles_with_all_keys().await;
+}
+
 /// Before, the source told whoever had taken the target's address the password of the controller.
 #[tokio::test]
 async fn no_password_goes_to_who_has_taken_the_targets_address() {

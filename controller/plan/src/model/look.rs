@@ -51,6 +51,7 @@ impl World {
         let refused = self.refused.iter().filter(|(_, at)| self.now - **at < REFUSED_LATELY);
         let failovers_refused = refused.map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
+        let first_epochs = self.first_epochs(&members);
         let introduced = self.met.iter().map(|(pair, (at, when, times))| {
             (*pair, Introduced { at: at.clone(), since_millis: (self.now - when) * 1_000, times: *times })
         });
@@ -75,6 +76,7 @@ impl World {
             failovers_asked,
             failovers_refused,
             elections,
+            first_epochs,
             elsewhere,
             unsettled,
             introduced,
@@ -87,6 +89,18 @@ impl World {
             // Its streams have no offsets.
             further: BTreeMap::new(),
         }
+    }
+
+    /// Whoever is seen as a primary with slots, and was not before.
+    fn first_epochs(&mut self, members: &BTreeMap<Pod, Member>) -> BTreeMap<NodeId, u64> {
+        for node in members.values().filter_map(Member::node) {
+            if node.slots().is_empty() {
+                self.first_epochs.remove(&node.id);
+            } else {
+                self.first_epochs.entry(node.id).or_insert(node.epoch);
+            }
+        }
+        self.first_epochs.clone()
     }
 
     /// Servers that answer whoever asks them.

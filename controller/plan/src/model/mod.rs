@@ -316,6 +316,8 @@ pub struct World {
     pub refused: BTreeMap<u16, u64>,
     /// Elections won or asked for: shard → tick.
     pub won: BTreeMap<u16, u64>,
+    /// The epochs of primaries when they were first seen as such.
+    pub first_epochs: BTreeMap<NodeId, u64>,
     counter: u64,
 }
 
@@ -344,6 +346,7 @@ impl World {
             asked: BTreeMap::new(),
             refused: BTreeMap::new(),
             won: BTreeMap::new(),
+            first_epochs: BTreeMap::new(),
             counter: 0,
         }
     }
@@ -356,6 +359,7 @@ impl World {
         world.counter = 0x80_0000;
         // Nobody knows where pods will be made.
         world.sites = 0;
+        world.first_epochs.clone_from(&observed.first_epochs);
         world.refuses = observed.unused.values().any(|why| *why == Unused::Refused);
         for (pod, member) in &observed.members {
             let files = || look::remembered(observed, member);

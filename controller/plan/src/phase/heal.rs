@@ -34,6 +34,11 @@ pub(crate) fn heal(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         if scene.lost.is_empty() {
             return Flow::Stop;
         }
+    } else if !foreign_owner {
+        // Nothing waits for this one, which holds up no claim.
+        let mut raises =
+            exposed(scene).into_iter().filter_map(|(heir, above)| raise(scene, &heir, above).ok().flatten());
+        plan.steps.extend(raises.next());
     }
     if foreign_owner || !leads_know_each_other(scene) { Flow::Stop } else { Flow::On }
 }
@@ -48,6 +53,17 @@ fn outdone<'a>(scene: &Scene<'a>) -> Vec<(Live<'a>, u64)> {
     owners.sort_by_key(|live| (live.node.epoch, live.pod));
     let above = |owner: &Live<'a>| scene.live.iter().filter_map(|other| disbelieves(scene, other, owner)).max();
     owners.into_iter().filter_map(|owner| Some((owner, above(&owner)?))).collect()
+}
+
+/// Heirs whose predecessor is silent, with the epoch that they had at first. It may stand still with a command unread by which it takes a new epoch,
+/// without votes, as it wakes up: as new a one as its heir was elected with. Of two equals Redis raises the one with the lower ID
+/// (`clusterHandleConfigEpochCollision`), and if that is the predecessor, it has all slots of the shard again, with the data of before.
+fn exposed<'a>(scene: &Scene<'a>) -> Vec<(Live<'a>, u64)> {
+    let is_exposed =
+        |heir: &Live<'_>, above: u64| heir.node.epoch <= above && safety::former_owner(scene, heir.pod).is_some();
+    let first = |heir: &Live<'_>| scene.observed.first_epochs.get(&heir.node.id).copied();
+    let heirs = scene.voters().filter_map(|heir| Some((*heir, first(heir)?)));
+    heirs.filter(|(heir, above)| is_exposed(heir, *above)).collect()
 }
 
 /// Redis raises no epoch that is the newest of which its node has heard (`clusterBumpConfigEpochWithoutConsensus`). Then another one takes a new

@@ -401,6 +401,35 @@ fn a_giver_is_not_raised_over_a_silent_receiver_of_the_same_epoch() {
     assert_eq!(gone, ["raise the epoch of 0-0 above 1, so that its claim counts"], "nobody brings that one back");
 }
 
+/// It may stand still with a command unread that gives it as new an epoch as its heir has, and of two equals Redis raises one.
+#[test]
+fn an_heir_is_raised_above_what_a_silent_predecessor_may_take() {
+    let told_of = |former: &str, epoch: u64| {
+        let text = format!("0-0 {former} 0-1 P0-5460 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
+        let (mut observed, heir) = (layout(&text), id(pod("0-1")));
+        observed.first_epochs = [(heir, 9)].into();
+        for place in ["0-1", "1-0", "1-1", "2-0", "2-1"] {
+            let node = at(&mut observed, place);
+            node.current_epoch = epoch;
+            node.peers.entry(heir).and_modify(|peer| peer.epoch = epoch);
+        }
+        at(&mut observed, "0-1").epoch = epoch;
+        // Nothing waits for it.
+        at(&mut observed, "1-0").open.insert(5, Open::Importing(NodeId::from_bytes([9; 20])));
+        let told = told(&Desired::cluster(3, 1), &observed);
+        assert!(told.iter().any(|line| line.starts_with("clear the marks")), "{told:?}");
+        told.into_iter().filter(|line| line.starts_with("raise")).collect::<Vec<_>>()
+    };
+    let nobody: [&str; 0] = [];
+    assert_eq!(
+        told_of("?:P", 9),
+        ["raise the epoch of 0-1 above 9, so that its claim counts; 1-1 takes a new one first"]
+    );
+    assert_eq!(told_of("?:P", 11), nobody, "it is");
+    assert_eq!(told_of("x:P", 9), nobody, "it has ended");
+    assert_eq!(told_of("?:r0-1", 9), nobody, "it has followed since");
+}
+
 /// It has called the address of its heir, where a member of another shard answers by now: that says nothing of whose the slots are. Nor does it say that
 /// the heir's copy is the later one: until the heir is back, only a person can.
 #[test]

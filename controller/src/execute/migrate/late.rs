@@ -17,11 +17,18 @@
 //!   has moved already is served meanwhile, by marks, and each key that the heir has is served by the heir alone: a late copy of it is
 //!   replaced when that key moves. What nobody has begun to move is not begun.
 //!
+//! - **The target stood still with `SETSLOT … NODE` unread, and a replica of it was elected.** As it wakes up it takes a new epoch, without votes:
+//!   one more than the newest that it had heard of, so none above that with which its heir was elected, but the same maybe. Of two with one
+//!   epoch Redis raises the one with the lower ID, and if that is the former primary, it has all slots of its shard again, with the data
+//!   of before the election. So an heir whose predecessor is silent is raised above the epoch with which it was first seen (`Step::RaiseEpoch`),
+//!   which is the same for `BUMPEPOCH`.
+//!
 //! Who was the owner is in the tables: a node that has been replaced stays a primary there, without slots, until it says itself that it
 //! follows; and the target's mark names from whom it imports until we mark it anew.
 //!
 //! What remains: a key that clients make under the marks, at the target, while the former owner stands still with a command about that
-//! key's predecessor; and a process of which Kubernetes says that it has ended, and which runs on.
+//! key's predecessor; a former primary that wakes up before its heir is raised, which takes two or three looks after the election; and a
+//! process of which Kubernetes says that it has ended, and which runs on.
 
 use plan::{NodeId, Open};
 
