@@ -25,8 +25,6 @@ mod orphaned;
 mod parameters;
 #[path = "pods/persistence.rs"]
 mod persistence;
-#[path = "pods/receiver.rs"]
-mod receiver;
 #[path = "pods/serve.rs"]
 mod serve;
 #[path = "pods/snapshots.rs"]
