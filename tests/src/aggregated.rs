@@ -41,6 +41,7 @@ impl Aggregated {
     /// Starts all from the folder that holds the tools, and waits until the kube-apiserver passes requests on. Whether its etcd
     /// waits for the disk matters to figures only.
     pub async fn start(tools: &Path, sync: Sync) -> Result<Self> {
+        hung::wait_for_room();
         let folder = tempfile::Builder::new().prefix("kun-agg-").tempdir()?;
         let (clients, proxies) = (Authority::create("clients")?, Authority::create("proxies")?);
         let mut all = Self { plane: ControlPlane::new(folder.path())?, folder, clients, proxies };

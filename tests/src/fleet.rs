@@ -237,6 +237,7 @@ pub struct Round {
 impl Fleet {
     /// Servers for `shards` × `members`, that know nothing of each other.
     pub async fn start(net: u8, shards: u16, members: u16, spec: serde_json::Value) -> Self {
+        hung::wait_for_room();
         let mut servers = BTreeMap::new();
         for shard in 0..shards {
             for ordinal in 0..members {

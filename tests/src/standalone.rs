@@ -58,6 +58,7 @@ impl Standalone {
 
     /// The same with further flags and environment variables.
     pub async fn start_with(flags: &[&str], environment: &[(&str, &str)]) -> Result<Self> {
+        hung::wait_for_room();
         let mut standalone = Self::prepare(flags, environment)?;
         standalone.resume().await?;
         Ok(standalone)

@@ -5,18 +5,26 @@
 //! stretched by the same factor, which is measured once: by `make test` for all its suites (`KUN_STRETCH`), or else by the process
 //! itself when it asks for the first time.
 //!
-//! Here is also what else all tests take from the machine they run on: whether it is CI's ([`in_ci`]).
+//! Here is also what else all tests take from the machine they run on: whether it is CI's ([`in_ci`]), and whether it has room for the
+//! servers of another test ([`wait_for_room`]).
+
+mod room;
 
 use std::{
     env,
     ffi::OsStr,
     fs,
+    hint::black_box,
     io::Write as _,
+    num::NonZero,
     path::Path,
     process::{Command, Stdio},
     sync::OnceLock,
+    thread,
     time::{Duration, Instant},
 };
+
+pub use room::wait_for_room;
 
 /// Holds the factor for all processes of a run.
 pub const VARIABLE: &str = "KUN_STRETCH";
@@ -85,16 +93,20 @@ pub fn stretch() -> u32 {
 
 /// No machine on which tests make sense is slower than that by itself; `tests/noise` asks for it.
 pub const MOST: u32 = 8;
-/// How often the sample is repeated, and what one takes on the machine that the limits were chosen on, with some other load.
+/// How often each sample is repeated, and what one takes on the machine that the limits were chosen on, with some other load.
 const SAMPLES: u32 = 10;
 const USUAL: Duration = Duration::from_millis(8);
+const USUAL_SUM: Duration = Duration::from_micros(2500);
+/// So many numbers are added up by each processor.
+const NUMBERS: u64 = 200_000;
 
 /// Starts a process and syncs a file, some times: what tests wait for most. The slower of two places counts: where tests keep their
-/// files, which may be in memory, and where this process was started, as clusters with nodes live on the disk.
+/// files, which may be in memory, and where this process was started, as clusters with nodes live on the disk. And computes on all processors at
+/// once, which is what a machine does not do as usual whose processors others use as well.
 #[must_use]
 pub fn measure() -> u32 {
     let folders = [env::temp_dir(), env::current_dir().unwrap_or_else(|_| env::temp_dir())];
-    folders.iter().map(|folder| measure_in(folder)).max().unwrap_or(1)
+    folders.iter().map(|folder| measure_in(folder)).max().unwrap_or(1).max(measure_processors())
 }
 
 fn measure_in(folder: &Path) -> u32 {
@@ -102,7 +114,30 @@ fn measure_in(folder: &Path) -> u32 {
     for _ in 0..SAMPLES {
         sample(folder);
     }
-    factor(begin.elapsed())
+    factor(begin.elapsed(), USUAL)
+}
+
+fn measure_processors() -> u32 {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
+    let begin = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..processors {
+            scope.spawn(|| {
+                for _ in 0..SAMPLES {
+                    black_box(sum());
+                }
+            });
+        }
+    });
+    factor(begin.elapsed(), USUAL_SUM)
+}
+
+fn sum() -> u64 {
+    let mut sum: u64 = 0;
+    for number in 0..black_box(NUMBERS) {
+        sum = sum.wrapping_add(number.wrapping_mul(number));
+    }
+    sum
 }
 
 /// What cannot be done here takes no time, and stretches nothing.
@@ -115,8 +150,8 @@ fn sample(folder: &Path) {
     }
 }
 
-fn factor(took: Duration) -> u32 {
-    let usual = (USUAL * SAMPLES).as_millis().max(1);
+fn factor(took: Duration, usual: Duration) -> u32 {
+    let usual = (usual * SAMPLES).as_millis().max(1);
     u32::try_from(took.as_millis().div_ceil(usual)).unwrap_or(MOST).clamp(1, MOST)
 }
 
@@ -132,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_slow_machine_stretches_every_limit_and_a_fast_one_shortens_none() {
-        let at = |millis| factor(Duration::from_millis(millis));
+        let at = |millis| factor(Duration::from_millis(millis), USUAL);
         assert_eq!([at(0), at(5), at(80), at(81), at(300), at(1_000_000)], [1, 1, 1, 2, 4, MOST]);
         assert!((1..=MOST).contains(&measure()));
         assert_eq!(process(), 3 * answer());

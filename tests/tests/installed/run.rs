@@ -171,6 +171,7 @@ impl Run {
                 say(&format!("test {} ... not for this cluster", scenario.name));
                 continue;
             }
+            tokio::task::spawn_blocking(hung::wait_for_room).await.ok();
             let begin = Instant::now();
             let limit = hung::machine() * 2 + away(Duration::from_secs(600), Duration::ZERO);
             let run = NAME.scope(scenario.name, async {

@@ -103,6 +103,7 @@ fn leaf(common_name: &str) -> Leaf {
 impl Cluster {
     /// A cluster on 127.84.`net`.0/24 without pods.
     pub(crate) fn new(net: u8, config: AgentConfig) -> Self {
+        hung::wait_for_room();
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::create("agents of a test").unwrap();
         Self { pods: Vec::new(), config, grace_seconds: 30, authority, net, dir }
