@@ -245,6 +245,7 @@ async fn ask(
     let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
     heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);
+    elsewhere.note_replicas(answers.is_replica_late);
     for (at, fed) in double::feeds(me, &answers.peers, (&*elsewhere, &heard), (here, age)) {
         heard.retain(|(asked, _)| *asked != at);
         heard.push((at, fed));

@@ -39,6 +39,8 @@ pub struct Answers {
     /// How far the copies of the asking member's data had come that lie on volumes, by the words of the agents there, whether or not
     /// their Redis answers.
     pub copies: BTreeMap<NodeId, Beat>,
+    /// A replica of the asking member listens where it was, and was too late to say whom it follows.
+    pub is_replica_late: bool,
 }
 
 impl Answers {
@@ -115,23 +117,26 @@ impl Asker {
         let rank = |node: &&Node| (node.primary.as_ref() != Some(me), node.slots.is_empty());
         let mut nodes: Vec<&Node> = nodes.iter().collect();
         nodes.sort_by_key(rank);
-        let targets: Vec<(NodeId, SocketAddr)> = nodes
+        let targets: Vec<(NodeId, SocketAddr, bool)> = nodes
             .into_iter()
             .filter(|node| node.id != *me && !node.flags.handshake)
-            .filter_map(|node| Some((node.id.clone(), node.address?)))
-            .filter(|target| tried.len() < PEERS_MAX && tried.insert(target.clone()))
+            .filter_map(|node| Some((node.id.clone(), node.address?, node.primary.as_ref() == Some(me))))
+            .filter(|(id, at, _)| tried.len() < PEERS_MAX && tried.insert((id.clone(), *at)))
             .collect();
-        let asked = stream::iter(targets).map(|(id, address)| async move {
+        let asked = stream::iter(targets).map(|(id, address, is_replica)| async move {
             let mut copy = None;
             let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me, &mut copy));
             let peer = asked.await.unwrap_or(Err(NoPeer::Late(address)));
+            let mut is_late = false;
             if let Err(error) = &peer {
                 tracing::debug!(%id, %address, %error, "a peer did not answer");
+                is_late = is_replica && matches!(error, NoPeer::Late(_)) && hear::is_open(address).await;
             }
-            (id, copy, peer.ok())
+            (id, copy, peer.ok(), is_late)
         });
         let mut asked = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
-        while let Some((id, copy, peer)) = asked.next().await {
+        while let Some((id, copy, peer, is_late)) = asked.next().await {
+            answers.is_replica_late |= is_late;
             answers.add(id, copy, peer);
         }
     }

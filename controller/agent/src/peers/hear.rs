@@ -59,10 +59,12 @@ async fn by_port(heard: Heard, at: SocketAddr) -> Heard {
     if heard != Heard::Nothing {
         return heard;
     }
-    match tokio::time::timeout(PORT_TIMEOUT, TcpStream::connect(at)).await {
-        Ok(Ok(_)) => Heard::Quiet,
-        Ok(Err(_)) | Err(_) => Heard::Nothing,
-    }
+    if is_open(at).await { Heard::Quiet } else { Heard::Nothing }
+}
+
+/// Whether somebody listens there.
+pub(super) async fn is_open(at: SocketAddr) -> bool {
+    matches!(tokio::time::timeout(PORT_TIMEOUT, TcpStream::connect(at)).await, Ok(Ok(_)))
 }
 
 /// Whether it is the agent of a pod of this name, by its own word.

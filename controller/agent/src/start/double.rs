@@ -32,6 +32,9 @@ pub(super) const SILENT_MOST: u32 = 10;
 /// So many looks more, ten minutes or more, where its Redis' port is open meanwhile: an agent that stands still does not end its server. They are
 /// counted because the address may be another's by then.
 pub(super) const QUIET_MOST: u32 = 600;
+/// So many looks, one or two seconds each, a replica may be late whose word is missing: it listens, and whether this node feeds it nobody else
+/// knows. One that hangs would hold its primary for ever.
+pub(super) const LATE_MOST: u32 = 10;
 /// The same of one that said that it was stopping: this is what the end of that looks like.
 const STOPPED_AFTER: u32 = 2;
 /// So many looks, a second each, an agent may be about to start the node: it decides within [`super::TAKEOVER_LIMIT`], or waits for something
@@ -84,6 +87,8 @@ pub struct Elsewhere {
     known: BTreeMap<SocketAddr, Known>,
     /// Looks in which silence kept anything from being decided. All in all: who makes up ever new addresses delays nothing for longer.
     silent: u32,
+    /// In how many looks, one after the other, a replica was late.
+    late: u32,
     /// When the process lived by what was heard in the last look.
     alive: Option<Instant>,
 }
@@ -128,6 +133,11 @@ impl Elsewhere {
         }
     }
 
+    /// Whether one of its replicas listened in this look, and did not say in time whom it follows.
+    pub fn note_replicas(&mut self, are_late: bool) {
+        self.late = if are_late { self.late.saturating_add(1) } else { 0 };
+    }
+
     /// Where it runs, if it does.
     #[must_use]
     pub fn runs_at(&self) -> Option<SocketAddr> {
@@ -143,7 +153,7 @@ impl Elsewhere {
     /// Where it may run for all that is known, and is to be asked for once more.
     #[must_use]
     pub fn unheard(&self) -> Option<SocketAddr> {
-        self.open().next().copied()
+        self.open().chain(self.unsaid()).next().copied()
     }
 
     /// A replica has its link to it, and soon tells more.
@@ -159,6 +169,13 @@ impl Elsewhere {
     fn open(&self) -> impl Iterator<Item = &SocketAddr> {
         let counts = self.silent < SILENT_FIRST;
         self.known.iter().filter(move |(_, known)| known.may_feed || counts && known.is_silent).map(|(at, _)| at)
+    }
+
+    /// Where no agent says how it is, as long as a replica is late that may be fed from there: that the network refuses what is new there is no
+    /// word of what it lets go on.
+    fn unsaid(&self) -> impl Iterator<Item = &SocketAddr> {
+        let counts = (1..=LATE_MOST).contains(&self.late);
+        self.known.iter().filter(move |(_, known)| counts && !known.has_said).map(|(at, _)| at)
     }
 
     /// Whether an agent there says how it is: by this look, or by the last one in which it was asked.
@@ -277,7 +294,7 @@ pub(super) fn because(me: &Identity, Double { here, there }: Double) -> String {
 /// What is said while nobody knows whether it does.
 pub(super) fn unheard(there: SocketAddr) -> String {
     format!(
-        "this node may run on at {there}: nobody there has answered yet, or a replica still has its link to it. It is asked again before that counts \
-         as its end"
+        "this node may run on at {there}: nobody there has answered yet, or a replica still has its link to it, or has not said in time whether it \
+         has. They are asked again before that counts as its end"
     )
 }

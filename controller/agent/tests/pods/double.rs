@@ -2,7 +2,7 @@
 
 use std::{fs, io::ErrorKind, path::Path};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use types::agent::AgentPhase;
 
 use crate::{
@@ -113,5 +113,31 @@ async fn a_node_whose_former_agent_is_gone_runs_as_long_as_it_feeds_its_replica(
     assert!(!cluster.pods[next].log().contains("asking a replica to take over"), "{}", cluster.pods[next].log());
     cluster.pods[0].kill_redis();
     assert_eq!(cluster.pods[next].id().await, id);
+    follows_its_heir(&cluster.pods[next], 200).await;
+}
+
+/// Before, three seconds in which it did not say whom it follows were enough: the node was started beside the process that fed it, both took writes,
+/// and the replica followed now the one and now the other.
+#[tokio::test]
+async fn a_node_waits_for_a_replica_that_is_too_late_to_say_who_feeds_it() {
+    let mut cluster = Cluster::form(49, patient(), 3, 1).await;
+    write_to_first_shard(&cluster, "a", 100).await;
+    let next = next(&mut cluster);
+    let replica = Pid::from_raw(cluster.pods[3].redis_pid().unwrap()).unwrap();
+    kill_process(replica, Signal::STOP).unwrap();
+    cluster.pods[0].signal(Signal::KILL);
+    cluster.pods[0].ended().await;
+    cluster.pods[next].start();
+    let is_late = "or has not said in time whether it has";
+    eventually("it is waited for", async || cluster.pods[next].log().contains(is_late)).await;
+    kill_process(replica, Signal::CONT).unwrap();
+    let former = cluster.pods[0].redis().to_string();
+    eventually("it is said to run", async || {
+        let report = cluster.report(&cluster.pods[next]).await;
+        report.is_some_and(|report| (report.phase, report.runs_at.as_ref()) == (AgentPhase::Held, Some(&former)))
+    })
+    .await;
+    write_to_first_shard(&cluster, "b", 100).await;
+    cluster.pods[0].kill_redis();
     follows_its_heir(&cluster.pods[next], 200).await;
 }

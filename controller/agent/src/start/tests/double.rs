@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::super::double::{
     self, Elsewhere,
     Heard::{Begins, Feeds, Gone, MayFeed, Not, Nothing, Quiet, Runs, Stops, Strange},
-    QUIET_MOST, SILENT_FIRST, SILENT_MOST,
+    LATE_MOST, QUIET_MOST, SILENT_FIRST, SILENT_MOST,
 };
 use super::*;
 
@@ -107,6 +107,31 @@ fn silence_is_believed_after_three_looks_and_an_answer_at_once() {
     let mut late = Elsewhere::default();
     assert_eq!(look(&mut late, now, &[(1, Nothing)]), [None, Some(at(1))]);
     assert_eq!(look(&mut late, now, &[(1, Runs)]), [Some(at(1)), None]);
+}
+
+/// Before, a machine that was so slow that nobody answered within a second started the node beside the process that fed its replica: the network
+/// refused what was new at its address.
+#[test]
+fn a_replica_that_is_late_is_waited_for_for_ten_looks() {
+    let now = Instant::now();
+    for (heard, unheard) in [(Gone, Some(at(1))), (Strange, Some(at(1))), (Not, None)] {
+        let mut elsewhere = Elsewhere::default();
+        elsewhere.note_replicas(true);
+        assert_eq!(look(&mut elsewhere, now, &[(1, heard)]), [None, unheard], "{heard:?}");
+        elsewhere.note_replicas(false);
+        assert_eq!(look(&mut elsewhere, now, &[]), [None, None], "{heard:?}");
+    }
+    let mut hangs = Elsewhere::default();
+    for _ in 0..LATE_MOST {
+        hangs.note_replicas(true);
+        assert_eq!(look(&mut hangs, now, &[(1, Gone)]), [None, Some(at(1))]);
+    }
+    hangs.note_replicas(true);
+    assert_eq!(look(&mut hangs, now, &[(1, Gone)]), [None, None]);
+    // Of one that comes back where it was nobody tells of another address.
+    let mut in_place = Elsewhere::default();
+    in_place.note_replicas(true);
+    assert_eq!(look(&mut in_place, now, &[]), [None, None]);
 }
 
 /// Before, a replica that had been fed until that process ended counted as stale after the silent looks that followed.
