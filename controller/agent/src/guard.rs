@@ -336,7 +336,7 @@ fn admission(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     }
     // What is tidied away tells what counts.
     let survey = disk::survey(dir)?;
-    lag::tidy(dir)?;
+    lag::tidy(dir, survey.aof)?;
     disk::remove_leftovers(dir);
     let verdict = identity::judge(survey.nodes.as_deref());
     // What was moved away is none of what runs.

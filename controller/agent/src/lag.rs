@@ -14,6 +14,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use jiff::Timestamp;
 use resp::{AppendOnlyFile, Info};
 use tokio::task::JoinHandle;
 
@@ -136,11 +137,19 @@ pub(crate) fn is_first(dir: &Path) -> bool {
     dir.join(disk::AOF_DIR).join(disk::UNNAMED).try_exists().unwrap_or(true)
 }
 
-/// Takes away what an earlier process left of that: it is loaded by nobody, and would be taken for this one's. Before Redis starts.
+/// Takes away what an earlier process left of that: it is loaded by nobody, and would be taken for this one's. Before Redis starts. `is_loaded`: it
+/// loads the files that the manifest names. Empty ones that are not loaded because of that would be at the next start, so they are put aside with it.
 ///
 /// # Errors
 /// When it is there and cannot be removed.
-pub fn tidy(dir: &Path) -> Result<(), Error> {
+pub fn tidy(dir: &Path, is_loaded: bool) -> Result<(), Error> {
+    // What is said to lag behind does not count then either.
+    let is_named = !is_loaded && !manifest(dir)?.is_empty() && !Lag::read(dir)?.lags();
+    if is_named && is_first(dir) {
+        let to = disk::quarantine(dir, Timestamp::now(), &[disk::AOF_DIR])?;
+        tracing::info!(?to, "append-only files that hold nothing, and do not count, were put aside");
+        return Ok(());
+    }
     disk::remove(&dir.join(disk::AOF_DIR), disk::UNNAMED)?;
     Ok(())
 }
@@ -348,6 +357,30 @@ mod tests {
         );
         write("file appendonly.aof.2.incr.aof seq 2 type i startoffset 9\n");
         assert!(!Lag::read(dir.path()).unwrap().lags());
+    }
+
+    /// Before, they were an empty data set at the next start, and what the snapshot beside them has was gone.
+    #[test]
+    fn empty_files_that_do_not_count_at_a_start_do_not_at_the_next() {
+        let (dir, write) = volume();
+        let put = |name: &str, content: &str| fs::write(dir.path().join(disk::AOF_DIR).join(name), content).unwrap();
+        let counts = || disk::survey(dir.path()).unwrap().aof;
+        fs::write(dir.path().join(disk::RDB_FILE), "what was sent").unwrap();
+        write("file appendonly.aof.1.incr.aof seq 1 type i\n");
+        put("appendonly.aof.1.incr.aof", "");
+        tidy(dir.path(), counts()).unwrap();
+        assert!(counts(), "it has every write");
+        put(disk::UNNAMED, "");
+        assert!(!counts());
+        tidy(dir.path(), counts()).unwrap();
+        assert!(!counts() && !is_first(dir.path()));
+        // What holds something is loaded all the same, and stays.
+        fs::create_dir(dir.path().join(disk::AOF_DIR)).unwrap();
+        write("file appendonly.aof.1.incr.aof seq 1 type i\n");
+        put("appendonly.aof.1.incr.aof", "writes");
+        put(disk::UNNAMED, "");
+        tidy(dir.path(), counts()).unwrap();
+        assert!(counts() && !is_first(dir.path()));
     }
 
     /// The agent stood still between the answer and the disk, and all was written meanwhile.
