@@ -175,8 +175,10 @@ impl Candidacy {
         let node_timeout = Duration::from_millis(shared.inputs().config.node_timeout_millis);
         let forbidden = self.promotion.decide(&look, node_timeout);
         shared.note_standing(self.promotion.standing().cloned());
-        if let Some(forbidden) = forbidden {
-            self.tell(shared, forbidden).await;
+        match forbidden {
+            Some(forbidden) => self.tell(shared, forbidden).await,
+            None if self.promotion.is_allowed() && !self.withdrawal.keep(&shared.local).await => self.withdraw(shared),
+            None => {}
         }
         let is_current = self.promotion.is_current();
         Some(service.filter(|service| is_current || matches!(service, Service::Primary { .. })))
