@@ -55,8 +55,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         // Peers are waited for once it may be dead: a link may look up for longer than they are.
         since.waited = if elsewhere.may_feed() { Duration::ZERO } else { facts.waited };
         since.looked = Instant::now();
-        let (owed, ahead, took_over) = (facts.owed.clone(), facts.ahead.clone(), facts.took_over.clone());
-        seen = Seen { owed, ahead, took_over, given_up: facts.given_up, elsewhere: elsewhere.clone() };
+        seen = Seen::of(&facts, elsewhere.clone());
         let dir = &shared.options.data_dir;
         // Not under a process that may be writing there; and what is decided is decided by what counts afterwards.
         if facts.double.is_none() && facts.unheard.is_none() && facts.foreign.is_none() && last_save::is_noted(dir) {
@@ -166,8 +165,22 @@ struct Seen {
     owed: Owed,
     ahead: BTreeSet<resp::NodeId>,
     took_over: BTreeSet<resp::NodeId>,
+    followers: BTreeSet<resp::NodeId>,
     given_up: bool,
     elsewhere: Elsewhere,
+}
+
+impl Seen {
+    fn of(facts: &Facts, elsewhere: Elsewhere) -> Self {
+        Self {
+            owed: facts.owed.clone(),
+            ahead: facts.ahead.clone(),
+            took_over: facts.took_over.clone(),
+            followers: facts.followers.clone(),
+            given_up: facts.given_up,
+            elsewhere,
+        }
+    }
 }
 
 async fn gather(
@@ -209,6 +222,7 @@ async fn gather(
         owed: seen.owed,
         ahead: seen.ahead,
         took_over: seen.took_over,
+        followers: seen.followers,
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
@@ -223,6 +237,7 @@ async fn gather(
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };
+    facts.followers = start::followers(&facts);
     facts.owed = start::remember(&facts);
     facts.ahead = start::ahead(&facts);
     facts.given_up = start::is_given_up(&facts);

@@ -132,30 +132,54 @@ fn read(bytes: &[u8]) -> Result<Identity, String> {
     identity(myself, peers)
 }
 
+/// How the part of an address begins that says to which shard a node belongs (Redis 7.2 and later).
+const SHARD: &str = "shard-id=";
+
 /// The file of a former primary as that of a replica of `primary`: its own slots and marks are gone, and whom it follows is a primary
-/// itself. `None`: the file does not name that node.
+/// itself, of its shard. A record from before that one was a replica here names the shard that it had then, and Redis 7.2 exits where a replica's shard is
+/// not its primary's (`clusterLoadConfig`). `None`: the file does not name that node.
 #[must_use]
 pub fn following(file: &str, primary: &NodeId) -> Option<String> {
+    let shard = own_shard(file);
     let mut is_known = false;
     let mut text = String::with_capacity(file.len());
     for line in file.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         match words.as_slice() {
             // `<id> <address> <flags> <primary> <ping> <pong> <epoch> <link> <slots>…` (`clusterGenNodeDescription`).
-            [id, address, flags, _, ping, pong, epoch, link, ..] if flags.split(',').any(|flag| flag == "myself") => {
+            [id, address, flags, _, ping, pong, epoch, link, ..] if is_own(flags) => {
                 let flags = flags.replace("master", "slave");
                 text.push_str(&[id, address, &*flags, primary.as_str(), ping, pong, epoch, link].join(" "));
             }
             [id, address, flags, _, rest @ ..] if *id == primary.as_str() => {
                 is_known = true;
-                let flags = flags.replace("slave", "master");
-                text.push_str(&[&[*id, address, &*flags, "-"], rest].concat().join(" "));
+                let (address, flags) = (of_shard(address, shard), flags.replace("slave", "master"));
+                text.push_str(&[&[*id, &*address, &*flags, "-"], rest].concat().join(" "));
             }
             _ => text.push_str(line),
         }
         text.push('\n');
     }
     is_known.then_some(text)
+}
+
+fn is_own(flags: &str) -> bool {
+    flags.split(',').any(|flag| flag == "myself")
+}
+
+/// The part of its own address that names the shard of this member.
+fn own_shard(file: &str) -> Option<&str> {
+    file.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (address, flags) = (words.next()?, words.next()?);
+        is_own(flags).then_some(address)?.split(',').find(|part| part.starts_with(SHARD))
+    })
+}
+
+/// An address with this shard in place of another.
+fn of_shard(address: &str, shard: Option<&str>) -> String {
+    let parts = address.split(',').map(|part| shard.filter(|_| part.starts_with(SHARD)).unwrap_or(part));
+    parts.collect::<Vec<_>>().join(",")
 }
 
 fn check_vars(line: &str) -> Result<(), String> {
@@ -251,6 +275,23 @@ pub(crate) mod tests {
         let Verdict::Intact(identity) = judge(Some(text.as_bytes())) else { panic!() };
         assert_eq!((identity.id, identity.role), (id(1), Role::Replica(id(2))));
         assert_eq!(following(&file(), &id(9)), None);
+    }
+
+    /// Redis 7.2 would exit else.
+    #[test]
+    fn an_heir_that_its_record_has_in_another_shard_is_one_of_this_one() {
+        let [old, new] = ["a", "b"].map(|digit| format!("shard-id={}", digit.repeat(40)));
+        let record = file()
+            .replace("127.84.0.1:6379@16379", &format!("127.84.0.1:6379@16379,,tls-port=0,{old}"))
+            .replace("127.84.0.2:6379@16379 slave", &format!("127.84.0.2:6379@16379,,{new} master"))
+            .replace(&format!("master {} 0 1 3", id(1)), "master - 0 1 5");
+        let text = following(&record, &id(2)).unwrap();
+        assert_eq!((text.matches(&old).count(), text.matches(&new).count()), (2, 0), "{text}");
+        assert!(text.contains(&format!("127.84.0.2:6379@16379,,{old} master - 0 1 5 connected")), "{text}");
+        assert!(matches!(judge(Some(text.as_bytes())), Verdict::Intact(me) if me.role == Role::Replica(id(2))));
+        // One that was written by an earlier release of Redis.
+        let none = record.replace(&format!(",tls-port=0,{old}"), "");
+        assert_eq!(following(&none, &id(2)).unwrap().matches(&new).count(), 1);
     }
 
     #[test]

@@ -31,12 +31,15 @@ mod first;
 mod led;
 mod older;
 mod orphaned;
+mod replicas;
 mod unknown;
 
 pub use beside::ahead;
 pub use double::Double;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
+pub use replicas::followers;
+use replicas::{known_replicas, told_replicas};
 use unknown::{Unknown, unknown_replica};
 
 /// How long a member with data waits for peers before it starts as it is.
@@ -107,6 +110,8 @@ pub struct Facts {
     pub asked: Option<Asked>,
     /// Who was asked to take over without being elected.
     pub took_over: BTreeSet<NodeId>,
+    /// Who has shown, in this look or an earlier one, to replicate this member ([`followers`]).
+    pub followers: BTreeSet<NodeId>,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
 }
@@ -327,18 +332,14 @@ fn wait_or_hold(facts: &Facts, reason: String) -> Start {
     if facts.waited < PEERS_LIMIT { Start::Wait { reason } } else { Start::Hold { reason } }
 }
 
-/// Its replicas by the tables of others: an older record may name such as are gone for good.
-fn told_replicas<'a>(me: &'a Identity, facts: &'a Facts) -> impl Iterator<Item = &'a Node> {
-    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
-    told.filter(|node| node.primary.as_ref() == Some(&me.id))
-}
-
 /// Whether one peer's table gives every slot of mine to others, by a later decision than the one that gave them to me.
 fn moved(me: &Identity, table: &[Node]) -> bool {
     me.owned_slots() && have_gone(&me.id, me.config_epoch, &me.slots, table)
 }
 
-/// Whether this replica of mine has taken over, by a line of it: it owns every slot of mine by a later decision, or leads where I owned none.
+/// Whether this replica of mine has taken over, by a line of it: it owns every slot of mine by a later decision, or leads where I owned none. What it
+/// owns says nothing then: my first slot, and others after it, may have come to it since. Nor does a replica become a primary in another way with what
+/// it has: it would have to be reset, or to copy another one first, and nobody has it do that who may be the only one that has something.
 fn has_taken_over(me: &Identity, line: &Node) -> bool {
     if me.owned_slots() { moved(me, std::slice::from_ref(line)) } else { line.flags.primary }
 }
@@ -354,24 +355,26 @@ fn have_gone(id: &NodeId, epoch: u64, slots: &[SlotRange], table: &[Node]) -> bo
 /// Redis would make a replica of this member by itself only if its heir owned just those slots (`clusterUpdateSlotsConfigWith` compares
 /// the numbers): one that has got more since, perhaps those that were on their way here, leaves it a primary without slots, and with the
 /// keys that had arrived for ever.
-fn heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
-    let own_words = |replica: &&Node| {
-        let peer = facts.peers.get(&replica.id);
+fn heir<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
+    let own_words = |id: &NodeId| {
+        let peer = facts.peers.get(id);
         let line = peer.and_then(|peer| peer.myself().filter(|_| !peer.loading && !peer.syncing));
         line.is_some_and(|line| has_taken_over(me, line))
     };
-    me.replicas().find(own_words).map(|replica| &replica.id)
+    known_replicas(me, facts).into_iter().find(|id| own_words(id))
 }
 
 /// The replica that has taken over by another's word, and has not said so itself: it did not answer this look, or before it took over, or
 /// is loading. Nothing waits for this member meanwhile.
-fn silent_heir<'a>(me: &'a Identity, facts: &Facts) -> Option<&'a NodeId> {
+fn silent_heir<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
     let of = |id: &NodeId, table: &[Node]| {
         let line = table.iter().find(|node| node.id == *id);
         line.is_some_and(|line| has_taken_over(me, line))
     };
+    // Where nothing but the role says it, another's table may be of before it became a replica.
+    let denies = |id: &NodeId| !me.owned_slots() && facts.peers.get(id).is_some_and(|peer| peer.replicates(&me.id));
     let told = |id: &NodeId| facts.peers.values().any(|peer| of(id, &peer.table));
-    me.replicas().map(|replica| &replica.id).find(|id| told(id))
+    known_replicas(me, facts).into_iter().find(|id| !denies(id) && told(id))
 }
 
 /// Its replicas that hold a whole copy.
@@ -411,7 +414,7 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
     let reason = if let Some((replica, why)) = unknown_replica(me, facts).filter(|_| facts.waited < silent) {
         match why {
             Unknown::Silent => {
-                let (known, answered) = (me.replicas().count(), answered_replicas(me, facts));
+                let (known, answered) = (known_replicas(me, facts).len(), answered_replicas(me, facts));
                 format!(
                     "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
                 )
@@ -495,7 +498,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
             },
         };
     }
-    let known = me.replicas().count();
+    let known = known_replicas(me, facts).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
         return Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" };
@@ -521,7 +524,7 @@ fn unclear<'a>(me: &Identity, facts: &'a Facts, chosen: &Peer) -> Option<&'a Nod
 }
 
 fn answered_replicas(me: &Identity, facts: &Facts) -> usize {
-    me.replicas().filter(|replica| facts.peers.contains_key(&replica.id)).count()
+    known_replicas(me, facts).into_iter().filter(|id| facts.peers.contains_key(*id)).count()
 }
 
 fn copy_under_way(me: &Identity, facts: &Facts) -> bool {

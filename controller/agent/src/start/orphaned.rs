@@ -7,7 +7,7 @@
 use resp::{Node, NodeId};
 
 use super::older::may_be_borrowed;
-use super::{Facts, heir, moved, told_replicas};
+use super::{Facts, heir, known_replicas, moved, told_replicas};
 use crate::identity::{Identity, Verdict};
 
 /// Whether all its slots have other owners, and nobody knows of a replica that could have taken them over with what lies here: seen in this
@@ -32,7 +32,8 @@ fn has_heir(me: &Identity, facts: &Facts) -> bool {
     let lines = || facts.peers.values().flat_map(|peer| peer.table.iter());
     let is_gone = |node: &Node| (node.flags.failed || node.flags.no_address) && node.slots.is_empty();
     let is_there = |id: &NodeId| facts.peers.contains_key(id) || lines().any(|node| node.id == *id && !is_gone(node));
-    heir(me, facts).is_some() || told_replicas(me, facts).chain(me.replicas()).any(|replica| is_there(&replica.id))
+    let mut told = told_replicas(me, facts).map(|replica| &replica.id);
+    heir(me, facts).is_some() || told.any(is_there) || known_replicas(me, facts).into_iter().any(is_there)
 }
 
 /// Whether others know this member as an owner of other slots, by a later decision: its volume is an older copy, and what it had then went on.

@@ -98,6 +98,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         began: Duration::ZERO,
         asked: None,
         took_over: BTreeSet::new(),
+        followers: BTreeSet::new(),
         released: None,
     }
 }
@@ -279,6 +280,31 @@ fn who_has_an_heir_that_others_know_was_not_given_up() {
         peer.table[0].slots[0].last = 98;
     }
     assert!(!is_given_up(&some_slots), "it owns one of them still");
+}
+
+/// Before, it was held as one that was given up: nobody knew of a replica that could have taken over.
+#[test]
+fn an_heir_that_its_record_does_not_list_is_one_all_the_same() {
+    let mut facts = crashed(true);
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.peers[0] = node(2, None, 2, &[]);
+    facts.followers = followers(&facts);
+    assert_eq!(decide_start(&facts), ask(2));
+    facts.asked = Some(Asked { replica: id(2), ago: SECOND });
+    let mut line = node(2, None, 6, &[(0, 99)]);
+    for peer in facts.peers.values_mut() {
+        peer.table = vec![line.clone()];
+    }
+    line.flags.myself = true;
+    facts.peers.get_mut(&id(2)).unwrap().table = vec![line];
+    let mut silent = facts.clone();
+    silent.peers.remove(&id(2));
+    for (facts, start) in [(&mut facts, Some(Start::Follow { heir: id(2) })), (&mut silent, None)] {
+        facts.followers = followers(facts);
+        assert!(!is_given_up(facts));
+        let decided = decide_start(facts);
+        assert!(start.is_none_or(|start| decided == start) && !matches!(decided, Start::Hold { .. }), "{:?}", facts);
+    }
 }
 
 #[test]

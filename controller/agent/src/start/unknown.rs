@@ -2,7 +2,7 @@
 
 use resp::NodeId;
 
-use super::{Facts, Peer, told_replicas};
+use super::{Facts, Peer, known_replicas, told_replicas};
 use crate::identity::Identity;
 
 /// Why nobody knows yet what a replica has.
@@ -47,6 +47,7 @@ impl Unknown {
 
 /// A replica that somebody knows of, and of which nobody knows yet what it has.
 pub(super) fn unknown_replica<'a>(me: &'a Identity, facts: &'a Facts) -> Option<(&'a NodeId, Unknown)> {
-    let mut known = me.replicas().chain(told_replicas(me, facts)).map(|replica| &replica.id);
+    let told = told_replicas(me, facts).map(|replica| &replica.id);
+    let mut known = known_replicas(me, facts).into_iter().chain(told);
     known.find_map(|replica| Some((replica, Unknown::of(facts.peers.get(replica))?)))
 }

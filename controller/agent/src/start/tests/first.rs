@@ -19,6 +19,7 @@ fn beside_a_snapshot() -> Facts {
 
 /// One look more, as the guard takes it.
 fn look(facts: &mut Facts) -> Start {
+    facts.followers = followers(facts);
     (facts.owed, facts.ahead) = (remember(facts), ahead(facts));
     decide_start(facts)
 }
@@ -46,6 +47,47 @@ fn the_replica_of_a_primary_without_slots_takes_over_by_itself() {
         assert!(matches!(look(&mut facts), Start::Wait { .. }), "it is asked for its own word");
         facts.peers.insert(id(2), Peer { table: vec![leads], ..replica });
         assert_eq!(look(&mut facts), Start::Follow { heir: id(2) });
+    }
+}
+
+/// Its record and those of all others are of before 2 followed it, as they are for some seconds.
+fn unlisted(mut facts: Facts) -> Facts {
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    let tables = facts.peers.iter_mut().filter(|(of, _)| **of != id(2)).map(|(_, peer)| &mut peer.table);
+    for line in tables.chain([&mut me.peers]).flatten().filter(|line| line.id == id(2)) {
+        *line = node(2, None, 5, &[]);
+    }
+    facts
+}
+
+/// The own word of 2 from now on.
+fn says(facts: &mut Facts, primary: Option<u8>) {
+    let mut line = node(2, primary, 9, &[]);
+    line.flags.myself = true;
+    facts.peers.insert(id(2), Peer { table: vec![line], ..peer(2, primary) });
+}
+
+/// Before, it started as it was beside its heir.
+#[test]
+fn an_heir_that_no_table_had_as_a_replica_is_followed() {
+    for mut facts in [unlisted(given(crashed(false))), unlisted(beside_a_snapshot())] {
+        assert_eq!(look(&mut facts), takes_over(), "by its own word");
+        facts.took_over.insert(id(2));
+        facts.asked = Some(Asked { replica: id(2), ago: ASK_AGAIN });
+        let mut silent = facts.clone();
+        silent.peers.remove(&id(2));
+        for waited in [Duration::ZERO, PEERS_LIMIT, TAKEOVER_LIMIT] {
+            silent.waited = waited;
+            assert!(matches!(look(&mut silent), Start::Wait { .. } | Start::Hold { .. }), "it may have everything");
+        }
+        let mut gone_on = Facts { waited: 1000 * SECOND, ..facts.clone() };
+        says(&mut facts, None);
+        assert_eq!(look(&mut facts), Start::Follow { heir: id(2) });
+        // It copies another one's data, and what it had of this member's is gone.
+        for primary in [Some(3), None] {
+            says(&mut gone_on, primary);
+            assert!(matches!(look(&mut gone_on), Start::AsIs { .. }));
+        }
     }
 }
 
