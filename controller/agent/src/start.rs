@@ -177,6 +177,12 @@ impl Peer {
         self.behind_for() >= Duration::MAX.saturating_sub(LOOKS)
     }
 
+    /// Whether it has been in sync since it was started. Redis does not tell where the history began with its copy and nothing has been written since:
+    /// such a replica says 0, as one does that was made a replica a moment ago. Its agent has compared it with its primary.
+    fn was_in_sync(&self) -> bool {
+        self.offset > 0 || self.current_ago.is_some_and(|ago| ago < Duration::MAX)
+    }
+
     /// It has all that the other one has, as both are of one history, and more.
     fn is_further_than(&self, other: &Self) -> bool {
         self.is_of_its_history(other) && self.offset > other.offset
@@ -443,7 +449,7 @@ fn is_current(facts: &Facts, peer: &Peer) -> bool {
         Some(written) => peer.behind_for() <= written.saturating_add(SLACK),
         None => !facts.holds_data || older::was_fed_last(facts, peer),
     });
-    peer.offset > 0 && is_fresh && !(facts.has_log && (is_held_back(peer) || peer.lags))
+    peer.was_in_sync() && is_fresh && !(facts.has_log && (is_held_back(peer) || peer.lags))
 }
 
 /// Its own agent does not let it be elected.

@@ -147,7 +147,7 @@ pub(super) fn may_be_borrowed(line: &Node, facts: &Facts) -> bool {
 
 /// Its link was there until this process died. Only then it has what was acknowledged last, and may be asked without a person's word.
 pub(super) fn was_fed_last(facts: &Facts, peer: &Peer) -> bool {
-    peer.offset > 0 && peer.behind_for() <= facts.began.saturating_add(RESTART)
+    peer.was_in_sync() && peer.behind_for() <= facts.began.saturating_add(RESTART)
 }
 
 fn because(me: &Identity, facts: &Facts) -> String {

@@ -391,9 +391,26 @@ fn a_replica_that_is_not_whole_or_lags_behind_the_disk_is_never_asked() {
         );
     }
     let mut restarted = crashed(true);
-    (restarted.peers.get_mut(&id(2)).unwrap().offset) = 0;
+    let replica = restarted.peers.get_mut(&id(2)).unwrap();
+    (replica.offset, replica.current_ago) = (0, Some(Duration::MAX));
     restarted.waited = PEERS_LIMIT;
     assert!(matches!(decide_start(&restarted), Start::AsIs { .. }), "it has old keys and was not in sync since");
+}
+
+/// Before, it counted as one that was never in sync, and copied what its primary started with.
+#[test]
+fn a_copy_that_nothing_was_written_to_since_is_as_whole_as_any() {
+    for has_log in [true, false] {
+        let mut facts = Facts { has_log, written: Some(2 * SECOND), served_since: has_log, ..crashed(true) };
+        let replica = facts.peers.get_mut(&id(2)).unwrap();
+        replica.offset = 0;
+        facts.ahead = ahead(&facts);
+        assert_eq!(decide_start(&facts), ask(2), "{has_log}");
+        // An earlier release of the agent does not tell.
+        facts.peers.get_mut(&id(2)).unwrap().current_ago = None;
+        (facts.waited, facts.ahead) = (2 * TAKEOVER_LIMIT, ahead(&facts));
+        assert!(matches!(decide_start(&facts), Start::AsIs { .. }), "{has_log}");
+    }
 }
 
 fn hold_back(peer: &mut Peer) {
