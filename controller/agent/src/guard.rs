@@ -15,7 +15,7 @@ use crate::{
     last_save,
     marker::{self, Owner},
     origin,
-    peers::Answers,
+    peers::{Answers, hear},
     shared::Shared,
     start::{
         self, Asked, Double, Facts, Owed, Start, Takeover,
@@ -88,10 +88,14 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 shared.tell_loss(lost);
                 return admission(shared);
             }
-            Start::Follow { heir } => {
-                let_follow(shared, &heir);
-                return admission(shared);
-            }
+            Start::Follow { heir } => match let_follow(shared, &facts.verdict, &heir) {
+                None => return admission(shared),
+                Some(reason) => {
+                    wait = Wait::begun();
+                    shared.enter(AgentPhase::Held, Some(reason));
+                    LATER
+                }
+            },
             Start::Blank { quarantine } => return blank(shared, quarantine),
             Start::AskFailover { replica, address, how } => {
                 shared.enter(AgentPhase::Starting, None);
@@ -119,11 +123,27 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
     }
 }
 
-fn let_follow(shared: &Arc<Shared>, heir: &resp::NodeId) {
-    tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
-    // Where its record cannot be changed, Redis finds out by itself.
-    if let Err(error) = follow(shared, heir) {
-        tracing::warn!(%error, "its own record still calls it a primary");
+/// Has its own record be that of a replica. Where that cannot be, Redis finds out by itself, if it owned slots; else why it is held: it would be a
+/// primary beside its heir for ever.
+fn let_follow(shared: &Arc<Shared>, verdict: &Verdict, heir: &resp::NodeId) -> Option<String> {
+    let why = match follow(shared, heir) {
+        Ok(true) => None,
+        Ok(false) => Some("it does not name it".to_owned()),
+        Err(error) => Some(error.to_string()),
+    };
+    let finds_out = matches!(verdict, Verdict::Intact(me) if me.owned_slots());
+    match why {
+        Some(why) if !finds_out => Some(format!(
+            "replica {heir} has taken over, and nodes.conf here cannot be made that of its replica: {why}; whoever is to begin anew as its replica is \
+             released as a blank node"
+        )),
+        why => {
+            tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
+            if let Some(why) = why {
+                tracing::warn!(why, "its own record still calls it a primary");
+            }
+            None
+        }
     }
 }
 
@@ -202,7 +222,7 @@ async fn gather(
     let (answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
         Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
-            ask(shared, me, since.first, &mut seen.elsewhere).await
+            ask(shared, me, since.first, (&mut seen.elsewhere, &seen.followers)).await
         }
         Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None, None),
     };
@@ -250,7 +270,7 @@ async fn ask(
     shared: &Arc<Shared>,
     me: &Identity,
     first: Instant,
-    elsewhere: &mut Elsewhere,
+    (elsewhere, followers): (&mut Elsewhere, &BTreeSet<resp::NodeId>),
 ) -> (Answers, Option<Double>, Option<SocketAddr>) {
     let (asker, here, pod) = (shared.asker(), shared.address(), shared.options.pod_name.as_str());
     // What is heard may be from the beginning of the look.
@@ -260,7 +280,8 @@ async fn ask(
     let (answers, mut heard) = tokio::join!(others, asker.hear(&me.id, pod, recorded.clone()));
     let told = elsewhere.due(&double::told(me, &answers.peers, here), Instant::now());
     heard.extend(asker.hear(&me.id, pod, told.difference(&recorded).copied().collect()).await);
-    elsewhere.note_replicas(answers.is_replica_late);
+    let late = double::late(me, &answers.peers, followers, &answers.unsaid);
+    elsewhere.note_replicas(hear::is_any_open(late).await);
     for (at, fed) in double::feeds(me, &answers.peers, (&*elsewhere, &heard), (here, age)) {
         heard.retain(|(asked, _)| *asked != at);
         heard.push((at, fed));
@@ -321,13 +342,13 @@ fn unsettled(error: &disk::Error) -> String {
     )
 }
 
-/// Makes the member's own record that of a replica.
-fn follow(shared: &Arc<Shared>, heir: &resp::NodeId) -> Result<(), disk::Error> {
+/// Makes the member's own record that of a replica. `false`: it does not name that primary.
+fn follow(shared: &Arc<Shared>, heir: &resp::NodeId) -> Result<bool, disk::Error> {
     let dir = &shared.options.data_dir;
     let file = disk::survey(dir)?.nodes.and_then(|bytes| String::from_utf8(bytes).ok());
     match file.and_then(|file| identity::following(&file, heir)) {
-        Some(text) => disk::replace(dir, NODES_FILE, text.as_bytes()),
-        None => Ok(()),
+        Some(text) => disk::replace(dir, NODES_FILE, text.as_bytes()).map(|()| true),
+        None => Ok(false),
     }
 }
 

@@ -156,6 +156,11 @@ pub fn following(file: &str, primary: &NodeId) -> Option<String> {
                 let (address, flags) = (of_shard(address, shard), flags.replace("slave", "master"));
                 text.push_str(&[&[*id, &*address, &*flags, "-"], rest].concat().join(" "));
             }
+            // Its replicas are of its shard.
+            [id, address, flags, of, rest @ ..] if *of == primary.as_str() => {
+                let address = of_shard(address, shard);
+                text.push_str(&[&[*id, &*address, *flags, *of], rest].concat().join(" "));
+            }
             _ => text.push_str(line),
         }
         text.push('\n');

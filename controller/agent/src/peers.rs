@@ -19,7 +19,7 @@ use crate::{
     start::{Peer, Takeover},
 };
 
-mod hear;
+pub(crate) mod hear;
 
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -39,8 +39,8 @@ pub struct Answers {
     /// How far the copies of the asking member's data had come that lie on volumes, by the words of the agents there, whether or not
     /// their Redis answers.
     pub copies: BTreeMap<NodeId, Beat>,
-    /// A replica of the asking member listens where it was, and was too late to say whom it follows.
-    pub is_replica_late: bool,
+    /// Who may be there, and has not said whom he follows: too late, or not while Redis loads or runs a script.
+    pub unsaid: BTreeMap<NodeId, SocketAddr>,
 }
 
 impl Answers {
@@ -94,6 +94,15 @@ impl NoPeer {
             Self::Agent(_) | Self::Redis(_) | Self::Late(_) => false,
         }
     }
+
+    /// Whether the peer may be there all the same.
+    fn may_be_there(&self) -> bool {
+        match self {
+            Self::Late(_) => true,
+            Self::Redis(error) => matches!(error, Error::Deadline { .. } | Error::Refused { .. }),
+            Self::Agent(_) | Self::Another(_) | Self::NotRunning(_) => false,
+        }
+    }
 }
 
 impl Asker {
@@ -117,27 +126,27 @@ impl Asker {
         let rank = |node: &&Node| (node.primary.as_ref() != Some(me), node.slots.is_empty());
         let mut nodes: Vec<&Node> = nodes.iter().collect();
         nodes.sort_by_key(rank);
-        let targets: Vec<(NodeId, SocketAddr, bool)> = nodes
+        let targets: Vec<(NodeId, SocketAddr)> = nodes
             .into_iter()
             .filter(|node| node.id != *me && !node.flags.handshake)
-            .filter_map(|node| Some((node.id.clone(), node.address?, node.primary.as_ref() == Some(me))))
-            .filter(|(id, at, _)| tried.len() < PEERS_MAX && tried.insert((id.clone(), *at)))
+            .filter_map(|node| Some((node.id.clone(), node.address?)))
+            .filter(|target| tried.len() < PEERS_MAX && tried.insert(target.clone()))
             .collect();
-        let asked = stream::iter(targets).map(|(id, address, is_replica)| async move {
+        let asked = stream::iter(targets).map(|(id, address)| async move {
             let mut copy = None;
             let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me, &mut copy));
             let peer = asked.await.unwrap_or(Err(NoPeer::Late(address)));
-            let mut is_late = false;
             if let Err(error) = &peer {
                 tracing::debug!(%id, %address, %error, "a peer did not answer");
-                is_late = is_replica && matches!(error, NoPeer::Late(_)) && hear::is_open(address).await;
             }
-            (id, copy, peer.ok(), is_late)
+            (id, address, copy, peer)
         });
         let mut asked = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
-        while let Some((id, copy, peer, is_late)) = asked.next().await {
-            answers.is_replica_late |= is_late;
-            answers.add(id, copy, peer);
+        while let Some((id, address, copy, peer)) = asked.next().await {
+            if peer.as_ref().is_err_and(NoPeer::may_be_there) {
+                answers.unsaid.insert(id.clone(), address);
+            }
+            answers.add(id, copy, peer.ok());
         }
     }
 

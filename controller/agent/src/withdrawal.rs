@@ -50,8 +50,12 @@ impl Withdrawal {
     pub(crate) fn give(&mut self, shared: &Arc<Shared>) {
         if !self.is_under_way() {
             let (shared, open) = (Arc::clone(shared), std::mem::take(&mut self.open));
-            let open = open.into_iter().flatten().find(|redis| !redis.is_broken());
-            self.given = Some(AbortOnDropHandle::new(tokio::spawn(async move { forbid(&shared.local, open).await })));
+            // To both: one of them may have been closed since it was asked.
+            let order = async move {
+                let [first, second] = open.map(|redis| forbid(&shared.local, redis));
+                tokio::join!(first, second);
+            };
+            self.given = Some(AbortOnDropHandle::new(tokio::spawn(order)));
         }
     }
 

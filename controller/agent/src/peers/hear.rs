@@ -62,8 +62,18 @@ async fn by_port(heard: Heard, at: SocketAddr) -> Heard {
     if is_open(at).await { Heard::Quiet } else { Heard::Nothing }
 }
 
-/// Whether somebody listens there.
-pub(super) async fn is_open(at: SocketAddr) -> bool {
+/// Whether anybody listens at one of these.
+pub(crate) async fn is_any_open(places: BTreeSet<SocketAddr>) -> bool {
+    let mut asked = std::pin::pin!(stream::iter(places).map(is_open).buffer_unordered(AT_ONCE));
+    while let Some(is_open) = asked.next().await {
+        if is_open {
+            return true;
+        }
+    }
+    false
+}
+
+async fn is_open(at: SocketAddr) -> bool {
     matches!(tokio::time::timeout(PORT_TIMEOUT, TcpStream::connect(at)).await, Ok(Ok(_)))
 }
 

@@ -32,9 +32,11 @@ pub(super) const SILENT_MOST: u32 = 10;
 /// So many looks more, ten minutes or more, where its Redis' port is open meanwhile: an agent that stands still does not end its server. They are
 /// counted because the address may be another's by then.
 pub(super) const QUIET_MOST: u32 = 600;
-/// So many looks, one or two seconds each, a replica may be late whose word is missing: it listens, and whether this node feeds it nobody else
-/// knows. One that hangs would hold its primary for ever.
+/// In so many looks all in all, one or two seconds each, a replica is waited for that listens and has not said whom it follows: whether this node feeds
+/// it nobody else knows. One that hangs would hold its primary for ever.
 pub(super) const LATE_MOST: u32 = 10;
+/// In so many looks, the one in which it was late among them: in the next one a packet may be lost, and its port looks closed.
+pub(super) const LATE_AGAIN: u32 = 3;
 /// The same of one that said that it was stopping: this is what the end of that looks like.
 const STOPPED_AFTER: u32 = 2;
 /// So many looks, a second each, an agent may be about to start the node: it decides within [`super::TAKEOVER_LIMIT`], or waits for something
@@ -87,8 +89,9 @@ pub struct Elsewhere {
     known: BTreeMap<SocketAddr, Known>,
     /// Looks in which silence kept anything from being decided. All in all: who makes up ever new addresses delays nothing for longer.
     silent: u32,
-    /// In how many looks, one after the other, a replica was late.
+    /// In how many looks a replica was late, and in how many more one is waited for.
     late: u32,
+    awaited: u32,
     /// When the process lived by what was heard in the last look.
     alive: Option<Instant>,
 }
@@ -133,9 +136,11 @@ impl Elsewhere {
         }
     }
 
-    /// Whether one of its replicas listened in this look, and did not say in time whom it follows.
+    /// Whether one of its replicas listened in this look, and did not say whom it follows.
     pub fn note_replicas(&mut self, are_late: bool) {
-        self.late = if are_late { self.late.saturating_add(1) } else { 0 };
+        let counts = are_late && self.late < LATE_MOST;
+        self.late = self.late.saturating_add(u32::from(counts));
+        self.awaited = if counts { LATE_AGAIN } else { self.awaited.saturating_sub(1) };
     }
 
     /// Where it runs, if it does.
@@ -156,10 +161,10 @@ impl Elsewhere {
         self.open().chain(self.unsaid()).next().copied()
     }
 
-    /// A replica has its link to it, and soon tells more.
+    /// A replica has its link to it, or may have, and soon tells more.
     #[must_use]
     pub fn may_feed(&self) -> bool {
-        self.known.values().any(|known| known.may_feed)
+        self.known.values().any(|known| known.may_feed) || self.unsaid().next().is_some()
     }
 
     fn running(&self) -> impl Iterator<Item = &SocketAddr> {
@@ -174,8 +179,7 @@ impl Elsewhere {
     /// Where no agent says how it is, as long as a replica is late that may be fed from there: that the network refuses what is new there is no
     /// word of what it lets go on.
     fn unsaid(&self) -> impl Iterator<Item = &SocketAddr> {
-        let counts = (1..=LATE_MOST).contains(&self.late);
-        self.known.iter().filter(move |(_, known)| counts && !known.has_said).map(|(at, _)| at)
+        self.known.iter().filter(|(_, known)| self.awaited > 0 && !known.has_said).map(|(at, _)| at)
     }
 
     /// Whether an agent there says how it is: by this look, or by the last one in which it was asked.
@@ -258,6 +262,19 @@ pub fn recorded(me: &Identity, here: SocketAddr) -> BTreeSet<SocketAddr> {
 pub fn told(me: &Identity, peers: &BTreeMap<NodeId, Peer>, here: SocketAddr) -> BTreeSet<SocketAddr> {
     let lines = peers.values().flat_map(|peer| &peer.table).filter(|node| node.id == me.id && !node.flags.handshake);
     lines.filter_map(|node| node.address).filter(|at| at.ip() != here.ip()).collect()
+}
+
+/// Its replicas that may be there and have not said whom they follow (`unsaid`): by its record, by what was heard of them before, and by others.
+#[must_use]
+pub fn late(
+    me: &Identity,
+    peers: &BTreeMap<NodeId, Peer>,
+    followers: &BTreeSet<NodeId>,
+    unsaid: &BTreeMap<NodeId, SocketAddr>,
+) -> BTreeSet<SocketAddr> {
+    let told = peers.values().flat_map(|peer| &peer.table).filter(|node| node.primary.as_ref() == Some(&me.id));
+    let replicas = me.replicas().chain(told).map(|node| &node.id).chain(followers);
+    replicas.filter(|id| !peers.contains_key(*id)).filter_map(|id| unsaid.get(id)).copied().collect()
 }
 
 /// Where its replicas are fed by it: who could not be asked runs all the same, and so may he whose end the network tells (a policy refuses new

@@ -213,7 +213,6 @@ impl Cluster {
     pub(crate) async fn wait_ready(&self) {
         for pod in &self.pods {
             eventually(&format!("{} is ready", pod.ip), async || self.get(pod, "/readyz").await.0 == 200).await;
-            let mut redis = pod.operator().await;
         }
         self.wait_agreed().await;
     }
@@ -221,6 +220,7 @@ impl Cluster {
     /// Waits until every node says ok, and all have the same table: the owner of each slot, too.
     pub(crate) async fn wait_agreed(&self) {
         for pod in &self.pods {
+            let mut redis = pod.operator().await;
             eventually("the cluster is ok", async || redis.cluster_info().await.is_ok_and(|info| info.ok)).await;
         }
         eventually("all tables agree", async || {

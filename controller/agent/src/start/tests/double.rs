@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::super::double::{
     self, Elsewhere,
     Heard::{Begins, Feeds, Gone, MayFeed, Not, Nothing, Quiet, Runs, Stops, Strange},
-    LATE_MOST, QUIET_MOST, SILENT_FIRST, SILENT_MOST,
+    LATE_AGAIN, LATE_MOST, QUIET_MOST, SILENT_FIRST, SILENT_MOST,
 };
 use super::*;
 
@@ -118,20 +118,48 @@ fn a_replica_that_is_late_is_waited_for_for_ten_looks() {
         let mut elsewhere = Elsewhere::default();
         elsewhere.note_replicas(true);
         assert_eq!(look(&mut elsewhere, now, &[(1, heard)]), [None, unheard], "{heard:?}");
+        assert_eq!(
+            elsewhere.may_feed(),
+            unheard.is_some(),
+            "its silence is none of those that are waited for otherwise"
+        );
+        // One look in which its port seems closed is not the end of it.
+        for _ in 1..LATE_AGAIN {
+            elsewhere.note_replicas(false);
+            assert_eq!(look(&mut elsewhere, now, &[]), [None, unheard], "{heard:?}");
+        }
         elsewhere.note_replicas(false);
         assert_eq!(look(&mut elsewhere, now, &[]), [None, None], "{heard:?}");
     }
     let mut hangs = Elsewhere::default();
-    for _ in 0..LATE_MOST {
+    for _ in 1..LATE_MOST + LATE_AGAIN {
         hangs.note_replicas(true);
         assert_eq!(look(&mut hangs, now, &[(1, Gone)]), [None, Some(at(1))]);
     }
-    hangs.note_replicas(true);
-    assert_eq!(look(&mut hangs, now, &[(1, Gone)]), [None, None]);
+    for _ in 0..100 {
+        hangs.note_replicas(true);
+        assert_eq!(look(&mut hangs, now, &[(1, Gone)]), [None, None]);
+    }
     // Of one that comes back where it was nobody tells of another address.
     let mut in_place = Elsewhere::default();
     in_place.note_replicas(true);
     assert_eq!(look(&mut in_place, now, &[]), [None, None]);
+}
+
+#[test]
+fn a_replica_is_late_by_whoever_knows_that_it_is_one() {
+    let (me, mut peers) = (owner(), crashed(true).peers);
+    let unsaid = BTreeMap::from([2, 3, 7].map(|node| (id(node), at(node))));
+    let late = |me: &Identity, peers: &BTreeMap<_, _>, followers: &[u8]| {
+        double::late(me, peers, &followers.iter().copied().map(id).collect(), &unsaid)
+    };
+    assert_eq!(late(&me, &peers, &[]), BTreeSet::new(), "who answers is not late");
+    peers.remove(&id(2));
+    assert_eq!(late(&me, &peers, &[]), [at(2)].into());
+    // A record of before it was a replica, and others that know; nobody, but what it said itself; nobody at all.
+    let old = Identity { peers: vec![], ..me };
+    assert_eq!(late(&old, &peers, &[7]), [at(2), at(7)].into());
+    assert_eq!(late(&old, &BTreeMap::new(), &[]), BTreeSet::new());
 }
 
 /// Before, a replica that had been fed until that process ended counted as stale after the silent looks that followed.
