@@ -72,7 +72,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             seen = Seen { elsewhere, ..Seen::default() };
             shared.released.send_replace(None);
         }
-        let decision = start::decide_start(&facts);
+        let decision = decide(shared, &facts);
         // Reasons count milliseconds: only a decision of another kind is news.
         if last != Some(std::mem::discriminant(&decision)) {
             tracing::debug!(?decision, "start");
@@ -88,14 +88,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 shared.tell_loss(lost);
                 return admission(shared);
             }
-            Start::Follow { heir } => match let_follow(shared, &facts.verdict, &heir) {
-                None => return admission(shared),
-                Some(reason) => {
-                    wait = Wait::begun();
-                    shared.enter(AgentPhase::Held, Some(reason));
-                    LATER
-                }
-            },
+            Start::Follow { .. } => return admission(shared),
             Start::Blank { quarantine } => return blank(shared, quarantine),
             Start::AskFailover { replica, address, how } => {
                 shared.enter(AgentPhase::Starting, None);
@@ -120,6 +113,17 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             () = sleep(pause) => {}
             _ = released.changed() => {}
         }
+    }
+}
+
+/// Who is to follow has a record that says so, or is held.
+fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
+    match start::decide_start(facts) {
+        Start::Follow { heir } => match let_follow(shared, &facts.verdict, &heir) {
+            None => Start::Follow { heir },
+            Some(reason) => Start::Hold { reason },
+        },
+        other => other,
     }
 }
 
