@@ -6,13 +6,13 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::desired::{FailoverHow, FailoverRequest};
-use crate::observed::{Gap, NodeId, Open, Pod, Role, Stands};
+use crate::observed::{Gap, Member, NodeId, Open, Pod, Role, Seen, Stands};
 use crate::phase::{Flow, agree, create, finish, operate, replicate};
 use crate::plan::{Operation, Plan, Refused, Waiting};
 use crate::safety::{self, Missing, Votes};
 use crate::scene::{Live, Lost, Scene, follows};
 use crate::slots::SlotSet;
-use crate::step::Step;
+use crate::step::{ReleaseHow, Step};
 
 pub(crate) fn cover(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let steps = plan.steps.len();
@@ -357,7 +357,7 @@ fn promote(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_>) {
             }
         },
     };
-    match may_begin(scene, lost, how, best) {
+    match may_begin(scene, plan, lost, how, best) {
         Err(wait) => plan.waiting.push(wait),
         // The next look is a moment away.
         Ok(()) if is_electing(plan) || scene.kept_out.contains(&best.pod.shard) => {}
@@ -379,16 +379,40 @@ fn is_electing(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step, Step::Failover { .. }))
 }
 
-/// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known.
-fn may_begin(scene: &Scene<'_>, lost: &Lost, how: FailoverHow, best: &Live<'_>) -> Result<(), Waiting> {
+/// Votes of the last election must not count in another one. A claim without votes is made above all epochs that are known, and once those are that come
+/// with who is about to start.
+fn may_begin(scene: &Scene<'_>, plan: &Plan, lost: &Lost, how: FailoverHow, best: &Live<'_>) -> Result<(), Waiting> {
     match how {
         FailoverHow::Coordinated | FailoverHow::Force => safety::may_elect(scene, best.pod.shard),
         FailoverHow::Takeover => {
             safety::may_ask(scene, best.pod.shard)?;
+            comes_with_a_claim(scene, plan, lost).map_or(Ok(()), |pod| Err(Waiting::Start { pod }))?;
             let agreed = safety::ready_for_claim(scene, best, &lost.slots, scene.highest_epoch());
             agreed.map_err(|right| agree::awaited(scene, right))
         }
     }
+}
+
+/// Another owner that is about to start without its keys, where nothing is kept. Its table may claim slots that it was given of this lost one just before
+/// both ended, under an epoch above all that was known then, of which nobody has heard who answers: what a copy takes over with is no later one
+/// (`clusterBumpConfigEpochWithoutConsensus`), and of two equals the lower ID keeps the slots, whatever it holds (`clusterHandleConfigEpochCollision`).
+/// Heard before, its claim counts before the copy's is made. Where it has keys to load, that may take long, and nobody waits for it.
+fn comes_with_a_claim(scene: &Scene<'_>, plan: &Plan, lost: &Lost) -> Option<Pod> {
+    let released =
+        |step: &Step| if let Step::Release { pod, how: ReleaseHow::AsIs } = step { Some(*pod) } else { None };
+    let is_released = |pod: Pod| plan.steps.iter().filter_map(released).any(|other| other == pod);
+    let is_other = |pod: Pod| scene.lost.iter().any(|other| other.id != lost.id && scene.is_home(pod, other.id));
+    let starts = |pod: Pod, member: &Member| match member.seen {
+        Seen::Stopped => true,
+        Seen::Starting => !member.waits,
+        Seen::Held { .. } => is_released(pod),
+        Seen::Absent | Seen::Unknown { .. } | Seen::Node(_) => false,
+    };
+    let mut others = scene.observed.members.iter().filter(|(pod, member)| {
+        let is_coming = !member.stuck && !member.terminating && starts(**pod, member);
+        is_coming && is_other(**pod)
+    });
+    others.next().map(|(pod, _)| *pod).filter(|_| !scene.desired.restart_keeps_data)
 }
 
 /// What keeps this replica from being promoted on order in place of a primary that nobody proves dead.

@@ -106,6 +106,27 @@ fn a_claim_without_votes_is_made_above_the_epoch_of_what_it_replaces() {
     assert!(plan.waiting.contains(&Waiting::Agreement { right: 3, of: 4, away: None }), "{plan:?}");
 }
 
+/// What comes with one that has nothing to load is heard at once, and the copy takes over above that. Before, both had one epoch.
+#[test]
+fn a_claim_without_votes_waits_for_who_starts_without_keys() {
+    let planned = |other: &str, keeps: bool, waits: bool| {
+        let text = format!("0-0 H:P0-5460 0-1 r0-0 1-0 {other}:P5461-10922 2-0 P10923-16383 2-1 r2-0");
+        let mut observed = layout(&text);
+        observed.ended.extend(["0-0", "1-0"].map(|place| (id(pod(place)), 4_000)));
+        observed.members.get_mut(&pod("1-0")).unwrap().waits = waits;
+        observed.blank.insert(pod("1-1"));
+        let wanted = Desired { restart_keeps_data: keeps, has_volumes: keeps, ..Desired::cluster(3, 1) };
+        promotions(&plan::plan(&wanted, &observed, &Limits::default()))
+    };
+    let promoted = [(pod("0-1"), FailoverHow::Takeover)];
+    for other in ["H", "s", "x"] {
+        assert_eq!(planned(other, false, false), [], "{other}");
+        assert_eq!(planned(other, true, false), promoted, "{other}: it may load for long");
+    }
+    assert_eq!(planned("s", false, true), promoted, "it waits itself");
+    assert_eq!(planned("-", false, false), promoted);
+}
+
 /// Before, another one took over, of which nothing had been accepted.
 #[test]
 fn an_order_means_the_copy_that_it_names_where_nobody_can_vote() {
