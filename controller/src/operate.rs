@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use plan::{FailoverHow, FailoverRequest, NodeId, Observed, Plan, Pod, Role, Seen, Waiting};
+use plan::{FailoverHow, FailoverRequest, Member, NodeId, Observed, Plan, Pod, Role, Seen, Waiting};
 use types::RedisOperation;
 use types::cluster::Mode;
 use types::names;
@@ -161,19 +161,24 @@ fn until_known(mut status: RedisOperationStatus, shard: u16, now: Timestamp) -> 
     status
 }
 
-/// Who the shard's members say is their primary: who owns slots, or whom they follow. A primary without slots is a member that is new.
+/// Who the shard's members say is their primary: who owns slots, or whom they follow. A primary without slots is a member that is new: where one replica
+/// follows that and another one still a node that is gone, it is the latter's place that is to be taken.
 fn primary_of(observed: &Observed, shard: u16) -> Option<(NodeId, String)> {
     let nodes = || {
         let members = observed.members.iter().filter(|(pod, _)| pod.shard == shard);
         members.filter_map(|(pod, member)| Some((*pod, member.node()?)))
     };
     let owner = nodes().filter(|(_, node)| !node.slots().is_empty()).max_by_key(|(_, node)| node.slots().len());
-    owner.map(|(pod, node)| (node.id, format!("member {pod}"))).or_else(|| {
-        nodes().find_map(|(pod, node)| match &node.role {
-            Role::Replica { of, .. } => Some((*of, format!("as member {pod} says"))),
-            Role::Primary { .. } => None,
-        })
-    })
+    let is_seen = |id: NodeId| observed.members.values().filter_map(Member::node).any(|node| node.id == id);
+    let followed = nodes().filter_map(|(pod, node)| match &node.role {
+        Role::Replica { of, .. } => Some((*of, pod)),
+        Role::Primary { .. } => None,
+    });
+    let followed = || followed.min_by_key(|(of, pod)| (is_seen(*of), *pod));
+    match owner {
+        Some((pod, node)) => Some((node.id, format!("member {pod}"))),
+        None => followed().map(|(of, pod)| (of, format!("as member {pod} says"))),
+    }
 }
 
 /// Whether this node is in the pod of that name.

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::probe::Probed;
-use crate::testing::{healthy, id, resolved};
+use crate::testing::{healthy, id, in_sync, node, out_of_sync, resolved};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -224,6 +224,26 @@ fn a_dead_primary_is_named_by_its_replica() {
     let mut scene = failover();
     scene.probed.observed.members.get_mut(&Pod::new(1, 0)).unwrap().seen = Seen::Stopped;
     assert_eq!(scene.round().steps, [format!("the primary was {} (as member 1-1 says)", id(1, 0))]);
+}
+
+/// Before, it was over the new one that the first replica had just been made to follow, and no order meant the copies of the gone one.
+#[test]
+fn a_failover_is_over_a_primary_that_is_gone_before_a_new_one_without_slots() {
+    let force = json!({"shard": 1, "candidate": "orders-1-2", "mode": "Force", "acceptDataLoss": true});
+    let mut scene = Scene::new(&json!({"clusterName": "orders", "failover": force}));
+    scene.resolved = resolved(&json!({"shards": 2, "replicasPerShard": 2}));
+    scene.probed = healthy(2, 3);
+    let (blank, gone) = (id(1, 9), id(1, 8));
+    let lead = node(&mut scene.probed, 1, 0);
+    (lead.id, lead.role) = (blank, plan::Role::Primary { slots: plan::SlotSet::EMPTY });
+    node(&mut scene.probed, 1, 1).role = in_sync(blank);
+    node(&mut scene.probed, 1, 2).role = out_of_sync(gone);
+    assert_eq!(scene.round().steps, [format!("the primary was {gone} (as member 1-2 says)")]);
+    assert_eq!(request(&scene.operation).unwrap().from, gone);
+    // Of two that are gone the one that the first of their replicas names.
+    node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 7));
+    scene.operation.status = None;
+    assert_eq!(scene.round().steps, [format!("the primary was {} (as member 1-1 says)", id(1, 7))]);
 }
 
 #[test]
