@@ -147,12 +147,17 @@ impl Raw {
 pub(crate) fn disk(info: &Info, logs: bool) -> Disk {
     match info.append_only_file() {
         AppendOnlyFile::Off if logs => Disk::Rewriting,
-        AppendOnlyFile::Off if info.get("rdb_last_bgsave_status") == Some("err") => Disk::Fails(Unwritten::Snapshot),
+        AppendOnlyFile::Off if lacks_a_snapshot(info) => Disk::Fails(Unwritten::Snapshot),
         AppendOnlyFile::Off | AppendOnlyFile::Current => Disk::Current,
         AppendOnlyFile::Rewriting => Disk::Rewriting,
         AppendOnlyFile::Failed if info.get("aof_last_write_status") == Some("err") => Disk::Fails(Unwritten::Write),
         AppendOnlyFile::Failed => Disk::Fails(Unwritten::Rewrite),
     }
+}
+
+/// The last snapshot failed, and something has been written since one that did not: Redis counts on from there (`server.dirty`).
+fn lacks_a_snapshot(info: &Info) -> bool {
+    info.get("rdb_last_bgsave_status") == Some("err") && info.number("rdb_changes_since_last_save") != Some(0)
 }
 
 /// Asks one node everything, in one pipeline.
@@ -543,6 +548,12 @@ mod tests {
             ("aof_enabled:0\r\n", true, Disk::Rewriting),
             ("aof_enabled:0\r\n", false, Disk::Current),
             ("aof_enabled:0\r\nrdb_last_bgsave_status:err\r\n", false, Disk::Fails(Unwritten::Snapshot)),
+            (
+                "aof_enabled:0\r\nrdb_last_bgsave_status:err\r\nrdb_changes_since_last_save:1\r\n",
+                false,
+                Disk::Fails(Unwritten::Snapshot),
+            ),
+            ("aof_enabled:0\r\nrdb_last_bgsave_status:err\r\nrdb_changes_since_last_save:0\r\n", false, Disk::Current),
         ];
         for (info, logs, expected) in table {
             assert_eq!(seen(info, logs), expected, "{info}");
