@@ -432,11 +432,17 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.first_epochs = memory.first_epochs.clone();
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);
-    probed.silent_marks = memory.marks.note(&probed.observed);
+    note_marks(&mut probed, &mut memory.marks);
     probed.observed.left_behind = left_behind::left_behind(&probed.observed, &probed.facts);
     probed.observed.further = left_behind::further(&probed.observed, &probed.facts);
     unlink_from_strangers(&mut probed, answers);
     probed
+}
+
+/// For the planner and for those who promote.
+fn note_marks(probed: &mut Probed, marks: &mut half::Marks) {
+    probed.silent_marks = marks.note(&probed.observed);
+    probed.observed.silent_marks.clone_from(&probed.silent_marks);
 }
 
 /// What an agent says beside what its member is.

@@ -124,6 +124,9 @@ pub struct Observed {
     /// Replicas whose copy is no more than the beginning of what another replica of the same primary holds, and which: both are of one replication
     /// ID, and that one has the later offset. Of all such the one with the latest.
     pub further: BTreeMap<Pod, Pod>,
+    /// Marks of half-moved slots that primaries showed last which do not answer now, by slot. Nobody else has them (a replica of Redis 7 or 8 knows
+    /// nothing of its primary's).
+    pub silent_marks: BTreeMap<NodeId, BTreeMap<u16, Open>>,
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,

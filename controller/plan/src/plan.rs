@@ -386,6 +386,18 @@ pub enum Refused {
         /// A living primary that claimed some of these slots before that node did, and how many.
         former: Option<(Pod, u16)>,
     },
+    /// A primary that owned no slot is gone for good, and what it was sent of its first ones is with its replicas alone, none of which is known to have
+    /// all of it.
+    LeftCopies {
+        /// That primary.
+        id: NodeId,
+        /// Slots that are known to have been on their way to it.
+        slots: u16,
+        /// Its replicas that hold something.
+        copies: Vec<Pod>,
+        /// Who owns those slots, or most of them.
+        giver: Option<Pod>,
+    },
     /// No whole copy of a lost primary's data answers, and the primary may come back with all of it.
     StaleCopy {
         /// The shard.

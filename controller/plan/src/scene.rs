@@ -74,6 +74,14 @@ pub(crate) struct Scene<'a> {
     pub(crate) strangers: BTreeMap<NodeId, Pod>,
 }
 
+/// A slot that was on its way, as an end of it showed last that does not answer now.
+#[derive(Clone, Copy)]
+pub(crate) struct Silent {
+    pub(crate) slot: u16,
+    pub(crate) from: NodeId,
+    pub(crate) to: NodeId,
+}
+
 /// Who owns what once all claims are compared by epoch, as Redis does.
 pub(crate) struct Shares {
     /// What live nodes own. Those that own nothing are not listed.
@@ -180,6 +188,22 @@ impl<'a> Scene<'a> {
     /// This node is known to be, or to have been last, at this place.
     pub(crate) fn is_home(&self, pod: Pod, id: NodeId) -> bool {
         self.observed.members.get(&pod).and_then(identity) == Some(id)
+    }
+
+    /// Half-moved slots by what their ends showed last that do not answer now.
+    pub(crate) fn silent_moves(&self) -> impl Iterator<Item = Silent> + use<'a> {
+        let marks = self.observed.silent_marks.iter();
+        marks.flat_map(|(id, open)| {
+            open.iter().map(|(slot, mark)| match mark {
+                Open::Importing(from) => Silent { slot: *slot, from: *from, to: *id },
+                Open::Migrating(to) => Silent { slot: *slot, from: *id, to: *to },
+            })
+        })
+    }
+
+    /// This node is known to be, or to have been last, in this shard.
+    pub(crate) fn is_of_shard(&self, id: NodeId, shard: u16) -> bool {
+        self.observed.members.iter().any(|(pod, member)| pod.shard == shard && identity(member) == Some(id))
     }
 
     pub(crate) fn is_lost(&self, id: NodeId) -> bool {

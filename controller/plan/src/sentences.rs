@@ -168,6 +168,23 @@ fn lost_slots(
     }
 }
 
+/// Of a receiver that is gone before it owned anything.
+fn left_copies(f: &mut fmt::Formatter<'_>, id: NodeId, slots: u16, copies: &[Pod], giver: Option<Pod>) -> fmt::Result {
+    let shard = copies.first().map_or(0, |first| first.shard);
+    write!(f, "node {}, which owned no slot yet, is gone for good, and ", id.short())?;
+    match giver {
+        Some(giver) => write!(f, "what had come to it of {slots} slots of {giver}")?,
+        None => f.write_str("what it may have been sent of its first slots")?,
+    }
+    write!(
+        f,
+        " is left at its replicas ({}) alone, none of which is known to have had everything until then; shard {shard} gets no slots before that is \
+         decided. To go on with what such a replica holds, create a failover of shard {shard} that names it as candidate, with mode Force and \
+         acceptDataLoss. To go on without it, delete the pods and the claims of those replicas",
+        list(copies)
+    )
+}
+
 fn list(pods: &[Pod]) -> String {
     pods.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
@@ -250,7 +267,8 @@ fn disk(f: &mut fmt::Formatter<'_>, pod: Pod, fails: Option<Unwritten>) -> fmt::
         Some(what @ Unwritten::Rewrite) => write!(
             f,
             "member {pod} is writing its append-only file anew, which failed the last time ({}); until that is over a restart may load an older data \
-             set. Its log says why; where the volume is full, make spec.storage.size larger",
+             set. Its log says why: where the volume is full, make spec.storage.size larger; where a fork found no memory, delete its pod, as a \
+             stop saves without one",
             what.words()
         ),
         Some(what @ Unwritten::Write) => write!(
@@ -547,6 +565,7 @@ impl fmt::Display for Refused {
                 no_quorum(f, (*alive, *refuse, *of), (*shard, *primary, *replica), unproven)
             }
             Self::LostSlots { id, slots, copies, former } => lost_slots(f, *id, *slots, copies, *former),
+            Self::LeftCopies { id, slots, copies, giver } => left_copies(f, *id, *slots, copies, *giver),
             Self::StaleCopy { shard, primary, replica, missed_millis, lag_bytes, silent_millis, others } => {
                 let missed = (*missed_millis, *lag_bytes, *silent_millis);
                 stale_copy(f, (*shard, *primary, *replica), missed, others)

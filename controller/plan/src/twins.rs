@@ -155,6 +155,7 @@ impl Twins {
             | Refused::Apart { .. }
             | Refused::Former { .. }
             | Refused::LostSlots { .. }
+            | Refused::LeftCopies { .. }
             | Refused::OnlyCopy { .. }
             | Refused::Held { .. }
             | Refused::NoSuchShard { .. }

@@ -52,6 +52,7 @@ impl World {
         let failovers_refused = refused.map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let elections = self.won.iter().map(|(shard, at)| (*shard, (self.now - at) * 1_000)).collect();
         let first_epochs = self.first_epochs(&members);
+        let silent_marks = self.silent_marks(&members);
         let introduced = self.met.iter().map(|(pair, (at, when, times))| {
             (*pair, Introduced { at: at.clone(), since_millis: (self.now - when) * 1_000, times: *times })
         });
@@ -77,6 +78,7 @@ impl World {
             failovers_refused,
             elections,
             first_epochs,
+            silent_marks,
             elsewhere,
             unsettled,
             introduced,
@@ -101,6 +103,16 @@ impl World {
             }
         }
         self.first_epochs.clone()
+    }
+
+    /// What those showed last who are not seen. Who is seen is believed, whatever was there before.
+    fn silent_marks(&mut self, members: &BTreeMap<Pod, Member>) -> BTreeMap<NodeId, BTreeMap<u16, Open>> {
+        let nodes = || members.values().filter_map(Member::node);
+        self.marks.retain(|id, _| nodes().all(|node| node.id != *id));
+        let silent = self.marks.clone();
+        let open = nodes().filter(|node| node.is_primary() && !node.open.is_empty());
+        self.marks.extend(open.map(|node| (node.id, node.open.clone())));
+        silent
     }
 
     /// Servers that answer whoever asks them.

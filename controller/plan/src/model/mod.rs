@@ -318,6 +318,8 @@ pub struct World {
     pub won: BTreeMap<u16, u64>,
     /// The epochs of primaries when they were first seen as such.
     pub first_epochs: BTreeMap<NodeId, u64>,
+    /// Marks of half-moved slots that primaries showed last.
+    pub marks: BTreeMap<NodeId, BTreeMap<u16, Open>>,
     counter: u64,
 }
 
@@ -347,6 +349,7 @@ impl World {
             refused: BTreeMap::new(),
             won: BTreeMap::new(),
             first_epochs: BTreeMap::new(),
+            marks: BTreeMap::new(),
             counter: 0,
         }
     }
@@ -360,6 +363,7 @@ impl World {
         // Nobody knows where pods will be made.
         world.sites = 0;
         world.first_epochs.clone_from(&observed.first_epochs);
+        world.marks.clone_from(&observed.silent_marks);
         world.refuses = observed.unused.values().any(|why| *why == Unused::Refused);
         for (pod, member) in &observed.members {
             let files = || look::remembered(observed, member);

@@ -82,8 +82,14 @@ impl World {
                 self.fail_over(*replica, *primary, (*how, *over), luck)?;
             }
             Step::Adopt { node, owner, slots } => self.adopt(*node, *owner, slots)?,
-            Step::Move { from, to, slots } => return self.move_slots(*from, *to, slots, luck),
-            Step::Mark { from, to, slots } => self.mark(*from, *to, slots)?,
+            Step::Move { from, to, slots } => {
+                self.begun(from.id, to.id, slots);
+                return self.move_slots(*from, *to, slots, luck);
+            }
+            Step::Mark { from, to, slots } => {
+                self.begun(from.id, to.id, slots);
+                self.mark(*from, *to, slots)?;
+            }
             Step::Stabilise { node, slots } => self.stabilise(*node, slots)?,
             Step::Forget { id, by } => return self.forget(*id, by, luck),
             Step::Release { pod, how } => self.release(*pod, *how)?,
@@ -97,6 +103,12 @@ impl World {
             Step::RetireShard { shard, leaving: _ } => self.retire(|pod| pod.shard == *shard)?,
         }
         Ok(true)
+    }
+
+    /// They may be marked from now on.
+    fn begun(&mut self, from: NodeId, to: NodeId, slots: &SlotSet) {
+        let marks = slots.iter().map(|slot| (slot, Open::Migrating(to)));
+        self.marks.entry(from).or_default().extend(marks);
     }
 
     fn introduced(&mut self, one: Pod, other: Pod) {

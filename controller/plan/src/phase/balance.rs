@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::cmp::Reverse;
 
 use crate::observed::{Open, Pod};
-use crate::phase::{Flow, agree, create};
+use crate::phase::{Flow, agree, create, receiver};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -152,6 +152,10 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
         let (Some(source), Some(target)) = (live(scene, from), live(scene, to)) else { continue };
         // Its agent is handing the slots over, and a new move would be cut short; for what is half moved it waits. It has been reported.
         if kind == Kind::New && (scene.is_terminating(from) || scene.is_terminating(to)) {
+            continue;
+        }
+        // A person decides first what becomes of the copy beside it. It has been reported.
+        if kind == Kind::New && receiver::has_a_copy(scene, to.shard) {
             continue;
         }
         // Neither end is busy with what is not begun. What is half moved the executor holds, which asks both ends.

@@ -9,7 +9,7 @@ use crate::observed::{NodeId, Open, Pod, Role};
 use crate::phase::{Flow, balance, receiver, replicate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
-use crate::scene::{Live, Scene};
+use crate::scene::{Live, Scene, Silent};
 use crate::slots::SlotSet;
 use crate::step::Step;
 
@@ -45,8 +45,8 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let (mut found, slots) = (Findings::default(), half_moved(scene));
     let (waited, refused) = (plan.waiting.len(), plan.refused.len());
     found.kept = receiver::replace(scene, plan);
-    // A person decides.
-    let mut held = plan.refused.len() > refused;
+    // A person decides, and the marks stay until then.
+    let mut held = !found.kept.is_empty() && plan.refused.len() > refused;
     let (counted, others) = by_counts(scene, &slots, plan);
     for (owner, slot) in counted {
         judge(scene, owner, slot, &mut found, plan);
@@ -54,6 +54,7 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     for (owner, slot) in others {
         receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
     }
+    remember(scene, &mut found);
     let marks = !found.half_moved.is_empty() || !found.clear.is_empty();
     let work = marks || !found.keepers.is_empty() || !found.kept.is_empty();
     // They are marked, and no more is done until that one answers or has ended.
@@ -91,6 +92,7 @@ pub(crate) fn among_the_living(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     for (owner, slot) in others {
         receiving(scene, owner, slot).into_iter().for_each(|to| found.mark(owner.pod, to.pod, slot));
     }
+    remember(scene, &mut found);
     let work = !found.half_moved.is_empty();
     balance::mark(scene, plan, &found.half_moved);
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
@@ -135,6 +137,35 @@ fn receiving<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<
         Some(Open::Migrating(to)) => successor(scene, *to).filter(|to| to.pod == only.pod),
         Some(Open::Importing(_)) | None => Some(*only),
     }
+}
+
+/// Where both ends of a move were replaced, nobody shows its marks: Redis tells an heir nothing of them. What the two showed last counts until the heir of
+/// the receiver has said whether it holds keys of the slot.
+fn remember(scene: &Scene<'_>, found: &mut Findings) {
+    for moved in scene.silent_moves() {
+        let is_known = found.half_moved.values().any(|slots| slots.contains(moved.slot));
+        if let Some((from, to)) = heirs(scene, moved).filter(|_| !is_known) {
+            found.mark(from, to, moved.slot);
+        }
+    }
+}
+
+/// Who have taken the places of the two ends of a move, if nothing else is known of the slot.
+fn heirs(scene: &Scene<'_>, moved: Silent) -> Option<(Pod, Pod)> {
+    let owner = scene.live.iter().find(|live| scene.owned_by(live.pod).contains(moved.slot))?;
+    let is_of_giver = scene.is_of_shard(moved.from, owner.pod.shard) && scene.is_lead(owner.pod);
+    let is_free = match owner.node.open.get(&moved.slot) {
+        Some(Open::Migrating(to)) => *to == moved.to,
+        Some(Open::Importing(_)) => false,
+        None => true,
+    };
+    // Who answers speaks for itself.
+    let is_silent = scene.by_id(moved.to).is_none();
+    let heir = successor(scene, moved.to).filter(|heir| is_silent && heir.pod.shard != owner.pod.shard)?;
+    let others = || scene.live.iter().filter(|live| live.pod.shard != owner.pod.shard && live.pod != heir.pod);
+    let is_only = others().all(|other| !other.node.open.contains_key(&moved.slot));
+    let is_unclear = is_only && heir.node.uncounted.contains(moved.slot);
+    (is_of_giver && is_free && is_unclear).then_some((owner.pod, heir.pod))
 }
 
 /// Everybody who may hold keys of the slot has said whether it does.

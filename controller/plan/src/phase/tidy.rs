@@ -4,7 +4,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use crate::observed::{NodeId, Pod, Seen};
-use crate::phase::{Flow, agree, operate, replicate};
+use crate::phase::{Flow, agree, operate, receiver, replicate};
 use crate::plan::{Plan, Waiting};
 use crate::safety;
 use crate::scene::{Live, Scene};
@@ -89,7 +89,8 @@ fn retire_shards(scene: &Scene<'_>, plan: &mut Plan) {
     let surplus: BTreeSet<u16> =
         scene.observed.members.keys().map(|pod| pod.shard).filter(|shard| *shard >= scene.desired.shards).collect();
     for shard in surplus.into_iter().rev() {
-        if tell_formers(scene, plan, shard) {
+        // Of such a copy it has been reported.
+        if tell_formers(scene, plan, shard) || receiver::has_a_copy(scene, shard) {
             continue;
         }
         let leaving = leavers(scene, |pod| pod.shard == shard);

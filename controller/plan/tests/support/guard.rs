@@ -420,7 +420,7 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
     }
     for reason in &plan.refused {
         let fine = match reason {
-            Refused::LostSlots { .. } => !desired.adopt_lost_slots,
+            Refused::LostSlots { .. } | Refused::LeftCopies { .. } => !desired.adopt_lost_slots,
             Refused::OnlyCopy { .. } => !desired.restart_keeps_data && desired.replicas == 0,
             Refused::Claimed { .. } | Refused::StaleCopy { .. } => troubled,
             Refused::Twins { id, .. } | Refused::RunsAlready { id, .. } | Refused::Copied { id, .. } => {

@@ -1,7 +1,7 @@
 //! Slots that move, are half moved, or are claimed by two.
 
 use super::{THREE, at, id, layout, peer, pod, told};
-use plan::{Desired, Disk, Node, NodeId, Observed, Open, Peer, PeerRole, Seen, SlotSet, Waiting};
+use plan::{Desired, Disk, Node, NodeId, Observed, Open, Peer, PeerRole, Role, Seen, SlotSet, Waiting};
 
 #[test]
 fn half_moved_slots_are_finished_or_cleared_by_what_both_ends_hold() {
@@ -66,6 +66,42 @@ fn what_is_received_is_marked_at_the_heir_of_its_giver_before_it_is_counted() {
     assert_eq!(told_of(&[("1-0", "2-0")]), nothing, "another shard's, from before");
     assert_eq!(told_of(&[("1-1", "0-0")]), nothing, "it leads nothing");
     assert_eq!(told_of(&[("1-0", "0-0"), ("2-0", "0-0")]), nothing, "one of the two has the keys");
+}
+
+/// As above, where both ends were replaced at once: then nobody shows a mark. Before, the heir of the giver let clients make anew what had moved, until
+/// that of the receiver had counted its keys.
+#[test]
+fn what_the_ends_of_a_move_showed_last_is_marked_at_their_heirs() {
+    let [giver, receiver] = [id(pod("0-0")), id(pod("1-0"))];
+    let told_of = |silent: &[(NodeId, Open)], change: fn(&mut Observed)| {
+        let mut observed = layout("0-0 x:r0-1 0-1 P0-5460 1-0 x:r1-1 1-1 P5461-10922 2-0 P10923-16383 2-1 r2-0");
+        at(&mut observed, "1-1").uncounted = SlotSet::range(0, 5460);
+        observed.silent_marks = silent.iter().map(|(id, mark)| (*id, [(5, *mark)].into())).collect();
+        change(&mut observed);
+        let told = told(&Desired::cluster(3, 1), &observed);
+        told.into_iter().filter(|line| !line.starts_with("waits: ")).collect::<Vec<_>>()
+    };
+    let marks = ["mark 1 slots that are half moved from 0-1 to 1-1: 5"];
+    let both = [(giver, Open::Migrating(receiver)), (receiver, Open::Importing(giver))];
+    assert_eq!(told_of(&both, |_| {}), marks);
+    assert_eq!(told_of(&both[..1], |_| {}), marks);
+    assert_eq!(told_of(&both[1..], |_| {}), marks);
+    let dead = |observed: &mut Observed| at(observed, "0-1").open.extend([(5, Open::Migrating(id(pod("1-0"))))]);
+    assert_eq!(told_of(&both, dead), marks, "a client is sent to where nobody answers");
+    let nothing: [&str; 0] = [];
+    assert_eq!(told_of(&both, |observed| at(observed, "1-1").uncounted = SlotSet::EMPTY), nothing, "it has none");
+    assert_eq!(
+        told_of(&[(receiver, Open::Importing(id(pod("2-0"))))], |_| {}),
+        nothing,
+        "another shard's, from before"
+    );
+    let third = |observed: &mut Observed| at(observed, "2-0").open.extend([(5, Open::Importing(id(pod("0-0"))))]);
+    assert_eq!(told_of(&both, third), [marks[0].replace("1-1", "2-0")], "who answers speaks for itself");
+    let handed_over = |observed: &mut Observed| {
+        at(observed, "0-1").role = Role::Primary { slots: SlotSet::parse("0-4 6-5460").unwrap() };
+        at(observed, "1-1").role = Role::Primary { slots: SlotSet::parse("5 5461-10922").unwrap() };
+    };
+    assert_eq!(told_of(&both, handed_over), nothing);
 }
 
 /// Whoever was elected for a giver has no marks: what has moved is out of reach until it is sent on, however long another shard stays lost.

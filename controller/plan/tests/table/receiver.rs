@@ -29,6 +29,15 @@ fn a_receiver_that_came_back_blank_to(wanted: &Desired, copy: &str, change: fn(&
 const TAKES_OVER: &str =
     "promote 3-1 in place of the dead primary 03090000 without votes, as nobody could be elected there";
 
+/// What is said of a copy that may lack something.
+fn held(what: &str) -> String {
+    format!(
+        "refuses: node 03090000, which owned no slot yet, is gone for good, and {what} is left at its replicas (3-1) alone, none of which is known to \
+         have had everything until then; shard 3 gets no slots before that is decided. To go on with what such a replica holds, create a failover of \
+         shard 3 that names it as candidate, with mode Force and acceptDataLoss. To go on without it, delete the pods and the claims of those replicas"
+    )
+}
+
 /// Before, the giver's mark was cleared, and the replica was to copy the blank one: what had moved was nowhere any more.
 #[test]
 fn what_a_receiver_was_sent_of_its_first_slot_is_not_given_up_with_it() {
@@ -36,10 +45,8 @@ fn what_a_receiver_was_sent_of_its_first_slot_is_not_given_up_with_it() {
     // Which slots it was sent nobody may know any more.
     assert_eq!(a_receiver_that_came_back_blank("r3-9", |seen| at(seen, "0-0").open.clear()), [TAKES_OVER]);
     let unsynced = "waits: replica 3-1 is not in sync: its link to the primary is down";
-    let held = "refuses: no copy of 1 slots is left that is known to be complete: node 03090000, which had them last, is gone for good, of its \
-                replicas (3-1) none is known to have had everything until then, and 0-0 had them before it. To go on with what 0-0 holds, delete \
-                the pods and the claims of those replicas. To go on with what such a replica holds, create a failover of shard 3 that names it as \
-                candidate, with mode Force and acceptDataLoss";
+    let held = held("what had come to it of 1 slots of 0-0");
+    let held = held.as_str();
     assert_eq!(a_receiver_that_came_back_blank("r3-9~", |_| {}), [unsynced, held]);
     let older = |seen: &mut Observed| {
         if let Role::Replica { gap, .. } = &mut at(seen, "3-1").role {
@@ -95,14 +102,47 @@ fn a_copy_of_a_receiver_that_may_lack_something_leads_on_an_order() {
     assert_eq!(a_receiver_that_came_back_blank_to(&adopts, "r3-9~", |_| {}), [TAKES_OVER]);
 }
 
-/// Whoever leads a shard without slots has taken nobody's place while it holds nothing.
+/// Whoever leads a shard without slots has taken nobody's place while it holds nothing, and the giver's mark is gone where that one was replaced as well.
+/// Before, the blank lead was given a slot, and what had moved was gone as soon as the replica copied that.
 #[test]
 fn a_replica_that_may_be_the_only_one_copies_no_blank_lead() {
+    let unsynced = "waits: replica 3-1 is not in sync: its link to the primary is down".to_owned();
     let told = a_receiver_that_came_back_blank("r3-9~", |seen| at(seen, "0-0").open.clear());
-    assert!(!told.iter().any(|line| line.starts_with("make 3-1") || line == TAKES_OVER), "{told:?}");
+    assert_eq!(told[..2], [unsynced.clone(), held("what it may have been sent of its first slots")]);
+    assert!(told[2..].iter().all(|line| line.starts_with("waits: the dead node 03090000")), "{told:?}");
+    // Nor does it leave with its shard.
+    let leaves =
+        a_receiver_that_came_back_blank_to(&Desired::cluster(3, 1), "r3-9~", |seen| at(seen, "0-0").open.clear());
+    assert!(leaves.contains(&held("what it may have been sent of its first slots")), "{leaves:?}");
+    assert!(leaves.iter().all(|line| !line.starts_with("remove")), "{leaves:?}");
+    // What its ends showed last says which slots these were.
+    let known = a_receiver_that_came_back_blank("r3-9~", |seen| {
+        at(seen, "0-0").open.clear();
+        seen.silent_marks = [(id(pod("3-9")), [(5, Open::Importing(id(pod("0-0"))))].into())].into();
+    });
+    assert_eq!(known[..2], [unsynced, held("what had come to it of 1 slots of 0-0")]);
     let holds = a_receiver_that_came_back_blank("r3-9~", |seen| {
         at(seen, "0-0").open.clear();
         at(seen, "3-0").keys = 1;
     });
     assert!(holds.contains(&"make 3-1 a replica of 3-0".to_owned()), "{holds:?}");
+}
+
+/// A person decides also where nobody knows which slots were on their way. Where nothing was ever to be kept, the shard begins without it.
+#[test]
+fn a_copy_of_a_receiver_leads_on_an_order_also_where_no_mark_is_left() {
+    let (from, how) = (id(pod("3-9")), FailoverHow::Force);
+    let failover = Some(FailoverRequest { shard: 3, from, candidate: Some(1), how, accept_data_loss: true });
+    let unmarked = |seen: &mut Observed| at(seen, "0-0").open.clear();
+    let wanted = Desired { failover, ..Desired::cluster(4, 1) };
+    assert_eq!(a_receiver_that_came_back_blank_to(&wanted, "r3-9~", unmarked), [TAKES_OVER]);
+    let adopts = Desired { adopt_lost_slots: true, restart_keeps_data: false, ..Desired::cluster(4, 1) };
+    let begins = a_receiver_that_came_back_blank_to(&adopts, "r3-9~", unmarked);
+    assert!(begins.iter().any(|line| line.starts_with("move 1 slots from ") && line.contains(" to 3-0")), "{begins:?}");
+    // What is known to have been on its way is the best there is.
+    let known = a_receiver_that_came_back_blank_to(&adopts, "r3-9~", |seen| {
+        at(seen, "0-0").open.clear();
+        seen.silent_marks = [(id(pod("3-9")), [(5, Open::Importing(id(pod("0-0"))))].into())].into();
+    });
+    assert_eq!(known, [TAKES_OVER]);
 }

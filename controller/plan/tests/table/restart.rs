@@ -31,7 +31,8 @@ fn beside_a_primary_whose_disk_fails_the_role_moves_before_anybody_restarts() {
     assert_eq!(looks(&wanted, write, Disk::Current), ["hand the primary role over from 00000000 to 0-1"]);
     // That is tried again, and may do well.
     let again = "waits: member 0-0 is writing its append-only file anew, which failed the last time (aof_last_bgrewrite_status:err); until that is over \
-                 a restart may load an older data set. Its log says why; where the volume is full, make spec.storage.size larger";
+                 a restart may load an older data set. Its log says why: where the volume is full, make spec.storage.size larger; where a fork \
+                 found no memory, delete its pod, as a stop saves without one";
     assert_eq!(looks(&wanted, rewrite, Disk::Current), [again]);
     let approval = "waits: the hand-over of primary 0-0 of shard 0 waits for approval (redis.kun.io/approve)";
     assert_eq!(looks(&supervised, write, Disk::Current), [approval]);
