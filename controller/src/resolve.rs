@@ -147,6 +147,12 @@ impl Resolved {
         }
     }
 
+    /// Whether a member that is restarted finds every write again, as its volume and its append-only file are asked for.
+    #[must_use]
+    pub fn keeps_each_write(&self) -> bool {
+        self.storage.is_some() && self.agent.append_only.keeps_every_write()
+    }
+
     /// Whether a member that is restarted finds its data again: as its volume, and what is written on it, are asked for.
     #[must_use]
     pub fn restart_keeps_data(&self) -> bool {

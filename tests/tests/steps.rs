@@ -151,7 +151,17 @@ async fn ends(fleet: &Fleet) -> (End, End) {
 
 fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
     let node_timeout = Duration::from_millis(node_timeout_millis());
-    Move { from, to, slots, others: &[], unproven: &[], engine: Engine::Redis, node_timeout, moving: moving() }
+    Move {
+        from,
+        to,
+        slots,
+        others: &[],
+        unproven: &[],
+        needs_replica: false,
+        engine: Engine::Redis,
+        node_timeout,
+        moving: moving(),
+    }
 }
 
 /// Whether the controller's next round goes on from there: on a machine that stands still the product gives a node up, and a node that wakes up

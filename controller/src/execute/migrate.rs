@@ -53,6 +53,7 @@
 
 mod flow;
 mod functions;
+mod joined;
 mod keys;
 mod late;
 mod pace;
@@ -138,6 +139,8 @@ pub struct Move<'a> {
     pub others: &'a [End],
     /// Members of the owner's shard that may still do what they were once told: not known to have ended, and silent, or owning a slot of these.
     pub unproven: &'a [NodeId],
+    /// The target is to have replicas, and what it gets no disk has that outlives its process.
+    pub needs_replica: bool,
     /// What they are.
     pub engine: Engine,
     /// cluster-node-timeout: no command may block a node for a large part of it.
@@ -163,6 +166,8 @@ pub struct Moved {
     pub held: Option<Behind>,
     /// A former owner that the move waits for.
     pub former: Option<NodeId>,
+    /// It waits for a first replica of the target.
+    pub is_alone: bool,
 }
 
 impl Moved {
@@ -189,6 +194,10 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
     let mut moved = Moved::default();
     announce(&mut ends, order, access, guard, &sorted.handed_over, &mut moved).await?;
     if sorted.to_move.is_empty() {
+        return Ok(moved);
+    }
+    moved.is_alone = joined::is_alone(&mut ends, order, guard, &sorted).await?;
+    if moved.is_alone {
         return Ok(moved);
     }
     // What has moved of a slot is served by its marks only, whatever the rest of it waits for.
@@ -315,6 +324,15 @@ struct Sorted {
     former: Option<NodeId>,
     /// The target owns no slot yet.
     is_first: bool,
+    /// The source sends clients on already.
+    is_sent: bool,
+}
+
+impl Sorted {
+    /// In the target's table it belongs to somebody else, or to nobody.
+    fn is_misplaced(&self, slot: u16) -> bool {
+        self.begun.misplaced.contains(&slot) || self.whole.misplaced.contains(&slot)
+    }
 }
 
 /// Slots that lack something for clients to be sent to where each key is.
@@ -374,6 +392,7 @@ fn sort([source, target]: &[Table; 2], order: Move<'_>) -> Result<Sorted, Error>
         whole: Unmarked::default(),
         former: late::former(order.unproven, [source, target]),
         is_first: target.mine.is_empty(),
+        is_sent: order.slots.iter().any(|slot| source.open.contains_key(&slot)),
     };
     for slot in order.slots.iter() {
         if target.mine.contains(slot) {

@@ -99,6 +99,7 @@ fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Resu
         slots,
         others: &[],
         unproven: &[],
+        needs_replica: world.resolved.members > 1 && !world.resolved.keeps_each_write(),
         engine: world.resolved.engine,
         node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
@@ -131,7 +132,8 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     }
     let former = moved.former.map(|id| waits_for_former(from, to, id, &world.probed.observed));
     let behind = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
-    let held = former.or(behind);
+    let alone = moved.is_alone.then(|| waits_for_a_replica(from, to));
+    let held = former.or(alone).or(behind);
     Ok(Done { held, ..done(from, to, &moved) })
 }
 
@@ -203,6 +205,14 @@ fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> Stri
             id.short()
         ),
     }
+}
+
+/// Why the first slot of a shard waits.
+fn waits_for_a_replica(from: Who, to: Who) -> String {
+    format!(
+        "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none of \
+         its replicas is in sync yet"
+    )
 }
 
 /// Which member a primary means by an address.

@@ -94,7 +94,7 @@ fn tell_events(
         context.events.tell(cluster, Tone::Normal, "PutRight", &format!("put right {repaired}"));
     }
     for (step, done) in round.executed.done.iter().filter(|(step, done)| is_telling(step) && !done.only_waited()) {
-        context.events.tell(cluster, Tone::Normal, step.kind(), &sentence(step, done.note.as_ref()));
+        context.events.tell(cluster, tone(step), step.kind(), &sentence(step, done.note.as_ref()));
     }
     for trouble in round.troubles.iter().filter(|trouble| !local.troubles.contains(trouble)) {
         context.events.tell(cluster, Tone::Warning, "Trouble", trouble);
@@ -171,6 +171,11 @@ pub(super) fn is_telling(step: &Step) -> bool {
         | Step::Mark { .. }
         | Step::Stabilise { .. } => false,
     }
+}
+
+/// Whoever gets what a lost node owned may lack its keys, all of them.
+fn tone(step: &Step) -> Tone {
+    if matches!(step, Step::Adopt { .. }) { Tone::Warning } else { Tone::Normal }
 }
 
 pub(super) fn sentence(step: &Step, note: Option<&String>) -> String {

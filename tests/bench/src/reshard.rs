@@ -192,6 +192,7 @@ async fn move_slots(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -> Result
             slots: &left,
             others: &[],
             unproven: &[],
+            needs_replica: false,
             engine: Engine::Redis,
             node_timeout: Duration::from_secs(5),
             moving,

@@ -15,27 +15,73 @@ async fn owns(fleet: &Fleet, pod: Pod, slot: u16) -> bool {
     table.iter().any(|node| node.flags.myself && node.owns(slot))
 }
 
-/// Only real servers show that the replica of a primary without slots takes over, and that its slot goes on to it. Before, the giver's mark was
-/// cleared and the replica copied the blank member: what had moved was nowhere any more.
-#[tokio::test]
-async fn a_first_slot_goes_on_to_the_copy_of_a_receiver_that_came_back_blank() {
-    let mut half = HalfMoved::prepare(84).await;
+/// A fourth shard without slots, whose replica has its copy. All of them agree.
+async fn with_receiver(net: u8) -> (HalfMoved, Desired) {
+    let mut half = HalfMoved::prepare(net).await;
     half.to = RECEIVER.shard;
     for pod in [RECEIVER, COPY] {
-        half.fleet.add(84, pod).await;
+        half.fleet.add(net, pod).await;
     }
     let desired = Desired { hold: Some(Hold::Paused), ..half.fleet.desired(4, 1) };
     let begun = Instant::now();
-    // All of them agree, and each has its copy.
     let waits_for_us = |plan: &plan::Plan| plan.waiting.iter().all(|why| matches!(why, plan::Waiting::Hold { .. }));
     loop {
         let plan = half.fleet.round(&desired).await.plan;
         if plan.steps.is_empty() && waits_for_us(&plan) {
-            break;
+            return (half, desired);
         }
         assert!(begun.elapsed() < hung::change(), "{plan:?}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// Measured before: as soon as it was a primary it was sent its first slot, and whatever had arrived until its replica had its copy was lost with it.
+#[tokio::test]
+async fn a_first_slot_waits_for_a_replica_where_no_disk_keeps_it() {
+    let (mut half, _) = with_receiver(89).await;
+    half.fleet.servers.get_mut(&COPY).unwrap().kill().await;
+    let [giver, receiver] = half.ends();
+    let mut target = half.fleet.servers[&receiver].operator().await;
+    let begun = Instant::now();
+    while target.info(&["replication"]).await.unwrap().get("connected_slaves") != Some("0") {
+        assert!(begun.elapsed() < hung::change(), "the link stays up");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let probed = half.fleet.look_at(&[giver, receiver]).await;
+    let [from, to] = [
+        Who { pod: giver, id: half.fleet.servers[&giver].id().await },
+        Who { pod: receiver, id: half.fleet.servers[&receiver].id().await },
+    ];
+    let step = Step::Move { from, to, slots: SlotSet::range(half.slot, half.slot) };
+    let plan = plan::Plan { steps: vec![step], ..plan::Plan::default() };
+    let done = half.fleet.carry_out(&plan, &probed).await.unwrap();
+    let why = format!(
+        "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none of \
+         its replicas is in sync yet"
+    );
+    assert_eq!((done.held, done.keys, done.slots), (Some(why), 0, 0));
+    // Nothing is half moved: no client is sent there, and nothing else has to wait.
+    for pod in [giver, receiver] {
+        let table = half.fleet.servers[&pod].operator().await.cluster_nodes().await.unwrap();
+        let mine = table.into_iter().find(|node| node.flags.myself).unwrap();
+        assert!(mine.migrating.is_empty() && mine.importing.is_empty(), "{mine:?}");
+    }
+    half.fleet.servers.get_mut(&COPY).unwrap().run().await;
+    let begun = Instant::now();
+    while !owns(&half.fleet, receiver, half.slot).await {
+        let probed = half.fleet.look_at(&[giver, receiver]).await;
+        let round = half.fleet.carry_out(&plan, &probed).await;
+        assert!(begun.elapsed() < hung::change(), "{round:?}");
+    }
+    let mut copy = half.fleet.servers[&COPY].operator().await;
+    assert_eq!(copy.call(&["DBSIZE"]).await.unwrap().integer(), Some(40));
+}
+
+/// Only real servers show that the replica of a primary without slots takes over, and that its slot goes on to it. Before, the giver's mark was
+/// cleared and the replica copied the blank member: what had moved was nowhere any more.
+#[tokio::test]
+async fn a_first_slot_goes_on_to_the_copy_of_a_receiver_that_came_back_blank() {
+    let (mut half, desired) = with_receiver(84).await;
     half.begin().await;
     let [giver, copy] = [Pod::new(half.from, 0), COPY];
     let [giver, copy] = [(giver, &half.fleet.servers[&giver]), (copy, &half.fleet.servers[&copy])];

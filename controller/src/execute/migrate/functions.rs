@@ -253,6 +253,7 @@ mod tests {
             slots: &slots,
             others: &[],
             unproven: &[],
+            needs_replica: false,
             engine: Engine::Redis,
             node_timeout: Duration::from_secs(5),
             moving,

@@ -239,6 +239,7 @@ mod tests {
             slots: &slots,
             others: &[],
             unproven: &[],
+            needs_replica: false,
             engine: Engine::Redis,
             node_timeout,
             moving,

@@ -27,7 +27,7 @@ const MORE_THAN_ANY: &str = "10000";
 const WAITS: &str = "1";
 /// When to look how far they are, and how often at last. Redis ends a WAIT only when something happens, or ten times a second, and its
 /// millisecond is over in the second one after it began: the look that comes then is what happens.
-const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
+pub(super) const LOOK: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(100));
 /// A replica that does not follow for so long holds the move, and the status says so. Twice the time in which it acknowledges by itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -102,6 +102,12 @@ impl Watch {
             pause = (pause * 2).min(LOOK.1);
         }
     }
+}
+
+/// Whether one at least is linked to this primary.
+pub(super) async fn has_replica(primary: &mut Connection) -> Result<bool, Error> {
+    let info = info(primary).await?;
+    Ok(!standing(&info, primary.address())?.online.is_empty())
 }
 
 /// How far the primary is, and all its replicas asked to acknowledge that.
