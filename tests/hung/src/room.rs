@@ -15,7 +15,7 @@ use std::{
 use crate::process;
 
 /// So many processes for each processor run, or wait for it, where another test waits instead of starting its servers.
-const CROWD: f64 = 12.0;
+const CROWD: f64 = 16.0;
 /// How often they are counted before that is said, and how long after each other: a process that starts is many for a moment.
 const LOOKS: u32 = 10;
 const BETWEEN: Duration = Duration::from_millis(200);
