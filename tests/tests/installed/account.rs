@@ -333,3 +333,10 @@ pub(crate) async fn believed_no_more(installed: &Installed, secret: &str, first:
     let system = installed.kubectl.clone().within(SYSTEM);
     system.until("secret", secret, hung::machine(), "without the first authority", gone).await.map(drop)
 }
+
+/// Until this authority is the only one that is believed.
+pub(crate) async fn believed_alone(installed: &Installed, secret: &str, signer: &str) -> Result<()> {
+    let alone = |found: &Value| bundle(found).is_some_and(|bundle| bundle.trim() == signer.trim());
+    let system = installed.kubectl.clone().within(SYSTEM);
+    system.until("secret", secret, hung::machine(), "with the signer's authority alone", alone).await.map(drop)
+}

@@ -15,7 +15,7 @@ use tests::{
 use tokio::process::Command;
 
 use crate::{
-    account::{authority, believed_no_more},
+    account::{authority, believed_alone, believed_no_more},
     scenario::{OVERLAP, api, pass, say, tried, unchanged, under_writes},
     store::{recover, whole},
 };
@@ -98,8 +98,8 @@ async fn go_and_come(installed: &Installed, issuer: &CertManager, first: &str) -
     // The first authority was KUN's own; the signer is now cert-manager's, and what was signed before is not believed any more.
     believed_no_more(installed, "kun-agents-authority", first).await?;
     let signer = authority_of(installed, "kun-agents-issued", "tls.crt").await?;
-    let believed = authority(installed, "kun-agents-authority").await?;
-    ensure!(believed.trim() == signer.trim(), "believed: {believed}\nissued: {signer}");
+    // Where cert-manager has signed twice, as it does within a second now and then, the second one comes after the first.
+    believed_alone(installed, "kun-agents-authority", &signer).await?;
     // What is believed no more must not have been needed.
     pass(Duration::from_secs(5)).await;
     story::ready(&installed.kubectl, "orders", 3).await?;
