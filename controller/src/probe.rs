@@ -412,10 +412,10 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         probed.crashing.extend(place.crashes.clone().filter(|_| !serves).map(|why| (*pod, why)));
         let Place { outdated, terminating, last_id, .. } = *place;
         let last_id = memory.last_id(*pod, &seen, last_id);
-        let site = place.site.clone();
         let waits = matches!(answers.get(pod), Some(Answer::Agent(report)) if ended::waits(report));
-        let stuck = is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
-        let member = Member { outdated, terminating, last_id, site, seen, waits, stuck };
+        let never = matches!(answers.get(pod), Some(Answer::Agent(report)) if is_hopeless(report));
+        let stuck = never || is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
+        let member = Member { outdated, terminating, last_id, site: place.site.clone(), seen, waits, stuck };
         probed.observed.members.insert(*pod, member);
         probed.observed.older_volumes.extend(place.older_volume.then_some(*pod));
         probed.observed.blank.extend(place.blank.then_some(*pod));

@@ -138,8 +138,8 @@ fn let_follow(shared: &Arc<Shared>, verdict: &Verdict, heir: &resp::NodeId) -> O
     let finds_out = matches!(verdict, Verdict::Intact(me) if me.owned_slots());
     match why {
         Some(why) if !finds_out => Some(format!(
-            "replica {heir} has taken over, and nodes.conf here cannot be made that of its replica: {why}; whoever is to begin anew as its replica is \
-             released as a blank node"
+            "replica {heir} has taken over, and nodes.conf here cannot be made that of its replica: {why}; what lies here is set aside, and it begins \
+             anew as its replica, as soon as the controller says so"
         )),
         why => {
             tracing::info!(%heir, "a replica has taken over; redis-server starts as its replica");
@@ -297,8 +297,10 @@ async fn ask(
 /// Tells what lies here, after what others say of it: the controller may release as it is what has a node ID.
 fn publish(shared: &Arc<Shared>, facts: &Facts) {
     // Another member's identity is nothing that could be released here, and of what a replica has more of nobody but that replica may
-    // say what the shard holds. Whoever was given up has no identity to come back to: what it holds is set aside.
-    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && !facts.given_up;
+    // say what the shard holds. Whoever was given up, or cannot be made a replica of its heir, has no identity to come back to: what it holds is set
+    // aside.
+    let follows = matches!(&facts.verdict, Verdict::Intact(me) if start::has_an_heir_it_never_hears_of(me, facts));
+    let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && !facts.given_up && !follows;
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);
         // A snapshot that is to count has what files lack that do not count.

@@ -277,6 +277,8 @@ pub fn decide_start(facts: &Facts) -> Start {
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if !facts.owed.is_empty() => {}
         // And here: Redis would throw away what lies here.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if is_given_up(facts) => {}
+        // And here: a primary without slots would stay one beside its heir.
+        (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if has_an_heir_it_never_hears_of(me, facts) => {}
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
         }
@@ -296,6 +298,12 @@ pub fn decide_start(facts: &Facts) -> Start {
         Verdict::Intact(identity) if identity.led() => decide_leader(identity, facts),
         Verdict::Intact(identity) => led::decide(identity, facts),
     }
+}
+
+/// Redis makes no replica of a primary without slots by itself.
+#[must_use]
+pub fn has_an_heir_it_never_hears_of(me: &Identity, facts: &Facts) -> bool {
+    me.led() && !me.owned_slots() && heir(me, facts).is_some()
 }
 
 /// The member was a primary with slots, or its first were on their way to it, and its process is dead.

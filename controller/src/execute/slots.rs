@@ -211,7 +211,7 @@ fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> Stri
 fn waits_for_a_replica(from: Who, to: Who) -> String {
     format!(
         "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none of \
-         its replicas is in sync yet"
+         its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
     )
 }
 

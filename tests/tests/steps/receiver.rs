@@ -39,14 +39,16 @@ async fn with_receiver(net: u8) -> (HalfMoved, Desired) {
 #[tokio::test]
 async fn a_first_slot_waits_for_a_replica_where_no_disk_keeps_it() {
     let (mut half, _) = with_receiver(89).await;
-    half.fleet.servers.get_mut(&COPY).unwrap().kill().await;
     let [giver, receiver] = half.ends();
-    let mut target = half.fleet.servers[&receiver].operator().await;
-    let begun = Instant::now();
-    while target.info(&["replication"]).await.unwrap().get("connected_slaves") != Some("0") {
-        assert!(begun.elapsed() < hung::change(), "the link stays up");
-        tokio::time::sleep(Duration::from_millis(10)).await;
+    // It follows, and is not let in.
+    let mut copy = half.fleet.servers[&COPY].operator().await;
+    let password = copy.config_get(&["masterauth"]).await.unwrap().remove("masterauth").unwrap();
+    copy.config_set("masterauth", "wrong").await.unwrap();
+    for primary in [giver, receiver] {
+        let id = half.fleet.servers[&primary].id().await.to_string();
+        copy.call(&["CLUSTER", "REPLICATE", &id]).await.unwrap();
     }
+    follows_unlinked(&half.fleet, receiver).await;
     let probed = half.fleet.look_at(&[giver, receiver]).await;
     let [from, to] = [
         Who { pod: giver, id: half.fleet.servers[&giver].id().await },
@@ -57,7 +59,7 @@ async fn a_first_slot_waits_for_a_replica_where_no_disk_keeps_it() {
     let done = half.fleet.carry_out(&plan, &probed).await.unwrap();
     let why = format!(
         "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none of \
-         its replicas is in sync yet"
+         its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
     );
     assert_eq!((done.held, done.keys, done.slots), (Some(why), 0, 0));
     // Nothing is half moved: no client is sent there, and nothing else has to wait.
@@ -66,15 +68,30 @@ async fn a_first_slot_waits_for_a_replica_where_no_disk_keeps_it() {
         let mine = table.into_iter().find(|node| node.flags.myself).unwrap();
         assert!(mine.migrating.is_empty() && mine.importing.is_empty(), "{mine:?}");
     }
-    half.fleet.servers.get_mut(&COPY).unwrap().run().await;
+    copy.config_set("masterauth", &password).await.unwrap();
     let begun = Instant::now();
     while !owns(&half.fleet, receiver, half.slot).await {
         let probed = half.fleet.look_at(&[giver, receiver]).await;
         let round = half.fleet.carry_out(&plan, &probed).await;
         assert!(begun.elapsed() < hung::change(), "{round:?}");
     }
-    let mut copy = half.fleet.servers[&COPY].operator().await;
     assert_eq!(copy.call(&["DBSIZE"]).await.unwrap().integer(), Some(40));
+}
+
+/// Its primary has heard that the copy follows it, which has no link to it.
+async fn follows_unlinked(fleet: &Fleet, primary: Pod) {
+    let (begun, copy) = (Instant::now(), fleet.servers[&COPY].id().await.to_string());
+    let mut target = fleet.servers[&primary].operator().await;
+    loop {
+        let table = target.cluster_nodes().await.unwrap();
+        let me = table.iter().find(|node| node.flags.myself).map(|node| node.id.clone());
+        let follows = table.iter().any(|node| node.id.as_str() == copy && node.primary.is_some() && node.primary == me);
+        if follows && target.info(&["replication"]).await.unwrap().get("connected_slaves") == Some("0") {
+            return;
+        }
+        assert!(begun.elapsed() < hung::change(), "it is linked, or does not follow");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 /// Only real servers show that the replica of a primary without slots takes over, and that its slot goes on to it. Before, the giver's mark was

@@ -1,12 +1,14 @@
-//! The first slot of a shard that keeps nothing on disk waits for a replica. What moves had been replicated for long, and would be in one
-//! memory only: its end would be the end of all that has arrived.
+//! The first slot of a shard that keeps not every write on disk waits for its replicas. What moves had been replicated for long, and would be
+//! in one memory only: its end would be the end of all that has arrived. From the second slot on the planner waits for them (`safety::first_copy`).
+//! As there, replicas that are not there are not waited for: what brings them may be what comes after the move.
 //!
-//! Members let replicas in once they own or import a slot (the agent's `admission`), so one slot is marked at the target for as long as a replica is
-//! waited for. At the source nothing is marked: no client is sent to the target, which has nothing yet. And no mark stays where nobody comes: what
-//! is half moved keeps everything else from being done, and it may be just that what the replica needs.
+//! Members let replicas in once they own or import a slot (the agent's `admission`), so one slot is marked at the target for as long as they are
+//! waited for. At the source nothing is marked: no client is sent to the target, which has nothing yet. And no mark stays: what is half moved keeps
+//! everything else from being done.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use plan::NodeId;
 use resp::{Command, Connection};
 
 use super::keys::Ends;
@@ -15,12 +17,12 @@ use super::{Error, Move, Sorted, leading, set_slot};
 use crate::lease::Guard;
 use crate::redis::{self, Error as RedisError};
 
-/// So long a move waits for a replica before it is tried again: replicas try to connect once a second, and get the copy of an empty primary in less.
-const JOIN: std::time::Duration = std::time::Duration::from_secs(4);
+/// So long a move waits before it is tried again: replicas try to connect once a second, and get the copy of an empty primary in less.
+const JOIN: Duration = Duration::from_secs(4);
 
-/// Whether what moves would be in the memory of the target alone.
+/// Whether what moves would be in the memory of the target alone, or was so until a moment ago, since which nobody has looked at the rest.
 pub(super) async fn is_alone(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<bool, Error> {
-    if !order.needs_replica || !sorted.is_first || sorted.is_sent || !is_empty(&mut ends.target).await? {
+    if !order.needs_replica || !sorted.is_first || sorted.is_sent || !is_coming(&mut ends.target, order.to.id).await? {
         return Ok(false);
     }
     // Whose a slot is that it imports, a node does not hear.
@@ -29,18 +31,21 @@ pub(super) async fn is_alone(ends: &mut Ends, order: Move<'_>, guard: &Guard, so
     let mark = set_slot(&[slot], "IMPORTING", order.from.id);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &mark).await?;
     let begun = Instant::now();
-    while !has_replica(&mut ends.target).await? {
-        if begun.elapsed() > JOIN {
-            leading(guard)?;
-            let stable = Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
-            redis::set_slots(&mut ends.target, &mut ends.more_target, &[stable]).await?;
-            return Ok(true);
-        }
+    while begun.elapsed() < JOIN && is_coming(&mut ends.target, order.to.id).await? {
         tokio::time::sleep(LOOK.1).await;
     }
-    Ok(false)
+    leading(guard)?;
+    let stable = Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
+    redis::set_slots(&mut ends.target, &mut ends.more_target, &[stable]).await?;
+    Ok(true)
 }
 
-async fn is_empty(target: &mut Connection) -> Result<bool, Error> {
-    Ok(target.info(&["keyspace"]).await.map_err(RedisError::from)?.keys() == 0)
+/// Whether it has nothing yet, and of its replicas, which are there, none has its copy.
+async fn is_coming(target: &mut Connection, id: NodeId) -> Result<bool, Error> {
+    if has_replica(target).await? || target.info(&["keyspace"]).await.map_err(RedisError::from)?.keys() > 0 {
+        return Ok(false);
+    }
+    let table = target.cluster_nodes().await.map_err(RedisError::from)?;
+    let follows = |node: &resp::Node| node.primary.as_ref().is_some_and(|of| NodeId::parse(of.as_str()) == Some(id));
+    Ok(table.iter().any(|node| follows(node) && node.connected && !node.flags.failed))
 }
