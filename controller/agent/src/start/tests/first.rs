@@ -83,6 +83,11 @@ fn an_heir_that_no_table_had_as_a_replica_is_followed() {
         let mut gone_on = Facts { waited: 1000 * SECOND, ..facts.clone() };
         says(&mut facts, None);
         assert_eq!(look(&mut facts), Start::Follow { heir: id(2) });
+        // Who spoke knew less: Redis makes no replica of a primary without slots by itself.
+        let mut told = Facts { released: Some(ReleaseHow::AsIs), ..facts.clone() };
+        assert_eq!(look(&mut told), Start::Follow { heir: id(2) });
+        told.released = Some(ReleaseHow::Blank);
+        assert_eq!(look(&mut told), Start::Blank { quarantine: true });
         // It copies another one's data, and what it had of this member's is gone.
         for primary in [Some(3), None] {
             says(&mut gone_on, primary);
