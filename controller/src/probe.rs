@@ -211,8 +211,6 @@ pub struct Probed {
     pub begun: Option<Instant>,
     /// For the planner.
     pub observed: Observed,
-    /// Marks of half-moved slots that primaries showed last which do not answer now.
-    pub silent_marks: half::OfNodes,
     /// What else the nodes said, for the report and for backups.
     pub facts: BTreeMap<Pod, Facts>,
     /// Members that do not start on the image they have, and why.
@@ -432,17 +430,11 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.first_epochs = memory.first_epochs.clone();
     probed.observed.introduced = memory.introductions(now);
     probed.observed.former = memory.former(&probed.observed, now);
-    note_marks(&mut probed, &mut memory.marks);
+    probed.observed.silent_marks = memory.marks.note(&probed.observed);
     probed.observed.left_behind = left_behind::left_behind(&probed.observed, &probed.facts);
     probed.observed.further = left_behind::further(&probed.observed, &probed.facts);
     unlink_from_strangers(&mut probed, answers);
     probed
-}
-
-/// For the planner and for those who promote.
-fn note_marks(probed: &mut Probed, marks: &mut half::Marks) {
-    probed.silent_marks = marks.note(&probed.observed);
-    probed.observed.silent_marks.clone_from(&probed.silent_marks);
 }
 
 /// What an agent says beside what its member is.

@@ -156,7 +156,7 @@ impl Resolved {
     /// Whether a member that is restarted finds its data again: as its volume, and what is written on it, are asked for.
     #[must_use]
     pub fn restart_keeps_data(&self) -> bool {
-        self.storage.is_some() && (self.agent.append_only.keeps_every_write() || !self.agent.snapshots.is_empty())
+        self.keeps_each_write() || self.storage.is_some() && !self.agent.snapshots.is_empty()
     }
 }
 

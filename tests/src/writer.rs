@@ -105,7 +105,7 @@ impl Verdict {
     /// before its replicas have a write.
     pub fn forgive(&mut self, blow: Instant) -> usize {
         let all = self.lost.len();
-        let slower = hung::stretch().min(hung::EXCUSED);
+        let slower = hung::excused();
         let (before, after) = (CRASH_WINDOW.0 * slower, CRASH_WINDOW.1 * slower);
         self.lost.retain(|lost| lost.acked_at + before < blow || lost.sent_at > blow + after);
         all - self.lost.len()

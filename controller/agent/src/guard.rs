@@ -119,7 +119,7 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
 /// Who is to follow has a record that says so, or is held.
 fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
     match start::decide_start(facts) {
-        Start::Follow { heir } => match let_follow(shared, &facts.verdict, &heir) {
+        Start::Follow { heir } => match let_follow(shared, facts, &heir) {
             None => Start::Follow { heir },
             Some(reason) => Start::Hold { reason },
         },
@@ -129,15 +129,14 @@ fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
 
 /// Has its own record be that of a replica. Where that cannot be, Redis finds out by itself, if it owned slots; else why it is held: it would be a
 /// primary beside its heir for ever.
-fn let_follow(shared: &Arc<Shared>, verdict: &Verdict, heir: &resp::NodeId) -> Option<String> {
+fn let_follow(shared: &Arc<Shared>, facts: &Facts, heir: &resp::NodeId) -> Option<String> {
     let why = match follow(shared, heir) {
         Ok(true) => None,
         Ok(false) => Some("it does not name it".to_owned()),
         Err(error) => Some(error.to_string()),
     };
-    let finds_out = matches!(verdict, Verdict::Intact(me) if me.owned_slots());
     match why {
-        Some(why) if !finds_out => Some(format!(
+        Some(why) if start::has_an_heir_it_never_hears_of(facts) => Some(format!(
             "replica {heir} has taken over, and nodes.conf here cannot be made that of its replica: {why}; what lies here is set aside, and it begins \
              anew as its replica, as soon as the controller says so"
         )),
@@ -299,7 +298,7 @@ fn publish(shared: &Arc<Shared>, facts: &Facts) {
     // Another member's identity is nothing that could be released here, and of what a replica has more of nobody but that replica may
     // say what the shard holds. Whoever was given up, or cannot be made a replica of its heir, has no identity to come back to: what it holds is set
     // aside.
-    let follows = matches!(&facts.verdict, Verdict::Intact(me) if start::has_an_heir_it_never_hears_of(me, facts));
+    let follows = start::has_an_heir_it_never_hears_of(facts);
     let is_its_own = facts.foreign.is_none() && facts.owed.is_empty() && !facts.given_up && !follows;
     shared.report.send_modify(|report| {
         report.node_id = facts.verdict.node_id().filter(|_| is_its_own).map(ToString::to_string);

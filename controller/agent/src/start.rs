@@ -278,7 +278,7 @@ pub fn decide_start(facts: &Facts) -> Start {
         // And here: Redis would throw away what lies here.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if is_given_up(facts) => {}
         // And here: a primary without slots would stay one beside its heir.
-        (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if has_an_heir_it_never_hears_of(me, facts) => {}
+        (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if has_an_heir_it_never_hears_of(facts) => {}
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
         }
@@ -302,8 +302,8 @@ pub fn decide_start(facts: &Facts) -> Start {
 
 /// Redis makes no replica of a primary without slots by itself.
 #[must_use]
-pub fn has_an_heir_it_never_hears_of(me: &Identity, facts: &Facts) -> bool {
-    me.led() && !me.owned_slots() && heir(me, facts).is_some()
+pub fn has_an_heir_it_never_hears_of(facts: &Facts) -> bool {
+    matches!(&facts.verdict, Verdict::Intact(me) if me.led() && !me.owned_slots() && heir(me, facts).is_some())
 }
 
 /// The member was a primary with slots, or its first were on their way to it, and its process is dead.
@@ -375,7 +375,7 @@ fn heir<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
         let line = peer.and_then(|peer| peer.myself().filter(|_| !peer.loading && !peer.syncing));
         line.is_some_and(|line| has_taken_over(me, line))
     };
-    known_replicas(me, facts).into_iter().find(|id| own_words(id))
+    known_replicas(me, &facts.followers).into_iter().find(|id| own_words(id))
 }
 
 /// The replica that has taken over by another's word, and has not said so itself: it did not answer this look, or before it took over, or
@@ -388,7 +388,7 @@ fn silent_heir<'a>(me: &'a Identity, facts: &'a Facts) -> Option<&'a NodeId> {
     // Where nothing but the role says it, another's table may be of before it became a replica.
     let denies = |id: &NodeId| !me.owned_slots() && facts.peers.get(id).is_some_and(|peer| peer.replicates(&me.id));
     let told = |id: &NodeId| facts.peers.values().any(|peer| of(id, &peer.table));
-    known_replicas(me, facts).into_iter().find(|id| !denies(id) && told(id))
+    known_replicas(me, &facts.followers).into_iter().find(|id| !denies(id) && told(id))
 }
 
 /// Its replicas that hold a whole copy.
@@ -428,7 +428,7 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
     let reason = if let Some((replica, why)) = unknown_replica(me, facts).filter(|_| facts.waited < silent) {
         match why {
             Unknown::Silent => {
-                let (known, answered) = (known_replicas(me, facts).len(), answered_replicas(me, facts));
+                let (known, answered) = (known_replicas(me, &facts.followers).len(), answered_replicas(me, facts));
                 format!(
                     "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
                 )
@@ -512,7 +512,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
             },
         };
     }
-    let known = known_replicas(me, facts).len();
+    let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
         return Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" };
@@ -538,7 +538,7 @@ fn unclear<'a>(me: &Identity, facts: &'a Facts, chosen: &Peer) -> Option<&'a Nod
 }
 
 fn answered_replicas(me: &Identity, facts: &Facts) -> usize {
-    known_replicas(me, facts).into_iter().filter(|id| facts.peers.contains_key(*id)).count()
+    known_replicas(me, &facts.followers).into_iter().filter(|id| facts.peers.contains_key(*id)).count()
 }
 
 fn copy_under_way(me: &Identity, facts: &Facts) -> bool {

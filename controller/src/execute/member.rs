@@ -298,8 +298,11 @@ fn receivers(probed: &Probed, primary: NodeId) -> BTreeMap<u16, NodeId> {
 /// is told that a key does not exist makes it anew, and what had arrived there is lost. Pure.
 fn silent_receivers(probed: &Probed, primary: NodeId) -> BTreeMap<u16, NodeId> {
     let answering: BTreeSet<NodeId> = crate::probe::nodes(&probed.observed).map(|node| node.id).collect();
-    let marks =
-        probed.silent_marks.iter().flat_map(|(id, open)| open.iter().map(move |(slot, mark)| (*id, *slot, *mark)));
+    let marks = probed
+        .observed
+        .silent_marks
+        .iter()
+        .flat_map(|(id, open)| open.iter().map(move |(slot, mark)| (*id, *slot, *mark)));
     let received = marks.filter_map(|(id, slot, mark)| match mark {
         Open::Importing(from) => (from == primary).then_some((slot, id)),
         // Of whom it was to be sent to, that one's own word counts where it gives one.
@@ -520,7 +523,7 @@ mod tests {
         let of_receiver = [(9, Open::Importing(dead)), (13, Open::Importing(id(3, 0)))];
         let of_giver =
             [(10, Open::Migrating(id(1, 0))), (11, Open::Migrating(id(0, 0))), (12, Open::Importing(id(1, 0)))];
-        probed.silent_marks =
+        probed.observed.silent_marks =
             BTreeMap::from([(id(1, 0), BTreeMap::from(of_receiver)), (dead, BTreeMap::from(of_giver))]);
         assert_eq!(receivers(&probed, dead), [(9, id(1, 0)), (10, id(1, 0))].into());
         // Whose word is of now counts more.

@@ -91,11 +91,17 @@ pub fn stretch() -> u32 {
     })
 }
 
+/// By how much more time what a crash may have cost is let pass. A slower machine makes tests wait for longer, and excuses no more: that is bounded by what
+/// the product promises, and not by the machine.
+#[must_use]
+pub fn excused() -> u32 {
+    stretch().min(EXCUSED)
+}
+
 /// No machine on which tests make sense is slower than that by itself; `tests/noise` asks for it.
 pub const MOST: u32 = 8;
-/// A slower machine makes tests wait for longer, and not let pass more than this factor does: what a crash may have cost is bounded by what the
-/// product promises, and not by the machine.
-pub const EXCUSED: u32 = 4;
+/// As much as the machine that stands still on purpose (`tests/noise`).
+const EXCUSED: u32 = 4;
 /// How often each sample is repeated, and what one takes on the machine that the limits were chosen on, with some other load.
 const SAMPLES: u32 = 10;
 const USUAL: Duration = Duration::from_millis(8);

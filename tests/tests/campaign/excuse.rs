@@ -115,11 +115,6 @@ const UNWRITTEN: Duration = Duration::from_secs(2);
 /// A primary that wakes up answers what it was sent, before it hears that it was replaced.
 const AWAKE: Duration = Duration::from_secs(2);
 
-/// How much longer things take here. No machine is so slow that it excuses more than the one that stands still on purpose (`tests/noise`).
-fn slower() -> u32 {
-    hung::stretch().min(hung::EXCUSED)
-}
-
 /// Whether what was stated may be lost by these blows includes this write.
 pub(super) fn excused(keeps: Keeps, hits: &[Hit], lost: &Lost) -> bool {
     let slot = key_slot(&lost.key);
@@ -131,14 +126,14 @@ pub(super) fn excused(keeps: Keeps, hits: &[Hit], lost: &Lost) -> bool {
 
 /// All of a shard were killed before the primary had handed the last of it to the kernel.
 fn unwritten(hit: &Hit, lost: &Lost) -> bool {
-    let is_last = lost.acked_at + UNWRITTEN * slower() >= hit.from && lost.sent_at <= hit.at;
+    let is_last = lost.acked_at + UNWRITTEN * hung::excused() >= hit.from && lost.sent_at <= hit.at;
     hit.member == Member::All && hit.how == How::Killed && is_last
 }
 
 /// A primary was replaced by a replica that had not heard the last of it. It carried the write out between when that was sent and when the
 /// answer was read, which on a machine that stands still is long after it was given.
 fn replaced(hit: &Hit, lost: &Lost) -> bool {
-    let stretch = slower();
+    let stretch = hung::excused();
     let last = lost.acked_at + BEHIND * stretch >= hit.from && lost.sent_at <= hit.at;
     let awake = lost.acked_at >= hit.ends && lost.sent_at <= hit.until + AWAKE * stretch;
     match (hit.member, hit.how) {

@@ -15,7 +15,7 @@ use std::{
 use resp::NodeId;
 use tokio::time::Instant;
 
-use super::Peer;
+use super::{Peer, known_replicas, told_replicas};
 use crate::identity::Identity;
 
 /// How often an address is asked at which nobody has said that the node runs: each question may take a second, and the start waits for it.
@@ -272,8 +272,7 @@ pub fn late(
     followers: &BTreeSet<NodeId>,
     unsaid: &BTreeMap<NodeId, SocketAddr>,
 ) -> BTreeSet<SocketAddr> {
-    let told = peers.values().flat_map(|peer| &peer.table).filter(|node| node.primary.as_ref() == Some(&me.id));
-    let replicas = me.replicas().chain(told).map(|node| &node.id).chain(followers);
+    let replicas = told_replicas(me, peers).map(|node| &node.id).chain(known_replicas(me, followers));
     replicas.filter(|id| !peers.contains_key(*id)).filter_map(|id| unsaid.get(id)).copied().collect()
 }
 

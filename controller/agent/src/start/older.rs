@@ -56,7 +56,7 @@ fn owing(me: &Identity, facts: &Facts, mut owed: Owed) -> Owed {
         }
     }
     if owed.epoch.is_some() {
-        for replica in told_replicas(me, facts) {
+        for replica in told_replicas(me, &facts.peers) {
             owed.replicas.entry(replica.id.clone()).or_insert_with(|| facts.copies.get(&replica.id).copied());
         }
     }
@@ -83,7 +83,7 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Option<Start> {
         return None;
     }
     let why = because(me, facts);
-    let mut all = told_replicas(me, facts).map(|replica| &replica.id).chain(facts.owed.replicas.keys());
+    let mut all = told_replicas(me, &facts.peers).map(|replica| &replica.id).chain(facts.owed.replicas.keys());
     if let Some(replica) = all.find(|replica| !facts.peers.contains_key(replica)) {
         let what = if facts.copies.contains_key(replica) {
             "whose Redis is not ready, has more"
@@ -130,7 +130,7 @@ fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
     let told = facts.peers.values().flat_map(|peer| peer.table.iter());
     // Where every replica has told how far its copy had come, their beats tell whether the volume went back, and no epoch is needed that may be another's.
     let is_told =
-        facts.beat.is_some() && told_replicas(me, facts).all(|replica| facts.copies.contains_key(&replica.id));
+        facts.beat.is_some() && told_replicas(me, &facts.peers).all(|replica| facts.copies.contains_key(&replica.id));
     let mine = told.filter(|node| node.id == me.id && node.flags.primary && !(is_told && node.flags.no_address));
     mine.map(|node| node.config_epoch).max().filter(|epoch| *epoch > me.config_epoch)
 }

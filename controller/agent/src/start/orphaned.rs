@@ -32,8 +32,8 @@ fn has_heir(me: &Identity, facts: &Facts) -> bool {
     let lines = || facts.peers.values().flat_map(|peer| peer.table.iter());
     let is_gone = |node: &Node| (node.flags.failed || node.flags.no_address) && node.slots.is_empty();
     let is_there = |id: &NodeId| facts.peers.contains_key(id) || lines().any(|node| node.id == *id && !is_gone(node));
-    let mut told = told_replicas(me, facts).map(|replica| &replica.id);
-    heir(me, facts).is_some() || told.any(is_there) || known_replicas(me, facts).into_iter().any(is_there)
+    let mut told = told_replicas(me, &facts.peers).map(|replica| &replica.id);
+    heir(me, facts).is_some() || told.any(is_there) || known_replicas(me, &facts.followers).into_iter().any(is_there)
 }
 
 /// Whether others know this member as an owner of other slots, by a later decision: its volume is an older copy, and what it had then went on.

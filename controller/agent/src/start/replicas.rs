@@ -4,7 +4,7 @@
 //! tables are as late. So whoever says himself that he follows counts for as long as he does not say that he follows another one: also when he is silent,
 //! and when he leads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use resp::{Node, NodeId};
 
@@ -23,12 +23,12 @@ pub fn followers(facts: &Facts) -> BTreeSet<NodeId> {
 }
 
 /// Its replicas by its record and by their own words.
-pub(super) fn known_replicas<'a>(me: &'a Identity, facts: &'a Facts) -> BTreeSet<&'a NodeId> {
-    me.replicas().map(|replica| &replica.id).chain(&facts.followers).collect()
+pub(super) fn known_replicas<'a>(me: &'a Identity, followers: &'a BTreeSet<NodeId>) -> BTreeSet<&'a NodeId> {
+    me.replicas().map(|replica| &replica.id).chain(followers).collect()
 }
 
 /// Its replicas by the tables of others: an older record may name such as are gone for good.
-pub(super) fn told_replicas<'a>(me: &'a Identity, facts: &'a Facts) -> impl Iterator<Item = &'a Node> {
-    let told = facts.peers.values().flat_map(|peer| peer.table.iter());
+pub(super) fn told_replicas<'a>(me: &'a Identity, peers: &'a BTreeMap<NodeId, Peer>) -> impl Iterator<Item = &'a Node> {
+    let told = peers.values().flat_map(|peer| peer.table.iter());
     told.filter(|node| node.primary.as_ref() == Some(&me.id))
 }

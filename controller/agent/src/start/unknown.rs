@@ -47,7 +47,7 @@ impl Unknown {
 
 /// A replica that somebody knows of, and of which nobody knows yet what it has.
 pub(super) fn unknown_replica<'a>(me: &'a Identity, facts: &'a Facts) -> Option<(&'a NodeId, Unknown)> {
-    let told = told_replicas(me, facts).map(|replica| &replica.id);
-    let mut known = known_replicas(me, facts).into_iter().chain(told);
+    let told = told_replicas(me, &facts.peers).map(|replica| &replica.id);
+    let mut known = known_replicas(me, &facts.followers).into_iter().chain(told);
     known.find_map(|replica| Some((replica, Unknown::of(facts.peers.get(replica))?)))
 }

@@ -41,6 +41,15 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// Its node is said to run at the former one's address, and is not started.
+async fn is_held_beside(cluster: &Cluster, next: usize, former: &str) {
+    eventually("it is said to run", async || {
+        let report = cluster.report(&cluster.pods[next]).await;
+        report.is_some_and(|report| (report.phase, report.runs_at.as_deref()) == (AgentPhase::Held, Some(former)))
+    })
+    .await;
+}
+
 async fn follows_its_heir(pod: &Pod, keys: i64) {
     eventually("it follows its heir, and has all that was acknowledged", async || {
         pod.is_replica().await && pod.dbsize().await == keys
@@ -103,11 +112,7 @@ async fn a_node_whose_former_agent_is_gone_runs_as_long_as_it_feeds_its_replica(
     cluster.pods[0].ended().await;
     cluster.pods[next].start();
     let former = cluster.pods[0].redis().to_string();
-    eventually("it is said to run", async || {
-        let report = cluster.report(&cluster.pods[next]).await;
-        report.is_some_and(|report| (report.phase, report.runs_at.as_ref()) == (AgentPhase::Held, Some(&former)))
-    })
-    .await;
+    is_held_beside(&cluster, next, &former).await;
     write_to_first_shard(&cluster, "b", 100).await;
     assert!(!cluster.pods[0].is_replica().await, "its replica was asked to take over");
     assert!(!cluster.pods[next].log().contains("asking a replica to take over"), "{}", cluster.pods[next].log());
@@ -132,11 +137,7 @@ async fn a_node_waits_for_a_replica_that_is_too_late_to_say_who_feeds_it() {
     eventually("it is waited for", async || cluster.pods[next].log().contains(is_late)).await;
     kill_process(replica, Signal::CONT).unwrap();
     let former = cluster.pods[0].redis().to_string();
-    eventually("it is said to run", async || {
-        let report = cluster.report(&cluster.pods[next]).await;
-        report.is_some_and(|report| (report.phase, report.runs_at.as_ref()) == (AgentPhase::Held, Some(&former)))
-    })
-    .await;
+    is_held_beside(&cluster, next, &former).await;
     write_to_first_shard(&cluster, "b", 100).await;
     cluster.pods[0].kill_redis();
     follows_its_heir(&cluster.pods[next], 200).await;
