@@ -58,6 +58,8 @@ const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 pub struct Memory {
     /// Members that could not be seen or stop, and since when.
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
+    /// Since when servers have not answered that run, as their agents say.
+    silent: BTreeMap<Pod, Timestamp>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
     /// Failovers that were refused before anybody was asked, and when.
@@ -198,6 +200,21 @@ impl Memory {
         (millis(now.saturating_duration_since(since)), at)
     }
 
+    /// Who runs and does not answer, and since when; one that has answered meanwhile begins anew.
+    fn note_silence(&mut self, answers: &BTreeMap<Pod, Answer>) -> BTreeMap<Pod, Timestamp> {
+        let runs = |answer: &Answer| matches!(answer, Answer::Agent(report) if report.phase == AgentPhase::Running);
+        let silent = answers.iter().filter(|(_, answer)| runs(answer)).map(|(pod, _)| *pod);
+        let since = |pod| (pod, self.silent.get(&pod).copied().unwrap_or_else(|| seconds(Timestamp::now())));
+        self.silent = silent.map(since).collect();
+        self.silent.clone()
+    }
+
+    /// Of places that are no more nothing is known.
+    fn keep_places(&mut self, places: &BTreeMap<Pod, Place>) {
+        self.unknown.retain(|pod, _| places.contains_key(pod));
+        self.answered.retain(|pod, _| places.contains_key(pod));
+    }
+
     /// All slots are searched for keys of other owners anew.
     pub fn count_anew(&mut self) {
         self.counts.anew();
@@ -217,6 +234,8 @@ pub struct Probed {
     pub unusable: BTreeMap<Pod, String>,
     /// Members that have not been seen, and since when, as far as this process knows.
     pub unseen: BTreeMap<Pod, Timestamp>,
+    /// Members whose servers run, as their agents say, and do not answer, and since when.
+    pub silent: BTreeMap<Pod, Timestamp>,
     /// Members that wait for their volumes, which other pods still use, and for how many minutes.
     pub volume_in_use: BTreeMap<Pod, u64>,
     /// Members that Kubernetes cannot start, or whose agents wait for something first, and why.
@@ -418,8 +437,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         probed.observed.older_volumes.extend(place.older_volume.then_some(*pod));
         probed.observed.blank.extend(place.blank.then_some(*pod));
     }
-    memory.unknown.retain(|pod, _| question.places.contains_key(pod));
-    memory.answered.retain(|pod, _| question.places.contains_key(pod));
+    probed.silent = memory.note_silence(answers);
+    memory.keep_places(question.places);
     memory.forget_strangers(&probed.observed);
     memory.raised = false;
     let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));

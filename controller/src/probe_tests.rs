@@ -330,6 +330,26 @@ fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
 }
 
 #[test]
+fn a_server_is_silent_since_it_first_did_not_answer_although_it_runs() {
+    let (pod, mut memory) = (Pod::new(0, 0), Memory::default());
+    let runs = || BTreeMap::from([(pod, Answer::Agent(Box::new(report(AgentPhase::Running, None))))]);
+    let others = [
+        Answer::Agent(Box::new(report(AgentPhase::Starting, None))),
+        Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", ""))),
+        Answer::Nobody,
+    ];
+    assert_eq!(memory.note_silence(&runs()).keys().copied().collect::<Vec<_>>(), [pod]);
+    let before = Timestamp::from_second(7).unwrap();
+    memory.silent.insert(pod, before);
+    assert_eq!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
+    for other in others {
+        memory.silent.insert(pod, before);
+        assert_eq!(memory.note_silence(&BTreeMap::from([(pod, other)])), BTreeMap::new());
+        assert_ne!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
+    }
+}
+
+#[test]
 fn a_server_that_runs_and_is_slow_is_given_more_time_and_nobody_else_is() {
     let agent = |phase| Answer::Agent(Box::new(report(phase, None)));
     let raw = || Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));

@@ -237,8 +237,8 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
         let why = why.or_else(|| older::why(seeing.probed, reason));
         let is_syncing = |pod: &plan::Pod| seeing.probed.facts.get(pod).is_some_and(|facts| facts.syncing);
         let why = why.or_else(|| is_sent_whole(reason, is_syncing).then(|| SENT_WHOLE.to_owned()));
-        let told = reason.of(cluster);
-        why.map_or_else(|| told.to_string(), |why| format!("{told} ({why})"))
+        let told = unseen::silent(seeing.probed, reason).unwrap_or_else(|| reason.of(cluster).to_string());
+        why.map_or_else(|| told.clone(), |why| format!("{told} ({why})"))
     });
     planned.chain(seeing.held.iter().cloned())
 }

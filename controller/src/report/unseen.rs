@@ -7,7 +7,7 @@ use plan::{NodeId, PeerRole, Pod, Seen};
 use types::names;
 
 use super::{Seeing, members};
-use crate::probe::nodes;
+use crate::probe::{Probed, nodes};
 use crate::resolve::Resolved;
 
 /// A pod that is restarted is not heard of for some seconds, and a replica takes over in as many.
@@ -29,8 +29,14 @@ pub(super) fn replicas(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String
     told(seeing, resolved, &pods).map(|told| format!("{} members do not answer: {told}", pods.len()))
 }
 
+/// What is waited for, where a server runs already.
+pub(super) fn silent(probed: &Probed, reason: &plan::Waiting) -> Option<String> {
+    let plan::Waiting::Start { pod } = reason else { return None };
+    probed.silent.contains_key(pod).then(|| format!("redis-server of member {pod} runs and does not answer"))
+}
+
 fn unseen(seeing: Seeing<'_>) -> Vec<(Pod, Timestamp)> {
-    let unseen = seeing.probed.unseen.iter().map(|(pod, since)| (*pod, *since));
+    let unseen = seeing.probed.unseen.iter().chain(&seeing.probed.silent).map(|(pod, since)| (*pod, *since));
     unseen.filter(|(_, since)| seeing.now.duration_since(*since) >= LEAST).collect()
 }
 
@@ -46,7 +52,7 @@ fn told(seeing: Seeing<'_>, resolved: &Resolved, pods: &[(Pod, Timestamp)]) -> O
     (!named.is_empty()).then(|| format!("{}{more}", named.join(", ")))
 }
 
-/// Unknown members that may be the primaries of shards which have none that answers.
+/// Members that do not answer and may be the primaries of shards which have none that does.
 fn lost(seeing: Seeing<'_>, resolved: &Resolved) -> BTreeSet<Pod> {
     let serving = members::primaries(resolved, seeing.probed);
     let owners: BTreeSet<NodeId> = nodes(&seeing.probed.observed)
@@ -61,7 +67,10 @@ fn lost(seeing: Seeing<'_>, resolved: &Resolved) -> BTreeSet<Pod> {
         .observed
         .members
         .iter()
-        .filter(|(pod, member)| matches!(member.seen, Seen::Unknown { .. }) && !serving.contains_key(&pod.shard))
+        .filter(|(pod, member)| {
+            let may_run = matches!(member.seen, Seen::Unknown { .. }) || seeing.probed.silent.contains_key(pod);
+            may_run && !serving.contains_key(&pod.shard)
+        })
         .collect();
     let is_owner = |id: Option<NodeId>| id.is_some_and(|id| owners.contains(&id));
     let known: BTreeSet<u16> =

@@ -53,6 +53,32 @@ fn members_that_are_not_seen_are_named_with_their_nodes_and_since_when() {
     assert!(reason == "PrimariesUnseen" && text.contains("orders-2-1 on node a since "), "{text}");
 }
 
+/// Before, a primary that stood still beside its agent was one that had not started yet, and nothing was wrong.
+#[test]
+fn a_server_that_runs_and_does_not_answer_is_told_so() {
+    let mut scene = on_nodes(["a", "b", "a", "b", "c", "a"], "Preferred");
+    let pod = Pod::new(0, 0);
+    let member = scene.probed.observed.members.get_mut(&pod).unwrap();
+    member.last_id = member.node().map(|node| node.id);
+    member.seen = Seen::Starting;
+    scene.probed.facts.remove(&pod);
+    scene.plan.waiting.push(plan::Waiting::Start { pod });
+    let (_, _, text) = scene.says("Progressing");
+    assert_eq!(text, "member 0-0 has not started yet");
+    assert_eq!(scene.says("Degraded").0, Status::False);
+    let mut silent_for = |seconds: i64| {
+        let since = Timestamp::from_second(now().as_second() - seconds).unwrap();
+        scene.probed.silent.insert(pod, since);
+        let (_, _, text) = scene.says("Progressing");
+        assert_eq!(text, "redis-server of member 0-0 runs and does not answer");
+        (scene.says("Degraded"), since)
+    };
+    assert_eq!(silent_for(19).0.0, Status::False, "one that was just started does not answer for a while");
+    let (degraded, since) = silent_for(20);
+    let text = format!("1 primaries do not answer: orders-0-0 on node a since {since}");
+    assert_eq!(degraded, said(Status::True, "PrimariesUnseen", &text));
+}
+
 #[test]
 fn a_member_that_waits_for_a_volume_in_use_is_told_with_its_age() {
     let mut scene = Scene::healthy();

@@ -135,8 +135,14 @@ fn receiving<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<
     let only = receivers.next().filter(|_| receivers.next().is_none())?;
     match owner.node.open.get(&slot) {
         Some(Open::Migrating(to)) => successor(scene, *to).filter(|to| to.pod == only.pod),
-        Some(Open::Importing(_)) | None => Some(*only),
+        // A receiver that has said that it has none of its keys was only about to import it: as replicas join it before its first slot.
+        Some(Open::Importing(_)) | None => Some(*only).filter(|only| !is_bare(only, slot)),
     }
+}
+
+/// It has said that it has no key of the slot.
+fn is_bare(live: &Live<'_>, slot: u16) -> bool {
+    !live.node.uncounted.contains(slot) && live.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0)
 }
 
 /// Where both ends of a move were replaced, nobody shows its marks: Redis tells an heir nothing of them. What the two showed last counts until the heir of
@@ -197,8 +203,8 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
     }
     let marked = |other: &&Live<'_>| other.pod != owner.pod && other.node.open.contains_key(&slot);
     // A member that leads nothing and has kept keys of the slot keeps its mark, and holds up nothing: it is told of when replicas are made.
-    let is_bare = |other: &&Live<'_>| other.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0);
-    for other in scene.live.iter().filter(marked).filter(is_bare) {
+    let has_none = |other: &&Live<'_>| other.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0);
+    for other in scene.live.iter().filter(marked).filter(has_none) {
         if let Some(told) = told_of_marks(scene, *other) {
             found.stabilise(told.pod, slot);
         }

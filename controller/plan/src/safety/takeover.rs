@@ -87,23 +87,24 @@ pub(crate) enum Missing {
 /// - the primary's process has ended, as the agent of its pod says;
 /// - the copy had everything until then, or the primary cannot bring back what it had. For how long nobody heard of it tells nothing: those who
 ///   hear nothing may be the few on one side of a network that was cut, while the primary served most others on the other side;
-/// - each of its other replicas answers, and says that it is one: nobody else can have been elected, here or where nobody looks.
+/// - each of its other replicas answers, and says that it is one, or has ended with all it had: nobody else can have been elected, here or where
+///   nobody looks, who has something still.
 pub(crate) fn needs_no_votes(scene: &Scene<'_>, lost: &Lost, best: &Live<'_>) -> Result<(), Missing> {
     let mut unproven: Vec<(NodeId, Option<Pod>)> = Vec::new();
-    let ended_since = ended_since(scene, lost.id);
-    if ended_since.is_none() {
+    let ended = ended_since(scene, lost.id);
+    if ended.is_none() {
         comes_back(scene, lost.id, |pod| Waiting::Start { pod })?;
         unproven.push((lost.id, home_of(scene, lost.id)));
     }
     if scene.live.iter().any(|live| meets(live, lost.id)) {
         return Err(Missing::Look(Waiting::Primary { shard: best.pod.shard, slots: lost.slots.len() }));
     }
-    for id in silent_replicas(scene, lost.id) {
+    for id in silent_replicas(scene, lost.id).into_iter().filter(|id| !is_gone(scene, *id)) {
         comes_back(scene, id, |pod| Waiting::Copy { pod, instead_of: best.pod })?;
         unproven.push((id, home_of(scene, id)));
     }
     if unproven.is_empty() {
-        return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended_since)) };
+        return if is_enough(scene, lost, best) { Ok(()) } else { Err(stale(lost, best, ended)) };
     }
     voters_come_back(scene)?;
     let alive = scene.voters().count();
@@ -124,6 +125,12 @@ fn ended_since(scene: &Scene<'_>, id: NodeId) -> Option<u64> {
         Seen::Absent | Seen::Stopped | Seen::Held { .. } => false,
     };
     scene.observed.ended.get(&id).copied().filter(|_| !scene.observed.members.iter().any(may_run))
+}
+
+/// Whatever this one was elected for, and written since, is gone with it: it has ended, brings nothing back, and nobody has a copy.
+fn is_gone(scene: &Scene<'_>, id: NodeId) -> bool {
+    let follows = |live: &Live<'_>| matches!(live.node.role, Role::Replica { of, .. } if of == id);
+    ended_since(scene, id).is_some() && may_bring_data(scene, id).is_none() && !scene.live.iter().any(follows)
 }
 
 /// It has a connection to that node, of which it hears.

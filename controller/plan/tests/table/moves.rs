@@ -50,15 +50,18 @@ fn what_is_half_moved_is_marked_whatever_its_move_waits_for() {
 /// As above, where a member has not said yet of which slots it has keys: the receiver shows its mark.
 #[test]
 fn what_is_received_is_marked_at_the_heir_of_its_giver_before_it_is_counted() {
-    let told_of = |marks: &[(&str, &str)]| {
+    let told_beside = |uncounted: &[&str], marks: &[(&str, &str)]| {
         let mut observed = layout("0-0 x:r0-1 0-1 P0-5460 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0");
         for (member, giver) in marks {
             at(&mut observed, member).open.insert(5, Open::Importing(id(pod(giver))));
         }
-        at(&mut observed, "2-0").uncounted = SlotSet::range(0, 9);
+        for member in uncounted {
+            at(&mut observed, member).uncounted = SlotSet::range(0, 9);
+        }
         let told = told(&Desired::cluster(3, 1), &observed);
         told.into_iter().filter(|line| !line.starts_with("waits: ")).collect::<Vec<_>>()
     };
+    let told_of = |marks: &[(&str, &str)]| told_beside(&["1-0", "2-0"], marks);
     let marks = ["mark 1 slots that are half moved from 0-1 to 1-0: 5"];
     assert_eq!(told_of(&[("1-0", "0-0")]), marks);
     assert_eq!(told_of(&[("1-0", "0-1")]), marks);
@@ -66,6 +69,7 @@ fn what_is_received_is_marked_at_the_heir_of_its_giver_before_it_is_counted() {
     assert_eq!(told_of(&[("1-0", "2-0")]), nothing, "another shard's, from before");
     assert_eq!(told_of(&[("1-1", "0-0")]), nothing, "it leads nothing");
     assert_eq!(told_of(&[("1-0", "0-0"), ("2-0", "0-0")]), nothing, "one of the two has the keys");
+    assert_eq!(told_beside(&["2-0"], &[("1-0", "0-0")]), nothing, "it has none, and may only wait for a replica");
 }
 
 /// As above, where both ends were replaced at once: then nobody shows a mark. Before, the heir of the giver let clients make anew what had moved, until
@@ -95,7 +99,10 @@ fn what_the_ends_of_a_move_showed_last_is_marked_at_their_heirs() {
         nothing,
         "another shard's, from before"
     );
-    let third = |observed: &mut Observed| at(observed, "2-0").open.extend([(5, Open::Importing(id(pod("0-0"))))]);
+    let third = |observed: &mut Observed| {
+        at(observed, "2-0").open.extend([(5, Open::Importing(id(pod("0-0"))))]);
+        at(observed, "2-0").uncounted = SlotSet::range(0, 5460);
+    };
     assert_eq!(told_of(&both, third), [marks[0].replace("1-1", "2-0")], "who answers speaks for itself");
     let handed_over = |observed: &mut Observed| {
         at(observed, "0-1").role = Role::Primary { slots: SlotSet::parse("0-4 6-5460").unwrap() };

@@ -189,6 +189,26 @@ fn another_replica_that_does_not_answer_may_have_been_elected_where_nobody_looks
     assert_eq!(of_shard(&starts), 0);
     assert!(starts.waiting.contains(&Waiting::Copy { pod: pod("0-2"), instead_of: pod("0-1") }), "{starts:?}");
     assert_eq!(of_shard(&planned("r0-0", &["0-0", "1-0"])), 1);
+    // Without a volume it brings nothing back once it has ended, whatever it was elected for; unless somebody has a copy.
+    let without_volumes = |change: fn(&mut Observed)| {
+        let mut observed = layout(three);
+        observed.ended.extend(["0-0", "1-0"].map(|place| (id(pod(place)), 4_000)));
+        change(&mut observed);
+        let desired = Desired { has_volumes: false, ..Desired::cluster(3, 2) };
+        of_shard(&plan::plan(&desired, &observed, &Limits::default()))
+    };
+    let ends = |observed: &mut Observed| {
+        observed.ended.insert(id(pod("0-2")), 4_000);
+    };
+    assert_eq!([without_volumes(|_| {}), without_volumes(ends)], [0, 1]);
+    let is_copied = |observed: &mut Observed| {
+        observed.ended.insert(id(pod("0-2")), 4_000);
+        let node = at(observed, "2-1");
+        if let Role::Replica { of, .. } = &mut node.role {
+            *of = id(pod("0-2"));
+        }
+    };
+    assert_eq!(without_volumes(is_copied), 0);
 }
 
 /// What is on disk comes back with them: nobody is told to give anything up.

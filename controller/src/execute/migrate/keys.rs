@@ -26,8 +26,14 @@ const SLOTS_AHEAD: usize = 64;
 const HELD: usize = 4000;
 /// Second attempts of one batch before the move is given up for this round.
 const ATTEMPTS: u8 = 4;
-/// A source or target that is blocked longer than this by one MIGRATE is in trouble; its own limit below is shorter.
-pub(super) const EXCHANGE_DEADLINE: Duration = Duration::from_secs(30);
+/// Least and most that an exchange may take: stalls of seconds end no move, and nobody waits for minutes.
+const DEADLINE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(30));
+
+/// For how long an end of a move is waited for, which answers nobody while it hands keys over. One that is blocked for longer than the node timeout
+/// is failed for the others, and meanwhile nothing else is done for its cluster.
+pub(super) fn deadline(node_timeout: Duration) -> Duration {
+    node_timeout.clamp(DEADLINE.0, DEADLINE.1)
+}
 
 /// Connections to both ends of a move.
 pub(super) struct Ends {
@@ -170,7 +176,7 @@ impl Stream {
         }
         self.prove(ends, order, &asked).await?;
         leading(guard)?;
-        ends.source.set_deadline(EXCHANGE_DEADLINE);
+        ends.source.set_deadline(deadline(order.node_timeout));
         let commands: Vec<Command> = asked.iter().map(|asked| self.command(asked, ends.to)).collect();
         let begun = Instant::now();
         let replies = ends.source.pipeline(&commands).await.map_err(RedisError::from)?;

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use resp::{Command, Connection, Info};
 
-use super::keys::EXCHANGE_DEADLINE;
+use super::keys::deadline;
 use super::{End, Error, Move};
 use crate::redis::{Access, Error as RedisError};
 
@@ -52,7 +52,8 @@ pub(super) struct Replicas {
 
 impl Replicas {
     pub(super) async fn open(order: Move<'_>, access: &Access) -> Result<Self, RedisError> {
-        let (source, target) = tokio::try_join!(Watch::open(order.from, access), Watch::open(order.to, access))?;
+        let (source, target) =
+            tokio::try_join!(Watch::open(order.from, order, access), Watch::open(order.to, order, access))?;
         Ok(Self { source, target })
     }
 
@@ -72,12 +73,11 @@ struct Watch {
 }
 
 impl Watch {
-    async fn open(end: End, access: &Access) -> Result<Self, RedisError> {
+    async fn open(end: End, order: Move<'_>, access: &Access) -> Result<Self, RedisError> {
         let open = || access.open_node(end.address, end.id);
         let (mut asks, mut looks) = tokio::try_join!(open(), open())?;
-        // The source answers nobody while it hands keys over.
-        asks.set_deadline(EXCHANGE_DEADLINE);
-        looks.set_deadline(EXCHANGE_DEADLINE);
+        asks.set_deadline(deadline(order.node_timeout));
+        looks.set_deadline(deadline(order.node_timeout));
         Ok(Self { asks, looks, linked: true })
     }
 
