@@ -58,8 +58,8 @@ const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 pub struct Memory {
     /// Members that could not be seen or stop, and since when.
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
-    /// Since when servers have not answered that run, as their agents say.
-    silent: BTreeMap<Pod, Timestamp>,
+    /// Since when servers have not answered that run, as their agents say, and how many were started before each.
+    silent: BTreeMap<Pod, (u32, Timestamp)>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
     /// Failovers that were refused before anybody was asked, and when.
@@ -200,13 +200,19 @@ impl Memory {
         (millis(now.saturating_duration_since(since)), at)
     }
 
-    /// Who runs and does not answer, and since when; one that has answered meanwhile begins anew.
+    /// Who runs and does not answer, and since when; one that has answered meanwhile, or was started again, begins anew.
     fn note_silence(&mut self, answers: &BTreeMap<Pod, Answer>) -> BTreeMap<Pod, Timestamp> {
-        let runs = |answer: &Answer| matches!(answer, Answer::Agent(report) if report.phase == AgentPhase::Running);
-        let silent = answers.iter().filter(|(_, answer)| runs(answer)).map(|(pod, _)| *pod);
-        let since = |pod| (pod, self.silent.get(&pod).copied().unwrap_or_else(|| seconds(Timestamp::now())));
+        let silent = answers.iter().filter_map(|(pod, answer)| match answer {
+            Answer::Agent(report, None) if report.phase == AgentPhase::Running => Some((*pod, report.starts)),
+            Answer::Dead(_) | Answer::Redis(_) | Answer::Agent(..) | Answer::TooLong(_) | Answer::Nobody => None,
+        });
+        let before = |pod, starts| self.silent.get(&pod).filter(|(of, _)| *of == starts).map(|(_, since)| *since);
+        let since = |(pod, starts)| {
+            let since = before(pod, starts).unwrap_or_else(|| seconds(Timestamp::now()));
+            (pod, (starts, since))
+        };
         self.silent = silent.map(since).collect();
-        self.silent.clone()
+        self.silent.iter().map(|(pod, (_, since))| (*pod, *since)).collect()
     }
 
     /// Of places that are no more nothing is known.
@@ -240,8 +246,8 @@ pub struct Probed {
     pub volume_in_use: BTreeMap<Pod, u64>,
     /// Members that Kubernetes cannot start, or whose agents wait for something first, and why.
     pub stuck: BTreeMap<Pod, String>,
-    /// Members whose answers were too long to be read, with the sentence.
-    pub too_long: BTreeMap<Pod, String>,
+    /// Members whose answers say nothing of them, with the words: they refuse, as while they load, or say more than is read.
+    pub unread: BTreeMap<Pod, String>,
     /// Members that do not use the parameters they were given, and why.
     pub refused: BTreeMap<Pod, Refusal>,
     /// What members lost at their starts, as far as this process knows.
@@ -291,7 +297,7 @@ pub async fn probe(question: Question<'_>, memory: &mut Memory) -> Probed {
         .map(|(pod, place)| (*pod, place, given(pod)))
         .map(|(pod, place, patience)| async move {
             let (asked, mut answer) = (Instant::now(), ask(question, place, patience).await);
-            if let Answer::Agent(report) = &mut answer {
+            if let Answer::Agent(report, _) = &mut answer {
                 ended::as_of(report, begun.elapsed());
             }
             (pod, (given_next(&answer, patience, asked.elapsed()), answer))
@@ -321,21 +327,30 @@ enum Answer {
     Dead(Seen),
     /// Redis answered.
     Redis(Box<node::Raw>),
-    /// Redis did not; its agent did.
-    Agent(Box<types::agent::AgentReport>),
+    /// Redis did not, or refused, in these words; its agent did.
+    Agent(Box<types::agent::AgentReport>, Option<String>),
     /// Whoever did said more than is believed of a server.
     TooLong(String),
     /// Nobody did.
     Nobody,
 }
 
+/// The words of whoever answered and said nothing of the member.
+fn unread(answer: &Answer) -> Option<&str> {
+    match answer {
+        Answer::Agent(_, words) => words.as_deref(),
+        Answer::TooLong(words) => Some(words),
+        Answer::Dead(_) | Answer::Redis(_) | Answer::Nobody => None,
+    }
+}
+
 /// How long a member is given next time: twice as long where its server runs and has not answered, half as long where it was quick.
 fn given_next(answer: &Answer, patience: Duration, took: Duration) -> Duration {
     let next = match answer {
-        Answer::Agent(report) if report.phase == AgentPhase::Running => patience.saturating_mul(2),
+        Answer::Agent(report, _) if report.phase == AgentPhase::Running => patience.saturating_mul(2),
         Answer::Redis(_) if took < patience / 4 => patience / 2,
         Answer::Redis(_) => patience,
-        Answer::Dead(_) | Answer::Agent(_) | Answer::TooLong(_) | Answer::Nobody => PATIENCE.0,
+        Answer::Dead(_) | Answer::Agent(..) | Answer::TooLong(_) | Answer::Nobody => PATIENCE.0,
     };
     next.clamp(PATIENCE.0, PATIENCE.1)
 }
@@ -348,14 +363,20 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
         Container::Unreported => return Answer::Nobody,
     };
     let raw = node::ask(question, address, place, patience);
-    match tokio::time::timeout(patience, raw).await {
+    let refusal = match tokio::time::timeout(patience, raw).await {
         Ok(Ok(raw)) => return Answer::Redis(Box::new(vouched(question, (address, place), raw).await)),
         Ok(Err(error)) if error.is_too_long() => return Answer::TooLong(crate::chain(&error)),
-        Ok(Err(error)) => tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer"),
-        Err(_) => tracing::debug!(%address, "Redis does not answer in time"),
-    }
+        Ok(Err(error)) => {
+            tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer");
+            error.refusal()
+        }
+        Err(_) => {
+            tracing::debug!(%address, "Redis does not answer in time");
+            None
+        }
+    };
     match tokio::time::timeout(AGENT_DEADLINE, question.agents.report(address.ip(), question.whose)).await {
-        Ok(Ok(report)) if report.pod == place.name => Answer::Agent(Box::new(report)),
+        Ok(Ok(report)) if report.pod == place.name => Answer::Agent(Box::new(report), refusal),
         Ok(Ok(report)) => {
             tracing::debug!(%address, pod = %report.pod, expected = %place.name, "another pod's agent answers");
             Answer::Nobody
@@ -386,7 +407,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     let now = Instant::now();
     let answered = answers.values().filter_map(|answer| match answer {
         Answer::Redis(raw) => Some(&**raw),
-        Answer::Dead(_) | Answer::Agent(_) | Answer::TooLong(_) | Answer::Nobody => None,
+        Answer::Dead(_) | Answer::Agent(..) | Answer::TooLong(_) | Answer::Nobody => None,
     });
     memory.streams.note(answered, now);
     let shared = shared(question.places);
@@ -399,7 +420,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 probed.unready.extend((!place.ready).then_some(*pod));
                 Seen::Node(Box::new(node::read(raw, &memory.streams, now)))
             }
-            Some(Answer::Agent(report)) => {
+            Some(Answer::Agent(report, _)) => {
                 note_report(&mut probed, *pod, report);
                 of_agent(report, || memory.unknown(*pod, now).0)
             }
@@ -409,9 +430,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 Seen::Unknown { since_millis }
             }
         };
-        if let Some(Answer::TooLong(why)) = answers.get(pod) {
-            probed.too_long.insert(*pod, why.clone());
-        }
+        probed.unread.extend(answers.get(pod).and_then(unread).map(|words| (*pod, words.to_owned())));
         if let Seen::Node(node) = &seen {
             memory.note_claim(*pod, node, now);
             memory.note_answer(*pod, node, &shared);
@@ -429,8 +448,8 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         probed.crashing.extend(place.crashes.clone().filter(|_| !serves).map(|why| (*pod, why)));
         let Place { outdated, terminating, last_id, .. } = *place;
         let last_id = memory.last_id(*pod, &seen, last_id);
-        let waits = matches!(answers.get(pod), Some(Answer::Agent(report)) if ended::waits(report));
-        let never = matches!(answers.get(pod), Some(Answer::Agent(report)) if is_hopeless(report));
+        let waits = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if ended::waits(report));
+        let never = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if is_hopeless(report));
         let stuck = never || is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
         let member = Member { outdated, terminating, last_id, site: place.site.clone(), seen, waits, stuck };
         probed.observed.members.insert(*pod, member);
@@ -506,7 +525,7 @@ fn unlink_from_strangers(probed: &mut Probed, answers: &BTreeMap<Pod, Answer>) {
 fn id_at(answers: &BTreeMap<Pod, Answer>, pod: Pod) -> Option<NodeId> {
     match answers.get(&pod)? {
         Answer::Redis(raw) => Some(raw.id),
-        Answer::Dead(_) | Answer::Agent(_) | Answer::TooLong(_) | Answer::Nobody => None,
+        Answer::Dead(_) | Answer::Agent(..) | Answer::TooLong(_) | Answer::Nobody => None,
     }
 }
 

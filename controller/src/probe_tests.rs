@@ -332,26 +332,33 @@ fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
 #[test]
 fn a_server_is_silent_since_it_first_did_not_answer_although_it_runs() {
     let (pod, mut memory) = (Pod::new(0, 0), Memory::default());
-    let runs = || BTreeMap::from([(pod, Answer::Agent(Box::new(report(AgentPhase::Running, None))))]);
-    let others = [
-        Answer::Agent(Box::new(report(AgentPhase::Starting, None))),
-        Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", ""))),
-        Answer::Nobody,
-    ];
+    let of = |phase, starts, words: Option<&str>| {
+        let report = types::agent::AgentReport { starts, ..report(phase, None) };
+        BTreeMap::from([(pod, Answer::Agent(Box::new(report), words.map(str::to_owned)))])
+    };
+    let runs = || of(AgentPhase::Running, 1, None);
     assert_eq!(memory.note_silence(&runs()).keys().copied().collect::<Vec<_>>(), [pod]);
     let before = Timestamp::from_second(7).unwrap();
-    memory.silent.insert(pod, before);
+    memory.silent.insert(pod, (1, before));
     assert_eq!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
-    for other in others {
-        memory.silent.insert(pod, before);
-        assert_eq!(memory.note_silence(&BTreeMap::from([(pod, other)])), BTreeMap::new());
+    let answered = Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));
+    for other in [
+        of(AgentPhase::Starting, 1, None),
+        of(AgentPhase::Running, 1, Some("LOADING Redis is loading the dataset in memory")),
+        BTreeMap::from([(pod, answered)]),
+        BTreeMap::from([(pod, Answer::Nobody)]),
+    ] {
+        memory.silent.insert(pod, (1, before));
+        assert_eq!(memory.note_silence(&other), BTreeMap::new());
         assert_ne!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
     }
+    memory.silent.insert(pod, (1, before));
+    assert_ne!(memory.note_silence(&of(AgentPhase::Running, 2, None)), BTreeMap::from([(pod, before)]));
 }
 
 #[test]
 fn a_server_that_runs_and_is_slow_is_given_more_time_and_nobody_else_is() {
-    let agent = |phase| Answer::Agent(Box::new(report(phase, None)));
+    let agent = |phase| Answer::Agent(Box::new(report(phase, None)), None);
     let raw = || Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));
     let second = Duration::from_secs(1);
     let table = [

@@ -57,6 +57,16 @@ impl Error {
     pub fn is_too_long(&self) -> bool {
         matches!(self, Self::Redis(error) if error.is_too_long())
     }
+
+    /// The words of a Redis that answers and refuses, as while it loads.
+    #[must_use]
+    pub fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Refused { text, .. } => Some(text.clone()),
+            Self::Redis(error) => error.refusal().map(ToString::to_string),
+            Self::Identity { .. } | Self::Answer { .. } => None,
+        }
+    }
 }
 
 /// Reaches the nodes of one cluster.

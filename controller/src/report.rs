@@ -231,13 +231,13 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Ghost { .. } => None,
         };
         let refused = |pod| seeing.probed.refused.get(pod).map(|refusal| &refusal.words);
-        let unread = |pod| seeing.probed.too_long.get(pod);
+        let unread = |pod| seeing.probed.unread.get(pod);
         let why = pod.and_then(|pod| seeing.probed.stuck.get(pod).or_else(|| unread(pod)).or_else(|| refused(pod)));
         let why = why.cloned();
         let why = why.or_else(|| older::why(seeing.probed, reason));
         let is_syncing = |pod: &plan::Pod| seeing.probed.facts.get(pod).is_some_and(|facts| facts.syncing);
         let why = why.or_else(|| is_sent_whole(reason, is_syncing).then(|| SENT_WHOLE.to_owned()));
-        let told = unseen::silent(seeing.probed, reason).unwrap_or_else(|| reason.of(cluster).to_string());
+        let told = unseen::silent(seeing, reason).unwrap_or_else(|| reason.of(cluster).to_string());
         why.map_or_else(|| told.clone(), |why| format!("{told} ({why})"))
     });
     planned.chain(seeing.held.iter().cloned())

@@ -1,5 +1,5 @@
-//! Waits for objects of a cluster by watching them from this process: a kubectl that asks five times a second costs more than what it
-//! asks about.
+//! Reads objects of a cluster from this process, and waits for them by watching: the start of a kubectl takes more of the processors than all
+//! that is asked and answered.
 //!
 //! It must not know what is waited for.
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use futures::TryStreamExt as _;
 use kube::{
     Client,
-    api::{ListParams, WatchParams},
+    api::{GetParams, ListParams, WatchParams},
     core::{Request, WatchEvent},
 };
 use serde_json::Value;
@@ -22,8 +22,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// How kinds are called by kubectl, where they are served, and whether they have a namespace.
 const KINDS: &[(&[&str], &str, &str, bool)] = &[
     (&["rdc", "redisclusters"], "/apis/redis.kun.io/v1", "redisclusters", true),
-    (&["rbk", "redisbackup"], "/apis/redis.kun.io/v1", "redisbackups", true),
-    (&["rop", "redisoperation"], "/apis/redis.kun.io/v1", "redisoperations", true),
+    (&["rbk", "redisbackup", "redisbackups"], "/apis/redis.kun.io/v1", "redisbackups", true),
+    (&["rop", "redisoperation", "redisoperations"], "/apis/redis.kun.io/v1", "redisoperations", true),
     (&["pod", "pods"], "/api/v1", "pods", true),
     (&["service"], "/api/v1", "services", true),
     (&["secret"], "/api/v1", "secrets", true),
@@ -31,7 +31,7 @@ const KINDS: &[(&[&str], &str, &str, bool)] = &[
     (&["resourcequota"], "/api/v1", "resourcequotas", true),
     (&["events"], "/api/v1", "events", true),
     (&["node"], "/api/v1", "nodes", false),
-    (&["statefulset"], "/apis/apps/v1", "statefulsets", true),
+    (&["statefulset", "statefulsets"], "/apis/apps/v1", "statefulsets", true),
     (&["pdb"], "/apis/policy/v1", "poddisruptionbudgets", true),
     (&["netpol"], "/apis/networking.k8s.io/v1", "networkpolicies", true),
     (&["lease"], "/apis/coordination.k8s.io/v1", "leases", true),
@@ -56,6 +56,11 @@ pub(crate) struct Followed {
 }
 
 impl Followed {
+    /// Whether its path is known here.
+    pub(crate) fn knows(resource: &str) -> bool {
+        KINDS.iter().any(|(names, ..)| names.contains(&resource))
+    }
+
     /// Objects of a kind, as kubectl calls it, in a namespace or else in the one that the kubeconfig names.
     pub(crate) async fn new(
         kubeconfig: &Path,
@@ -127,6 +132,12 @@ impl Followed {
             *last = Ok(objects.clone());
         }
         Ok(None)
+    }
+
+    /// The one of this name, read as it is and not found in a list: who reads may not be allowed to list.
+    pub(crate) async fn get(&self, name: &str) -> Result<Value> {
+        let asked = self.client.request::<Value>(self.request.get(name, &GetParams::default())?);
+        Ok(tokio::time::timeout(SILENT, asked).await.context("a read is not answered")??)
     }
 
     /// Them, and of which version that is.

@@ -169,10 +169,26 @@ impl Kubectl {
         Ok(outcome.stderr.trim().to_owned())
     }
 
-    /// One object as JSON.
+    /// One object as JSON, as the same user; where its kind is not known here kubectl itself reads it.
     pub async fn get(&self, resource: &str, name: &str) -> Result<Value> {
-        let text = self.run(&["get", resource, name, "-o", "json"]).await?;
-        serde_json::from_str(&text).context("kubectl get -o json")
+        if !Followed::knows(resource) {
+            let text = self.run(&["get", resource, name, "-o", "json"]).await?;
+            return serde_json::from_str(&text).context("kubectl get -o json");
+        }
+        let followed = self.followed(resource, Which::Named(name)).await?;
+        let read = patiently(|| followed.get(name)).await;
+        read.with_context(|| format!("get {resource} {name}"))
+    }
+
+    /// The objects of a kind that a selector of labels finds; an empty one finds all.
+    pub async fn list(&self, resource: &str, selector: &str) -> Result<Vec<Value>> {
+        let followed = self.followed(resource, Which::Labelled(selector)).await?;
+        let read = patiently(|| followed.list()).await;
+        Ok(read.with_context(|| format!("list {resource} {selector}"))?.0)
+    }
+
+    async fn followed(&self, resource: &str, which: Which<'_>) -> Result<Followed> {
+        Followed::new(&self.kubeconfig, self.namespace.as_deref(), resource, which).await
     }
 
     /// Watches an object until `holds` is true of it; fails with its last state after `limit`. A server that is away for a moment is
@@ -210,7 +226,7 @@ impl Kubectl {
         what: &str,
         holds: &impl Fn(&[Value]) -> bool,
     ) -> Result<Vec<Value>> {
-        let followed = Followed::new(&self.kubeconfig, self.namespace.as_deref(), resource, which).await?;
+        let followed = self.followed(resource, which).await?;
         let mut last = Ok(Vec::new());
         match tokio::time::timeout(limit, followed.until(&mut last, holds)).await {
             Ok(found) => Ok(found),
@@ -218,6 +234,19 @@ impl Kubectl {
                 let last = last.map_or_else(|error| format!("{error:#}"), shown);
                 bail!("{resource} {which:?}: not {what} after {limit:?}; last seen: {last}")
             }
+        }
+    }
+}
+
+/// Asks again for as long as what is told is of a moment.
+async fn patiently<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        match ask().await {
+            Err(error) if is_for_a_moment(&format!("{error:#}")) && begun.elapsed() < hung::process() => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            ended => return ended,
         }
     }
 }

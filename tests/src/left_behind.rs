@@ -105,12 +105,11 @@ pub fn is_refused(cluster: &Value) -> bool {
 
 /// Whether an event says so.
 pub async fn is_told(fixture: &Fixture) -> Result<bool> {
-    let events: Value = serde_json::from_str(&fixture.kubectl.run(&["get", "events", "-o", "json"]).await?)?;
     let told = |event: &Value| {
         event["reason"] == "NeedsAPerson"
             && event["message"].as_str().is_some_and(|text| text.contains("is not promoted"))
     };
-    Ok(events["items"].as_array().into_iter().flatten().any(told))
+    Ok(fixture.kubectl.list("events", "").await?.iter().any(told))
 }
 
 /// Waits until `check` says yes.

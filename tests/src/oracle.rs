@@ -14,7 +14,6 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use base64::Engine as _;
 use resp::{Command, Connection, Credentials, NodeId, Options, Reply, nodes::slots_text};
-use serde_json::Value;
 use types::names;
 
 use crate::kubectl::Kubectl;
@@ -58,8 +57,7 @@ pub async fn credentials(kubectl: &Kubectl, namespace: &str, cluster: &str, user
         names::USER_OPERATOR => (names::internal_secret(cluster), "operator"),
         _ => (names::auth_secret(cluster), "password"),
     };
-    let text = kubectl.run(&["get", "secret", &secret, "-n", namespace, "-o", "json"]).await?;
-    let object: Value = serde_json::from_str(&text)?;
+    let object = kubectl.clone().within(namespace).get("secret", &secret).await?;
     let encoded = object["data"][key].as_str().with_context(|| format!("key {key} of Secret {secret}"))?;
     Ok(Credentials::new(user, String::from_utf8(base64::engine::general_purpose::STANDARD.decode(encoded)?)?))
 }
@@ -67,10 +65,8 @@ pub async fn credentials(kubectl: &Kubectl, namespace: &str, cluster: &str, user
 /// Client addresses of all pods of a cluster, by pod name.
 pub async fn addresses(kubectl: &Kubectl, namespace: &str, cluster: &str) -> Result<BTreeMap<String, SocketAddr>> {
     let selector = format!("{}={cluster}", names::LABEL_CLUSTER);
-    let text = kubectl.run(&["get", "pods", "-n", namespace, "-l", &selector, "-o", "json"]).await?;
-    let list: Value = serde_json::from_str(&text)?;
     let mut found = BTreeMap::new();
-    for pod in list["items"].as_array().into_iter().flatten() {
+    for pod in kubectl.clone().within(namespace).list("pods", &selector).await? {
         let is_worker = pod["metadata"]["labels"].get(names::LABEL_BACKUP).is_some();
         if let (false, Some(name), Some(ip)) =
             (is_worker, pod["metadata"]["name"].as_str(), pod["status"]["podIP"].as_str())
@@ -229,10 +225,8 @@ async fn keys_are_at_home(kubectl: &Kubectl, namespace: &str, cluster: &str, mem
 
 async fn children_match(kubectl: &Kubectl, namespace: &str, cluster: &str, shape: Shape) -> Result<()> {
     let selector = format!("{}={cluster}", names::LABEL_CLUSTER);
-    let text = kubectl.run(&["get", "statefulsets", "-n", namespace, "-l", &selector, "-o", "json"]).await?;
-    let list: Value = serde_json::from_str(&text)?;
     let mut found = BTreeMap::new();
-    for set in list["items"].as_array().into_iter().flatten() {
+    for set in kubectl.clone().within(namespace).list("statefulsets", &selector).await? {
         let name = set["metadata"]["name"].as_str().context("name of a StatefulSet")?;
         if set["metadata"].get("ownerReferences").is_some() {
             bail!("StatefulSet {name} has an ownerReference: garbage collection could delete Redis");

@@ -91,10 +91,9 @@ async fn parameters_that_no_server_starts_with_reach_nobody_and_are_told_in_the_
 
 /// The pods, each with its uid.
 async fn pods(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
-    let list: Value = serde_json::from_str(&fixture.kubectl.run(&["get", "pods", "-o", "json"]).await?)?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let pods = list["items"].as_array().into_iter().flatten();
-    Ok(pods.map(|pod| (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]))).collect())
+    let pods = fixture.kubectl.list("pods", "").await?;
+    Ok(pods.iter().map(|pod| (text(&pod["metadata"]["name"]), text(&pod["metadata"]["uid"]))).collect())
 }
 
 /// Before, it went on, and the whole cluster came back with the engine's defaults.

@@ -329,14 +329,14 @@ async fn a_member_that_says_too_much_is_unknown_and_told_of() {
     let begun = Instant::now();
     let probed = loop {
         let probed = fleet.look().await;
-        if probed.too_long.contains_key(&pod) {
+        if probed.unread.contains_key(&pod) {
             break probed;
         }
         assert!(begun.elapsed() < hung::change(), "it is not told of: {:?}", probed.observed.members[&pod].seen);
     };
     let seen = &probed.observed.members[&pod].seen;
     assert!(matches!(seen, Seen::Unknown { .. }), "{seen:?}");
-    let why = &probed.too_long[&pod];
+    let why = &probed.unread[&pod];
     assert!(why.contains("a bulk string of 4194305 exceeds the limit of 4194304"), "{why}");
 }
 

@@ -242,10 +242,8 @@ async fn the_endpoints_are_where_members_answer(fixture: &Fixture) -> Result<()>
 }
 
 async fn pod_uids(fixture: &Fixture) -> Result<BTreeMap<String, String>> {
-    let text = fixture.kubectl.run(&["get", "pods", "-l", "redis.kun.io/cluster=orders", "-o", "json"]).await?;
-    let list: Value = serde_json::from_str(&text)?;
     let mut uids = BTreeMap::new();
-    for pod in list["items"].as_array().context("items")? {
+    for pod in fixture.kubectl.list("pods", "redis.kun.io/cluster=orders").await? {
         let metadata = &pod["metadata"];
         uids.insert(
             metadata["name"].as_str().context("name")?.to_owned(),

@@ -158,6 +158,7 @@ fn order<'a>(from: End, to: End, slots: &'a SlotSet) -> Move<'a> {
         others: &[],
         unproven: &[],
         needs_replica: false,
+        is_joined: false,
         engine: Engine::Redis,
         node_timeout,
         moving: moving(),

@@ -12,8 +12,8 @@
 //!    own. By (1) no client was sent to that copy: it is a leftover, older or equal, and the source's copy is the truth.
 //!    It is replaced, never merged: keys go without REPLACE at first, and only those that the target says it has (BUSYKEY) once more
 //!    with it, when both ends have just said that the slot is half moved between them, and nothing of the first attempt is on
-//!    its way any more (`proof`). (What remains: a client that deletes the very key between the two attempts, some milliseconds, may
-//!    see it again. Redis offers nothing that closes this.)
+//!    its way any more (`proof`). (What remains: a client that deletes the very key between the two attempts may see it again. That is some
+//!    milliseconds, or until the next look where the target stood still for about a node timeout. Redis offers nothing that closes this.)
 //! 4. A slot whose target already held keys when *we* set the mark has lost an earlier mark: its source failed over in
 //!    the middle of a move. The new source has served the slot since, so its copies win, as everywhere after a failover
 //!    of asynchronous replication; how many were replaced is reported. Until it is marked, it takes what has moved for missing, and lets clients
@@ -141,6 +141,8 @@ pub struct Move<'a> {
     pub unproven: &'a [NodeId],
     /// The target is to have replicas, and what it gets no disk has that outlives its process.
     pub needs_replica: bool,
+    /// Somebody was seen who follows the target, or is about to: the target itself hears of that a second or two later.
+    pub is_joined: bool,
     /// What they are.
     pub engine: Engine,
     /// cluster-node-timeout: no command may block a node for a large part of it.

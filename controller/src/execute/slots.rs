@@ -100,10 +100,21 @@ fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Resu
         others: &[],
         unproven: &[],
         needs_replica: world.resolved.members > 1 && !world.resolved.keeps_each_write(),
+        is_joined: joins(&world.probed.observed, to),
         engine: world.resolved.engine,
         node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
     })
+}
+
+/// Whether another member of its shard is there that follows it, by its own word, or has nothing and will be told to.
+fn joins(observed: &Observed, primary: Who) -> bool {
+    let joins = |node: &plan::Node| match &node.role {
+        Role::Replica { of, .. } => *of == primary.id,
+        Role::Primary { slots } => slots.is_empty() && node.keys == 0,
+    };
+    let others = observed.members.iter().filter(|(pod, _)| pod.shard == primary.pod.shard && **pod != primary.pod);
+    others.filter(|(_, member)| !member.terminating).any(|(_, member)| member.node().is_some_and(joins))
 }
 
 pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {

@@ -7,11 +7,13 @@ use plan::{NodeId, PeerRole, Pod, Seen};
 use types::names;
 
 use super::{Seeing, members};
-use crate::probe::{Probed, nodes};
+use crate::probe::nodes;
 use crate::resolve::Resolved;
 
 /// A pod that is restarted is not heard of for some seconds, and a replica takes over in as many.
 const LEAST: SignedDuration = SignedDuration::from_secs(20);
+/// By then a server that was just started listens.
+const STARTED: SignedDuration = SignedDuration::from_secs(3);
 /// Members named in one sentence.
 const NAMED_MOST: usize = 10;
 
@@ -30,9 +32,11 @@ pub(super) fn replicas(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String
 }
 
 /// What is waited for, where a server runs already.
-pub(super) fn silent(probed: &Probed, reason: &plan::Waiting) -> Option<String> {
+pub(super) fn silent(seeing: Seeing<'_>, reason: &plan::Waiting) -> Option<String> {
     let plan::Waiting::Start { pod } = reason else { return None };
-    probed.silent.contains_key(pod).then(|| format!("redis-server of member {pod} runs and does not answer"))
+    let since = seeing.probed.silent.get(pod)?;
+    (seeing.now.duration_since(*since) >= STARTED)
+        .then(|| format!("redis-server of member {pod} runs and does not answer"))
 }
 
 fn unseen(seeing: Seeing<'_>) -> Vec<(Pod, Timestamp)> {

@@ -66,6 +66,9 @@ fn a_server_that_runs_and_does_not_answer_is_told_so() {
     let (_, _, text) = scene.says("Progressing");
     assert_eq!(text, "member 0-0 has not started yet");
     assert_eq!(scene.says("Degraded").0, Status::False);
+    scene.probed.silent.insert(pod, now());
+    let (_, _, text) = scene.says("Progressing");
+    assert_eq!(text, "member 0-0 has not started yet", "it may not listen yet");
     let mut silent_for = |seconds: i64| {
         let since = Timestamp::from_second(now().as_second() - seconds).unwrap();
         scene.probed.silent.insert(pod, since);

@@ -193,6 +193,7 @@ async fn move_slots(from: SocketAddr, to: SocketAddr, slots: &SlotSet) -> Result
             others: &[],
             unproven: &[],
             needs_replica: false,
+            is_joined: false,
             engine: Engine::Redis,
             node_timeout: Duration::from_secs(5),
             moving,

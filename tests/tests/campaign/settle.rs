@@ -9,7 +9,6 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use resp::{Command, Connection, Reply};
-use serde_json::Value;
 use tests::{
     fixture::Fixture,
     oracle::{self, Shape},
@@ -27,9 +26,7 @@ pub(super) async fn down(fixture: &Fixture, shape: Shape) -> Result<()> {
 /// What is still under way: an action, a backup, a process that belongs to no pod.
 async fn unfinished(fixture: &Fixture, shape: Shape) -> Result<Option<String>> {
     for resource in ["rop", "rbk"] {
-        let text = fixture.kubectl.run(&["get", resource, "-o", "json"]).await?;
-        let list: Value = serde_json::from_str(&text)?;
-        for item in list["items"].as_array().into_iter().flatten() {
+        for item in fixture.kubectl.list(resource, "").await? {
             let phase = item["status"]["phase"].as_str().unwrap_or("Pending");
             if !matches!(phase, "Succeeded" | "Completed" | "Failed" | "Cancelled") {
                 return Ok(Some(format!("{resource} {} is {phase}", item["metadata"]["name"])));

@@ -1,7 +1,7 @@
 //! Every slot is to have one living owner: dead primaries are replaced by their synced replicas, slots without an owner get one. Where that
 //! has to wait, and nobody knows for how long, the other shards go on with what is in danger there.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -521,10 +521,16 @@ fn adopt(scene: &Scene<'_>, plan: &mut Plan, heir: &Live<'_>, lost: &Lost, slots
     }
 }
 
-/// The heir's own table may still give some of these slots to others who are gone for good.
+/// The heir's own table may still give some of these slots to others who are gone for good, or who say themselves that they have none of them: whoever
+/// handed them over to the lost one is their owner for all who had not heard of that when it died.
 fn adoptions(scene: &Scene<'_>, heir: &Live<'_>, lost: &Lost, slots: SlotSet) -> Vec<Step> {
-    let is_gone = |id: NodeId| scene.by_id(id).is_none() && safety::may_return(scene, id).is_none();
-    let (mut steps, rest) = overrule(heir, slots, |id| id != lost.id && is_gone(id));
+    let is_former = |id: NodeId| match scene.by_id(id) {
+        Some(live) => live.node.slots().intersection(&slots).is_empty(),
+        None => safety::may_return(scene, id).is_none(),
+    };
+    let formers: BTreeSet<NodeId> =
+        heir.node.peers.keys().copied().filter(|id| *id != lost.id && is_former(*id)).collect();
+    let (mut steps, rest) = overrule(heir, slots, |id| formers.contains(&id));
     if !rest.is_empty() {
         steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots: rest });
     }

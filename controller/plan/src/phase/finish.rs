@@ -142,7 +142,9 @@ fn receiving<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<
 
 /// It has said that it has no key of the slot.
 fn is_bare(live: &Live<'_>, slot: u16) -> bool {
-    !live.node.uncounted.contains(slot) && live.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0)
+    !live.node.loading
+        && !live.node.uncounted.contains(slot)
+        && live.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0)
 }
 
 /// Where both ends of a move were replaced, nobody shows its marks: Redis tells an heir nothing of them. What the two showed last counts until the heir of

@@ -127,10 +127,11 @@ fn ended_since(scene: &Scene<'_>, id: NodeId) -> Option<u64> {
     scene.observed.ended.get(&id).copied().filter(|_| !scene.observed.members.iter().any(may_run))
 }
 
-/// Whatever this one was elected for, and written since, is gone with it: it has ended, brings nothing back, and nobody has a copy.
+/// Whatever this one was elected for, and written since, is gone with it: it has ended, brings nothing back, and nobody has a copy, seen or not.
 fn is_gone(scene: &Scene<'_>, id: NodeId) -> bool {
     let follows = |live: &Live<'_>| matches!(live.node.role, Role::Replica { of, .. } if of == id);
-    ended_since(scene, id).is_some() && may_bring_data(scene, id).is_none() && !scene.live.iter().any(follows)
+    let is_followed = scene.live.iter().any(follows) || !silent_replicas(scene, id).is_empty();
+    ended_since(scene, id).is_some() && may_bring_data(scene, id).is_none() && !is_followed
 }
 
 /// It has a connection to that node, of which it hears.

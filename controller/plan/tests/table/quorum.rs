@@ -3,8 +3,8 @@
 use super::{at, id, layout, pod};
 use crate::support::promotions;
 use plan::{
-    Desired, FailoverHow, FailoverRequest, Limits, Observed, Operation, Plan, Refused, ReleaseHow, Role, Seen, Step,
-    Waiting, Who,
+    Desired, FailoverHow, FailoverRequest, Limits, Observed, Operation, Peer, PeerRole, Plan, Refused, ReleaseHow,
+    Role, Seen, Step, Waiting, Who,
 };
 
 const TWO_OF_THREE: &str = "0-0 s:P0-5460 0-1 r0-0 1-0 s:P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0";
@@ -209,6 +209,14 @@ fn another_replica_that_does_not_answer_may_have_been_elected_where_nobody_looks
         }
     };
     assert_eq!(without_volumes(is_copied), 0);
+    // Nor is a copy seen of which others know.
+    let is_copied_out_of_sight = |observed: &mut Observed| {
+        observed.ended.insert(id(pod("0-2")), 4_000);
+        let heard = PeerRole::Replica { of: id(pod("0-2")) };
+        let peer = at(observed, "2-0").peers[&id(pod("2-1"))].clone();
+        at(observed, "2-0").peers.insert(id(pod("0-3")), Peer { role: heard, ..peer });
+    };
+    assert_eq!(without_volumes(is_copied_out_of_sight), 0);
 }
 
 /// What is on disk comes back with them: nobody is told to give anything up.

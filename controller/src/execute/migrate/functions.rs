@@ -254,6 +254,7 @@ mod tests {
             others: &[],
             unproven: &[],
             needs_replica: false,
+            is_joined: false,
             engine: Engine::Redis,
             node_timeout: Duration::from_secs(5),
             moving,

@@ -22,7 +22,7 @@ const JOIN: Duration = Duration::from_secs(4);
 
 /// Whether what moves would be in the memory of the target alone, or was so until a moment ago, since which nobody has looked at the rest.
 pub(super) async fn is_alone(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<bool, Error> {
-    if !order.needs_replica || !sorted.is_first || sorted.is_sent || !is_coming(&mut ends.target, order.to.id).await? {
+    if !order.needs_replica || !sorted.is_first || sorted.is_sent || !is_coming(&mut ends.target, order).await? {
         return Ok(false);
     }
     // Whose a slot is that it imports, a node does not hear.
@@ -31,7 +31,7 @@ pub(super) async fn is_alone(ends: &mut Ends, order: Move<'_>, guard: &Guard, so
     let mark = set_slot(&[slot], "IMPORTING", order.from.id);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &mark).await?;
     let begun = Instant::now();
-    while begun.elapsed() < JOIN && is_coming(&mut ends.target, order.to.id).await? {
+    while begun.elapsed() < JOIN && is_coming(&mut ends.target, order).await? {
         tokio::time::sleep(LOOK.1).await;
     }
     leading(guard)?;
@@ -41,11 +41,15 @@ pub(super) async fn is_alone(ends: &mut Ends, order: Move<'_>, guard: &Guard, so
 }
 
 /// Whether it has nothing yet, and of its replicas, which are there, none has its copy.
-async fn is_coming(target: &mut Connection, id: NodeId) -> Result<bool, Error> {
+async fn is_coming(target: &mut Connection, order: Move<'_>) -> Result<bool, Error> {
     if has_replica(target).await? || target.info(&["keyspace"]).await.map_err(RedisError::from)?.keys() > 0 {
         return Ok(false);
     }
+    if order.is_joined {
+        return Ok(true);
+    }
     let table = target.cluster_nodes().await.map_err(RedisError::from)?;
-    let follows = |node: &resp::Node| node.primary.as_ref().is_some_and(|of| NodeId::parse(of.as_str()) == Some(id));
+    let follows =
+        |node: &resp::Node| node.primary.as_ref().is_some_and(|of| NodeId::parse(of.as_str()) == Some(order.to.id));
     Ok(table.iter().any(|node| follows(node) && node.connected && !node.flags.failed))
 }

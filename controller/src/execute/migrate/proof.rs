@@ -240,6 +240,7 @@ mod tests {
             others: &[],
             unproven: &[],
             needs_replica: false,
+            is_joined: false,
             engine: Engine::Redis,
             node_timeout,
             moving,
