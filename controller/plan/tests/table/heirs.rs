@@ -528,3 +528,20 @@ fn away(observed: &mut Observed, seen: Seen, last_id: Option<NodeId>) {
     let member = Member { last_id, seen, ..layout("0-0 -").members.remove(&pod("0-0")).unwrap() };
     observed.members.insert(pod("0-0"), member);
 }
+
+/// Found by a random history: whoever had not heard of the handover called the giver their owner, and so every gift was refused, for ever.
+#[test]
+fn slots_handed_over_to_a_node_that_died_with_the_news_find_a_new_owner() {
+    let mut observed = layout("0-0 P0-999 1-0 P1000-10922 2-0 P10923-13000 3-0 -:P13001-16383");
+    let (giver, gone) = (id(pod("2-0")), id(pod("3-0")));
+    observed.members.remove(&pod("3-0"));
+    for unaware in ["0-0", "1-0"] {
+        let peers = &mut at(&mut observed, unaware).peers;
+        peers.get_mut(&giver).unwrap().role = PeerRole::Primary { slots: SlotSet::range(10_923, 16_383) };
+        peers.get_mut(&gone).unwrap().role = PeerRole::Primary { slots: SlotSet::EMPTY };
+    }
+    let keeps_nothing =
+        Desired { restart_keeps_data: false, adopt_lost_slots: true, has_volumes: false, ..Desired::cluster(3, 0) };
+    let told = told(&keeps_nothing, &observed);
+    assert_eq!(told, ["give 3383 slots of the lost node 02000000 to 0-0: 13001-16383"]);
+}
