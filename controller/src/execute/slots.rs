@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plan::{NodeId, Observed, Open, Pod, Role, Seen, SlotSet, Who};
+use plan::{Member, NodeId, Observed, Open, Pod, Role, Seen, SlotSet, Who};
 use resp::Command;
 use types::engine::Engine;
 
@@ -113,8 +113,11 @@ fn joins(observed: &Observed, primary: Who) -> bool {
         Role::Replica { of, .. } => *of == primary.id,
         Role::Primary { slots } => slots.is_empty() && node.keys == 0,
     };
+    // A server that starts, or stands still, of which its agent says that it runs.
+    let comes = |member: &Member| member.seen == Seen::Starting && !member.waits && !member.stuck;
     let others = observed.members.iter().filter(|(pod, _)| pod.shard == primary.pod.shard && **pod != primary.pod);
-    others.filter(|(_, member)| !member.terminating).any(|(_, member)| member.node().is_some_and(joins))
+    let mut others = others.map(|(_, member)| member).filter(|member| !member.terminating);
+    others.any(|member| comes(member) || member.node().is_some_and(joins))
 }
 
 pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
@@ -331,6 +334,34 @@ mod tests {
         assert_eq!(left(&probed), []);
         node(&mut probed, 1, 1).role = crate::testing::out_of_sync(id(1, 9));
         assert_eq!(left(&probed), [(Who { pod: Pod::new(1, 1), id: id(1, 1) }, SlotSet::range(7, 7))]);
+    }
+
+    #[test]
+    fn who_will_follow_a_primary_joins_it_and_nobody_else_does() {
+        let primary = Who { pod: Pod::new(1, 0), id: id(1, 0) };
+        let (blank, other) = (Role::Primary { slots: SlotSet::EMPTY }, crate::testing::out_of_sync(id(1, 9)));
+        let joins_as = |change: &dyn Fn(&mut Member)| {
+            let mut probed = healthy(2, 2);
+            change(probed.observed.members.get_mut(&Pod::new(1, 1)).unwrap());
+            joins(&probed.observed, primary)
+        };
+        let role = |role: &Role, keys| {
+            joins_as(&|member| {
+                if let Seen::Node(node) = &mut member.seen {
+                    (node.role, node.keys) = (role.clone(), keys);
+                }
+            })
+        };
+        assert_eq!([joins_as(&|_| {}), role(&blank, 0), role(&blank, 1), role(&other, 0)], [true, true, false, false]);
+        let stands_still = |member: &mut Member| member.seen = Seen::Starting;
+        let is_stuck = |member: &mut Member| (member.seen, member.stuck) = (Seen::Starting, true);
+        let waits = |member: &mut Member| (member.seen, member.waits) = (Seen::Starting, true);
+        let unseen = |member: &mut Member| member.seen = Seen::Unknown { since_millis: 0 };
+        assert_eq!(
+            [joins_as(&stands_still), joins_as(&is_stuck), joins_as(&waits), joins_as(&unseen)],
+            [true, false, false, false]
+        );
+        assert!(!joins_as(&|member| member.terminating = true));
     }
 
     #[test]

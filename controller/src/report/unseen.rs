@@ -66,6 +66,10 @@ fn lost(seeing: Seeing<'_>, resolved: &Resolved) -> BTreeSet<Pod> {
             PeerRole::Replica { .. } => None,
         })
         .collect();
+    let replicas: BTreeSet<NodeId> = nodes(&seeing.probed.observed)
+        .flat_map(|node| &node.peers)
+        .filter_map(|(id, peer)| matches!(peer.role, PeerRole::Replica { .. }).then_some(*id))
+        .collect();
     let unknown: Vec<_> = seeing
         .probed
         .observed
@@ -77,11 +81,12 @@ fn lost(seeing: Seeing<'_>, resolved: &Resolved) -> BTreeSet<Pod> {
         })
         .collect();
     let is_owner = |id: Option<NodeId>| id.is_some_and(|id| owners.contains(&id));
+    let is_replica = |id: Option<NodeId>| id.is_some_and(|id| replicas.contains(&id));
     let known: BTreeSet<u16> =
         unknown.iter().filter(|(_, member)| is_owner(member.last_id)).map(|(pod, _)| pod.shard).collect();
     unknown
         .into_iter()
-        .filter(|(pod, member)| is_owner(member.last_id) || !known.contains(&pod.shard))
+        .filter(|(pod, member)| is_owner(member.last_id) || !known.contains(&pod.shard) && !is_replica(member.last_id))
         .map(|(pod, _)| *pod)
         .collect()
 }

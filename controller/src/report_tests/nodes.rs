@@ -82,6 +82,21 @@ fn a_server_that_runs_and_does_not_answer_is_told_so() {
     assert_eq!(degraded, said(Status::True, "PrimariesUnseen", &text));
 }
 
+/// Before, every member of a shard without slots was one of its primaries.
+#[test]
+fn a_replica_of_a_primary_without_slots_is_no_primary_that_does_not_answer() {
+    let mut scene = on_nodes(["a", "b", "a", "b", "c", "a"], "Preferred");
+    node(&mut scene.probed, 2, 0).role = plan::Role::Primary { slots: plan::SlotSet::EMPTY };
+    let pod = Pod::new(2, 1);
+    let member = scene.probed.observed.members.get_mut(&pod).unwrap();
+    member.last_id = member.node().map(|node| node.id);
+    member.seen = Seen::Starting;
+    scene.probed.facts.remove(&pod);
+    scene.probed.silent.insert(pod, Timestamp::from_second(now().as_second() - 20).unwrap());
+    let (_, reason, text) = scene.says("Degraded");
+    assert_eq!(reason, "MembersUnseen", "{text}");
+}
+
 #[test]
 fn a_member_that_waits_for_a_volume_in_use_is_told_with_its_age() {
     let mut scene = Scene::healthy();

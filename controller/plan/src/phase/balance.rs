@@ -28,7 +28,8 @@ pub(crate) fn balance(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
     let (steps, waits) = (plan.steps.len(), plan.waiting.len());
     batch(scene, plan, moves, Kind::New);
     // A copy that does not come into sync may be one that is to leave, and room may come with a restart: both are for later phases.
-    let is_for_later = |reason: &Waiting| matches!(reason, Waiting::Sync { .. } | Waiting::Room { .. });
+    let is_for_later =
+        |reason: &Waiting| matches!(reason, Waiting::Sync { .. } | Waiting::Start { .. } | Waiting::Room { .. });
     let for_later = plan.waiting.iter().skip(waits).all(is_for_later);
     if plan.steps.len() == steps && plan.waiting.len() > waits && for_later { Flow::On } else { Flow::Stop }
 }

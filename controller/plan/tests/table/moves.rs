@@ -555,3 +555,18 @@ fn a_claim_that_an_old_table_outdoes_is_raised() {
     let told = told(&wanted, &observed);
     assert_eq!(told[0], "raise the epoch of 0-0 above 2, so that its claim counts");
 }
+
+/// Measured before: with the new shard's replica hung, slots went into the memory of its primary alone, and its end was theirs.
+#[test]
+fn slots_wait_for_a_replica_that_stands_still_where_no_disk_keeps_them() {
+    let told_of = |found: &str, restart_keeps_data| {
+        let text = "0-0 P0-4095 0-1 r0-0 1-0 P4096-8191 1-1 r1-0 2-0 P8192-16000 2-1 r2-0 3-0 P16001-16383 3-1 ";
+        let observed = layout(&format!("{text}{found}:r3-0"));
+        let told = told(&Desired { restart_keeps_data, ..Desired::cluster(4, 1) }, &observed);
+        told.iter().any(|line| line.starts_with("move "))
+    };
+    assert_eq!(
+        [("s", false), ("s", true), ("?", false), ("-", false)].map(|(found, keeps)| told_of(found, keeps)),
+        [false, true, true, true]
+    );
+}
