@@ -185,12 +185,18 @@ fn start(suite: &Suite, expected: Expected, place: Place<'_>) -> Result<Running>
         // All that it starts is ended with it where it hangs or the run is interrupted; a terminal's Ctrl-C is for the runner alone.
         .process_group(0);
     if let Some(threads) = expected.threads {
-        command.arg(format!("--test-threads={threads}"));
+        command.arg(format!("--test-threads={}", at_once(threads, hung::stretch())));
     }
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
     let now = Instant::now();
     let (name, limit) = (suite.name.clone(), limit(expected, soak()));
     Ok(Running { name, child, since: now, waits: expected.waits, log: (0, now), limit, forced: None })
+}
+
+/// On a slow machine fewer tests at once: what each of their systems does again and again, whether or not a test waits for it, takes all that such a
+/// machine can do, and then each waits for seconds (a load of 40, and a fifth of the tests in the same time).
+fn at_once(threads: u32, stretch: u32) -> u32 {
+    threads.div_ceil(stretch.max(1))
 }
 
 /// A suite tells of each test that has ended. The longest test takes up to three minutes, and ten times that is no failure of KUN, as is ten
@@ -285,6 +291,11 @@ fn waited_for() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slow_machine_runs_fewer_tests_at_once_but_one() {
+        assert_eq!([(4, 1), (4, 2), (5, 2), (4, 8), (1, 4)].map(|(threads, by)| at_once(threads, by)), [4, 2, 3, 1, 1]);
+    }
 
     #[test]
     fn a_suite_that_hangs_is_ended_and_said_to_hang() {
