@@ -203,7 +203,9 @@ impl Memory {
     /// Who runs and does not answer, and since when; one that has answered meanwhile, or was started again, begins anew.
     fn note_silence(&mut self, answers: &BTreeMap<Pod, Answer>) -> BTreeMap<Pod, Timestamp> {
         let silent = answers.iter().filter_map(|(pod, answer)| match answer {
-            Answer::Agent(report, None) if report.phase == AgentPhase::Running => Some((*pod, report.starts)),
+            Answer::Agent(report, words) if report.phase == AgentPhase::Running && !loads(words.as_deref()) => {
+                Some((*pod, report.starts))
+            }
             Answer::Dead(_) | Answer::Redis(_) | Answer::Agent(..) | Answer::TooLong(_) | Answer::Nobody => None,
         });
         let before = |pod, starts| self.silent.get(&pod).filter(|(of, _)| *of == starts).map(|(_, since)| *since);
@@ -333,6 +335,11 @@ enum Answer {
     TooLong(String),
     /// Nobody did.
     Nobody,
+}
+
+/// It refuses until it has loaded, which comes by itself; whoever refuses otherwise needs a person.
+fn loads(words: Option<&str>) -> bool {
+    words.is_some_and(|words| words.starts_with("LOADING"))
 }
 
 /// The words of whoever answered and said nothing of the member.

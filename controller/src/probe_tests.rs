@@ -353,6 +353,9 @@ fn a_server_is_silent_since_it_first_did_not_answer_although_it_runs() {
         assert_ne!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
     }
     memory.silent.insert(pod, (1, before));
+    let refuses = of(AgentPhase::Running, 1, Some("ERR max number of clients reached"));
+    assert_eq!(memory.note_silence(&refuses), BTreeMap::from([(pod, before)]));
+    memory.silent.insert(pod, (1, before));
     assert_ne!(memory.note_silence(&of(AgentPhase::Running, 2, None)), BTreeMap::from([(pod, before)]));
 }
 

@@ -100,7 +100,7 @@ fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Resu
         others: &[],
         unproven: &[],
         needs_replica: world.resolved.members > 1 && !world.resolved.keeps_each_write(),
-        is_joined: joins(&world.probed.observed, to),
+        is_joined: joins(&world.probed.observed, to, world.resolved.members),
         engine: world.resolved.engine,
         node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
@@ -108,7 +108,7 @@ fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Resu
 }
 
 /// Whether another member of its shard is there that follows it, by its own word, or has nothing and will be told to.
-fn joins(observed: &Observed, primary: Who) -> bool {
+fn joins(observed: &Observed, primary: Who, members: u16) -> bool {
     let joins = |node: &plan::Node| match &node.role {
         Role::Replica { of, .. } => *of == primary.id,
         Role::Primary { slots } => slots.is_empty() && node.keys == 0,
@@ -116,6 +116,8 @@ fn joins(observed: &Observed, primary: Who) -> bool {
     // A server that starts, or stands still, of which its agent says that it runs.
     let comes = |member: &Member| member.seen == Seen::Starting && !member.waits && !member.stuck;
     let others = observed.members.iter().filter(|(pod, _)| pod.shard == primary.pod.shard && **pod != primary.pod);
+    // Who is to leave is never told to follow.
+    let others = others.filter(|(pod, _)| pod.ordinal < members);
     let mut others = others.map(|(_, member)| member).filter(|member| !member.terminating);
     others.any(|member| comes(member) || member.node().is_some_and(joins))
 }
@@ -343,7 +345,7 @@ mod tests {
         let joins_as = |change: &dyn Fn(&mut Member)| {
             let mut probed = healthy(2, 2);
             change(probed.observed.members.get_mut(&Pod::new(1, 1)).unwrap());
-            joins(&probed.observed, primary)
+            joins(&probed.observed, primary, 2)
         };
         let role = |role: &Role, keys| {
             joins_as(&|member| {
