@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use jiff::Timestamp;
 use plan::{Address, Introduced, Member, NodeId, Observed, Open, Pod, Role, Seen, SlotSet};
+use resp::{ErrorKind, ErrorReply};
 use types::agent::{AgentPhase, LossReport};
 use types::cluster::Mode;
 
@@ -339,7 +340,7 @@ enum Answer {
 
 /// It refuses until it has loaded, which comes by itself; whoever refuses otherwise needs a person.
 fn loads(words: Option<&str>) -> bool {
-    words.is_some_and(|words| words.starts_with("LOADING"))
+    words.is_some_and(|words| ErrorReply::parse(words).kind == ErrorKind::Loading)
 }
 
 /// The words of whoever answered and said nothing of the member.

@@ -238,7 +238,10 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
         let is_syncing = |pod: &plan::Pod| seeing.probed.facts.get(pod).is_some_and(|facts| facts.syncing);
         let why = why.or_else(|| is_sent_whole(reason, is_syncing).then(|| SENT_WHOLE.to_owned()));
         let told = unseen::silent(seeing, reason).unwrap_or_else(|| reason.of(cluster).to_string());
-        why.map_or_else(|| told.clone(), |why| format!("{told} ({why})"))
+        match why {
+            Some(why) => format!("{told} ({why})"),
+            None => told,
+        }
     });
     planned.chain(seeing.held.iter().cloned())
 }

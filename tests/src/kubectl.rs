@@ -238,7 +238,7 @@ impl Kubectl {
     }
 }
 
-/// Asks again for as long as what is told is of a moment.
+/// Asks again for as long as what is told is of a moment, whose end nothing tells.
 async fn patiently<T, F: Future<Output = Result<T>>>(ask: impl Fn() -> F) -> Result<T> {
     let begun = Instant::now();
     loop {

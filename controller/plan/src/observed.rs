@@ -224,6 +224,12 @@ impl Member {
             Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
         }
     }
+
+    /// Its server starts, or stands still, and its agent says that it runs: it comes, or is started again.
+    #[must_use]
+    pub fn is_coming(&self) -> bool {
+        self.seen == Seen::Starting && !self.waits && !self.stuck && !self.terminating
+    }
 }
 
 /// What was found at a place.

@@ -338,7 +338,7 @@ pub(crate) fn former_owner(scene: &Scene<'_>, giver: Pod) -> Option<Pod> {
 /// place. A shard whose replicas are not there is not waited for, and neither is one that gives what no other member has.
 pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {
     let has_copy = |live: &Live<'_>| scene.live.iter().any(|other| other.is_copy_of(live.node.id) && is_linked(other));
-    if scene.owned_by(target.pod).is_empty() || has_copy(target) {
+    if scene.owned_by(target.pod).is_empty() || has_copy(target) || !has_copy(source) {
         return None;
     }
     let makes_one = scene.live_of(target.pod.shard).find_map(|live| match &live.node.role {
@@ -347,17 +347,17 @@ pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>
         }
         Role::Replica { .. } | Role::Primary { .. } => None,
     });
-    makes_one.or_else(|| coming_copy(scene, target)).filter(|_| has_copy(source))
+    makes_one.or_else(|| coming_copy(scene, target))
 }
 
-/// Where no disk keeps what moves: a member beside the target whose server starts, or stands still. Its agent says that it runs, so it comes, or is
-/// started again.
+/// Where no disk keeps what moves: a member beside the target that does not answer yet.
 fn coming_copy(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
-    let beside = |pod: &Pod| pod.shard == target.pod.shard && *pod != target.pod && scene.is_wanted(*pod);
-    let comes =
-        |member: &Member| member.seen == Seen::Starting && !member.waits && !member.stuck && !member.terminating;
-    let mut members = scene.observed.members.iter().filter(|_| !scene.desired.restart_keeps_data);
-    members.find(|(pod, member)| beside(pod) && comes(member)).map(|(pod, _)| Waiting::Start { pod: *pod })
+    if scene.desired.restart_keeps_data {
+        return None;
+    }
+    let beside = |pod: Pod| pod.shard == target.pod.shard && pod != target.pod && scene.is_wanted(pod);
+    let mut members = scene.observed.members.iter().filter(|(pod, _)| beside(**pod));
+    members.find(|(_, member)| member.is_coming()).map(|(pod, _)| Waiting::Start { pod: *pod })
 }
 
 fn is_linked(live: &Live<'_>) -> bool {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use plan::{Member, NodeId, Observed, Open, Pod, Role, Seen, SlotSet, Who};
+use plan::{NodeId, Observed, Open, Pod, Role, Seen, SlotSet, Who};
 use resp::Command;
 use types::engine::Engine;
 
@@ -107,19 +107,16 @@ fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Resu
     })
 }
 
-/// Whether another member of its shard is there that follows it, by its own word, or has nothing and will be told to.
+/// Whether another member of its shard is there that follows it, by its own word, or has nothing and will be told to, or does not answer yet.
 fn joins(observed: &Observed, primary: Who, members: u16) -> bool {
     let joins = |node: &plan::Node| match &node.role {
         Role::Replica { of, .. } => *of == primary.id,
         Role::Primary { slots } => slots.is_empty() && node.keys == 0,
     };
-    // A server that starts, or stands still, of which its agent says that it runs.
-    let comes = |member: &Member| member.seen == Seen::Starting && !member.waits && !member.stuck;
-    let others = observed.members.iter().filter(|(pod, _)| pod.shard == primary.pod.shard && **pod != primary.pod);
     // Who is to leave is never told to follow.
-    let others = others.filter(|(pod, _)| pod.ordinal < members);
-    let mut others = others.map(|(_, member)| member).filter(|member| !member.terminating);
-    others.any(|member| comes(member) || member.node().is_some_and(joins))
+    let is_beside = |pod: Pod| pod.shard == primary.pod.shard && pod != primary.pod && pod.ordinal < members;
+    let mut beside = observed.members.iter().filter(|(pod, _)| is_beside(**pod)).map(|(_, member)| member);
+    beside.any(|member| member.is_coming() || !member.terminating && member.node().is_some_and(joins))
 }
 
 pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
@@ -327,6 +324,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::testing::{healthy, id, node};
+    use plan::Member;
 
     #[test]
     fn replicas_of_a_receiver_that_is_gone_are_asked_for_what_it_was_sent() {

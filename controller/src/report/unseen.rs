@@ -59,17 +59,15 @@ fn told(seeing: Seeing<'_>, resolved: &Resolved, pods: &[(Pod, Timestamp)]) -> O
 /// Members that do not answer and may be the primaries of shards which have none that does.
 fn lost(seeing: Seeing<'_>, resolved: &Resolved) -> BTreeSet<Pod> {
     let serving = members::primaries(resolved, seeing.probed);
-    let owners: BTreeSet<NodeId> = nodes(&seeing.probed.observed)
-        .flat_map(|node| &node.peers)
+    let peers = || nodes(&seeing.probed.observed).flat_map(|node| &node.peers);
+    let owners: BTreeSet<NodeId> = peers()
         .filter_map(|(id, peer)| match &peer.role {
             PeerRole::Primary { slots } => (!slots.is_empty()).then_some(*id),
             PeerRole::Replica { .. } => None,
         })
         .collect();
-    let replicas: BTreeSet<NodeId> = nodes(&seeing.probed.observed)
-        .flat_map(|node| &node.peers)
-        .filter_map(|(id, peer)| matches!(peer.role, PeerRole::Replica { .. }).then_some(*id))
-        .collect();
+    let replicas: BTreeSet<NodeId> =
+        peers().filter_map(|(id, peer)| matches!(peer.role, PeerRole::Replica { .. }).then_some(*id)).collect();
     let unknown: Vec<_> = seeing
         .probed
         .observed

@@ -1,7 +1,7 @@
 //! Every slot is to have one living owner: dead primaries are replaced by their synced replicas, slots without an owner get one. Where that
 //! has to wait, and nobody knows for how long, the other shards go on with what is in danger there.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
@@ -528,9 +528,7 @@ fn adoptions(scene: &Scene<'_>, heir: &Live<'_>, lost: &Lost, slots: SlotSet) ->
         Some(live) => live.node.slots().intersection(&slots).is_empty(),
         None => safety::may_return(scene, id).is_none(),
     };
-    let formers: BTreeSet<NodeId> =
-        heir.node.peers.keys().copied().filter(|id| *id != lost.id && is_former(*id)).collect();
-    let (mut steps, rest) = overrule(heir, slots, |id| formers.contains(&id));
+    let (mut steps, rest) = overrule(heir, slots.clone(), |id| id != lost.id && is_former(id));
     if !rest.is_empty() {
         steps.push(Step::Adopt { node: heir.who(), owner: Some(lost.id), slots: rest });
     }

@@ -142,9 +142,12 @@ fn receiving<'a>(scene: &Scene<'a>, owner: &Live<'_>, slot: u16) -> Option<Live<
 
 /// It has said that it has no key of the slot.
 fn is_bare(live: &Live<'_>, slot: u16) -> bool {
-    !live.node.loading
-        && !live.node.uncounted.contains(slot)
-        && live.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0)
+    !live.node.loading && !live.node.uncounted.contains(slot) && !keeps_keys(live, slot)
+}
+
+/// It has keys of a slot that it does not own, as far as they are counted.
+fn keeps_keys(live: &Live<'_>, slot: u16) -> bool {
+    live.node.foreign_keys.get(&slot).is_some_and(|keys| *keys > 0)
 }
 
 /// Where both ends of a move were replaced, nobody shows its marks: Redis tells an heir nothing of them. What the two showed last counts until the heir of
@@ -205,8 +208,7 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
     }
     let marked = |other: &&Live<'_>| other.pod != owner.pod && other.node.open.contains_key(&slot);
     // A member that leads nothing and has kept keys of the slot keeps its mark, and holds up nothing: it is told of when replicas are made.
-    let has_none = |other: &&Live<'_>| other.node.foreign_keys.get(&slot).is_none_or(|keys| *keys == 0);
-    for other in scene.live.iter().filter(marked).filter(has_none) {
+    for other in scene.live.iter().filter(marked).filter(|other| !keeps_keys(other, slot)) {
         if let Some(told) = told_of_marks(scene, *other) {
             found.stabilise(told.pod, slot);
         }
@@ -216,9 +218,8 @@ fn judge(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings, p
 /// The owner's mark means nothing any more. Where a member of another shard that leads nothing keeps keys of the slot, it stays all the same:
 /// nobody else may have them. A person decides, and is told of that member.
 fn clear_at_owner(scene: &Scene<'_>, owner: &Live<'_>, slot: u16, found: &mut Findings) {
-    let keeps = |live: &&Live<'_>| live.node.foreign_keys.get(&slot).is_some_and(|keys| *keys > 0);
     let others = scene.live.iter().filter(|live| live.pod.shard != owner.pod.shard && live.node.slots().is_empty());
-    let keepers: BTreeSet<Pod> = others.filter(keeps).map(|live| live.pod).collect();
+    let keepers: BTreeSet<Pod> = others.filter(|live| keeps_keys(live, slot)).map(|live| live.pod).collect();
     if keepers.is_empty() {
         found.stabilise(owner.pod, slot);
     }
