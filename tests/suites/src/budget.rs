@@ -19,10 +19,13 @@ pub(crate) struct Expected {
     /// It mostly waits, so it takes no processor from the others.
     #[serde(default)]
     pub(crate) waits: bool,
+    /// It fills the machine with servers by itself: no two of these run side by side.
+    #[serde(default)]
+    pub(crate) crowds: bool,
 }
 
 /// What a suite may take that nobody has written down.
-const UNKNOWN: Expected = Expected { seconds: 20, threads: None, waits: false };
+const UNKNOWN: Expected = Expected { seconds: 20, threads: None, waits: false, crowds: false };
 
 /// All of them, by name.
 #[derive(Debug, Deserialize)]
@@ -65,9 +68,10 @@ mod tests {
     #[test]
     fn what_is_not_written_down_is_small_and_a_misspelt_word_is_an_error() {
         let budget =
-            Budget::read("[store]\nseconds = 90\nthreads = 4\n[installed]\nseconds = 600\nwaits = true").unwrap();
-        assert_eq!(budget.of("store"), Expected { seconds: 90, threads: Some(4), waits: false });
-        assert_eq!(budget.of("installed"), Expected { seconds: 600, threads: None, waits: true });
+            Budget::read("[store]\nseconds = 90\nthreads = 4\n[system]\nseconds = 600\nwaits = true\ncrowds = true")
+                .unwrap();
+        assert_eq!(budget.of("store"), Expected { seconds: 90, threads: Some(4), ..UNKNOWN });
+        assert_eq!(budget.of("system"), Expected { seconds: 600, threads: None, waits: true, crowds: true });
         assert_eq!(budget.of("other"), UNKNOWN);
         assert!(Budget::read("[store]\nsecond = 90").is_err());
     }

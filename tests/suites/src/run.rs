@@ -53,7 +53,7 @@ struct Running {
     name: String,
     child: Child,
     since: Instant,
-    waits: bool,
+    expected: Expected,
     /// How long its log is, and since when.
     log: (u64, Instant),
     limit: Limit,
@@ -103,12 +103,11 @@ pub(crate) fn side_by_side(
     left.sort_by_key(|suite| (budget.of(&suite.name).waits, budget.of(&suite.name).seconds));
     let mut running: Vec<Running> = Vec::new();
     while !left.is_empty() || !running.is_empty() {
-        let busy = running.iter().filter(|running| !running.waits).count();
-        let next = left.last().map(|suite| budget.of(&suite.name));
-        if let Some(expected) = next.filter(|next| next.waits || busy < processors())
-            && let Some(suite) = left.pop()
-        {
-            match start(suite, expected, place) {
+        let expected: Vec<Expected> = left.iter().map(|suite| budget.of(&suite.name)).collect();
+        let run: Vec<Expected> = running.iter().map(|running| running.expected).collect();
+        if let Some(next) = next(&expected, &run, processors()) {
+            let suite = left.remove(next);
+            match start(suite, budget.of(&suite.name), place) {
                 Ok(begun) => running.push(begun),
                 Err(error) => tell(not_started(suite, &error)),
             }
@@ -130,6 +129,14 @@ pub(crate) fn side_by_side(
         }
     }
     Ok(None)
+}
+
+/// Which one may begin beside those that run, from the end: two that crowd the machine do not run side by side, for each would wait for the other's
+/// servers for longer than it takes by itself.
+fn next(left: &[Expected], running: &[Expected], processors: usize) -> Option<usize> {
+    let busy = running.iter().filter(|one| !one.waits).count();
+    let is_crowded = running.iter().any(|one| one.crowds);
+    left.iter().rposition(|one| (one.waits || busy < processors) && !(one.crowds && is_crowded))
 }
 
 /// Ends what runs, and tells how far it came.
@@ -190,7 +197,7 @@ fn start(suite: &Suite, expected: Expected, place: Place<'_>) -> Result<Running>
     let child = command.spawn().with_context(|| format!("start {}", suite.program.display()))?;
     let now = Instant::now();
     let (name, limit) = (suite.name.clone(), limit(expected, soak()));
-    Ok(Running { name, child, since: now, waits: expected.waits, log: (0, now), limit, forced: None })
+    Ok(Running { name, child, since: now, expected, log: (0, now), limit, forced: None })
 }
 
 /// On a slow machine fewer tests at once: what each of their systems does again and again, whether or not a test waits for it, takes all that such a
@@ -292,6 +299,19 @@ fn waited_for() -> f64 {
 mod tests {
     use super::*;
 
+    const WAITS: Expected = Expected { seconds: 20, threads: None, waits: true, crowds: false };
+
+    #[test]
+    fn two_that_crowd_the_machine_do_not_run_side_by_side() {
+        let works = Expected { waits: false, ..WAITS };
+        let crowds = Expected { crowds: true, ..works };
+        assert_eq!(next(&[works, crowds], &[], 2), Some(1));
+        assert_eq!(next(&[works, crowds], &[crowds], 2), Some(0));
+        assert_eq!(next(&[works, crowds], &[works], 2), Some(1));
+        assert_eq!([next(&[crowds], &[crowds], 2), next(&[crowds, works], &[works, crowds], 2)], [None, None]);
+        assert_eq!(next(&[WAITS, crowds], &[works, crowds], 2), Some(0));
+    }
+
     #[test]
     fn a_slow_machine_runs_fewer_tests_at_once_but_one() {
         assert_eq!([(4, 1), (4, 2), (5, 2), (4, 8), (1, 4)].map(|(threads, by)| at_once(threads, by)), [4, 2, 3, 1, 1]);
@@ -306,7 +326,7 @@ mod tests {
         let (since, hour) = (Instant::now(), Duration::from_secs(3600));
         let limit = Limit { silent: Duration::from_millis(50), whole: hour };
         let mut running =
-            Running { name: "a".to_owned(), child, since, waits: true, log: (0, since), limit, forced: None };
+            Running { name: "a".to_owned(), child, since, expected: WAITS, log: (0, since), limit, forced: None };
         let ended = loop {
             if let Some(ended) = end(&mut running, &folder).unwrap() {
                 break ended;
@@ -343,7 +363,7 @@ mod tests {
         let silent = Duration::from_secs(3600);
         let limit = Limit { silent, whole: 10 * silent };
         let mut running =
-            Running { name: "a".to_owned(), child, since, waits: true, log: (0, since), limit, forced: None };
+            Running { name: "a".to_owned(), child, since, expected: WAITS, log: (0, since), limit, forced: None };
         for length in 1..4 {
             fs::write(&log, "x".repeat(length)).unwrap();
             // It was silent for an hour before.
@@ -357,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_suite_of_a_soak_may_be_silent_as_many_times_as_long() {
-        let expected = |seconds| Expected { seconds, threads: None, waits: true };
+        let expected = |seconds| Expected { seconds, ..WAITS };
         let of = |given: Option<&str>| limit(expected(1400), factor(given));
         let (machine, suite) = (3 * hung::machine(), Duration::from_secs(14_000) * hung::stretch());
         let times = |soak| Limit { silent: machine * soak, whole: suite * soak };
