@@ -73,6 +73,15 @@ async fn a_user_authenticates_and_a_wrong_password_is_a_typed_refusal() {
 }
 
 #[tokio::test]
+async fn a_server_without_auth_does_not_repeat_the_password() {
+    let server = server(8, &["--rename-command", "AUTH", ""]).await;
+    let options = Options::new(server.address).credentials(Credentials::new("app", "canary-pass"));
+    let error = Connection::open(&options).await.unwrap_err();
+    assert_eq!(error.refusal().unwrap().text, "ERR unknown command");
+    assert!(!format!("{error:?} {error}").contains("canary"), "{error}");
+}
+
+#[tokio::test]
 async fn a_pipeline_keeps_order_and_carries_errors_in_place() {
     let server = server(2, &[]).await;
     let mut connection = open(server.address).await;
