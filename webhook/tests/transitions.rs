@@ -1,8 +1,8 @@
 //! What the webhook decides about changes of a RedisCluster.
 
-use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, updated, with_cluster};
+use crate::asking::{a_careful_spec, a_cluster, a_review, ask, created, denial, updated, with_cluster};
 use serde_json::{Value, json};
-use webhook::{Facts, decide::Objection};
+use webhook::{Facts, Stage, decide::Objection, review};
 
 /// Three shards of 1 GiB (maxmemory 768 MiB) that hold 1.5 GiB in 1000 keys.
 fn holding() -> (Value, Value) {
@@ -245,6 +245,21 @@ fn two_disruptive_changes_in_one_update_are_refused() {
     let live = with(&spec, &json!({"shards": 5, "config": {"maxclients": "500"}}));
     assert!(updated(&spec, &live, &status, &Facts::default()).is_allowed());
     assert!(updated(&spec, &both, &json!({"phase": "Creating"}), &Facts::default()).is_allowed());
+}
+
+/// Of an update clients take a 409 for a version that is too old: kubectl scale tries again for five minutes, and says nothing.
+#[test]
+fn an_update_that_has_to_wait_is_forbidden_and_no_conflict() {
+    let (spec, status) = holding();
+    let both = with(&spec, &json!({"shards": 5, "version": "7.2"}));
+    let [old, new] = [&spec, &both].map(|spec| a_cluster(spec, &status));
+    let body = serde_json::to_vec(&a_review("UPDATE", "redisclusters", &new, &old)).unwrap();
+    let request = review::read(&body, Stage::Validate).unwrap();
+    let verdict = webhook::decide(&request, &Facts::default());
+    assert_eq!(verdict.denial.as_ref().map(webhook::decide::Denial::objection), Some(Objection::Conflict));
+    let answer: Value = serde_json::from_slice(&review::write(&request, &verdict).unwrap()).unwrap();
+    let status = &answer["response"]["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(403), &json!("Forbidden")));
 }
 
 #[test]

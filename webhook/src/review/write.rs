@@ -6,7 +6,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde::Serialize;
 use types::field::Fault;
 
-use super::{API_VERSION, KIND, Request};
+use super::{API_VERSION, KIND, Operation, Request};
 use crate::decide::{Denial, Objection, Verdict};
 
 /// Most warnings of one answer, and the longest; API servers cut both (4096 characters in all).
@@ -95,6 +95,8 @@ fn status<'a>(request: &'a Request<'_>, denial: &'a Denial) -> WireStatus<'a> {
     let (code, reason) = match denial.objection() {
         Objection::Malformed => (400, "BadRequest"),
         Objection::Invalid => (422, "Invalid"),
+        // Of an update clients take a 409 for a version that is too old, and try again without a word: kubectl scale for minutes.
+        Objection::Conflict | Objection::Leftover if request.operation == Operation::Update => (403, "Forbidden"),
         Objection::Conflict | Objection::Leftover => (409, "Conflict"),
         Objection::Forbidden => (403, "Forbidden"),
         Objection::Unknown => (503, "ServiceUnavailable"),
