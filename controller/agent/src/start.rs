@@ -215,7 +215,8 @@ pub enum Start {
         /// Why that is safe.
         why: &'static str,
     },
-    /// With the files as they are, although others are ahead of them, or may be: they were waited for as long as is allowed.
+    /// With the files as they are, although others are ahead of them, or may be: they were waited for as long as is allowed. Or with nothing, where
+    /// nobody has what is gone.
     Over {
         /// What that costs, as sentences of which the member is the subject.
         lost: String,
@@ -515,7 +516,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
-        return Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" };
+        return empty(me);
     }
     let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
         0 => "its first slots were on their way to it".to_owned(),
@@ -527,6 +528,17 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
              It will not come back as an empty primary",
             answered_replicas(me, facts),
         ),
+    }
+}
+
+fn empty(me: &Identity) -> Start {
+    match me.slots.iter().map(SlotRange::len).sum::<usize>() {
+        0 => Start::AsIs { why: "it owned no slot, nothing is kept on disk and no replica holds a copy" },
+        slots => Start::Over {
+            lost: format!(
+                "started empty: nothing is kept on disk, and no replica has a copy; what its {slots} slots held is lost"
+            ),
+        },
     }
 }
 

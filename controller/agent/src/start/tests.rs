@@ -594,7 +594,8 @@ fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     let mut empty = Peer { offset: 0, keys: 0, ..peer(2, Some(1)) };
     empty.table.retain(|node| node.id != id(4));
     facts.peers.insert(id(2), empty);
-    assert_eq!(decide_start(&facts), Start::AsIs { why: "nothing is kept on disk and no replica holds a copy" });
+    let lost = "started empty: nothing is kept on disk, and no replica has a copy; what its 100 slots held is lost";
+    assert_eq!(decide_start(&facts), Start::Over { lost: lost.to_owned() });
     facts.keeps_each_write = true;
     assert!(matches!(decide_start(&facts), Start::Hold { .. }), "append-only files must be there; they are lost");
     facts.released = Some(ReleaseHow::AsIs);
@@ -623,8 +624,8 @@ proptest! {
             ..crashed(false)
         };
         match decide_start(&facts) {
-            Start::Over { .. } => prop_assert!(false, "there is nothing to start with"),
-            Start::AsIs { .. } => {
+            Start::AsIs { .. } => prop_assert!(false, "it owned slots, and what they held is lost"),
+            Start::Over { .. } => {
                 prop_assert!(!keeps_each_write);
                 let copy = |peer: &Peer| peer.replicates(&id(1)) && (peer.keys > 0 || peer.offset > 0 || peer.syncing);
                 prop_assert!(facts.peers.contains_key(&id(2)), "its known replica did not answer");
