@@ -60,7 +60,7 @@ pub struct Memory {
     /// Members that could not be seen or stop, and since when.
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
     /// Since when servers have not answered that run, as their agents say, and how many were started before each.
-    silent: BTreeMap<Pod, (u32, Timestamp)>,
+    silent: BTreeMap<Pod, Timestamp>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
     /// Failovers that were refused before anybody was asked, and when.
@@ -201,21 +201,16 @@ impl Memory {
         (millis(now.saturating_duration_since(since)), at)
     }
 
-    /// Who runs and does not answer, and since when; one that has answered meanwhile, or was started again, begins anew.
+    /// Who runs and does not answer, and since when; one that has answered meanwhile, or was seen to start, begins anew.
     fn note_silence(&mut self, answers: &BTreeMap<Pod, Answer>) -> BTreeMap<Pod, Timestamp> {
-        let silent = answers.iter().filter_map(|(pod, answer)| match answer {
-            Answer::Agent(report, words) if report.phase == AgentPhase::Running && !loads(words.as_deref()) => {
-                Some((*pod, report.starts))
-            }
-            Answer::Dead(_) | Answer::Redis(_) | Answer::Agent(..) | Answer::TooLong(_) | Answer::Nobody => None,
-        });
-        let before = |pod, starts| self.silent.get(&pod).filter(|(of, _)| *of == starts).map(|(_, since)| *since);
-        let since = |(pod, starts)| {
-            let since = before(pod, starts).unwrap_or_else(|| seconds(Timestamp::now()));
-            (pod, (starts, since))
+        let is_silent = |answer: &Answer| match answer {
+            Answer::Agent(report, words) => report.phase == AgentPhase::Running && !loads(words.as_deref()),
+            Answer::Dead(_) | Answer::Redis(_) | Answer::TooLong(_) | Answer::Nobody => false,
         };
-        self.silent = silent.map(since).collect();
-        self.silent.iter().map(|(pod, (_, since))| (*pod, *since)).collect()
+        let silent = answers.iter().filter(|(_, answer)| is_silent(answer));
+        let since = |pod| self.silent.get(pod).copied().unwrap_or_else(|| seconds(Timestamp::now()));
+        self.silent = silent.map(|(pod, _)| (*pod, since(pod))).collect();
+        self.silent.clone()
     }
 
     /// Of places that are no more nothing is known.
@@ -376,7 +371,7 @@ async fn ask(question: Question<'_>, place: &Place, patience: Duration) -> Answe
         Ok(Err(error)) if error.is_too_long() => return Answer::TooLong(crate::chain(&error)),
         Ok(Err(error)) => {
             tracing::debug!(%address, error = %crate::chain(&error), "Redis does not answer");
-            error.refusal()
+            error.refusal().map(|words| words.chars().take(place::WORDS_MOST).collect())
         }
         Err(_) => {
             tracing::debug!(%address, "Redis does not answer in time");

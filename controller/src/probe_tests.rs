@@ -332,31 +332,28 @@ fn node(id: u8, role: plan::Role, epoch: u64) -> plan::Node {
 #[test]
 fn a_server_is_silent_since_it_first_did_not_answer_although_it_runs() {
     let (pod, mut memory) = (Pod::new(0, 0), Memory::default());
-    let of = |phase, starts, words: Option<&str>| {
-        let report = types::agent::AgentReport { starts, ..report(phase, None) };
-        BTreeMap::from([(pod, Answer::Agent(Box::new(report), words.map(str::to_owned)))])
+    let of = |phase, words: Option<&str>| {
+        BTreeMap::from([(pod, Answer::Agent(Box::new(report(phase, None)), words.map(str::to_owned)))])
     };
-    let runs = || of(AgentPhase::Running, 1, None);
+    let runs = || of(AgentPhase::Running, None);
     assert_eq!(memory.note_silence(&runs()).keys().copied().collect::<Vec<_>>(), [pod]);
     let before = Timestamp::from_second(7).unwrap();
-    memory.silent.insert(pod, (1, before));
+    memory.silent.insert(pod, before);
     assert_eq!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
     let answered = Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));
     for other in [
-        of(AgentPhase::Starting, 1, None),
-        of(AgentPhase::Running, 1, Some("LOADING Redis is loading the dataset in memory")),
+        of(AgentPhase::Starting, None),
+        of(AgentPhase::Running, Some("LOADING Redis is loading the dataset in memory")),
         BTreeMap::from([(pod, answered)]),
         BTreeMap::from([(pod, Answer::Nobody)]),
     ] {
-        memory.silent.insert(pod, (1, before));
+        memory.silent.insert(pod, before);
         assert_eq!(memory.note_silence(&other), BTreeMap::new());
         assert_ne!(memory.note_silence(&runs()), BTreeMap::from([(pod, before)]));
     }
-    memory.silent.insert(pod, (1, before));
-    let refuses = of(AgentPhase::Running, 1, Some("ERR max number of clients reached"));
+    memory.silent.insert(pod, before);
+    let refuses = of(AgentPhase::Running, Some("ERR max number of clients reached"));
     assert_eq!(memory.note_silence(&refuses), BTreeMap::from([(pod, before)]));
-    memory.silent.insert(pod, (1, before));
-    assert_ne!(memory.note_silence(&of(AgentPhase::Running, 2, None)), BTreeMap::from([(pod, before)]));
 }
 
 #[test]

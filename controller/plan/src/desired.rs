@@ -18,6 +18,9 @@ pub struct Desired {
     pub node_timeout_millis: u64,
     /// A restarted pod finds its data set again (a volume, and persistence is on). Without it a shard's only copy is never restarted.
     pub restart_keeps_data: bool,
+    /// A restarted pod finds each write again (a volume and an append-only file). Otherwise what a member has got since its last snapshot is in its memory
+    /// alone until a replica has it, too.
+    pub keeps_each_write: bool,
     /// Pods have volumes: the next pod of a place finds what the one before left there. Also where nothing is written while a member runs the last one
     /// that holds a shard's keys saves them when it is stopped.
     pub has_volumes: bool,
@@ -54,6 +57,7 @@ impl Desired {
             replicas,
             node_timeout_millis: 5_000,
             restart_keeps_data: true,
+            keeps_each_write: true,
             has_volumes: true,
             adopt_lost_slots: false,
             lacks_secret: false,

@@ -334,25 +334,45 @@ pub(crate) fn former_owner(scene: &Scene<'_>, giver: Pod) -> Option<Pod> {
     silent.into_iter().find(|(_, id)| leads(id)).map(|(pod, _)| pod)
 }
 
-/// The target owns slots already, nobody has a copy of them yet, and somebody is making one: what the source gives away would lie in one
-/// place. A shard whose replicas are not there is not waited for, and neither is one that gives what no other member has.
+/// What moves would lie in one place: nobody has a copy of the target yet, and somebody is making one. A shard whose replicas are not there is not
+/// waited for, and neither is one that gives what no other member has.
 pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {
     let has_copy = |live: &Live<'_>| scene.live.iter().any(|other| other.is_copy_of(live.node.id) && is_linked(other));
-    if scene.owned_by(target.pod).is_empty() || has_copy(target) || !has_copy(source) {
+    if scene.owned_by(target.pod).is_empty() {
+        return replica_to_come(scene, target);
+    }
+    if has_copy(target) || !has_copy(source) {
         return None;
     }
-    let makes_one = scene.live_of(target.pod.shard).find_map(|live| match &live.node.role {
+    copy_in_making(scene, target).or_else(|| coming_copy(scene, target))
+}
+
+/// Before its first slot a primary has no replica in sync: replicas are let in once a slot is marked there, which is the executor's to do and to wait for
+/// (`joined.rs`). Who cannot be let in, as its server stands still or is too old for what the primary sends, is waited for here, with other
+/// phases going on, unless another one can.
+fn replica_to_come(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
+    let is_beside =
+        |live: &Live<'_>| live.pod != target.pod && scene.is_wanted(live.pod) && !scene.is_terminating(live.pod);
+    let mut others = scene.live_of(target.pod.shard).filter(is_beside);
+    if scene.desired.keeps_each_write || others.any(|live| !is_left_behind(scene, live.pod)) {
+        return None;
+    }
+    copy_in_making(scene, target).or_else(|| coming_copy(scene, target))
+}
+
+/// A replica of the target.
+fn copy_in_making(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
+    scene.live_of(target.pod.shard).find_map(|live| match &live.node.role {
         Role::Replica { of, link_up, lag_bytes, .. } if *of == target.node.id && !scene.is_terminating(live.pod) => {
             Some(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes })
         }
         Role::Replica { .. } | Role::Primary { .. } => None,
-    });
-    makes_one.or_else(|| coming_copy(scene, target))
+    })
 }
 
 /// Where no disk keeps what moves: a member beside the target that does not answer yet.
 fn coming_copy(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
-    if scene.desired.restart_keeps_data {
+    if scene.desired.keeps_each_write {
         return None;
     }
     let beside = |pod: Pod| pod.shard == target.pod.shard && pod != target.pod && scene.is_wanted(pod);

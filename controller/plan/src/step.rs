@@ -236,7 +236,7 @@ impl fmt::Display for Step {
                 primary.short()
             ),
             Self::Adopt { node, owner: Some(owner), slots } => {
-                write!(f, "give {} slots of the lost node {} to {node}: {slots}", slots.len(), owner.short())
+                write!(f, "give {} slots to {node} that node {} had: {slots}", slots.len(), owner.short())
             }
             Self::Adopt { node, owner: None, slots } => {
                 write!(f, "let {node} own {} slots it holds keys of: {slots}", slots.len())

@@ -269,7 +269,7 @@ fn image_of(spec: &PodSpec) -> Option<&String> {
 }
 
 /// Longest text of others that is passed on.
-const WORDS_MOST: usize = 300;
+pub(super) const WORDS_MOST: usize = 300;
 
 /// Why a pod does not start, in the words of the scheduler or of the kubelet; `None`: nothing stands in its way.
 #[must_use]

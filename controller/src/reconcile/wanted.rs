@@ -15,6 +15,7 @@ pub(super) fn wanted(resolved: &Resolved, gathered: &Gathered, lacks_secret: boo
         replicas: resolved.members.saturating_sub(1),
         node_timeout_millis: resolved.agent.node_timeout_millis,
         restart_keeps_data,
+        keeps_each_write: resolved.keeps_each_write(),
         has_volumes: resolved.storage.is_some(),
         // Who keeps nothing on purpose cannot be asked to restore it.
         adopt_lost_slots: !restart_keeps_data,

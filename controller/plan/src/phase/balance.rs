@@ -175,8 +175,13 @@ pub(crate) fn batch(scene: &Scene<'_>, plan: &mut Plan, moves: BTreeMap<(Pod, Po
                 continue;
             }
         };
+        // Nor while a member of the target's shard is waited for, which may take as long as it likes.
+        if let Some(wait) = held_by_target(scene, &source, &target, kind) {
+            plan.waiting.push(wait);
+            continue;
+        }
         busy.extend([from, to]);
-        if let Some(wait) = obstacle(scene, &source, &target, &slots, kind) {
+        if let Err(wait) = settled(scene, &source, &target, &slots) {
             plan.waiting.push(wait);
             continue;
         }
@@ -189,20 +194,25 @@ fn ends(step: &Step) -> Vec<Pod> {
     if let Step::Move { from, to, .. } = step { Vec::from([from.pod, to.pod]) } else { Vec::new() }
 }
 
-/// Why these slots may not go from one to the other now.
-fn obstacle(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &SlotSet, kind: Kind) -> Option<Waiting> {
+/// Why the target cannot be trusted with more now.
+fn held_by_target(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, kind: Kind) -> Option<Waiting> {
     // The source drops what the target has acknowledged.
     if !safety::keeps(scene, target) {
         return Some(safety::disk(target));
     }
-    if let Some(wait) = safety::first_copy(scene, source, target).filter(|_| kind == Kind::New) {
-        return Some(wait);
+    match kind {
+        Kind::New => safety::first_copy(scene, source, target),
+        Kind::Open => None,
     }
+}
+
+/// Both ends agree on whose the slots are; if not, what has to be waited for.
+fn settled(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, slots: &SlotSet) -> Result<(), Waiting> {
     let ready = safety::ready_for_claim(scene, target, &SlotSet::EMPTY, source.node.epoch);
     // Whatever keeps the two from it, at least one of them is not settled.
     let settled = agree::agreeing(scene).min(scene.live.len().saturating_sub(1));
     let ready = ready.and_then(|()| if safety::may_move(scene, source, target, slots) { Ok(()) } else { Err(settled) });
-    ready.err().map(|right| agree::awaited(scene, right))
+    ready.map_err(|right| agree::awaited(scene, right))
 }
 
 /// A target that has no room for these slots.

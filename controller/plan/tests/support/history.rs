@@ -197,6 +197,7 @@ pub fn setting() -> impl Strategy<Value = Setting> {
 pub fn run_of(setting: &Setting) -> Run {
     let mut desired = Desired::cluster(setting.shards, setting.replicas);
     (desired.restart_keeps_data, desired.has_volumes) = (setting.persistent, setting.volumes);
+    desired.keeps_each_write = setting.persistent;
     // As the controller asks for it: who keeps nothing on disk cannot be asked to restore it.
     desired.adopt_lost_slots = !setting.persistent;
     let luck = setting.seed.map_or(Luck::good(), Luck::seeded);

@@ -39,6 +39,7 @@ impl Run {
     /// The same, in this world.
     pub fn created_in(world: World, mut desired: Desired) -> Self {
         (desired.has_volumes, desired.restart_keeps_data) = (world.volumes, world.volumes && world.persistent);
+        desired.keeps_each_write = desired.restart_keeps_data;
         let mut run = Self::new(desired, world, Luck::good());
         run.settle(60).unwrap_or_else(|reason| panic!("{reason}"));
         run.write_everywhere();

@@ -543,5 +543,5 @@ fn slots_handed_over_to_a_node_that_died_with_the_news_find_a_new_owner() {
     let keeps_nothing =
         Desired { restart_keeps_data: false, adopt_lost_slots: true, has_volumes: false, ..Desired::cluster(3, 0) };
     let told = told(&keeps_nothing, &observed);
-    assert_eq!(told, ["give 3383 slots of the lost node 02000000 to 0-0: 13001-16383"]);
+    assert_eq!(told, ["give 3383 slots to 0-0 that node 02000000 had: 13001-16383"]);
 }

@@ -559,14 +559,41 @@ fn a_claim_that_an_old_table_outdoes_is_raised() {
 /// Measured before: with the new shard's replica hung, slots went into the memory of its primary alone, and its end was theirs.
 #[test]
 fn slots_wait_for_a_replica_that_stands_still_where_no_disk_keeps_them() {
-    let told_of = |found: &str, restart_keeps_data| {
-        let text = "0-0 P0-4095 0-1 r0-0 1-0 P4096-8191 1-1 r1-0 2-0 P8192-16000 2-1 r2-0 3-0 P16001-16383 3-1 ";
-        let observed = layout(&format!("{text}{found}:r3-0"));
-        let told = told(&Desired { restart_keeps_data, ..Desired::cluster(4, 1) }, &observed);
-        told.iter().any(|line| line.starts_with("move "))
+    let keeps = |restart_keeps_data, keeps_each_write| Desired {
+        restart_keeps_data,
+        keeps_each_write,
+        ..Desired::cluster(4, 1)
     };
-    assert_eq!(
-        [("s", false), ("s", true), ("?", false), ("-", false)].map(|(found, keeps)| told_of(found, keeps)),
-        [false, true, true, true]
-    );
+    let moves = |slots: [&str; 2], found: &str, wanted: &Desired| {
+        let text = "0-0 P0-4095 0-1 r0-0 1-0 P4096-8191 1-1 r1-0";
+        let observed = layout(&format!("{text} 2-0 {} 2-1 r2-0 3-0 {} 3-1 {found}:r3-0", slots[0], slots[1]));
+        told(wanted, &observed).iter().any(|line| line.starts_with("move "))
+    };
+    let (nothing, snapshots, each) = (keeps(false, false), keeps(true, false), keeps(true, true));
+    for slots in [["P8192-16000", "P16001-16383"], ["P8192-16383", "P"]] {
+        let of = [("s", &nothing), ("s", &snapshots), ("s", &each), ("?", &nothing), ("-", &nothing)];
+        let moves = of.map(|(found, wanted)| moves(slots, found, wanted));
+        assert_eq!(moves, [false, false, true, true, true], "{slots:?}");
+    }
+}
+
+/// Before, a move that waited was held against both its ends: the source gave nothing to anybody else meanwhile.
+#[test]
+fn a_replica_that_is_waited_for_keeps_no_other_shard_from_its_slots() {
+    let text = "0-0 P0-8191 0-1 r0-0 1-0 P8192-12287 1-1 r1-0 2-0 P12288-12400 2-1 s:r2-0 3-0 P12401-16383 3-1 r3-0";
+    let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(4, 1) };
+    let told = told(&wanted, &layout(text));
+    let told: Vec<_> = told.iter().map(|line| line.split(": ").next().unwrap()).collect();
+    assert_eq!(told, ["move 113 slots from 0-0 to 3-0", "waits"]);
+}
+
+/// Before, its move was planned again and again and held each time, which kept its restart from being planned.
+#[test]
+fn a_replica_that_syncs_only_once_it_is_restarted_is_restarted_before_the_first_slot() {
+    let mut observed = layout("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 P 2-1 r2-0~!");
+    let replica = at(&mut observed, "2-1");
+    replica.keys = 0;
+    let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 1) };
+    let waits = "waits: replica 2-1 is not in sync: its link to the primary is down";
+    assert_eq!(told(&wanted, &observed), ["restart 2-1", waits]);
 }
