@@ -87,6 +87,8 @@ pub struct Done {
     pub slots: u64,
     /// Why it stopped before its end, if it did.
     pub held: Option<String>,
+    /// That is, as no replica of who was to get its first slot came into sync.
+    pub is_alone: bool,
 }
 
 impl Done {
@@ -258,6 +260,9 @@ fn remember(step: &Step, result: &Result<Done, Error>, memory: &mut Memory) {
         Step::Move { from, to, slots } => {
             memory.epoch_raised();
             memory.moved(from.id, to.id, slots);
+            if result.as_ref().is_ok_and(|done| done.is_alone) {
+                memory.first_slot_held(to.pod.shard);
+            }
             if !done {
                 memory.count_anew();
             }

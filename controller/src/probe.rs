@@ -44,6 +44,10 @@ const INTRODUCED_LATELY: Duration = Duration::from_secs(60);
 const REFUSED_LATELY: Duration = Duration::from_secs(30);
 /// For how long a node that was a member is taken for one whom the others have not missed yet: several times the node timeout.
 const FORMER_LATELY: Duration = Duration::from_secs(60);
+/// So long a container or a pod may take to be there again; one on a node that is lost is given up then.
+const HEARD_LATELY: Duration = Duration::from_secs(60);
+/// For how long other phases go on where a first slot waits for a replica: what keeps that one out may be what they mend.
+const FIRST_SLOT_RESTS: Duration = Duration::from_secs(10);
 /// How long one member may take to answer, at first and at most. One whose agent says that its server runs is given more time at the next
 /// look: a machine that is slow must not make everybody unknown. Everybody else waits for it, hence the bound; and who is silent altogether
 /// is given no more.
@@ -59,8 +63,12 @@ const AGENT_DEADLINE: Duration = Duration::from_secs(1);
 pub struct Memory {
     /// Members that could not be seen or stop, and since when.
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
-    /// Since when servers have not answered that run, as their agents say, and how many were started before each.
+    /// Since when servers have not answered that run, as their agents say.
     silent: BTreeMap<Pod, Timestamp>,
+    /// When each member, or its agent, was heard last; at first, when it was first asked.
+    heard: BTreeMap<Pod, Instant>,
+    /// Shards whose first slot was held, as none of its replicas came into sync, and when.
+    first_slots_held: BTreeMap<u16, Instant>,
     /// Failovers asked for, and when.
     failovers: BTreeMap<u16, Instant>,
     /// Failovers that were refused before anybody was asked, and when.
@@ -108,6 +116,16 @@ impl Memory {
     /// A failover of this shard was not asked for, after all.
     pub fn failover_refused(&mut self, shard: u16) {
         self.refused.insert(shard, Instant::now());
+    }
+
+    /// The first slot of this shard waited in vain for one of its replicas.
+    pub fn first_slot_held(&mut self, shard: u16) {
+        self.first_slots_held.insert(shard, Instant::now());
+    }
+
+    fn first_slots_that_rest(&mut self, now: Instant) -> BTreeSet<u16> {
+        self.first_slots_held.retain(|_, at| now.saturating_duration_since(*at) < FIRST_SLOT_RESTS);
+        self.first_slots_held.keys().copied().collect()
     }
 
     /// The failover that was asked for has been seen, or is not wanted any more.
@@ -213,8 +231,28 @@ impl Memory {
         self.silent.clone()
     }
 
+    /// Who is heard now, and gives who is not and was a short while ago.
+    fn note_heard(&mut self, answers: &BTreeMap<Pod, Answer>, now: Instant) -> BTreeSet<Pod> {
+        let mut lately = BTreeSet::new();
+        for (pod, answer) in answers {
+            let heard = self.heard.entry(*pod).or_insert(now);
+            match answer {
+                Answer::Redis(_) => *heard = now,
+                Answer::Agent(..) | Answer::TooLong(_) => {
+                    *heard = now;
+                    lately.insert(*pod);
+                }
+                Answer::Dead(_) | Answer::Nobody => {
+                    lately.extend((now.saturating_duration_since(*heard) < HEARD_LATELY).then_some(*pod));
+                }
+            }
+        }
+        lately
+    }
+
     /// Of places that are no more nothing is known.
     fn keep_places(&mut self, places: &BTreeMap<Pod, Place>) {
+        self.heard.retain(|pod, _| places.contains_key(pod));
         self.unknown.retain(|pod, _| places.contains_key(pod));
         self.answered.retain(|pod, _| places.contains_key(pod));
     }
@@ -460,6 +498,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         probed.observed.blank.extend(place.blank.then_some(*pod));
     }
     probed.silent = memory.note_silence(answers);
+    probed.observed.heard_lately = memory.note_heard(answers, now);
     memory.keep_places(question.places);
     memory.forget_strangers(&probed.observed);
     memory.raised = false;
@@ -467,6 +506,7 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
     probed.observed.failovers_asked = memory.failovers.iter().map(ago).collect();
     memory.refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_LATELY);
     probed.observed.failovers_refused = memory.refused.iter().map(ago).collect();
+    probed.observed.first_slot_held = memory.first_slots_that_rest(now);
     probed.observed.elections = memory.elections.iter().map(ago).collect();
     probed.observed.first_epochs = memory.first_epochs.clone();
     probed.observed.introduced = memory.introductions(now);

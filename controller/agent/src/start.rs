@@ -280,6 +280,9 @@ pub fn decide_start(facts: &Facts) -> Start {
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if is_given_up(facts) => {}
         // And here: a primary without slots would stay one beside its heir.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if has_an_heir_it_never_hears_of(facts) => {}
+        (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if comes_back_empty(me, facts) => {
+            return empty(me, facts, "the controller said so");
+        }
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
         }
@@ -299,6 +302,11 @@ pub fn decide_start(facts: &Facts) -> Start {
         Verdict::Intact(identity) if identity.led() => decide_leader(identity, facts),
         Verdict::Intact(identity) => led::decide(identity, facts),
     }
+}
+
+/// It owned slots, which nobody else has by now, and nothing of what they held lies here.
+fn comes_back_empty(me: &Identity, facts: &Facts) -> bool {
+    me.led() && me.owned_slots() && !facts.holds_data && !facts.peers.values().any(|peer| moved(me, &peer.table))
 }
 
 /// Redis makes no replica of a primary without slots by itself.
@@ -516,7 +524,13 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
-        return empty(me);
+        if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
+            // Who joined a moment before its end may not be in its record, and is in theirs.
+            let (known, answered) = (voters(me).count(), answered_voters(me, facts));
+            let reason = format!("{gone}; {answered} of {known} primaries answer, and they know who has a copy");
+            return Start::Wait { reason };
+        }
+        return empty(me, facts, "no replica has a copy");
     }
     let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
         0 => "its first slots were on their way to it".to_owned(),
@@ -531,15 +545,18 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     }
 }
 
-fn empty(me: &Identity) -> Start {
-    match me.slots.iter().map(SlotRange::len).sum::<usize>() {
-        0 => Start::AsIs { why: "it owned no slot, nothing is kept on disk and no replica holds a copy" },
-        slots => Start::Over {
-            lost: format!(
-                "started empty: nothing is kept on disk, and no replica has a copy; what its {slots} slots held is lost"
-            ),
-        },
-    }
+/// Without what it had. How many keys that were nobody knows any more.
+fn empty(me: &Identity, facts: &Facts, why: &str) -> Start {
+    let what = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
+        0 => "what had arrived of its first slots".to_owned(),
+        slots => format!("what its {slots} slots held"),
+    };
+    let lost = if facts.lags {
+        format!("started with files that lag behind what it had, as {why}; {what} since then is lost")
+    } else {
+        format!("started empty, as its data set is gone and {why}; {what}, if anything, is lost")
+    };
+    Start::Over { lost }
 }
 
 /// Another copy, of which nobody knows how much it lacks, and which is of no history that tells whether that is more than this one does.

@@ -130,9 +130,26 @@ pub struct Observed {
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,
+    /// Members that do not answer as nodes, and did a short while ago, or their agents: they are being restarted or replaced.
+    pub heard_lately: BTreeSet<Pod>,
+    /// Shards whose first slot was held a moment ago, as none of its replicas came into sync.
+    pub first_slot_held: BTreeSet<u16>,
 }
 
 impl Observed {
+    /// What runs there is no node that answers, and will be one, as far as can be known: its server starts, or stands still and is started again by its
+    /// probes, or it is being restarted, or its pod replaced. Not one that waits for what does not come by itself, and not one that has not
+    /// been heard of for long.
+    #[must_use]
+    pub fn is_coming(&self, pod: Pod) -> bool {
+        let Some(member) = self.members.get(&pod).filter(|member| !member.waits && !member.stuck) else { return false };
+        match member.seen {
+            Seen::Starting => true,
+            Seen::Absent | Seen::Stopped | Seen::Unknown { .. } => self.heard_lately.contains(&pod),
+            Seen::Held { .. } | Seen::Node(_) => false,
+        }
+    }
+
     /// The member calls itself a primary, owns no slot, and has been replaced: another member of its shard owns slots, or is a primary with a
     /// newer configuration epoch, by what others say where it does not answer. It is a replica to be, and is sent nothing. Its own marks have no
     /// say: of whom it imports a slot it may have long been wrong. And who has just got its shard's first keys is no such member, whoever its
@@ -223,12 +240,6 @@ impl Member {
             Seen::Node(node) => Some(node),
             Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => None,
         }
-    }
-
-    /// Its server starts, or stands still, and its agent says that it runs: it comes, or is started again.
-    #[must_use]
-    pub fn is_coming(&self) -> bool {
-        self.seen == Seen::Starting && !self.waits && !self.stuck && !self.terminating
     }
 }
 

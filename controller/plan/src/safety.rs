@@ -348,22 +348,25 @@ pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>
 }
 
 /// Before its first slot a primary has no replica in sync: replicas are let in once a slot is marked there, which is the executor's to do and to wait for
-/// (`joined.rs`). Who cannot be let in, as its server stands still or is too old for what the primary sends, is waited for here, with other
-/// phases going on, unless another one can.
+/// (`joined.rs`). Where that was in vain a moment ago, or nobody is there who could be let in, other phases go on: what they do may help.
 fn replica_to_come(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
-    let is_beside =
-        |live: &Live<'_>| live.pod != target.pod && scene.is_wanted(live.pod) && !scene.is_terminating(live.pod);
-    let mut others = scene.live_of(target.pod.shard).filter(is_beside);
-    if scene.desired.keeps_each_write || others.any(|live| !is_left_behind(scene, live.pod)) {
+    if scene.desired.keeps_each_write {
         return None;
     }
-    copy_in_making(scene, target).or_else(|| coming_copy(scene, target))
+    let shard = target.pod.shard;
+    let is_beside =
+        |live: &Live<'_>| live.pod != target.pod && scene.is_wanted(live.pod) && !scene.is_terminating(live.pod);
+    if !scene.live_of(shard).any(|live| is_beside(&live)) {
+        return coming_copy(scene, target);
+    }
+    scene.observed.first_slot_held.contains(&shard).then(|| copy_in_making(scene, target)).flatten()
 }
 
-/// A replica of the target.
+/// A replica of the target that is to stay.
 fn copy_in_making(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
-    scene.live_of(target.pod.shard).find_map(|live| match &live.node.role {
-        Role::Replica { of, link_up, lag_bytes, .. } if *of == target.node.id && !scene.is_terminating(live.pod) => {
+    let stays = |live: &Live<'_>| scene.is_wanted(live.pod) && !scene.is_terminating(live.pod);
+    scene.live_of(target.pod.shard).filter(stays).find_map(|live| match &live.node.role {
+        Role::Replica { of, link_up, lag_bytes, .. } if *of == target.node.id => {
             Some(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes })
         }
         Role::Replica { .. } | Role::Primary { .. } => None,
@@ -375,9 +378,9 @@ fn coming_copy(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
     if scene.desired.keeps_each_write {
         return None;
     }
-    let beside = |pod: Pod| pod.shard == target.pod.shard && pod != target.pod && scene.is_wanted(pod);
-    let mut members = scene.observed.members.iter().filter(|(pod, _)| beside(**pod));
-    members.find(|(_, member)| member.is_coming()).map(|(pod, _)| Waiting::Start { pod: *pod })
+    let is_beside = |pod: &Pod| pod.shard == target.pod.shard && *pod != target.pod && scene.is_wanted(*pod);
+    let mut coming = scene.observed.members.keys().filter(|pod| is_beside(pod) && scene.observed.is_coming(**pod));
+    coming.next().map(|pod| Waiting::Start { pod: *pod })
 }
 
 fn is_linked(live: &Live<'_>) -> bool {

@@ -407,18 +407,13 @@ impl Connection {
     }
 }
 
-/// A server that has no AUTH repeats its arguments in quotes (`commandCheckExistence` in Redis' server.c), and one of them is the password.
-fn without_arguments(reply: &ErrorReply) -> ErrorReply {
-    ErrorReply::parse(reply.text.split(['\'', '`']).next().unwrap_or_default().trim_end())
-}
-
 /// A connection that breaks during AUTH was never made: no command of the caller's was sent. No error shows the password.
 fn not_connected(error: Error) -> Error {
     match error {
         Error::Io { address, source, .. } => Error::Connect { address, source },
         Error::Deadline { address, .. } => Error::Connect { address, source: std::io::ErrorKind::TimedOut.into() },
         Error::Refused { command, address, reply } => {
-            Error::Refused { command, address, reply: without_arguments(&reply) }
+            Error::Refused { command, address, reply: reply.without_arguments() }
         }
         Error::Connect { .. } | Error::Frame { .. } | Error::Shape { .. } | Error::Broken { .. } => error,
     }

@@ -77,7 +77,7 @@ async fn a_server_without_auth_does_not_repeat_the_password() {
     let server = server(8, &["--rename-command", "AUTH", ""]).await;
     let options = Options::new(server.address).credentials(Credentials::new("app", "canary-pass"));
     let error = Connection::open(&options).await.unwrap_err();
-    assert_eq!(error.refusal().unwrap().text, "ERR unknown command");
+    assert_eq!(error.refusal().unwrap().text, "ERR unknown command 'AUTH'");
     assert!(!format!("{error:?} {error}").contains("canary"), "{error}");
 }
 

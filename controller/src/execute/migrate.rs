@@ -169,7 +169,16 @@ pub struct Moved {
     /// A former owner that the move waits for.
     pub former: Option<NodeId>,
     /// It waits for a first replica of the target.
-    pub is_alone: bool,
+    pub alone: Option<Alone>,
+}
+
+/// What came of the wait for a first replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alone {
+    /// One has joined; since then nobody has looked at the rest.
+    NoMore,
+    /// None is in sync.
+    Still,
 }
 
 impl Moved {
@@ -198,8 +207,8 @@ pub async fn migrate(order: Move<'_>, access: &Access, guard: &Guard, bucket: &M
     if sorted.to_move.is_empty() {
         return Ok(moved);
     }
-    moved.is_alone = joined::is_alone(&mut ends, order, guard, &sorted).await?;
-    if moved.is_alone {
+    moved.alone = joined::alone(&mut ends, order, guard, &sorted).await?;
+    if moved.alone.is_some() {
         return Ok(moved);
     }
     // What has moved of a slot is served by its marks only, whatever the rest of it waits for.

@@ -115,8 +115,8 @@ fn joins(observed: &Observed, primary: Who, members: u16) -> bool {
     };
     // Who is to leave is never told to follow.
     let is_beside = |pod: Pod| pod.shard == primary.pod.shard && pod != primary.pod && pod.ordinal < members;
-    let mut beside = observed.members.iter().filter(|(pod, _)| is_beside(**pod)).map(|(_, member)| member);
-    beside.any(|member| member.is_coming() || !member.terminating && member.node().is_some_and(joins))
+    let mut beside = observed.members.iter().filter(|(pod, _)| is_beside(**pod));
+    beside.any(|(pod, member)| observed.is_coming(*pod) || !member.terminating && member.node().is_some_and(joins))
 }
 
 pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
@@ -145,9 +145,10 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     }
     let former = moved.former.map(|id| waits_for_former(from, to, id, &world.probed.observed));
     let behind = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
-    let alone = moved.is_alone.then(|| waits_for_a_replica(from, to));
+    let alone = moved.alone.map(|_| waits_for_a_replica(from, to));
     let held = former.or(alone).or(behind);
-    Ok(Done { held, ..done(from, to, &moved) })
+    let is_alone = moved.alone == Some(migrate::Alone::Still);
+    Ok(Done { held, is_alone, ..done(from, to, &moved) })
 }
 
 /// Why a member that owns no slot gets none, and what helps. Pure.
@@ -256,7 +257,7 @@ fn done(from: Who, to: Who, moved: &migrate::Moved) -> Done {
             format!("; {} batches found copies at {to} that {from} had kept; {from}'s were taken", moved.replaced);
         note.push_str(&more);
     }
-    Done { note: Some(note), keys, bytes, slots: u64::from(slots), held: None }
+    Done { note: Some(note), keys, bytes, slots: u64::from(slots), held: None, is_alone: false }
 }
 
 /// The members of a shard. No mark ever sent clients from one of them to another: what a former primary holds of a slot that its heir owns is hidden

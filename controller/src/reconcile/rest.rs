@@ -176,6 +176,7 @@ fn without_figures(mut probed: Probed) -> Probed {
     probed.observed.elections.values_mut().for_each(|since| *since = 0);
     probed.observed.failovers_asked.values_mut().for_each(|since| *since = 0);
     probed.observed.failovers_refused.clear();
+    probed.observed.first_slot_held.clear();
     // Everybody knows everybody at rest.
     probed.observed.introduced.clear();
     for member in probed.observed.members.values_mut() {

@@ -15,7 +15,7 @@ use crate::slots::SlotSet;
 /// What a key takes: large, so that one of them is more than the planner's smallest room.
 const KEY_BYTES: u64 = 1 << 20;
 
-/// For how many ticks a node that was a member counts as a former one.
+/// For how many ticks a node that was a member counts as a former one, and one that is not heard as one that comes back.
 const LATELY: u64 = 60;
 /// For how long a promotion that was refused lets others go first.
 const REFUSED_LATELY: u64 = 30;
@@ -63,6 +63,7 @@ impl World {
         let lately = |at: u64| self.now - at < LATELY;
         let former = self.seen.iter().filter(|(id, at)| lately(**at) && !present.contains(*id)).map(|(id, _)| *id);
         let former = former.collect();
+        let heard_lately = self.heard_lately(&members);
         let seen_of = |pod: &Pod| members.get(pod).map(|member: &Member| &member.seen);
         let shows = |pod: &Pod| matches!(seen_of(pod), Some(Seen::Node(_)));
         let unused = self.homes.iter().filter(|(pod, _)| shows(pod));
@@ -90,7 +91,30 @@ impl World {
             left_behind,
             // Its streams have no offsets.
             further: BTreeMap::new(),
+            heard_lately,
+            // Its replicas are in sync as soon as they follow.
+            first_slot_held: BTreeSet::new(),
         }
+    }
+
+    /// Who does not answer as a node, and did lately, or its agent.
+    fn heard_lately(&mut self, members: &BTreeMap<Pod, Member>) -> BTreeSet<Pod> {
+        let now = self.now;
+        let mut lately = BTreeSet::new();
+        for (pod, member) in members {
+            let heard = self.heard.entry(*pod).or_insert(now);
+            match member.seen {
+                Seen::Node(_) => *heard = now,
+                Seen::Starting | Seen::Held { .. } => {
+                    *heard = now;
+                    lately.insert(*pod);
+                }
+                Seen::Absent | Seen::Stopped | Seen::Unknown { .. } => {
+                    lately.extend((now - *heard < LATELY).then_some(*pod));
+                }
+            }
+        }
+        lately
     }
 
     /// Whoever is seen as a primary with slots, and was not before.

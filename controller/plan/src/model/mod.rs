@@ -304,6 +304,8 @@ pub struct World {
     pub excused: BTreeSet<(u16, u64)>,
     /// Who was seen at a place, and when last.
     pub seen: BTreeMap<NodeId, u64>,
+    /// When somebody was heard at a place last; at first, when it was first looked at.
+    pub heard: BTreeMap<Pod, u64>,
     /// No engine starts with the parameters that the user wants.
     pub refuses: bool,
     /// What the servers of new pods run.
@@ -342,6 +344,7 @@ impl World {
             acked: BTreeSet::new(),
             excused: BTreeSet::new(),
             seen: BTreeMap::new(),
+            heard: BTreeMap::new(),
             refuses: false,
             version: 0,
             reserved: BTreeMap::new(),

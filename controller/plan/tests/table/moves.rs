@@ -590,10 +590,37 @@ fn a_replica_that_is_waited_for_keeps_no_other_shard_from_its_slots() {
 /// Before, its move was planned again and again and held each time, which kept its restart from being planned.
 #[test]
 fn a_replica_that_syncs_only_once_it_is_restarted_is_restarted_before_the_first_slot() {
-    let mut observed = layout("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 P 2-1 r2-0~!");
-    let replica = at(&mut observed, "2-1");
-    replica.keys = 0;
     let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 1) };
+    let told_of = |is_held: bool| {
+        let mut observed = layout("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 P 2-1 r2-0~!");
+        at(&mut observed, "2-1").keys = 0;
+        observed.first_slot_held.extend(is_held.then_some(2));
+        told(&wanted, &observed)
+    };
     let waits = "waits: replica 2-1 is not in sync: its link to the primary is down";
-    assert_eq!(told(&wanted, &observed), ["restart 2-1", waits]);
+    assert_eq!(told_of(true), ["restart 2-1", waits]);
+    assert_eq!(told_of(false)[0], "move 1 slots from 1-0 to 2-0: 13653");
+}
+
+/// Replicas of a shard without slots are let in for its first slot only: who is to leave is never let in, and was waited for.
+#[test]
+fn a_first_slot_waits_for_no_replica_that_is_to_leave() {
+    let observed = layout("0-0 P0-8191 1-0 P8192-16383 2-0 P 2-1 r2-0~");
+    let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 0) };
+    assert_eq!(told(&wanted, &observed)[0], "move 1 slots from 1-0 to 2-0: 13653");
+}
+
+/// The cure of a server that stands still is its end: slots came while it was stopped, and were in one memory.
+#[test]
+fn a_replica_that_is_started_again_is_waited_for_as_one_that_stands_still() {
+    let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 1) };
+    let moves = |found: &str, is_heard: bool| {
+        let text = "0-0 P0-8000 0-1 r0-0 1-0 P8001-16000 1-1 r1-0 2-0 P16001-16383 2-1";
+        let mut observed = layout(&format!("{text} {found}:r2-0"));
+        observed.heard_lately.extend(is_heard.then_some(pod("2-1")));
+        told(&wanted, &observed).iter().any(|line| line.starts_with("move "))
+    };
+    for found in ["x", "?", "-"] {
+        assert_eq!([true, false].map(|is_heard| moves(found, is_heard)), [false, true], "{found}");
+    }
 }

@@ -13,7 +13,7 @@ use resp::{Command, Connection};
 
 use super::keys::Ends;
 use super::replicas::{LOOK, has_replica};
-use super::{Error, Move, Sorted, leading, set_slot};
+use super::{Alone, Error, Move, Sorted, leading, set_slot};
 use crate::lease::Guard;
 use crate::redis::{self, Error as RedisError};
 
@@ -21,23 +21,31 @@ use crate::redis::{self, Error as RedisError};
 const JOIN: Duration = Duration::from_secs(4);
 
 /// Whether what moves would be in the memory of the target alone, or was so until a moment ago, since which nobody has looked at the rest.
-pub(super) async fn is_alone(ends: &mut Ends, order: Move<'_>, guard: &Guard, sorted: &Sorted) -> Result<bool, Error> {
+pub(super) async fn alone(
+    ends: &mut Ends,
+    order: Move<'_>,
+    guard: &Guard,
+    sorted: &Sorted,
+) -> Result<Option<Alone>, Error> {
     if !order.needs_replica || !sorted.is_first || sorted.is_sent || !is_coming(&mut ends.target, order).await? {
-        return Ok(false);
+        return Ok(None);
     }
     // Whose a slot is that it imports, a node does not hear.
-    let Some(slot) = sorted.to_move.iter().copied().find(|slot| !sorted.is_misplaced(*slot)) else { return Ok(false) };
+    let Some(slot) = sorted.to_move.iter().copied().find(|slot| !sorted.is_misplaced(*slot)) else { return Ok(None) };
     leading(guard)?;
     let mark = set_slot(&[slot], "IMPORTING", order.from.id);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &mark).await?;
-    let begun = Instant::now();
-    while begun.elapsed() < JOIN && is_coming(&mut ends.target, order).await? {
+    let (begun, mut found) = (Instant::now(), Alone::Still);
+    while begun.elapsed() < JOIN && found == Alone::Still {
         tokio::time::sleep(LOOK.1).await;
+        if !is_coming(&mut ends.target, order).await? {
+            found = Alone::NoMore;
+        }
     }
     leading(guard)?;
     let stable = Command::new("CLUSTER").args(["SETSLOT", &slot.to_string(), "STABLE"]);
     redis::set_slots(&mut ends.target, &mut ends.more_target, &[stable]).await?;
-    Ok(true)
+    Ok(Some(found))
 }
 
 /// Whether it has nothing yet, and of its replicas, which are there, none has its copy.
