@@ -45,7 +45,7 @@ const REFUSED_LATELY: Duration = Duration::from_secs(30);
 /// For how long a node that was a member is taken for one whom the others have not missed yet: several times the node timeout.
 const FORMER_LATELY: Duration = Duration::from_secs(60);
 /// So long a container or a pod may take to be there again; one on a node that is lost is given up then.
-const HEARD_LATELY: Duration = Duration::from_secs(60);
+const HOPE: Duration = Duration::from_secs(60);
 /// For how long other phases go on where a first slot waits for a replica: what keeps that one out may be what they mend.
 const FIRST_SLOT_RESTS: Duration = Duration::from_secs(10);
 /// How long one member may take to answer, at first and at most. One whose agent says that its server runs is given more time at the next
@@ -65,8 +65,8 @@ pub struct Memory {
     unknown: BTreeMap<Pod, (Instant, Timestamp)>,
     /// Since when servers have not answered that run, as their agents say.
     silent: BTreeMap<Pod, Timestamp>,
-    /// When each member, or its agent, was heard last; at first, when it was first asked.
-    heard: BTreeMap<Pod, Instant>,
+    /// When each member answered last, or its agent, which waited for nobody; at first, when it was first asked.
+    hope: BTreeMap<Pod, Instant>,
     /// Shards whose first slot was held, as none of its replicas came into sync, and when.
     first_slots_held: BTreeMap<u16, Instant>,
     /// Failovers asked for, and when.
@@ -231,28 +231,18 @@ impl Memory {
         self.silent.clone()
     }
 
-    /// Who is heard now, and gives who is not and was a short while ago.
-    fn note_heard(&mut self, answers: &BTreeMap<Pod, Answer>, now: Instant) -> BTreeSet<Pod> {
-        let mut lately = BTreeSet::new();
-        for (pod, answer) in answers {
-            let heard = self.heard.entry(*pod).or_insert(now);
-            match answer {
-                Answer::Redis(_) => *heard = now,
-                Answer::Agent(..) | Answer::TooLong(_) => {
-                    *heard = now;
-                    lately.insert(*pod);
-                }
-                Answer::Dead(_) | Answer::Nobody => {
-                    lately.extend((now.saturating_duration_since(*heard) < HEARD_LATELY).then_some(*pod));
-                }
-            }
+    /// Whether there is hope now that a node answers there soon, or does; and whether there was any lately.
+    fn note_hope(&mut self, pod: Pod, is_now: bool, now: Instant) -> bool {
+        let last = self.hope.entry(pod).or_insert(now);
+        if is_now {
+            *last = now;
         }
-        lately
+        now.saturating_duration_since(*last) < HOPE
     }
 
     /// Of places that are no more nothing is known.
     fn keep_places(&mut self, places: &BTreeMap<Pod, Place>) {
-        self.heard.retain(|pod, _| places.contains_key(pod));
+        self.hope.retain(|pod, _| places.contains_key(pod));
         self.unknown.retain(|pod, _| places.contains_key(pod));
         self.answered.retain(|pod, _| places.contains_key(pod));
     }
@@ -492,30 +482,41 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
         let waits = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if ended::waits(report));
         let never = matches!(answers.get(pod), Some(Answer::Agent(report, _)) if is_hopeless(report));
         let stuck = never || is_down && probed.stuck.contains_key(pod) && !waits || probed.crashing.contains_key(pod);
+        let is_hope = serves
+            || matches!(answers.get(pod), Some(Answer::Agent(..)))
+                && !matches!(seen, Seen::Held { .. })
+                && !waits
+                && !stuck;
+        let was_hope = memory.note_hope(*pod, is_hope, now);
+        probed.observed.hopeful.extend((was_hope && !serves).then_some(*pod));
         let member = Member { outdated, terminating, last_id, site: place.site.clone(), seen, waits, stuck };
         probed.observed.members.insert(*pod, member);
         probed.observed.older_volumes.extend(place.older_volume.then_some(*pod));
         probed.observed.blank.extend(place.blank.then_some(*pod));
     }
     probed.silent = memory.note_silence(answers);
-    probed.observed.heard_lately = memory.note_heard(answers, now);
     memory.keep_places(question.places);
     memory.forget_strangers(&probed.observed);
     memory.raised = false;
-    let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));
-    probed.observed.failovers_asked = memory.failovers.iter().map(ago).collect();
-    memory.refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_LATELY);
-    probed.observed.failovers_refused = memory.refused.iter().map(ago).collect();
-    probed.observed.first_slot_held = memory.first_slots_that_rest(now);
-    probed.observed.elections = memory.elections.iter().map(ago).collect();
-    probed.observed.first_epochs = memory.first_epochs.clone();
-    probed.observed.introduced = memory.introductions(now);
-    probed.observed.former = memory.former(&probed.observed, now);
-    probed.observed.silent_marks = memory.marks.note(&probed.observed);
+    recall(&mut probed.observed, memory, now);
     probed.observed.left_behind = left_behind::left_behind(&probed.observed, &probed.facts);
     probed.observed.further = left_behind::further(&probed.observed, &probed.facts);
     unlink_from_strangers(&mut probed, answers);
     probed
+}
+
+/// What is remembered of before, in the planner's terms.
+fn recall(observed: &mut Observed, memory: &mut Memory, now: Instant) {
+    let ago = |(shard, at): (&u16, &Instant)| (*shard, millis(now.saturating_duration_since(*at)));
+    observed.failovers_asked = memory.failovers.iter().map(ago).collect();
+    memory.refused.retain(|_, at| now.saturating_duration_since(*at) < REFUSED_LATELY);
+    observed.failovers_refused = memory.refused.iter().map(ago).collect();
+    observed.first_slot_held = memory.first_slots_that_rest(now);
+    observed.elections = memory.elections.iter().map(ago).collect();
+    observed.first_epochs = memory.first_epochs.clone();
+    observed.introduced = memory.introductions(now);
+    observed.former = memory.former(observed, now);
+    observed.silent_marks = memory.marks.note(observed);
 }
 
 /// What an agent says beside what its member is.

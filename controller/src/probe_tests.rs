@@ -357,19 +357,15 @@ fn a_server_is_silent_since_it_first_did_not_answer_although_it_runs() {
 }
 
 #[test]
-fn who_is_not_heard_was_heard_lately_for_a_minute() {
+fn there_is_hope_for_a_minute_after_the_last_sign_of_a_member() {
     let (pod, mut memory, now) = (Pod::new(0, 0), Memory::default(), Instant::now());
-    let mut lately = |answer, at| !memory.note_heard(&BTreeMap::from([(pod, answer)]), at).is_empty();
-    let raw = || Answer::Redis(Box::new(node::raw(NodeId::from_bytes([1; 20]), "", "")));
-    let stops = || Answer::Agent(Box::new(report(AgentPhase::Stopping, None)), None);
-    let after = |seconds| now + Duration::from_secs(seconds);
-    assert!(lately(Answer::Nobody, now), "it has only just been asked for the first time");
-    assert!(lately(Answer::Dead(Seen::Absent), after(59)));
-    assert!(!lately(Answer::Nobody, after(60)));
-    assert!(!lately(raw(), after(61)), "it answers");
-    assert!(lately(stops(), after(600)), "its agent does");
-    assert!(lately(Answer::Dead(Seen::Stopped), after(659)));
-    assert!(!lately(Answer::Dead(Seen::Stopped), after(660)));
+    let mut is_hope = |is_now, seconds| memory.note_hope(pod, is_now, now + Duration::from_secs(seconds));
+    assert!(is_hope(false, 0), "it has only just been asked for the first time");
+    assert!(is_hope(false, 59));
+    assert!(!is_hope(false, 60));
+    assert!(is_hope(true, 600));
+    assert!(is_hope(false, 659));
+    assert!(!is_hope(false, 660));
 }
 
 #[test]

@@ -104,7 +104,7 @@ pub fn report(seeing: Seeing<'_>) -> RedisClusterStatus {
     };
     let previous = seeing.cluster.status.clone().unwrap_or_default();
     let verdict = verdict(resolved, seeing.probed);
-    let shards = members::shards(resolved, seeing.probed);
+    let shards = members::shards(seeing, resolved);
     let generation = seeing.cluster.metadata.generation;
     let mut conditions = conditions::conditions(seeing, resolved, &verdict, &previous);
     if !seeing.planned {

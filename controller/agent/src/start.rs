@@ -304,9 +304,9 @@ pub fn decide_start(facts: &Facts) -> Start {
     }
 }
 
-/// It owned slots, which nobody else has by now, and nothing of what they held lies here.
+/// It led, nobody else has its slots by now, and nothing of what they held lies here.
 fn comes_back_empty(me: &Identity, facts: &Facts) -> bool {
-    me.led() && me.owned_slots() && !facts.holds_data && !facts.peers.values().any(|peer| moved(me, &peer.table))
+    me.led() && !facts.holds_data && !facts.peers.values().any(|peer| moved(me, &peer.table))
 }
 
 /// Redis makes no replica of a primary without slots by itself.
@@ -530,7 +530,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
             let reason = format!("{gone}; {answered} of {known} primaries answer, and they know who has a copy");
             return Start::Wait { reason };
         }
-        return empty(me, facts, "no replica has a copy");
+        return empty(me, facts, "no replica that is known of has a copy");
     }
     let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
         0 => "its first slots were on their way to it".to_owned(),

@@ -130,23 +130,28 @@ pub struct Observed {
     /// Members that run with other parameters than the user's. Who may take these with its next start, and cannot know it before, is not
     /// listed.
     pub unused: BTreeMap<Pod, Unused>,
-    /// Members that do not answer as nodes, and did a short while ago, or their agents: they are being restarted or replaced.
-    pub heard_lately: BTreeSet<Pod>,
+    /// Members that do not answer as nodes, and of which there was hope a short while ago: one answered, or its agent did, which waited for nobody. They are
+    /// being restarted or replaced.
+    pub hopeful: BTreeSet<Pod>,
     /// Shards whose first slot was held a moment ago, as none of its replicas came into sync.
     pub first_slot_held: BTreeSet<u16>,
 }
 
 impl Observed {
-    /// What runs there is no node that answers, and will be one, as far as can be known: its server starts, or stands still and is started again by its
-    /// probes, or it is being restarted, or its pod replaced. Not one that waits for what does not come by itself, and not one that has not
-    /// been heard of for long.
+    /// It will have a copy of its shard's primary, as far as can be known: it follows somebody, or is blank, and will be told whom to follow; or nobody
+    /// answers there, and will.
     #[must_use]
-    pub fn is_coming(&self, pod: Pod) -> bool {
-        let Some(member) = self.members.get(&pod).filter(|member| !member.waits && !member.stuck) else { return false };
-        match member.seen {
-            Seen::Starting => true,
-            Seen::Absent | Seen::Stopped | Seen::Unknown { .. } => self.heard_lately.contains(&pod),
-            Seen::Held { .. } | Seen::Node(_) => false,
+    pub fn may_join(&self, pod: Pod) -> bool {
+        let Some(member) = self.members.get(&pod) else { return false };
+        match &member.seen {
+            Seen::Node(node) => match &node.role {
+                Role::Replica { .. } => true,
+                Role::Primary { slots } => slots.is_empty() && node.keys == 0,
+            },
+            Seen::Starting if !member.waits && !member.stuck => true,
+            Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Held { .. } | Seen::Unknown { .. } => {
+                self.hopeful.contains(&pod)
+            }
         }
     }
 

@@ -337,50 +337,57 @@ pub(crate) fn former_owner(scene: &Scene<'_>, giver: Pod) -> Option<Pod> {
 /// What moves would lie in one place: nobody has a copy of the target yet, and somebody is making one. A shard whose replicas are not there is not
 /// waited for, and neither is one that gives what no other member has.
 pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {
-    let has_copy = |live: &Live<'_>| scene.live.iter().any(|other| other.is_copy_of(live.node.id) && is_linked(other));
     if scene.owned_by(target.pod).is_empty() {
-        return replica_to_come(scene, target);
+        return first_replica(scene, target);
     }
-    if has_copy(target) || !has_copy(source) {
+    let is_copy = |live: &Live<'_>, of: &Live<'_>| live.is_copy_of(of.node.id) && is_linked(live);
+    // Who is about to end is the last copy but one where no disk has it.
+    let stays = |live: &Live<'_>| scene.desired.keeps_each_write || !scene.is_terminating(live.pod);
+    let is_safe = scene.live.iter().any(|live| is_copy(live, target) && stays(live));
+    if is_safe || !scene.live.iter().any(|live| is_copy(live, source)) {
         return None;
     }
-    copy_in_making(scene, target).or_else(|| coming_copy(scene, target))
+    copy_in_making(scene, target).or_else(|| joining(scene, target))
 }
 
 /// Before its first slot a primary has no replica in sync: replicas are let in once a slot is marked there, which is the executor's to do and to wait for
 /// (`joined.rs`). Where that was in vain a moment ago, or nobody is there who could be let in, other phases go on: what they do may help.
-fn replica_to_come(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
-    if scene.desired.keeps_each_write {
-        return None;
+fn first_replica(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
+    let wait = joining(scene, target)?;
+    let is_tried = scene.observed.first_slot_held.contains(&target.pod.shard);
+    match wait {
+        Waiting::Sync { .. } if !is_tried => None,
+        wait => Some(wait),
     }
-    let shard = target.pod.shard;
-    let is_beside =
-        |live: &Live<'_>| live.pod != target.pod && scene.is_wanted(live.pod) && !scene.is_terminating(live.pod);
-    if !scene.live_of(shard).any(|live| is_beside(&live)) {
-        return coming_copy(scene, target);
-    }
-    scene.observed.first_slot_held.contains(&shard).then(|| copy_in_making(scene, target)).flatten()
 }
 
 /// A replica of the target that is to stay.
 fn copy_in_making(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
     let stays = |live: &Live<'_>| scene.is_wanted(live.pod) && !scene.is_terminating(live.pod);
-    scene.live_of(target.pod.shard).filter(stays).find_map(|live| match &live.node.role {
-        Role::Replica { of, link_up, lag_bytes, .. } if *of == target.node.id => {
-            Some(Waiting::Sync { pod: live.pod, link_up: *link_up, lag_bytes: *lag_bytes })
-        }
-        Role::Replica { .. } | Role::Primary { .. } => None,
-    })
+    let follows = |live: &Live<'_>| matches!(live.node.role, Role::Replica { of, .. } if of == target.node.id);
+    scene.live_of(target.pod.shard).find(|live| stays(live) && follows(live)).map(|live| syncs(&live))
 }
 
-/// Where no disk keeps what moves: a member beside the target that does not answer yet.
-fn coming_copy(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
+/// Where no disk keeps what moves: a member beside the target that will have a copy. Those that answer come first.
+fn joining(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
     if scene.desired.keeps_each_write {
         return None;
     }
-    let is_beside = |pod: &Pod| pod.shard == target.pod.shard && *pod != target.pod && scene.is_wanted(*pod);
-    let mut coming = scene.observed.members.keys().filter(|pod| is_beside(pod) && scene.observed.is_coming(**pod));
-    coming.next().map(|pod| Waiting::Start { pod: *pod })
+    let joins = |pod: Pod| pod != target.pod && scene.is_wanted(pod) && scene.observed.may_join(pod);
+    let live = scene.live_of(target.pod.shard).find(|live| joins(live.pod)).map(|live| syncs(&live));
+    live.or_else(|| {
+        let mut members = scene.observed.members.keys().filter(|pod| pod.shard == target.pod.shard);
+        members.find(|pod| joins(**pod)).map(|pod| Waiting::Start { pod: *pod })
+    })
+}
+
+/// How far it is. One that is blank has no link yet.
+fn syncs(live: &Live<'_>) -> Waiting {
+    let (link_up, lag_bytes) = match live.node.role {
+        Role::Replica { link_up, lag_bytes, .. } => (link_up, lag_bytes),
+        Role::Primary { .. } => (false, 0),
+    };
+    Waiting::Sync { pod: live.pod, link_up, lag_bytes }
 }
 
 fn is_linked(live: &Live<'_>) -> bool {

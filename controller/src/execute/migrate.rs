@@ -139,16 +139,23 @@ pub struct Move<'a> {
     pub others: &'a [End],
     /// Members of the owner's shard that may still do what they were once told: not known to have ended, and silent, or owning a slot of these.
     pub unproven: &'a [NodeId],
-    /// The target is to have replicas, and what it gets no disk has that outlives its process.
-    pub needs_replica: bool,
-    /// Somebody was seen who follows the target, or is about to: the target itself hears of that a second or two later.
-    pub is_joined: bool,
+    /// Whom the target waits for before its first slot; `None`: its disk has each write.
+    pub joining: Option<Joining<'a>>,
     /// What they are.
     pub engine: Engine,
     /// cluster-node-timeout: no command may block a node for a large part of it.
     pub node_timeout: Duration,
     /// Limits the user set.
     pub moving: Moving,
+}
+
+/// Members of the target's shard that are to have a copy of what it gets.
+#[derive(Clone, Copy, Debug)]
+pub struct Joining<'a> {
+    /// Somebody was seen who will have one: the target itself hears of that a second or two later.
+    pub is_seen: bool,
+    /// Those that are to go: what they have does not count, and nobody waits for them.
+    pub leaving: &'a [NodeId],
 }
 
 /// What was moved.

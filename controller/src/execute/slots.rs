@@ -99,24 +99,21 @@ fn between<'a>(world: World<'_>, from: Who, to: Who, slots: &'a SlotSet) -> Resu
         slots,
         others: &[],
         unproven: &[],
-        needs_replica: world.resolved.members > 1 && !world.resolved.keeps_each_write(),
-        is_joined: joins(&world.probed.observed, to, world.resolved.members),
+        joining: None,
         engine: world.resolved.engine,
         node_timeout: node_timeout(&world.probed.observed, world.resolved.node_timeout),
         moving: world.resolved.migration,
     })
 }
 
-/// Whether another member of its shard is there that follows it, by its own word, or has nothing and will be told to, or does not answer yet.
-fn joins(observed: &Observed, primary: Who, members: u16) -> bool {
-    let joins = |node: &plan::Node| match &node.role {
-        Role::Replica { of, .. } => *of == primary.id,
-        Role::Primary { slots } => slots.is_empty() && node.keys == 0,
-    };
-    // Who is to leave is never told to follow.
-    let is_beside = |pod: Pod| pod.shard == primary.pod.shard && pod != primary.pod && pod.ordinal < members;
-    let mut beside = observed.members.iter().filter(|(pod, _)| is_beside(**pod));
-    beside.any(|(pod, member)| observed.is_coming(*pod) || !member.terminating && member.node().is_some_and(joins))
+/// Whether anybody is to have a copy of what this primary gets, and who of its shard is to go. Pure.
+fn beside(observed: &Observed, primary: Pod, members: u16) -> (bool, Vec<NodeId>) {
+    let others = || observed.members.iter().filter(|(pod, _)| pod.shard == primary.shard && **pod != primary);
+    let is_wanted = |pod: &Pod| pod.ordinal < members;
+    let leaves = others().filter(|(pod, member)| !is_wanted(pod) || member.terminating);
+    let id = |member: &plan::Member| member.node().map(|node| node.id).or(member.last_id);
+    let is_seen = others().any(|(pod, _)| is_wanted(pod) && observed.may_join(*pod));
+    (is_seen, leaves.filter_map(|(_, member)| id(member)).collect())
 }
 
 pub(super) async fn mark(world: World<'_>, from: Who, to: Who, slots: &SlotSet) -> Result<Done, Error> {
@@ -130,7 +127,9 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     let others = world.other_primaries(&[&[from.id, to.id], &untold[..]].concat());
     super::settings::quicken(world, order.from).await?;
     let unproven = unproven(&world.probed.observed, from, slots);
-    let order = migrate::Move { others: &others, unproven: &unproven, ..order };
+    let (is_seen, leaving) = beside(&world.probed.observed, to.pod, world.resolved.members);
+    let joining = (!world.resolved.keeps_each_write()).then_some(migrate::Joining { is_seen, leaving: &leaving });
+    let order = migrate::Move { others: &others, unproven: &unproven, joining, ..order };
     let moved = match migrate::migrate(order, world.access, world.guard(), world.bucket).await {
         Err(migrate::Error::Library { library, why }) => {
             return Err(refused(gets_no_slots(from, to, &library, &why, &world.probed.observed)));
@@ -145,7 +144,7 @@ pub(super) async fn move_slots(world: World<'_>, from: Who, to: Who, slots: &Slo
     }
     let former = moved.former.map(|id| waits_for_former(from, to, id, &world.probed.observed));
     let behind = moved.held.as_ref().map(|behind| waits_for(from, to, place_of(behind, world.places), behind));
-    let alone = moved.alone.map(|_| waits_for_a_replica(from, to));
+    let alone = moved.alone.map(|alone| waits_for_a_replica(from, to, alone));
     let held = former.or(alone).or(behind);
     let is_alone = moved.alone == Some(migrate::Alone::Still);
     Ok(Done { held, is_alone, ..done(from, to, &moved) })
@@ -222,10 +221,16 @@ fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> Stri
 }
 
 /// Why the first slot of a shard waits.
-fn waits_for_a_replica(from: Who, to: Who) -> String {
+fn waits_for_a_replica(from: Who, to: Who, alone: migrate::Alone) -> String {
+    let why = match alone {
+        migrate::Alone::NoMore => {
+            return format!("slots go from {from} to {to} in a moment: its first replica has just come into sync");
+        }
+        migrate::Alone::Still => "none of its replicas is in sync yet",
+    };
     format!(
-        "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none of \
-         its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
+        "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and {why}; \
+         they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
     )
 }
 
@@ -338,14 +343,14 @@ mod tests {
     }
 
     #[test]
-    fn who_will_follow_a_primary_joins_it_and_nobody_else_does() {
-        let primary = Who { pod: Pod::new(1, 0), id: id(1, 0) };
+    fn who_is_to_have_a_copy_is_waited_for_and_nobody_else_is() {
         let (blank, other) = (Role::Primary { slots: SlotSet::EMPTY }, crate::testing::out_of_sync(id(1, 9)));
-        let joins_as = |change: &dyn Fn(&mut Member)| {
+        let beside_as = |members: u16, change: &dyn Fn(&mut Member)| {
             let mut probed = healthy(2, 2);
             change(probed.observed.members.get_mut(&Pod::new(1, 1)).unwrap());
-            joins(&probed.observed, primary, 2)
+            beside(&probed.observed, Pod::new(1, 0), members)
         };
+        let joins_as = |change: &dyn Fn(&mut Member)| beside_as(2, change).0;
         let role = |role: &Role, keys| {
             joins_as(&|member| {
                 if let Seen::Node(node) = &mut member.seen {
@@ -353,7 +358,7 @@ mod tests {
                 }
             })
         };
-        assert_eq!([joins_as(&|_| {}), role(&blank, 0), role(&blank, 1), role(&other, 0)], [true, true, false, false]);
+        assert_eq!([joins_as(&|_| {}), role(&blank, 0), role(&blank, 1), role(&other, 0)], [true, true, false, true]);
         let stands_still = |member: &mut Member| member.seen = Seen::Starting;
         let is_stuck = |member: &mut Member| (member.seen, member.stuck) = (Seen::Starting, true);
         let waits = |member: &mut Member| (member.seen, member.waits) = (Seen::Starting, true);
@@ -362,7 +367,9 @@ mod tests {
             [joins_as(&stands_still), joins_as(&is_stuck), joins_as(&waits), joins_as(&unseen)],
             [true, false, false, false]
         );
-        assert!(!joins_as(&|member| member.terminating = true));
+        // The next pod of its name is waited for; what this one has does not count.
+        assert_eq!(beside_as(2, &|member| member.terminating = true), (true, vec![id(1, 1)]));
+        assert_eq!(beside_as(1, &|_| {}), (false, vec![id(1, 1)]));
     }
 
     #[test]

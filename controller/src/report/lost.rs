@@ -11,8 +11,8 @@ use super::Seeing;
 /// For how long it is told: whoever looks once a day reads it.
 const TOLD: SignedDuration = SignedDuration::from_hours(24);
 /// What a person may do.
-const NEXT: &str = "What clients or a backup have of that time can be written again; with spec.persistence.appendOnly EverySec or Always a start \
-                    loads every write that its file has";
+const NEXT: &str = "What clients or a backup have of that can be written again; with storage and spec.persistence.appendOnly EverySec or Always a \
+                    start loads every write that its file has";
 
 /// A loss, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub(super) fn writes_lost(seeing: Seeing<'_>) -> Option<String> {
     let all = lost(seeing);
     let latest = &all.first()?.sentence;
     Some(match all.len() {
-        1 => format!("writes were lost: {latest}"),
-        many => format!("writes were lost at the starts of {many} members; the latest: {latest}"),
+        1 => format!("writes were lost, or may have been: {latest}"),
+        many => format!("writes were lost, or may have been, at the starts of {many} members; the latest: {latest}"),
     })
 }

@@ -6,16 +6,17 @@ use plan::{Member, Pod, Role as PlanRole, Seen};
 use types::cluster::{MemberState, MemberStatus, Mode, Role, ShardStatus};
 use types::names;
 
+use super::{Seeing, unseen};
 use crate::probe::Probed;
 use crate::resolve::Resolved;
 
 /// Every shard that is wanted or has members, by index.
-pub(super) fn shards(resolved: &Resolved, probed: &Probed) -> Vec<ShardStatus> {
-    let members = &probed.observed.members;
+pub(super) fn shards(seeing: Seeing<'_>, resolved: &Resolved) -> Vec<ShardStatus> {
+    let members = &seeing.probed.observed.members;
     let beyond = members.keys().map(|pod| pod.shard.saturating_add(1)).max().unwrap_or(0);
     (0..resolved.shards.max(beyond))
         .filter(|shard| *shard < resolved.shards || members.keys().any(|pod| pod.shard == *shard))
-        .map(|shard| one(resolved, probed, shard))
+        .map(|shard| one(seeing, resolved, shard))
         .collect()
 }
 
@@ -30,8 +31,8 @@ pub fn primaries(resolved: &Resolved, probed: &Probed) -> BTreeMap<u16, Pod> {
     serving.map(|(pod, _)| (pod.shard, *pod)).collect()
 }
 
-fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
-    let cluster = &resolved.key.name;
+fn one(seeing: Seeing<'_>, resolved: &Resolved, shard: u16) -> ShardStatus {
+    let (cluster, probed) = (&resolved.key.name, seeing.probed);
     let primaries = primaries(resolved, probed);
     let primary = primaries.get(&shard);
     let mut status = ShardStatus { index: i32::from(shard), ..ShardStatus::default() };
@@ -54,6 +55,8 @@ fn one(resolved: &Resolved, probed: &Probed, shard: u16) -> ShardStatus {
         let mut member = of_member(name, member, probed.facts.get(&pod).is_some_and(|facts| facts.syncing));
         if probed.unusable.contains_key(&pod) {
             member.state = MemberState::Held;
+        } else if unseen::is_silent(seeing, pod) {
+            member.state = MemberState::Unknown;
         }
         // Which of two was another node before tells who has the copy; it is remembered until one of them is gone.
         if runs_twice(probed, pod) {

@@ -34,9 +34,12 @@ pub(super) fn replicas(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String
 /// What is waited for, where a server runs already.
 pub(super) fn silent(seeing: Seeing<'_>, reason: &plan::Waiting) -> Option<String> {
     let plan::Waiting::Start { pod } = reason else { return None };
-    let since = seeing.probed.silent.get(pod)?;
-    (seeing.now.duration_since(*since) >= STARTED)
-        .then(|| format!("redis-server of member {pod} runs and does not answer"))
+    is_silent(seeing, *pod).then(|| format!("redis-server of member {pod} runs and does not answer"))
+}
+
+/// Its server runs for longer than one takes to listen, and does not answer.
+pub(super) fn is_silent(seeing: Seeing<'_>, pod: Pod) -> bool {
+    seeing.probed.silent.get(&pod).is_some_and(|since| seeing.now.duration_since(*since) >= STARTED)
 }
 
 fn unseen(seeing: Seeing<'_>) -> Vec<(Pod, Timestamp)> {

@@ -80,6 +80,9 @@ fn a_server_that_runs_and_does_not_answer_is_told_so() {
     let (degraded, since) = silent_for(20);
     let text = format!("1 primaries do not answer: orders-0-0 on node a since {since}");
     assert_eq!(degraded, said(Status::True, "PrimariesUnseen", &text));
+    assert_eq!(scene.report().shards[0].members[0].state, MemberState::Unknown);
+    scene.probed.silent.clear();
+    assert_eq!(scene.report().shards[0].members[0].state, MemberState::Joining);
 }
 
 /// Before, every member of a shard without slots was one of its primaries.
@@ -233,14 +236,14 @@ fn writes_that_a_start_has_cost_are_told_for_a_day_with_what_to_do() {
     lose(&mut scene, Pod::new(1, 0), 86_400);
     assert_eq!(scene.says("DataAtRisk").1, "AllCopiesInSync");
     lose(&mut scene, Pod::new(1, 0), 86_399);
-    let next = "What clients or a backup have of that time can be written again; with spec.persistence.appendOnly EverySec or Always a start loads \
+    let next = "What clients or a backup have of that can be written again; with storage and spec.persistence.appendOnly EverySec or Always a start loads \
                 every write that its file has";
-    let text = format!("writes were lost: at 1969-12-31T00:16:41Z member orders-1-0 {what}. {next}");
+    let text = format!("writes were lost, or may have been: at 1969-12-31T00:16:41Z member orders-1-0 {what}. {next}");
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "WritesLost", &text));
     assert_eq!((scene.says("Ready").0, scene.says("Degraded").0), (Status::True, Status::False), "it serves");
     lose(&mut scene, Pod::new(0, 0), 60);
     let text = format!(
-        "writes were lost at the starts of 2 members; the latest: at 1970-01-01T00:15:40Z member orders-0-0 {what}. {next}"
+        "writes were lost, or may have been, at the starts of 2 members; the latest: at 1970-01-01T00:15:40Z member orders-0-0 {what}. {next}"
     );
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "WritesLost", &text));
     node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));

@@ -600,7 +600,7 @@ fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
             "started empty, as its data set is gone and {why}; what its 100 slots held, if anything, is lost"
         ),
     };
-    assert_eq!(decide_start(&facts), lost("no replica has a copy"));
+    assert_eq!(decide_start(&facts), lost("no replica that is known of has a copy"));
     facts.keeps_each_write = true;
     assert!(matches!(decide_start(&facts), Start::Hold { .. }), "append-only files must be there; they are lost");
     facts.released = Some(ReleaseHow::AsIs);

@@ -63,7 +63,7 @@ impl World {
         let lately = |at: u64| self.now - at < LATELY;
         let former = self.seen.iter().filter(|(id, at)| lately(**at) && !present.contains(*id)).map(|(id, _)| *id);
         let former = former.collect();
-        let heard_lately = self.heard_lately(&members);
+        let hopeful = self.hopeful(&members);
         let seen_of = |pod: &Pod| members.get(pod).map(|member: &Member| &member.seen);
         let shows = |pod: &Pod| matches!(seen_of(pod), Some(Seen::Node(_)));
         let unused = self.homes.iter().filter(|(pod, _)| shows(pod));
@@ -91,30 +91,27 @@ impl World {
             left_behind,
             // Its streams have no offsets.
             further: BTreeMap::new(),
-            heard_lately,
+            hopeful,
             // Its replicas are in sync as soon as they follow.
             first_slot_held: BTreeSet::new(),
         }
     }
 
-    /// Who does not answer as a node, and did lately, or its agent.
-    fn heard_lately(&mut self, members: &BTreeMap<Pod, Member>) -> BTreeSet<Pod> {
+    /// Who does not answer as a node, and did lately, or its agent, which waited for nobody.
+    fn hopeful(&mut self, members: &BTreeMap<Pod, Member>) -> BTreeSet<Pod> {
         let now = self.now;
-        let mut lately = BTreeSet::new();
+        let mut hopeful = BTreeSet::new();
         for (pod, member) in members {
             let heard = self.heard.entry(*pod).or_insert(now);
             match member.seen {
                 Seen::Node(_) => *heard = now,
-                Seen::Starting | Seen::Held { .. } => {
-                    *heard = now;
-                    lately.insert(*pod);
-                }
-                Seen::Absent | Seen::Stopped | Seen::Unknown { .. } => {
-                    lately.extend((now - *heard < LATELY).then_some(*pod));
-                }
+                Seen::Starting if !member.waits => *heard = now,
+                Seen::Starting | Seen::Held { .. } | Seen::Absent | Seen::Stopped | Seen::Unknown { .. } => {}
             }
+            let is_lately = now - *heard < LATELY && member.node().is_none();
+            hopeful.extend(is_lately.then_some(*pod));
         }
-        lately
+        hopeful
     }
 
     /// Whoever is seen as a primary with slots, and was not before.

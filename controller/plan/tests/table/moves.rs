@@ -614,13 +614,39 @@ fn a_first_slot_waits_for_no_replica_that_is_to_leave() {
 #[test]
 fn a_replica_that_is_started_again_is_waited_for_as_one_that_stands_still() {
     let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 1) };
-    let moves = |found: &str, is_heard: bool| {
+    let moves = |found: &str, is_hopeful: bool| {
         let text = "0-0 P0-8000 0-1 r0-0 1-0 P8001-16000 1-1 r1-0 2-0 P16001-16383 2-1";
         let mut observed = layout(&format!("{text} {found}:r2-0"));
-        observed.heard_lately.extend(is_heard.then_some(pod("2-1")));
+        observed.hopeful.extend(is_hopeful.then_some(pod("2-1")));
         told(&wanted, &observed).iter().any(|line| line.starts_with("move "))
     };
-    for found in ["x", "?", "-"] {
-        assert_eq!([true, false].map(|is_heard| moves(found, is_heard)), [false, true], "{found}");
+    for found in ["x", "?", "-", "Hd"] {
+        assert_eq!([true, false].map(|is_hopeful| moves(found, is_hopeful)), [false, true], "{found}");
     }
+}
+
+/// As above: without a volume the next pod has nothing, and is a primary without slots until it is told whom to follow.
+#[test]
+fn a_replica_that_comes_back_blank_is_waited_for_until_it_has_its_copy() {
+    let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 1) };
+    let text = "0-0 P0-8000 0-1 r0-0 1-0 P8001-16000 1-1 r1-0 2-0 P16001-16383 2-1 P";
+    let mut observed = layout(text);
+    let (lead, blank) = (id(pod("2-0")), at(&mut observed, "2-1"));
+    blank.peers.clear();
+    let blank = blank.id;
+    observed.members.values_mut().for_each(|member| {
+        if let Seen::Node(node) = &mut member.seen {
+            node.peers.remove(&blank);
+        }
+    });
+    let unmet = told(&wanted, &observed);
+    assert!(unmet.iter().any(|line| line.starts_with("introduce ")), "{unmet:?}");
+    assert!(!unmet.iter().any(|line| line.starts_with("move ")), "{unmet:?}");
+    let met = told(&wanted, &layout(text));
+    assert_eq!(met, [format!("make 2-1 a replica of {}", pod("2-0"))], "{lead}");
+    // Its copy is the only one, and goes with its pod.
+    let mut leaves = layout("0-0 P0-8000 0-1 r0-0 1-0 P8001-16000 1-1 r1-0 2-0 P16001-16383 2-1 r2-0");
+    leaves.members.get_mut(&pod("2-1")).unwrap().terminating = true;
+    let told = told(&wanted, &leaves);
+    assert!(!told.iter().any(|line| line.starts_with("move ")), "{told:?}");
 }

@@ -13,7 +13,7 @@ use resp::{Command, Connection};
 
 use super::keys::Ends;
 use super::replicas::{LOOK, has_replica};
-use super::{Alone, Error, Move, Sorted, leading, set_slot};
+use super::{Alone, Error, Joining, Move, Sorted, leading, set_slot};
 use crate::lease::Guard;
 use crate::redis::{self, Error as RedisError};
 
@@ -27,7 +27,8 @@ pub(super) async fn alone(
     guard: &Guard,
     sorted: &Sorted,
 ) -> Result<Option<Alone>, Error> {
-    if !order.needs_replica || !sorted.is_first || sorted.is_sent || !is_coming(&mut ends.target, order).await? {
+    let Some(joining) = order.joining.filter(|_| sorted.is_first && !sorted.is_sent) else { return Ok(None) };
+    if !is_coming(&mut ends.target, order, joining).await? {
         return Ok(None);
     }
     // Whose a slot is that it imports, a node does not hear.
@@ -38,7 +39,7 @@ pub(super) async fn alone(
     let (begun, mut found) = (Instant::now(), Alone::Still);
     while begun.elapsed() < JOIN && found == Alone::Still {
         tokio::time::sleep(LOOK.1).await;
-        if !is_coming(&mut ends.target, order).await? {
+        if !is_coming(&mut ends.target, order, joining).await? {
             found = Alone::NoMore;
         }
     }
@@ -49,15 +50,16 @@ pub(super) async fn alone(
 }
 
 /// Whether it has nothing yet, and of its replicas, which are there, none has its copy.
-async fn is_coming(target: &mut Connection, order: Move<'_>) -> Result<bool, Error> {
+async fn is_coming(target: &mut Connection, order: Move<'_>, joining: Joining<'_>) -> Result<bool, Error> {
     if has_replica(target).await? || target.info(&["keyspace"]).await.map_err(RedisError::from)?.keys() > 0 {
         return Ok(false);
     }
-    if order.is_joined {
+    if joining.is_seen {
         return Ok(true);
     }
     let table = target.cluster_nodes().await.map_err(RedisError::from)?;
-    let follows =
-        |node: &resp::Node| node.primary.as_ref().is_some_and(|of| NodeId::parse(of.as_str()) == Some(order.to.id));
-    Ok(table.iter().any(|node| follows(node) && node.connected && !node.flags.failed))
+    let is = |id: &resp::NodeId, other: NodeId| NodeId::parse(id.as_str()) == Some(other);
+    let follows = |node: &resp::Node| node.primary.as_ref().is_some_and(|of| is(of, order.to.id));
+    let stays = |node: &resp::Node| !joining.leaving.iter().any(|other| is(&node.id, *other));
+    Ok(table.iter().any(|node| follows(node) && stays(node) && node.connected && !node.flags.failed))
 }

@@ -135,7 +135,7 @@ fn a_primary_without_slots_starts_with_what_nobody_has_more_of() {
 
 /// How much had arrived nobody knows.
 fn lost() -> Start {
-    let lost = "started empty, as its data set is gone and no replica has a copy; what had arrived of its first slots, if anything, is lost";
+    let lost = "started empty, as its data set is gone and no replica that is known of has a copy; what had arrived of its first slots, if anything, is lost";
     Start::Over { lost: lost.to_owned() }
 }
 
