@@ -43,9 +43,18 @@ pub struct Alive {
     /// The replication ID under which a primary served last; absent: it is a copy, or of an earlier release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
+    /// In whose place a primary was elected, until that one follows it: that one may have all that it had then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_place_of: Option<String>,
 }
 
 impl Alive {
+    /// In whose place the primary was elected.
+    #[must_use]
+    pub fn former(&self) -> Option<NodeId> {
+        self.in_place_of.as_deref().and_then(|id| NodeId::parse(id).ok())
+    }
+
     /// What is told of it to others.
     #[must_use]
     pub fn copy(&self) -> Option<CopyReport> {
@@ -148,29 +157,46 @@ pub enum Service {
 pub struct Keeper {
     /// What was begun last, and when.
     last: Option<(Service, Instant)>,
+    /// In whose place it was elected, as was last written.
+    noted: Option<NodeId>,
     /// The answer of the primary's agent.
     asking: Option<oneshot::Receiver<Beat>>,
     writing: Option<JoinHandle<()>>,
 }
 
+/// In whose place this member was elected, or would be now: whom it follows, or followed before it led. Not one that follows it by now, nor one that
+/// nobody knows any more. Pure.
+#[must_use]
+pub fn former(before: Option<NodeId>, table: &[Node]) -> Option<NodeId> {
+    let myself = table.iter().find(|node| node.flags.myself);
+    if let Some(primary) = myself.and_then(|node| node.primary.clone()) {
+        return Some(primary);
+    }
+    let is_open = |id: &NodeId| {
+        let line = table.iter().find(|node| node.id == *id);
+        line.is_some_and(|line| line.primary.is_none() || line.primary.as_ref() != myself.map(|node| &node.id))
+    };
+    before.filter(is_open)
+}
+
 impl Keeper {
     /// Notes what one look has shown.
-    pub fn note(&mut self, shared: &Arc<Shared>, service: Option<Service>) {
+    pub fn note(&mut self, shared: &Arc<Shared>, service: Option<Service>, former: Option<&NodeId>) {
         if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
             return;
         }
         if !matches!(service, Some(Service::Primary { .. })) {
             shared.set_serves(None);
         }
-        if self.last.as_ref().map(|(last, _)| last) != service.as_ref() {
+        if self.last.as_ref().map(|(last, _)| last) != service.as_ref() || self.noted.as_ref() != former {
             // What was told belongs to a copy that this may not be any more.
-            (self.last, self.asking) = (None, None);
+            (self.last, self.asking, self.noted) = (None, None, former.cloned());
         }
         let Some(service) = service else { return };
         match (&service, self.answered()) {
             (Service::CopyOf { primary, .. }, Some(beat)) => {
                 // The copy has been whole before the question, and is now.
-                let alive = Alive { beat, copy_of: Some(primary.to_string()), stream: None };
+                let alive = Alive { beat, copy_of: Some(primary.to_string()), stream: None, in_place_of: None };
                 return self.write(shared, alive, None);
             }
             (Service::CopyOf { .. } | Service::Primary { .. }, _) => {}
@@ -183,7 +209,8 @@ impl Keeper {
             Service::Primary { me, epoch, stream } => {
                 let beat = shared.next_beat(epoch);
                 let serves = CopyReport { of: me.to_string(), beat };
-                self.write(shared, Alive { beat, copy_of: None, stream }, Some(serves));
+                let in_place_of = self.noted.as_ref().map(ToString::to_string);
+                self.write(shared, Alive { beat, copy_of: None, stream, in_place_of }, Some(serves));
             }
             Service::CopyOf { primary, at } => self.asking = Some(ask(shared, primary, at)),
         }
@@ -242,7 +269,8 @@ mod tests {
     fn a_volume_says_how_far_it_had_come_or_nothing() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(read(dir.path()), None);
-        let mut alive = Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: Some("a".repeat(40)), stream: None };
+        let mut alive =
+            Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: Some("a".repeat(40)), stream: None, in_place_of: None };
         write(dir.path(), &alive).unwrap();
         assert_eq!(read(dir.path()).as_ref(), Some(&alive));
         assert_eq!(alive.copy(), Some(CopyReport { of: "a".repeat(40), beat: alive.beat }));
@@ -268,7 +296,8 @@ mod tests {
         let hour = Duration::from_secs(3600);
         let says = |dir: &Path| [Some(Duration::ZERO), Some(hour), None].map(|written| is_later(dir, written));
         assert_eq!(says(dir.path()), [false; 3], "it does not say");
-        write(dir.path(), &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None }).unwrap();
+        write(dir.path(), &Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None, in_place_of: None })
+            .unwrap();
         assert_eq!(says(dir.path()), [false, true, true]);
     }
 
@@ -285,19 +314,24 @@ mod tests {
     async fn a_primary_tells_what_is_durable_and_nothing_higher() {
         let dir = tempfile::tempdir().unwrap();
         let shared = agent(dir.path());
-        shared.set_alive(Some(Alive { beat: Beat { epoch: 5, count: 7 }, copy_of: None, stream: None }));
+        shared.set_alive(Some(Alive {
+            beat: Beat { epoch: 5, count: 7 },
+            copy_of: None,
+            stream: None,
+            in_place_of: None,
+        }));
         shared.outgrow(Beat { epoch: 5, count: 9 });
         let me = NodeId::parse(&"a".repeat(40)).unwrap();
         let note = async |epoch| {
             let mut keeper = Keeper::default();
-            keeper.note(&shared, Some(Service::Primary { me: me.clone(), epoch, stream: None }));
+            keeper.note(&shared, Some(Service::Primary { me: me.clone(), epoch, stream: None }), None);
             keeper.writing.unwrap().await.unwrap();
         };
         note(6).await;
         let beat = Beat { epoch: 6, count: 10 };
         assert_eq!(
             read(dir.path()),
-            Some(Alive { beat, copy_of: None, stream: None }),
+            Some(Alive { beat, copy_of: None, stream: None, in_place_of: None }),
             "it follows what replicas have noted"
         );
         assert_eq!(shared.told().serves, None, "it is not in service yet");
@@ -308,7 +342,7 @@ mod tests {
         drop(dir);
         note(6).await;
         assert_eq!(shared.told().serves, told);
-        Keeper::default().note(&shared, None);
+        Keeper::default().note(&shared, None, None);
         assert_eq!(shared.told().serves, None, "it is no primary any more");
     }
 
@@ -320,14 +354,43 @@ mod tests {
         for (stream, count) in [("first", 1), ("second", 2)] {
             let stream = Some(stream.to_owned());
             let service = Service::Primary { me: me.clone(), epoch: 6, stream: stream.clone() };
-            keeper.note(&shared, Some(service.clone()));
+            keeper.note(&shared, Some(service.clone()), None);
             keeper.writing.take().unwrap().await.unwrap();
-            let noted = Alive { beat: Beat { epoch: 6, count }, copy_of: None, stream };
+            let noted = Alive { beat: Beat { epoch: 6, count }, copy_of: None, stream, in_place_of: None };
             assert_eq!(read(dir.path()), Some(noted));
             keeper.last = Some((service.clone(), Instant::now()));
-            keeper.note(&shared, Some(service));
+            keeper.note(&shared, Some(service), None);
             assert!(keeper.writing.is_none(), "it was written just now");
         }
+    }
+
+    #[tokio::test]
+    async fn a_primary_notes_in_whose_place_it_was_elected_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let (shared, mut keeper) = (agent(dir.path()), Keeper::default());
+        let [me, other] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
+        let service = Service::Primary { me, epoch: 6, stream: None };
+        for former in [None, Some(&other), None] {
+            keeper.note(&shared, Some(service.clone()), former);
+            keeper.writing.take().unwrap().await.unwrap();
+            assert_eq!(read(dir.path()).unwrap().former().as_ref(), former);
+        }
+    }
+
+    #[test]
+    fn whom_it_followed_is_its_former_primary_until_that_one_follows_it() {
+        let [me, other] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
+        let of = |before: Option<&NodeId>, mine: &str, others: &str| {
+            let text = format!("{me} 127.84.0.1:6379@16379 myself,{mine} connected\n{others}\n");
+            former(before.cloned(), &resp::nodes::parse(&text).unwrap())
+        };
+        let line = |what: &str| format!("{other} 127.84.0.2:6379@16379 {what} connected");
+        let (led, leads) = (format!("slave {other} 0 0 2"), "master - 0 0 3");
+        assert_eq!(of(None, &led, &line("master - 0 0 2")), Some(other.clone()));
+        assert_eq!(of(Some(&other), leads, &line("master,fail - 0 0 2")), Some(other.clone()));
+        assert_eq!(of(Some(&other), leads, &line(&format!("slave {me} 0 0 3"))), None);
+        assert_eq!(of(Some(&other), leads, ""), None, "it was forgotten");
+        assert_eq!(of(None, leads, &line("master,fail - 0 0 2")), None, "it is another shard's");
     }
 
     #[test]

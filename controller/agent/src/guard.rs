@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep};
 use types::{agent::AgentPhase, cluster::Mode};
 
 use crate::{
-    admission, alive,
+    admission,
+    alive::{self, Alive},
     disk::{self, AOF_DIR, NODES_FILE, RDB_FILE, Survey},
     handover,
     identity::{self, Identity, Verdict},
@@ -245,7 +246,7 @@ async fn gather(
         owed: seen.owed,
         ahead: seen.ahead,
         took_over: seen.took_over,
-        followers: seen.followers,
+        followers: seen.followers.into_iter().chain(alive.as_ref().and_then(Alive::former)).collect(),
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),

@@ -110,7 +110,7 @@ pub struct Facts {
     pub asked: Option<Asked>,
     /// Who was asked to take over without being elected.
     pub took_over: BTreeSet<NodeId>,
-    /// Who has shown, in this look or an earlier one, to replicate this member ([`followers`]).
+    /// Who has shown, in this look or an earlier one, to replicate this member ([`followers`]), and in whose place it was elected: that one will.
     pub followers: BTreeSet<NodeId>,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
@@ -159,6 +159,10 @@ pub struct Peer {
 impl Peer {
     fn myself(&self) -> Option<&Node> {
         self.table.iter().find(|node| node.flags.myself)
+    }
+
+    fn follows_nobody(&self) -> bool {
+        self.myself().is_some_and(|node| node.primary.is_none())
     }
 
     fn replicates(&self, id: &NodeId) -> bool {
@@ -442,7 +446,7 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
                     "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
                 )
             }
-            Unknown::Loads | Unknown::Receives => {
+            Unknown::Loads | Unknown::Receives | Unknown::Leads => {
                 format!("replica {replica} {}; it is waited for, but for {limit} s at most", why.now())
             }
         }

@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
+use resp::{ClusterInfo, Command, ErrorReply, Info, NodeId, Reply};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep},
@@ -112,6 +112,7 @@ async fn look_after(
     let mut candidacy = Candidacy { promotion: Promotion::default(), words, withdrawal: Withdrawal::default() };
     let mut keeper = Keeper::default();
     let dir = &shared.options.data_dir;
+    let mut former = alive::read(dir).and_then(|alive| alive.former());
     let (mut lag, mut marker) = (Lag::read(dir).unwrap_or_default(), lag::Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
@@ -124,10 +125,10 @@ async fn look_after(
             persistence::settle(shared, &inputs).await
         };
         if inputs.config.mode == Mode::Cluster {
-            let service = candidacy.follow(shared, shard, &mut lag).await;
+            let service = candidacy.follow(shared, shard, (&mut lag, &mut former)).await;
             marker.note(dir.clone(), lag.clone());
             if let Some(service) = service {
-                keeper.note(shared, service);
+                keeper.note(shared, service, former.as_ref());
             }
         }
         next_look(lost).await;
@@ -156,7 +157,7 @@ impl Candidacy {
         &mut self,
         shared: &Arc<Shared>,
         shard: &watch::Sender<Seen>,
-        lag: &mut Lag,
+        before: (&mut Lag, &mut Option<NodeId>),
     ) -> Option<Option<Service>> {
         let begun = Instant::now();
         // Of a word that comes during the look the copy may have been short.
@@ -165,7 +166,7 @@ impl Candidacy {
         {
             self.promotion.hear(word);
         }
-        let Some((look, service)) = look(shared, shard, begun, lag).await else {
+        let Some((look, service)) = look(shared, shard, begun, before).await else {
             // How long it stands still, nobody knows before it goes on, and then it may be elected.
             if self.promotion.is_allowed() {
                 self.withdraw(shared);
@@ -212,7 +213,7 @@ async fn look(
     shared: &Arc<Shared>,
     shard: &watch::Sender<Seen>,
     begun: Instant,
-    lag: &mut Lag,
+    (lag, former): (&mut Lag, &mut Option<NodeId>),
 ) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
@@ -227,6 +228,7 @@ async fn look(
     if let Some(seen) = Seen::of(&table, &info) {
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
     }
+    *former = alive::former(former.take(), &table);
     let service = alive::service(&info, &table, shared.local.logs_writes(), lag.lags());
     let me = table.iter().find(|node| node.flags.myself)?;
     ran::note(shared, &me.id);

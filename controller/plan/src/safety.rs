@@ -340,14 +340,25 @@ pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>
     if scene.owned_by(target.pod).is_empty() {
         return first_replica(scene, target);
     }
-    let is_copy = |live: &Live<'_>, of: &Live<'_>| live.is_copy_of(of.node.id) && is_linked(live);
-    // Who is about to end is the last copy but one where no disk has it.
-    let stays = |live: &Live<'_>| scene.desired.keeps_each_write || !scene.is_terminating(live.pod);
-    let is_safe = scene.live.iter().any(|live| is_copy(live, target) && stays(live));
-    if is_safe || !scene.live.iter().any(|live| is_copy(live, source)) {
+    if !would_lie_alone(scene, source, target) {
         return None;
     }
     copy_in_making(scene, target).or_else(|| joining(scene, target))
+}
+
+/// As [`first_copy`], of what is half moved. A disk that has each write is enough for that: nothing else is done meanwhile. Without one the rest of a
+/// move went into one memory, where the replica had stood still until its link was cut.
+pub(crate) fn copy_of_half_moved(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {
+    if would_lie_alone(scene, source, target) { joining(scene, target) } else { None }
+}
+
+/// Another one has a copy of the source, and nobody of the target, but for such as are about to end.
+fn would_lie_alone(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> bool {
+    let is_copy = |live: &Live<'_>, of: &Live<'_>| live.is_copy_of(of.node.id) && is_linked(live);
+    // Where a disk has it, the last copy but one may end.
+    let stays = |live: &Live<'_>| scene.desired.keeps_each_write || !scene.is_terminating(live.pod);
+    let is_safe = scene.live.iter().any(|live| is_copy(live, target) && stays(live));
+    !is_safe && scene.live.iter().any(|live| is_copy(live, source))
 }
 
 /// Before its first slot a primary has no replica in sync: replicas are let in once a slot is marked there, which is the executor's to do and to wait for

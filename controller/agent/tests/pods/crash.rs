@@ -8,10 +8,16 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
 };
-use types::{agent::AgentPhase, cluster::AppendOnly, names};
+use types::{
+    agent::AgentPhase,
+    cluster::{AppendOnly, SavePoint},
+    names,
+};
 
 use crate::{
-    harness::{APPLICATION, Cluster, OPERATOR, Pod, REPLICA, config, eventually, patient, taken_for_dead},
+    harness::{
+        APPLICATION, Cluster, OPERATOR, Pod, REPLICA, config, eventually, patient, signal_redis, taken_for_dead,
+    },
     link::{is_left_behind, may_be_elected},
 };
 
@@ -411,6 +417,35 @@ async fn a_primary_that_comes_back_blank_never_empties_its_replica() {
     blank.call(&["CLUSTER", "MEET", &cluster.pods[3].ip.to_string(), "6379"]).await.unwrap();
     eventually("it follows", async || blank.call(&["CLUSTER", "REPLICATE", heir.as_str()]).await.is_ok()).await;
     eventually("it has everything", async || cluster.pods[0].dbsize().await == held).await;
+}
+
+/// Measured before: the heir of a primary that stood still was killed, started at once with what its volume had, which was nothing, and who woke up then
+/// copied that.
+#[tokio::test]
+async fn an_heir_that_ends_waits_for_in_whose_place_it_was_elected() {
+    let seldom = vec![SavePoint { seconds: 3600, changes: 1_000_000 }];
+    for (net, snapshots) in [(213, vec![]), (214, seldom)] {
+        let volatile = types::agent::AgentConfig { append_only: AppendOnly::Off, snapshots, ..patient() };
+        let mut cluster = Cluster::form(net, volatile, 3, 1).await;
+        let keys = write(&cluster, "a", 300).await;
+        let (former, mut heir) = (cluster.pods[0].id().await, cluster.pods[3].operator().await);
+        signal_redis(&cluster.pods[0], Signal::STOP);
+        takes_over(&cluster.pods[3], &mut heir).await;
+        eventually("it is noted in whose place", async || {
+            alive(&cluster.pods[3])["inPlaceOf"].as_str() == Some(former.as_str())
+        })
+        .await;
+        cluster.pods[3].kill_redis();
+        assert_eq!(cluster.pods[3].ended().await, Some(2));
+        cluster.pods[3].start();
+        let waits = |report: types::agent::AgentReport| matches!(report.phase, AgentPhase::Starting | AgentPhase::Held);
+        eventually("its agent waits", async || cluster.report(&cluster.pods[3]).await.is_some_and(waits)).await;
+        signal_redis(&cluster.pods[0], Signal::CONT);
+        eventually("the heir follows", async || cluster.pods[3].is_replica().await).await;
+        cluster.wait_ready().await;
+        assert!(!cluster.pods[0].is_replica().await);
+        assert_readable(&cluster, &keys).await;
+    }
 }
 
 /// What the volume of a pod says of how far its data set had come.

@@ -1,13 +1,9 @@
 //! A stopping primary whose replica is not ready at the first look, or does not take over at the first order.
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use types::{agent::AgentConfig, cluster::AppendOnly};
 
-use crate::harness::{Cluster, Pod, eventually, fill, patient};
-
-fn signal_redis(pod: &Pod, signal: Signal) {
-    kill_process(Pid::from_raw(pod.redis_pid().unwrap()).unwrap(), signal).unwrap();
-}
+use crate::harness::{Cluster, eventually, fill, patient, signal_redis};
 
 /// Lets the replica of the only shard copy everything anew, and stand still before the copy is whole, until the agent of its primary has
 /// looked; `false`: it was whole.

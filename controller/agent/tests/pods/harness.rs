@@ -539,6 +539,11 @@ pub(crate) fn program() -> PathBuf {
     test.parent().and_then(Path::parent).unwrap().join("examples/pod")
 }
 
+/// To redis-server alone: its agent goes on.
+pub(crate) fn signal_redis(pod: &Pod, signal: Signal) {
+    kill_process(Pid::from_raw(pod.redis_pid().unwrap()).unwrap(), signal).unwrap();
+}
+
 pub(crate) async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
     let began = Instant::now();
     while !check().await {

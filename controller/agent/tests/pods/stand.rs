@@ -6,7 +6,7 @@ use std::{
 };
 
 use resp::NodeId;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use types::{
     agent::{AgentConfig, NotElectable},
     names::PORT_BUS,
@@ -14,7 +14,7 @@ use types::{
 
 use crate::{
     crash::write_to_first_shard,
-    harness::{Cluster, Pod, config, eventually, fill},
+    harness::{Cluster, Pod, config, eventually, fill, signal_redis},
     link::{Traffic, Way, detour, is_left_behind, may_be_elected},
 };
 
@@ -77,10 +77,6 @@ async fn a_copy_whole_only_once_its_primary_counts_as_failed_is_not_elected() {
     }
     eventually("its primary is heard again", async || !counts_as_failed(&cluster).await).await;
     eventually("the replica may be elected again", async || may_be_elected(&cluster).await).await;
-}
-
-fn signal_redis(pod: &Pod, signal: Signal) {
-    kill_process(Pid::from_raw(pod.redis_pid().unwrap()).unwrap(), signal).unwrap();
 }
 
 /// Whether most primaries have given a node up, as a pod has heard.

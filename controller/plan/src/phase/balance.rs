@@ -202,7 +202,7 @@ fn held_by_target(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>, kind:
     }
     match kind {
         Kind::New => safety::first_copy(scene, source, target),
-        Kind::Open => None,
+        Kind::Open => safety::copy_of_half_moved(scene, source, target),
     }
 }
 

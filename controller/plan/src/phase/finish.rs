@@ -64,7 +64,10 @@ pub(crate) fn finish(scene: &Scene<'_>, plan: &mut Plan) -> Flow {
         let node = scene.live.iter().find(|live| live.pod == pod);
         plan.steps.extend(node.map(|live| Step::Stabilise { node: live.who(), slots }));
     }
+    let told = plan.waiting.len();
     balance::batch(scene, plan, found.moves, balance::Kind::Open);
+    // A copy is waited for, which somebody may have to be told to make.
+    held |= plan.waiting.iter().skip(told).any(|wait| matches!(wait, Waiting::Sync { .. } | Waiting::Start { .. }));
     if found.kept.is_empty() {
         // Else the blank member beside such a copy might be given some, and the copy would take it for an heir.
         balance::relieve(scene, plan, &slots);

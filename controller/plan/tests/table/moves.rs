@@ -650,3 +650,26 @@ fn a_replica_that_comes_back_blank_is_waited_for_until_it_has_its_copy() {
     let told = told(&wanted, &leaves);
     assert!(!told.iter().any(|line| line.starts_with("move ")), "{told:?}");
 }
+
+/// Measured before: the replica stood still in the middle of a move, Redis cut its link after a minute, and the rest of the move went into the memory of
+/// its primary, whose end cost it.
+#[test]
+fn what_is_half_moved_waits_for_a_replica_where_no_disk_keeps_it() {
+    let text = "0-0 P0-8000 0-1 r0-0 1-0 P8001-16000 1-1 r1-0 2-0 P16001-16383 2-1";
+    let told_of = |found: &str, keeps_each_write| {
+        let mut observed = layout(&format!("{text} {found}"));
+        let (from, to) = (id(pod("0-0")), id(pod("2-0")));
+        at(&mut observed, "0-0").open.insert(5, Open::Migrating(to));
+        at(&mut observed, "2-0").open.insert(5, Open::Importing(from));
+        at(&mut observed, "2-0").foreign_keys.insert(5, 3);
+        told(&Desired { restart_keeps_data: keeps_each_write, keeps_each_write, ..Desired::cluster(3, 1) }, &observed)
+    };
+    let forward = ["move 1 slots from 0-0 to 2-0: 5"];
+    assert_eq!(told_of("r2-0", false), forward);
+    assert_eq!(told_of("s:r2-0", true)[..1], forward);
+    assert_eq!(told_of("s:r2-0", false), ["waits: member 2-1 has not started yet"]);
+    assert_eq!(told_of("?:r2-0", false)[..1], forward, "nothing was heard of it for a minute");
+    // Who comes back blank is told whom to follow, although a slot is half moved.
+    assert_eq!(told_of("P", false)[0], "make 2-1 a replica of 2-0");
+    assert!(!told_of("P", false).iter().any(|line| line.starts_with("move ")));
+}
