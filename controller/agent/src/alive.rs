@@ -164,19 +164,36 @@ pub struct Keeper {
     writing: Option<JoinHandle<()>>,
 }
 
-/// In whose place this member was elected, or would be now: whom it follows, or followed before it led. Not one that follows it by now, nor one that
-/// nobody knows any more. Pure.
-#[must_use]
-pub fn former(before: Option<NodeId>, table: &[Node]) -> Option<NodeId> {
-    let myself = table.iter().find(|node| node.flags.myself);
-    if let Some(primary) = myself.and_then(|node| node.primary.clone()) {
-        return Some(primary);
+/// In whose place a member was elected, or would be now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Former {
+    /// Whom it follows, or followed before it led.
+    pub id: NodeId,
+    /// When the last snapshot was saved, as Redis says it, when it led for the first time; absent: it does not lead yet.
+    pub saved: Option<String>,
+}
+
+impl Former {
+    /// As it was noted by an agent of before.
+    #[must_use]
+    pub const fn noted(id: NodeId) -> Self {
+        Self { id, saved: None }
     }
-    let is_open = |id: &NodeId| {
-        let line = table.iter().find(|node| node.id == *id);
-        line.is_some_and(|line| line.primary.is_none() || line.primary.as_ref() != myself.map(|node| &node.id))
-    };
-    before.filter(is_open)
+
+    /// What is true of this look. Not of one that follows this member by now, of one that nobody knows any more, nor where a snapshot was saved since: that
+    /// has what the other one had. Pure.
+    #[must_use]
+    pub fn after(before: Option<Self>, table: &[Node], info: &Info) -> Option<Self> {
+        let myself = table.iter().find(|node| node.flags.myself)?;
+        if let Some(primary) = &myself.primary {
+            return Some(Self::noted(primary.clone()));
+        }
+        let saved = info.get("rdb_last_save_time").map(str::to_owned);
+        let before = before?;
+        let is_open = table.iter().any(|node| node.id == before.id && node.primary.as_ref() != Some(&myself.id));
+        let is_older = before.saved.is_none() || before.saved == saved;
+        (is_open && is_older).then(|| Self { saved: before.saved.or(saved), ..before })
+    }
 }
 
 impl Keeper {
@@ -378,19 +395,24 @@ mod tests {
     }
 
     #[test]
-    fn whom_it_followed_is_its_former_primary_until_that_one_follows_it() {
+    fn whom_it_followed_is_its_former_primary_until_that_one_follows_or_all_is_saved() {
         let [me, other] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
-        let of = |before: Option<&NodeId>, mine: &str, others: &str| {
+        let after = |before: &Option<Former>, mine: &str, others: &str, saved: u8| {
             let text = format!("{me} 127.84.0.1:6379@16379 myself,{mine} connected\n{others}\n");
-            former(before.cloned(), &resp::nodes::parse(&text).unwrap())
+            let info = Info::parse(&format!("rdb_last_save_time:{saved}\n"));
+            Former::after(before.clone(), &resp::nodes::parse(&text).unwrap(), &info)
         };
         let line = |what: &str| format!("{other} 127.84.0.2:6379@16379 {what} connected");
-        let (led, leads) = (format!("slave {other} 0 0 2"), "master - 0 0 3");
-        assert_eq!(of(None, &led, &line("master - 0 0 2")), Some(other.clone()));
-        assert_eq!(of(Some(&other), leads, &line("master,fail - 0 0 2")), Some(other.clone()));
-        assert_eq!(of(Some(&other), leads, &line(&format!("slave {me} 0 0 3"))), None);
-        assert_eq!(of(Some(&other), leads, ""), None, "it was forgotten");
-        assert_eq!(of(None, leads, &line("master,fail - 0 0 2")), None, "it is another shard's");
+        let (led, leads, dead) = (format!("slave {other} 0 0 2"), "master - 0 0 3", line("master,fail - 0 0 2"));
+        let follows = after(&None, &led, &line("master - 0 0 2"), 1);
+        assert_eq!(follows, Some(Former::noted(other.clone())));
+        let elected = after(&follows, leads, &dead, 1);
+        assert_eq!(elected, Some(Former { id: other.clone(), saved: Some("1".to_owned()) }));
+        assert_eq!(after(&elected, leads, &dead, 1), elected);
+        assert_eq!(after(&elected, leads, &dead, 2), None, "a snapshot has been saved since");
+        assert_eq!(after(&elected, leads, &line(&format!("slave {me} 0 0 3")), 1), None, "it follows");
+        assert_eq!(after(&elected, leads, "", 1), None, "it was forgotten");
+        assert_eq!(after(&None, leads, &dead, 1), None, "it is another shard's");
     }
 
     #[test]

@@ -28,6 +28,7 @@ use crate::{
 mod beside;
 pub mod double;
 mod first;
+mod former;
 mod led;
 mod older;
 mod orphaned;
@@ -110,8 +111,11 @@ pub struct Facts {
     pub asked: Option<Asked>,
     /// Who was asked to take over without being elected.
     pub took_over: BTreeSet<NodeId>,
-    /// Who has shown, in this look or an earlier one, to replicate this member ([`followers`]), and in whose place it was elected: that one will.
+    /// Who has shown, in this look or an earlier one, to replicate this member ([`followers`]).
     pub followers: BTreeSet<NodeId>,
+    /// In whose place it was elected, where that one had not followed it yet when it ended, nor anything been saved since: it may have more than lies here. Not
+    /// one of those who replicate it, before it says so.
+    pub former: Option<NodeId>,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
 }
@@ -446,7 +450,7 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
                     "{answered} of {known} replicas answer; one in sync would be asked to take over, but for {limit} s at most"
                 )
             }
-            Unknown::Loads | Unknown::Receives | Unknown::Leads => {
+            Unknown::Loads | Unknown::Receives => {
                 format!("replica {replica} {}; it is waited for, but for {limit} s at most", why.now())
             }
         }
@@ -525,6 +529,17 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
             },
         };
     }
+    let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
+        0 => "its first slots were on their way to it".to_owned(),
+        slots => format!("it owned {slots} slots"),
+    };
+    if let Some((former, why)) = former::unknown(me, facts) {
+        let reason = format!(
+            "{had} and {gone}; node {former}, in whose place it was elected, {why}, and may have everything until then. It will not come back as an empty \
+             primary"
+        );
+        return Start::Hold { reason };
+    }
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
@@ -536,10 +551,6 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         }
         return empty(me, facts, "no replica that is known of has a copy");
     }
-    let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
-        0 => "its first slots were on their way to it".to_owned(),
-        slots => format!("it owned {slots} slots"),
-    };
     Start::Hold {
         reason: format!(
             "{had} and {gone}; {} of its {known} replicas answer and none holds a whole copy. \

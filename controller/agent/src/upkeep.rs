@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use resp::{ClusterInfo, Command, ErrorReply, Info, NodeId, Reply};
+use resp::{ClusterInfo, Command, ErrorReply, Info, Reply};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep},
@@ -13,7 +13,7 @@ use types::engine::Engine;
 
 use crate::{
     admission,
-    alive::{self, Keeper, Service},
+    alive::{self, Former, Keeper, Service},
     config::{Inputs, Passwords},
     disk, engine, follow,
     lag::{self, Lag},
@@ -112,7 +112,7 @@ async fn look_after(
     let mut candidacy = Candidacy { promotion: Promotion::default(), words, withdrawal: Withdrawal::default() };
     let mut keeper = Keeper::default();
     let dir = &shared.options.data_dir;
-    let mut former = alive::read(dir).and_then(|alive| alive.former());
+    let mut former = alive::read(dir).and_then(|alive| alive.former()).map(Former::noted);
     let (mut lag, mut marker) = (Lag::read(dir).unwrap_or_default(), lag::Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
@@ -128,7 +128,7 @@ async fn look_after(
             let service = candidacy.follow(shared, shard, (&mut lag, &mut former)).await;
             marker.note(dir.clone(), lag.clone());
             if let Some(service) = service {
-                keeper.note(shared, service, former.as_ref());
+                keeper.note(shared, service, former.as_ref().map(|former| &former.id));
             }
         }
         next_look(lost).await;
@@ -157,7 +157,7 @@ impl Candidacy {
         &mut self,
         shared: &Arc<Shared>,
         shard: &watch::Sender<Seen>,
-        before: (&mut Lag, &mut Option<NodeId>),
+        before: (&mut Lag, &mut Option<Former>),
     ) -> Option<Option<Service>> {
         let begun = Instant::now();
         // Of a word that comes during the look the copy may have been short.
@@ -213,7 +213,7 @@ async fn look(
     shared: &Arc<Shared>,
     shard: &watch::Sender<Seen>,
     begun: Instant,
-    (lag, former): (&mut Lag, &mut Option<NodeId>),
+    (lag, former): (&mut Lag, &mut Option<Former>),
 ) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =
@@ -228,7 +228,7 @@ async fn look(
     if let Some(seen) = Seen::of(&table, &info) {
         shard.send_if_modified(|before| std::mem::replace(before, seen.clone()) != seen);
     }
-    *former = alive::former(former.take(), &table);
+    *former = Former::after(former.take(), &table, &info);
     let service = alive::service(&info, &table, shared.local.logs_writes(), lag.lags());
     let me = table.iter().find(|node| node.flags.myself)?;
     ran::note(shared, &me.id);

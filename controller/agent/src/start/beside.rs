@@ -11,8 +11,8 @@ use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 use resp::NodeId;
 
 use super::{
-    Facts, Peer, RESTART, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, is_current, is_held_back, may_take_over, older,
-    successor, unknown_replica, without_heir,
+    Facts, Peer, RESTART, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, former, is_current, is_held_back, may_take_over,
+    older, successor, unknown_replica, without_heir,
 };
 use crate::identity::{Identity, Verdict};
 
@@ -127,6 +127,10 @@ fn alone(me: &Identity, facts: &Facts) -> Start {
     let start = without_heir(me, facts, silence(facts));
     if !matches!(start, Start::AsIs { .. }) || !facts.served_since {
         return start;
+    }
+    if let Some((id, why)) = former::unknown(me, facts) {
+        let who = format!("node {id}, in whose place it was elected and which may be ahead of it, {why}");
+        return if facts.waited < silence(facts) { waits(facts, &who, silence(facts)) } else { over(facts, &who) };
     }
     if let Some((replica, why)) = unknown_replica(me, facts) {
         return over(facts, &format!("replica {replica}, which may have been ahead of it, {}", why.before()));

@@ -9,6 +9,7 @@ use crate::identity::{Role, tests::id};
 mod beside;
 mod double;
 mod first;
+mod former;
 mod led;
 mod older;
 
@@ -99,6 +100,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         asked: None,
         took_over: BTreeSet::new(),
         followers: BTreeSet::new(),
+        former: None,
         released: None,
     }
 }

@@ -15,8 +15,6 @@ pub(super) enum Unknown {
     /// It is being sent everything anew. Redis drops what it held before only when all has come, and keeps it where that breaks off, as it does when
     /// the sender has died.
     Receives,
-    /// It has keys and takes itself for a primary: one in whose place this member was elected, and that has not heard of it yet.
-    Leads,
 }
 
 impl Unknown {
@@ -24,8 +22,7 @@ impl Unknown {
         match peer {
             None => Some(Self::Silent),
             Some(peer) if peer.loading => Some(Self::Loads),
-            Some(peer) if peer.syncing => Some(Self::Receives),
-            Some(peer) => (peer.keys > 0 && peer.follows_nobody()).then_some(Self::Leads),
+            Some(peer) => peer.syncing.then_some(Self::Receives),
         }
     }
 
@@ -35,7 +32,6 @@ impl Unknown {
             Self::Silent => "does not answer",
             Self::Loads => "is loading what it has",
             Self::Receives => "is being sent a copy and holds what it had before",
-            Self::Leads => "takes itself for a primary",
         }
     }
 
@@ -45,7 +41,6 @@ impl Unknown {
             Self::Silent => "did not answer",
             Self::Loads => "was loading what it had",
             Self::Receives => "was being sent a copy and held what it had before",
-            Self::Leads => "took itself for a primary",
         }
     }
 }

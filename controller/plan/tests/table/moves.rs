@@ -662,6 +662,9 @@ fn what_is_half_moved_waits_for_a_replica_where_no_disk_keeps_it() {
         at(&mut observed, "0-0").open.insert(5, Open::Migrating(to));
         at(&mut observed, "2-0").open.insert(5, Open::Importing(from));
         at(&mut observed, "2-0").foreign_keys.insert(5, 3);
+        if let Seen::Node(replica) = &mut observed.members.get_mut(&pod("2-1")).unwrap().seen {
+            replica.keys = if found.ends_with('!') { 0 } else { replica.keys };
+        }
         told(&Desired { restart_keeps_data: keeps_each_write, keeps_each_write, ..Desired::cluster(3, 1) }, &observed)
     };
     let forward = ["move 1 slots from 0-0 to 2-0: 5"];
@@ -669,7 +672,19 @@ fn what_is_half_moved_waits_for_a_replica_where_no_disk_keeps_it() {
     assert_eq!(told_of("s:r2-0", true)[..1], forward);
     assert_eq!(told_of("s:r2-0", false), ["waits: member 2-1 has not started yet"]);
     assert_eq!(told_of("?:r2-0", false)[..1], forward, "nothing was heard of it for a minute");
+    // One that gets its copy only once it is restarted is not restarted while a slot is half moved.
+    assert_eq!(told_of("r2-0~!", false)[..1], forward);
     // Who comes back blank is told whom to follow, although a slot is half moved.
     assert_eq!(told_of("P", false)[0], "make 2-1 a replica of 2-0");
     assert!(!told_of("P", false).iter().any(|line| line.starts_with("move ")));
+}
+
+/// The copy that it has got by an earlier mark ends with its pod.
+#[test]
+fn a_first_slot_waits_for_the_next_pod_of_a_replica_that_ends() {
+    let mut observed = layout("0-0 P0-8191 0-1 r0-0 1-0 P8192-16383 1-1 r1-0 2-0 P 2-1 r2-0");
+    let wanted = Desired { restart_keeps_data: false, keeps_each_write: false, ..Desired::cluster(3, 1) };
+    assert!(told(&wanted, &observed).iter().any(|line| line.starts_with("move ")));
+    observed.members.get_mut(&pod("2-1")).unwrap().terminating = true;
+    assert!(!told(&wanted, &observed).iter().any(|line| line.starts_with("move ")));
 }

@@ -98,35 +98,6 @@ fn an_heir_that_no_table_had_as_a_replica_is_followed() {
     }
 }
 
-/// Measured before: elected in place of one that stood still, killed and started again at once, it was empty, and who woke up then copied that.
-#[test]
-fn in_whose_place_it_was_elected_is_waited_for_and_asked() {
-    let elected = |facts: Facts| {
-        let facts = Facts { keeps_each_write: false, waited: 2 * SECOND, ..facts };
-        let mut facts = Facts { followers: BTreeSet::from([id(2)]), ..unlisted(facts) };
-        facts.peers.values_mut().for_each(|peer| peer.table.retain(|node| node.id != id(4)));
-        facts
-    };
-    let mut empty = elected(crashed(false));
-    empty.peers.remove(&id(2));
-    empty.waited = 1000 * SECOND;
-    let why = held(&empty);
-    assert!(why.starts_with("it owned 100 slots and its data set is gone; 0 of its 1 replicas answer"), "{why}");
-    says(&mut empty, None);
-    assert!(matches!(decide_start(&empty), Start::Hold { .. }), "it has not heard of it yet");
-    // As soon as most primaries know that it follows.
-    empty.peers = crashed(false).peers;
-    assert_eq!(look(&mut empty), ask(2));
-    let mut nothing = elected(crashed(false));
-    says(&mut nothing, None);
-    nothing.peers.get_mut(&id(2)).unwrap().keys = 0;
-    let start = look(&mut nothing);
-    assert!(matches!(start, Start::Over { .. }), "{start:?}");
-    let mut snapshot = elected(Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) });
-    snapshot.peers.remove(&id(2));
-    assert!(matches!(look(&mut snapshot), Start::Wait { .. }));
-}
-
 #[test]
 fn a_primary_without_slots_waits_for_a_replica_that_is_silent_or_loads() {
     let spoil: [fn(&mut Facts); 2] =

@@ -1,0 +1,28 @@
+//! In whose place this member was elected. Pure.
+//!
+//! A primary that stands still has all that it had when it wakes up, and becomes a replica of whoever was elected in its place. Where that one has ended
+//! meanwhile and has less, it would be the end of what the former primary has. So that one may have a copy, and is none of those who replicate this
+//! member: it neither was elected in its place nor is its heir.
+
+use resp::NodeId;
+
+use super::{Facts, answered_voters, voters};
+use crate::identity::Identity;
+
+/// It may have more than lies here, and why nobody knows, as the end of a clause.
+pub(super) fn unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'static str)> {
+    let former = facts.former.as_ref().filter(|former| !is_forgotten(me, facts, former))?;
+    let why = match facts.peers.get(former) {
+        None => "does not answer",
+        Some(peer) if peer.loading => "is loading what it has",
+        // Whoever follows counts by what it has as a replica.
+        Some(peer) => (peer.keys > 0 && peer.follows_nobody()).then_some("takes itself for a primary")?,
+    };
+    Some((former, why))
+}
+
+/// Most of those who vote answer, and none knows it any more.
+fn is_forgotten(me: &Identity, facts: &Facts, former: &NodeId) -> bool {
+    let is_known = facts.peers.values().flat_map(|peer| &peer.table).any(|node| node.id == *former);
+    !is_known && !facts.peers.contains_key(former) && answered_voters(me, facts) > voters(me).count() / 2
+}

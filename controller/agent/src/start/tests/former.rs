@@ -1,0 +1,80 @@
+//! One that was elected in place of a primary that stands still.
+use super::*;
+
+/// Elected in place of 2, which is a primary without slots to everybody.
+fn elected(facts: Facts) -> Facts {
+    let mut facts = Facts { keeps_each_write: false, former: Some(id(2)), waited: 1000 * SECOND, ..facts };
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    let tables = facts.peers.values_mut().map(|peer| &mut peer.table);
+    for table in tables.chain([&mut me.peers]) {
+        table.retain(|line| line.id != id(4));
+        table.iter_mut().filter(|line| line.id == id(2)).for_each(|line| *line = node(2, None, 5, &[]));
+    }
+    facts.peers.remove(&id(2));
+    facts
+}
+
+/// The own word of 2.
+fn says(facts: &mut Facts, primary: Option<u8>, keys: i64, slots: &[resp::SlotRange], epoch: u64) {
+    let mut line = node(2, primary, epoch, &[]);
+    (line.flags.myself, line.slots) = (true, slots.to_vec());
+    facts.peers.insert(id(2), Peer { table: vec![line], keys, ..peer(2, primary) });
+}
+
+/// Measured before: elected in place of one that stood still, killed and started again at once, it was empty, and who woke up then copied that.
+#[test]
+fn in_whose_place_it_was_elected_is_waited_for_and_asked() {
+    let mut facts = elected(crashed(false));
+    let why = |why: &str| {
+        format!(
+            "it owned 100 slots and its data set is gone; node {}, in whose place it was elected, {why}, and may have everything until then. It will \
+             not come back as an empty primary",
+            id(2)
+        )
+    };
+    assert_eq!(held(&facts), why("does not answer"));
+    says(&mut facts, None, 7, &[], 5);
+    assert_eq!(held(&facts), why("takes itself for a primary"));
+    // As soon as most primaries know that it follows.
+    let known = Facts { peers: crashed(false).peers, ..facts.clone() };
+    assert_eq!(decide_start(&known), ask(2));
+    says(&mut facts, None, 0, &[], 5);
+    assert!(matches!(decide_start(&facts), Start::Over { .. }), "it has nothing");
+}
+
+#[test]
+fn one_that_most_have_forgotten_is_waited_for_no_more() {
+    let mut facts = elected(crashed(false));
+    facts.peers.values_mut().for_each(|peer| peer.table.retain(|line| line.id != id(2)));
+    assert!(matches!(decide_start(&facts), Start::Over { .. }));
+    facts.peers.clear();
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "nobody says so");
+}
+
+#[test]
+fn beside_a_snapshot_of_before_it_is_waited_for_as_any_silent_one() {
+    let snapshot = Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) };
+    let mut facts = Facts { waited: Duration::ZERO, ..elected(snapshot) };
+    let Start::Wait { reason } = decide_start(&facts) else { panic!() };
+    assert!(reason.contains("in whose place it was elected and which may be ahead of it, does not answer"), "{reason}");
+    facts.waited = 1000 * SECOND;
+    assert!(matches!(decide_start(&facts), Start::Over { .. }));
+    facts.former = None;
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
+    // What it has is in its file.
+    let log = elected(crashed(true));
+    assert!(matches!(decide_start(&log), Start::AsIs { .. }));
+}
+
+/// It is no replica that was promoted: its volume would be overwritten where it is set aside, and kept.
+#[test]
+fn one_that_has_won_the_slots_back_is_no_heir() {
+    let Verdict::Intact(me) = crashed(true).verdict else { panic!() };
+    for facts in [crashed(true), crashed(false)] {
+        let mut with = elected(facts);
+        says(&mut with, None, 7, &me.slots, 99);
+        let without = Facts { former: None, ..with.clone() };
+        assert_eq!(decide_start(&with), decide_start(&without));
+        assert!(!matches!(decide_start(&with), Start::Follow { .. }));
+    }
+}
