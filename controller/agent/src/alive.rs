@@ -157,8 +157,8 @@ pub enum Service {
 pub struct Keeper {
     /// What was begun last, and when.
     last: Option<(Service, Instant)>,
-    /// In whose place it was elected, as was last written.
-    noted: Option<NodeId>,
+    /// In whose place it was elected, as was last written. Also once a snapshot that was begun before is complete: it is no later than that.
+    noted: Option<Former>,
     /// The answer of the primary's agent.
     asking: Option<oneshot::Receiver<Beat>>,
     writing: Option<JoinHandle<()>>,
@@ -169,7 +169,8 @@ pub struct Keeper {
 pub struct Former {
     /// Whom it follows, or followed before it led.
     pub id: NodeId,
-    /// When the last snapshot was saved, as Redis says it, when it led for the first time; absent: it does not lead yet.
+    /// When the last snapshot was saved, as Redis says it, at the first look since it leads at which none was being written: of a later one all is later. Absent:
+    /// there was no such look yet.
     pub saved: Option<String>,
 }
 
@@ -188,8 +189,9 @@ impl Former {
         if let Some(primary) = &myself.primary {
             return Some(Self::noted(primary.clone()));
         }
-        let saved = info.get("rdb_last_save_time").map(str::to_owned);
         let before = before?;
+        let is_idle = info.flag("rdb_bgsave_in_progress") == Some(false);
+        let saved = info.get("rdb_last_save_time").filter(|_| is_idle || before.saved.is_some()).map(str::to_owned);
         let is_open = table.iter().any(|node| node.id == before.id && node.primary.as_ref() != Some(&myself.id));
         let is_older = before.saved.is_none() || before.saved == saved;
         (is_open && is_older).then(|| Self { saved: before.saved.or(saved), ..before })
@@ -198,7 +200,7 @@ impl Former {
 
 impl Keeper {
     /// Notes what one look has shown.
-    pub fn note(&mut self, shared: &Arc<Shared>, service: Option<Service>, former: Option<&NodeId>) {
+    pub fn note(&mut self, shared: &Arc<Shared>, service: Option<Service>, former: Option<&Former>) {
         if self.writing.as_ref().is_some_and(|writing| !writing.is_finished()) {
             return;
         }
@@ -226,7 +228,7 @@ impl Keeper {
             Service::Primary { me, epoch, stream } => {
                 let beat = shared.next_beat(epoch);
                 let serves = CopyReport { of: me.to_string(), beat };
-                let in_place_of = self.noted.as_ref().map(ToString::to_string);
+                let in_place_of = self.noted.as_ref().map(|former| former.id.to_string());
                 self.write(shared, Alive { beat, copy_of: None, stream, in_place_of }, Some(serves));
             }
             Service::CopyOf { primary, at } => self.asking = Some(ask(shared, primary, at)),
@@ -387,28 +389,39 @@ mod tests {
         let (shared, mut keeper) = (agent(dir.path()), Keeper::default());
         let [me, other] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
         let service = Service::Primary { me, epoch: 6, stream: None };
-        for former in [None, Some(&other), None] {
+        let (elected, saved) = (Former::noted(other.clone()), Former { id: other, saved: Some("1".to_owned()) });
+        for former in [None, Some(&elected), Some(&saved), None] {
             keeper.note(&shared, Some(service.clone()), former);
             keeper.writing.take().unwrap().await.unwrap();
-            assert_eq!(read(dir.path()).unwrap().former().as_ref(), former);
+            assert_eq!(read(dir.path()).unwrap().former().as_ref(), former.map(|former| &former.id));
         }
     }
 
     #[test]
     fn whom_it_followed_is_its_former_primary_until_that_one_follows_or_all_is_saved() {
         let [me, other] = [1, 2].map(|last| NodeId::parse(&format!("{last:040x}")).unwrap());
-        let after = |before: &Option<Former>, mine: &str, others: &str, saved: u8| {
+        let while_saving = |before: &Option<Former>, mine: &str, others: &str, saved: u8, saves: u8| {
             let text = format!("{me} 127.84.0.1:6379@16379 myself,{mine} connected\n{others}\n");
-            let info = Info::parse(&format!("rdb_last_save_time:{saved}\n"));
+            let info = Info::parse(&format!("rdb_bgsave_in_progress:{saves}\nrdb_last_save_time:{saved}\n"));
             Former::after(before.clone(), &resp::nodes::parse(&text).unwrap(), &info)
         };
+        let after =
+            |before: &Option<Former>, mine: &str, others: &str, saved| while_saving(before, mine, others, saved, 0);
         let line = |what: &str| format!("{other} 127.84.0.2:6379@16379 {what} connected");
         let (led, leads, dead) = (format!("slave {other} 0 0 2"), "master - 0 0 3", line("master,fail - 0 0 2"));
         let follows = after(&None, &led, &line("master - 0 0 2"), 1);
         assert_eq!(follows, Some(Former::noted(other.clone())));
+        assert_eq!(
+            while_saving(&follows, leads, &dead, 1, 1),
+            follows,
+            "what is being written may have been begun before"
+        );
         let elected = after(&follows, leads, &dead, 1);
         assert_eq!(elected, Some(Former { id: other.clone(), saved: Some("1".to_owned()) }));
-        assert_eq!(after(&elected, leads, &dead, 1), elected);
+        assert_eq!(
+            [0, 1].map(|saves| while_saving(&elected, leads, &dead, 1, saves)),
+            [elected.clone(), elected.clone()]
+        );
         assert_eq!(after(&elected, leads, &dead, 2), None, "a snapshot has been saved since");
         assert_eq!(after(&elected, leads, &line(&format!("slave {me} 0 0 3")), 1), None, "it follows");
         assert_eq!(after(&elected, leads, "", 1), None, "it was forgotten");

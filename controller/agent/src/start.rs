@@ -288,6 +288,8 @@ pub fn decide_start(facts: &Facts) -> Start {
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if is_given_up(facts) => {}
         // And here: a primary without slots would stay one beside its heir.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if has_an_heir_it_never_hears_of(facts) => {}
+        // And here, since then: somebody answers who has a copy, or may.
+        (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if comes_back_empty(me, facts) && has_a_copy(me, facts) => {}
         (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if comes_back_empty(me, facts) => {
             return empty(me, facts, "the controller said so");
         }
@@ -315,6 +317,12 @@ pub fn decide_start(facts: &Facts) -> Start {
 /// It led, nobody else has its slots by now, and nothing of what they held lies here.
 fn comes_back_empty(me: &Identity, facts: &Facts) -> bool {
     me.led() && !facts.holds_data && !facts.peers.values().any(|peer| moved(me, &peer.table))
+}
+
+/// Somebody who answers has what it had, or is being asked.
+fn has_a_copy(me: &Identity, facts: &Facts) -> bool {
+    let former = || former::unknown(me, facts).is_some_and(|former| facts.peers.contains_key(former.id));
+    copies(me, facts).next().is_some() || copy_under_way(me, facts) || former()
 }
 
 /// Redis makes no replica of a primary without slots by itself.
@@ -504,12 +512,11 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         let (replica, peer) = successor(me, facts, |other| other.is_further_than(peer)).unwrap_or((replica, peer));
         // One that was in sync when this member died lost its link then, and the agent was back soon after.
         let is_stale = freshest > facts.began.saturating_add(RESTART);
-        if let Some((other, why)) = unknown_replica(me, facts).filter(|_| is_stale) {
-            let reason = format!(
-                "{gone}, replica {replica} has had no link for {} s, and replica {other}, which {}, may have more",
-                freshest.as_secs(),
-                why.now()
-            );
+        let unknown = unknown_replica(me, facts).map(|(other, why)| format!("replica {other}, which {},", why.now()));
+        let former = || former::unknown(me, facts).map(|former| former.told());
+        if let Some(other) = unknown.or_else(former).filter(|_| is_stale) {
+            let age = freshest.as_secs();
+            let reason = format!("{gone}, replica {replica} has had no link for {age} s, and {other} may have more");
             return wait_or_hold(facts, reason);
         }
         if let Some(other) = unclear(me, facts, peer).filter(|_| is_stale) {
@@ -533,12 +540,12 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         0 => "its first slots were on their way to it".to_owned(),
         slots => format!("it owned {slots} slots"),
     };
-    if let Some((former, why)) = former::unknown(me, facts) {
+    if let Some(former) = former::unknown(me, facts) {
+        let who = former.told();
         let reason = format!(
-            "{had} and {gone}; node {former}, in whose place it was elected, {why}, and may have everything until then. It will not come back as an empty \
-             primary"
+            "{had} and {gone}; {who} may have everything until then. It will not come back as an empty primary"
         );
-        return Start::Hold { reason };
+        return wait_or_hold(facts, reason);
     }
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.

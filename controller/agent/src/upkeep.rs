@@ -128,7 +128,7 @@ async fn look_after(
             let service = candidacy.follow(shared, shard, (&mut lag, &mut former)).await;
             marker.note(dir.clone(), lag.clone());
             if let Some(service) = service {
-                keeper.note(shared, service, former.as_ref().map(|former| &former.id));
+                keeper.note(shared, service, former.as_ref());
             }
         }
         next_look(lost).await;

@@ -87,12 +87,9 @@ pub(crate) fn is_held(scene: &Scene<'_>, pod: Pod) -> bool {
 pub(crate) fn may_hold_data(scene: &Scene<'_>, except: Pod) -> Option<Pod> {
     let loads = scene.live_of(except.shard).find(|live| live.node.loading && live.pod != except);
     let mut unseen = unseen(scene).filter(|(pod, _)| pod.shard == except.shard && *pod != except);
-    let found = unseen.find(|(pod, seen)| match seen {
+    let found = unseen.find(|(_, seen)| match seen {
         Some(Seen::Held { holds_data, .. }) => *holds_data,
-        // What it had in its memory has ended with its process, and what lay in its pod with that.
-        None | Some(Seen::Absent) => scene.desired.has_volumes,
-        Some(Seen::Stopped) => scene.desired.has_volumes || !scene.observed.blank.contains(pod),
-        Some(Seen::Starting | Seen::Unknown { .. } | Seen::Node(_)) => true,
+        None | Some(Seen::Absent | Seen::Stopped | Seen::Starting | Seen::Unknown { .. } | Seen::Node(_)) => true,
     });
     found.map(|(pod, _)| pod).or(loads.map(|live| live.pod))
 }
@@ -346,16 +343,15 @@ pub(crate) fn first_copy(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>
     if !would_lie_alone(scene, source, target) {
         return None;
     }
-    copy_in_making(scene, target).or_else(|| joining(scene, target))
+    copy_in_making(scene, target).or_else(|| joining(scene, target, |_| true))
 }
 
 /// As [`first_copy`], of what is half moved. A disk that has each write is enough for that: nothing else is done meanwhile. Without one the rest of a
 /// move went into one memory, where the replica had stood still until its link was cut.
 pub(crate) fn copy_of_half_moved(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> Option<Waiting> {
     // One that gets its copy only once it is restarted would wait for this, and this for it.
-    let waits_itself = |wait: &Waiting| matches!(wait, Waiting::Sync { pod, .. } if is_left_behind(scene, *pod));
     let may_wait = scene.is_lead(target.pod) && would_lie_alone(scene, source, target);
-    if may_wait { joining(scene, target).filter(|wait| !waits_itself(wait)) } else { None }
+    if may_wait { joining(scene, target, |pod| !is_left_behind(scene, pod)) } else { None }
 }
 
 /// Another one has a copy of the source, and nobody of the target, but for such as are about to end.
@@ -370,7 +366,7 @@ fn would_lie_alone(scene: &Scene<'_>, source: &Live<'_>, target: &Live<'_>) -> b
 /// Before its first slot a primary has no replica in sync: replicas are let in once a slot is marked there, which is the executor's to do and to wait for
 /// (`joined.rs`). Where that was in vain a moment ago, or nobody is there who could be let in, other phases go on: what they do may help.
 fn first_replica(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
-    let wait = joining(scene, target)?;
+    let wait = joining(scene, target, |_| true)?;
     let is_tried = scene.observed.first_slot_held.contains(&target.pod.shard);
     let may_be_let_in = |pod: Pod| !is_tried && !scene.is_terminating(pod);
     match wait {
@@ -387,11 +383,11 @@ fn copy_in_making(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
 }
 
 /// Where no disk keeps what moves: a member beside the target that will have a copy. Those that answer come first, and of these those that stay.
-fn joining(scene: &Scene<'_>, target: &Live<'_>) -> Option<Waiting> {
+fn joining(scene: &Scene<'_>, target: &Live<'_>, counts: impl Fn(Pod) -> bool) -> Option<Waiting> {
     if scene.desired.keeps_each_write {
         return None;
     }
-    let joins = |pod: Pod| pod != target.pod && scene.is_wanted(pod) && scene.observed.may_join(pod);
+    let joins = |pod: Pod| pod != target.pod && scene.is_wanted(pod) && scene.observed.may_join(pod) && counts(pod);
     let live = scene.live_of(target.pod.shard).filter(|live| joins(live.pod));
     let live = live.min_by_key(|live| scene.is_terminating(live.pod)).map(|live| syncs(&live));
     live.or_else(|| {

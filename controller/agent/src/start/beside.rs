@@ -110,7 +110,8 @@ fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) ->
 /// A replica that may be ahead for all that is known, and why nobody knows, as the end of a clause.
 fn unknown<'a>(me: &'a Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'static str)> {
     let open = unknown_replica(me, facts).map(|(id, why)| (id, why.now()));
-    open.or_else(|| strange(me, facts).map(|id| (id, STRANGE)))
+    let former = || former::unknown(me, facts).map(|former| (former.id, former.why));
+    open.or_else(former).or_else(|| strange(me, facts).map(|id| (id, STRANGE)))
 }
 
 /// A replica that was started anew with data of a history that nothing here names, where the member served after its snapshot.
@@ -128,8 +129,8 @@ fn alone(me: &Identity, facts: &Facts) -> Start {
     if !matches!(start, Start::AsIs { .. }) || !facts.served_since {
         return start;
     }
-    if let Some((id, why)) = former::unknown(me, facts) {
-        let who = format!("node {id}, in whose place it was elected and which may be ahead of it, {why}");
+    if let Some(former) = former::unknown(me, facts) {
+        let who = format!("{} may be ahead of it", former.told());
         return if facts.waited < silence(facts) { waits(facts, &who, silence(facts)) } else { over(facts, &who) };
     }
     if let Some((replica, why)) = unknown_replica(me, facts) {

@@ -9,16 +9,31 @@ use resp::NodeId;
 use super::{Facts, answered_voters, voters};
 use crate::identity::Identity;
 
-/// It may have more than lies here, and why nobody knows, as the end of a clause.
-pub(super) fn unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'static str)> {
-    let former = facts.former.as_ref().filter(|former| !is_forgotten(me, facts, former))?;
-    let why = match facts.peers.get(former) {
+/// One that may have more than lies here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Former<'a> {
+    pub(super) id: &'a NodeId,
+    /// Why nobody knows what it has, as the end of a clause.
+    pub(super) why: &'static str,
+}
+
+impl Former<'_> {
+    /// As the subject of a clause.
+    pub(super) fn told(self) -> String {
+        format!("node {}, in whose place it was elected and which {},", self.id, self.why)
+    }
+}
+
+/// Whether there is one.
+pub(super) fn unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<Former<'a>> {
+    let id = facts.former.as_ref().filter(|former| !is_forgotten(me, facts, former))?;
+    let why = match facts.peers.get(id) {
         None => "does not answer",
         Some(peer) if peer.loading => "is loading what it has",
         // Whoever follows counts by what it has as a replica.
         Some(peer) => (peer.keys > 0 && peer.follows_nobody()).then_some("takes itself for a primary")?,
     };
-    Some((former, why))
+    Some(Former { id, why })
 }
 
 /// Most of those who vote answer, and none knows it any more.

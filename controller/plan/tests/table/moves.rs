@@ -663,9 +663,13 @@ fn what_is_half_moved_waits_for_a_replica_where_no_disk_keeps_it() {
         at(&mut observed, "2-0").open.insert(5, Open::Importing(from));
         at(&mut observed, "2-0").foreign_keys.insert(5, 3);
         if let Seen::Node(replica) = &mut observed.members.get_mut(&pod("2-1")).unwrap().seen {
-            replica.keys = if found.ends_with('!') { 0 } else { replica.keys };
+            replica.keys = if found.contains('!') { 0 } else { replica.keys };
         }
-        told(&Desired { restart_keeps_data: keeps_each_write, keeps_each_write, ..Desired::cluster(3, 1) }, &observed)
+        let replicas = if found.contains("2-2") { 2 } else { 1 };
+        told(
+            &Desired { restart_keeps_data: keeps_each_write, keeps_each_write, ..Desired::cluster(3, replicas) },
+            &observed,
+        )
     };
     let forward = ["move 1 slots from 0-0 to 2-0: 5"];
     assert_eq!(told_of("r2-0", false), forward);
@@ -674,6 +678,9 @@ fn what_is_half_moved_waits_for_a_replica_where_no_disk_keeps_it() {
     assert_eq!(told_of("?:r2-0", false)[..1], forward, "nothing was heard of it for a minute");
     // One that gets its copy only once it is restarted is not restarted while a slot is half moved.
     assert_eq!(told_of("r2-0~!", false)[..1], forward);
+    // Beside it another one is waited for.
+    let two = format!("r2-0~! 2-2 {}", "r2-0~");
+    assert!(!told_of(&two, false).iter().any(|line| line.starts_with("move ")), "{:?}", told_of(&two, false));
     // Who comes back blank is told whom to follow, although a slot is half moved.
     assert_eq!(told_of("P", false)[0], "make 2-1 a replica of 2-0");
     assert!(!told_of("P", false).iter().any(|line| line.starts_with("move ")));

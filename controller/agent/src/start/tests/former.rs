@@ -27,8 +27,8 @@ fn in_whose_place_it_was_elected_is_waited_for_and_asked() {
     let mut facts = elected(crashed(false));
     let why = |why: &str| {
         format!(
-            "it owned 100 slots and its data set is gone; node {}, in whose place it was elected, {why}, and may have everything until then. It will \
-             not come back as an empty primary",
+            "it owned 100 slots and its data set is gone; node {}, in whose place it was elected and which {why}, may have everything until then. It \
+             will not come back as an empty primary",
             id(2)
         )
     };
@@ -56,7 +56,7 @@ fn beside_a_snapshot_of_before_it_is_waited_for_as_any_silent_one() {
     let snapshot = Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) };
     let mut facts = Facts { waited: Duration::ZERO, ..elected(snapshot) };
     let Start::Wait { reason } = decide_start(&facts) else { panic!() };
-    assert!(reason.contains("in whose place it was elected and which may be ahead of it, does not answer"), "{reason}");
+    assert!(reason.contains("in whose place it was elected and which does not answer, may be ahead of it"), "{reason}");
     facts.waited = 1000 * SECOND;
     assert!(matches!(decide_start(&facts), Start::Over { .. }));
     facts.former = None;
@@ -77,4 +77,33 @@ fn one_that_has_won_the_slots_back_is_no_heir() {
         assert_eq!(decide_start(&with), decide_start(&without));
         assert!(!matches!(decide_start(&with), Start::Follow { .. }));
     }
+}
+
+/// Before, an old copy was asked to take over at once, and who stood still, and had everything, copied that.
+#[test]
+fn an_old_copy_is_not_asked_beside_one_in_whose_place_it_was_elected() {
+    let mut facts = elected(crashed(false));
+    let old = || {
+        let mut old = Peer { offset: 5, link_down_for: Some(300 * SECOND), ..peer(4, Some(1)) };
+        old.table.retain(|line| line.id != id(2));
+        old
+    };
+    facts.peers.insert(id(4), old());
+    let why = held(&facts);
+    let other = format!("node {}, in whose place it was elected and which does not answer, may have more", id(2));
+    assert!(why.starts_with("its data set is gone, replica ") && why.ends_with(&other), "{why}");
+    let snapshot = Facts { has_log: false, written: Some(600 * SECOND), ..crashed(true) };
+    let mut facts = Facts { waited: Duration::ZERO, ..elected(snapshot) };
+    facts.peers.insert(id(4), old());
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "{:?}", decide_start(&facts));
+}
+
+/// Who said that it may start knew less than this.
+#[test]
+fn it_does_not_start_empty_as_it_is_told_to_beside_one_that_answers_with_keys() {
+    let mut facts = elected(crashed(false));
+    facts.released = Some(ReleaseHow::AsIs);
+    assert!(matches!(decide_start(&facts), Start::Over { .. }), "nobody answers");
+    says(&mut facts, None, 7, &[], 5);
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }));
 }
