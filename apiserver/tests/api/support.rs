@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, LazyLock,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -284,9 +284,10 @@ impl Api {
     }
 }
 
-/// All kinds.
+/// All kinds. They are made once: the schemas of all of them take a sixth of a second.
 pub(crate) fn registry() -> Registry {
-    redis::registry().unwrap().and(host::registry().unwrap())
+    static ALL: LazyLock<Registry> = LazyLock::new(|| redis::registry().unwrap().and(host::registry().unwrap()));
+    ALL.clone()
 }
 
 /// The least RedisCluster.
