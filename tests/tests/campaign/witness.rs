@@ -92,21 +92,7 @@ impl Witness {
         for client in self.clients.drain(..) {
             client.await?;
         }
-        // What was deleted just now is shown before this.
-        let begin = Instant::now();
-        let mut number = 0;
-        let last = loop {
-            let key = format!("{}end{number}", self.room.prefix);
-            if let Some((last, _)) = write(&self.room, &key, None, "end".to_owned(), false).await {
-                break last;
-            }
-            ensure!(begin.elapsed() < hung::process(), "no last object is created");
-            number += 1;
-        };
-        while self.room.shown() < last {
-            ensure!(begin.elapsed() < hung::change(), "T12: the watch never shows revision {last}");
-            tokio::time::sleep(PAUSE).await;
-        }
+        self.until_all_is_shown().await?;
         self.watch.abort();
         let history = self.room.locked().clone();
         let violations: Vec<String> = history::check(&history).iter().map(ToString::to_string).collect();
@@ -118,6 +104,29 @@ impl Witness {
         );
         let written = |request: &&Request| matches!(request.answer, Answer::Written(_) | Answer::Done);
         Ok(history.requests.iter().filter(written).count())
+    }
+
+    /// What was deleted just now is shown before what is created now. A watch that has to begin anew (410, as after a restart) is shown by its list what was
+    /// created before that, and by no event: then the next one is shown.
+    async fn until_all_is_shown(&self) -> Result<()> {
+        let (begin, mut last) = (Instant::now(), None);
+        for number in 0_u64.. {
+            ensure!(begin.elapsed() < hung::change(), "T12: the watch never shows a last object, as revision {last:?}");
+            let key = format!("{}end{number}", self.room.prefix);
+            let created = write(&self.room, &key, None, "end".to_owned(), false).await.map(|(revision, _)| revision);
+            last = created.or(last);
+            let since = Instant::now();
+            loop {
+                if created.is_some_and(|created| self.room.shown() >= created) {
+                    return Ok(());
+                }
+                tokio::time::sleep(PAUSE).await;
+                if created.is_none() || since.elapsed() >= SILENT {
+                    break;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
