@@ -288,10 +288,11 @@ pub fn decide_start(facts: &Facts) -> Start {
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if is_given_up(facts) => {}
         // And here: a primary without slots would stay one beside its heir.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if has_an_heir_it_never_hears_of(facts) => {}
-        // And here, since then: somebody answers who has a copy, or may.
-        (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if comes_back_empty(me, facts) && has_a_copy(me, facts) => {}
         (Some(ReleaseHow::AsIs), Verdict::Intact(me)) if comes_back_empty(me, facts) => {
-            return empty(me, facts, "the controller said so");
+            // And else, since then: somebody answers who has a copy, or may.
+            if !has_a_copy(me, facts) {
+                return empty(me, facts, "the controller said so");
+            }
         }
         (Some(ReleaseHow::AsIs), Verdict::Blank | Verdict::Intact(_)) => {
             return Start::AsIs { why: "the controller said so" };
@@ -536,7 +537,7 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
             },
         };
     }
-    let had = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
+    let had = match owned(me) {
         0 => "its first slots were on their way to it".to_owned(),
         slots => format!("it owned {slots} slots"),
     };
@@ -567,9 +568,14 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     }
 }
 
+/// So many slots it owned, by its record.
+fn owned(me: &Identity) -> usize {
+    me.slots.iter().map(SlotRange::len).sum()
+}
+
 /// Without what it had. How many keys that were nobody knows any more.
 fn empty(me: &Identity, facts: &Facts, why: &str) -> Start {
-    let what = match me.slots.iter().map(SlotRange::len).sum::<usize>() {
+    let what = match owned(me) {
         0 => "what had arrived of its first slots".to_owned(),
         slots => format!("what its {slots} slots held"),
     };

@@ -109,10 +109,10 @@ async fn look_after(
     lost: &Notify,
 ) {
     let mut settled = persistence::after_loading(shared).await;
-    let mut candidacy = Candidacy { promotion: Promotion::default(), words, withdrawal: Withdrawal::default() };
-    let mut keeper = Keeper::default();
     let dir = &shared.options.data_dir;
-    let mut former = alive::read(dir).and_then(|alive| alive.former()).map(Former::noted);
+    let former = alive::read(dir).and_then(|alive| alive.former()).map(Former::noted);
+    let mut candidacy = Candidacy { promotion: Promotion::default(), words, withdrawal: Withdrawal::default(), former };
+    let mut keeper = Keeper::default();
     let (mut lag, mut marker) = (Lag::read(dir).unwrap_or_default(), lag::Keeper::default());
     loop {
         settled &= apply_changes(shared).await;
@@ -125,10 +125,10 @@ async fn look_after(
             persistence::settle(shared, &inputs).await
         };
         if inputs.config.mode == Mode::Cluster {
-            let service = candidacy.follow(shared, shard, (&mut lag, &mut former)).await;
+            let service = candidacy.follow(shared, shard, &mut lag).await;
             marker.note(dir.clone(), lag.clone());
             if let Some(service) = service {
-                keeper.note(shared, service, former.as_ref());
+                keeper.note(shared, service, candidacy.former.as_ref());
             }
         }
         next_look(lost).await;
@@ -149,6 +149,8 @@ struct Candidacy {
     /// What its primary told last.
     words: watch::Receiver<Option<Word>>,
     withdrawal: Withdrawal,
+    /// In whose place it was elected, or would be.
+    former: Option<Former>,
 }
 
 impl Candidacy {
@@ -157,7 +159,7 @@ impl Candidacy {
         &mut self,
         shared: &Arc<Shared>,
         shard: &watch::Sender<Seen>,
-        before: (&mut Lag, &mut Option<Former>),
+        lag: &mut Lag,
     ) -> Option<Option<Service>> {
         let begun = Instant::now();
         // Of a word that comes during the look the copy may have been short.
@@ -166,7 +168,7 @@ impl Candidacy {
         {
             self.promotion.hear(word);
         }
-        let Some((look, service)) = look(shared, shard, begun, before).await else {
+        let Some((look, service)) = look(shared, shard, begun, lag, &mut self.former).await else {
             // How long it stands still, nobody knows before it goes on, and then it may be elected.
             if self.promotion.is_allowed() {
                 self.withdraw(shared);
@@ -213,7 +215,8 @@ async fn look(
     shared: &Arc<Shared>,
     shard: &watch::Sender<Seen>,
     begun: Instant,
-    (lag, former): (&mut Lag, &mut Option<Former>),
+    lag: &mut Lag,
+    former: &mut Option<Former>,
 ) -> Option<(Look, Option<Service>)> {
     let cluster = |what: &str| Command::new("CLUSTER").arg(what);
     let commands =

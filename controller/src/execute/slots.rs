@@ -222,16 +222,15 @@ fn waits_for_former(from: Who, to: Who, id: NodeId, observed: &Observed) -> Stri
 
 /// Why the first slot of a shard waits.
 fn waits_for_a_replica(from: Who, to: Who, alone: migrate::Alone) -> String {
-    let why = match alone {
+    match alone {
         migrate::Alone::NoMore => {
-            return format!("slots go from {from} to {to} in a moment: its first replica has just come into sync");
+            format!("slots go from {from} to {to} in a moment: its first replica has just come into sync")
         }
-        migrate::Alone::Still => "none of its replicas is in sync yet",
-    };
-    format!(
-        "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and {why}; \
-         they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
-    )
+        migrate::Alone::Still => format!(
+            "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none \
+             of its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
+        ),
+    }
 }
 
 /// Which member a primary means by an address.

@@ -111,19 +111,20 @@ impl Witness {
     async fn until_all_is_shown(&self) -> Result<()> {
         let (begin, mut last) = (Instant::now(), None);
         for number in 0_u64.. {
+            ensure!(last.is_some() || begin.elapsed() < hung::process(), "no last object is created");
             ensure!(begin.elapsed() < hung::change(), "T12: the watch never shows a last object, as revision {last:?}");
             let key = format!("{}end{number}", self.room.prefix);
-            let created = write(&self.room, &key, None, "end".to_owned(), false).await.map(|(revision, _)| revision);
-            last = created.or(last);
+            let Some((created, _)) = write(&self.room, &key, None, "end".to_owned(), false).await else {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            last = Some(created);
             let since = Instant::now();
-            loop {
-                if created.is_some_and(|created| self.room.shown() >= created) {
+            while since.elapsed() < SILENT {
+                if self.room.shown() >= created {
                     return Ok(());
                 }
                 tokio::time::sleep(PAUSE).await;
-                if created.is_none() || since.elapsed() >= SILENT {
-                    break;
-                }
             }
         }
         Ok(())
