@@ -256,6 +256,7 @@ async fn gather(
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,
+        late: answers.unsaid.into_keys().collect(),
         node_timeout: shared.local.node_timeout(),
         waited: since.waited + since.looked.elapsed().min(LOOK),
         began: since.began.elapsed(),

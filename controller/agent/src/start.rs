@@ -101,6 +101,8 @@ pub struct Facts {
     pub keeps_each_write: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
     pub peers: BTreeMap<NodeId, Peer>,
+    /// Who may be there and has said nothing in this look: too late, or not while Redis loads or runs a script.
+    pub late: BTreeSet<NodeId>,
     /// After how long a node that does not answer is given up.
     pub node_timeout: Duration,
     /// For how long others were waited for: what the machine stood still does not count.
@@ -463,9 +465,8 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
                 format!("replica {replica} {}; it is waited for, but for {limit} s at most", why.now())
             }
         }
-    } else if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
+    } else if let Some(Unheard { known, answered, .. }) = awaits_voters(me, facts) {
         // Its slots may have other owners by now, and a replica that its record does not name may have more.
-        let (known, answered) = (voters(me).count(), answered_voters(me, facts));
         format!("{answered} of {known} primaries answer; they know what has become of its slots")
     } else {
         return Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
@@ -551,9 +552,8 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
-        if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
+        if let Some(Unheard { known, answered, .. }) = awaits_voters(me, facts) {
             // Who joined a moment before its end may not be in its record, and is in theirs.
-            let (known, answered) = (voters(me).count(), answered_voters(me, facts));
             let reason = format!("{gone}; {answered} of {known} primaries answer, and they know who has a copy");
             return Start::Wait { reason };
         }
@@ -616,10 +616,22 @@ fn majority(others: usize) -> usize {
     others.saturating_add(1) / 2 + 1
 }
 
-/// Whether there are other primaries, and no majority of these has said what it knows.
-fn is_unheard(me: &Identity, facts: &Facts) -> bool {
-    let others = voters(me).count();
-    others > 0 && answered_voters(me, facts) <= others / 2
+/// There are other primaries, and no majority of these has said what it knows.
+struct Unheard {
+    known: usize,
+    answered: usize,
+    /// How long they are waited for altogether.
+    limit: Duration,
+}
+
+/// Whether those who vote are waited for still. One that may be there and is late, as on a machine that stands still, is given longer than who is not
+/// there at all.
+fn awaits_voters(me: &Identity, facts: &Facts) -> Option<Unheard> {
+    let (known, answered) = (voters(me).count(), answered_voters(me, facts));
+    let is_late = voters(me).any(|voter| facts.late.contains(&voter.id) && !facts.peers.contains_key(&voter.id));
+    let limit = if is_late { TAKEOVER_LIMIT } else { PEERS_LIMIT };
+    let is_unheard = known > 0 && answered <= known / 2;
+    (is_unheard && facts.waited < limit).then_some(Unheard { known, answered, limit })
 }
 
 fn answered_voters(me: &Identity, facts: &Facts) -> usize {

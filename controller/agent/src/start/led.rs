@@ -7,18 +7,29 @@
 //! Replicas are restarted every day, and none of them may be held for a table that is late. The record of one has the configuration epoch of its
 //! primary, and Redis syncs it before it tells anybody of its role. Whoever took its slots over did so under a later epoch than those who
 //! have not heard of that know. So only a later epoch than the record's counts, of a line that owns slots still, by every table, and that has its address (else
-//! the epoch may be another's). And somebody has to be there who may have more: where nobody is, nothing is better than what lies here.
+//! the epoch may be another's). And somebody has to be there who may have more: where nobody is, nothing is better than what lies here. So those who vote
+//! are heard first, for as long as they may still answer.
 
 use resp::{Node, SlotRange};
 
-use super::{Facts, Owed, Start, being_asked, have_gone, older};
+use super::{Facts, Owed, Start, Unheard, awaits_voters, being_asked, have_gone, older};
 use crate::identity::{Identity, Role};
 
 /// What becomes of a member that owns nothing by its record.
 pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     let owes = || being_asked(facts).or_else(|| older::decide(&as_primary(me), facts));
     let start = (!facts.owed.is_empty()).then(owes).flatten();
-    start.unwrap_or(Start::AsIs { why: "it owned no slot" })
+    start.or_else(|| unheard(me, facts)).unwrap_or(Start::AsIs { why: "it owned no slot" })
+}
+
+/// Those who vote know whether it has owned slots since. Who holds nothing can only copy.
+fn unheard(me: &Identity, facts: &Facts) -> Option<Start> {
+    let Unheard { known, answered, limit } = awaits_voters(me, facts).filter(|_| facts.holds_data)?;
+    let limit = limit.as_secs();
+    let reason = format!(
+        "{answered} of {known} primaries answer; they know whether it has owned slots since, and are waited for, but for {limit} s at most"
+    );
+    Some(Start::Wait { reason })
 }
 
 /// The latest that others know of it as a primary, by this look or an earlier one, and what it owned then. `None`: nothing that its record does not

@@ -94,6 +94,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         served_since: holds_data,
         keeps_each_write: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
+        late: BTreeSet::new(),
         node_timeout: 5 * SECOND,
         waited: Duration::ZERO,
         began: Duration::ZERO,
@@ -255,7 +256,12 @@ fn who_has_no_replica_hears_others_before_it_starts() {
     let waits = Start::Wait { reason: "0 of 2 primaries answer; they know what has become of its slots".to_owned() };
     assert_eq!(decide_start(&facts), waits);
     let starts = Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
-    assert_eq!(decide_start(&Facts { waited: PEERS_LIMIT, ..facts.clone() }), starts);
+    let mut late = Facts { waited: PEERS_LIMIT, ..facts.clone() };
+    assert_eq!(decide_start(&late), starts);
+    late.late = BTreeSet::from([id(3)]);
+    assert_eq!(decide_start(&late), waits, "one may be there and is slow");
+    late.waited = TAKEOVER_LIMIT;
+    assert!(matches!(decide_start(&late), Start::AsIs { .. }));
     let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
     me.peers.clear();
     assert_eq!(decide_start(&facts), starts, "nobody is there who could know");

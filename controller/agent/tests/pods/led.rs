@@ -1,6 +1,7 @@
 //! A volume that went back to a time when its member was a replica.
 
 use resp::Outcome;
+use rustix::process::Signal;
 use types::{
     agent::{AgentConfig, AgentPhase},
     cluster::AppendOnly,
@@ -8,7 +9,7 @@ use types::{
 
 use crate::{
     crash::{assert_readable, takes_over, write_to_first_shard},
-    harness::{Cluster, Pod, eventually, patient},
+    harness::{Cluster, Pod, eventually, patient, signal_redis},
 };
 
 /// Before, it followed the one that followed it: the shard had no primary, and no order helped.
@@ -37,8 +38,17 @@ async fn a_primary_on_a_volume_of_when_it_was_a_replica_follows_its_heir() {
     }
     std::fs::remove_dir_all(&data).unwrap();
     std::fs::rename(&older, &data).unwrap();
-    cluster.pods[0].start();
+    // Who was not heard in a first look is no reason to start.
+    let others = [1, 2, 4, 5];
+    for pod in others {
+        signal_redis(&cluster.pods[pod], Signal::STOP);
+    }
     cluster.pods[3].start();
+    eventually("it waits for the others", async || cluster.pods[3].log().contains("of 3 primaries answer")).await;
+    for pod in others {
+        signal_redis(&cluster.pods[pod], Signal::CONT);
+    }
+    cluster.pods[0].start();
     eventually("the member is held", async || {
         let report = cluster.report(&cluster.pods[3]).await;
         report.is_some_and(|report| {

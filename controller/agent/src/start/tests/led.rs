@@ -134,7 +134,7 @@ type Row = (u64, fn(&mut Facts));
 /// Its primary may be gone, and tables be late or borrowed.
 #[test]
 fn a_replica_whose_record_is_not_behind_waits_for_nobody() {
-    let rows: [Row; 8] = [
+    let rows: [Row; 7] = [
         (5, |_| {}),
         // It was the primary until a moment ago, and one of the others has not heard of its heir.
         (4, |_| {}),
@@ -145,7 +145,6 @@ fn a_replica_whose_record_is_not_behind_waits_for_nobody() {
         (8, |facts| tell(facts, 3, |line| *line = node(3, None, 9, &[(0, 9999)]))),
         // Its replica has nothing.
         (8, |facts| facts.peers.values_mut().for_each(|peer| (peer.offset, peer.keys) = (0, 0))),
-        (8, |facts| facts.peers.clear()),
     ];
     for (row, (epoch, change)) in rows.into_iter().enumerate() {
         let mut facts = went_back(epoch);
@@ -153,6 +152,35 @@ fn a_replica_whose_record_is_not_behind_waits_for_nobody() {
         assert_eq!(look(&mut facts), starts(), "{row}");
         assert_eq!(look(&mut Facts { waited: TAKEOVER_LIMIT, ..facts }), starts(), "{row}");
     }
+}
+
+/// Before, a first look in which nobody answered in time let it start, and it followed the one that followed it.
+#[test]
+fn those_who_vote_are_heard_before_a_replica_starts() {
+    let mut facts = Facts { peers: BTreeMap::new(), ..went_back(8) };
+    let waits = |answered: u8, limit: u8| Start::Wait {
+        reason: format!(
+            "{answered} of 3 primaries answer; they know whether it has owned slots since, and are waited for, but for {limit} s at most"
+        ),
+    };
+    assert_eq!(look(&mut facts), waits(0, 3));
+    let nothing = Facts { holds_data: false, ..facts.clone() };
+    assert_eq!(decide_start(&nothing), starts(), "who holds nothing can only copy");
+    let gone = Facts { waited: PEERS_LIMIT, ..facts.clone() };
+    assert_eq!(decide_start(&gone), starts(), "nobody is there");
+    let mut late = Facts { late: BTreeSet::from([id(3)]), ..gone };
+    assert_eq!(look(&mut late), waits(0, 12), "one may be there and is slow");
+    late.waited = TAKEOVER_LIMIT;
+    assert_eq!(look(&mut late), starts());
+    late.late = BTreeSet::from([id(5)]);
+    late.waited = PEERS_LIMIT;
+    assert_eq!(look(&mut late), starts(), "that one has no vote");
+    let mut one = facts.clone();
+    one.peers = went_back(5).peers;
+    one.peers.retain(|peer, _| *peer == id(3));
+    assert_eq!(look(&mut one), waits(1, 3));
+    facts.peers = went_back(8).peers;
+    assert_eq!(look(&mut facts), ask(2));
 }
 
 proptest! {
@@ -169,6 +197,10 @@ proptest! {
             (id(last), peer)
         }).collect();
         facts.copies = noted.map(|count| (id(2), beat(5, count))).into_iter().collect();
+        let first = look(&mut facts);
+        let hears_others = matches!(first, Start::Wait { .. });
+        prop_assert!(hears_others || first == starts());
+        facts.waited = PEERS_LIMIT;
         prop_assert_eq!(look(&mut facts), starts());
     }
 }
