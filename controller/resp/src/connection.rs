@@ -407,15 +407,16 @@ impl Connection {
     }
 }
 
-/// A connection that breaks during AUTH was never made: no command of the caller's was sent. No error shows the password.
+/// A connection that breaks during AUTH was never made: no command of the caller's was sent.
 fn not_connected(error: Error) -> Error {
     match error {
         Error::Io { address, source, .. } => Error::Connect { address, source },
         Error::Deadline { address, .. } => Error::Connect { address, source: std::io::ErrorKind::TimedOut.into() },
-        Error::Refused { command, address, reply } => {
-            Error::Refused { command, address, reply: reply.without_arguments() }
-        }
-        Error::Connect { .. } | Error::Frame { .. } | Error::Shape { .. } | Error::Broken { .. } => error,
+        Error::Refused { .. }
+        | Error::Connect { .. }
+        | Error::Frame { .. }
+        | Error::Shape { .. }
+        | Error::Broken { .. } => error,
     }
 }
 

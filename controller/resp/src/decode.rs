@@ -112,7 +112,7 @@ impl Decoder {
         let complete = |reply| Ok(Some(Element::Complete(reply)));
         match kind {
             b'+' => complete(Reply::Status(String::from_utf8_lossy(rest).into_owned())),
-            b'-' => complete(Reply::Error(String::from_utf8_lossy(rest).into_owned())),
+            b'-' => complete(Reply::Error(without_arguments(&String::from_utf8_lossy(rest)))),
             b':' => complete(Reply::Integer(number(rest)?)),
             b'$' => match self.length(rest, "a bulk string", self.limits.bulk.min(self.most))? {
                 None => complete(Reply::Nil),
@@ -187,6 +187,12 @@ impl Decoder {
 enum Element {
     Complete(Reply),
     Opened(usize),
+}
+
+/// A server that does not have a command repeats its arguments (`commandCheckExistence` in Redis' server.c), and some are passwords: nobody is to
+/// see, log or store them.
+fn without_arguments(text: &str) -> String {
+    text.split(", with args").next().unwrap_or_default().to_owned()
 }
 
 fn check(what: &'static str, got: usize, limit: usize) -> Result<(), Error> {

@@ -29,14 +29,6 @@ pub struct ErrorReply {
     pub text: String,
 }
 
-impl ErrorReply {
-    /// A server without a command repeats its arguments (`commandCheckExistence` in Redis' server.c), and one of AUTH's is the password.
-    #[must_use]
-    pub fn without_arguments(&self) -> Self {
-        Self::parse(self.text.split(", with args").next().unwrap_or_default())
-    }
-}
-
 impl std::fmt::Display for ErrorReply {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.text)

@@ -82,6 +82,14 @@ async fn a_server_without_auth_does_not_repeat_the_password() {
 }
 
 #[tokio::test]
+async fn a_server_without_config_does_not_repeat_what_was_to_be_set() {
+    let server = server(9, &["--rename-command", "CONFIG", ""]).await;
+    let error = open(server.address).await.config_set("masterauth", "canary-pass").await.unwrap_err();
+    assert_eq!(error.refusal().unwrap().text, "ERR unknown command 'CONFIG'");
+    assert!(!format!("{error:?} {error}").contains("canary"), "{error}");
+}
+
+#[tokio::test]
 async fn a_pipeline_keeps_order_and_carries_errors_in_place() {
     let server = server(2, &[]).await;
     let mut connection = open(server.address).await;

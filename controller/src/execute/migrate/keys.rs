@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use resp::{Command, Connection, Credentials, ErrorReply, Reply};
+use resp::{Command, Connection, Credentials, Reply};
 
 use super::pace::{BYTES_MOST, Bucket, Budget};
 use super::{Error, Move, leading, proof};
@@ -394,8 +394,6 @@ impl Stream {
             Reply::Error(text) => {
                 let busy = text.contains("BUSYKEY");
                 if !(busy || text.starts_with("IOERR")) || batch.attempt >= ATTEMPTS {
-                    // The source repeats what the target says of AUTH.
-                    let text = ErrorReply::parse(&text).without_arguments().text;
                     return Err(Error::Migrate { slot: batch.slot, text });
                 }
                 // Keys that did arrive are gone from the source, and MIGRATE passes over them. Those found at both
