@@ -34,7 +34,7 @@ impl fmt::Display for Qualified {
 }
 
 /// One fault of a refused object: `metav1.StatusCause`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cause {
     /// Such as `FieldValueInvalid`.
     pub reason: String,

@@ -11,25 +11,29 @@ pub const MANAGER_MAX: usize = 128;
 const SUBRESOURCE_MAX: usize = 256;
 
 /// The faults of every entry.
-pub fn faults(object: &Value, faults: &mut Vec<Cause>) {
+pub fn faults(object: &Value) -> impl Iterator<Item = Cause> {
     let entries = meta::get(object, "managedFields").and_then(Value::as_array);
-    for (at, entry) in entries.into_iter().flatten().enumerate() {
-        let place = |field: &str| format!("metadata.managedFields[{at}].{field}");
-        let part = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
-        let operation = part("operation");
-        if !matches!(operation, "Apply" | "Update") {
-            let detail = "must be `Apply` or `Update`";
-            faults.push(Cause::invalid(&place("operation"), &meta::quoted(operation), detail));
-        }
-        if !matches!(part("fieldsType"), "" | "FieldsV1") {
-            let given = meta::quoted(part("fieldsType"));
-            faults.push(Cause::invalid(&place("fieldsType"), &given, "must be `FieldsV1`"));
-        }
-        manager(part("manager"), &place("manager"), faults);
-        if part("subresource").len() > SUBRESOURCE_MAX {
-            faults.push(too_long(&place("subresource"), SUBRESOURCE_MAX));
-        }
+    entries.into_iter().flatten().enumerate().flat_map(|(at, entry)| of_entry(at, entry))
+}
+
+fn of_entry(at: usize, entry: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    let place = |field: &str| format!("metadata.managedFields[{at}].{field}");
+    let part = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+    let operation = part("operation");
+    if !matches!(operation, "Apply" | "Update") {
+        let detail = "must be `Apply` or `Update`";
+        faults.push(Cause::invalid(&place("operation"), &meta::quoted(operation), detail));
     }
+    if !matches!(part("fieldsType"), "" | "FieldsV1") {
+        let given = meta::quoted(part("fieldsType"));
+        faults.push(Cause::invalid(&place("fieldsType"), &given, "must be `FieldsV1`"));
+    }
+    manager(part("manager"), &place("manager"), &mut faults);
+    if part("subresource").len() > SUBRESOURCE_MAX {
+        faults.push(too_long(&place("subresource"), SUBRESOURCE_MAX));
+    }
+    faults
 }
 
 /// The faults of a manager's name.
@@ -57,9 +61,8 @@ mod tests {
     fn every_fault_of_an_entry_is_found() {
         let entry = json!({"manager": "x".repeat(129), "operation": "Frob", "fieldsType": "V2", "subresource": "s".repeat(257)});
         let good = json!({"manager": "me", "operation": "Apply", "fieldsType": "FieldsV1", "subresource": "status"});
-        let mut found = Vec::new();
-        faults(&json!({"metadata": {"managedFields": [good, entry]}}), &mut found);
-        let told: Vec<String> = found.into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
+        let object = json!({"metadata": {"managedFields": [good, entry]}});
+        let told: Vec<String> = faults(&object).map(|cause| format!("{}: {}", cause.field, cause.message)).collect();
         assert_eq!(
             told,
             [

@@ -71,34 +71,33 @@ pub fn is_terminating(object: &Value) -> bool {
     !text(object, "deletionTimestamp").is_empty()
 }
 
-/// Every fault of `metadata`; the schema has checked the types before.
-#[must_use]
-pub fn faults(object: &Value, rule: NameRule) -> Vec<Cause> {
-    let mut faults = Vec::new();
+/// Most faults that are reported at once: a body of 3 MiB could hold half a million, each many times as long as what is wrong.
+pub const REPORTED_MAX: usize = 100;
+
+/// The faults of `metadata`, each made only when it is asked for; the schema has checked the types before.
+pub fn faults(object: &Value, rule: NameRule) -> impl Iterator<Item = Cause> {
+    let own = named(object, rule).into_iter().chain(base(object, rule));
+    let maps = labels(object).chain(annotations(object)).chain(finalizer_faults(object));
+    let lists = super::owners::faults(object).chain(super::managed::faults(object));
+    own.chain(maps).chain(lists)
+}
+
+fn named(object: &Value, rule: NameRule) -> Option<Cause> {
     let name = text(object, "name");
     if name.is_empty() {
-        faults.push(Cause::required("metadata.name", "name or generateName is required"));
-    } else if let Some(fault) = rule.fault(name) {
-        faults.push(Cause::invalid("metadata.name", &quoted(name), &fault));
+        return Some(Cause::required("metadata.name", "name or generateName is required"));
     }
-    base(object, rule, &mut faults);
-    labels(object, &mut faults);
-    annotations(object, &mut faults);
-    finalizer_faults(object, &mut faults);
-    super::owners::faults(object, &mut faults);
-    super::managed::faults(object, &mut faults);
-    faults
+    rule.fault(name).map(|fault| Cause::invalid("metadata.name", &quoted(name), &fault))
 }
 
 /// The base of a generated name; one dash may end it. A kind that knows its names itself knows no more of bases than that
 /// they are the beginning of a name.
-fn base(object: &Value, rule: NameRule, faults: &mut Vec<Cause>) {
+fn base(object: &Value, rule: NameRule) -> Option<Cause> {
     let base = text(object, "generateName");
     let rule = if rule == NameRule::Own { NameRule::Subdomain } else { rule };
     let masked = base.strip_suffix('-').filter(|rest| !rest.is_empty()).unwrap_or(base);
-    if let Some(fault) = rule.fault(masked).filter(|_| !base.is_empty()) {
-        faults.push(Cause::invalid("metadata.generateName", &quoted(base), &fault));
-    }
+    let fault = rule.fault(masked).filter(|_| !base.is_empty())?;
+    Some(Cause::invalid("metadata.generateName", &quoted(base), &fault))
 }
 
 /// What an update may not change of what only a deletion says; absent stands for unchanged.
@@ -236,45 +235,40 @@ fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String
     map.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?)))
 }
 
-fn labels(object: &Value, faults: &mut Vec<Cause>) {
-    for (key, value) in texts(object, "labels") {
-        if let Some(fault) = name::qualified_name(key) {
-            faults.push(Cause::invalid("metadata.labels", &quoted(key), &fault));
-        }
-        if let Some(fault) = name::label_value(value) {
-            faults.push(Cause::invalid("metadata.labels", &quoted(value), &fault));
-        }
-    }
+fn labels(object: &Value) -> impl Iterator<Item = Cause> {
+    texts(object, "labels").flat_map(|(key, value)| {
+        let invalid = |text: &str, fault: String| Cause::invalid("metadata.labels", &quoted(text), &fault);
+        let of_key = name::qualified_name(key).map(|fault| invalid(key, fault));
+        let of_value = name::label_value(value).map(|fault| invalid(value, fault));
+        of_key.into_iter().chain(of_value)
+    })
 }
 
-fn annotations(object: &Value, faults: &mut Vec<Cause>) {
-    let mut size = 0;
-    for (key, value) in texts(object, "annotations") {
-        size += key.len() + value.len();
-        if let Some(fault) = name::qualified_name(&key.to_lowercase()) {
-            faults.push(Cause::invalid("metadata.annotations", &quoted(key), &fault));
-        }
-    }
-    if size > ANNOTATIONS_MAX {
-        faults.push(Cause {
-            reason: "FieldValueTooLong".into(),
-            message: format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
-            field: "metadata.annotations".into(),
-        });
-    }
+fn annotations(object: &Value) -> impl Iterator<Item = Cause> {
+    let size: usize = texts(object, "annotations").map(|(key, value)| key.len() + value.len()).sum();
+    let too_long = (size > ANNOTATIONS_MAX).then(|| Cause {
+        reason: "FieldValueTooLong".into(),
+        message: format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
+        field: "metadata.annotations".into(),
+    });
+    let of_key = |key: &str| {
+        let fault = name::qualified_name(&key.to_lowercase())?;
+        Some(Cause::invalid("metadata.annotations", &quoted(key), &fault))
+    };
+    texts(object, "annotations").filter_map(move |(key, _)| of_key(key)).chain(too_long)
 }
 
-fn finalizer_faults(object: &Value, faults: &mut Vec<Cause>) {
+fn finalizer_faults(object: &Value) -> impl Iterator<Item = Cause> {
     let list = finalizers(object);
-    for name in &list {
-        if let Some(fault) = name::qualified_name(name) {
-            faults.push(Cause::invalid("metadata.finalizers", &quoted(name), &fault));
-        }
-    }
-    if list.contains(&FINALIZER_ORPHAN) && list.contains(&FINALIZER_FOREGROUND) {
+    let both = (list.contains(&FINALIZER_ORPHAN) && list.contains(&FINALIZER_FOREGROUND)).then(|| {
         let detail = "finalizer orphan and foregroundDeletion cannot be both set";
-        faults.push(Cause::invalid("metadata.finalizers", &Value::from(list), detail));
-    }
+        Cause::invalid("metadata.finalizers", &Value::from(list.clone()), detail)
+    });
+    let of_name = |name: &str| {
+        let fault = name::qualified_name(name)?;
+        Some(Cause::invalid("metadata.finalizers", &quoted(name), &fault))
+    };
+    list.into_iter().filter_map(of_name).chain(both)
 }
 
 /// A value as messages show it.
@@ -291,10 +285,7 @@ mod tests {
     use serde_json::json;
 
     fn fields(object: &Value) -> Vec<String> {
-        faults(object, NameRule::Subdomain)
-            .into_iter()
-            .map(|fault| format!("{}: {}", fault.field, fault.message))
-            .collect()
+        faults(object, NameRule::Subdomain).map(|fault| format!("{}: {}", fault.field, fault.message)).collect()
     }
 
     #[test]
@@ -312,6 +303,28 @@ mod tests {
         assert_eq!(found.len(), 8, "{found:#?}");
         assert_eq!(found[0], "metadata.name: Required value: name or generateName is required");
         assert!(found[7].contains("Found \"true\" in references for A/n and A/m"));
+    }
+
+    /// Before, a request of 3 MiB took hundreds of megabytes: the faults of all were made.
+    #[test]
+    fn of_very_many_faults_no_more_are_made_than_are_asked_for() {
+        let many = |one: &dyn Fn(usize) -> Value| (0..100_000).map(one).collect::<Vec<_>>();
+        let map =
+            |value: &str| (0..100_000).map(|n| (format!("!{n}"), json!(value))).collect::<serde_json::Map<_, _>>();
+        let owner = |n: usize| json!({"apiVersion": "", "kind": "", "name": n.to_string(), "uid": ""});
+        for (field, value) in [
+            ("labels", Value::from(map("-"))),
+            ("annotations", Value::from(map(""))),
+            ("finalizers", Value::from(many(&|n| json!(format!("!{n}"))))),
+            ("ownerReferences", Value::from(many(&owner))),
+            ("managedFields", Value::from(many(&|_| json!({"operation": "Frob"})))),
+        ] {
+            let object = json!({"metadata": {"name": "a", field: value}});
+            let mut found = faults(&object, NameRule::Subdomain);
+            assert!(found.next().is_some_and(|fault| fault.field.starts_with(&format!("metadata.{field}"))), "{field}");
+            assert_eq!(found.by_ref().take(REPORTED_MAX).count(), REPORTED_MAX, "{field}");
+            assert!(found.next().is_some(), "{field}");
+        }
     }
 
     #[test]

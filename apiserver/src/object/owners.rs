@@ -45,30 +45,17 @@ fn version(text: &str) -> &str {
     }
 }
 
+const FIELD: &str = "metadata.ownerReferences";
+
 /// The faults of the owners.
-pub fn faults(object: &Value, faults: &mut Vec<Cause>) {
-    const FIELD: &str = "metadata.ownerReferences";
+pub fn faults(object: &Value) -> impl Iterator<Item = Cause> {
     let owners = meta::get(object, "ownerReferences").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut controller: Option<String> = None;
     let mut contested = 0;
-    for owner in owners {
-        let part = |field: &str| owner.get(field).and_then(Value::as_str).unwrap_or_default();
-        for field in ["apiVersion", "kind", "name", "uid"] {
-            let (value, detail) = match field {
-                "apiVersion" => (version(part(field)), "version must not be empty"),
-                _ => (part(field), "must not be empty"),
-            };
-            if value.is_empty() {
-                faults.push(Cause::invalid(&format!("{FIELD}.{field}"), &meta::quoted(part(field)), detail));
-            }
-        }
-        // Events come and go by themselves: what they owned would go with them.
-        if (part("apiVersion"), part("kind")) == ("v1", "Event") {
-            let detail = "/v1, Kind=Event is disallowed from being an owner";
-            faults.push(Cause::invalid(FIELD, &owner_text(owner), detail));
-        }
+    owners.iter().flat_map(move |owner| {
+        let mut faults = of_owner(owner);
         if owner.get("controller").and_then(Value::as_bool) == Some(true) {
-            let this = format!("{}/{}", part("kind"), part("name"));
+            let this = format!("{}/{}", part(owner, "kind"), part(owner, "name"));
             match &controller {
                 None => controller = Some(this),
                 // Each of these tells all owners: few of them say it as well as all.
@@ -83,7 +70,32 @@ pub fn faults(object: &Value, faults: &mut Vec<Cause>) {
                 }
             }
         }
+        faults
+    })
+}
+
+fn of_owner(owner: &Value) -> Vec<Cause> {
+    let mut faults = Vec::new();
+    for field in ["apiVersion", "kind", "name", "uid"] {
+        let given = part(owner, field);
+        let (value, detail) = match field {
+            "apiVersion" => (version(given), "version must not be empty"),
+            _ => (given, "must not be empty"),
+        };
+        if value.is_empty() {
+            faults.push(Cause::invalid(&format!("{FIELD}.{field}"), &meta::quoted(given), detail));
+        }
     }
+    // Events come and go by themselves: what they owned would go with them.
+    if (part(owner, "apiVersion"), part(owner, "kind")) == ("v1", "Event") {
+        let detail = "/v1, Kind=Event is disallowed from being an owner";
+        faults.push(Cause::invalid(FIELD, &owner_text(owner), detail));
+    }
+    faults
+}
+
+fn part<'a>(owner: &'a Value, field: &str) -> &'a str {
+    owner.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// An owner as messages show it: its members in the order of Kubernetes' type.
@@ -121,8 +133,7 @@ mod tests {
         let owner = |n: usize| json!({"apiVersion": "v1", "kind": "A", "name": n.to_string(), "uid": n.to_string(), "controller": true});
         let owners: Vec<Value> = (0..2_000).map(owner).collect();
         let request = json!({"metadata": {"ownerReferences": owners}});
-        let mut found = Vec::new();
-        faults(&request, &mut found);
+        let found: Vec<Cause> = faults(&request).collect();
         let bytes: usize = found.iter().map(|cause| cause.message.len()).sum();
         assert!(found.len() == 4 && bytes < 5 * request.to_string().len(), "{} causes, {bytes} bytes", found.len());
     }

@@ -214,12 +214,7 @@ impl Change {
     /// `causes` are faults that were found before.
     fn validate(&self, work: &Work<'_>, kind: &Kind, new: &Value, live: &Live, mut causes: Vec<Cause>) -> Result<()> {
         let old = live.value.as_ref();
-        let shape = |object: &Value| {
-            let mut causes = kind.shape.faults(object);
-            causes.extend(meta::faults(object, kind.strategy.name_rule()));
-            causes
-        };
-        causes.extend(added(shape(new), || shape(old)));
+        causes.extend(added(shape_faults(kind, new), || shape_faults(kind, old)));
         causes.extend(meta::update_faults(new, old));
         if causes.is_empty() {
             causes = match self.part {
@@ -293,14 +288,23 @@ pub fn is_finished(kind: &Kind, object: &Value) -> bool {
     meta::is_terminating(object) && grace == 0 && !kind.strategy.is_held(object)
 }
 
-/// The faults a change adds. What was wrong before and is still the same is not its fault: an object accepted by laxer
+/// What is wrong with an object by its schema and its metadata.
+fn shape_faults<'a>(kind: &Kind, object: &'a Value) -> impl Iterator<Item = Cause> + use<'a> {
+    kind.shape.faults(object).into_iter().chain(meta::faults(object, kind.strategy.name_rule()))
+}
+
+/// The faults a change adds, of very many the first ones. What was wrong before and is still the same is not its fault: an object accepted by laxer
 /// rules can still be repaired, and its finalizers taken away.
-fn added(mut causes: Vec<Cause>, before: impl FnOnce() -> Vec<Cause>) -> Vec<Cause> {
-    if !causes.is_empty() {
-        let before = before();
-        causes.retain(|cause| !before.contains(cause));
+fn added<B: IntoIterator<Item = Cause>>(
+    causes: impl IntoIterator<Item = Cause>,
+    before: impl FnOnce() -> B,
+) -> Vec<Cause> {
+    let mut causes = causes.into_iter().peekable();
+    if causes.peek().is_none() {
+        return Vec::new();
     }
-    causes
+    let before: BTreeSet<Cause> = before().into_iter().collect();
+    causes.filter(|cause| !before.contains(cause)).take(meta::REPORTED_MAX).collect()
 }
 
 fn conflict(kind: &Kind, name: &str, message: String) -> Error {
@@ -358,4 +362,20 @@ fn is_same<'a>(kind: &Kind, path: &mut Vec<&'a str>, one: &'a Value, other: &'a 
 #[must_use]
 pub fn next_generation(live: &Value) -> i64 {
     meta::get(live, "generation").and_then(Value::as_i64).unwrap_or(0).saturating_add(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_wrong_before_is_not_the_fault_of_a_change_however_much_it_was() {
+        let fault = |n: usize| Cause::invalid("metadata.finalizers", &format!("\"!{n}\""), "no name");
+        let before = || (0..1000).map(fault);
+        assert_eq!(added((1..1000).map(fault), before), [], "one is mended");
+        assert_eq!(added((1..1001).map(fault), before), [fault(1000)], "one is added at the end");
+        let many: Vec<Cause> = (2000..2000 + meta::REPORTED_MAX).map(fault).collect();
+        assert_eq!(added((2000..3000).map(fault), before), many);
+        assert_eq!(added([], || -> [Cause; 0] { panic!("nobody asks what was wrong before") }), []);
+    }
 }
