@@ -1,8 +1,10 @@
 //! What a former cluster of the same name left behind, and a new one that would not use it.
 
-use crate::asking::{a_careful_spec, a_cluster, ask, created, denial, with_claim, with_claim_made, with_cluster};
+use crate::asking::{
+    a_careful_spec, a_cluster, a_review, ask, created, denial, with_claim, with_claim_made, with_cluster,
+};
 use serde_json::{Value, json};
-use webhook::{Facts, decide::Objection, facts::Claim};
+use webhook::{Facts, Stage, decide::Objection, facts::Claim, review};
 
 /// Five shards of two members were deleted, their volumes are there.
 fn five_shards() -> Facts {
@@ -37,6 +39,18 @@ fn a_cluster_that_leaves_out_shards_whose_volumes_exist_is_refused() {
         "{text}"
     );
     assert!(text.contains("data-orders-3-1 and 2 more (kubectl"), "{text}");
+}
+
+/// Of a 409 a server-side apply says that other managers have the fields, and advises --force-conflicts, also where it creates.
+#[test]
+fn a_cluster_that_is_refused_for_what_is_left_is_forbidden_and_no_conflict() {
+    let cluster = a_cluster(&with(&json!({"shards": 3})), &Value::Null);
+    let body = serde_json::to_vec(&a_review("CREATE", "redisclusters", &cluster, &Value::Null)).unwrap();
+    let request = review::read(&body, Stage::Validate).unwrap();
+    let verdict = webhook::decide(&request, &five_shards());
+    let answer: Value = serde_json::from_slice(&review::write(&request, &verdict).unwrap()).unwrap();
+    let status = &answer["response"]["status"];
+    assert_eq!((&status["code"], &status["reason"]), (&json!(403), &json!("Forbidden")));
 }
 
 #[test]

@@ -96,9 +96,10 @@ fn status<'a>(request: &'a Request<'_>, denial: &'a Denial) -> WireStatus<'a> {
         Objection::Malformed => (400, "BadRequest"),
         Objection::Invalid => (422, "Invalid"),
         // Of an update clients take a 409 for a version that is too old, and try again without a word: kubectl scale for minutes.
-        Objection::Conflict | Objection::Leftover if request.operation == Operation::Update => (403, "Forbidden"),
-        Objection::Conflict | Objection::Leftover => (409, "Conflict"),
-        Objection::Forbidden => (403, "Forbidden"),
+        Objection::Conflict if request.operation == Operation::Update => (403, "Forbidden"),
+        Objection::Conflict => (409, "Conflict"),
+        // A server-side apply takes a 409 for fields of other managers, and advises --force-conflicts, also where it creates.
+        Objection::Leftover | Objection::Forbidden => (403, "Forbidden"),
         Objection::Unknown => (503, "ServiceUnavailable"),
     };
     let cause = |fault: &'a Fault| WireCause {
