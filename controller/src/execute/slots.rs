@@ -228,7 +228,7 @@ fn waits_for_a_replica(from: Who, to: Who, alone: migrate::Alone) -> String {
         }
         migrate::Alone::Still => format!(
             "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none \
-             of its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
+             of its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod of a replica that does not come into sync helps"
         ),
     }
 }

@@ -7,12 +7,15 @@ use plan::Pod;
 use types::names;
 
 use super::Seeing;
+use crate::resolve::Resolved;
 
 /// For how long it is told: whoever looks once a day reads it.
 const TOLD: SignedDuration = SignedDuration::from_hours(24);
 /// What a person may do.
-const NEXT: &str = "What clients or a backup have of that can be written again; with storage and spec.persistence.appendOnly EverySec or Always a \
-                    start loads every write that its file has";
+const NEXT: &str = "What clients or a backup have of that can be written again";
+/// The same, where files do not have every write.
+const NEXT_TIME: &str =
+    "; with storage and spec.persistence.appendOnly EverySec or Always a start loads every write that its file has";
 
 /// A loss, as a sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +31,11 @@ pub struct Lost {
 pub fn lost(seeing: Seeing<'_>) -> Vec<Lost> {
     let cluster = seeing.cluster.metadata.name.as_deref().unwrap_or_default();
     let recent = seeing.probed.lost.iter().filter(|(_, lost)| seeing.now.duration_since(lost.at) < TOLD);
+    let is_kept = seeing.resolved.is_some_and(Resolved::keeps_each_write);
+    let next_time = if is_kept { "" } else { NEXT_TIME };
     let told = recent.map(|(pod, lost)| {
         let name = names::pod(cluster, pod.shard, pod.ordinal);
-        let sentence = format!("at {} member {name} {}. {NEXT}", lost.at, lost.what);
+        let sentence = format!("at {} member {name} {}. {NEXT}{next_time}", lost.at, lost.what);
         Lost { start: (*pod, lost.at), sentence }
     });
     let mut all: Vec<Lost> = told.collect();

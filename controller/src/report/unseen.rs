@@ -31,10 +31,25 @@ pub(super) fn replicas(seeing: Seeing<'_>, resolved: &Resolved) -> Option<String
     told(seeing, resolved, &pods).map(|told| format!("{} members do not answer: {told}", pods.len()))
 }
 
-/// What is waited for, where a server runs already.
+/// What is waited for, where a server runs already. Whoever refuses has words of its own, which the caller tells.
 pub(super) fn silent(seeing: Seeing<'_>, reason: &plan::Waiting) -> Option<String> {
     let plan::Waiting::Start { pod } = reason else { return None };
-    is_silent(seeing, *pod).then(|| format!("redis-server of member {pod} runs and does not answer"))
+    let since = seeing.probed.silent.get(pod).filter(|_| is_silent(seeing, *pod))?;
+    let cluster = seeing.cluster.metadata.name.as_deref().unwrap_or_default();
+    let name = names::pod(cluster, pod.shard, pod.ordinal);
+    Some(if refusal(seeing, *pod).is_some() {
+        format!("redis-server of pod {name} runs and has refused what KUN asks since {since}")
+    } else {
+        format!(
+            "redis-server of pod {name} runs and has not answered since {since}; its liveness probe restarts it within minutes if its agent hears nothing either"
+        )
+    })
+}
+
+/// What a server says that runs and refuses. Another one's answer that could not be read is no refusal.
+fn refusal(seeing: Seeing<'_>, pod: Pod) -> Option<&str> {
+    let words = seeing.probed.unread.get(&pod).filter(|_| seeing.probed.silent.contains_key(&pod));
+    words.map(String::as_str)
 }
 
 /// Its server runs for longer than one takes to listen, and does not answer.
@@ -51,7 +66,9 @@ fn told(seeing: Seeing<'_>, resolved: &Resolved, pods: &[(Pod, Timestamp)]) -> O
     let one = |(pod, since): &(Pod, Timestamp)| {
         let site = seeing.probed.observed.members.get(pod).and_then(|member| member.site.name());
         let site = site.map(|node| format!(" on node {node}")).unwrap_or_default();
-        format!("{}{site} since {since}", names::pod(&resolved.key.name, pod.shard, pod.ordinal))
+        let refuses = refusal(seeing, *pod).map(|words| format!(" (it refuses what KUN asks: {words})"));
+        let refuses = refuses.unwrap_or_default();
+        format!("{}{site} since {since}{refuses}", names::pod(&resolved.key.name, pod.shard, pod.ordinal))
     };
     let named: Vec<String> = pods.iter().take(NAMED_MOST).map(one).collect();
     let more = pods.len().saturating_sub(NAMED_MOST);

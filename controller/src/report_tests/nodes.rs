@@ -73,7 +73,10 @@ fn a_server_that_runs_and_does_not_answer_is_told_so() {
         let since = Timestamp::from_second(now().as_second() - seconds).unwrap();
         scene.probed.silent.insert(pod, since);
         let (_, _, text) = scene.says("Progressing");
-        assert_eq!(text, "redis-server of member 0-0 runs and does not answer");
+        let expected = format!(
+            "redis-server of pod orders-0-0 runs and has not answered since {since}; its liveness probe restarts it within minutes if its agent hears nothing either"
+        );
+        assert_eq!(text, expected);
         (scene.says("Degraded"), since)
     };
     assert_eq!(silent_for(19).0.0, Status::False, "one that was just started does not answer for a while");
@@ -81,7 +84,16 @@ fn a_server_that_runs_and_does_not_answer_is_told_so() {
     let text = format!("1 primaries do not answer: orders-0-0 on node a since {since}");
     assert_eq!(degraded, said(Status::True, "PrimariesUnseen", &text));
     assert_eq!(scene.report().shards[0].members[0].state, MemberState::Unknown);
+    // Before, one that refuses was one that does not answer, where the remedy is a password.
+    scene.probed.unread.insert(pod, "WRONGPASS invalid username-password pair".to_owned());
+    let refuses = format!(
+        "redis-server of pod orders-0-0 runs and has refused what KUN asks since {since} (WRONGPASS invalid username-password pair)"
+    );
+    assert_eq!(scene.says("Progressing").2, refuses);
+    let text = format!("{text} (it refuses what KUN asks: WRONGPASS invalid username-password pair)");
+    assert_eq!(scene.says("Degraded"), said(Status::True, "PrimariesUnseen", &text));
     scene.probed.silent.clear();
+    scene.probed.unread.clear();
     assert_eq!(scene.report().shards[0].members[0].state, MemberState::Joining);
 }
 
@@ -249,4 +261,11 @@ fn writes_that_a_start_has_cost_are_told_for_a_day_with_what_to_do() {
     node(&mut scene.probed, 1, 1).role = out_of_sync(id(1, 0));
     let text = format!("1 shards have too few copies in sync; shard 1 has 1 of 2; {text}");
     assert_eq!(scene.says("DataAtRisk"), said(Status::True, "WritesLost", &text));
+    scene.cluster = cluster(&json!({
+        "shards": 3, "replicasPerShard": 1, "storage": {"size": "1Gi"}, "persistence": {"appendOnly": "Always"}
+    }));
+    assert!(
+        scene.says("DataAtRisk").2.ends_with("a backup have of that can be written again"),
+        "it has what is advised"
+    );
 }

@@ -62,7 +62,7 @@ async fn a_first_slot_waits_for_a_replica_where_no_disk_keeps_it() {
     let done = half.fleet.carry_out(&plan, &probed).await.unwrap();
     let why = format!(
         "slots wait on their way from {from} to {to}: what moves would be in the memory of {to} alone, which keeps not every write on disk, and none of \
-         its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod helps where one does not come into sync"
+         its replicas is in sync yet; they are waited for as long as they are there: kubectl delete pod of a replica that does not come into sync helps"
     );
     for done in [at_once, done] {
         assert_eq!((done.held, done.keys, done.slots), (Some(why.clone()), 0, 0));
