@@ -96,6 +96,10 @@ impl Run {
         if (wanted.is_empty() && !judges) || built(script, test)?.is_none() {
             return Ok(true);
         }
+        announce(
+            wanted.iter().filter(|one| !is_given || one.needs == Needs::AnyCluster).count()
+                + usize::from(judges && !is_given),
+        );
         let of = |company| Mutex::new(wanted.iter().copied().filter(|one| one.company == company).collect());
         let (nodes, beside, alone): (Queue, Queue, Queue) =
             (of(Company::Nodes), of(Company::Beside), of(Company::Alone));
@@ -223,6 +227,12 @@ impl Run {
         say(&format!("test result: {word}. {passed} passed; {failed} failed; {not_here} not for this cluster"));
         *failed == 0
     }
+}
+
+/// Says how many there are, as Rust's harness does: whoever reads the outcome misses those that nobody ran.
+#[expect(clippy::print_stdout, reason = "it is what a harness prints")]
+fn announce(number: usize) {
+    println!("running {number} tests");
 }
 
 /// Kubernetes empties a namespace that goes of what it finds served at that moment, and where that is not all of it, it looks again minutes
