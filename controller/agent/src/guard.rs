@@ -75,10 +75,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
         }
         let decision = decide(shared, &facts);
         // Reasons count milliseconds: only a decision of another kind is news.
-        if last != Some(std::mem::discriminant(&decision)) {
+        let is_news = last.replace(std::mem::discriminant(&decision)) != Some(std::mem::discriminant(&decision));
+        if is_news {
             tracing::debug!(?decision, "start");
         }
-        last = Some(std::mem::discriminant(&decision));
         let pause = match decision {
             Start::AsIs { why } => {
                 wait.over(why);
@@ -103,6 +103,10 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
                 wait.tell(shared, &reason);
                 SOON
             }
+            Start::Listen { reason } => {
+                listen(shared, &reason, is_news);
+                SOON
+            }
             Start::Hold { reason } => {
                 wait = Wait::begun();
                 shared.enter(AgentPhase::Held, Some(reason));
@@ -115,6 +119,15 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             _ = released.changed() => {}
         }
     }
+}
+
+/// Others are heard. What was waited for before is not what it waits for now.
+fn listen(shared: &Shared, reason: &str, is_news: bool) {
+    if is_news {
+        tracing::info!(reason, "redis-server is not started yet");
+    }
+    shared.enter(AgentPhase::Starting, None);
+    shared.tell_wait(None);
 }
 
 /// Who is to follow has a record that says so, or is held.
@@ -230,6 +243,12 @@ async fn gather(
         }
         Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => (Answers::default(), None, None),
     };
+    let is_voter_late = match &verdict {
+        Verdict::Intact(me) if !me.led() => {
+            hear::is_any_open(start::late_voters(me, &answers.peers, &answers.unsaid)).await
+        }
+        Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => false,
+    };
     if let Some(beat) = answers.copies.values().max() {
         shared.outgrow(*beat);
     }
@@ -247,7 +266,7 @@ async fn gather(
         ahead: seen.ahead,
         took_over: seen.took_over,
         followers: seen.followers,
-        former: alive.as_ref().and_then(Alive::former),
+        former: alive.as_ref().and_then(Alive::former).or_else(|| recorded_former(&verdict, alive.as_ref())),
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
@@ -256,7 +275,7 @@ async fn gather(
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,
-        late: answers.unsaid.into_keys().collect(),
+        is_voter_late,
         node_timeout: shared.local.node_timeout(),
         waited: since.waited + since.looked.elapsed().min(LOOK),
         began: since.began.elapsed(),
@@ -264,11 +283,32 @@ async fn gather(
         released: *shared.released.borrow(),
     };
     facts.followers = start::followers(&facts);
-    facts.owed = start::remember(&facts);
+    remember(&mut facts);
     facts.ahead = start::ahead(&facts);
     facts.given_up = start::is_given_up(&facts);
     publish(shared, &facts);
     Ok((facts, seen.elsewhere))
+}
+
+/// Who has more. That others know a later epoch is told with their words: the record alone does not show why.
+fn remember(facts: &mut Facts) {
+    let before = facts.owed.epoch;
+    facts.owed = start::remember(facts);
+    if let (Some(_), Verdict::Intact(me)) = (facts.owed.epoch.filter(|_| facts.owed.epoch != before), &facts.verdict) {
+        let line = |(id, peer): (&resp::NodeId, &start::Peer)| {
+            let line = peer.table.iter().find(|node| node.id == me.id)?;
+            Some((id.to_string(), line.config_epoch, line.flags, line.slots.clone()))
+        };
+        let told: Vec<_> = facts.peers.iter().filter_map(line).collect();
+        tracing::warn!(epoch = me.config_epoch, role = ?me.role, slots = ?me.slots, ?told, "others know a later epoch of this member");
+    }
+}
+
+fn recorded_former(verdict: &Verdict, alive: Option<&Alive>) -> Option<resp::NodeId> {
+    match verdict {
+        Verdict::Intact(me) => start::recorded_former(me, alive.map(|alive| alive.beat)),
+        Verdict::Blank | Verdict::Damaged { .. } => None,
+    }
 }
 
 /// Asks the others, and whoever is where this node is said to be: where it runs, and else where it may.

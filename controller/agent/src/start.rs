@@ -37,6 +37,8 @@ mod unknown;
 
 pub use beside::ahead;
 pub use double::Double;
+pub use former::recorded as recorded_former;
+pub use led::late_voters;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
 pub use replicas::followers;
@@ -101,8 +103,9 @@ pub struct Facts {
     pub keeps_each_write: bool,
     /// Peers that answered and proved to be who they are. Who is absent is unknown.
     pub peers: BTreeMap<NodeId, Peer>,
-    /// Who may be there and has said nothing in this look: too late, or not while Redis loads or runs a script.
-    pub late: BTreeSet<NodeId>,
+    /// One of those who vote is there and has said nothing in this look: its port is open, and it was too late, or its Redis loads or runs a script.
+    /// Asked for a member that owned nothing alone.
+    pub is_voter_late: bool,
     /// After how long a node that does not answer is given up.
     pub node_timeout: Duration,
     /// For how long others were waited for: what the machine stood still does not count.
@@ -252,6 +255,11 @@ pub enum Start {
     },
     /// Look again shortly; the wait is bounded.
     Wait {
+        /// For what, as a sentence.
+        reason: String,
+    },
+    /// The same, of a wait that ends soon, and after which it starts whoever answers: nobody else acts upon it, so nobody is told.
+    Listen {
         /// For what, as a sentence.
         reason: String,
     },
@@ -465,9 +473,12 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
                 format!("replica {replica} {}; it is waited for, but for {limit} s at most", why.now())
             }
         }
-    } else if let Some(Unheard { known, answered, .. }) = awaits_voters(me, facts) {
+    } else if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
         // Its slots may have other owners by now, and a replica that its record does not name may have more.
-        format!("{answered} of {known} primaries answer; they know what has become of its slots")
+        let (known, answered) = (voters(me).count(), answered_voters(me, facts));
+        return Start::Listen {
+            reason: format!("{answered} of {known} primaries answer; they know what has become of its slots"),
+        };
     } else {
         return Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
     };
@@ -552,20 +563,22 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
-        if let Some(Unheard { known, answered, .. }) = awaits_voters(me, facts) {
+        if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
             // Who joined a moment before its end may not be in its record, and is in theirs.
+            let (known, answered) = (voters(me).count(), answered_voters(me, facts));
             let reason = format!("{gone}; {answered} of {known} primaries answer, and they know who has a copy");
-            return Start::Wait { reason };
+            return Start::Listen { reason };
         }
         return empty(me, facts, "no replica that is known of has a copy");
     }
-    Start::Hold {
-        reason: format!(
-            "{had} and {gone}; {} of its {known} replicas answer and none holds a whole copy. \
-             It will not come back as an empty primary",
-            answered_replicas(me, facts),
-        ),
-    }
+    let reason = format!(
+        "{had} and {gone}; {} of its {known} replicas answer and none holds a whole copy. \
+         It will not come back as an empty primary",
+        answered_replicas(me, facts),
+    );
+    // One that is started as well answers in a moment. Held, this member would be given another identity meanwhile, and nobody could be elected in its place.
+    let is_open = unknown_replica(me, facts).is_some() || copy_under_way(me, facts);
+    if is_open { wait_or_hold(facts, reason) } else { Start::Hold { reason } }
 }
 
 /// So many slots it owned, by its record.
@@ -616,22 +629,10 @@ fn majority(others: usize) -> usize {
     others.saturating_add(1) / 2 + 1
 }
 
-/// There are other primaries, and no majority of these has said what it knows.
-struct Unheard {
-    known: usize,
-    answered: usize,
-    /// How long they are waited for altogether.
-    limit: Duration,
-}
-
-/// Whether those who vote are waited for still. One that may be there and is late, as on a machine that stands still, is given longer than who is not
-/// there at all.
-fn awaits_voters(me: &Identity, facts: &Facts) -> Option<Unheard> {
-    let (known, answered) = (voters(me).count(), answered_voters(me, facts));
-    let is_late = voters(me).any(|voter| facts.late.contains(&voter.id) && !facts.peers.contains_key(&voter.id));
-    let limit = if is_late { TAKEOVER_LIMIT } else { PEERS_LIMIT };
-    let is_unheard = known > 0 && answered <= known / 2;
-    (is_unheard && facts.waited < limit).then_some(Unheard { known, answered, limit })
+/// Whether there are other primaries, and no majority of these has said what it knows.
+fn is_unheard(me: &Identity, facts: &Facts) -> bool {
+    let others = voters(me).count();
+    others > 0 && answered_voters(me, facts) <= others / 2
 }
 
 fn answered_voters(me: &Identity, facts: &Facts) -> usize {

@@ -11,8 +11,8 @@ use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 use resp::NodeId;
 
 use super::{
-    Facts, Peer, RESTART, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, former, is_current, is_held_back, may_take_over,
-    older, successor, unknown_replica, without_heir,
+    Facts, PEERS_LIMIT, Peer, RESTART, SLACK, Start, TAKEOVER_LIMIT, Votes, ask, former, is_current, is_held_back,
+    may_take_over, older, successor, unknown_replica, without_heir,
 };
 use crate::identity::{Identity, Verdict};
 
@@ -64,10 +64,10 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
         };
     };
     // One that was seen to be ahead has its time; of one that was never heard nobody knows.
-    let seen = silent().filter(|id| !facts.peers.contains_key(*id)).map(|id| (id, "does not answer", limit(facts)));
-    let better = seen.or_else(|| unknown(me, facts).map(|(id, why)| (id, why, silence(facts))));
-    if let Some((better, why, given)) = better.filter(|(_, _, given)| !is_in_time(facts, peer) && facts.waited < *given)
-    {
+    let seen = silent().filter(|id| !facts.peers.contains_key(*id));
+    let seen = seen.map(|id| (format!("replica {id}, which does not answer,"), limit(facts)));
+    let better = seen.or_else(|| unknown(me, facts).map(|who| (who, silence(facts))));
+    if let Some((better, given)) = better.filter(|(_, given)| !is_in_time(facts, peer) && facts.waited < *given) {
         let given = given.as_secs();
         let had = match peer.behind_for() {
             // It was started since.
@@ -75,7 +75,7 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
             behind => format!("has had everything for the last time {} s ago", behind.as_secs()),
         };
         let who = format!(
-            "replica {replica} {had} and is asked to take over after {given} s of waiting, as replica {better}, which {why}, may have more"
+            "replica {replica} {had} and is asked to take over after {given} s of waiting, as {better} may have more"
         );
         return waits(facts, &who, limit(facts));
     }
@@ -90,9 +90,10 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     }
 }
 
-/// How long a replica is waited for of which nobody knows: others need a node timeout to notice that this member has died.
+/// How long a replica is waited for of which nobody knows: others need a node timeout to notice that this member has died, and one that is started as
+/// well waits itself for those who vote.
 fn silence(facts: &Facts) -> Duration {
-    TAKEOVER_LIMIT.max(facts.node_timeout * 2 + RESTART)
+    TAKEOVER_LIMIT.max(facts.node_timeout * 2 + RESTART) + PEERS_LIMIT
 }
 
 /// Who was waited for did not come. One that is ahead of the snapshot all the same, and was not the last to be asked, is asked now.
@@ -107,11 +108,12 @@ fn last_resort(me: &Identity, facts: &Facts, found: Option<(&NodeId, &Peer)>) ->
     asked.unwrap_or_else(|| over(facts, &found.or_else(silent).unwrap_or_default()))
 }
 
-/// A replica that may be ahead for all that is known, and why nobody knows, as the end of a clause.
-fn unknown<'a>(me: &'a Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'static str)> {
-    let open = unknown_replica(me, facts).map(|(id, why)| (id, why.now()));
-    let former = || former::unknown(me, facts).map(|former| (former.id, former.why));
-    open.or_else(former).or_else(|| strange(me, facts).map(|id| (id, STRANGE)))
+/// Who may be ahead for all that is known, and why nobody knows, as the subject of a clause.
+fn unknown(me: &Identity, facts: &Facts) -> Option<String> {
+    let replica = |id: &NodeId, why: &str| format!("replica {id}, which {why},");
+    let open = unknown_replica(me, facts).map(|(id, why)| replica(id, why.now()));
+    let former = || former::unknown(me, facts).map(|former| former.told());
+    open.or_else(former).or_else(|| strange(me, facts).map(|id| replica(id, STRANGE)))
 }
 
 /// A replica that was started anew with data of a history that nothing here names, where the member served after its snapshot.

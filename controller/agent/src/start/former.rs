@@ -4,7 +4,10 @@
 //! meanwhile and has less, it would be the end of what the former primary has. So that one may have a copy, and is none of those who replicate this
 //! member: it neither was elected in its place nor is its heir.
 
+use std::cmp::Reverse;
+
 use resp::NodeId;
+use types::agent::Beat;
 
 use super::{Facts, answered_voters, voters};
 use crate::identity::Identity;
@@ -14,7 +17,7 @@ use crate::identity::Identity;
 pub(super) struct Former<'a> {
     pub(super) id: &'a NodeId,
     /// Why nobody knows what it has, as the end of a clause.
-    pub(super) why: &'static str,
+    why: &'static str,
 }
 
 impl Former<'_> {
@@ -22,6 +25,19 @@ impl Former<'_> {
     pub(super) fn told(self) -> String {
         format!("node {}, in whose place it was elected and which {},", self.id, self.why)
     }
+}
+
+/// In whose place it was elected by its record, where it was killed before its agent could note that: who owned its slots before owns none by it, and
+/// has not followed it yet. Of several one that counts as failed, and then the latest owner. What was noted since it was elected (`beat`) counts more.
+#[must_use]
+pub fn recorded(me: &Identity, beat: Option<Beat>) -> Option<NodeId> {
+    let was_noted = beat.is_some_and(|beat| beat.epoch >= me.config_epoch);
+    if was_noted || !me.owned_slots() {
+        return None;
+    }
+    let former = me.peers.iter().filter(|peer| peer.flags.primary && peer.slots.is_empty());
+    let latest = former.max_by_key(|peer| (peer.flags.failed, peer.config_epoch, Reverse(&peer.id)));
+    latest.map(|peer| peer.id.clone())
 }
 
 /// Whether there is one.

@@ -10,9 +10,17 @@
 //! the epoch may be another's). And somebody has to be there who may have more: where nobody is, nothing is better than what lies here. So those who vote
 //! are heard first, for as long as they may still answer.
 
-use resp::{Node, SlotRange};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
-use super::{Facts, Owed, Start, Unheard, awaits_voters, being_asked, have_gone, older};
+use resp::{Node, NodeId, SlotRange};
+
+use super::{
+    Facts, Owed, PEERS_LIMIT, Peer, Start, TAKEOVER_LIMIT, answered_voters, being_asked, have_gone, is_unheard, older,
+    voters,
+};
 use crate::identity::{Identity, Role};
 
 /// What becomes of a member that owns nothing by its record.
@@ -22,14 +30,29 @@ pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     start.or_else(|| unheard(me, facts)).unwrap_or(Start::AsIs { why: "it owned no slot" })
 }
 
-/// Those who vote know whether it has owned slots since. Who holds nothing can only copy.
+/// Those who vote know whether it has owned slots since. One that is there and is late, as on a machine that stands still, is given longer than who is
+/// not there. Who holds nothing can only copy.
 fn unheard(me: &Identity, facts: &Facts) -> Option<Start> {
-    let Unheard { known, answered, limit } = awaits_voters(me, facts).filter(|_| facts.holds_data)?;
+    let limit = if facts.is_voter_late { TAKEOVER_LIMIT } else { PEERS_LIMIT };
+    let is_awaited = facts.holds_data && is_unheard(me, facts) && facts.waited < limit;
+    let (known, answered) = (voters(me).count(), answered_voters(me, facts));
     let limit = limit.as_secs();
-    let reason = format!(
-        "{answered} of {known} primaries answer; they know whether it has owned slots since, and are waited for, but for {limit} s at most"
-    );
-    Some(Start::Wait { reason })
+    is_awaited.then(|| Start::Listen {
+        reason: format!(
+            "{answered} of {known} primaries answer; they know whether it has owned slots since, and are waited for, but for {limit} s at most"
+        ),
+    })
+}
+
+/// Where those who vote may be that have said nothing (`unsaid`).
+#[must_use]
+pub fn late_voters(
+    me: &Identity,
+    peers: &BTreeMap<NodeId, Peer>,
+    unsaid: &BTreeMap<NodeId, SocketAddr>,
+) -> BTreeSet<SocketAddr> {
+    let silent = voters(me).filter(|voter| !peers.contains_key(&voter.id));
+    silent.filter_map(|voter| unsaid.get(&voter.id)).copied().collect()
 }
 
 /// The latest that others know of it as a primary, by this look or an earlier one, and what it owned then. `None`: nothing that its record does not

@@ -94,7 +94,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         served_since: holds_data,
         keeps_each_write: true,
         peers: BTreeMap::from([(id(2), peer(2, Some(1))), (id(3), peer(3, None)), (id(6), peer(6, None))]),
-        late: BTreeSet::new(),
+        is_voter_late: false,
         node_timeout: 5 * SECOND,
         waited: Duration::ZERO,
         began: Duration::ZERO,
@@ -253,15 +253,10 @@ fn who_has_no_replica_hears_others_before_it_starts() {
     let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
     me.peers.remove(0);
     facts.peers.clear();
-    let waits = Start::Wait { reason: "0 of 2 primaries answer; they know what has become of its slots".to_owned() };
+    let waits = Start::Listen { reason: "0 of 2 primaries answer; they know what has become of its slots".to_owned() };
     assert_eq!(decide_start(&facts), waits);
     let starts = Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
-    let mut late = Facts { waited: PEERS_LIMIT, ..facts.clone() };
-    assert_eq!(decide_start(&late), starts);
-    late.late = BTreeSet::from([id(3)]);
-    assert_eq!(decide_start(&late), waits, "one may be there and is slow");
-    late.waited = TAKEOVER_LIMIT;
-    assert!(matches!(decide_start(&late), Start::AsIs { .. }));
+    assert_eq!(decide_start(&Facts { waited: PEERS_LIMIT, ..facts.clone() }), starts);
     let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
     me.peers.clear();
     assert_eq!(decide_start(&facts), starts, "nobody is there who could know");
@@ -432,6 +427,8 @@ fn a_primary_whose_file_lags_is_no_better_than_one_without_data() {
     assert_eq!(decide_start(&lagging(crashed(false))), ask(2));
     let mut alone = lagging(crashed(false));
     alone.peers.remove(&id(2));
+    assert!(matches!(decide_start(&alone), Start::Wait { .. }), "it may be started in a moment as well");
+    alone.waited = PEERS_LIMIT;
     let why = held(&alone);
     assert!(why.starts_with("it owned 100 slots and what lies here lags behind what it had; 0 of"), "{why}");
     // Nobody else has anything: then it is the best there is.
@@ -472,7 +469,7 @@ fn an_older_snapshot_is_worse_than_a_replica_that_missed_the_last_seconds() {
     let replica = facts.peers.get_mut(&id(2)).unwrap();
     hold_back(replica);
     replica.current_ago = Some(20 * SECOND);
-    facts.waited = 15 * SECOND;
+    facts.waited = 18 * SECOND;
     assert_eq!(decide_start(&facts), ask(2));
     facts.peers.get_mut(&id(2)).unwrap().current_ago = Some(700 * SECOND);
     assert!(matches!(decide_start(&facts), Start::AsIs { .. }));
@@ -619,7 +616,7 @@ fn a_primary_whose_data_is_gone_never_starts_while_anybody_may_hold_a_copy() {
     (facts.waited, facts.peers) = (Duration::ZERO, BTreeMap::new());
     let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
     me.peers.retain(|line| line.id != id(2));
-    assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+    assert!(matches!(decide_start(&facts), Start::Listen { .. }));
 }
 
 fn any_peer() -> impl Strategy<Value = (u8, Peer)> {
@@ -657,7 +654,7 @@ proptest! {
                 let peer = &facts.peers[&replica];
                 prop_assert!(peer.has_whole_copy() && peer.replicates(&id(1)));
             }
-            Start::Wait { .. } | Start::Hold { .. } => {}
+            Start::Wait { .. } | Start::Listen { .. } | Start::Hold { .. } => {}
         }
     }
 

@@ -110,15 +110,15 @@ fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
     let mut facts = snapshot();
     facts.peers.remove(&id(2));
     assert_eq!(
-        waits_at(&mut facts, 14),
-        "0 of 1 replicas answer; one in sync would be asked to take over, but for 15 s at most"
+        waits_at(&mut facts, 17),
+        "0 of 1 replicas answer; one in sync would be asked to take over, but for 18 s at most"
     );
-    assert_eq!(look(&mut facts, 15), over(2, 15, "may have been ahead of it, did not answer"));
+    assert_eq!(look(&mut facts, 18), over(2, 18, "may have been ahead of it, did not answer"));
     let why = "no replica in sync answers, and the data set is on disk";
     let mut ended = Facts { served_since: false, ..facts.clone() };
-    assert_eq!(look(&mut ended, 15), Start::AsIs { why }, "it saved when it ended");
+    assert_eq!(look(&mut ended, 18), Start::AsIs { why }, "it saved when it ended");
     let mut slow = Facts { node_timeout: 15 * SECOND, ..facts.clone() };
-    assert!(waits_at(&mut slow, 34).contains("for 35 s at most"), "others notice its death after 15 s");
+    assert!(waits_at(&mut slow, 37).contains("for 38 s at most"), "others notice its death after 15 s");
     let mut beside_a_log = Facts { has_log: true, ..facts };
     assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
 }
@@ -128,10 +128,10 @@ fn a_replica_that_was_never_heard_has_its_time_beside_a_snapshot() {
 fn a_replica_that_is_being_sent_a_copy_has_its_time_beside_a_snapshot() {
     let mut facts = snapshot();
     facts.peers.get_mut(&id(2)).unwrap().syncing = true;
-    let waits = "is being sent a copy and holds what it had before; it is waited for, but for 15 s at most";
-    assert_eq!(waits_at(&mut facts, 14), format!("replica {} {waits}", id(2)));
+    let waits = "is being sent a copy and holds what it had before; it is waited for, but for 18 s at most";
+    assert_eq!(waits_at(&mut facts, 17), format!("replica {} {waits}", id(2)));
     let which = "may have been ahead of it, was being sent a copy and held what it had before";
-    assert_eq!(look(&mut facts, 15), over(2, 15, which));
+    assert_eq!(look(&mut facts, 18), over(2, 18, which));
     let mut beside_a_log = Facts { has_log: true, ..facts };
     assert!(matches!(look(&mut beside_a_log, 3), Start::AsIs { .. }));
 }
@@ -156,7 +156,7 @@ fn who_was_left_behind_is_asked_once_better_ones_had_their_time() {
         facts.peers.remove(&id(4));
         let mut never = Facts { ahead: BTreeSet::new(), ..facts.clone() };
         // One that was seen to be ahead has its whole time; of one that was never heard nobody knows.
-        for (facts, given) in [(&mut facts, 60), (&mut never, 15)] {
+        for (facts, given) in [(&mut facts, 60), (&mut never, 18)] {
             let reason = waits_at(facts, given - 1);
             let who = format!(
                 "is asked to take over after {given} s of waiting, as replica {}, which does not answer, may have more",

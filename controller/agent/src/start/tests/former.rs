@@ -107,3 +107,25 @@ fn it_does_not_start_empty_as_it_is_told_to_beside_one_that_answers_with_keys() 
     says(&mut facts, None, 7, &[], 5);
     assert!(matches!(decide_start(&facts), Start::Hold { .. }));
 }
+
+/// Measured before: killed 0.3 s after it was elected, it started empty, and who woke up then copied that.
+#[test]
+fn in_whose_place_it_was_elected_is_in_its_record_before_it_is_noted() {
+    let mut facts = elected(crashed(false));
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.config_epoch = 9;
+    let recorded = |me: &Identity, epoch: Option<u64>| recorded_former(me, epoch.map(|epoch| beat(epoch, 4)));
+    assert_eq!(recorded(me, None), Some(id(2)));
+    assert_eq!(recorded(me, Some(8)), Some(id(2)), "that was noted before it was elected");
+    assert_eq!(recorded(me, Some(9)), None, "what was noted since counts");
+    me.peers.push(node(9, None, 8, &[]));
+    assert_eq!(recorded(me, None), Some(id(9)), "it owned slots later");
+    me.peers.iter_mut().filter(|peer| peer.id == id(2)).for_each(|peer| peer.flags.failed = true);
+    assert_eq!(recorded(me, None), Some(id(2)));
+    me.peers.iter_mut().filter(|peer| [id(2), id(9)].contains(&peer.id)).for_each(|peer| {
+        (peer.flags.primary, peer.flags.replica, peer.primary) = (false, true, Some(id(1)));
+    });
+    assert_eq!(recorded(me, None), None, "they follow");
+    me.slots.clear();
+    assert_eq!(recorded(me, None), None);
+}

@@ -158,7 +158,7 @@ fn a_replica_whose_record_is_not_behind_waits_for_nobody() {
 #[test]
 fn those_who_vote_are_heard_before_a_replica_starts() {
     let mut facts = Facts { peers: BTreeMap::new(), ..went_back(8) };
-    let waits = |answered: u8, limit: u8| Start::Wait {
+    let waits = |answered: u8, limit: u8| Start::Listen {
         reason: format!(
             "{answered} of 3 primaries answer; they know whether it has owned slots since, and are waited for, but for {limit} s at most"
         ),
@@ -168,13 +168,15 @@ fn those_who_vote_are_heard_before_a_replica_starts() {
     assert_eq!(decide_start(&nothing), starts(), "who holds nothing can only copy");
     let gone = Facts { waited: PEERS_LIMIT, ..facts.clone() };
     assert_eq!(decide_start(&gone), starts(), "nobody is there");
-    let mut late = Facts { late: BTreeSet::from([id(3)]), ..gone };
-    assert_eq!(look(&mut late), waits(0, 12), "one may be there and is slow");
+    let mut late = Facts { is_voter_late: true, ..gone };
+    assert_eq!(look(&mut late), waits(0, 12), "one is there and is slow");
     late.waited = TAKEOVER_LIMIT;
     assert_eq!(look(&mut late), starts());
-    late.late = BTreeSet::from([id(5)]);
-    late.waited = PEERS_LIMIT;
-    assert_eq!(look(&mut late), starts(), "that one has no vote");
+    let Verdict::Intact(me) = &facts.verdict else { panic!() };
+    let at = |last: u8| SocketAddr::from(([127, 84, 0, last], 6379));
+    let unsaid = BTreeMap::from([2, 3, 5].map(|node| (id(node), at(node))));
+    let heard = BTreeMap::from([(id(2), peer(2, None))]);
+    assert_eq!(late_voters(me, &heard, &unsaid), BTreeSet::from([at(3)]), "2 has said it, and 5 has no vote");
     let mut one = facts.clone();
     one.peers = went_back(5).peers;
     one.peers.retain(|peer, _| *peer == id(3));
@@ -198,7 +200,7 @@ proptest! {
         }).collect();
         facts.copies = noted.map(|count| (id(2), beat(5, count))).into_iter().collect();
         let first = look(&mut facts);
-        let hears_others = matches!(first, Start::Wait { .. });
+        let hears_others = matches!(first, Start::Listen { .. });
         prop_assert!(hears_others || first == starts());
         facts.waited = PEERS_LIMIT;
         prop_assert_eq!(look(&mut facts), starts());

@@ -40,7 +40,7 @@ fn of_one_history_the_offsets_say_who_is_ahead() {
 fn a_restarted_replica_of_an_unknown_history_is_lost_only_late_and_told() {
     let starts = Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
     let reason = format!(
-        "a snapshot of 600 s ago lies here, and replica {}, which may be ahead of it, cannot be compared with it. 14 s of 15 s are over: then this \
+        "a snapshot of 600 s ago lies here, and replica {}, which may be ahead of it, cannot be compared with it. 17 s of 18 s are over: then this \
          member starts with that snapshot, and what was written since is lost",
         id(2)
     );
@@ -54,8 +54,8 @@ fn a_restarted_replica_of_an_unknown_history_is_lost_only_late_and_told() {
         let mut facts = of_one_history(1_100);
         restart(facts.peers.get_mut(&id(2)).unwrap());
         spoil(&mut facts);
-        assert_eq!(look(&mut facts, 14), Start::Wait { reason: reason.clone() });
-        assert_eq!(look(&mut facts, 15), over(2, 15, "may have been ahead of it, cannot be compared with it"));
+        assert_eq!(look(&mut facts, 17), Start::Wait { reason: reason.clone() });
+        assert_eq!(look(&mut facts, 18), over(2, 18, "may have been ahead of it, cannot be compared with it"));
         let mut ended = Facts { served_since: false, ..facts.clone() };
         assert_eq!(look(&mut ended, 0), starts, "it saved when it ended");
         let replica = facts.peers.get_mut(&id(2)).unwrap();
@@ -95,14 +95,14 @@ fn beside_one_that_is_ahead_one_of_an_unknown_history_has_its_time() {
     another(&mut facts, Peer { stream: Some("another".to_owned()), ..peer(4, Some(1)) });
     restart(facts.peers.get_mut(&id(4)).unwrap());
     let reason = format!(
-        "a snapshot of 600 s ago lies here, and replica {} has 1000 bytes of the stream of writes and is asked to take over after 15 s of waiting, \
-         as replica {}, which cannot be compared with it, may have more. 14 s of 60 s are over: then this member starts with that snapshot, and \
+        "a snapshot of 600 s ago lies here, and replica {} has 1000 bytes of the stream of writes and is asked to take over after 18 s of waiting, \
+         as replica {}, which cannot be compared with it, may have more. 17 s of 60 s are over: then this member starts with that snapshot, and \
          what was written since is lost",
         id(2),
         id(4)
     );
-    assert_eq!(look(&mut facts, 14), Start::Wait { reason });
-    assert_eq!(look(&mut facts, 15), ask(2));
+    assert_eq!(look(&mut facts, 17), Start::Wait { reason });
+    assert_eq!(look(&mut facts, 18), ask(2));
 }
 
 /// Before, whoever had the link until the end was asked first, and the other one copied it.
@@ -130,12 +130,12 @@ fn of_several_of_one_history_the_one_with_most_is_asked_also_after_a_restart() {
     // One that is silent may have more still.
     facts.peers.remove(&id(4));
     let told = format!(
-        "replica {} has 1100 bytes of the stream of writes and is asked to take over after 15 s of waiting, as replica {}, which does not answer",
+        "replica {} has 1100 bytes of the stream of writes and is asked to take over after 18 s of waiting, as replica {}, which does not answer",
         id(2),
         id(4)
     );
     facts.ahead.clear();
-    let reason = waits_at(&mut facts, 14);
+    let reason = waits_at(&mut facts, 17);
     assert!(reason.contains(&told), "{reason}");
-    assert_eq!(look(&mut facts, 15), ask(2));
+    assert_eq!(look(&mut facts, 18), ask(2));
 }
