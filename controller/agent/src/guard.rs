@@ -144,7 +144,9 @@ fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
 /// Has its own record be that of a replica. Where that cannot be, Redis finds out by itself, if it owned slots; else why it is held: it would be a
 /// primary beside its heir for ever.
 fn let_follow(shared: &Arc<Shared>, facts: &Facts, heir: &resp::NodeId) -> Option<String> {
-    let why = match follow(shared, heir) {
+    // Its own word, by which it is known to have taken over.
+    let line = facts.peers.get(heir).and_then(|peer| peer.table.iter().find(|node| node.flags.myself));
+    let why = match follow(shared, heir, line.map_or(0, |line| line.config_epoch)) {
         Ok(true) => None,
         Ok(false) => Some("it does not name it".to_owned()),
         Err(error) => Some(error.to_string()),
@@ -266,7 +268,8 @@ async fn gather(
         ahead: seen.ahead,
         took_over: seen.took_over,
         followers: seen.followers,
-        former: alive.as_ref().and_then(Alive::former).or_else(|| recorded_former(&verdict, alive.as_ref())),
+        former: alive.as_ref().and_then(Alive::former),
+        recorded_former: recorded_former(&verdict, alive.as_ref()),
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
@@ -391,10 +394,10 @@ fn unsettled(error: &disk::Error) -> String {
 }
 
 /// Makes the member's own record that of a replica. `false`: it does not name that primary.
-fn follow(shared: &Arc<Shared>, heir: &resp::NodeId) -> Result<bool, disk::Error> {
+fn follow(shared: &Arc<Shared>, heir: &resp::NodeId, epoch: u64) -> Result<bool, disk::Error> {
     let dir = &shared.options.data_dir;
     let file = disk::survey(dir)?.nodes.and_then(|bytes| String::from_utf8(bytes).ok());
-    match file.and_then(|file| identity::following(&file, heir)) {
+    match file.and_then(|file| identity::following(&file, heir, epoch)) {
         Some(text) => disk::replace(dir, NODES_FILE, text.as_bytes()).map(|()| true),
         None => Ok(false),
     }

@@ -32,6 +32,8 @@ pub struct Identity {
     pub role: Role,
     /// Own configuration epoch.
     pub config_epoch: u64,
+    /// The newest epoch that it had heard of, or taken.
+    pub current_epoch: u64,
     /// Slots it owned.
     pub slots: Vec<SlotRange>,
     /// Slots that were on their way to it, and from whom.
@@ -114,7 +116,7 @@ fn read(bytes: &[u8]) -> Result<Identity, String> {
     let Some((vars, table)) = lines.split_last().filter(|(last, _)| last.starts_with("vars ")) else {
         return Err("nodes.conf is cut: its last line, the epochs, is missing".to_owned());
     };
-    check_vars(vars)?;
+    let current_epoch = current_epoch(vars)?;
     if !text.ends_with('\n') {
         return Err("nodes.conf is cut: its last line is not complete".to_owned());
     }
@@ -129,17 +131,19 @@ fn read(bytes: &[u8]) -> Result<Identity, String> {
         }
     }
     let myself = myself.ok_or("nodes.conf has no line about itself")?;
-    identity(myself, peers)
+    identity(myself, peers, current_epoch)
 }
 
 /// How the part of an address begins that says to which shard a node belongs (Redis 7.2 and later).
 const SHARD: &str = "shard-id=";
 
 /// The file of a former primary as that of a replica of `primary`: its own slots and marks are gone, and whom it follows is a primary
-/// itself, of its shard. A record from before that one was a replica here names the shard that it had then, and Redis 7.2 exits where a replica's shard is
+/// itself, of its shard and at the epoch that it says. As a replica it was listed at the epoch of whom it followed, and Redis 7.2 tells others that one:
+/// who hears it from a primary that has become a replica takes it for the heir's, though it be lower, and the heir itself does (`clusterProcessPacket`,
+/// "role switch"). A record from before that one was a replica here names the shard that it had then, and Redis 7.2 exits where a replica's shard is
 /// not its primary's (`clusterLoadConfig`). `None`: the file does not name that node.
 #[must_use]
-pub fn following(file: &str, primary: &NodeId) -> Option<String> {
+pub fn following(file: &str, primary: &NodeId, epoch: u64) -> Option<String> {
     let shard = own_shard(file);
     let mut is_known = false;
     let mut text = String::with_capacity(file.len());
@@ -151,10 +155,12 @@ pub fn following(file: &str, primary: &NodeId) -> Option<String> {
                 let flags = flags.replace("master", "slave");
                 text.push_str(&[id, address, &*flags, primary.as_str(), ping, pong, epoch, link].join(" "));
             }
-            [id, address, flags, _, rest @ ..] if *id == primary.as_str() => {
+            [id, address, flags, _, ping, pong, _, rest @ ..] if *id == primary.as_str() => {
                 is_known = true;
                 let (address, flags) = (of_shard(address, shard), flags.replace("slave", "master"));
-                text.push_str(&[&[*id, &*address, &*flags, "-"], rest].concat().join(" "));
+                text.push_str(
+                    &[&[*id, &*address, &*flags, "-", *ping, *pong, &*epoch.to_string()], rest].concat().join(" "),
+                );
             }
             // Its replicas are of its shard.
             [id, address, flags, of, rest @ ..] if *of == primary.as_str() => {
@@ -187,16 +193,16 @@ fn of_shard(address: &str, shard: Option<&str>) -> String {
     parts.collect::<Vec<_>>().join(",")
 }
 
-fn check_vars(line: &str) -> Result<(), String> {
-    let words: Vec<&str> = line.split_ascii_whitespace().collect();
-    let number = |text: &str| text.parse::<u64>().is_ok();
-    match words.as_slice() {
-        ["vars", "currentEpoch", current, "lastVoteEpoch", vote] if number(current) && number(vote) => Ok(()),
-        _ => Err("nodes.conf is damaged: its last line, the epochs, is not legible".to_owned()),
-    }
+fn current_epoch(vars: &str) -> Result<u64, String> {
+    let words: Vec<&str> = vars.split_ascii_whitespace().collect();
+    let epoch = match words.as_slice() {
+        ["vars", "currentEpoch", current, "lastVoteEpoch", vote] if vote.parse::<u64>().is_ok() => current.parse().ok(),
+        _ => None,
+    };
+    epoch.ok_or_else(|| "nodes.conf is damaged: its last line, the epochs, is not legible".to_owned())
 }
 
-fn identity(myself: Node, peers: Vec<Node>) -> Result<Identity, String> {
+fn identity(myself: Node, peers: Vec<Node>, current_epoch: u64) -> Result<Identity, String> {
     let mut ids: Vec<&NodeId> = peers.iter().map(|peer| &peer.id).chain([&myself.id]).collect();
     ids.sort();
     if ids.windows(2).any(|pair| pair.first() == pair.last()) {
@@ -217,7 +223,7 @@ fn identity(myself: Node, peers: Vec<Node>) -> Result<Identity, String> {
         (true, None) | (false, Some(_)) => return Err("nodes.conf contradicts itself about its own role".to_owned()),
     };
     slots.sort();
-    Ok(Identity { id, address, role, config_epoch, slots, importing, peers })
+    Ok(Identity { id, address, role, config_epoch, current_epoch, slots, importing, peers })
 }
 
 #[cfg(test)]
@@ -265,10 +271,10 @@ pub(crate) mod tests {
 
     #[test]
     fn a_former_primary_becomes_a_replica_of_its_heir_without_slots_and_marks() {
-        let text = following(&file(), &id(2)).unwrap();
+        let text = following(&file(), &id(2), 7).unwrap();
         let expected = format!(
             "{} 127.84.0.1:6379@16379 myself,slave {} 0 0 3 connected\n\
-             {} 127.84.0.2:6379@16379 master - 0 1 3 connected\n\
+             {} 127.84.0.2:6379@16379 master - 0 1 7 connected\n\
              {} 127.84.0.3:6379@16379 master - 0 1 2 connected 5461-10922\n\
              vars currentEpoch 6 lastVoteEpoch 0\n",
             id(1),
@@ -279,7 +285,7 @@ pub(crate) mod tests {
         assert_eq!(text, expected);
         let Verdict::Intact(identity) = judge(Some(text.as_bytes())) else { panic!() };
         assert_eq!((identity.id, identity.role), (id(1), Role::Replica(id(2))));
-        assert_eq!(following(&file(), &id(9)), None);
+        assert_eq!(following(&file(), &id(9), 7), None);
     }
 
     /// Redis 7.2 would exit else.
@@ -290,13 +296,13 @@ pub(crate) mod tests {
             .replace("127.84.0.1:6379@16379", &format!("127.84.0.1:6379@16379,,tls-port=0,{old}"))
             .replace("127.84.0.2:6379@16379 slave", &format!("127.84.0.2:6379@16379,,{new} master"))
             .replace(&format!("master {} 0 1 3", id(1)), "master - 0 1 5");
-        let text = following(&record, &id(2)).unwrap();
+        let text = following(&record, &id(2), 7).unwrap();
         assert_eq!((text.matches(&old).count(), text.matches(&new).count()), (2, 0), "{text}");
-        assert!(text.contains(&format!("127.84.0.2:6379@16379,,{old} master - 0 1 5 connected")), "{text}");
+        assert!(text.contains(&format!("127.84.0.2:6379@16379,,{old} master - 0 1 7 connected")), "{text}");
         assert!(matches!(judge(Some(text.as_bytes())), Verdict::Intact(me) if me.role == Role::Replica(id(2))));
         // One that was written by an earlier release of Redis.
         let none = record.replace(&format!(",tls-port=0,{old}"), "");
-        assert_eq!(following(&none, &id(2)).unwrap().matches(&new).count(), 1);
+        assert_eq!(following(&none, &id(2), 7).unwrap().matches(&new).count(), 1);
     }
 
     #[test]

@@ -121,6 +121,8 @@ pub struct Facts {
     /// In whose place it was elected, where that one had not followed it yet when it ended, nor anything been saved since: it may have more than lies here. Not
     /// one of those who replicate it, before it says so.
     pub former: Option<NodeId>,
+    /// The same by its record, where nothing was noted ([`recorded_former`]).
+    pub recorded_former: Option<NodeId>,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
 }
@@ -577,8 +579,9 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
         answered_replicas(me, facts),
     );
     // One that is started as well answers in a moment. Held, this member would be given another identity meanwhile, and nobody could be elected in its place.
+    // It waits itself for those who vote, and loads.
     let is_open = unknown_replica(me, facts).is_some() || copy_under_way(me, facts);
-    if is_open { wait_or_hold(facts, reason) } else { Start::Hold { reason } }
+    if is_open && facts.waited < PEERS_LIMIT * 2 { Start::Wait { reason } } else { Start::Hold { reason } }
 }
 
 /// So many slots it owned, by its record.

@@ -128,12 +128,17 @@ fn strange<'a>(me: &Identity, facts: &'a Facts) -> Option<&'a NodeId> {
 /// Nobody is known to be ahead. One of which nobody knows may be, unless what lies here was written at the member's very end.
 fn alone(me: &Identity, facts: &Facts) -> Start {
     let start = without_heir(me, facts, silence(facts));
-    if !matches!(start, Start::AsIs { .. }) || !facts.served_since {
+    if !matches!(start, Start::AsIs { .. }) {
         return start;
     }
-    if let Some(former) = former::unknown(me, facts) {
+    // Who was elected since has served, also where that was not noted.
+    let noted = || former::unknown(me, facts).filter(|_| facts.served_since);
+    if let Some(former) = noted().or_else(|| former::recorded_unknown(me, facts)) {
         let who = format!("{} may be ahead of it", former.told());
         return if facts.waited < silence(facts) { waits(facts, &who, silence(facts)) } else { over(facts, &who) };
+    }
+    if !facts.served_since {
+        return start;
     }
     if let Some((replica, why)) = unknown_replica(me, facts) {
         return over(facts, &format!("replica {replica}, which may have been ahead of it, {}", why.before()));

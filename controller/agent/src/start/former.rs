@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 use resp::NodeId;
 use types::agent::Beat;
 
-use super::{Facts, answered_voters, voters};
+use super::{Facts, Peer, answered_voters, voters};
 use crate::identity::Identity;
 
 /// One that may have more than lies here.
@@ -42,7 +42,27 @@ pub fn recorded(me: &Identity, beat: Option<Beat>) -> Option<NodeId> {
 
 /// Whether there is one.
 pub(super) fn unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<Former<'a>> {
-    let id = facts.former.as_ref().filter(|former| !is_forgotten(me, facts, former))?;
+    let noted = facts.former.as_ref().and_then(|former| open(me, facts, former));
+    noted.or_else(|| recorded_unknown(me, facts))
+}
+
+/// Whether there is one by the record alone, which may be another shard's primary: of its first slots, or given some since.
+pub(super) fn recorded_unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<Former<'a>> {
+    let former = facts.recorded_former.as_ref()?;
+    let line = facts.peers.get(former).and_then(Peer::myself);
+    let is_mine = |slot: u16| me.slots.iter().any(|range| (range.first..=range.last).contains(&slot));
+    // One that wakes up claims what it had, and more where a move to it was under way.
+    let serves_others = line.is_some_and(|line| {
+        let mut owned = line.slots.iter().flat_map(|range| range.first..=range.last);
+        if line.slots.is_empty() { !line.importing.is_empty() } else { !owned.any(is_mine) }
+    });
+    open(me, facts, former).filter(|_| !serves_others)
+}
+
+fn open<'a>(me: &Identity, facts: &'a Facts, id: &'a NodeId) -> Option<Former<'a>> {
+    if is_forgotten(me, facts, id) {
+        return None;
+    }
     let why = match facts.peers.get(id) {
         None => "does not answer",
         Some(peer) if peer.loading => "is loading what it has",

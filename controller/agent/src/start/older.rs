@@ -1,7 +1,7 @@
 //! A volume that went back: a snapshot was restored to its claim, a storage system lost its last hours. Pure.
 //!
 //! Everything on it agrees with itself; others know later things of this member. Two show it: a configuration epoch that they know and its
-//! record does not (Redis syncs its record before it tells anybody of a new one), and a beat that a replica has noted and the volume has
+//! record has not heard of (Redis syncs its record before it tells anybody of a new one), and a beat that a replica has noted and the volume has
 //! not come to (the agent syncs it before it tells anybody). Redis would let its replicas copy the older data. That is never right while
 //! they have more, so what is not known is waited for, without a limit, and what was seen once counts until it is disproved.
 
@@ -125,14 +125,16 @@ fn way_out(me: &Identity, facts: &Facts, replica: &NodeId) -> &'static str {
     }
 }
 
-/// The configuration epoch at which others know this member as a primary, if it is later than what its own record says.
+/// The configuration epoch at which others know this member as a primary, if it is later than any that its own record has heard of. Its own epoch may be
+/// lower by right: Redis 7.2 lowers it where its former primary becomes its replica before it has heard of the election (`clusterProcessPacket`, "role
+/// switch"). But whoever takes an epoch has heard of it, and both are written together.
 fn later_epoch(me: &Identity, facts: &Facts) -> Option<u64> {
     let told = facts.peers.values().flat_map(|peer| peer.table.iter());
     // Where every replica has told how far its copy had come, their beats tell whether the volume went back, and no epoch is needed that may be another's.
     let is_told =
         facts.beat.is_some() && told_replicas(me, &facts.peers).all(|replica| facts.copies.contains_key(&replica.id));
     let mine = told.filter(|node| node.id == me.id && node.flags.primary && !(is_told && node.flags.no_address));
-    mine.map(|node| node.config_epoch).max().filter(|epoch| *epoch > me.config_epoch)
+    mine.map(|node| node.config_epoch).max().filter(|epoch| *epoch > me.current_epoch)
 }
 
 /// The line of a node at whose address another one answers by now takes the epoch of that one, and loses its address (`getNodeFromLinkAndMsg`, Redis 7.0
@@ -167,7 +169,7 @@ fn because(me: &Identity, facts: &Facts) -> String {
         }
         (None, epoch) => format!(
             "its volume is an older copy: it says configuration epoch {}, and others know this member at {}",
-            me.config_epoch,
+            me.current_epoch,
             epoch.unwrap_or_default()
         ),
     }

@@ -39,6 +39,6 @@ fn has_heir(me: &Identity, facts: &Facts) -> bool {
 /// Whether others know this member as an owner of other slots, by a later decision: its volume is an older copy, and what it had then went on.
 fn has_gone_on(me: &Identity, facts: &Facts) -> bool {
     let mut lines = facts.peers.values().flat_map(|peer| peer.table.iter());
-    let is_later = |node: &Node| node.config_epoch > me.config_epoch && !may_be_borrowed(node, facts);
+    let is_later = |node: &Node| node.config_epoch > me.current_epoch && !may_be_borrowed(node, facts);
     lines.any(|node| node.id == me.id && !node.slots.is_empty() && is_later(node))
 }

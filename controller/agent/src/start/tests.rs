@@ -35,6 +35,7 @@ fn node(last: u8, primary: Option<u8>, epoch: u64, slots: &[(u16, u16)]) -> Node
 /// Member 1 owned 0-99 at epoch 5, 2 is its replica, 3 and 6 are the other primaries.
 fn owner() -> Identity {
     Identity {
+        current_epoch: 5,
         id: id(1),
         address: Some(SocketAddr::from(([127, 84, 0, 1], 6379))),
         role: Role::Primary,
@@ -102,6 +103,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         took_over: BTreeSet::new(),
         followers: BTreeSet::new(),
         former: None,
+        recorded_former: None,
         released: None,
     }
 }
@@ -428,7 +430,7 @@ fn a_primary_whose_file_lags_is_no_better_than_one_without_data() {
     let mut alone = lagging(crashed(false));
     alone.peers.remove(&id(2));
     assert!(matches!(decide_start(&alone), Start::Wait { .. }), "it may be started in a moment as well");
-    alone.waited = PEERS_LIMIT;
+    alone.waited = PEERS_LIMIT * 2;
     let why = held(&alone);
     assert!(why.starts_with("it owned 100 slots and what lies here lags behind what it had; 0 of"), "{why}");
     // Nobody else has anything: then it is the best there is.

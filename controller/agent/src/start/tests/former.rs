@@ -129,3 +129,36 @@ fn in_whose_place_it_was_elected_is_in_its_record_before_it_is_noted() {
     me.slots.clear();
     assert_eq!(recorded(me, None), None);
 }
+
+/// Before, it was held for every primary of another shard that its record had without slots.
+#[test]
+fn a_primary_of_another_shard_is_no_former_one() {
+    let mut facts = Facts { former: None, recorded_former: Some(id(2)), ..elected(crashed(false)) };
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "it may be");
+    says(&mut facts, None, 7, &[resp::SlotRange { first: 0, last: 9 }], 3);
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "it has slots of this one");
+    let [mine, other] = [(0, 9), (10000, 10009)].map(|(first, last)| resp::SlotRange { first, last });
+    says(&mut facts, None, 7, &[mine, other], 3);
+    facts.peers.get_mut(&id(2)).unwrap().table[0].importing = vec![(10010, id(6))];
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "and more, and more are on their way to it");
+    says(&mut facts, None, 7, &[resp::SlotRange { first: 10000, last: 10009 }], 3);
+    for released in [None, Some(ReleaseHow::AsIs)] {
+        facts.released = released;
+        assert!(matches!(decide_start(&facts), Start::Over { .. }), "{released:?}");
+    }
+    says(&mut facts, None, 7, &[], 3);
+    let line = &mut facts.peers.get_mut(&id(2)).unwrap().table[0];
+    line.importing = vec![(10000, id(6))];
+    assert!(matches!(decide_start(&facts), Start::Over { .. }), "its first slots are on their way to it");
+}
+
+/// Before, a snapshot that nobody was known to have gone beyond was loaded at once.
+#[test]
+fn beside_a_snapshot_one_that_is_only_in_the_record_is_waited_for() {
+    let snapshot = Facts { has_log: false, served_since: false, written: Some(600 * SECOND), ..crashed(true) };
+    let mut facts = Facts { former: None, waited: Duration::ZERO, ..elected(snapshot) };
+    assert!(matches!(decide_start(&facts), Start::AsIs { .. }), "it saved when it ended");
+    facts.recorded_former = Some(id(2));
+    let Start::Wait { reason } = decide_start(&facts) else { panic!() };
+    assert!(reason.contains("in whose place it was elected and which does not answer, may be ahead of it"), "{reason}");
+}

@@ -255,3 +255,18 @@ proptest! {
         }
     }
 }
+
+/// Measured before, with Redis 8.0: its former primary became its replica before it had heard of the raise, and lowered the heir's epoch. Both were killed,
+/// and the heir was held for ever.
+#[test]
+fn an_epoch_that_its_record_has_heard_of_is_no_later_one() {
+    let mut facts = crashed(true);
+    for peer in facts.peers.values_mut() {
+        peer.table.iter_mut().filter(|node| node.id == id(1)).for_each(|line| line.config_epoch = 8);
+    }
+    facts.beat = None;
+    assert_eq!(remember(&facts).epoch, Some(8));
+    let Verdict::Intact(me) = &mut facts.verdict else { panic!() };
+    me.current_epoch = 8;
+    assert_eq!(remember(&facts).epoch, None);
+}
