@@ -145,7 +145,7 @@ fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
 /// primary beside its heir for ever.
 fn let_follow(shared: &Arc<Shared>, facts: &Facts, heir: &resp::NodeId) -> Option<String> {
     // Its own word, by which it is known to have taken over.
-    let line = facts.peers.get(heir).and_then(|peer| peer.table.iter().find(|node| node.flags.myself));
+    let line = facts.peers.get(heir).and_then(start::Peer::myself);
     let why = match follow(shared, heir, line.map_or(0, |line| line.config_epoch)) {
         Ok(true) => None,
         Ok(false) => Some("it does not name it".to_owned()),

@@ -168,7 +168,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    fn myself(&self) -> Option<&Node> {
+    /// Its own line.
+    #[must_use]
+    pub fn myself(&self) -> Option<&Node> {
         self.table.iter().find(|node| node.flags.myself)
     }
 
@@ -475,9 +477,8 @@ fn without_heir(me: &Identity, facts: &Facts, silent: Duration) -> Start {
                 format!("replica {replica} {}; it is waited for, but for {limit} s at most", why.now())
             }
         }
-    } else if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
+    } else if let Some((answered, known)) = unheard(me, facts).filter(|_| facts.waited < PEERS_LIMIT) {
         // Its slots may have other owners by now, and a replica that its record does not name may have more.
-        let (known, answered) = (voters(me).count(), answered_voters(me, facts));
         return Start::Listen {
             reason: format!("{answered} of {known} primaries answer; they know what has become of its slots"),
         };
@@ -565,9 +566,8 @@ fn without_data(me: &Identity, facts: &Facts) -> Start {
     let known = known_replicas(me, &facts.followers).len();
     // Saved nothing by configuration, and no replica has a copy either: nothing is left that an empty primary could wipe.
     if !facts.keeps_each_write && unknown_replica(me, facts).is_none() && !copy_under_way(me, facts) {
-        if facts.waited < PEERS_LIMIT && is_unheard(me, facts) {
+        if let Some((answered, known)) = unheard(me, facts).filter(|_| facts.waited < PEERS_LIMIT) {
             // Who joined a moment before its end may not be in its record, and is in theirs.
-            let (known, answered) = (voters(me).count(), answered_voters(me, facts));
             let reason = format!("{gone}; {answered} of {known} primaries answer, and they know who has a copy");
             return Start::Listen { reason };
         }
@@ -632,10 +632,10 @@ fn majority(others: usize) -> usize {
     others.saturating_add(1) / 2 + 1
 }
 
-/// Whether there are other primaries, and no majority of these has said what it knows.
-fn is_unheard(me: &Identity, facts: &Facts) -> bool {
-    let others = voters(me).count();
-    others > 0 && answered_voters(me, facts) <= others / 2
+/// Where there are other primaries, and no majority of these has said what it knows: how many have, and how many there are.
+fn unheard(me: &Identity, facts: &Facts) -> Option<(usize, usize)> {
+    let (answered, known) = (answered_voters(me, facts), voters(me).count());
+    (known > 0 && answered <= known / 2).then_some((answered, known))
 }
 
 fn answered_voters(me: &Identity, facts: &Facts) -> usize {

@@ -50,11 +50,10 @@ pub(super) fn unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<Former<'a>>
 pub(super) fn recorded_unknown<'a>(me: &Identity, facts: &'a Facts) -> Option<Former<'a>> {
     let former = facts.recorded_former.as_ref()?;
     let line = facts.peers.get(former).and_then(Peer::myself);
-    let is_mine = |slot: u16| me.slots.iter().any(|range| (range.first..=range.last).contains(&slot));
     // One that wakes up claims what it had, and more where a move to it was under way.
     let serves_others = line.is_some_and(|line| {
-        let mut owned = line.slots.iter().flat_map(|range| range.first..=range.last);
-        if line.slots.is_empty() { !line.importing.is_empty() } else { !owned.any(is_mine) }
+        let mut mine = me.slots.iter().flat_map(|range| range.first..=range.last);
+        if line.slots.is_empty() { !line.importing.is_empty() } else { !mine.any(|slot| line.owns(slot)) }
     });
     open(me, facts, former).filter(|_| !serves_others)
 }

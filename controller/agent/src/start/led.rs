@@ -17,27 +17,23 @@ use std::{
 
 use resp::{Node, NodeId, SlotRange};
 
-use super::{
-    Facts, Owed, PEERS_LIMIT, Peer, Start, TAKEOVER_LIMIT, answered_voters, being_asked, have_gone, is_unheard, older,
-    voters,
-};
+use super::{Facts, Owed, PEERS_LIMIT, Peer, Start, TAKEOVER_LIMIT, being_asked, have_gone, older, unheard, voters};
 use crate::identity::{Identity, Role};
 
 /// What becomes of a member that owns nothing by its record.
 pub(super) fn decide(me: &Identity, facts: &Facts) -> Start {
     let owes = || being_asked(facts).or_else(|| older::decide(&as_primary(me), facts));
     let start = (!facts.owed.is_empty()).then(owes).flatten();
-    start.or_else(|| unheard(me, facts)).unwrap_or(Start::AsIs { why: "it owned no slot" })
+    start.or_else(|| listen(me, facts)).unwrap_or(Start::AsIs { why: "it owned no slot" })
 }
 
 /// Those who vote know whether it has owned slots since. One that is there and is late, as on a machine that stands still, is given longer than who is
 /// not there. Who holds nothing can only copy.
-fn unheard(me: &Identity, facts: &Facts) -> Option<Start> {
+fn listen(me: &Identity, facts: &Facts) -> Option<Start> {
     let limit = if facts.is_voter_late { TAKEOVER_LIMIT } else { PEERS_LIMIT };
-    let is_awaited = facts.holds_data && is_unheard(me, facts) && facts.waited < limit;
-    let (known, answered) = (voters(me).count(), answered_voters(me, facts));
+    let (answered, known) = unheard(me, facts).filter(|_| facts.holds_data && facts.waited < limit)?;
     let limit = limit.as_secs();
-    is_awaited.then(|| Start::Listen {
+    Some(Start::Listen {
         reason: format!(
             "{answered} of {known} primaries answer; they know whether it has owned slots since, and are waited for, but for {limit} s at most"
         ),
