@@ -47,7 +47,7 @@ const HANDING: Duration = Duration::from_secs(17);
 /// What is saved in a second even by a slow disk; the grace period of a pod is made with the same (`build/stateful_set/pod.rs`).
 const SAVED_PER_SECOND: u64 = 16 << 20;
 /// How long each answer of the own Redis may take.
-const OWN_ANSWER: Duration = Duration::from_secs(2);
+pub(crate) const OWN_ANSWER: Duration = Duration::from_secs(2);
 /// Clients of this agent that come at a stop.
 const ROOM: i64 = 64;
 /// Why nobody is ordered to take over from a primary without slots.
@@ -395,20 +395,6 @@ pub fn shutdown_mode(config: &AgentConfig, is_last: bool, log: Option<Log>) -> &
     }
 }
 
-/// Sends SHUTDOWN. Success is a connection that ends without a reply.
-///
-/// # Errors
-/// When Redis refuses (it cannot save, a script runs, or its append-only file is written for the first time), or does not answer within `limit`:
-/// a large data set takes longer to be saved. It lets nobody in while it does that, so that takes `entry` at most.
-pub async fn shut_down(local: &Local, mode: &str, entry: Duration, limit: Duration) -> Result<(), Error> {
-    let mut connection = local.open(entry.max(OWN_ANSWER)).await?;
-    connection.set_deadline(limit.max(OWN_ANSWER));
-    match connection.command(&Command::new("SHUTDOWN").args(mode.split(' '))).await {
-        Err(Error::Io { .. }) | Ok(_) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// What keeps the own Redis from answering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Silence {
@@ -426,6 +412,18 @@ pub async fn silence(local: &Local) -> Silence {
         Ok([Reply::Error(words)]) if ErrorReply::parse(words).kind == ErrorKind::Busy => Silence::Script,
         Ok(_) => Silence::None,
         Err(_) => Silence::Unknown,
+    }
+}
+
+/// What `INFO` says of what it holds; `None`: a script runs, and it refuses everything else meanwhile.
+///
+/// # Errors
+/// When Redis does not answer, or refuses for another reason.
+pub async fn said(redis: &mut Connection) -> Result<Option<Info>, Error> {
+    match redis.info(&["persistence", "replication", "keyspace"]).await {
+        Ok(info) => Ok(Some(info)),
+        Err(error) if error.refusal().is_some_and(|reply| reply.kind == ErrorKind::Busy) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

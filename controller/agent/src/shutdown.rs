@@ -5,7 +5,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use resp::{Error, ErrorKind, Info};
+use resp::{Command, Connection, Error, ErrorKind, Info};
 use rustix::process::Signal;
 use tokio::{
     sync::watch,
@@ -51,6 +51,11 @@ impl LastWords {
         let is_last = handover::may_be_last(&self.outcome, sight.keys, sight.is_replica, sight.log);
         let mode = if sight.is_loading { "NOSAVE" } else { handover::shutdown_mode(config, is_last, sight.log) };
         Order { mode, is_last: is_last && mode == "SAVE" }
+    }
+
+    /// How long it may take to answer: for as long as there is time, and long enough to be heard at the end of it.
+    fn left(&self) -> Duration {
+        self.until.saturating_duration_since(Instant::now()).max(handover::OWN_ANSWER)
     }
 }
 
@@ -230,15 +235,9 @@ async fn repeat(
         if attempts.borrow().is_kept && asked.elapsed() >= ANEW {
             return Ended::Held;
         }
-        let silence = handover::silence(&shared.local).await;
-        sight = look(shared, sight).await;
-        let order = last.order(&shared.inputs().config, sight);
-        if order.mode == "SAVE" && !full.prepare(shared, silence).await {
-            continue;
-        }
-        if let Err(error) = attempt(shared, last, Order { mode: now(order.mode, silence), ..order }, attempts).await {
+        if let Err(error) = attempt(shared, last, (attempts, full), &mut sight).await {
             if !told {
-                tracing::warn!(mode = order.mode, %error, "SHUTDOWN is not followed yet; it is tried again");
+                tracing::warn!(%error, "SHUTDOWN is not followed yet; it is tried again");
                 told = true;
             }
             let is_kept = attempts.borrow().is_kept;
@@ -256,30 +255,53 @@ async fn repeat(
     pending().await
 }
 
-/// Tells it once. It may take as long as saving takes: what is nowhere else has all the time there is.
+/// Asks what it holds, and tells it once on the same connection: what it said before may be wrong by now, as its log may have failed since. It may take
+/// as long as saving takes: what is nowhere else has all the time there is. Success is a connection that ends without a reply.
+///
+/// # Errors
+/// When Redis does not answer, or refuses: it cannot save, a script runs, or its append-only file is written for the first time. While it saves it lets
+/// nobody in.
 async fn attempt(
     shared: &Shared,
     last: &LastWords,
-    order: Order,
-    attempts: &watch::Sender<Attempts>,
+    (attempts, full): (&watch::Sender<Attempts>, &mut Full),
+    sight: &mut Sight,
 ) -> Result<(), Error> {
+    let left = last.left();
+    let mut redis = shared.local.open(left).await?;
+    let silence = look(shared, &mut redis, sight).await?;
+    let order = last.order(&shared.inputs().config, *sight);
+    if order.mode == "SAVE" && !full.prepare(shared).await {
+        return Ok(());
+    }
+    redis.set_deadline(if order.is_last { SAVES } else { left });
     let former = *attempts.borrow();
     // The last thing before: what comes after it is of this attempt.
     attempts.send_replace(former.begun(order, disk::snapshot_stamp(&shared.options.data_dir)));
-    let left = last.until.saturating_duration_since(Instant::now());
-    let limit = if order.is_last { SAVES } else { left };
-    let told = handover::shut_down(&shared.local, order.mode, left, limit).await;
-    if let Err(error) = &told {
-        attempts.send_modify(|attempts| *attempts = attempts.failed(former, error));
+    let shutdown = Command::new("SHUTDOWN").args(now(order.mode, silence).split(' '));
+    match redis.command(&shutdown).await {
+        Err(Error::Io { .. }) | Ok(_) => Ok(()),
+        Err(error) => {
+            attempts.send_modify(|attempts| *attempts = attempts.failed(former, &error));
+            Err(error)
+        }
     }
-    told
 }
 
-/// What it says now, or said last.
-async fn look(shared: &Shared, last: Sight) -> Sight {
-    let info = handover::info(&shared.local, &["persistence", "replication", "keyspace"]).await.unwrap_or_default();
-    let log = shared.note_log(&info).or_else(|| shared.last_log());
-    Sight::of(&info, log).unwrap_or(Sight { log, is_loading: false, ..last })
+/// What it says now, and whether a script keeps it from saying more. One that has written nothing is ended first, as it would be anyway: while it runs
+/// the log may have failed before, unseen. One that has written began while Redis took writes, so the log had not failed, and since then nobody's write
+/// was acknowledged: what it said last holds.
+async fn look(shared: &Shared, redis: &mut Connection, sight: &mut Sight) -> Result<Silence, Error> {
+    let mut info = handover::said(redis).await?;
+    if info.is_none() {
+        handover::end_script(&shared.local).await;
+        info = handover::said(redis).await?;
+    }
+    let silence = if info.is_none() { Silence::Script } else { Silence::None };
+    let info = info.unwrap_or_default();
+    let log = shared.note_log(&info).or_else(|| shared.last_log().filter(|_| silence == Silence::Script));
+    *sight = Sight::of(&info, log).unwrap_or(Sight { log, is_loading: false, ..*sight });
+    Ok(silence)
 }
 
 /// How to say it while a script runs: Redis would wait for replicas that lag, and hears of none of them before the script has ended. Pure.

@@ -6,12 +6,7 @@ use tokio::time::{Instant, sleep};
 use types::agent::AgentPhase;
 
 use super::{AGAIN, ANEW};
-use crate::{
-    disk,
-    handover::{self, Silence},
-    last_save,
-    shared::Shared,
-};
+use crate::{disk, handover, last_save, shared::Shared};
 
 /// Where there is room again: Redis tries once a second to write to its append-only file what it could not.
 const WRITES_AGAIN: Duration = Duration::from_secs(2);
@@ -46,14 +41,11 @@ struct Short {
 
 impl Full {
     /// Before it is told to save; `false`: not now.
-    pub(super) async fn prepare(&mut self, shared: &Shared, silence: Silence) -> bool {
+    pub(super) async fn prepare(&mut self, shared: &Shared) -> bool {
         let dir = &shared.options.data_dir;
         if !std::mem::replace(&mut self.is_tidied, true) && disk::remove_leftovers(dir) {
             sleep(WRITES_AGAIN).await;
             return false;
-        }
-        if silence == Silence::Script {
-            handover::end_script(&shared.local).await;
         }
         self.free = disk::room(dir);
         self.needed = handover::data_set(&shared.local).await.or(self.needed);

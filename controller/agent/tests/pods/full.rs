@@ -5,7 +5,7 @@ use std::{fs, time::Duration};
 use resp::{Command, Connection, Reply};
 use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
-use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill};
+use crate::harness::{APPLICATION, Cluster, Pod, config, eventually, fill, signal_redis};
 
 /// So large is nodes.conf, which Redis cannot do without, and no snapshot of some dozens of keys.
 const NO_SNAPSHOT: u64 = 1024;
@@ -118,6 +118,28 @@ async fn a_server_that_can_save_nowhere_lives_and_says_what_is_missing() {
     assert_eq!(cluster.pods[0].ended_slowly().await, Some(0), "{}", cluster.pods[0].log());
     cluster.pods[0].start();
     assert_eq!(cluster.pods[0].dbsize().await, acknowledged);
+}
+
+/// Before, it was told to end without saving, as its file had been written well when it was last asked, and ended so once it answered again.
+#[tokio::test]
+async fn a_server_that_hangs_is_not_ended_by_what_it_said_before() {
+    let mut cluster = limited(60, 60).await;
+    // What it says now, its agent notes when it is asked whether the member is ready. Nobody asks below.
+    cluster.wait_ready().await;
+    let (acknowledged, mut redis) = write_until_refused(&cluster.pods[0]).await;
+    limit(&cluster.pods[0], Some(NO_SNAPSHOT));
+    signal_redis(&cluster.pods[0], Signal::STOP);
+    cluster.pods[0].signal(Signal::TERM);
+    eventually("nobody takes over", async || cluster.pods[0].log().contains("stopping without a hand-over")).await;
+    // It is asked meanwhile, in vain. After 20 s in which it does nothing it is ended, as one that hangs for good.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    signal_redis(&cluster.pods[0], Signal::CONT);
+    eventually("it says what is missing, or ends", async || {
+        cluster.pods[0].log().contains("bytes free") || !cluster.pods[0].is_running()
+    })
+    .await;
+    assert!(cluster.pods[0].is_running(), "{}", cluster.pods[0].log());
+    assert_eq!(keys(&mut redis).await, acknowledged);
 }
 
 /// Measured before: it ended without saving, and nothing that was acknowledged after the switch was in any file.
