@@ -14,12 +14,14 @@ use futures::{StreamExt, stream};
 use resp::{AppendOnlyFile, Command, Connection, Credentials, Error, Info, Node, NodeId, Options};
 use types::agent::{AgentPhase, Beat};
 
+use self::round::Round;
 use crate::{
     fellows::{Fellows, Word},
     start::{Peer, Takeover},
 };
 
 pub(crate) mod hear;
+mod round;
 
 /// How long one peer may take to answer everything.
 const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
@@ -27,9 +29,7 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
 /// holds, and a machine that is slow is no reason.
 const ACT_TIMEOUT: Duration = Duration::from_millis(3000);
 /// Peers asked at the same time.
-const AT_ONCE: usize = 16;
-/// Most peers that are asked: those of a large cluster know enough long before the last.
-const PEERS_MAX: usize = 128;
+const AT_ONCE: usize = 32;
 
 /// What those have told who were asked.
 #[derive(Debug, Default)]
@@ -106,32 +106,29 @@ impl NoPeer {
 }
 
 impl Asker {
-    /// Asks everybody that the table names, and then those whose present address the answers reveal.
+    /// Asks whom the table names, and then those whose present address the answers reveal.
     pub async fn gather(&self, known: &[Node], me: &NodeId) -> Answers {
         let (mut tried, mut answers) = (BTreeSet::new(), Answers::default());
-        self.ask_all(known, me, &mut tried, &mut answers).await;
-        let told: Vec<Node> = answers.peers.values().flat_map(|peer| peer.table.iter().cloned()).collect();
-        self.ask_all(&told, me, &mut tried, &mut answers).await;
+        self.ask_round(Round::of(known.iter(), me, &tried), me, &mut tried, &mut answers).await;
+        let told = answers.peers.values().flat_map(|peer| &peer.table);
+        self.ask_round(Round::of(told, me, &tried), me, &mut tried, &mut answers).await;
         answers
     }
 
-    async fn ask_all(
+    async fn ask_round(
         &self,
-        nodes: &[Node],
+        mut round: Round,
         me: &NodeId,
         tried: &mut BTreeSet<(NodeId, SocketAddr)>,
         answers: &mut Answers,
     ) {
-        // Of many those count first who may have this member's data, then those who vote.
-        let rank = |node: &&Node| (node.primary.as_ref() != Some(me), node.slots.is_empty());
-        let mut nodes: Vec<&Node> = nodes.iter().collect();
-        nodes.sort_by_key(rank);
-        let targets: Vec<(NodeId, SocketAddr)> = nodes
-            .into_iter()
-            .filter(|node| node.id != *me && !node.flags.handshake)
-            .filter_map(|node| Some((node.id.clone(), node.address?)))
-            .filter(|target| tried.len() < PEERS_MAX && tried.insert(target.clone()))
-            .collect();
+        while let Some(next) = round.next(&answers.peers) {
+            tried.extend(next.iter().cloned());
+            self.ask_all(next, me, answers).await;
+        }
+    }
+
+    async fn ask_all(&self, targets: Vec<(NodeId, SocketAddr)>, me: &NodeId, answers: &mut Answers) {
         let asked = stream::iter(targets).map(|(id, address)| async move {
             let mut copy = None;
             let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me, &mut copy));
