@@ -27,8 +27,8 @@ use crate::{
 
 /// Pause between two looks while something is expected to change at once.
 const SOON: Duration = Duration::from_millis(100);
-/// For how long one look and the pause before it count as waiting: two rounds of questions take two seconds if all are silent. While the machine
-/// stood still nobody was heard, so no single look is [`start::PEERS_LIMIT`].
+/// For how long one look and the pause before it count as waiting: two rounds of questions take two seconds if all of few are silent, and longer if many
+/// are. While the machine stood still nobody was heard, so no single look is [`start::PEERS_LIMIT`].
 const LOOK: Duration = Duration::from_millis(2500);
 /// Pause between two looks while held.
 const LATER: Duration = Duration::from_millis(1000);
@@ -130,8 +130,12 @@ fn listen(shared: &Shared, reason: &str, is_news: bool) {
     shared.tell_wait(None);
 }
 
-/// Who is to follow has a record that says so, or is held.
+/// Who is to follow has a record that says so, or is held. What the controller said it said of this look: a word that is not followed is none for a later
+/// one, in which somebody may be silent. It is said again.
 fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
+    if facts.released.is_some() {
+        shared.released.send_replace(None);
+    }
     match start::decide_start(facts) {
         Start::Follow { heir } => match let_follow(shared, facts, &heir) {
             None => Start::Follow { heir },
@@ -238,6 +242,8 @@ async fn gather(
     let foreign = foreign(shared)?;
     let alive = alive::read(&shared.options.data_dir);
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
+    // Those who count most are asked first, and say for how long they have had no link: how long all of them are asked is no part of that.
+    let began = since.began.elapsed();
     let (answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
         Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
@@ -281,7 +287,7 @@ async fn gather(
         is_voter_late,
         node_timeout: shared.local.node_timeout(),
         waited: since.waited + since.looked.elapsed().min(LOOK),
-        began: since.began.elapsed(),
+        began,
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };

@@ -295,6 +295,8 @@ pub fn decide_start(facts: &Facts) -> Start {
         return Start::Wait { reason: double::unheard(there) };
     }
     match (facts.released, &facts.verdict) {
+        // Who spoke did not see it, and with another identity nobody could be elected in its place.
+        (Some(ReleaseHow::Blank), Verdict::Intact(me)) if comes_back_empty(me, facts) && has_a_copy(me, facts) => {}
         (Some(ReleaseHow::Blank), _) => return Start::Blank { quarantine: true },
         // Who spoke knew less than this: replicas that have more would copy what lies here.
         (Some(ReleaseHow::AsIs), Verdict::Intact(_)) if !facts.owed.is_empty() => {}
@@ -336,7 +338,9 @@ fn comes_back_empty(me: &Identity, facts: &Facts) -> bool {
 
 /// Somebody who answers has what it had, or is being asked.
 fn has_a_copy(me: &Identity, facts: &Facts) -> bool {
-    let former = || former::unknown(me, facts).is_some_and(|former| facts.peers.contains_key(former.id));
+    let may_follow =
+        |former: former::Former<'_>| facts.peers.get(former.id).is_some_and(|peer| !former::has_given_up(me, peer));
+    let former = || former::unknown(me, facts).is_some_and(may_follow);
     copies(me, facts).next().is_some() || copy_under_way(me, facts) || former()
 }
 

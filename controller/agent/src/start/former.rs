@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 
-use resp::NodeId;
+use resp::{Node, NodeId};
 use types::agent::Beat;
 
 use super::{Facts, Peer, answered_voters, voters};
@@ -69,6 +69,16 @@ fn open<'a>(me: &Identity, facts: &'a Facts, id: &'a NodeId) -> Option<Former<'a
         Some(peer) => (peer.keys > 0 && peer.follows_nobody()).then_some("takes itself for a primary")?,
     };
     Some(Former { id, why })
+}
+
+/// It has heard of the election, and Redis has left it a primary without any of these slots: it will not follow by itself, however long it is waited for.
+pub(super) fn has_given_up(me: &Identity, former: &Peer) -> bool {
+    let mine = || me.slots.iter().flat_map(|range| range.first..=range.last);
+    let gives = |line: &Node| line.config_epoch >= me.config_epoch && mine().all(|slot| line.owns(slot));
+    let keeps = |line: &Node| mine().any(|slot| line.owns(slot));
+    me.owned_slots()
+        && former.table.iter().any(|line| line.id == me.id && gives(line))
+        && !former.myself().is_some_and(keeps)
 }
 
 /// Most of those who vote answer, and none knows it any more.

@@ -108,6 +108,39 @@ fn it_does_not_start_empty_as_it_is_told_to_beside_one_that_answers_with_keys() 
     assert!(matches!(decide_start(&facts), Start::Hold { .. }));
 }
 
+/// Before, with another identity nobody could be elected in its place, and a person had to order what it would have asked for itself.
+#[test]
+fn it_takes_no_other_identity_where_somebody_answers_who_has_a_copy() {
+    let mut facts = elected(crashed(false));
+    facts.released = Some(ReleaseHow::Blank);
+    assert_eq!(decide_start(&facts), Start::Blank { quarantine: true }, "nobody answers");
+    says(&mut facts, None, 7, &[], 5);
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }));
+    let known = Facts { peers: crashed(false).peers, ..facts };
+    assert_eq!(decide_start(&known), ask(2));
+}
+
+/// One that Redis leaves a primary with keys of before follows nobody, however long it is waited for: then the controller's word counts.
+#[test]
+fn beside_a_former_primary_that_has_heard_of_the_election_the_word_counts() {
+    let mut facts = elected(crashed(false));
+    let Verdict::Intact(me) = facts.verdict.clone() else { panic!() };
+    let heard = |facts: &mut Facts, slots: &[resp::SlotRange], epoch: u64| {
+        says(facts, None, 7, &[], 5);
+        let mut line = node(1, None, epoch, &[]);
+        line.slots = slots.to_vec();
+        facts.peers.get_mut(&id(2)).unwrap().table.push(line);
+    };
+    heard(&mut facts, &me.slots, me.config_epoch);
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "what it has may be nowhere else");
+    facts.released = Some(ReleaseHow::Blank);
+    assert_eq!(decide_start(&facts), Start::Blank { quarantine: true });
+    heard(&mut facts, &me.slots, me.config_epoch - 1);
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "it has heard of what was before");
+    heard(&mut facts, &[resp::SlotRange { first: 0, last: 9 }], me.config_epoch);
+    assert!(matches!(decide_start(&facts), Start::Hold { .. }), "not all of it");
+}
+
 /// Measured before: killed 0.3 s after it was elected, it started empty, and who woke up then copied that.
 #[test]
 fn in_whose_place_it_was_elected_is_in_its_record_before_it_is_noted() {
