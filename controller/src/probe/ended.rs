@@ -1,14 +1,15 @@
 //! Which nodes are known to have ended: the agents of the pods in which they ran say so.
 //!
-//! Who does not answer is asked for it anyway. Where somebody else runs at the place by now, its agent is asked only while most primaries are
-//! gone: then a replica may be promoted without votes, and only if they have ended.
+//! Who does not answer is asked for it anyway. Where somebody else runs at the place by now, its agent is asked while a primary is gone whose end is not
+//! known: where it is not elected, as most primaries are gone or some refuse their votes, a replica may be promoted without votes, and only if it has
+//! ended.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use plan::{NodeId, Observed, Pod};
+use plan::{Member, NodeId, Observed, Pod};
 use types::agent::{AgentPhase, AgentReport};
 use types::cluster::Mode;
 
@@ -37,16 +38,16 @@ pub(super) fn waits(report: &AgentReport) -> bool {
 
 /// Asks the agents of members that answer, where it matters.
 pub(super) async fn look(question: Question<'_>, probed: &mut Probed, begun: Instant) {
-    if is_needed(&probed.observed) && question.mode == Mode::Cluster {
-        ask(question, probed, begun).await;
+    if question.mode == Mode::Cluster {
+        ask(question, whom(&probed.observed), probed, begun).await;
     }
     // Where it ran it has ended, and it may have been started on its files at another place.
     let running: BTreeSet<NodeId> = super::nodes(&probed.observed).map(|node| node.id).collect();
     probed.observed.ended.retain(|id, _| !running.contains(id));
 }
 
-async fn ask(question: Question<'_>, probed: &mut Probed, begun: Instant) {
-    let alive = probed.facts.iter().map(|(pod, facts)| (*pod, facts.address));
+async fn ask(question: Question<'_>, whom: BTreeSet<Pod>, probed: &mut Probed, begun: Instant) {
+    let alive = probed.facts.iter().filter(|(pod, _)| whom.contains(pod)).map(|(pod, facts)| (*pod, facts.address));
     let ask = |(pod, address): (Pod, SocketAddr)| async move {
         let mut report = question.report(pod, address).await?;
         as_of(&mut report, begun.elapsed());
@@ -57,14 +58,21 @@ async fn ask(question: Question<'_>, probed: &mut Probed, begun: Instant) {
     reports.iter().flatten().for_each(|report| tell(&mut probed.observed, report));
 }
 
-/// Half of the owners of slots, or more, do not answer, and the end of one of them is not known.
-fn is_needed(observed: &Observed) -> bool {
+/// Whose agents are asked: where half of the owners of slots, or more, do not answer, and the end of one of them is not known, all; where fewer do not,
+/// those of shards of which nobody owns slots.
+fn whom(observed: &Observed) -> BTreeSet<Pod> {
     let alive: BTreeSet<NodeId> = super::nodes(observed).map(|node| node.id).collect();
-    let owners = super::nodes(observed).filter(|node| !node.slots().is_empty()).count();
     let tables = super::nodes(observed).flat_map(|node| &node.peers);
     let silent: BTreeSet<NodeId> =
         tables.filter(|(id, peer)| !peer.slots().is_empty() && !alive.contains(id)).map(|(id, _)| *id).collect();
-    silent.len() >= owners && silent.iter().any(|id| !observed.ended.contains_key(id))
+    if silent.iter().all(|id| observed.ended.contains_key(id)) {
+        return BTreeSet::new();
+    }
+    let owner =
+        |(pod, member): (&Pod, &Member)| member.node().filter(|node| !node.slots().is_empty()).map(|_| pod.shard);
+    let owners: Vec<u16> = observed.members.iter().filter_map(owner).collect();
+    let is_asked = |pod: &Pod| silent.len() >= owners.len() || !owners.contains(&pod.shard);
+    observed.members.keys().copied().filter(is_asked).collect()
 }
 
 #[cfg(test)]
@@ -81,18 +89,22 @@ mod tests {
         serde_json::from_value(all).unwrap()
     }
 
+    /// Before, where one was gone and somebody refused to elect its replica, nobody was asked whether it had ended, and the shard was down for good.
     #[test]
-    fn agents_are_asked_for_ends_only_while_half_of_the_primaries_are_gone() {
+    fn agents_are_asked_for_ends_where_a_primary_is_gone_and_all_where_half_are() {
         let mut probed = healthy(4, 2);
+        let of_shard = |shard: u16| (0..2).map(move |index| Pod::new(shard, index));
         let mut lose = |shard: u16| {
             probed.observed.members.get_mut(&Pod::new(shard, 0)).unwrap().seen = Seen::Stopped;
-            is_needed(&probed.observed)
+            whom(&probed.observed)
         };
-        assert_eq!([lose(0), lose(1), lose(2)], [false, true, true]);
+        let all: BTreeSet<Pod> = (0..4).flat_map(of_shard).collect();
+        assert_eq!([lose(0), lose(1)], [of_shard(0).collect(), all.clone()]);
+        assert_eq!(lose(2), all);
         probed.observed.ended.extend([(id(0, 0), 1), (id(1, 0), 1)]);
-        assert!(is_needed(&probed.observed));
+        assert_eq!(whom(&probed.observed), all);
         probed.observed.ended.insert(id(2, 0), 1);
-        assert!(!is_needed(&probed.observed));
+        assert_eq!(whom(&probed.observed), BTreeSet::new());
     }
 
     #[test]
