@@ -346,6 +346,16 @@ fn ghost(f: &mut fmt::Formatter<'_>, id: NodeId, because_of: Pod, answers: bool)
     }
 }
 
+/// A message of a condition is cut where it is too long, and what to do comes last.
+fn few(slots: &SlotSet) -> String {
+    const FEW: usize = 8;
+    let first: SlotSet = slots.ranges().take(FEW).flat_map(|(first, last)| first..=last).collect();
+    match slots.len() - first.len() {
+        0 => first.to_string(),
+        more => alloc::format!("{first} and {more} more"),
+    }
+}
+
 fn former(
     f: &mut fmt::Formatter<'_>,
     (pod, keys): (Pod, u64),
@@ -356,15 +366,18 @@ fn former(
     write!(
         f,
         "member {pod} has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds {keys} keys of the \
-         slots {slots}. "
+         slots {}. ",
+        few(slots)
     )?;
     if !lacking.is_empty() {
+        let lacking = few(lacking);
         write!(
             f,
             "The owners of the slots {lacking} lack some of these keys: deleted there since, or held by nobody else. "
         )?;
     }
     if !unknown.is_empty() {
+        let unknown = few(unknown);
         write!(f, "Whether the owners of the slots {unknown} have these keys is not known: compare first. ")?;
     }
     if lacking.is_empty() && unknown.is_empty() {

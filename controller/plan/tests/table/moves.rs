@@ -204,6 +204,21 @@ fn a_mark_that_the_keys_of_a_former_primary_keep_is_told_with_it() {
     assert_eq!(told_of(Open::Migrating(nobody), 0), ["clear the marks of 1 slots on 0-0: 5"]);
 }
 
+/// Before, the message of the condition was cut before what to do, as it named each of some hundred slots.
+#[test]
+fn of_many_slots_whose_keys_a_former_primary_keeps_the_first_are_named() {
+    let slots: SlotSet = (0..40).step_by(2).collect();
+    let compared = slots.iter().map(|slot| (slot, slot > 0)).collect();
+    let mut observed = layout("0-0 P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 P");
+    let former = at(&mut observed, "2-1");
+    (former.keys, former.foreign_keys, former.compared) = (20, slots.iter().map(|slot| (slot, 1)).collect(), compared);
+    let expected = "refuses: member 2-1 has been replaced as a primary, owns no slot, and Redis does not make it a replica because it holds 20 keys of \
+                    the slots 0,2,4,6,8,10,12,14 and 12 more. The owners of the slots 0 lack some of these keys: deleted there since, or held by \
+                    nobody else. Copy from 2-1 what is wanted of them, or give up what 2-1 holds: delete its claim and its pod, and it comes back \
+                    empty, as a replica";
+    assert!(told(&Desired::cluster(3, 1), &observed).contains(&expected.to_owned()));
+}
+
 /// Before, one look without an answer of its heir made it the lead of a shard without slots.
 #[test]
 fn a_former_primary_leads_nothing_while_its_heir_does_not_answer() {
