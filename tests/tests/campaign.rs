@@ -14,6 +14,7 @@ mod fresh;
 #[path = "../../apiserver/store/tests/robust/history/history.rs"]
 mod history;
 mod operation;
+mod person;
 mod settle;
 mod still;
 #[allow(clippy::panic, reason = "what ends a test there")]
@@ -221,7 +222,15 @@ impl Run {
 
     /// What is there at rest after each round.
     async fn settled(&mut self, witness: Witness, tally: &mut Tally) -> Result<()> {
-        settle::down(&self.fixture, Shape { shards: self.shards, replicas: REPLICAS }).await?;
+        let shape = Shape { shards: self.shards, replicas: REPLICAS };
+        let person = tokio::select! {
+            settled = settle::down(&self.fixture, shape) => settled.map(|()| None)?,
+            given_up = person::gives_up_a_former_primary(&self.fixture) => Some(given_up?),
+        };
+        if let Some(pod) = person {
+            self.tell(&format!("a person gave up what {pod} held, as the status says"));
+            settle::down(&self.fixture, shape).await?;
+        }
         let changes = witness.judge().await?;
         ensure!(changes > 0, "T12: the witness saw no change of the API");
         tally.acknowledged += changes;

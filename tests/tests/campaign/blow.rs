@@ -102,6 +102,9 @@ impl Blow {
     }
 }
 
+/// How long servers are waited for whose agents were killed: without kun they serve on until the next agents take them down.
+const LEFT_BEHIND: Duration = Duration::from_secs(2);
+
 /// What ends a blow.
 enum End {
     Wake(Process),
@@ -211,13 +214,13 @@ impl Blows {
             Blow::KillServer(shard, member) => {
                 let found = self.members(shard, member).await?;
                 let processes = servers(kun, &found)?;
-                self.kill(shard, member, &found, &processes)?;
+                self.kill(shard, member, &found, (&processes, &[])).await?;
                 Ok(pods(&found))
             }
             Blow::KillAgent(shard, member) => {
                 let found = self.members(shard, member).await?;
-                let processes = agents(kun, &found)?;
-                self.kill(shard, member, &found, &processes)?;
+                let (processes, servers) = (agents(kun, &found)?, servers(kun, &found).unwrap_or_default());
+                self.kill(shard, member, &found, (&processes, &servers)).await?;
                 Ok(pods(&found))
             }
             Blow::HoldServer(shard, member, time) => {
@@ -259,10 +262,19 @@ impl Blows {
         self.hits.push(Hit { shard, member, from, at, ends: at, until: at, slots, how });
     }
 
-    /// One that was gone already is noted with those that were not.
-    fn kill(&mut self, shard: u16, member: Member, found: &[Found], processes: &[Process]) -> Result<()> {
+    /// One that was gone already is noted with those that were not. Servers end a moment after their agents, and take writes until then.
+    async fn kill(
+        &mut self,
+        shard: u16,
+        member: Member,
+        found: &[Found],
+        (processes, servers): (&[Process], &[Process]),
+    ) -> Result<()> {
         let from = Instant::now();
         let killed = processes.iter().try_for_each(Process::kill);
+        while servers.iter().any(Process::runs) && from.elapsed() < LEFT_BEHIND {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         self.hit(from, Felt { shard, member, found, how: How::Killed }, None);
         killed
     }

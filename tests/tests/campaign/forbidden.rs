@@ -29,7 +29,7 @@ const COMMANDS: &[&str] = &[
     "slaveof",
 ];
 
-/// No living server was told such a command, allowed or not, and no claim was deleted: those of shards that are scaled away stay, too.
+/// No living server was told such a command, allowed or not, and no claim was deleted by us: those of shards that are scaled away stay, too.
 pub(super) async fn nothing(fixture: &Fixture) -> Result<()> {
     let credentials = oracle::credentials(&fixture.kubectl, "default", "orders", names::USER_OPERATOR).await?;
     for (pod, address) in fixture.addresses().await? {
@@ -48,10 +48,11 @@ pub(super) async fn nothing(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-/// Also one that was refused.
+/// Also one that was refused. Not that of a person, who has kubectl.
 fn deletes_a_claim(line: &Value) -> bool {
+    let is_a_person = line["userAgent"].as_str().is_some_and(|agent| agent.starts_with("kubectl/"));
     let deletes = line["verb"].as_str().is_some_and(|verb| verb.starts_with("delete"));
-    deletes && line["resource"] == "persistentvolumeclaims" && line["namespace"] == "default"
+    !is_a_person && deletes && line["resource"] == "persistentvolumeclaims" && line["namespace"] == "default"
 }
 
 #[cfg(test)]
@@ -65,6 +66,9 @@ mod tests {
         let line = |verb: &str, resource: &str| json!({"verb": verb, "resource": resource, "namespace": "default"});
         assert!(deletes_a_claim(&line("delete", "persistentvolumeclaims")));
         assert!(deletes_a_claim(&line("deletecollection", "persistentvolumeclaims")));
+        let mut persons = line("delete", "persistentvolumeclaims");
+        persons["userAgent"] = json!("kubectl/v1.36.0 (linux/amd64)");
+        assert!(!deletes_a_claim(&persons));
         assert!(!deletes_a_claim(&line("delete", "pods")));
         assert!(!deletes_a_claim(&line("patch", "persistentvolumeclaims")));
     }
