@@ -415,27 +415,15 @@ pub async fn silence(local: &Local) -> Silence {
     }
 }
 
-/// What `INFO` says of what it holds; `None`: a script runs, and it refuses everything else meanwhile.
-///
-/// # Errors
-/// When Redis does not answer, or refuses for another reason.
-pub async fn said(redis: &mut Connection) -> Result<Option<Info>, Error> {
-    match redis.info(&["persistence", "replication", "keyspace"]).await {
-        Ok(info) => Ok(Some(info)),
-        Err(error) if error.refusal().is_some_and(|reply| reply.kind == ErrorKind::Busy) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// Ends a script or function that has written nothing: Redis saves nothing while one runs, and one without an end would take all that was not saved
-/// with it. Of one that has written it only refuses to (UNKILLABLE).
-pub async fn end_script(local: &Local) {
+/// with it. Whether it has written: then Redis refuses to (UNKILLABLE).
+pub async fn end_script(local: &Local) -> bool {
     let kill = ["SCRIPT", "FUNCTION"].map(|what| Command::new(what).arg("KILL"));
-    if let Ok(replies) = local.ask(&kill).await
-        && replies.iter().any(|reply| matches!(reply, Reply::Status(_)))
-    {
-        tracing::warn!("a script that had written nothing was ended: redis-server has to save");
+    let Ok(replies) = local.ask(&kill).await else { return false };
+    if replies.iter().any(|reply| matches!(reply, Reply::Status(_))) {
+        tracing::warn!("a script that had written nothing was ended: redis-server has to end");
     }
+    replies.iter().any(|reply| matches!(reply, Reply::Error(words) if words.starts_with("UNKILLABLE")))
 }
 
 /// Sees to it that this agent's next connections are let in however many clients there are (`maxclients`), as long as the one that it has

@@ -30,6 +30,8 @@ const PEER_TIMEOUT: Duration = Duration::from_millis(1000);
 const ACT_TIMEOUT: Duration = Duration::from_millis(3000);
 /// Peers asked at the same time.
 const AT_ONCE: usize = 32;
+/// After so many in a row that do not answer no more of those who vote are asked: the next would be as silent, for a second each.
+const SILENT: usize = 2 * AT_ONCE;
 
 /// What those have told who were asked.
 #[derive(Debug, Default)]
@@ -109,26 +111,35 @@ impl Asker {
     /// Asks whom the table names, and then those whose present address the answers reveal.
     pub async fn gather(&self, known: &[Node], me: &NodeId) -> Answers {
         let (mut tried, mut answers) = (BTreeSet::new(), Answers::default());
-        self.ask_round(Round::of(known.iter(), me, &tried), me, &mut tried, &mut answers).await;
+        self.ask_round(Round::of(known.iter(), me, &tried, &answers.peers), me, &mut tried, &mut answers).await;
         let told = answers.peers.values().flat_map(|peer| &peer.table);
-        self.ask_round(Round::of(told, me, &tried), me, &mut tried, &mut answers).await;
+        self.ask_round(Round::of(told, me, &tried, &answers.peers), me, &mut tried, &mut answers).await;
         answers
     }
 
     async fn ask_round(
         &self,
-        mut round: Round,
+        Round { first, voters, voting }: Round,
         me: &NodeId,
         tried: &mut BTreeSet<(NodeId, SocketAddr)>,
         answers: &mut Answers,
     ) {
-        while let Some(next) = round.next(&answers.peers) {
-            tried.extend(next.iter().cloned());
-            self.ask_all(next, me, answers).await;
+        tried.extend(first.iter().chain(&voters).cloned());
+        self.ask_all(first, me, answers, |_, _| false).await;
+        let is_enough = |answers: &Answers, silent| silent >= SILENT || voting.has_heard_enough(&answers.peers);
+        if !is_enough(answers, 0) {
+            self.ask_all(voters, me, answers, is_enough).await;
         }
     }
 
-    async fn ask_all(&self, targets: Vec<(NodeId, SocketAddr)>, me: &NodeId, answers: &mut Answers) {
+    /// Until it `is_enough`, by the answers and how many of the last ones have given none.
+    async fn ask_all(
+        &self,
+        targets: Vec<(NodeId, SocketAddr)>,
+        me: &NodeId,
+        answers: &mut Answers,
+        is_enough: impl Fn(&Answers, usize) -> bool,
+    ) {
         let asked = stream::iter(targets).map(|(id, address)| async move {
             let mut copy = None;
             let asked = tokio::time::timeout(PEER_TIMEOUT, self.ask(&id, address, me, &mut copy));
@@ -138,12 +149,16 @@ impl Asker {
             }
             (id, address, copy, peer)
         });
-        let mut asked = std::pin::pin!(asked.buffer_unordered(AT_ONCE));
+        let (mut asked, mut silent) = (std::pin::pin!(asked.buffer_unordered(AT_ONCE)), 0);
         while let Some((id, address, copy, peer)) = asked.next().await {
+            silent = if peer.is_ok() { 0 } else { silent + 1 };
             if peer.as_ref().is_err_and(NoPeer::may_be_there) {
                 answers.unsaid.insert(id.clone(), address);
             }
             answers.add(id, copy, peer.ok());
+            if is_enough(answers, silent) {
+                return;
+            }
         }
     }
 

@@ -31,6 +31,8 @@ pub(crate) const AGAIN: Duration = Duration::from_millis(500);
 pub(crate) const AFTER_TERM: Duration = Duration::from_secs(5);
 /// How long an attempt to save may take that nothing of ours ends: more than any grace period.
 const SAVES: Duration = Duration::from_secs(24 * 3600);
+/// Sections of INFO that say what it holds.
+const SEEN: &[&str] = &["persistence", "replication", "keyspace"];
 /// How often what is missing is said again, somebody is asked again to take over, and saving is tried again without more room: Redis may have
 /// refused for another reason.
 const ANEW: Duration = Duration::from_secs(60);
@@ -288,17 +290,23 @@ async fn attempt(
     }
 }
 
-/// What it says now, and whether a script keeps it from saying more. One that has written nothing is ended first, as it would be anyway: while it runs
-/// the log may have failed before, unseen. One that has written began while Redis took writes, so the log had not failed, and since then nobody's write
-/// was acknowledged: what it said last holds.
+/// What it says now, and whether a script keeps it from saying more. One that has written nothing is ended first, as it would be anyway: the log may have
+/// failed before it, unseen. One that has written began while Redis took writes, so what it said last of its log holds, but for what it was sent together
+/// with the script.
+///
+/// # Errors
+/// When Redis does not answer, or refuses, also as a script runs of which nobody knows whether it has written.
 async fn look(shared: &Shared, redis: &mut Connection, sight: &mut Sight) -> Result<Silence, Error> {
-    let mut info = handover::said(redis).await?;
-    if info.is_none() {
-        handover::end_script(&shared.local).await;
-        info = handover::said(redis).await?;
+    let is_busy = |error: &Error| error.refusal().is_some_and(|reply| reply.kind == ErrorKind::Busy);
+    let (mut told, mut has_written) = (redis.info(SEEN).await, false);
+    if told.as_ref().is_err_and(is_busy) {
+        has_written = handover::end_script(&shared.local).await;
+        told = redis.info(SEEN).await;
     }
-    let silence = if info.is_none() { Silence::Script } else { Silence::None };
-    let info = info.unwrap_or_default();
+    let (info, silence) = match told {
+        Err(error) if has_written && is_busy(&error) => (Info::default(), Silence::Script),
+        told => (told?, Silence::None),
+    };
     let log = shared.note_log(&info).or_else(|| shared.last_log().filter(|_| silence == Silence::Script));
     *sight = Sight::of(&info, log).unwrap_or(Sight { log, is_loading: false, ..*sight });
     Ok(silence)

@@ -1,8 +1,7 @@
 //! Whom to ask what becomes of a member, and in which order. Pure.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    mem,
+    collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
 };
 
@@ -12,59 +11,58 @@ use resp::{Node, NodeId};
 /// without a majority of those who vote, however many they are.
 const PEERS_MAX: usize = 128;
 
-/// So many of those are asked at a time.
-const MORE: usize = 32;
-
 /// Whom to ask.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Round {
-    first: Vec<(NodeId, SocketAddr)>,
+    pub(super) first: Vec<(NodeId, SocketAddr)>,
     /// Those who vote, if there are more of them: for as long as too few have answered.
-    voters: VecDeque<(NodeId, SocketAddr)>,
-    /// All who vote.
-    voting: BTreeSet<NodeId>,
-    /// So many had answered before the last ones were asked.
-    answered: Option<usize>,
+    pub(super) voters: Vec<(NodeId, SocketAddr)>,
+    pub(super) voting: Voting,
 }
 
+/// All who vote.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Voting(BTreeSet<NodeId>);
+
 impl Round {
-    /// Who was not `tried` before, of those that these lines name. Of many those come first who may have the data of `me`, then those who vote.
-    pub(super) fn of<'a>(
+    /// Who was not `tried` before, of those that these lines name. Of many those come first who may have the data of `me`, then those who vote; and once
+    /// so many were tried, of those who vote only whoever has not `answered`, if too few have, and nobody else.
+    pub(super) fn of<'a, P>(
         lines: impl Iterator<Item = &'a Node>,
         me: &NodeId,
         tried: &BTreeSet<(NodeId, SocketAddr)>,
+        answered: &BTreeMap<NodeId, P>,
     ) -> Self {
         let mut nodes: Vec<&Node> = lines.filter(|node| node.id != *me && !node.flags.handshake).collect();
         nodes.sort_by_key(|node| (node.primary.as_ref() != Some(me), node.slots.is_empty()));
-        let (mut round, mut named) = (Self::default(), BTreeSet::new());
-        for node in nodes {
-            let votes = !node.slots.is_empty();
-            if votes {
-                round.voting.insert(node.id.clone());
-            }
+        let votes = |node: &&&Node| !node.slots.is_empty();
+        let voting = Voting(nodes.iter().filter(votes).map(|node| node.id.clone()).collect());
+        let is_full = tried.len() >= PEERS_MAX;
+        let is_open = !voting.has_heard_enough(answered);
+        let counts = |node: &Node| {
+            let is_missed = is_open && !node.slots.is_empty() && !answered.contains_key(&node.id);
+            !is_full || is_missed || node.primary.as_ref() == Some(me)
+        };
+        let (mut first, mut voters, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
+        for node in nodes.into_iter().filter(|node| counts(node)) {
             let Some(address) = node.address.filter(|address| named.insert((&node.id, *address))) else { continue };
             let target = (node.id.clone(), address);
             if tried.contains(&target) {
-            } else if round.first.len() < PEERS_MAX {
-                round.first.push(target);
-            } else if votes {
-                round.voters.push_back(target);
+            } else if first.len() < PEERS_MAX {
+                first.push(target);
+            } else if !node.slots.is_empty() {
+                voters.push(target);
             }
         }
-        round
+        Self { first, voters, voting }
     }
+}
 
-    /// Who is asked now, by who has `answered` until now; `None`: nobody any more. Those who vote are asked on until two thirds have answered: a majority,
-    /// and some of that may not know yet who follows whom; or until none of the last ones has answered, as the next would be as silent, for a second each.
-    pub(super) fn next<P>(&mut self, answered: &BTreeMap<NodeId, P>) -> Option<Vec<(NodeId, SocketAddr)>> {
-        let before = self.answered.replace(answered.len());
-        if before.is_none() {
-            return Some(mem::take(&mut self.first));
-        }
-        let heard = self.voting.iter().filter(|id| answered.contains_key(*id)).count();
-        let is_enough = heard * 3 >= self.voting.len() * 2 || before == Some(answered.len());
-        let count = if is_enough { 0 } else { self.voters.len().min(MORE) };
-        (count > 0).then(|| self.voters.drain(..count).collect())
+impl Voting {
+    /// Whether two thirds of them have answered: a majority, and some of that may not know yet who follows whom.
+    pub(super) fn has_heard_enough<P>(&self, answered: &BTreeMap<NodeId, P>) -> bool {
+        let heard = self.0.iter().filter(|id| answered.contains_key(*id)).count();
+        heard * 3 >= self.0.len() * 2
     }
 }
 
@@ -104,38 +102,27 @@ mod tests {
     /// Before, of more than 254 primaries no majority was ever heard, and a replica that was ahead of a snapshot was waited for in vain.
     #[test]
     fn own_replicas_are_asked_first_and_then_as_many_as_vote() {
-        let mut round = Round::of(large().iter(), &id(0), &BTreeSet::new());
-        let mut asked = Vec::new();
-        // The first fifty are silent, and all others answer.
-        while let Some(next) = round.next(&answered(51..51 + asked.len().saturating_sub(51))) {
-            asked.extend(ids(&next));
-        }
-        let expected: Vec<NodeId> = [999].into_iter().chain(1..=255).map(id).collect();
-        assert_eq!((asked.len(), asked), (256, expected), "205 of 300 have answered");
-    }
-
-    #[test]
-    fn where_none_of_the_last_answers_no_more_are_asked() {
-        let mut round = Round::of(large().iter(), &id(0), &BTreeSet::new());
-        let answered = answered(1..=100);
-        let counts = [(); 3].map(|()| round.next(&answered).map(|next| next.len()));
-        assert_eq!(counts, [Some(128), None, None]);
-        let mut round = Round::of(large().iter(), &id(0), &BTreeSet::new());
-        let counts = [0, 100, 100].map(|count| round.next(&self::answered(1..=count)).map(|next| next.len()));
-        assert_eq!(counts, [Some(128), Some(MORE), None]);
+        let round = Round::of(large().iter(), &id(0), &BTreeSet::new(), &answered(0..0));
+        let first: Vec<NodeId> = [999].into_iter().chain(1..=127).map(id).collect();
+        assert_eq!((ids(&round.first), ids(&round.voters)), (first, (128..=300).map(id).collect()));
+        let is_enough = [199, 200].map(|last| round.voting.has_heard_enough(&answered(1..last + 1)));
+        assert_eq!(is_enough, [false, true], "of 300");
     }
 
     /// Before, the second round asked nobody where the first had asked 128, though it is there for those who have moved.
     #[test]
     fn a_replica_at_a_new_address_is_asked_in_however_large_a_cluster() {
-        let none = BTreeMap::<NodeId, ()>::new();
-        let tried: BTreeSet<_> =
-            Round::of(large().iter(), &id(0), &BTreeSet::new()).next(&none).unwrap().into_iter().collect();
-        let moved = line(999, at(1000), Some(0), "");
-        let told: Vec<Node> = large().into_iter().chain([moved]).collect();
-        let first = Round::of(told.iter().chain(&told), &id(0), &tried).next(&none).unwrap();
-        let expected: Vec<_> = [(id(999), at(1000))].into_iter().chain((128..255).map(|n| (id(n), at(n)))).collect();
-        assert_eq!(first, expected);
+        let Round { first, voters, .. } = Round::of(large().iter(), &id(0), &BTreeSet::new(), &answered(0..0));
+        let tried: BTreeSet<_> = first.into_iter().chain(voters).collect();
+        let moved = [line(999, at(1000), Some(0), ""), line(300, at(1001), None, "300")];
+        let told: Vec<Node> = large().into_iter().chain(moved).collect();
+        let round = |heard: usize| {
+            let round = Round::of(told.iter().chain(&told), &id(0), &tried, &answered(1..heard + 1));
+            (round.first, round.voters)
+        };
+        let (replica, voter) = ((id(999), at(1000)), (id(300), at(1001)));
+        assert_eq!(round(200), (vec![replica.clone()], vec![]), "enough have answered");
+        assert_eq!(round(199), (vec![replica, voter], vec![]));
     }
 
     #[test]
@@ -147,11 +134,11 @@ mod tests {
             line(3, at(3), Some(0), ""),
         ];
         lines.push(Node::parse(&format!("{} {}@16379 handshake - 0 0 0 connected", id(4), at(4))).unwrap());
-        let none = BTreeMap::<NodeId, ()>::new();
-        let mut round = Round::of(lines.iter().chain(&lines), &id(0), &BTreeSet::new());
-        let first = round.next(&none).unwrap();
-        assert_eq!((ids(&first), round.next(&none)), ([3, 1, 2].map(id).to_vec(), None));
-        let again = Round::of(lines.iter(), &id(0), &first.into_iter().collect()).next(&none);
-        assert_eq!(again, Some(vec![]));
+        let round = Round::of(lines.iter().chain(&lines), &id(0), &BTreeSet::new(), &answered(0..0));
+        assert_eq!((ids(&round.first), ids(&round.voters)), ([3, 1, 2].map(id).to_vec(), vec![]));
+        let moved = line(2, at(5), Some(1), "");
+        let again =
+            Round::of(lines.iter().chain([&moved]), &id(0), &round.first.into_iter().collect(), &answered(1..4));
+        assert_eq!((again.first, again.voters), (vec![(id(2), at(5))], vec![]));
     }
 }
