@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use plan::{Member, NodeId, Observed, Pod};
+use plan::{Node, NodeId, Observed, Pod, Role};
 use types::agent::{AgentPhase, AgentReport};
 use types::cluster::Mode;
 
@@ -59,7 +59,7 @@ async fn ask(question: Question<'_>, whom: BTreeSet<Pod>, probed: &mut Probed, b
 }
 
 /// Whose agents are asked: where half of the owners of slots, or more, do not answer, and the end of one of them is not known, all; where fewer do not,
-/// those of shards of which nobody owns slots.
+/// those of shards of which nobody owns slots, or somebody follows one of these.
 fn whom(observed: &Observed) -> BTreeSet<Pod> {
     let alive: BTreeSet<NodeId> = super::nodes(observed).map(|node| node.id).collect();
     let tables = super::nodes(observed).flat_map(|node| &node.peers);
@@ -68,10 +68,14 @@ fn whom(observed: &Observed) -> BTreeSet<Pod> {
     if silent.iter().all(|id| observed.ended.contains_key(id)) {
         return BTreeSet::new();
     }
-    let owner =
-        |(pod, member): (&Pod, &Member)| member.node().filter(|node| !node.slots().is_empty()).map(|_| pod.shard);
-    let owners: Vec<u16> = observed.members.iter().filter_map(owner).collect();
-    let is_asked = |pod: &Pod| silent.len() >= owners.len() || !owners.contains(&pod.shard);
+    let of = |is: &dyn Fn(&Node) -> bool| -> Vec<u16> {
+        let members = observed.members.iter().filter(|(_, member)| member.node().is_some_and(is));
+        members.map(|(pod, _)| pod.shard).collect()
+    };
+    let owners = of(&|node| !node.slots().is_empty());
+    let followers = of(&|node| matches!(node.role, Role::Replica { of, .. } if silent.contains(&of)));
+    let is_asked =
+        |pod: &Pod| silent.len() >= owners.len() || !owners.contains(&pod.shard) || followers.contains(&pod.shard);
     observed.members.keys().copied().filter(is_asked).collect()
 }
 
