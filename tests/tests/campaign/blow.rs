@@ -253,7 +253,10 @@ impl Blows {
 
     /// Notes a blow that has been dealt since `from`.
     fn hit(&mut self, from: Instant, felt: Felt<'_>, end: Option<(Duration, End)>) {
-        let at = Instant::now();
+        self.hit_at(from, Instant::now(), felt, end);
+    }
+
+    fn hit_at(&mut self, from: Instant, at: Instant, felt: Felt<'_>, end: Option<(Duration, End)>) {
         let Felt { shard, member, found, how } = felt;
         let slots = found.iter().flat_map(|member| member.slots.iter().copied()).collect();
         if let Some((time, end)) = end {
@@ -272,10 +275,13 @@ impl Blows {
     ) -> Result<()> {
         let from = Instant::now();
         let killed = processes.iter().try_for_each(Process::kill);
+        let at = Instant::now();
         while servers.iter().any(Process::runs) && from.elapsed() < LEFT_BEHIND {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        self.hit(from, Felt { shard, member, found, how: How::Killed }, None);
+        // One that serves on is taken down by the next agent, and loses nothing by that.
+        let at = if servers.iter().any(Process::runs) { at } else { Instant::now() };
+        self.hit_at(from, at, Felt { shard, member, found, how: How::Killed }, None);
         killed
     }
 

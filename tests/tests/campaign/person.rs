@@ -38,7 +38,9 @@ pub(super) async fn gives_up_a_former_primary(fixture: &Fixture) -> Result<Strin
 fn former(message: &str) -> Option<&str> {
     let (before, after) = message.split_once(FORMER)?;
     let member = before.rsplit_once("member ")?.1;
-    after.contains(ELSEWHERE).then_some(member)
+    // What is told of it ends where another one is told of.
+    let own = after.split(FORMER).next()?;
+    own.contains(ELSEWHERE).then_some(member)
 }
 
 #[cfg(test)]
@@ -55,6 +57,9 @@ mod tests {
         );
         assert_eq!(former(&elsewhere), Some("0-1"));
         assert_eq!(former(&told("The owners of the slots 5 lack some of these keys.")), None);
+        let lacks = told("The owners of the slots 5 lack some of these keys.");
+        let other = elsewhere.replace("0-1", "1-1");
+        assert_eq!([former(&format!("{lacks} {other}")), former(&format!("{elsewhere} {lacks}"))], [None, Some("0-1")]);
         assert_eq!(former("16384 of 16384 slots have a primary that serves them"), None);
     }
 }
