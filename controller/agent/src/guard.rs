@@ -1,6 +1,13 @@
 //! The start guard: gathers facts and asks [`crate::start`] until redis-server may be started. I/O around that decision.
 
-use std::{collections::BTreeSet, fs, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    io::ErrorKind,
+    net::SocketAddr,
+    sync::Arc,
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
@@ -244,7 +251,7 @@ async fn gather(
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
     // Those who count most are asked first, and say for how long they have had no link: how long all of them are asked is no part of that.
     let began = since.began.elapsed();
-    let (answers, double, unheard) = match &verdict {
+    let (mut answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
         Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
             ask(shared, me, since.first, (&mut seen.elsewhere, &seen.followers)).await
@@ -257,6 +264,7 @@ async fn gather(
         }
         Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => false,
     };
+    let has_led_unnoted = has_led_unnoted(&verdict, alive.as_ref(), &mut answers.peers);
     if let Some(beat) = answers.copies.values().max() {
         shared.outgrow(*beat);
     }
@@ -280,7 +288,7 @@ async fn gather(
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
         stream: alive.and_then(|alive| alive.stream),
-        served_since: alive::is_later(&shared.options.data_dir, survey.written),
+        served_since: has_led_unnoted || alive::is_later(&shared.options.data_dir, survey.written),
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,
@@ -297,6 +305,16 @@ async fn gather(
     facts.given_up = start::is_given_up(&facts);
     publish(shared, &facts);
     Ok((facts, seen.elsewhere))
+}
+
+/// Whether nothing is noted of its last life as a primary, and then who had a link to it counts by that.
+fn has_led_unnoted(verdict: &Verdict, alive: Option<&Alive>, peers: &mut BTreeMap<resp::NodeId, start::Peer>) -> bool {
+    let Verdict::Intact(me) = verdict else { return false };
+    let has = start::has_led_unnoted(me, alive);
+    if has {
+        start::believe_links(me, peers);
+    }
+    has
 }
 
 /// Who has more. That others know a later epoch is told with their words: the record alone does not show why.

@@ -300,6 +300,7 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         table,
         offset: offset.unwrap_or_default(),
         stream: info.get("master_replid").map(str::to_owned),
+        went_on_from: went_on_from(info),
         syncing: info.flag("master_sync_in_progress").unwrap_or_default(),
         loading: info.flag("loading").unwrap_or_default(),
         lags: false,
@@ -309,6 +310,12 @@ fn peer(address: SocketAddr, table: Vec<Node>, info: &Info) -> Peer {
         current_ago: None,
         keys: info.keys(),
     }
+}
+
+/// -1: of no other history (`clearReplicationId2`).
+fn went_on_from(info: &Info) -> Option<(String, i64)> {
+    let end = info.number("second_repl_offset").filter(|end| *end >= 0)?;
+    Some((info.get("master_replid2")?.to_owned(), end))
 }
 
 /// What a replica says of its link. Redis counts whole seconds (`genRedisInfoString`): there may have been one more.

@@ -37,7 +37,7 @@ mod unknown;
 
 pub use beside::ahead;
 pub use double::Double;
-pub use former::recorded as recorded_former;
+pub use former::{believe_links, has_led_unnoted, recorded as recorded_former};
 pub use led::late_voters;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
@@ -147,6 +147,8 @@ pub struct Peer {
     pub offset: i64,
     /// The replication ID of that history.
     pub stream: Option<String>,
+    /// That of the history which this one goes on, and the first byte that is not of it any more (`master_replid2`, `second_repl_offset`).
+    pub went_on_from: Option<(String, i64)>,
     /// It receives a full copy just now.
     pub syncing: bool,
     /// It loads its data set.

@@ -116,11 +116,12 @@ fn unknown(me: &Identity, facts: &Facts) -> Option<String> {
     open.or_else(former).or_else(|| strange(me, facts).map(|id| replica(id, STRANGE)))
 }
 
-/// A replica that was started anew with data of a history that nothing here names, where the member served after its snapshot.
+/// A replica that was started anew with data of a history that nothing here names, or whose copy of such a one nobody has seen to be whole, where the member
+/// served after its snapshot.
 fn strange<'a>(me: &Identity, facts: &'a Facts) -> Option<&'a NodeId> {
     let is_strange = |peer: &Peer| {
         let is_copy = peer.replicates(&me.id) && peer.has_whole_copy();
-        is_copy && peer.behind_for() == Duration::MAX && order(facts, peer).is_none()
+        is_copy && peer.is_of_unknown_age() && order(facts, peer).is_none()
     };
     facts.peers.iter().find(|(_, peer)| facts.served_since && is_strange(peer)).map(|(id, _)| id)
 }
@@ -185,7 +186,9 @@ fn candidate<'a>(me: &Identity, facts: &'a Facts) -> Option<(&'a NodeId, &'a Pee
 pub(super) fn order(facts: &Facts, peer: &Peer) -> Option<Ordering> {
     let here = facts.snapshot.as_ref().filter(|_| !facts.has_log && peer.offset > 0)?;
     let stream = peer.stream.as_ref()?;
-    if *stream == here.stream {
+    // Who is elected goes on under another ID with the numbers of before.
+    let is_of_before = |(before, end): &(String, i64)| *before == here.stream && here.offset < *end;
+    if *stream == here.stream || peer.went_on_from.as_ref().is_some_and(is_of_before) {
         return Some(peer.offset.cmp(&here.offset));
     }
     // What was noted before the snapshot was written may be of a life before its own.

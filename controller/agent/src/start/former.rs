@@ -4,13 +4,13 @@
 //! meanwhile and has less, it would be the end of what the former primary has. So that one may have a copy, and is none of those who replicate this
 //! member: it neither was elected in its place nor is its heir.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
 
 use resp::{Node, NodeId};
 use types::agent::Beat;
 
 use super::{Facts, Peer, answered_voters, voters};
-use crate::identity::Identity;
+use crate::{alive::Alive, identity::Identity};
 
 /// One that may have more than lies here.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +38,20 @@ pub fn recorded(me: &Identity, beat: Option<Beat>) -> Option<NodeId> {
     let former = me.peers.iter().filter(|peer| peer.flags.primary && peer.slots.is_empty());
     let latest = former.max_by_key(|peer| (peer.flags.failed, peer.config_epoch, Reverse(&peer.id)));
     latest.map(|peer| peer.id.clone())
+}
+
+/// Whether it has led since its agent noted anything for the last time, which is once a second: then what was noted is of before.
+#[must_use]
+pub fn has_led_unnoted(me: &Identity, noted: Option<&Alive>) -> bool {
+    me.owned_slots() && noted.is_none_or(|noted| noted.copy_of.is_some() || noted.beat.epoch < me.config_epoch)
+}
+
+/// Of a member that has led for a second at most nobody's agent can have seen its copy to be whole yet, but a link to it can only have been made since:
+/// then the replica was sent all that it lacked, and that the link has lasted until the member's end says enough.
+pub fn believe_links(me: &Identity, peers: &mut BTreeMap<NodeId, Peer>) {
+    for peer in peers.values_mut().filter(|peer| peer.replicates(&me.id)) {
+        peer.current_ago = peer.current_ago.filter(|ago| *ago < Duration::MAX);
+    }
 }
 
 /// Whether there is one.

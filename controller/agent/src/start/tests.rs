@@ -63,6 +63,7 @@ fn peer(last: u8, primary: Option<u8>) -> Peer {
         table,
         offset: 1000,
         stream: None,
+        went_on_from: None,
         syncing: false,
         loading: false,
         lags: false,

@@ -195,3 +195,34 @@ fn beside_a_snapshot_one_that_is_only_in_the_record_is_waited_for() {
     let Start::Wait { reason } = decide_start(&facts) else { panic!() };
     assert!(reason.contains("in whose place it was elected and which does not answer, may be ahead of it"), "{reason}");
 }
+
+/// Its agent notes once a second: as what, and in which life.
+#[test]
+fn it_has_led_unnoted_where_the_last_note_is_a_replicas_or_of_before() {
+    let Verdict::Intact(mut me) = crashed(false).verdict else { panic!() };
+    me.config_epoch = 9;
+    let noted = |epoch: u64, copy_of: Option<&str>| {
+        let copy_of = copy_of.map(str::to_owned);
+        crate::alive::Alive { beat: beat(epoch, 4), copy_of, stream: None, in_place_of: None }
+    };
+    let cases = [noted(9, None), noted(8, None), noted(9, Some("a"))].map(|noted| has_led_unnoted(&me, Some(&noted)));
+    assert_eq!((cases, has_led_unnoted(&me, None)), ([false, true, true], true));
+    me.slots.clear();
+    assert!(!has_led_unnoted(&me, None), "it has not led");
+}
+
+/// Before, it loaded its snapshot over the one that it had been sent everything by, as nobody had seen that one's copy to be whole.
+#[test]
+fn whoever_had_a_link_to_one_that_led_for_a_moment_is_asked() {
+    let mut facts = Facts { has_log: false, written: Some(600 * SECOND), waited: Duration::ZERO, ..crashed(true) };
+    facts.peers.values_mut().for_each(|peer| peer.table.retain(|line| line.id != id(4)));
+    let Verdict::Intact(me) = facts.verdict.clone() else { panic!() };
+    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    (replica.current_ago, replica.stream) = (Some(Duration::MAX), Some("its own".to_owned()));
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "nobody has seen its copy to be whole");
+    believe_links(&me, &mut facts.peers);
+    assert_eq!(decide_start(&facts), ask(2));
+    // Restarted since, it holds what its disk had.
+    facts.peers.get_mut(&id(2)).unwrap().link_down_for = Some(Duration::MAX);
+    assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+}

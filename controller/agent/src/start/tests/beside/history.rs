@@ -35,6 +35,26 @@ fn of_one_history_the_offsets_say_who_is_ahead() {
     assert_eq!(look(&mut other, 0), ask(2));
 }
 
+/// Measured before: killed 0.2 s after it was elected, a primary loaded its snapshot of before, and the former one, which followed it by then under its
+/// new replication ID, copied that.
+#[test]
+fn a_history_that_goes_on_under_another_id_keeps_its_numbers() {
+    let starts = Start::AsIs { why: "no replica in sync answers, and the data set is on disk" };
+    for (offset, start) in [(901, ask(2)), (900, starts.clone()), (899, starts)] {
+        let mut facts = of_one_history(offset);
+        let replica = facts.peers.get_mut(&id(2)).unwrap();
+        restart(replica);
+        replica.went_on_from = replica.stream.replace("its heir's".to_owned()).map(|before| (before, 950));
+        assert_eq!(look(&mut facts, 0), start, "{offset}");
+    }
+    // The snapshot has what the other history lacks.
+    let mut facts = of_one_history(901);
+    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    restart(replica);
+    replica.went_on_from = replica.stream.replace("its heir's".to_owned()).map(|before| (before, 900));
+    assert!(matches!(look(&mut facts, 0), Start::Wait { .. }));
+}
+
 /// Before, it copied the snapshot at once, whatever it had, and nobody was told.
 #[test]
 fn a_restarted_replica_of_an_unknown_history_is_lost_only_late_and_told() {
