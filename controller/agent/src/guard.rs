@@ -1,13 +1,6 @@
 //! The start guard: gathers facts and asks [`crate::start`] until redis-server may be started. I/O around that decision.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    io::ErrorKind,
-    net::SocketAddr,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, fs, io::ErrorKind, net::SocketAddr, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
@@ -251,7 +244,7 @@ async fn gather(
     shared.set_alive(alive.clone().filter(|_| foreign.is_none()));
     // Those who count most are asked first, and say for how long they have had no link: how long all of them are asked is no part of that.
     let began = since.began.elapsed();
-    let (mut answers, double, unheard) = match &verdict {
+    let (answers, double, unheard) = match &verdict {
         // Another member's node runs where that one is, as it should.
         Verdict::Intact(me) if foreign.is_none() && inputs.config.mode == Mode::Cluster => {
             ask(shared, me, since.first, (&mut seen.elsewhere, &seen.followers)).await
@@ -264,7 +257,6 @@ async fn gather(
         }
         Verdict::Intact(_) | Verdict::Blank | Verdict::Damaged { .. } => false,
     };
-    let has_led_unnoted = has_led_unnoted(&verdict, alive.as_ref(), &mut answers.peers);
     if let Some(beat) = answers.copies.values().max() {
         shared.outgrow(*beat);
     }
@@ -284,11 +276,12 @@ async fn gather(
         followers: seen.followers,
         former: alive.as_ref().and_then(Alive::former),
         recorded_former: recorded_former(&verdict, alive.as_ref()),
+        has_led_unnoted: matches!(&verdict, Verdict::Intact(me) if start::has_led_unnoted(me, alive.as_ref())),
         given_up: seen.given_up,
         has_log: survey.aof && !lags && last_save::is_log_whole(&shared.options.data_dir),
         snapshot: (holds_data && survey.rdb && !survey.aof).then(|| origin::read(&shared.options.data_dir)).flatten(),
         stream: alive.and_then(|alive| alive.stream),
-        served_since: has_led_unnoted || alive::is_later(&shared.options.data_dir, survey.written),
+        served_since: alive::is_later(&shared.options.data_dir, survey.written),
         keeps_each_write: inputs.config.append_only.keeps_every_write(),
         verdict,
         peers: answers.peers,
@@ -299,22 +292,13 @@ async fn gather(
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
         released: *shared.released.borrow(),
     };
+    start::count_unnoted_lead(&mut facts);
     facts.followers = start::followers(&facts);
     remember(&mut facts);
     facts.ahead = start::ahead(&facts);
     facts.given_up = start::is_given_up(&facts);
     publish(shared, &facts);
     Ok((facts, seen.elsewhere))
-}
-
-/// Whether nothing is noted of its last life as a primary, and then who had a link to it counts by that.
-fn has_led_unnoted(verdict: &Verdict, alive: Option<&Alive>, peers: &mut BTreeMap<resp::NodeId, start::Peer>) -> bool {
-    let Verdict::Intact(me) = verdict else { return false };
-    let has = start::has_led_unnoted(me, alive);
-    if has {
-        start::believe_links(me, peers);
-    }
-    has
 }
 
 /// Who has more. That others know a later epoch is told with their words: the record alone does not show why.

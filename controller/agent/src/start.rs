@@ -37,7 +37,7 @@ mod unknown;
 
 pub use beside::ahead;
 pub use double::Double;
-pub use former::{believe_links, has_led_unnoted, recorded as recorded_former};
+pub use former::{count_unnoted_lead, has_led_unnoted, recorded as recorded_former};
 pub use led::late_voters;
 pub use older::{Owed, remember};
 pub use orphaned::is_given_up;
@@ -123,6 +123,8 @@ pub struct Facts {
     pub former: Option<NodeId>,
     /// The same by its record, where nothing was noted ([`recorded_former`]).
     pub recorded_former: Option<NodeId>,
+    /// It has led since its agent noted anything ([`has_led_unnoted`]).
+    pub has_led_unnoted: bool,
     /// The controller's word, if it gave one.
     pub released: Option<ReleaseHow>,
 }
@@ -504,7 +506,13 @@ fn is_current(facts: &Facts, peer: &Peer) -> bool {
         Some(written) => peer.behind_for() <= written.saturating_add(SLACK),
         None => !facts.holds_data || older::was_fed_last(facts, peer),
     });
-    peer.was_in_sync() && is_fresh && !(facts.has_log && (is_held_back(peer) || peer.lags))
+    // Its link was back, and ended before all had come that it had missed.
+    let lacks = |here: &Origin| {
+        let goes_on = peer.went_on_from.as_ref().is_some_and(|(before, _)| *before == here.stream);
+        goes_on && peer.offset <= here.offset
+    };
+    let has_all = !facts.snapshot.as_ref().is_some_and(lacks);
+    peer.was_in_sync() && is_fresh && has_all && !(facts.has_log && (is_held_back(peer) || peer.lags))
 }
 
 /// Its own agent does not let it be elected.

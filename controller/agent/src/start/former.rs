@@ -4,13 +4,16 @@
 //! meanwhile and has less, it would be the end of what the former primary has. So that one may have a copy, and is none of those who replicate this
 //! member: it neither was elected in its place nor is its heir.
 
-use std::{cmp::Reverse, collections::BTreeMap, time::Duration};
+use std::{cmp::Reverse, time::Duration};
 
 use resp::{Node, NodeId};
 use types::agent::Beat;
 
-use super::{Facts, Peer, answered_voters, voters};
-use crate::{alive::Alive, identity::Identity};
+use super::{Facts, Peer, RESTART, answered_voters, voters};
+use crate::{
+    alive::Alive,
+    identity::{Identity, Verdict},
+};
 
 /// One that may have more than lies here.
 #[derive(Clone, Copy, Debug)]
@@ -46,11 +49,20 @@ pub fn has_led_unnoted(me: &Identity, noted: Option<&Alive>) -> bool {
     me.owned_slots() && noted.is_none_or(|noted| noted.copy_of.is_some() || noted.beat.epoch < me.config_epoch)
 }
 
-/// Of a member that has led for a second at most nobody's agent can have seen its copy to be whole yet, but a link to it can only have been made since:
-/// then the replica was sent all that it lacked, and that the link has lasted until the member's end says enough.
-pub fn believe_links(me: &Identity, peers: &mut BTreeMap<NodeId, Peer>) {
-    for peer in peers.values_mut().filter(|peer| peer.replicates(&me.id)) {
-        peer.current_ago = peer.current_ago.filter(|ago| *ago < Duration::MAX);
+/// What it means for a snapshot that such a member has: it served since. And of the replicas nobody's agent can have seen a copy to be whole yet, under a
+/// replication ID that was not noted; a link that lasted until the member's end has brought what the replica lacked, or was bringing it.
+pub fn count_unnoted_lead(facts: &mut Facts) {
+    let Facts { verdict: Verdict::Intact(me), peers, stream, began, .. } = facts else { return };
+    if !facts.has_led_unnoted || !facts.holds_data || facts.has_log {
+        return;
+    }
+    facts.served_since = true;
+    let until = began.saturating_add(RESTART);
+    let had_a_link = |peer: &Peer| peer.link_down_for.is_none_or(|down| down <= until);
+    for peer in peers.values_mut().filter(|peer| peer.replicates(&me.id) && had_a_link(peer)) {
+        if peer.stream != *stream {
+            peer.current_ago = peer.current_ago.filter(|ago| *ago < Duration::MAX);
+        }
     }
 }
 

@@ -89,6 +89,7 @@ pub(crate) fn crashed(holds_data: bool) -> Facts {
         copies: BTreeMap::new(),
         owed: Owed::default(),
         ahead: BTreeSet::new(),
+        has_led_unnoted: false,
         given_up: false,
         has_log: holds_data,
         snapshot: None,

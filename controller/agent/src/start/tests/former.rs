@@ -211,18 +211,46 @@ fn it_has_led_unnoted_where_the_last_note_is_a_replicas_or_of_before() {
     assert!(!has_led_unnoted(&me, None), "it has not led");
 }
 
-/// Before, it loaded its snapshot over the one that it had been sent everything by, as nobody had seen that one's copy to be whole.
+/// Before, it loaded its snapshot over one that it had just sent everything, as nobody had seen that one's copy to be whole.
 #[test]
 fn whoever_had_a_link_to_one_that_led_for_a_moment_is_asked() {
-    let mut facts = Facts { has_log: false, written: Some(600 * SECOND), waited: Duration::ZERO, ..crashed(true) };
-    facts.peers.values_mut().for_each(|peer| peer.table.retain(|line| line.id != id(4)));
-    let Verdict::Intact(me) = facts.verdict.clone() else { panic!() };
-    let replica = facts.peers.get_mut(&id(2)).unwrap();
+    let mut led = Facts { has_log: false, written: Some(600 * SECOND), waited: Duration::ZERO, ..crashed(true) };
+    led.peers.values_mut().for_each(|peer| peer.table.retain(|line| line.id != id(4)));
+    let replica = led.peers.get_mut(&id(2)).unwrap();
     (replica.current_ago, replica.stream) = (Some(Duration::MAX), Some("its own".to_owned()));
-    assert!(matches!(decide_start(&facts), Start::Wait { .. }), "nobody has seen its copy to be whole");
-    believe_links(&me, &mut facts.peers);
-    assert_eq!(decide_start(&facts), ask(2));
-    // Restarted since, it holds what its disk had.
-    facts.peers.get_mut(&id(2)).unwrap().link_down_for = Some(Duration::MAX);
-    assert!(matches!(decide_start(&facts), Start::Wait { .. }));
+    let decides = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = Facts { has_led_unnoted: true, served_since: false, ..led.clone() };
+        change(&mut facts);
+        count_unnoted_lead(&mut facts);
+        decide_start(&facts)
+    };
+    let replica = |change: fn(&mut Peer)| move |facts: &mut Facts| change(facts.peers.get_mut(&id(2)).unwrap());
+    assert_eq!(decides(&|_| {}), ask(2));
+    let waits = [
+        decides(&|facts| (facts.has_led_unnoted, facts.served_since) = (false, true)),
+        // Restarted since, it holds what its disk had.
+        decides(&replica(|peer| peer.link_down_for = Some(Duration::MAX))),
+        // Its link is another's.
+        decides(&replica(|peer| peer.link_down_for = Some(60 * SECOND))),
+        // It led long before, under this ID, and somebody's agent could have seen it.
+        decides(&|facts| facts.stream = Some("its own".to_owned())),
+    ];
+    assert!(waits.iter().all(|start| matches!(start, Start::Wait { .. })), "{waits:?}");
+}
+
+/// The link is there as soon as the rest is to be sent (`+CONTINUE`), and may end before that has come.
+#[test]
+fn one_that_lacks_what_the_snapshot_has_of_their_history_is_not_asked() {
+    for (offset, is_asked) in [(600, false), (800, false), (801, true)] {
+        let snapshot = Some(crate::origin::Origin { stream: "before".to_owned(), offset: 800 });
+        let mut facts =
+            Facts { has_log: false, snapshot, written: Some(600 * SECOND), waited: Duration::ZERO, ..crashed(true) };
+        facts.peers.values_mut().for_each(|peer| peer.table.retain(|line| line.id != id(4)));
+        let replica = facts.peers.get_mut(&id(2)).unwrap();
+        (replica.current_ago, replica.offset) = (Some(Duration::MAX), offset);
+        (replica.stream, replica.went_on_from) = (Some("its own".to_owned()), Some(("before".to_owned(), 501)));
+        facts.has_led_unnoted = true;
+        count_unnoted_lead(&mut facts);
+        assert_eq!(decide_start(&facts) == ask(2), is_asked, "{offset}: {:?}", decide_start(&facts));
+    }
 }
