@@ -64,14 +64,13 @@ pub async fn admit(shared: &Arc<Shared>) -> Result<Admission, disk::Error> {
             continue;
         }
         if facts.double.is_some() {
-            // Only when that process ends the member is dead. What was heard until then, and what was said, is of before. Who was fed until it
+            // Only when that process ends the member is dead. What was heard until then is of before. Who was fed until it
             // was heard for the last time may have had everything.
             if let Some(alive) = elsewhere.alive() {
                 since.began = since.began.max(alive);
             }
             (since.waited, asked) = (Duration::ZERO, None);
             seen = Seen { elsewhere, ..Seen::default() };
-            shared.released.send_replace(None);
         }
         let decision = decide(shared, &facts);
         // Reasons count milliseconds: only a decision of another kind is news.
@@ -130,12 +129,8 @@ fn listen(shared: &Shared, reason: &str, is_news: bool) {
     shared.tell_wait(None);
 }
 
-/// Who is to follow has a record that says so, or is held. What the controller said it said of this look: a word that is not followed is none for a later
-/// one, in which somebody may be silent. It is said again.
+/// Who is to follow has a record that says so, or is held.
 fn decide(shared: &Arc<Shared>, facts: &Facts) -> Start {
-    if facts.released.is_some() {
-        shared.released.send_replace(None);
-    }
     match start::decide_start(facts) {
         Start::Follow { heir } => match let_follow(shared, facts, &heir) {
             None => Start::Follow { heir },
@@ -290,7 +285,8 @@ async fn gather(
         waited: since.waited + since.looked.elapsed().min(LOOK),
         began,
         asked: asked.map(|(replica, at)| Asked { replica: replica.clone(), ago: at.elapsed() }),
-        released: *shared.released.borrow(),
+        // It was said of this look: a word that is not followed is none for a later one, in which somebody may be silent. It is said again.
+        released: shared.released.send_replace(None),
     };
     start::count_unnoted_lead(&mut facts);
     facts.followers = start::followers(&facts);
@@ -371,8 +367,6 @@ fn publish(shared: &Arc<Shared>, facts: &Facts) {
 async fn settle(shared: &Arc<Shared>) {
     let dir = &shared.options.data_dir;
     disk::remove_leftovers(dir);
-    // It was said of what counted until then.
-    shared.released.send_replace(None);
     match last_save::settle(dir, shared.local.logs_writes(), false) {
         Ok(()) => {
             if shared.let_last_save_wait(false) {

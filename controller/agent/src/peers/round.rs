@@ -35,24 +35,23 @@ impl Round {
     ) -> Self {
         let mut nodes: Vec<&Node> = lines.filter(|node| node.id != *me && !node.flags.handshake).collect();
         nodes.sort_by_key(|node| (node.primary.as_ref() != Some(me), node.slots.is_empty()));
-        let votes = |node: &&&Node| !node.slots.is_empty();
-        let voting = Voting(nodes.iter().filter(votes).map(|node| node.id.clone()).collect());
+        let votes = |node: &&Node| !node.slots.is_empty();
+        let voting = Voting(nodes.iter().copied().filter(votes).map(|node| node.id.clone()).collect());
         let is_full = tried.len() >= PEERS_MAX;
         let is_open = !voting.has_heard_enough(answered);
         let counts = |node: &Node| {
-            let is_missed = is_open && !node.slots.is_empty() && !answered.contains_key(&node.id);
+            let is_missed = is_open && votes(&node) && !answered.contains_key(&node.id);
             !is_full || is_missed || node.primary.as_ref() == Some(me)
         };
         let (mut first, mut voters, mut named) = (Vec::new(), Vec::new(), BTreeSet::new());
         for node in nodes.into_iter().filter(|node| counts(node)) {
             let Some(address) = node.address.filter(|address| named.insert((&node.id, *address))) else { continue };
             let target = (node.id.clone(), address);
-            if tried.contains(&target) {
-            } else if first.len() < PEERS_MAX {
-                first.push(target);
-            } else if !node.slots.is_empty() {
-                voters.push(target);
+            let is_first = first.len() < PEERS_MAX;
+            if tried.contains(&target) || !(is_first || votes(&node)) {
+                continue;
             }
+            if is_first { first.push(target) } else { voters.push(target) }
         }
         Self { first, voters, voting }
     }
