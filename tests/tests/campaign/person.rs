@@ -19,12 +19,13 @@ pub(super) async fn gives_up_a_former_primary(fixture: &Fixture) -> Result<Strin
         tokio::time::sleep(PAUSE).await;
         let Ok(cluster) = fixture.kubectl.get("rdc", "orders").await else { continue };
         let message = condition(&cluster, "Degraded")["message"].as_str().unwrap_or_default();
-        let Some(member) = former(message) else {
-            seen = None;
-            continue;
-        };
-        let (named, since) = seen.get_or_insert_with(|| (member.to_owned(), Instant::now()));
-        if named == member && since.elapsed() >= PATIENCE {
+        seen = former(message).map(|member| match seen.take() {
+            Some((named, since)) if named == member => (named, since),
+            Some(_) | None => (member.to_owned(), Instant::now()),
+        });
+        if let Some((member, since)) = seen.as_ref()
+            && since.elapsed() >= PATIENCE
+        {
             let (claim, pod) = (format!("data-orders-{member}"), format!("orders-{member}"));
             // The claim stays until its pod is gone.
             fixture.kubectl.run(&["delete", "pvc", &claim, "--wait=false", "--ignore-not-found"]).await?;
@@ -56,8 +57,8 @@ mod tests {
             "The owners of these slots have all of these keys; a value that 0-1 was told too late nobody else has.",
         );
         assert_eq!(former(&elsewhere), Some("0-1"));
-        assert_eq!(former(&told("The owners of the slots 5 lack some of these keys.")), None);
         let lacks = told("The owners of the slots 5 lack some of these keys.");
+        assert_eq!(former(&lacks), None);
         let other = elsewhere.replace("0-1", "1-1");
         assert_eq!([former(&format!("{lacks} {other}")), former(&format!("{elsewhere} {lacks}"))], [None, Some("0-1")]);
         assert_eq!(former("16384 of 16384 slots have a primary that serves them"), None);
