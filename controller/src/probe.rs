@@ -366,6 +366,11 @@ fn loads(words: Option<&str>) -> bool {
     words.is_some_and(|words| ErrorReply::parse(words).kind == ErrorKind::Loading)
 }
 
+/// It lives, and refuses everything else until the script has ended (`-BUSY`).
+fn runs_a_script(words: &str) -> bool {
+    ErrorReply::parse(words).kind == ErrorKind::Busy
+}
+
 /// The words of whoever answered and said nothing of the member.
 fn unread(answer: &Answer) -> Option<&str> {
     match answer {
@@ -461,7 +466,10 @@ fn assemble(question: Question<'_>, answers: &BTreeMap<Pod, Answer>, memory: &mu
                 Seen::Unknown { since_millis }
             }
         };
-        probed.unread.extend(answers.get(pod).and_then(unread).map(|words| (*pod, words.to_owned())));
+        if let Some(words) = answers.get(pod).and_then(unread) {
+            probed.unread.insert(*pod, words.to_owned());
+            probed.observed.busy.extend(runs_a_script(words).then_some(*pod));
+        }
         if let Seen::Node(node) = &seen {
             memory.note_claim(*pod, node, now);
             memory.note_answer(*pod, node, &shared);

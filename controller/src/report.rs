@@ -222,6 +222,7 @@ fn waiting(seeing: Seeing<'_>) -> impl Iterator<Item = String> {
             | plan::Waiting::Failover { .. }
             | plan::Waiting::Rest { .. }
             | plan::Waiting::Leftover { .. }
+            | plan::Waiting::Script { .. }
             | plan::Waiting::Approval { .. }
             | plan::Waiting::Hold { .. }
             | plan::Waiting::Room { .. }

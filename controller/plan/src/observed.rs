@@ -133,6 +133,8 @@ pub struct Observed {
     /// Members that do not answer as nodes, and of which there was hope a short while ago: one answered, or its agent did, which waited for nobody. They are
     /// being restarted or replaced.
     pub hopeful: BTreeSet<Pod>,
+    /// Members that do not answer as nodes, and whose servers say that a script or function runs (BUSY): they live, and go on once it has ended.
+    pub busy: BTreeSet<Pod>,
     /// Shards whose first slot was held a moment ago, as none of its replicas came into sync.
     pub first_slot_held: BTreeSet<u16>,
 }

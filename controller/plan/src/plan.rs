@@ -182,6 +182,13 @@ pub enum Waiting {
         /// Its keys.
         keys: u64,
     },
+    /// A primary whose server answers that a script runs, and nothing else: it lives, and its replicas lack what it has.
+    Script {
+        /// The member.
+        pod: Pod,
+        /// Slots that it does not serve meanwhile.
+        slots: u16,
+    },
     /// A person approves the hand-over of the shard's primary.
     Approval {
         /// The shard.
@@ -265,6 +272,7 @@ impl Waiting {
             | Self::Former { pod, .. }
             | Self::Disk { pod, .. }
             | Self::Leftover { pod, .. }
+            | Self::Script { pod, .. }
             | Self::Room { pod, .. }
             | Self::Counting { pod, .. }
             | Self::Parameters { pod, .. }

@@ -45,6 +45,14 @@ impl fmt::Display for Size {
 }
 
 /// Of a shard whose primary role has just moved.
+fn script(f: &mut fmt::Formatter<'_>, pod: Pod, slots: u16) -> fmt::Result {
+    write!(
+        f,
+        "member {pod} runs a script, and its server answers nothing else: its {slots} slots are served again once that has ended. To end one that has \
+         written nothing, send SCRIPT KILL or FUNCTION KILL there"
+    )
+}
+
 fn rests(f: &mut fmt::Formatter<'_>, shard: u16, since_millis: u64, of_millis: u64) -> fmt::Result {
     write!(
         f,
@@ -459,6 +467,7 @@ impl fmt::Display for Waiting {
             Self::Primary { shard, slots } => {
                 write!(f, "{slots} slots of shard {shard} are not served: no member that holds them answers")
             }
+            Self::Script { pod, slots } => script(f, *pod, *slots),
             Self::Leftover { pod, keys } => {
                 write!(
                     f,

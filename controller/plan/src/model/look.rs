@@ -92,6 +92,7 @@ impl World {
             // Its streams have no offsets.
             further: BTreeMap::new(),
             hopeful,
+            busy: BTreeSet::new(),
             // Its replicas are in sync as soon as they follow.
             first_slot_held: BTreeSet::new(),
         }

@@ -215,6 +215,10 @@ fn promote_stale(scene: &Scene<'_>, plan: &mut Plan, lost: &Lost, best: &Live<'_
             plan.operation = Some(Operation::Refused);
         }
     }
+    let busy = safety::home_of(scene, lost.id).filter(|home| scene.observed.busy.contains(home));
+    if let Some(pod) = busy.filter(|_| !is_ordered(scene, lost, shard)) {
+        return plan.waiting.push(Waiting::Script { pod, slots: lost.slots.len() });
+    }
     plan.refused.push(if is_gone {
         let copies = [best.pod].into_iter().chain(unclear).collect();
         Refused::LostSlots { id: lost.id, slots: lost.slots.len(), copies, former: None }

@@ -65,6 +65,7 @@ fn is_still(scene: &Scene<'_>, plan: &Plan) -> bool {
         | Waiting::Rest { .. }
         | Waiting::Primary { .. }
         | Waiting::Leftover { .. }
+        | Waiting::Script { .. }
         | Waiting::Terminating { .. }
         | Waiting::Counting { .. } => false,
     };

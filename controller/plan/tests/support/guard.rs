@@ -414,7 +414,8 @@ pub fn justified(plan: &Plan, world: &World, desired: &Desired) -> Result<(), St
             | Waiting::Conflict { .. }
             | Waiting::Failover { .. }
             | Waiting::Rest { .. }
-            | Waiting::Leftover { .. } => false,
+            | Waiting::Leftover { .. }
+            | Waiting::Script { .. } => false,
         };
         check(fine, || format!("waits without need: {reason}"))?;
     }

@@ -134,6 +134,30 @@ fn what_may_have_been_saved_at_a_stop_is_waited_for_while_there_is_no_pod() {
     assert_eq!(told_of("-", false), promoted, "it went with its pod");
 }
 
+/// Before, a script of more than five seconds made the status ask for an order by which its primary's last writes would have been lost.
+#[test]
+fn a_primary_that_runs_a_script_is_waited_for_and_no_order_is_asked_for() {
+    for found in ["s", "?"] {
+        let mut observed =
+            layout(&format!("0-0 {found}:P0-5460 0-1 r0-0 1-0 P5461-10922 1-1 r1-0 2-0 P10923-16383 2-1 r2-0"));
+        if let Role::Replica { link_up, gap, .. } = &mut at(&mut observed, "0-1").role {
+            (*link_up, gap.missed_millis) = (false, 5_000);
+        }
+        let refuses = |observed: &Observed| {
+            told(&Desired::cluster(3, 1), observed)
+                .iter()
+                .any(|line| line.starts_with("refuses: replica 0-1 of shard 0"))
+        };
+        assert!(refuses(&observed), "{found}");
+        observed.busy = [pod("0-0")].into();
+        assert!(!refuses(&observed), "{found}");
+        let waits = "waits: member 0-0 runs a script, and its server answers nothing else: its 5461 slots are served again once that has ended. To end \
+                     one that has written nothing, send SCRIPT KILL or FUNCTION KILL there";
+        let told = told(&Desired::cluster(3, 1), &observed);
+        assert!(told.contains(&waits.to_owned()), "{told:?}");
+    }
+}
+
 /// Before, the one whose age was known was promoted, however old, and the other, which may have had all of that and more, copied it.
 #[test]
 fn an_old_copy_is_not_promoted_beside_one_of_which_nobody_knows_its_age() {
