@@ -12,6 +12,8 @@ use crate::{disk, handover, last_save, shared::Shared};
 const WRITES_AGAIN: Duration = Duration::from_secs(2);
 /// How long Redis is left to its clients at least after it has refused to save: while it saves it answers nobody.
 const REST: Duration = Duration::from_secs(5);
+/// After which saving is tried again where room is not what was missing: more than once in the shortest grace period, as that may pass.
+const OTHERWISE: Duration = Duration::from_secs(12);
 
 /// Whether the volume has room for a snapshot.
 #[derive(Default)]
@@ -66,7 +68,8 @@ impl Full {
         let rested = now.saturating_duration_since(short.at);
         let is_more = |free| short.free.is_none_or(|before| free > before) || (short.is_for_room && self.fits());
         let has_more = self.free.is_none_or(is_more);
-        rested >= short.rest && (has_more || rested >= ANEW)
+        let pause = if short.is_for_room { ANEW } else { OTHERWISE };
+        rested >= short.rest && (has_more || rested >= pause)
     }
 
     pub(super) fn refused(&mut self) {
@@ -132,7 +135,8 @@ mod tests {
         assert_eq!([is_worth(Some(1), Some(9), rested), is_worth(Some(0), None, rested)], [false; 2]);
         assert_eq!([is_worth(Some(2), Some(9), rested), is_worth(None, Some(9), rested)], [true; 2]);
         assert!(!is_worth(Some(9), Some(9), Some((9, REST))), "it was refused for another reason than room");
-        assert!(is_worth(Some(9), Some(9), Some((9, ANEW))), "that may have passed");
+        assert!(is_worth(Some(9), Some(9), Some((9, OTHERWISE))), "that may have passed");
+        assert!(!is_worth(Some(1), Some(9), Some((1, OTHERWISE))), "there is no more room");
         assert!(!is_worth(Some(8), Some(8), Some((9, REST))), "nor does it fit any better by now");
         assert!(is_worth(Some(1), Some(9), Some((1, ANEW))), "it may be smaller by now");
         assert_eq!(
