@@ -1,5 +1,6 @@
 //! POST on `recover`: an object that a store has lost, made anew as the same object: with the uid and generation that it had,
-//! by which what was made for it is known. Everything else is as in any create.
+//! by which what was made for it is known. Everything else is as in any create. A generation from which nobody could count on is none
+//! that an object had, and is refused.
 //!
 //! Where the store went back and holds an older state of it, the specification is brought to what is sent. Nothing else that
 //! exists is ever changed.
@@ -22,7 +23,12 @@ use crate::{
     route::Route,
 };
 
-/// POST on `recover`.
+/// Largest generation that is believed: whoever changed the object a million times a second would need 285 years for it. From the largest
+/// number of all, which a mistyped record may hold, no change would be counted ever again; and beyond this one, clients that read numbers
+/// as floating point ones take the next generation for the same.
+const GENERATION_MAX: i64 = 1 << 53;
+
+/// POST on `recover`. What is sent must tell the uid, and a generation from 1 to 2^53.
 pub async fn recover(work: &Work<'_>, bytes: &[u8], content_type: &str) -> Result<Answer> {
     let options = WriteOptions::parse(work.context, "CreateOptions")?;
     let kind = work.route.kind;
@@ -54,14 +60,21 @@ fn lost(kind: &Kind, object: Value) -> Result<Lost> {
     } else if uuid::Uuid::try_parse(&uid).is_err() {
         causes.push(Cause::invalid("metadata.uid", &meta::quoted(&uid), "must be a UUID"));
     }
-    if generation < 1 {
-        let detail = "must be the generation that the object had, 1 at least";
-        causes.push(Cause::invalid("metadata.generation", &generation, detail));
-    }
+    causes.extend(generation_fault(generation));
     if causes.is_empty() {
         return Ok(Lost { object, uid, generation });
     }
     Err(Error::Invalid { kind: kind.qualified(), name: meta::text(&object, "name").to_owned(), causes })
+}
+
+/// A generation that no object had, or from which none could be counted on.
+fn generation_fault(generation: i64) -> Option<Cause> {
+    let detail = match generation {
+        ..1 => "must be the generation that the object had, 1 at least".to_owned(),
+        1..=GENERATION_MAX => return None,
+        _ => format!("must be the generation that the object had, {GENERATION_MAX} at most"),
+    };
+    Some(Cause::invalid("metadata.generation", &generation, &detail))
 }
 
 async fn make_anew(work: &Work<'_>, kind: &Kind, lost: Lost, options: &WriteOptions) -> Result<Answer> {
@@ -112,4 +125,27 @@ fn check_same_before(kind: &Kind, live: &Value, lost: &Lost) -> Result<()> {
     };
     let name = meta::text(live, "name").to_owned();
     Err(Error::Conflict { resource: kind.resource(), name, message, retry_after: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before, an object of the largest generation of all was changed ever after without anybody being told.
+    #[test]
+    fn a_generation_is_one_from_which_it_can_be_counted_on() {
+        let told =
+            |generation: i64| generation_fault(generation).map(|cause| format!("{}: {}", cause.field, cause.message));
+        for counted in [1, 7, 1 << 53] {
+            assert_eq!(told(counted), None);
+        }
+        let least = "metadata.generation: Invalid value: 0: must be the generation that the object had, 1 at least";
+        assert_eq!(told(0).as_deref(), Some(least));
+        for (beyond, shown) in [((1 << 53) + 1, "9007199254740993"), (i64::MAX, "9223372036854775807")] {
+            let most = format!(
+                "metadata.generation: Invalid value: {shown}: must be the generation that the object had, 9007199254740992 at most"
+            );
+            assert_eq!(told(beyond), Some(most));
+        }
+    }
 }

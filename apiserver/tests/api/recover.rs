@@ -89,6 +89,7 @@ async fn everything_is_checked_as_in_a_create_and_a_dry_run_does_nothing() {
         (record("", 7, &json!({})), "metadata.uid: Required value"),
         (record("u1", 7, &json!({})), "metadata.uid: Invalid value: \"u1\": must be a UUID"),
         (record(UID, 0, &json!({})), "metadata.generation: Invalid value: 0"),
+        (record(UID, i64::MAX, &json!({})), "metadata.generation: Invalid value: 9223372036854775807"),
         (record(UID, 7, &json!({"shards": 0})), "spec.shards: Invalid value: 0"),
     ];
     for (body, why) in wrong {
@@ -102,6 +103,7 @@ async fn everything_is_checked_as_in_a_create_and_a_dry_run_does_nothing() {
     assert_eq!(api.get(ORDERS).await.code, 404);
 
     api.post(&recover(), &record(UID, 3, &json!({"shards": 3}))).await.ok();
+    assert_eq!(api.post(&recover(), &record(UID, i64::MAX, &json!({}))).await.code, 422);
     let brought = api.post(&dry, &record(UID, 7, &json!({"shards": 5}))).await.ok();
     assert_eq!((identity(&brought), &brought["spec"]["shards"]), ((json!(UID), json!(7)), &json!(5)));
     assert_eq!(identity(&api.get(ORDERS).await.ok()), (json!(UID), json!(3)));
