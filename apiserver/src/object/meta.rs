@@ -9,6 +9,10 @@ use crate::error::Cause;
 
 /// Most bytes of all annotations together, as in Kubernetes.
 const ANNOTATIONS_MAX: usize = 256 * 1024;
+/// Most bytes of what else of `metadata` grows with what is sent, for kinds of ours. Kubernetes bounds only the object as a whole; but whoever
+/// lists or watches reads all of it, and a small text can become a large value there. Nobody needs a tenth of this.
+const SIZES_MAX: [(&str, usize); 3] =
+    [("labels", 64 * 1024), ("finalizers", 64 * 1024), ("ownerReferences", 256 * 1024)];
 /// Finalizer of the garbage collector: dependents lose their reference first.
 pub const FINALIZER_ORPHAN: &str = "orphan";
 /// Finalizer of the garbage collector: dependents are deleted first.
@@ -230,6 +234,35 @@ pub fn update_faults(new: &Value, old: &Value) -> Vec<Cause> {
     vec![Cause::forbidden("metadata.finalizers", &format!("{detail} []string{{{}}}", list.join(", ")))]
 }
 
+/// What of `metadata` is too large, and has become so or larger still: `old` is what it was, if it was there.
+#[must_use]
+pub fn size_faults(new: &Value, old: Option<&Value>) -> Vec<Cause> {
+    let too_large = |(field, most): (&str, usize)| {
+        let size = size(new, field);
+        let has_grown = old.is_none_or(|old| size > self::size(old, field));
+        (size > most && has_grown).then(|| too_long(&format!("metadata.{field}"), most))
+    };
+    SIZES_MAX.into_iter().filter_map(too_large).collect()
+}
+
+/// Bytes of all texts of a member of `metadata`, names included.
+fn size(object: &Value, field: &str) -> usize {
+    fn of(value: &Value) -> usize {
+        match value {
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+            Value::String(text) => text.len(),
+            Value::Array(list) => list.iter().map(of).sum(),
+            Value::Object(map) => map.iter().map(|(key, value)| key.len() + of(value)).sum(),
+        }
+    }
+    get(object, field).map_or(0, of)
+}
+
+fn too_long(field: &str, most: usize) -> Cause {
+    let message = format!("Too long: may not be more than {most} bytes");
+    Cause { reason: "FieldValueTooLong".to_owned(), message, field: field.to_owned() }
+}
+
 fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a str)> {
     let map = get(object, field).and_then(Value::as_object);
     map.into_iter().flatten().filter_map(|(key, value)| Some((key, value.as_str()?)))
@@ -246,11 +279,7 @@ fn labels(object: &Value) -> impl Iterator<Item = Cause> {
 
 fn annotations(object: &Value) -> impl Iterator<Item = Cause> {
     let size: usize = texts(object, "annotations").map(|(key, value)| key.len() + value.len()).sum();
-    let too_long = (size > ANNOTATIONS_MAX).then(|| Cause {
-        reason: "FieldValueTooLong".into(),
-        message: format!("Too long: may not be more than {ANNOTATIONS_MAX} bytes"),
-        field: "metadata.annotations".into(),
-    });
+    let too_long = (size > ANNOTATIONS_MAX).then(|| too_long("metadata.annotations", ANNOTATIONS_MAX));
     let of_key = |key: &str| {
         let fault = name::qualified_name(&key.to_lowercase())?;
         Some(Cause::invalid("metadata.annotations", &quoted(key), &fault))
@@ -332,6 +361,32 @@ mod tests {
         let object =
             json!({"metadata": {"name": "a", "annotations": {"a": "x".repeat(200_000), "b": "x".repeat(100_000)}}});
         assert_eq!(fields(&object), ["metadata.annotations: Too long: may not be more than 262144 bytes"]);
+    }
+
+    /// Before, each filled an object up to what the store takes, and everybody who watches held it.
+    #[test]
+    fn labels_finalizers_and_owners_have_a_limit_each() {
+        let told = |new: &Value, old: Option<&Value>| -> Vec<String> {
+            size_faults(new, old).into_iter().map(|cause| format!("{}: {}", cause.field, cause.message)).collect()
+        };
+        let of = |field: &str, bytes: usize| {
+            let value = match field {
+                "labels" => json!({"a": "x".repeat(9), "b": "x".repeat(bytes - 11)}),
+                "finalizers" => json!(["x".repeat(9), "y".repeat(bytes - 9)]),
+                _ => json!([{"name": "x".repeat(bytes - 7), "uid": ""}]),
+            };
+            json!({"metadata": {field: value}})
+        };
+        for (field, most) in [("labels", 65_536), ("finalizers", 65_536), ("ownerReferences", 262_144)] {
+            let fault = [format!("metadata.{field}: Too long: may not be more than {most} bytes")];
+            let [fits, large, larger] = [most, most + 1, most + 2].map(|bytes| of(field, bytes));
+            assert_eq!(told(&fits, None), [""; 0], "{field}");
+            assert_eq!(told(&large, None), fault);
+            assert_eq!(told(&large, Some(&fits)), fault);
+            assert_eq!(told(&larger, Some(&large)), fault, "larger still");
+            assert_eq!(told(&large, Some(&larger)), [""; 0], "{field}: what was too large before may become smaller");
+            assert_eq!(told(&large, Some(&large)), [""; 0], "{field}: and stay");
+        }
     }
 
     #[test]

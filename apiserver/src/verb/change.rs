@@ -216,6 +216,9 @@ impl Change {
         let old = live.value.as_ref();
         causes.extend(added(shape_faults(kind, new), || shape_faults(kind, old)));
         causes.extend(meta::update_faults(new, old));
+        if !kind.is_built_in() {
+            causes.extend(meta::size_faults(new, Some(old)));
+        }
         if causes.is_empty() {
             causes = match self.part {
                 Part::Main => added(kind.strategy.update_faults(new, old), || kind.strategy.faults(old)),

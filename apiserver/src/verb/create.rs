@@ -151,6 +151,9 @@ fn prepare(work: &Work<'_>, kind: &Kind, mut object: Value, identity: &Identity)
 async fn validate_and_write(work: &Work<'_>, kind: &Kind, object: Value, attributes: &mut Attributes) -> Result<Bytes> {
     let mut causes = kind.shape.faults(&object);
     causes.extend(meta::faults(&object, kind.strategy.name_rule()).take(meta::REPORTED_MAX));
+    if !kind.is_built_in() {
+        causes.extend(meta::size_faults(&object, None));
+    }
     if causes.is_empty() {
         // Particular rules read typed objects; they have nothing to say about one whose types are wrong.
         causes = kind.strategy.faults(&object);

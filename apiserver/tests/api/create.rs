@@ -445,3 +445,18 @@ async fn what_is_too_large_for_the_store_is_a_413_however_it_is_written() {
     assert_eq!(api.get(&path).await.ok(), made, "what was refused changed something");
     assert_eq!(api.merge(&path, &json!({"data": {"a": "small"}})).await.code, 200);
 }
+
+#[tokio::test]
+async fn labels_that_are_too_many_are_refused_in_a_create_and_in_a_change() {
+    let api = Api::new().await;
+    let labels: serde_json::Map<_, _> = (0..2_000).map(|n| (format!("label-{n}"), json!("x".repeat(30)))).collect();
+    let why = "metadata.labels: Too long: may not be more than 65536 bytes";
+    let mut full = cluster("full");
+    full["metadata"]["labels"] = json!(labels);
+    let (code, _, message) = api.post(CLUSTERS, &full).await.fault();
+    assert!(code == 422 && message.contains(why), "{code} {message}");
+    api.post(CLUSTERS, &cluster("orders")).await.ok();
+    let patch = json!({"metadata": {"labels": labels}});
+    let (code, _, message) = api.merge(&format!("{CLUSTERS}/orders"), &patch).await.fault();
+    assert!(code == 422 && message.contains(why), "{code} {message}");
+}
