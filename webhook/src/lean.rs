@@ -13,8 +13,8 @@ use serde::{
 };
 use types::{
     Condition, RedisBackup, RedisCluster, RedisOperation, RedisPolicy,
-    backup::RedisBackupSpec,
-    cluster::{Phase, PlanStatus, RedisClusterSpec, RedisClusterStatus, ShardStatus},
+    backup::{RedisBackupSpec, RedisBackupStatus},
+    cluster::{BackupTarget, Phase, PlanStatus, RedisClusterSpec, RedisClusterStatus, ShardStatus},
     condition::{Status, cluster as condition},
     operation::{OperationPhase, RedisOperationSpec, RedisOperationStatus},
     policy::RedisPolicySpec,
@@ -27,7 +27,7 @@ pub enum Subject {
     Cluster(Box<RedisCluster>),
     /// What an autoscaling/v1 Scale says.
     Scale(Scaled),
-    /// A RedisBackup without status.
+    /// A RedisBackup whose status holds only where its files lie.
     Backup(Box<RedisBackup>),
     /// A RedisOperation whose status holds only its phase.
     Operation(Box<RedisOperation>),
@@ -152,6 +152,13 @@ struct OperationStatus {
     phase: OperationPhase,
 }
 
+/// Whoever has the files erased must have a right to where they lie.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct BackupStatus {
+    target: Option<BackupTarget>,
+}
+
 /// The status of other kinds is not looked at.
 type Nothing = IgnoredAny;
 
@@ -249,9 +256,11 @@ impl From<LeanCondition<'_>> for Condition {
     }
 }
 
-impl From<Lean<RedisBackupSpec, Nothing>> for RedisBackup {
-    fn from(lean: Lean<RedisBackupSpec, Nothing>) -> Self {
-        Self { metadata: lean.metadata.into(), spec: lean.spec, ..Self::default() }
+impl From<Lean<RedisBackupSpec, BackupStatus>> for RedisBackup {
+    fn from(lean: Lean<RedisBackupSpec, BackupStatus>) -> Self {
+        let Lean { metadata, spec, status } = lean;
+        let status = status.map(|BackupStatus { target }| RedisBackupStatus { target, ..Default::default() });
+        Self { metadata: metadata.into(), spec, status, ..Self::default() }
     }
 }
 

@@ -58,6 +58,35 @@ fn what_a_new_object_names_needs_its_authors_right() {
     assert_eq!(rights(Stage::Validate, "CREATE", &a_cluster(&json!({}), &Value::Null), &Value::Null), [""; 0]);
 }
 
+/// Before, whoever could change the record had what was to stay erased, on claims and directories that they could not get at.
+#[test]
+fn to_have_erased_what_was_to_stay_needs_the_rights_to_where_it_lies() {
+    let backup = |policy: &str, target: &Value, stored: &Value| {
+        let mut spec = json!({"clusterName": "orders", "deletionPolicy": policy});
+        if !target.is_null() {
+            spec["target"] = target.clone();
+        }
+        let status = if stored.is_null() { json!({}) } else { json!({"phase": "Completed", "target": stored}) };
+        json!({"apiVersion": "redis.kun.io/v1", "kind": "RedisBackup", "metadata": {"name": "one"}, "spec": spec, "status": status})
+    };
+    let changed = |from: &str, to: &str, target: &Value, stored: &Value| {
+        rights(Stage::Validate, "UPDATE", &backup(to, target, stored), &backup(from, target, stored))
+    };
+    let claim = json!({"persistentVolumeClaim": {"claimName": "vault"}});
+    let directory = json!({"directory": {"path": "/srv/backups"}});
+    let act = "spec.deletionPolicy: create redis.kun.io/redisclusters/backup shop/orders";
+    let on_claim =
+        ["spec.deletionPolicy: get persistentvolumeclaims shop/vault", "spec.deletionPolicy: create pods shop/*", act];
+    let in_directory = ["spec.deletionPolicy: create persistentvolumes *", act];
+    assert_eq!(changed("Retain", "Delete", &claim, &claim), on_claim);
+    assert_eq!(changed("Retain", "Delete", &claim, &Value::Null), on_claim, "nothing is stored yet");
+    assert_eq!(changed("Retain", "Delete", &Value::Null, &directory), in_directory, "the target of the cluster");
+    assert_eq!(changed("Retain", "Delete", &Value::Null, &Value::Null), [act]);
+    for (from, to) in [("Delete", "Delete"), ("Delete", "Retain"), ("Retain", "Retain")] {
+        assert_eq!(changed(from, to, &claim, &claim), [""; 0], "{from} to {to}");
+    }
+}
+
 /// Before, whoever could create the record could do what its subresource forbade them.
 #[test]
 fn the_record_of_an_action_needs_the_right_to_its_subresource() {

@@ -4,10 +4,12 @@
 //! The controller and the pods that it makes touch what a specification names with rights of their own. Whoever may write
 //! a RedisCluster may run a program of theirs in its namespace, as with a Deployment, and must not get at any Secret, claim or directory by
 //! its name that they could not get at themselves; and whoever may write the record of
-//! an action must not start one that its subresource would refuse them. Only what a change names anew is
+//! an action must not start one that its subresource would refuse them. Whoever has files of a backup erased that were to stay reaches
+//! them as if he named their place. Only what a change names anew is
 //! asked about: who repairs something else in an object of somebody else's is not held up.
 
 use types::{
+    backup::ArtifactPolicy,
     cluster::{BackupTarget, RedisClusterSpec},
     field::{Fault, Path},
     operation::RedisOperationSpec,
@@ -78,7 +80,25 @@ pub fn rights(request: &Request<'_>) -> Vec<Right> {
     let namespace = request.namespace.as_ref();
     let named = named(request.object.as_ref(), namespace);
     let known = self::named(request.old_object.as_ref(), namespace);
-    named.into_iter().filter(|right| !known.contains(right)).collect()
+    let anew = named.into_iter().filter(|right| !known.contains(right));
+    anew.chain(erased(request.object.as_ref(), request.old_object.as_ref(), namespace)).collect()
+}
+
+/// What is to be erased with its record, and was to stay until now: it needs what a backup to that place needs.
+fn erased(new: Option<&Subject>, old: Option<&Subject>, namespace: &str) -> Vec<Right> {
+    let (Some(Subject::Backup(new)), Some(Subject::Backup(old))) = (new, old) else { return Vec::new() };
+    match (old.spec.deletion_policy, new.spec.deletion_policy) {
+        (ArtifactPolicy::Retain, ArtifactPolicy::Delete) => {}
+        (ArtifactPolicy::Retain | ArtifactPolicy::Delete, ArtifactPolicy::Retain)
+        | (ArtifactPolicy::Delete, ArtifactPolicy::Delete) => return Vec::new(),
+    }
+    // As the controller looks for them: where the record names no place, they lie where the cluster's was when they were made.
+    let stored = old.status.as_ref().and_then(|status| status.target.as_ref());
+    let place = stored.or(old.spec.target.as_ref()).into_iter();
+    let path = "spec.deletionPolicy";
+    let reached = place.flat_map(|target| by_target(target, &Path::new(path), namespace));
+    let reached = reached.map(|right| Right { path: Path::new(path), ..right });
+    reached.chain([act(path, "backup", namespace, &old.spec.cluster_name)]).collect()
 }
 
 fn named(subject: Option<&Subject>, namespace: &str) -> Vec<Right> {
