@@ -159,6 +159,62 @@ fn a_policy_binds_only_what_is_made_worse() {
     assert!(!updated(&backup, &json!({}), &Value::Null, &facts).is_allowed());
 }
 
+/// Before, from 7Gi below the least to 7Gi above the most was as good as no change.
+#[test]
+fn a_change_that_leaves_bounds_on_the_other_side_is_worse() {
+    let policy = json!({"shards": {"min": 5, "max": 7}, "memoryPerPod": {"min": "8Gi", "max": "16Gi"}, "storagePerPod": {"min": "8Gi", "max": "16Gi"}});
+    let facts = under(&policy);
+    let spec = |(shards, memory, storage): (i32, &str, &str)| json!({"shards": shards, "resources": {"limits": {"memory": memory}}, "storage": {"size": storage}});
+    let changed =
+        |from: (i32, &str, &str), to: (i32, &str, &str)| denial(&updated(&spec(from), &spec(to), &Value::Null, &facts));
+    assert_eq!(changed((3, "1Gi", "1Gi"), (4, "2Gi", "2Gi")), "", "nearer on the same side");
+    let other = [
+        (
+            (3, "8Gi", "8Gi"),
+            (9, "8Gi", "8Gi"),
+            "spec.shards: Forbidden: RedisPolicy \"platform\" allows at most 7 shards, this would have 9",
+        ),
+        ((5, "1Gi", "8Gi"), (5, "23Gi", "8Gi"), "allows at most 16Gi memory per pod, this would have 23Gi"),
+        ((5, "23Gi", "8Gi"), (5, "7Gi", "8Gi"), "wants at least 8Gi memory per pod, this would have 7Gi"),
+        ((5, "8Gi", "1Gi"), (5, "8Gi", "23Gi"), "allows at most 16Gi storage per pod, this would have 23Gi"),
+    ];
+    for (from, to, why) in other {
+        let told = changed(from, to);
+        assert!(told.ends_with(why), "{from:?} to {to:?}: {told}");
+    }
+}
+
+/// Before, nothing told one cluster without a limit from another, so that 3 shards of it could become 300.
+#[test]
+fn a_cluster_of_unknown_memory_does_not_grow_where_memory_counts() {
+    let spec = |shards: i32, replicas: i32, most: Option<&str>| {
+        let memory = most.map_or_else(|| json!({}), |most| json!({"maxBytes": most}));
+        json!({"shards": shards, "replicasPerShard": replicas, "memory": memory})
+    };
+    let facts = |action: &str| under(&json!({"namespaceMemory": "64Gi", "action": action}));
+    let deny = facts("Deny");
+    let changed = |from: &Value, to: &Value, facts: &Facts| updated(from, to, &Value::Null, facts);
+    let why = "allows 64Gi of memory in the namespace, so every pod needs a limit; this has none";
+    let bounded = spec(3, 1, Some("1Gi"));
+    let larger = [
+        (spec(3, 1, None), spec(300, 1, None)),
+        (spec(3, 1, None), spec(3, 2, None)),
+        (bounded.clone(), spec(3, 1, Some("2Gi"))),
+        (bounded.clone(), spec(3, 1, None)),
+    ];
+    for (from, to) in larger {
+        let told = denial(&changed(&from, &to, &deny));
+        assert!(told.ends_with(why), "{from} to {to}: {told}");
+    }
+    for to in [spec(3, 0, None), bounded] {
+        let verdict = changed(&spec(3, 1, None), &to, &deny);
+        assert_eq!(denial(&verdict), "", "{to}");
+        assert!(verdict.warnings.iter().any(|text| text.ends_with(&format!("{why} (not made worse)"))), "{to}");
+    }
+    let warned = changed(&spec(3, 1, None), &spec(300, 1, None), &facts("Warn"));
+    assert!(warned.is_allowed() && warned.warnings.iter().any(|text| text.ends_with(why)));
+}
+
 #[test]
 fn a_policy_does_not_hold_up_a_deletion_or_a_change_that_leaves_the_spec() {
     let facts = under(&json!({"shards": {"max": 3}}));

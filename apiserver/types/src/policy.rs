@@ -55,7 +55,7 @@ pub struct RedisPolicySpec {
     /// Bounds of `spec.storage.size`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub storage_per_pod: Option<QuantityRange>,
-    /// Most memory (limits × pods) of all RedisClusters of one namespace together.
+    /// Most memory (limits × pods) of all RedisClusters of one namespace together, as far as they are known when one is judged: several that are made at the same moment can pass together; a ResourceQuota is exact.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "crate::int_or_string::option")]
     #[schemars(schema_with = "crate::int_or_string::schema")]
     pub namespace_memory: Option<String>,

@@ -73,10 +73,15 @@ impl Policy {
     }
 }
 
+/// Below what a policy wants at least: another rule than [`MOST`], as what is too little gets no better by being too much.
+const LEAST: &str = "least";
+/// Above what it allows at most.
+const MOST: &str = "most";
+
 /// One rule that a cluster breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Breach {
-    /// Which rule; with the path it tells one breach from another.
+    /// Which rule, or which side of it; with the path it tells one breach from another.
     rule: &'static str,
     path: Path,
     /// How far beyond the bound, where that can be told; a change that comes nearer is an improvement.
@@ -151,8 +156,11 @@ fn others_memory(namespace: &str, name: &str, facts: &Facts) -> u128 {
 }
 
 fn total_memory(spec: &RedisClusterSpec) -> Option<u128> {
-    let pods = u128::from(spec.shards()) * u128::from(spec.members_per_shard());
-    Some(u128::from(spec.memory_limit_bytes()?) * pods)
+    Some(u128::from(spec.memory_limit_bytes()?) * pods(spec))
+}
+
+fn pods(spec: &RedisClusterSpec) -> u128 {
+    u128::from(spec.shards()) * u128::from(spec.members_per_shard())
 }
 
 /// Every rule of the policy that the spec breaks, in the order of the fields.
@@ -211,12 +219,16 @@ fn image(policy: &Policy, path: &Path, spec: &RedisClusterSpec) -> Option<Breach
 
 fn number(range: Option<IntRange>, path: Path, found: i64, what: &str) -> Option<Breach> {
     let IntRange { min, max } = range?;
-    let (distance, why) = match (min.map(i64::from), max.map(i64::from)) {
-        (Some(min), _) if found < min => (min - found, format!("wants at least {min} {what}, this would have {found}")),
-        (_, Some(max)) if found > max => (found - max, format!("allows at most {max} {what}, this would have {found}")),
+    let (rule, distance, why) = match (min.map(i64::from), max.map(i64::from)) {
+        (Some(min), _) if found < min => {
+            (LEAST, min - found, format!("wants at least {min} {what}, this would have {found}"))
+        }
+        (_, Some(max)) if found > max => {
+            (MOST, found - max, format!("allows at most {max} {what}, this would have {found}"))
+        }
         (_, _) => return None,
     };
-    Some(Breach { rule: "bounds", path, distance: u128::try_from(distance).ok(), value: found.to_string(), why })
+    Some(Breach { rule, path, distance: u128::try_from(distance).ok(), value: found.to_string(), why })
 }
 
 /// `absent_is_unlimited`: what an absent value means for the upper bound.
@@ -225,27 +237,29 @@ fn amount(bounds: Bounds, path: Path, given: Option<&str>, what: &str, absent_is
     let Some(text) = given else {
         let bound = min.or(if absent_is_unlimited { max } else { None })?;
         let why = format!("bounds {what} (such as {bound}), this has none");
-        return Some(Breach { rule: "bounds", path, distance: None, value: String::new(), why });
+        return Some(Breach { rule: "none", path, distance: None, value: String::new(), why });
     };
     let found = Quantity::parse(text).ok()?;
     let apart = |left: Quantity, right: Quantity| u128::from(left.bytes().abs_diff(right.bytes()));
-    let (distance, why) = match (min, max) {
+    let (rule, distance, why) = match (min, max) {
         (Some(min), _) if found.bytes() < min.bytes() => {
-            (apart(min, found), format!("wants at least {min} {what}, this would have {found}"))
+            (LEAST, apart(min, found), format!("wants at least {min} {what}, this would have {found}"))
         }
         (_, Some(max)) if found.bytes() > max.bytes() => {
-            (apart(found, max), format!("allows at most {max} {what}, this would have {found}"))
+            (MOST, apart(found, max), format!("allows at most {max} {what}, this would have {found}"))
         }
         (_, _) => return None,
     };
-    Some(Breach { rule: "bounds", path, distance: Some(distance), value: text.to_owned(), why })
+    Some(Breach { rule, path, distance: Some(distance), value: text.to_owned(), why })
 }
 
 fn namespace_memory(policy: &Policy, path: Path, spec: &RedisClusterSpec, others: u128) -> Option<Breach> {
     let most = policy.namespace_memory?;
     let Some(own) = total_memory(spec) else {
         let why = format!("allows {most} of memory in the namespace, so every pod needs a limit; this has none");
-        return Some(Breach { rule: "namespaceMemory", path, distance: None, value: String::new(), why });
+        // What it takes is not known, but what takes more is: more pods, and pods that are told to use more.
+        let distance = Some(pods(spec) * u128::from(spec.max_memory_bytes().unwrap_or(u64::MAX)));
+        return Some(Breach { rule: "namespaceMemory without a limit", path, distance, value: String::new(), why });
     };
     let all = own + others;
     let excess = all.checked_sub(u128::from(most.bytes())).filter(|excess| *excess > 0)?;
