@@ -13,14 +13,33 @@ use crate::decide::policy::Policy;
 pub struct Facts {
     /// RedisClusters.
     pub clusters: Table<RedisCluster>,
-    /// RedisOperations.
-    pub operations: Table<RedisOperation>,
+    /// RedisOperations; `None`: one that has ended.
+    pub operations: Table<Option<Unfinished>>,
     /// RedisPolicies, compiled; the namespace is empty.
     pub policies: Table<Policy>,
     /// Labels of namespaces; the namespace of a namespace is empty.
     pub namespaces: Table<BTreeMap<String, String>>,
     /// Claims that KUN made; `None`: one that only bears its labels, or is being deleted.
     pub claims: Table<Option<Claim>>,
+}
+
+/// A RedisOperation that has not ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// Name of its RedisCluster.
+    pub cluster: String,
+    /// Whether it restarts members.
+    pub restarts: bool,
+}
+
+impl Unfinished {
+    /// The operation, if it has not ended.
+    #[must_use]
+    pub fn of(operation: &RedisOperation) -> Option<Self> {
+        let spec = &operation.spec;
+        let goes_on = !operation.phase().has_ended();
+        goes_on.then(|| Self { cluster: spec.cluster_name.clone(), restarts: spec.restart.is_some() })
+    }
 }
 
 /// A PersistentVolumeClaim of a member.
@@ -133,13 +152,9 @@ impl Facts {
         &'a self,
         namespace: &str,
         cluster: &'a str,
-    ) -> impl Iterator<Item = (&'a str, &'a RedisOperation)> {
-        let of_cluster = move |operation: &&Arc<RedisOperation>| {
-            operation.spec.cluster_name == cluster && !operation.phase().has_ended()
-        };
-        let within = self.operations.within(namespace);
-        within
-            .filter(move |(_, operation)| of_cluster(operation))
-            .map(|(name, operation)| (name.as_str(), operation.as_ref()))
+    ) -> impl Iterator<Item = (&'a str, &'a Unfinished)> {
+        let operations = self.operations.within(namespace);
+        let operations = operations.filter_map(|(name, one)| Some((name.as_str(), (**one).as_ref()?)));
+        operations.filter(move |(_, one)| one.cluster == cluster)
     }
 }

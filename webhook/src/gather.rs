@@ -15,17 +15,18 @@ use kube::{
     core::PartialObjectMeta,
     runtime::watcher::{self, Event},
 };
-use tokio::sync::watch;
-use types::{RedisCluster, RedisOperation, RedisPolicy, names, patience};
+use tokio::sync::{Mutex, MutexGuard, watch};
+use types::{RedisOperation, RedisPolicy, names, patience};
 
 use crate::{
     decide::policy::Policy,
-    facts::{Claim, Facts, Table},
-    lean,
+    facts::{Claim, Facts, Table, Unfinished},
+    lean::{self, Watched},
 };
 
-/// Objects per page of a first list; at 10 KB each a page takes about 5 MB.
-const PAGE: u32 = 500;
+/// Objects in one page of a list. Whoever may make one object may make many of 1.5 MiB, which is as much as is stored, and a page exists twice as
+/// text: 30 MiB, while all that this process may have is 128 MiB.
+const PAGE: u32 = 10;
 
 /// How long after it broke a watch is made anew. What was created meanwhile is not known here and may be refused for it,
 /// so it is short; five watches that ask every 2 s are no load for anybody.
@@ -56,6 +57,9 @@ struct Progress {
 pub struct Gathered {
     facts: RwLock<Facts>,
     progress: watch::Sender<Progress>,
+    /// Whoever holds it lists: one page is in memory at a time, and not one of each kind. A list that hangs holds up the others, but nothing that
+    /// is known: nobody is ready before all of them are complete.
+    lists: Mutex<()>,
 }
 
 impl Gathered {
@@ -64,14 +68,14 @@ impl Gathered {
     pub fn unsynced() -> Arc<Self> {
         let waiting_for = vec![Kind::Clusters, Kind::Operations, Kind::Policies, Kind::Namespaces, Kind::Claims];
         let (progress, _) = watch::channel(Progress { waiting_for, changes: 0 });
-        Arc::new(Self { facts: RwLock::default(), progress })
+        Arc::new(Self { facts: RwLock::default(), progress, lists: Mutex::default() })
     }
 
     /// Facts that stay as they are.
     #[must_use]
     pub fn fixed(facts: Facts) -> Arc<Self> {
         let (progress, _) = watch::channel(Progress::default());
-        Arc::new(Self { facts: RwLock::new(facts), progress })
+        Arc::new(Self { facts: RwLock::new(facts), progress, lists: Mutex::default() })
     }
 
     /// The facts as they are now. Held only while deciding; nothing is awaited under it.
@@ -118,35 +122,32 @@ impl Gathered {
                 watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Clusters,
                 |facts| &mut facts.clusters,
-                |mut cluster: RedisCluster| {
-                    lean::trim(&mut cluster);
-                    cluster
-                }
+                lean::kept
             ),
             self.watch(
                 watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Operations,
                 |facts| &mut facts.operations,
-                |operation: RedisOperation| { operation }
+                |Watched(operation): Watched<RedisOperation>| { Unfinished::of(&operation) }
             ),
             self.watch(
                 watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Policies,
                 |facts| &mut facts.policies,
-                |policy: RedisPolicy| { Policy::from(&policy) }
+                |Watched(policy): Watched<RedisPolicy>| { Policy::from(&policy) }
             ),
             self.watch(
                 watcher::watcher(Api::all(client.clone()), all.clone()),
                 Kind::Namespaces,
                 |facts| &mut facts.namespaces,
-                |namespace: Namespace| { namespace.metadata.labels.unwrap_or_default() }
+                |Watched(namespace): Watched<Namespace>| { namespace.metadata.labels.unwrap_or_default() }
             ),
             self.watch(
                 watcher::watcher(Api::all(client), all.clone().labels(CLAIMS)),
                 Kind::Claims,
                 |facts| &mut facts.claims,
                 // Whose they are is all that is asked of claims.
-                |claim: PartialObjectMeta<PersistentVolumeClaim>| { Claim::of(&claim.metadata) }
+                |Watched(claim): Watched<PartialObjectMeta<PersistentVolumeClaim>>| { Claim::of(&claim.metadata) }
             ),
         );
     }
@@ -161,20 +162,27 @@ impl Gathered {
         K: Resource,
         T: Send,
     {
-        let mut listed: Option<Table<T>> = None;
+        // A list that is being read, with the turn to read it.
+        let mut listed: Option<(Table<T>, MutexGuard<'_, ()>)> = None;
         let mut events = std::pin::pin!(events);
         let mut fault = Fault::default();
         loop {
             let event = events.try_next().await;
             let pause = fault.note(kind, event.as_ref());
             match event {
-                Ok(Some(Event::Init)) => listed = Some(Table::default()),
+                Ok(Some(Event::Init)) => {
+                    // Nobody waits for the turn that he has.
+                    drop(listed.take());
+                    listed = Some((Table::default(), self.lists.lock().await));
+                }
                 Ok(Some(Event::InitApply(object))) => {
                     let (namespace, name) = place(&object);
-                    listed.get_or_insert_default().put(&namespace, &name, keep(object));
+                    if let Some((list, _)) = &mut listed {
+                        list.put(&namespace, &name, keep(object));
+                    }
                 }
                 Ok(Some(Event::InitDone)) => {
-                    let complete = listed.take().unwrap_or_default();
+                    let complete = listed.take().map(|(list, _)| list).unwrap_or_default();
                     self.change(kind, true, |facts| *table(facts) = complete);
                 }
                 Ok(Some(Event::Apply(object))) => {
@@ -186,7 +194,10 @@ impl Gathered {
                     self.change(kind, false, |facts| table(facts).remove(&namespace, &name));
                 }
                 // The watcher begins anew; what is known stays known until then.
-                Err(_) => tokio::time::sleep(pause).await,
+                Err(_) => {
+                    drop(listed.take());
+                    tokio::time::sleep(pause).await;
+                }
                 Ok(None) => return,
             }
         }
@@ -250,11 +261,63 @@ fn place<K: Resource>(object: &K) -> (String, String) {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use futures::StreamExt as _;
+    use types::RedisCluster;
+
     use super::*;
 
     #[test]
     fn claims_are_found_by_the_label_that_a_person_gives_them() {
         assert_eq!(CLAIMS, "redis.kun.io/cluster");
+    }
+
+    #[test]
+    fn a_page_of_the_largest_objects_leaves_most_of_the_memory() {
+        let (largest, texts, memory) = (3_u32 << 19, 2, 128 << 20);
+        assert!(PAGE.saturating_mul(largest).saturating_mul(texts) <= memory / 4);
+    }
+
+    /// Before, a page of each of the five kinds could be there at the same moment.
+    #[tokio::test]
+    async fn one_kind_is_listed_at_a_time_and_a_broken_list_makes_room() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        let gathered = Gathered::unsynced();
+        let running = AtomicUsize::new(0);
+        // What is asked for once a list has begun are its pages.
+        let list = |steps: &'static [&str]| {
+            let running = &running;
+            futures::stream::iter(steps).then(move |step| async move {
+                if *step == "begin" {
+                    return Ok(Event::Init);
+                }
+                assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "another list runs");
+                tokio::task::yield_now().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                match *step {
+                    "break" => Err(watcher::Error::NoResourceVersion),
+                    "end" => Ok(Event::InitDone),
+                    _ => Ok(Event::InitApply(Watched(Namespace::default()))),
+                }
+            })
+        };
+        let broken = list(&["begin", "page", "break", "begin"]);
+        let whole = || list(&["begin", "page", "page", "end"]);
+        let broken = gathered.watch(broken, Kind::Clusters, |facts| &mut facts.clusters, |_| RedisCluster::default());
+        let others = async {
+            futures::join!(
+                gathered.watch(whole(), Kind::Namespaces, |facts| &mut facts.namespaces, |_| BTreeMap::new()),
+                gathered.watch(whole(), Kind::Claims, |facts| &mut facts.claims, |_| None),
+            )
+        };
+        tokio::select! {
+            biased;
+            () = broken => panic!("it begins anew, but after a pause"),
+            _ = others => {}
+        }
+        assert_eq!(gathered.waits_for(), "clusters, operations, policies");
+        assert!(gathered.read().namespaces.get("", "").is_some());
     }
 
     #[test]

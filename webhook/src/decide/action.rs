@@ -26,7 +26,7 @@ pub(super) fn backup(verdict: &mut Verdict, namespace: &str, new: &RedisBackup, 
     }
     // A failover moves the primary role, which a stream from a replica survives; a restart ends the stream.
     for (name, running) in facts.unfinished(namespace, &new.spec.cluster_name) {
-        if running.spec.restart.is_some() {
+        if running.restarts {
             let why =
                 format!("RedisOperation {name:?} is restarting members of the cluster; wait for it, or cancel it");
             verdict.refuse(Objection::Conflict, Fault::forbidden(Path::new("spec.clusterName"), why));

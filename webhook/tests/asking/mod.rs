@@ -6,7 +6,7 @@ use types::{RedisCluster, RedisOperation, RedisPolicy};
 use webhook::{
     Facts, Stage,
     decide::{Verdict, decide, policy::Policy},
-    facts::Claim,
+    facts::{Claim, Unfinished},
     review,
 };
 
@@ -75,7 +75,7 @@ pub(crate) fn with_policy(mut facts: Facts, name: &str, spec: &Value) -> Facts {
 pub(crate) fn with_operation(mut facts: Facts, name: &str, spec: &Value, phase: &str) -> Facts {
     let object = json!({"metadata": {"name": name, "namespace": "shop"}, "spec": spec, "status": {"phase": phase}});
     let operation: RedisOperation = serde_json::from_value(object).unwrap();
-    facts.operations.put("shop", name, operation);
+    facts.operations.put("shop", name, Unfinished::of(&operation));
     facts
 }
 
